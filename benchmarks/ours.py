@@ -1,0 +1,57 @@
+"""Every call into rag_rewards that is measured, in one place."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+import rag_rewards as rr
+from rag_rewards.compose import Batch
+from rag_rewards.rewards import AnswerMatch
+
+Settings = dict[str, Any]
+
+PACKAGES = ("rag-rewards", "msgspec", "rapidfuzz", "regex", "sentencex")
+METRICS = {
+    metric: AnswerMatch(name=metric, metric=metric, normalizer="squad", reads="answer")
+    for metric in ("exact", "substring", "f1")
+}
+
+
+def versions() -> dict[str, str]:
+    return {name: version(name) for name in PACKAGES}
+
+
+def fresh(lines: list[bytes]) -> list[rr.Rollout]:
+    """New rollouts, on which nothing is cached yet; a group shares its documents.
+
+    A trainer's adapter builds a group that way: one tuple of documents, eight responses.
+    """
+    rollouts = []
+    documents: tuple[rr.Document, ...] | None = None
+    for line in lines:
+        rollout = rr.decode_row(line)
+        if rollout.documents:
+            documents = rollout.documents
+        elif documents:
+            rollout = msgspec.structs.replace(rollout, documents=documents)
+        rollouts.append(rollout)
+    return rollouts
+
+
+def values(scores: list[rr.Score]) -> list[float]:
+    found = [score.value for score in scores]
+    assert all(value is not None for value in found), "a row was not scored"
+    return found
+
+
+def match(rollouts: list[rr.Rollout], metrics: tuple[str, ...]) -> dict[str, list[rr.Score]]:
+    """Several metrics over one batch: the parsed response is shared."""
+    batch = Batch(rollouts)
+    return {metric: batch(METRICS[metric]) for metric in metrics}
+
+
+def recipe(name: str, settings: Settings) -> rr.Recipe:
+    return rr.recipe(name, settings)

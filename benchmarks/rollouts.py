@@ -1,0 +1,279 @@
+"""Seeded rollouts to measure on: the same bytes on every machine.
+
+A style is named after the recipe that reads it. Rollouts come in groups of `GROUP`: one question,
+one gold answer with three aliases and, where the recipe looks at them, ten documents of 100 words.
+Responses have about 140 words; their answers are right, dressed up, an alias, close, or wrong.
+"""
+
+import itertools
+import json
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+SEED = 7
+GROUP = 8
+DOCUMENTS = 10
+DOCUMENT_WORDS = 100
+RESPONSE_TOKENS = 128
+REFUSAL = "I apologize, but I couldn't find an answer to your question in the search results."
+
+
+def listed(text: str) -> list[str]:
+    return text.split()
+
+
+# Frequent words stand several times: a draw from the list is a draw by frequency.
+WORDS = listed("""
+a a a an the the the the the of of of in in and and to to was was is for with on at by
+from that which it as had were also not but after before during while between under against
+archive bridge building campaign century charter church city collection colony company council
+country county court daughter district document early election engine exhibition expedition
+factory family father festival film first founded general government great harbour history house
+industry island journal king land language large late library line local long main major map
+market member military mill mountain museum music name national new newspaper north novel office
+old opened original painting palace parish part party people period place population president
+prize production province published railway record region remained report river road royal school
+science second settlement seven several ship small society south station street studio team
+theatre three title town trade tradition treaty two university valley village war water west
+work world writer year years young""")
+FIRST = listed("""
+Adela Bruno Carla Dorian Elvira Florian Greta Henrik Irena Jonas Katrin Ludo Mirela
+Nestor Oriel Petra Quentin Rosalind Søren Tamsin Ulrike Viktor Wanda Zoë""")
+LAST = listed("""
+Abernethy Brandvold Castellan Drummond Eskildsen Fairweather Gallardo Hollenbeck
+Ivarsson Jankowski Kettering Lindqvist Marchetti Novák Okonjo Pemberton Quarles Rosenthal
+Sandoval Thornbury Ullmann Vennick Whitlock Zamora""")
+PLACES = listed("""
+Aldermoor Brackwater Cresthaven Dunmere Eastvale Fenwick Glenholm Harrowgate Ilmarsh
+Kestrel-Bay Lowmoor Marrowfield Northpass Oldbury Pinecross Ravensholt Stillwater
+Thornmouth""")
+WORKS = listed("lighthouse opera bridge observatory tapestry railway dictionary fortress garden")
+
+
+@dataclass(frozen=True)
+class Question:
+    number: int
+    text: str
+    aliases: list[str]
+    answerable: bool
+    supporting: list[int]
+    documents: list[Row]
+
+
+def prose(rng: random.Random, count: int) -> str:
+    """`count` words in sentences of 8 to 16, some with a comma."""
+    words = rng.choices(WORDS, k=count)
+    start = 0
+    while start < count:
+        stop = min(start + rng.randint(8, 16), count)
+        words[start] = words[start].capitalize()
+        if stop - start > 6 and rng.random() < 0.5:
+            words[start + 4] += ","
+        words[stop - 1] += "."
+        start = stop
+    return " ".join(words)
+
+
+def documents(rng: random.Random, aliases: list[str], supporting: list[int]) -> list[Row]:
+    """Ten documents; the supporting ones state the gold answer."""
+    made = []
+    for number in range(1, DOCUMENTS + 1):
+        words = prose(rng, DOCUMENT_WORDS).split(" ")
+        if number in supporting:
+            place = rng.randrange(DOCUMENT_WORDS - 3)
+            words[place : place + 2] = aliases[0].split(" ")
+        title = f"{rng.choice(PLACES)} {rng.choice(WORKS)}"
+        made.append({"id": number, "title": title, "text": " ".join(words)})
+    return made
+
+
+def question(rng: random.Random, number: int, *, answerable: bool) -> Question:
+    first, last, place = rng.choice(FIRST), rng.choice(LAST), rng.choice(PLACES)
+    aliases = [f"{first} {last}", f"{first[0]}. {last}", f"{first} {last} of {place}"]
+    supporting = sorted(rng.sample(range(1, DOCUMENTS + 1), 2)) if answerable else []
+    text = f"Who designed the {rng.choice(WORKS)} of {place} in {rng.randint(1700, 1990)}?"
+    # The number keeps questions apart: two with one text would be one group where none is given.
+    text = f"{text} (no. {number})"
+    return Question(
+        number, text, aliases, answerable, supporting, documents(rng, aliases, supporting)
+    )
+
+
+def answer(rng: random.Random, about: Question) -> str:
+    """Right, in other dress, an alias, with more around it, half right, or wrong."""
+    name = about.aliases[0]
+    other = rng.choice(LAST)
+    return rng.choices(
+        [
+            name,
+            f"The {name.upper()}!",
+            rng.choice(about.aliases[1:]),
+            f"{name}, an architect from {rng.choice(PLACES)}",
+            f"{name.split(' ')[0]} {other}",
+            f"{rng.choice(FIRST)} {other}",
+        ],
+        weights=[30, 10, 15, 10, 10, 25],
+    )[0]
+
+
+def think_and_answer(rng: random.Random, thinking: str, answered: str) -> str:
+    """One response; three in a hundred miss a tag.
+
+    None leaves its thinking open: there the textbook and this package differ on purpose.
+    """
+    roll = rng.random()
+    if roll < 0.01:
+        return f"<think>{thinking}</think>\n{answered}"
+    if roll < 0.02:
+        return f"<think>{thinking}</think>\n<answer>{answered}"
+    if roll < 0.03:
+        return f"{thinking}\n<answer>{answered}</answer>"
+    return f"<think>{thinking}</think>\n<answer>{answered}</answer>"
+
+
+def naive_grpo(rng: random.Random, about: Question) -> Row:
+    return {"response": think_and_answer(rng, prose(rng, 136), answer(rng, about))}
+
+
+def arena(rng: random.Random, about: Question) -> Row:
+    listed = sorted(rng.sample(range(1, DOCUMENTS + 1), rng.randint(1, 3)))
+    if rng.random() < 0.5:
+        listed = about.supporting
+    close = "" if rng.random() < 0.02 else "</answer>"
+    response = (
+        f"<relevance>{listed}</relevance>\n<analysis>{prose(rng, 134)}</analysis>\n"
+        f"<answer>{answer(rng, about)}{close}"
+    )
+    return {
+        "response": response,
+        "supporting": about.supporting,
+        "documents": about.documents,
+    }
+
+
+def truthrl(rng: random.Random, about: Question) -> Row:
+    said = "I don't know" if rng.random() < 0.15 else answer(rng, about)
+    final = said if rng.random() < 0.02 else f"\\boxed{{{said}}}"
+    return {"response": f"<think>{prose(rng, 130)}</think>\nThe final answer is {final}."}
+
+
+def logprobs(rng: random.Random, drop: float) -> list[float]:
+    return [round(-rng.expovariate(2.0) - drop, 5) for _ in range(RESPONSE_TOKENS)]
+
+
+def ctrl_rag(rng: random.Random, about: Question) -> Row:
+    without = {str(label): logprobs(rng, 0.05 * rng.random()) for label in about.supporting}
+    return {
+        "response": think_and_answer(rng, prose(rng, 136), answer(rng, about)),
+        "supporting": about.supporting,
+        "documents": about.documents,
+        "logprobs": {"full": logprobs(rng, 0.0), "without": without},
+    }
+
+
+def lear(rng: random.Random, about: Question) -> Row:
+    final = answer(rng, about)
+    close = "" if rng.random() < 0.02 else "</answer>"
+    response = (
+        f"<reason>{prose(rng, 70)}</reason>\n<extract>{prose(rng, rng.randint(40, 80))}</extract>"
+        f"\n<answer>{final}{close}"
+    )
+    return {
+        "response": response,
+        "documents": about.documents,
+        "masked_answers": {"rationale": answer(rng, about), "evidence": answer(rng, about)},
+    }
+
+
+def cited_sentence(rng: random.Random, about: Question) -> str:
+    """A sentence with a marker before its full stop or, now and then, after it."""
+    clause = prose(rng, rng.randint(10, 14)).rstrip(".").replace(".", ",")
+    if rng.random() < 0.4:
+        clause = f"{clause} {answer(rng, about).rstrip('!')}"
+    right = bool(about.supporting) and rng.random() < 0.6
+    cited = rng.choice(about.supporting) if right else rng.randint(1, DOCUMENTS)
+    second = f"[{rng.randint(1, DOCUMENTS)}]" if rng.random() < 0.25 else ""
+    marker = f"[{cited}]{second}"
+    return f"{clause}. {marker}" if rng.random() < 0.2 else f"{clause} {marker}."
+
+
+def ground_grpo(rng: random.Random, about: Question) -> Row:
+    refuses = rng.random() < (0.05 if about.answerable else 0.5)
+    sentences = [cited_sentence(rng, about) for _ in range(rng.randint(5, 7))]
+    response = think_and_answer(rng, prose(rng, 60), REFUSAL if refuses else " ".join(sentences))
+    return {
+        "response": response,
+        "answerable": about.answerable,
+        "supporting": about.supporting,
+        "documents": about.documents,
+    }
+
+
+STYLES: dict[str, Callable[[random.Random, Question], Row]] = {
+    "naive-grpo": naive_grpo,
+    "arena": arena,
+    "truthrl": truthrl,
+    "ctrl-rag": ctrl_rag,
+    "lear": lear,
+    "ground-grpo": ground_grpo,
+}
+
+
+def rollouts(style: str, count: int) -> Iterator[Row]:
+    """`count` rows of one style, whole groups together."""
+    rng = random.Random(f"{style}-{SEED}")
+    for number in range(-(-count // GROUP)):
+        # One question in six cannot be answered, where the recipe knows such questions.
+        answerable = style != "ground-grpo" or number % 6 != 0
+        about = question(rng, number, answerable=answerable)
+        for member in range(min(GROUP, count - number * GROUP)):
+            yield {
+                "id": f"{number}-{member}",
+                "group": f"g{number}",
+                "question": about.text,
+                "answers": about.aliases,
+                **STYLES[style](rng, about),
+            }
+
+
+def encode(row: Row) -> bytes:
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def lean_lines(rows: Iterator[Row]) -> list[bytes]:
+    """One JSON line a row; of a group only the first carries the documents."""
+    lines = []
+    for index, row in enumerate(rows):
+        if index % GROUP:
+            row.pop("documents", None)
+        lines.append(encode(row))
+    return lines
+
+
+def padded(row: Row, size: int) -> bytes:
+    """The row's line without id and group, filled up to `size` with a field nobody reads."""
+    body = {key: value for key, value in row.items() if key not in {"id", "group"}}
+    missing = size - len(encode(body)) - 40
+    if missing > 0:
+        filler = " ".join(itertools.islice(itertools.cycle(WORDS), missing // 4))
+        body["sampler_note"] = filler[:missing]
+    return encode(body)
+
+
+def write_jsonl(path: Path, style: str, count: int, size: int, distinct: int) -> int:
+    """Write `count` rows of about `size` bytes and say how many bytes there are.
+
+    Beyond `distinct` rows the contents come round again under new ids and groups, so that a file
+    of any length can be made quickly.
+    """
+    tails = [padded(row, size)[1:] for row in rollouts(style, min(count, distinct))]
+    with path.open("wb") as file:
+        for index in range(count):
+            head = f'{{"id":"{index}","group":"g{index // GROUP}",'.encode()
+            file.write(head + tails[index % len(tails)] + b"\n")
+        return file.tell()

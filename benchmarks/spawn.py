@@ -1,0 +1,31 @@
+"""Run one command and print its wall-clock seconds, peak memory and exit code as JSON.
+
+A process of its own: on Linux a child starts with its parent's peak memory on its account, so
+the peak of a small command can only be read from a parent that is smaller still.
+
+    python -I spawn.py SECONDS COMMAND…
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+
+def main(limit: float, command: list[str]) -> None:
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    timer = threading.Timer(limit, process.kill)
+    timer.start()
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    timer.cancel()
+    unit = 1 if sys.platform == "darwin" else 1024
+    code = os.waitstatus_to_exitcode(status)
+    print(json.dumps({"seconds": seconds, "peak": usage.ru_maxrss * unit, "code": code}))
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), sys.argv[2:])

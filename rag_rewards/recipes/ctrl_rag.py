@@ -1,0 +1,265 @@
+"""CTRL-RAG: contrastive likelihood, alone or gating correctness; and its total-reward baseline.
+
+The authors have released the accuracy rule of their leaderboard, no training code. Removing a
+document keeps the other documents' numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from rag_rewards.compose import Component, GroupMinMax, Product, Reward, Sum
+from rag_rewards.recipe import Blueprint, Flip, Recipe
+from rag_rewards.recipes import shared
+from rag_rewards.rewards.answer import AnswerMatch, Metric, Reads
+from rag_rewards.rewards.citation import CitationRecall
+from rag_rewards.rewards.contrastive import ContrastiveLikelihood, LengthNorm, Loo
+from rag_rewards.rewards.cost import Cost
+from rag_rewards.settings import Settings, about
+from rag_rewards.text.citations import CITATION
+from rag_rewards.text.normalize import NormalizerName
+from rag_rewards.text.sections import Tags
+
+
+class Accuracy(shared.Accuracy):
+    metric: Annotated[Metric, about("how the answer is compared", "paper, Eq. 3")] = "substring"
+    normalizer: Annotated[
+        NormalizerName, about("text normaliser", "authors' leaderboard")
+    ] = "lower"
+    reads: Annotated[
+        Reads,
+        about("response: without its thinking; answer: the section; final: the section, else the "
+              "last statement", "paper, section 5.3: think tokens stripped"),
+    ] = "response"
+
+    def options(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in Accuracy.__struct_fields__}
+
+
+class Clr(Settings):
+    """Settings of the contrastive likelihood reward."""
+
+    loo: Annotated[
+        Loo, about("over supporting documents: min, or mean (Eq. 16)", "paper, Eq. 10, Table 2")
+    ] = "min"
+    threshold: Annotated[
+        float | None,
+        about("τ in nats on E, before dividing; null for none", "paper, Eq. 13: τ > 0, value not "
+              "stated"),
+    ] = 1.0
+    length_norm: Annotated[
+        LengthNorm, about("E over √T, 1 or T", "paper, Eq. 13, Figure 5")
+    ] = "sqrt"
+    span: Annotated[
+        Literal["response", "answer"],
+        about("answer leaves the thinking out", "paper, Eq. 9: the response"),
+    ] = "response"
+    on_missing_support: Annotated[
+        Literal["error", "zero"], about("rows without supporting documents")
+    ] = "error"
+    tokens: Annotated[bool, about("ε of every token in the details")] = False
+    sections: shared.Sections = shared.Sections()
+    accuracy: Accuracy = Accuracy()
+
+
+class CtrlRag(Clr):
+    """CTRL-RAG's settings."""
+
+    fusion: Annotated[
+        Literal["gate", "add", "none"],
+        about("R′·R_acc, w·R′ + R_acc, or R′ alone", "paper, Eq. 15, Table 2"),
+    ] = "gate"
+    weight: Annotated[float, about("w of fusion=add")] = 1.0
+    min_spread: Annotated[
+        float, about("a group spread up to this is none; keeps near-ties from being blown up",
+                     ge=0)
+    ] = 0.0
+    no_spread: Annotated[
+        Literal["zero", "one"],
+        about("R′ of a group without spread: 0, or 1 (correctness alone decides)", "paper, Eq. "
+              "14: its value is 0"),
+    ] = "zero"
+    among: Annotated[
+        Literal["all", "correct"], about("whose minimum and maximum scale R′", "paper, Eq. 14")
+    ] = "all"
+    floor: Annotated[float, about("least R′ of a scaled rollout", ge=0, lt=1)] = 0.0
+
+
+class CitationSettings(Settings):
+    include_thinking: Annotated[bool, about("markers in the reasoning count", "paper, Eq. 2")] = True
+    measure: Annotated[
+        Literal["recall", "f1"], about("f1: citing everything does not pay", "paper, Eq. 2")
+    ] = "recall"
+    claims_only: Annotated[bool, about("markers count only beside words")] = False
+    pattern: Annotated[str, about("what a marker looks like; group 1 holds the numbers")] = CITATION
+
+
+class CostSettings(Settings):
+    kind: Annotated[
+        Literal["length", "repetition"], about("length over a budget, or repeated n-grams",
+                                               "paper, Eq. 4 names both")
+    ] = "length"
+    budget: Annotated[int, about("words", ge=1)] = 512
+    ngram: Annotated[int, about("words in an n-gram", ge=1)] = 4
+
+
+class RagTotal(Settings):
+    """Settings of CTRL-RAG's baseline."""
+
+    alpha: Annotated[float, about("weight of citation recall", "paper, section 5")] = 0.5
+    beta: Annotated[float, about("weight of accuracy", "paper, section 5")] = 0.5
+    eta: Annotated[float, about("weight of the cost, subtracted", "paper, section 5")] = 0.0
+    citation: CitationSettings = CitationSettings()
+    cost: CostSettings = CostSettings()
+    sections: shared.Sections = shared.Sections()
+    accuracy: Accuracy = Accuracy()
+
+
+def ctrl_rag(settings: CtrlRag = CtrlRag()) -> Recipe:
+    """R′_CLR · R_acc within the group. Source: CTRL-RAG, Eq. 13 to 15."""
+    likelihood = _likelihood(settings)
+    contribution, clr = _components(likelihood)
+    accuracy = _accuracy(settings)
+    scaled = GroupMinMax(
+        clr,
+        min_spread=settings.min_spread,
+        no_spread=settings.no_spread,
+        single=contribution,
+        single_above=settings.threshold or 0.0,
+        floor=settings.floor,
+        among=accuracy if settings.among == "correct" else None,
+        label="clr_normalized",
+    )
+    total: Reward = scaled
+    if settings.fusion == "gate":
+        total = Product((scaled, accuracy))
+    elif settings.fusion == "add":
+        total = Sum(((settings.weight, scaled), (1.0, accuracy)))
+    components = (contribution, clr, scaled, accuracy)
+    return Recipe("ctrl-rag", components, total, correct=accuracy, settings=settings)
+
+
+def ctrl_rag_clr(settings: Clr = Clr()) -> Recipe:
+    """R_CLR alone. Source: CTRL-RAG, Eq. 13."""
+    likelihood = _likelihood(settings)
+    return Recipe(
+        "ctrl-rag-clr",
+        _components(likelihood),
+        likelihood,
+        correct=_accuracy(settings),
+        settings=settings,
+    )
+
+
+def rag_total(settings: RagTotal = RagTotal()) -> Recipe:
+    """α·citation_recall + β·accuracy − η·cost. Source: CTRL-RAG, Eq. 2 to 4."""
+    citation = settings.citation
+    recall = CitationRecall(
+        citation.include_thinking, citation.measure, citation.claims_only, citation.pattern
+    )
+    accuracy = _accuracy(settings)
+    cost = Cost(settings.cost.kind, settings.cost.budget, settings.cost.ngram)
+    total = Sum(((settings.alpha, recall), (settings.beta, accuracy), (-settings.eta, cost)))
+    return Recipe(
+        "rag-total", (recall, accuracy, cost), total, correct=accuracy, settings=settings
+    )
+
+
+def _likelihood(settings: Clr) -> ContrastiveLikelihood:
+    return ContrastiveLikelihood(
+        settings.loo,
+        settings.threshold,
+        settings.length_norm,
+        settings.span,
+        settings.on_missing_support,
+        settings.tokens,
+    )
+
+
+def _components(likelihood: ContrastiveLikelihood) -> tuple[Component, Component]:
+    return Component(likelihood, "evidential_contribution"), Component(likelihood, "clr")
+
+
+def _accuracy(settings: Clr | RagTotal) -> AnswerMatch:
+    tags = Tags(("answer",), settings.sections.style())
+    return AnswerMatch(tags=tags, **settings.accuracy.options())  # type: ignore[arg-type]
+
+
+_TAGS = Flip("missing", (7, 12), "many answer sections, one right")
+_ACCURACY = {
+    "accuracy.normalizer": Flip("unicode", (4, 6, 27, 28), "3.14 is not 314"),
+    "accuracy.reads": Flip("final", (1, 9, 10), "a right answer anywhere in a long response"),
+    "accuracy.strict": Flip(True, (1, 2, 3, 30), "every candidate named, or negated"),
+}
+_CLR = {
+    "sections.repeated": _TAGS,
+    "span": Flip("answer", (25, 31), "documents repeated inside thinking"),
+    **_ACCURACY,
+}
+_LOOPHOLES = (
+    "1, 2, 3: a gold answer counts wherever it stands outside thinking (closed: hardened)",
+    "25: repeating a document raises E; √T dampens it, gating asks for the answer too, and "
+    "span=answer leaves the thinking out (hardened)",
+    "a group of equal rewards teaches nothing: no_spread=one lets correctness decide (hardened)",
+)
+_TRAINING = (
+    "no KL (β from 0.01 to 0.05 collapsed within 20 steps), 8 rollouts, learning rate 1e-6",
+    "batch 1,024, HotpotQA and MuSiQue",
+)
+
+CTRL_RAG = Blueprint(
+    name="ctrl-rag",
+    summary="how much likelier the supporting documents made a correct answer",
+    source="CTRL-RAG, Eq. 9 to 15",
+    output="any; an <answer> section is read where there is one",
+    settings=CtrlRag,
+    build=ctrl_rag,
+    fields=("documents", "supporting", "answers", "logprobs"),
+    hardened={
+        **_CLR,
+        "no_spread": Flip("one", (), "a group without spread is decided by correctness"),
+        "among": Flip("correct", (), "a wrong rollout does not set the scale"),
+        "floor": Flip(0.1, (), "the weakest correct rollout stays above a wrong one"),
+    },
+    loopholes=_LOOPHOLES,
+    training=_TRAINING,
+)
+
+CTRL_RAG_CLR = Blueprint(
+    name="ctrl-rag-clr",
+    summary="contrastive likelihood alone, without a gold answer in the reward",
+    source="CTRL-RAG, Eq. 13",
+    output="any",
+    settings=Clr,
+    build=ctrl_rag_clr,
+    fields=("documents", "supporting", "logprobs"),
+    hardened=_CLR,
+    loopholes=(
+        "a wrong answer taken from a document is paid as a right one: no gold in the reward",
+        "25: repeating a document raises E; √T dampens it; span=answer (hardened)",
+    ),
+    training=_TRAINING,
+)
+
+RAG_TOTAL = Blueprint(
+    name="rag-total",
+    summary="citation recall and accuracy: CTRL-RAG's baseline",
+    source="CTRL-RAG, Eq. 2 to 4",
+    output="any, with [n] markers",
+    settings=RagTotal,
+    build=rag_total,
+    fields=("documents", "supporting", "answers"),
+    hardened={
+        "sections.repeated": _TAGS,
+        "citation.include_thinking": Flip(False, (19,), "markers in the reasoning"),
+        "citation.measure": Flip("f1", (17, 18, 30), "citing everything"),
+        "citation.claims_only": Flip(True, (16,), "markers without a claim"),
+        **_ACCURACY,
+    },
+    loopholes=(
+        "17: citing everything has full recall (closed: hardened)",
+        "16: markers alone, without a claim, count (closed: hardened)",
+        "1, 2, 3: a gold answer counts wherever it stands (closed: hardened)",
+    ),
+    training=_TRAINING,
+)

@@ -1,0 +1,191 @@
+"""Ground-GRPO: hierarchical rewards for grounded statements and refusals, in two stages.
+
+No released reward code is known; Trust-Score, by the same group, settles how citations are read.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rag_rewards.compose import Component, CorrectOf, Gate, Reward, Sum
+from rag_rewards.recipe import Blueprint, Flip, Recipe
+from rag_rewards.recipes import shared
+from rag_rewards.rewards.citation import Aggregate, Grounding, JudgeBy
+from rag_rewards.rewards.format import Format, TagCount
+from rag_rewards.rewards.process import Process
+from rag_rewards.rewards.refusal import Matcher, RefusalDetector
+from rag_rewards.settings import Settings, about
+from rag_rewards.text.citations import CITATION
+from rag_rewards.text.normalize import NormalizerName
+from rag_rewards.text.refusal import REFUSAL
+from rag_rewards.text.sections import Tags
+
+
+class FormatSettings(Settings):
+    words: Annotated[bool, about("the answer must hold a letter or digit")] = False
+
+
+class ExactMatch(Settings):
+    credit: Annotated[
+        float, about("a statement with a gold answer", "paper, Eq. 1")
+    ] = 0.5
+    normalizer: Annotated[NormalizerName, about("text normaliser", "Trust-Score's code")] = "squad"
+    strict: Annotated[
+        bool, about("the answer must be asserted, not negated, not one of a list")
+    ] = False
+
+
+class Citation(Settings):
+    credit: Annotated[float, about("a correct citation", "paper, Eq. 2")] = 0.5
+    bad_penalty: Annotated[
+        float, about("a wrong or missing citation; 0 for the ablation", "paper, Eq. 2, Figure 6")
+    ] = -0.5
+    threshold: Annotated[
+        float, about("entailment probability from which a source is enough", ge=0, le=1)
+    ] = 0.5
+    minimal: Annotated[
+        bool, about("no cited document may be superfluous", "paper, introduction")
+    ] = False
+    judge_by: Annotated[
+        JudgeBy,
+        about("nli: an entailment model; gold: inside `supporting`, with the answer in a cited "
+              "document", "paper, section 2.2: NLI"),
+    ] = "nli"
+    pattern: Annotated[str, about("what a marker looks like; group 1 holds the numbers")] = CITATION
+
+
+class Refusal(Settings):
+    texts: Annotated[tuple[str, ...], about("gold refusals", "Trust-Align's data")] = (REFUSAL,)
+    matcher: Annotated[
+        Matcher, about("how an answer is compared with them", "paper: a fuzzy matching algorithm")
+    ] = "ratio"
+    threshold: Annotated[
+        float, about("refused from here", "paper, Eq. 6; 0.85 itself is open there", ge=0, le=1)
+    ] = 0.85
+    answered: Annotated[
+        float, about("for answering an answerable question", "paper, Eq. 6")
+    ] = 0.5
+    strict: Annotated[bool, about("one bare refusing sentence, nothing else said")] = False
+
+
+class ProcessSettings(Settings):
+    enabled: Annotated[bool, about("reward reasoning that entails the decision", "paper, section "
+                                   "4.7: off in the main runs")] = False
+    weight: Annotated[float, about("its weight")] = 1.0
+
+
+class GroundGrpo(Settings):
+    """Ground-GRPO's settings."""
+
+    sections: shared.Sections = shared.Sections()
+    format: FormatSettings = FormatSettings()
+    aggregate: Annotated[
+        Aggregate,
+        about("sum or mean over statements, or each required answer once", "paper, Eq. 1 and 2, "
+              "Figure 1"),
+    ] = "sum"
+    exact_match: ExactMatch = ExactMatch()
+    citation: Citation = Citation()
+    refusal: Refusal = Refusal()
+    process: ProcessSettings = ProcessSettings()
+
+
+def ground_grpo(settings: GroundGrpo = GroundGrpo()) -> Recipe:
+    """tag_count + [format](format + refusal + exact_match + citation). Source: Algorithm 1."""
+    return _build("ground-grpo", settings, stage_two=True)
+
+
+def ground_grpo_stage1(settings: GroundGrpo = GroundGrpo()) -> Recipe:
+    """As stage 2 without the refusal reward, on answerable rows. Source: Eq. 5."""
+    return _build("ground-grpo-stage1", settings, stage_two=False)
+
+
+def _build(name: str, settings: GroundGrpo, *, stage_two: bool) -> Recipe:
+    tags = Tags(("think", "answer"), settings.sections.style())
+    tag_count = TagCount(tags)
+    format_ = Format(tags, "answer", settings.format.words)
+    grounding = Grounding(
+        format=format_,
+        detector=RefusalDetector(
+            settings.refusal.texts,
+            settings.refusal.matcher,
+            settings.refusal.threshold,
+            settings.refusal.strict,
+        ),
+        refusal=stage_two,
+        aggregate=settings.aggregate,
+        judge_by=settings.citation.judge_by,
+        threshold=settings.citation.threshold,
+        minimal=settings.citation.minimal,
+        match=settings.exact_match.credit,
+        good=settings.citation.credit,
+        bad_penalty=settings.citation.bad_penalty,
+        answered=settings.refusal.answered,
+        normalizer=settings.exact_match.normalizer,
+        strict=settings.exact_match.strict,
+        pattern=settings.citation.pattern,
+    )
+    parts: list[Reward] = [format_]
+    parts += [Component(grounding, name) for name in ("exact_match", "citation")]
+    if stage_two:
+        parts.append(Component(grounding, "refusal"))
+    terms = [(1.0, part) for part in parts]
+    if settings.process.enabled:
+        process = Process(format_, settings.citation.pattern)
+        parts.append(process)
+        terms.append((settings.process.weight, process))
+    total = Sum(((1.0, tag_count), (1.0, Gate(format_, Sum(tuple(terms))))))
+    return Recipe(
+        name, (tag_count, *parts), total, correct=CorrectOf(grounding), settings=settings
+    )
+
+
+_HARDENED = {
+    "sections.repeated": Flip("missing", (7, 12), "many answer sections, one right"),
+    "format.words": Flip(True, (11, 24), "an answer of '.'"),
+    "aggregate": Flip("answers", (25, 30), "the same right sentence again and again"),
+    "exact_match.normalizer": Flip("unicode", (4, 6, 27, 28), "3.14 is not 314"),
+    "exact_match.strict": Flip(True, (1, 2, 3, 30), "every candidate named, or negated"),
+    "citation.minimal": Flip(True, (16, 17, 18), "citing everything"),
+    "refusal.strict": Flip(True, (15,), "refusing and answering at once, quoted refusals"),
+}
+_LOOPHOLES = (
+    "1, 2, 3: a gold answer counts wherever it stands: negated, listed, inside a word "
+    "(closed: hardened)",
+    "17: citing everything entails whatever one source entails (closed: hardened)",
+    "25: every repetition of a right sentence is paid again under sum (closed: hardened)",
+    "15: a negated or slightly changed refusal is near the gold one (closed: hardened)",
+    "13: tag_count pays up to 1 and format 1 without content: the paper's own definition",
+    "31: with process on, reasoning that holds the answer entails it: what the paper measures",
+)
+_TRAINING = (
+    "8 rollouts, 4 epochs, batch 384, learning rate 1e-5 cosine, warm-up 0.1; KL not stated",
+    "stage 1: 100 answerable questions × 3 data sets; stage 2: 1,000 × 3, half unanswerable",
+)
+_OUTPUT = "<think>…</think> <answer>statements with [n], or the refusal</answer>"
+
+GROUND_GRPO = Blueprint(
+    name="ground-grpo",
+    summary="grounded statements, checked citations and refusals (stage 2)",
+    source="Ground-GRPO, section 2.2, Algorithm 1",
+    output=_OUTPUT,
+    settings=GroundGrpo,
+    build=ground_grpo,
+    fields=("documents", "answers", "answerable", "nli"),
+    hardened=_HARDENED,
+    loopholes=_LOOPHOLES,
+    training=_TRAINING,
+)
+
+GROUND_GRPO_STAGE1 = Blueprint(
+    name="ground-grpo-stage1",
+    summary="grounded statements and checked citations, answerable questions only",
+    source="Ground-GRPO, Eq. 1 to 5",
+    output=_OUTPUT,
+    settings=GroundGrpo,
+    build=ground_grpo_stage1,
+    fields=("documents", "answers", "answerable", "nli"),
+    hardened=_HARDENED,
+    loopholes=_LOOPHOLES,
+    training=_TRAINING,
+)

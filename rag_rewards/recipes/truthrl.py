@@ -1,0 +1,160 @@
+r"""TruthRL: correct, uncertain, incorrect.
+
+Deviations from the authors' released code: the last box outside thinking counts, braces nested
+(`box="first"` is their reading); three spellings of "I don't know" (theirs: one); an "invalid
+question" that gold confirms is correct in training too (theirs: in evaluation alone).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from rag_rewards.compose import CorrectOf, Mapped, Reward
+from rag_rewards.recipe import Blueprint, Flip, Recipe
+from rag_rewards.rewards.truthfulness import (
+    Combine,
+    Outcome,
+    Reasoning,
+    Scheme,
+    combine_reasoning,
+)
+from rag_rewards.settings import Settings, about
+from rag_rewards.text.normalize import NormalizerName
+from rag_rewards.text.refusal import ABSTENTIONS
+
+
+class Abstention(Settings):
+    phrases: Annotated[
+        tuple[str, ...],
+        about("what counts as abstaining", "authors' code: the first; wider ones are opt-in",
+              min_length=1),
+    ] = ABSTENTIONS
+    alone: Annotated[bool, about("the phrase must stand alone in the box")] = False
+
+
+class ReasoningSettings(Settings):
+    enabled: Annotated[bool, about("reward a judge's verdict on the reasoning", "paper, section "
+                                   "4.6: off in the main runs")] = False
+    combine: Annotated[
+        Combine,
+        about("multiplicative gives −2 to a wrong answer with good reasoning; conditional puts a "
+              "right answer with bad reasoning level with abstaining", "paper, section 4.6"),
+    ] = "multiplicative"
+    weight: Annotated[float, about("λ of additive", "paper, section 4.6")] = 0.5
+
+
+class TruthRL(Settings):
+    """TruthRL's settings."""
+
+    verifier: Annotated[
+        str,
+        about("judge, exact, f1>=x or substring", "paper, section 3.2 and Table 5: judge",
+              pattern=r"^(judge|exact|substring|f1>=(0(\.\d+)?|1(\.0+)?))$"),
+    ] = "judge"
+    scheme: Annotated[
+        Scheme, about("ternary +1, 0, −1; binary +1, −1, −1", "paper, section 3.2")
+    ] = "ternary"
+    knowledge_enhanced: Annotated[
+        bool,
+        about("on out-of-knowledge rows only abstaining is right", "paper, section 3.2, Table 3"),
+    ] = False
+    box: Annotated[
+        Literal["last", "first"],
+        about("last: outside thinking, braces nested; first: the authors' reading"),
+    ] = "last"
+    unwrap_text: Annotated[bool, about(r"read \boxed{\text{Paris}} as Paris")] = False
+    normalizer: Annotated[NormalizerName, about("text normaliser", "authors' code")] = "squad"
+    fold_accents: Annotated[bool, about("São = Sao (unicode)")] = False
+    numbers: Annotated[bool, about("1 million = 1,000,000 (unicode)")] = False
+    dates: Annotated[bool, about("5 March 1999 = 1999-03-05 (unicode)")] = False
+    strict: Annotated[bool, about("substring: asserted, not negated, not one of a list")] = False
+    extra: Annotated[
+        Literal["allow", "reject"],
+        about("several required answers: whether the list may hold further items"),
+    ] = "allow"
+    abstention: Abstention = Abstention()
+    reasoning: ReasoningSettings = ReasoningSettings()
+
+
+def truthrl(settings: TruthRL = TruthRL()) -> Recipe:
+    """The outcome, or its combination with the reasoning. Source: TruthRL, sections 3.2, 4.6."""
+    outcome = Outcome(
+        verifier=settings.verifier,
+        scheme=settings.scheme,
+        knowledge_enhanced=settings.knowledge_enhanced,
+        box=settings.box,
+        unwrap_text=settings.unwrap_text,
+        phrases=settings.abstention.phrases,
+        alone=settings.abstention.alone,
+        normalizer=settings.normalizer,
+        fold_accents=settings.fold_accents,
+        numbers=settings.numbers,
+        dates=settings.dates,
+        strict=settings.strict,
+        extra=settings.extra,
+    )
+    components: tuple[Reward, ...] = (outcome,)
+    total: Reward = outcome
+    if settings.reasoning.enabled:
+        reasoning = Reasoning()
+        how = CombineReasoning(settings.reasoning.combine, settings.reasoning.weight)
+        components = (outcome, reasoning)
+        total = Mapped(how, components, "reward", how.formula)
+    return Recipe(
+        "truthrl", components, total, correct=CorrectOf(outcome), settings=settings
+    )
+
+
+class CombineReasoning(Settings):
+    """How outcome and reasoning are combined, as a value that can be pickled and compared."""
+
+    how: Combine
+    weight: float = 0.5
+
+    def __init_subclass__(cls) -> None:  # pragma: no cover
+        raise TypeError("final")
+
+    def __call__(self, outcome: float, reasoning: float) -> float:
+        return combine_reasoning(outcome, reasoning, self.how, self.weight)
+
+    @property
+    def formula(self) -> str:
+        return {
+            "multiplicative": "outcome·(1 + reasoning)",
+            "additive": f"outcome + {self.weight:g}·reasoning",
+            "conditional": "outcome·reasoning if outcome = 1 else outcome",
+        }[self.how]
+
+
+TRUTHRL = Blueprint(
+    name="truthrl",
+    summary="right, unsure or wrong; abstaining beats hallucinating",
+    source="TruthRL, section 3.2",
+    output=r"<think>…</think> … \boxed{answer}, or \boxed{I don't know}",
+    settings=TruthRL,
+    build=truthrl,
+    fields=("answers", "verdicts.outcome (verifier=judge)"),
+    hardened={
+        "abstention.alone": Flip(True, (15, 32), "an abstention added to a wrong guess"),
+        "normalizer": Flip("unicode", (4, 6, 27, 28), "3.14 is not 314, C++ not C"),
+        "strict": Flip(True, (1, 2, 3), "every candidate named, or negated"),
+        "extra": Flip("reject", (1,), "a list that names every candidate"),
+    },
+    loopholes=(
+        "32: a wrong guess with 'I don't know' beside it is uncertain, 0 (closed: hardened)",
+        "1, 2, 3: verifier=substring pays lists, negations and word parts (closed: hardened)",
+        "22: with a string verifier alone the policy learns to abstain (paper, Table 5)",
+        "20, 21: a judge can be talked to: its own defences stand in its backend",
+        "26: the thinking is not read unless reasoning is on: the paper's own definition",
+    ),
+    deviations=(
+        'the last box outside thinking counts, braces nested; box="first" is the authors\'',
+        "three spellings of \"I don't know\"; theirs one",
+        "'invalid question' that gold confirms is correct in training too",
+    ),
+    training=(
+        "KL 0.001 (k3), clip 0.2, learning rate 1e-6 constant, batch 64, 8 rollouts",
+        "temperature 1, top-p 1, one epoch, 16,384 prompt and 2,048 response tokens",
+        "out-of-knowledge: none of 256 samples correct",
+    ),
+)

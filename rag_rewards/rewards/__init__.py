@@ -1,0 +1,77 @@
+"""Pure rewards: for each a plain function on plain values, and a frozen dataclass that calls it."""
+
+from rag_rewards.rewards.answer import (
+    AnswerMatch,
+    exact_match,
+    list_match,
+    multiset_f1,
+    substring_match,
+    token_f1,
+)
+from rag_rewards.rewards.citation import (
+    CitationRecall,
+    Grounding,
+    citation_precision,
+    citation_recall,
+)
+from rag_rewards.rewards.contrastive import (
+    ContrastiveLikelihood,
+    contrastive_likelihood,
+    evidential_contribution,
+    token_contributions,
+)
+from rag_rewards.rewards.cost import Cost, length_cost, repetition_cost
+from rag_rewards.rewards.evidence import (
+    Lengths,
+    MaskedAnswer,
+    evidence_length,
+    rationale_length,
+)
+from rag_rewards.rewards.format import Format, TagCount, format_match, tag_count
+from rag_rewards.rewards.process import Process
+from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
+from rag_rewards.rewards.relevance import Relevance, relevance, relevance_ids
+from rag_rewards.rewards.truthfulness import (
+    Outcome,
+    Reasoning,
+    combine_reasoning,
+    outcome_reward,
+)
+
+__all__ = [
+    "AnswerMatch",
+    "CitationRecall",
+    "ContrastiveLikelihood",
+    "Cost",
+    "Format",
+    "Grounding",
+    "Lengths",
+    "MaskedAnswer",
+    "Outcome",
+    "Process",
+    "Reasoning",
+    "RefusalDetector",
+    "Relevance",
+    "TagCount",
+    "citation_precision",
+    "citation_recall",
+    "combine_reasoning",
+    "contrastive_likelihood",
+    "evidence_length",
+    "evidential_contribution",
+    "exact_match",
+    "format_match",
+    "length_cost",
+    "list_match",
+    "multiset_f1",
+    "outcome_reward",
+    "rationale_length",
+    "refusal_reward",
+    "relevance",
+    "relevance_ids",
+    "repetition_cost",
+    "substring_match",
+    "tag_count",
+    "token_contributions",
+    "token_f1",
+]

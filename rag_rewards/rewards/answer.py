@@ -1,0 +1,259 @@
+"""Is the answer right: exact match, substring, token F1, or a judge's verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rag_rewards.evidence import Need, VerdictNeed, unmet
+from rag_rewards.rollout import Rollout, Score
+from rag_rewards.text.citations import compiled, strip_markers
+from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer, squad, tokens
+from rag_rewards.text.sections import Tags
+from rag_rewards.text.statements import sentences
+from rag_rewards.text.strict import strict_contains
+
+Metric = Literal["exact", "substring", "f1", "judge"]
+Reads = Literal["answer", "response", "final"]
+Compare = Callable[[str, str, str, str], float]
+"""(normalised prediction, normalised gold, prediction, gold) → 0 to 1."""
+
+
+def exact_match(
+    prediction: str, aliases: Iterable[str], normalize: Normalizer = squad
+) -> float:
+    """1 when the prediction equals an alias after normalising, else 0.
+
+    Where an alias normalises to nothing the raw casefolded strings are compared. An empty
+    prediction matches nothing. Source: SQuAD v1.1.
+
+    >>> exact_match("the Eiffel tower!", ["Eiffel Tower"]), exact_match("", [""])
+    (1.0, 0.0)
+    """
+    return _best(_exact, prediction, aliases, normalize)
+
+
+def substring_match(
+    prediction: str, aliases: Iterable[str], normalize: Normalizer = squad
+) -> float:
+    """1 when an alias stands somewhere in the prediction after normalising, else 0.
+
+    Source: Search-R1's subEM; CTRL-RAG, Eq. 3.
+
+    >>> substring_match("It is Macron.", ["Ron"])  # see `strict` for word boundaries
+    1.0
+    """
+    return _best(_substring, prediction, aliases, normalize)
+
+
+def token_f1(prediction: str, aliases: Iterable[str], normalize: Normalizer = squad) -> float:
+    """F1 = 2PR / (P + R) over the multisets of normalised tokens; the best alias counts.
+
+    Source: SQuAD v1.1; LEAR, Eq. 4.
+
+    >>> token_f1("New York City", ["New York"])
+    0.8
+    """
+    return _best(_f1, prediction, aliases, normalize)
+
+
+def _best(
+    compare: Compare, prediction: str, aliases: Iterable[str], normalize: Normalizer
+) -> float:
+    normal = normalize(prediction)
+    return max(
+        (compare(normal, normalize(alias), prediction, alias) for alias in aliases), default=0.0
+    )
+
+
+def _exact(prediction: str, gold: str, raw: str, raw_gold: str) -> float:
+    if gold:
+        return 1.0 if prediction == gold else 0.0
+    return 1.0 if raw.strip() and raw.strip().casefold() == raw_gold.strip().casefold() else 0.0
+
+
+def _substring(prediction: str, gold: str, raw: str, raw_gold: str) -> float:
+    if gold:
+        return 1.0 if gold in prediction else 0.0
+    sought = raw_gold.strip().casefold()
+    return 1.0 if sought and sought in raw.casefold() else 0.0
+
+
+def _f1(prediction: str, gold: str, raw: str, raw_gold: str) -> float:
+    if not gold:
+        prediction, gold = raw.casefold(), raw_gold.casefold()
+    return multiset_f1(tokens(prediction), tokens(gold))
+
+
+def multiset_f1(prediction: Sequence[str], gold: Sequence[str]) -> float:
+    """Harmonic mean of precision and recall over multisets of tokens, 0 where they share none.
+
+    >>> multiset_f1(["a", "a", "b"], ["a", "b", "c"])
+    0.6666666666666666
+    """
+    left: dict[str, int] = {}
+    for token in gold:
+        left[token] = left.get(token, 0) + 1
+    same = 0
+    for token in prediction:
+        if left.get(token):
+            left[token] -= 1
+            same += 1
+    if not same:
+        return 0.0
+    precision, recall = same / len(prediction), same / len(gold)
+    return 2 * precision * recall / (precision + recall)
+
+
+_COMPARE: dict[str, Compare] = {"exact": _exact, "substring": _substring, "f1": _f1}
+
+
+@dataclass(frozen=True)
+class AnswerMatch:
+    """A response's answer against the gold answers of its row. Range 0 to 1.
+
+    `reads`: the answer section; the response without its thinking; or the final answer (the
+    section, else the last statement). Against aliases the best counts. Of several required
+    answers `exact` and `substring` need all, `f1` takes the mean; `exact` reads the answer as a
+    comma-separated list then, which `extra="reject"` allows to hold no wrong item.
+    `strict` (substring) asks that the answer is asserted: see `text.strict`.
+
+    >>> AnswerMatch()([Rollout(response="<answer>Paris.</answer>", answers="Paris")])[0].value
+    1.0
+    """
+
+    name: str = "accuracy"
+    metric: Metric = "exact"
+    normalizer: NormalizerName = "squad"
+    fold_accents: bool = False
+    numbers: bool = False
+    dates: bool = False
+    reads: Reads = "answer"
+    strict: bool = False
+    extra: Literal["allow", "reject"] = "allow"
+    tags: Tags = Tags(("answer",))
+    scope: Literal["rollout"] = "rollout"
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        if self.metric != "judge" or not (self.read(rollout) or "").strip():
+            return []
+        return [VerdictNeed(self.name)]
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        normalize = self.normalize
+        return [self._score(rollout, normalize) for rollout in rollouts]
+
+    @property
+    def normalize(self) -> Normalizer:
+        return normalizer(
+            self.normalizer,
+            fold_accents=self.fold_accents,
+            numbers=self.numbers,
+            dates=self.dates,
+        )
+
+    def read(self, rollout: Rollout) -> str | None:
+        """The text that is compared, None when the response has none."""
+        response = rollout.parsed
+        if self.reads == "response":
+            return response.visible
+        answer = response.cut(self.tags).content.get("answer")
+        if answer is not None or self.reads == "answer":
+            return answer
+        if "answer" in response.cut(self.tags).repeated:
+            return None
+        return _last_statement(response.visible)
+
+    def _score(self, rollout: Rollout, normalize: Normalizer) -> Score:
+        text = self.read(rollout)
+        details = {"answer": text.strip() if text else text} if self.reads == "answer" else {}
+        required = rollout.gold
+        if not text or not text.strip():
+            return Score(0.0, details=details)
+        return Score(self._compare(rollout, text, required, normalize), details=details)
+
+    def _compare(
+        self,
+        rollout: Rollout,
+        text: str,
+        required: tuple[tuple[str, ...], ...],
+        normalize: Normalizer,
+    ) -> float:
+        if self.metric == "judge":
+            verdict = rollout.verdict(self.name)
+            if verdict is None:
+                raise unmet(VerdictNeed(self.name))
+            return float(verdict)
+        if self.metric == "substring" and self.strict:
+            several = len(required)
+            return float(
+                all(strict_contains(text, a, normalize, required=several) for a in required)
+            )
+        if self.metric == "exact" and len(required) > 1:
+            return list_match(text, required, normalize, extra=self.extra)
+        compare = _COMPARE[self.metric]
+        normal = rollout.parsed.normal(normalize, text)
+        best = [
+            max(map(compare, _repeat(normal, golds), golds, _repeat(text, golds), aliases))
+            for golds, aliases in zip(rollout.gold_normal(normalize), required, strict=True)
+        ]
+        return sum(best) / len(best) if self.metric == "f1" else min(best)
+
+
+def _repeat(text: str, golds: Sequence[str]) -> list[str]:
+    return [text] * len(golds)
+
+
+def _last_statement(text: str) -> str | None:
+    """The last sentence that has a word once its markers are gone."""
+    bare = strip_markers(text, compiled())
+    return next(
+        (s.strip() for s in reversed(sentences(bare)) if any(map(str.isalnum, s))), None
+    )
+
+
+def list_match(
+    text: str,
+    required: Sequence[Sequence[str]],
+    normalize: Normalizer = squad,
+    *,
+    extra: Literal["allow", "reject"] = "allow",
+) -> float:
+    """1 when a comma-separated list holds every required answer, else 0.
+
+    An alias that has commas itself is sought over as many neighbouring items. `extra="reject"`
+    gives 0 to a list with an item that is no required answer.
+
+    >>> list_match("Rome, Washington, D.C.", [["Washington, D.C."], ["Rome"]])
+    1.0
+    """
+    items = [item for item in text.split(",") if item.strip()]
+    windows: dict[int, dict[str, list[int]]] = {}
+    claimed: set[int] = set()
+    for aliases in required:
+        found = False
+        for alias in aliases:
+            width = alias.count(",") + 1
+            if width not in windows:
+                windows[width] = _windows(items, width, normalize)
+            starts = windows[width].get(_form(alias, normalize), [])
+            claimed.update(at for start in starts for at in range(start, start + width))
+            found = found or bool(starts)
+        if not found:
+            return 0.0
+    return 1.0 if extra == "allow" or len(claimed) == len(items) else 0.0
+
+
+def _windows(items: Sequence[str], width: int, normalize: Normalizer) -> dict[str, list[int]]:
+    """Where each normalised run of neighbouring items begins."""
+    starts: dict[str, list[int]] = {}
+    for start in range(len(items) - width + 1):
+        form = _form(",".join(items[start : start + width]), normalize)
+        starts.setdefault(form, []).append(start)
+    return starts
+
+
+def _form(text: str, normalize: Normalizer) -> str:
+    """What is compared: the normal form, or the raw casefolded text where that is empty."""
+    return normalize(text) or "\0" + text.strip().casefold()

@@ -1,0 +1,375 @@
+"""Citations: are statements right and their sources enough (Ground-GRPO); recall (CTRL-RAG)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rag_rewards.errors import DataError
+from rag_rewards.evidence import EntailmentNeed, Need, unmet
+from rag_rewards.rewards.format import Format
+from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
+from rag_rewards.rollout import Rollout, Score
+from rag_rewards.text.citations import CITATION, cited_labels, compiled, split_valid
+from rag_rewards.text.normalize import NormalizerName, normalizer
+from rag_rewards.text.statements import Statement, statements
+from rag_rewards.text.strict import strict_contains
+
+Aggregate = Literal["sum", "mean", "answers"]
+JudgeBy = Literal["nli", "gold"]
+
+
+# --- plain functions ---------------------------------------------------------------------------
+
+
+def citation_recall(cited: Collection[str], supporting: Collection[str]) -> float:
+    """(1/|D+|) Σ_{d ∈ D+} 1[d is cited]. Range 0 to 1; 0 where D+ is empty.
+
+    Source: CTRL-RAG, Eq. 2.
+
+    >>> citation_recall({"1", "7"}, {"1", "2"})
+    0.5
+    """
+    wanted = set(supporting)
+    return len(wanted & set(cited)) / len(wanted) if wanted else 0.0
+
+
+def citation_precision(cited: Collection[str], supporting: Collection[str]) -> float:
+    """Share of cited documents that are supporting. Range 0 to 1; 0 where nothing is cited."""
+    named = set(cited)
+    return len(named & set(supporting)) / len(named) if named else 0.0
+
+
+def is_sufficient(
+    cited: Sequence[str], entails: Callable[[Sequence[str]], bool], *, minimal: bool = False
+) -> bool:
+    """Whether the cited documents together entail the statement.
+
+    `minimal` also asks that none is superfluous: without any one of them the rest must not
+    entail. Source: Ground-GRPO, Eq. 2 and introduction ("minimal yet sufficient").
+    """
+    if not cited or not entails(cited):
+        return False
+    if not minimal or len(cited) == 1:
+        return True
+    return not any(entails([c for c in cited if c != left_out]) for left_out in cited)
+
+
+def aggregate_sum(credits: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Σ over statements of (exact match, citation) credits. Source: Ground-GRPO, Eq. 1 and 2."""
+    return sum(c[0] for c in credits), sum(c[1] for c in credits)
+
+
+# --- rewards -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A statement of the answer with what was found out about it."""
+
+    statement: Statement
+    answers: tuple[int, ...]  # which required answers it contains
+    sufficient: bool | None  # None where no answer asked for a check
+
+
+@dataclass(frozen=True)
+class Grounding:
+    """Ground-GRPO's statement-level correctness and refusal, behind its format.
+
+    Score.components holds `exact_match`, `citation` and `refusal`; the value is their sum. Per
+    statement: +0.5 if it contains a gold answer, then +0.5 if its citation is correct, else
+    `bad_penalty`. `aggregate` sums over statements, averages, or credits each required answer
+    once at its best statement over the number of required answers that a document supports.
+    A response without the format, or one that refuses, gets none of it.
+
+    Source: Ground-GRPO, section 2.2, Eq. 1, 2 and 6, Algorithm 1.
+    """
+
+    format: Format
+    detector: RefusalDetector
+    refusal: bool = True  # stage 2
+    aggregate: Aggregate = "sum"
+    judge_by: JudgeBy = "nli"
+    threshold: float = 0.5
+    minimal: bool = False
+    match: float = 0.5
+    good: float = 0.5
+    bad_penalty: float = -0.5
+    answered: float = 0.5
+    normalizer: NormalizerName = "squad"
+    strict: bool = False
+    pattern: str = CITATION
+    name: str = "grounding"
+    scope: Literal["rollout"] = "rollout"
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        answer = self._answer(rollout)
+        if answer is None:
+            return []
+        needs: list[Need] = list(self.detector.needs(answer))
+        for statement in self._statements(rollout, answer, compiled(self.pattern)):
+            needs.extend(self._statement_needs(rollout, statement))
+        return needs
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        pattern = compiled(self.pattern)
+        return [self._score(rollout, pattern) for rollout in rollouts]
+
+    def _score(self, rollout: Rollout, pattern: re.Pattern[str]) -> Score:
+        answerable = self._answerable(rollout)
+        answer = self._answer(rollout)
+        if answer is None:
+            return _score(0.0, 0.0, 0.0, 0.0, {"answer": None, "refused": False})
+        found = self._statements(rollout, answer, pattern)
+        refused, r = self._refused(rollout, answer, found)
+        details: dict[str, Any] = {"answer": answer.strip(), "refused": refused}
+        if refused:
+            details["refusal_similarity"] = r
+        paid = refusal_reward(
+            answerable=answerable, refused=refused, r=r, bonus=self.answered
+        ) if self.refusal else 0.0
+        if not answerable or refused:
+            return _score(0.0, 0.0, paid, float(refused and not answerable), details)
+        checked = [self._check(rollout, statement) for statement in found]
+        matched, cited = self._credit(rollout, checked)
+        details["statements"] = [_detail(item, rollout.labels) for item in checked]
+        hit = {i for item in checked for i in item.answers}
+        return _score(matched, cited, paid, len(hit) / len(rollout.gold), details)
+
+    def _answerable(self, rollout: Rollout) -> bool:
+        if rollout.answerable is None:
+            raise DataError("missing; whether the documents answer the question", "answerable")
+        if not rollout.answerable and not self.refusal:
+            raise DataError("stage 1 takes answerable rows only", "answerable")
+        return rollout.answerable
+
+    def _answer(self, rollout: Rollout) -> str | None:
+        """The answer section of a well-formed response."""
+        if not self.format.of(rollout):
+            return None
+        return rollout.parsed.cut(self.format.tags).content["answer"]
+
+    def _statements(
+        self, rollout: Rollout, answer: str, pattern: re.Pattern[str]
+    ) -> list[Statement]:
+        return statements(answer, pattern, items=rollout.answer_kind == "list")
+
+    def _refused(
+        self, rollout: Rollout, answer: str, found: Sequence[Statement]
+    ) -> tuple[bool, float]:
+        if not self.detector.strict:
+            return self.detector.refused(rollout, answer)
+        gold: tuple[str, ...] = ()
+        if rollout.answers is not None and rollout.answer_kind != "claims":
+            normal = rollout.gold_normal(normalizer("squad"))
+            gold = tuple(alias for aliases in normal for alias in aliases)
+        bare = " ".join(s.text for s in found)
+        return self.detector.refused(
+            rollout, bare, cites=any(s.cited for s in found), gold=gold
+        )
+
+    # -- one statement --
+
+    def _check(self, rollout: Rollout, statement: Statement) -> _Checked:
+        answers = tuple(self._answers_in(rollout, statement))
+        sufficient = self._sufficient(rollout, statement, answers) if answers else None
+        return _Checked(statement, answers, sufficient)
+
+    def _answers_in(self, rollout: Rollout, statement: Statement) -> Iterator[int]:
+        if rollout.answer_kind == "claims":
+            for i, aliases in enumerate(rollout.gold):
+                if any([self._entails(rollout, statement.text, alias) for alias in aliases]):
+                    yield i
+            return
+        normalize = normalizer(self.normalizer)
+        required = rollout.gold
+        if self.strict:
+            for i, aliases in enumerate(required):
+                if strict_contains(statement.text, aliases, normalize, required=len(required)):
+                    yield i
+            return
+        normal = normalize(statement.text)
+        for i, golds in enumerate(rollout.gold_normal(normalize)):
+            for gold, alias in zip(golds, required[i], strict=True):
+                if gold in normal if gold else alias.casefold() in statement.text.casefold():
+                    yield i
+                    break
+
+    def _sufficient(self, rollout: Rollout, statement: Statement, answers: Sequence[int]) -> bool:
+        cited, invalid = split_valid(statement.cited, rollout.labels)
+        if invalid or not cited:
+            return False
+        if self.judge_by == "gold":
+            return self._gold_sufficient(rollout, statement, cited, answers)
+
+        def entails(labels: Sequence[str]) -> bool:
+            return self._entails(rollout, _premise(rollout, labels), statement.text)
+
+        return is_sufficient(cited, entails, minimal=self.minimal)
+
+    def _gold_sufficient(
+        self,
+        rollout: Rollout,
+        statement: Statement,
+        cited: Sequence[str],
+        answers: Sequence[int],
+    ) -> bool:
+        """Inside D+, and some cited document contains an answer that the statement gives."""
+        if not set(cited) <= set(rollout.supporting_labels):
+            return False
+        normalize = normalizer(self.normalizer)
+        normal = normalize(statement.text)
+        given = [
+            gold
+            for i in answers
+            for gold in rollout.gold_normal(normalize)[i]
+            if gold and (gold in normal or rollout.answer_kind == "claims")
+        ]
+        texts = (normalize(_document(rollout, label).text) for label in cited)
+        return any(gold in text for text in texts for gold in given)
+
+    def _entails(self, rollout: Rollout, premise: str, hypothesis: str) -> bool:
+        known = rollout.entailment(premise, hypothesis)
+        if known is None:
+            raise unmet(EntailmentNeed(premise, hypothesis))
+        return known >= self.threshold
+
+    def _statement_needs(self, rollout: Rollout, statement: Statement) -> Iterator[Need]:
+        if rollout.answer_kind == "claims":
+            for aliases in rollout.gold:
+                for alias in aliases:
+                    yield EntailmentNeed(statement.text, alias)
+        elif not any(self._answers_in(rollout, statement)):
+            return
+        if self.judge_by == "gold":
+            return
+        cited, invalid = split_valid(statement.cited, rollout.labels)
+        if invalid or not cited:
+            return
+        yield EntailmentNeed(_premise(rollout, cited), statement.text)
+        if self.minimal and len(cited) > 1:
+            for left_out in cited:
+                rest = [label for label in cited if label != left_out]
+                yield EntailmentNeed(_premise(rollout, rest), statement.text)
+
+    # -- all statements --
+
+    def _credit(self, rollout: Rollout, checked: Sequence[_Checked]) -> tuple[float, float]:
+        """(exact match, citation) of the whole answer."""
+        if self.aggregate == "answers":
+            return self._credit_answers(rollout, checked)
+        credits = [
+            (self.match, self.good if item.sufficient else self.bad_penalty)
+            for item in checked
+            if item.answers
+        ]
+        matched, cited = aggregate_sum(credits)
+        n = len(checked) if self.aggregate == "mean" else 1
+        return (matched / n, cited / n) if n else (0.0, 0.0)
+
+    def _credit_answers(
+        self, rollout: Rollout, checked: Sequence[_Checked]
+    ) -> tuple[float, float]:
+        matched = cited = 0.0
+        for i in range(len(rollout.gold)):
+            found = [item.sufficient for item in checked if i in item.answers]
+            if found:
+                matched += self.match
+                cited += self.good if any(found) else self.bad_penalty
+        n = supported_answers(rollout)
+        return matched / n, cited / n
+
+
+def supported_answers(rollout: Rollout) -> int:
+    """How many required answers some document supports; all of them where that is unknown."""
+    n = len(rollout.gold)
+    supported: set[int] = set()
+    known = False
+    for at, document in enumerate(rollout.documents or ()):
+        if document.supports is None:
+            continue
+        if len(document.supports) != n:
+            raise DataError(
+                f"one boolean per required answer: expected {n}, found {len(document.supports)}",
+                f"documents[{at}].supports",
+            )
+        known = True
+        supported.update(i for i, bit in enumerate(document.supports) if bit)
+    return len(supported) or n if known else n
+
+
+def _score(
+    matched: float, cited: float, refusal: float, correct: float, details: dict[str, Any]
+) -> Score:
+    return Score(
+        matched + cited + refusal,
+        components={"exact_match": matched, "citation": cited, "refusal": refusal},
+        correct=correct,
+        details=details,
+    )
+
+
+def _detail(item: _Checked, labels: Collection[str]) -> dict[str, Any]:
+    valid, invalid = split_valid(item.statement.cited, labels)
+    shown: dict[str, Any] = {
+        "text": item.statement.text,
+        "cited": list(valid),
+        "answers": len(item.answers),
+    }
+    if item.sufficient is not None:
+        shown["supported"] = item.sufficient
+    if invalid:
+        shown["invalid"] = list(invalid)
+    return shown
+
+
+def _document(rollout: Rollout, label: str) -> Any:
+    return (rollout.documents or ())[rollout.labels.index(label)]
+
+
+def _premise(rollout: Rollout, labels: Sequence[str]) -> str:
+    """The cited documents as one premise, in the order cited."""
+    return "\n".join(_document(rollout, label).premise for label in labels)
+
+
+@dataclass(frozen=True)
+class CitationRecall:
+    """Share of the supporting documents that the response cites (CTRL-RAG's baseline, Eq. 2).
+
+    `include_thinking` counts markers in the reasoning too, as the equation does. `measure="f1"`
+    takes the harmonic mean with the precision, so that citing everything does not pay;
+    `claims_only` counts a marker only where its statement has a word of its own.
+    """
+
+    include_thinking: bool = True
+    measure: Literal["recall", "f1"] = "recall"
+    claims_only: bool = False
+    pattern: str = CITATION
+    name: str = "citation_recall"
+    scope: Literal["rollout"] = "rollout"
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        return []
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        pattern = compiled(self.pattern)
+        return [self._score(rollout, pattern) for rollout in rollouts]
+
+    def _score(self, rollout: Rollout, pattern: re.Pattern[str]) -> Score:
+        supporting = rollout.supporting_labels
+        response = rollout.parsed
+        text = response.text if self.include_thinking else response.visible
+        if self.claims_only:
+            found = [label for s in statements(text, pattern) for label in s.cited]
+            cited = tuple(dict.fromkeys(found))
+        else:
+            cited = cited_labels(text, pattern)
+        recall = citation_recall(cited, supporting)
+        if self.measure == "recall" or not recall:
+            return Score(recall, details={"cited": list(cited)})
+        precision = citation_precision(cited, supporting)
+        return Score(
+            2 * precision * recall / (precision + recall), details={"cited": list(cited)}
+        )

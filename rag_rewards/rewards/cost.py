@@ -1,0 +1,51 @@
+"""What a response costs: length over a budget, or repetition (CTRL-RAG, Eq. 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rag_rewards.evidence import Need
+from rag_rewards.rollout import Rollout, Score
+
+
+def length_cost(words: int, budget: int) -> float:
+    """max(0, words/budget − 1): nothing within the budget, 1 at twice the budget.
+
+    >>> length_cost(300, 200)
+    0.5
+    """
+    return max(0.0, words / budget - 1.0)
+
+
+def repetition_cost(words: Sequence[str], n: int) -> float:
+    """Share of n-grams that repeat an earlier one: 1 − distinct/all. Range 0 to 1.
+
+    >>> repetition_cost("a b a b a b".split(), 2)
+    0.6
+    """
+    grams = [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+    return 1.0 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cost(y) ≥ 0 of the response, thinking included; to be subtracted."""
+
+    kind: Literal["length", "repetition"] = "length"
+    budget: int = 512
+    ngram: int = 4
+    name: str = "cost"
+    scope: Literal["rollout"] = "rollout"
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        return []
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        return [Score(self._of(rollout.parsed.text.split())) for rollout in rollouts]
+
+    def _of(self, words: Sequence[str]) -> float:
+        if self.kind == "length":
+            return length_cost(len(words), self.budget)
+        return repetition_cost(words, self.ngram)

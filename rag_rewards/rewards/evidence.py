@@ -1,0 +1,241 @@
+"""Rational evidence (LEAR): answers from masked contexts, and the lengths of the parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rag_rewards.errors import DataError, EvidenceError
+from rag_rewards.evidence import MaskedAnswersNeed, MaskedLogProbsNeed, Need, unmet
+from rag_rewards.rewards.answer import token_f1
+from rag_rewards.rewards.contrastive import checked_logprobs
+from rag_rewards.rollout import Rollout, Score
+from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
+from rag_rewards.text.response import strip_end_of_sequence
+from rag_rewards.text.sections import SectionStyle, Tags, cut
+
+Part = Literal["rationale", "evidence", "full"]
+_SECTION: dict[str, str] = {"rationale": "reason", "evidence": "extract", "full": "answer"}
+_OUTPUT = Tags(("answer",), SectionStyle(unclosed="to_end"))
+
+
+def words(text: str) -> int:
+    """Number of words, cut at white space."""
+    return len(text.split())
+
+
+def rationale_length(rationale: int, evidence: int, tau: float = 0.5) -> float:
+    """1/(1 + e^(−x/τ)), x = L_r/L_e − 1 if L_r ≥ L_e else 1 − L_e/L_r. Range 0 to 1.
+
+    0 where either length is 0. Lengths in words or tokens. Source: LEAR, Eq. 5 and 6.
+
+    >>> rationale_length(50, 50), round(rationale_length(100, 50), 4)
+    (0.5, 0.8808)
+    """
+    if not rationale or not evidence:
+        return 0.0
+    x = rationale / evidence - 1 if rationale >= evidence else 1 - evidence / rationale
+    return sigmoid(x / tau)
+
+
+def evidence_length(
+    evidence: int, passages: int, gamma: float = 0.5, omega: float = 0.9
+) -> float:
+    """1 where c ≥ ω else c^γ, with c = 1 − L_e/L_P clamped to [0, 1]. Range 0 to 1.
+
+    0 where the evidence is empty. Lengths in words or tokens. Source: LEAR, Eq. 7.
+
+    >>> evidence_length(20, 500), evidence_length(75, 100)
+    (1.0, 0.5)
+    """
+    if not evidence:
+        return 0.0
+    c = min(max(1 - evidence / passages, 0.0), 1.0)
+    return 1.0 if c >= omega else c**gamma
+
+
+def sigmoid(x: float) -> float:
+    """1/(1 + e^(−x)), without overflow."""
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+
+
+@dataclass(frozen=True)
+class MaskedAnswer:
+    """How good the answer is from one context: the rationale, the evidence, or everything.
+
+    `generate`: unigram F1 of that context's answer with the gold answer. `likelihood`: e to the
+    mean token log-probability of the gold answer, best alias. A response without the section
+    has no such answer and gets 0; so does evidence that a model was never asked for because of
+    that. Range 0 to 1. Source: LEAR, section 3.1 and Eq. 4.
+    """
+
+    part: Part
+    tags: Tags
+    mode: Literal["generate", "likelihood"] = "generate"
+    required: bool = True
+    normalizer: NormalizerName = "squad"
+    name: str = "answer_full"
+    scope: Literal["rollout"] = "rollout"
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        if not self.required or not self._has_section(rollout):
+            return []
+        if self.mode == "likelihood":
+            return [MaskedLogProbsNeed(self.part)]
+        return [] if self.part == "full" else [MaskedAnswersNeed(self.part)]
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        normalize = normalizer(self.normalizer)
+        return [self._score(rollout, normalize) for rollout in rollouts]
+
+    def _score(self, rollout: Rollout, normalize: Normalizer) -> Score:
+        if self.mode == "likelihood":
+            return self._likelihood(rollout)
+        if self.part == "full":
+            output = rollout.parsed.cut(self.tags).content.get("answer", "")
+            return Score(_mean_f1(rollout, output, normalize), details={"answer": output.strip()})
+        output_or_none = getattr(rollout.masked_answers, self.part, None)
+        if output_or_none is None:
+            return self._absent(rollout, MaskedAnswersNeed(self.part))
+        return Score(_mean_f1(rollout, output_answer(output_or_none), normalize))
+
+    def _likelihood(self, rollout: Rollout) -> Score:
+        per_alias = getattr(rollout.masked_logprobs, self.part, None)
+        if per_alias is None:
+            return self._absent(rollout, MaskedLogProbsNeed(self.part))
+        return Score(_gold_likelihood(rollout, per_alias, f"masked_logprobs.{self.part}"))
+
+    def _absent(self, rollout: Rollout, need: Need) -> Score:
+        if not self.required:
+            return Score(None)
+        if self._has_section(rollout):
+            raise unmet(need)
+        return Score(0.0)
+
+    def _has_section(self, rollout: Rollout) -> bool:
+        return bool(rollout.parsed.cut(self.tags).content.get(_SECTION[self.part], "").strip())
+
+
+def output_answer(output: str) -> str:
+    """The answer in a masked context's output: its answer section, or all of it.
+
+    >>> output_answer("<answer>Paris"), output_answer("Paris")
+    ('Paris', 'Paris')
+    """
+    text = strip_end_of_sequence(output)
+    return cut(text, _OUTPUT).content.get("answer", text)
+
+
+def _mean_f1(rollout: Rollout, text: str, normalize: Normalizer) -> float:
+    required = rollout.gold
+    if not text.strip():
+        return 0.0
+    normal = rollout.parsed.normal(normalize, text)
+    if len(required) == 1 and normal and normal in rollout.gold_normal(normalize)[0]:
+        return 1.0
+    return sum(token_f1(text, aliases, normalize) for aliases in required) / len(required)
+
+
+def _gold_likelihood(
+    rollout: Rollout, per_alias: Sequence[Sequence[float]], path: str
+) -> float:
+    required = rollout.gold
+    expected = sum(map(len, required))
+    if len(per_alias) != expected:
+        raise EvidenceError(
+            f"one list per gold alias: expected {expected}, found {len(per_alias)}", path
+        )
+    best, at = [], 0
+    for aliases in required:
+        likelihoods = []
+        for i in range(at, at + len(aliases)):
+            values = checked_logprobs(per_alias[i], f"{path}[{i}]")
+            if not values:
+                raise EvidenceError("no token", f"{path}[{i}]")
+            likelihoods.append(math.exp(min(sum(values) / len(values), 0.0)))
+        at += len(aliases)
+        best.append(max(likelihoods))
+    return sum(best) / len(best)
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """LEAR's length rewards; `components` holds `length_rationale` and `length_evidence`.
+
+    The value is their mean. `count` counts words by default; give a tokenizer's length to count
+    tokens. Passages are counted without titles, once per group of rollouts that share them.
+    `gated_by` (hardened): length counts only where that masked answer is worth something.
+    Source: LEAR, Eq. 5 to 7; the mean is the text after Eq. 9.
+    """
+
+    tags: Tags
+    tau: float = 0.5
+    gamma: float = 0.5
+    omega: float = 0.9
+    count: Callable[[str], int] = words
+    gated_by: MaskedAnswer | None = None
+    distinct: bool = False
+    name: str = "length"
+    scope: Literal["rollout"] = "rollout"
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        return self.gated_by.needs(rollout) if self.gated_by else []
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        passages: dict[tuple[str, ...], int] = {}
+        gates = [s.value for s in self.gated_by(rollouts)] if self.gated_by else None
+        scores = []
+        for i, rollout in enumerate(rollouts):
+            if not rollout.documents:
+                raise DataError("missing; the extract is measured against them", "documents")
+            texts = tuple([document.text for document in rollout.documents])
+            length = passages.get(texts)
+            if length is None:
+                length = passages[texts] = sum(map(self.count, texts))
+            shut = gates is not None and not gates[i]
+            scores.append(self._score(rollout, length, texts, shut))
+        return scores
+
+    def _score(
+        self, rollout: Rollout, passages: int, texts: Sequence[str], shut: bool
+    ) -> Score:
+        if not passages:
+            raise DataError("no text in them", "documents")
+        content = rollout.parsed.cut(self.tags).content
+        reason, extract = content.get("reason", ""), content.get("extract", "")
+        if self.distinct:
+            reason = _own_words(reason, texts)
+        r, e = self.count(reason), self.count(extract)
+        if not r or not e or shut:
+            rationale = evidence = 0.0
+        else:
+            rationale = rationale_length(r, e, self.tau)
+            evidence = evidence_length(e, passages, self.gamma, self.omega)
+        return Score(
+            (rationale + evidence) / 2,
+            components={"length_rationale": rationale, "length_evidence": evidence},
+            details={"tokens": {"reason": r, "extract": e, "documents": passages}},
+        )
+
+
+def _own_words(text: str, documents: Sequence[str], n: int = 8) -> str:
+    """A text without what it repeats of the documents or of itself, n words or more at a time."""
+    seen = {
+        gram for document in documents for gram in _grams(document.lower().split(), n)
+    }
+    kept: list[str] = []
+    written = text.split()
+    lowered = text.lower().split()
+    copied = [False] * len(written)
+    for i, gram in enumerate(_grams(lowered, n)):
+        if gram in seen:
+            copied[i : i + n] = [True] * n
+        seen.add(gram)
+    kept.extend(word for word, is_copy in zip(written, copied, strict=False) if not is_copy)
+    return " ".join(kept)
+
+
+def _grams(sequence: Sequence[str], n: int) -> list[tuple[str, ...]]:
+    return [tuple(sequence[i : i + n]) for i in range(len(sequence) - n + 1)]

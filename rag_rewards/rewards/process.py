@@ -1,0 +1,46 @@
+"""Does the reasoning lead to the answer (Ground-GRPO, Eq. 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rag_rewards.evidence import EntailmentNeed, Need, unmet
+from rag_rewards.rewards.format import Format
+from rag_rewards.rollout import Rollout, Score
+from rag_rewards.text.citations import CITATION, compiled, strip_markers
+
+
+@dataclass(frozen=True)
+class Process:
+    """P(the reasoning entails the decision), inside the format gate. Range 0 to 1.
+
+    The reasoning is the think section, the decision the answer section without its markers.
+    Source: Ground-GRPO, section 4.7, Eq. 7.
+    """
+
+    format: Format
+    pattern: str = CITATION
+    name: str = "process"
+    scope: Literal["rollout"] = "rollout"
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        return [self._need(rollout)] if self.format.of(rollout) else []
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        return [self._score(rollout) for rollout in rollouts]
+
+    def _need(self, rollout: Rollout) -> EntailmentNeed:
+        content = rollout.parsed.cut(self.format.tags).content
+        decision = strip_markers(content["answer"], compiled(self.pattern))
+        return EntailmentNeed(content["think"].strip(), decision)
+
+    def _score(self, rollout: Rollout) -> Score:
+        if not self.format.of(rollout):
+            return Score(0.0)
+        need = self._need(rollout)
+        known = rollout.entailment(need.premise, need.hypothesis)
+        if known is None:
+            raise unmet(need)
+        return Score(known)

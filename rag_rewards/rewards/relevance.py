@@ -1,0 +1,76 @@
+"""Does the response name the supporting documents (ARENA)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from rag_rewards.evidence import Need
+from rag_rewards.rollout import Rollout, Score, canonical
+from rag_rewards.text.sections import Tags
+
+_IDS = msgspec.json.Decoder(list[int | str])
+
+
+def relevance_ids(section: str | None) -> tuple[str, ...] | None:
+    """Ids in a relevance section: a JSON list of integers or id strings, each once.
+
+    None where it is anything else; booleans and floats are not ids.
+
+    >>> relevance_ids(' [2, "5", 2] '), relevance_ids("[true]"), relevance_ids("2, 5")
+    (('2', '5'), None, None)
+    """
+    if section is None:
+        return None
+    try:
+        return tuple(dict.fromkeys(map(canonical, _IDS.decode(section))))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def relevance(
+    named: Collection[str], supporting: Collection[str], min_precision: float = 0.0
+) -> float:
+    """1 when the sets are equal, 0.5 when they overlap, else 0.
+
+    The half is given only where the share of named ids that support is at least
+    `min_precision`. Source: ARENA, section 3.3.
+
+    >>> relevance({"1"}, {"1", "2"}), relevance({"1", "2", "3"}, {"1"}, min_precision=0.5)
+    (0.5, 0.0)
+    """
+    right = set(named) & set(supporting)
+    if len(right) == len(set(named)) == len(set(supporting)):
+        return 1.0
+    return 0.5 if right and len(right) >= min_precision * len(set(named)) else 0.0
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """ARENA's relevance reward: 0, 0.5 or 1. An unparsable section gives 0.
+
+    A row without `supporting` is a DataError; an empty list is not.
+    """
+
+    tags: Tags
+    min_precision: float = 0.0
+    name: str = "relevance"
+    scope: Literal["rollout"] = "rollout"
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        return []
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        return [self._score(rollout) for rollout in rollouts]
+
+    def _score(self, rollout: Rollout) -> Score:
+        supporting = rollout.supporting_labels
+        named = relevance_ids(rollout.parsed.cut(self.tags).content.get("relevance"))
+        if named is None:
+            return Score(0.0, details={"relevance": None})
+        labels = [rollout.label_of(name) or name for name in named]
+        value = relevance(labels, supporting, self.min_precision)
+        return Score(value, details={"relevance": labels})

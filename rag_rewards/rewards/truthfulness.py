@@ -1,0 +1,208 @@
+"""Correct, uncertain or incorrect (TruthRL)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rag_rewards.errors import DataError
+from rag_rewards.evidence import Need, VerdictNeed, unmet
+from rag_rewards.rewards.answer import exact_match, list_match, substring_match, token_f1
+from rag_rewards.rollout import Rollout, Score
+from rag_rewards.text.boxed import first_box, last_box, unwrap
+from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
+from rag_rewards.text.refusal import ABSTENTIONS, abstained
+from rag_rewards.text.strict import strict_contains
+
+Truth = Literal["correct", "uncertain", "incorrect"]
+Scheme = Literal["ternary", "binary"]
+Combine = Literal["multiplicative", "additive", "conditional"]
+
+_SCHEMES: dict[str, dict[str, float]] = {
+    "ternary": {"correct": 1.0, "uncertain": 0.0, "incorrect": -1.0},
+    "binary": {"correct": 1.0, "uncertain": -1.0, "incorrect": -1.0},
+}
+_INVALID = "invalid question"
+_F1_AT_LEAST = re.compile(r"f1>=(0(?:\.\d+)?|1(?:\.0+)?)")
+
+
+def outcome_reward(truth: Truth, scheme: Scheme = "ternary", *, enhanced: bool = False) -> float:
+    """+1, 0 or −1 for a truth value.
+
+    ternary: +1 correct, 0 uncertain, −1 incorrect; binary: +1, −1, −1. `enhanced` is for
+    out-of-knowledge rows under the knowledge-enhanced variants: +1 uncertain, −1 otherwise.
+    Source: TruthRL, section 3.2.
+
+    >>> outcome_reward("uncertain"), outcome_reward("correct", enhanced=True)
+    (0.0, -1.0)
+    """
+    if enhanced:
+        return 1.0 if truth == "uncertain" else -1.0
+    return _SCHEMES[scheme][truth]
+
+
+def combine_reasoning(
+    outcome: float, reasoning: float, how: Combine = "multiplicative", weight: float = 0.5
+) -> float:
+    """Outcome r_o ∈ {−1, 0, 1} with reasoning r_r ∈ {0, 1}.
+
+    multiplicative r_o·(1 + r_r): a wrong answer with good reasoning gets −2. additive
+    r_o + λ·r_r. conditional r_o·r_r where r_o = 1, else r_o: a right answer with bad reasoning
+    is level with abstaining. Source: TruthRL, section 4.6.
+
+    >>> [combine_reasoning(-1, 1), combine_reasoning(1, 0, "conditional")]
+    [-2, 0]
+    """
+    if how == "multiplicative":
+        return outcome * (1 + reasoning)
+    if how == "additive":
+        return outcome + weight * reasoning
+    return outcome * reasoning if outcome == 1 else outcome
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """TruthRL's outcome reward over the boxed answer: −1, 0 or 1.
+
+    Abstained → uncertain; else right → correct; else, and where there is no box, incorrect.
+    `verifier`: `judge` (an exact match skips it), `exact`, `f1>=x` or `substring`.
+    """
+
+    verifier: str = "judge"
+    scheme: Scheme = "ternary"
+    knowledge_enhanced: bool = False
+    box: Literal["last", "first"] = "last"
+    unwrap_text: bool = False
+    phrases: tuple[str, ...] = ABSTENTIONS
+    alone: bool = False
+    normalizer: NormalizerName = "squad"
+    fold_accents: bool = False
+    numbers: bool = False
+    dates: bool = False
+    strict: bool = False
+    extra: Literal["allow", "reject"] = "allow"
+    name: str = "outcome"
+    scope: Literal["rollout"] = "rollout"
+
+    def __post_init__(self) -> None:
+        if self.verifier not in ("judge", "exact", "substring") and not _F1_AT_LEAST.fullmatch(
+            self.verifier
+        ):
+            raise ValueError(
+                f"verifier is judge, exact, substring or f1>=x (0 to 1), not {self.verifier!r}"
+            )
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        if self.verifier != "judge":
+            return []
+        settled = self._settled(rollout, self.answer(rollout))
+        return [] if settled else [VerdictNeed(self.name)]
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        return [self._score(rollout) for rollout in rollouts]
+
+    def answer(self, rollout: Rollout) -> str | None:
+        """What the box holds, None where there is no box."""
+        response = rollout.parsed
+        found = first_box(response.text) if self.box == "first" else last_box(response.visible)
+        return unwrap(found) if found and self.unwrap_text else found
+
+    def _score(self, rollout: Rollout) -> Score:
+        answer = self.answer(rollout)
+        truth = self._truth(rollout, answer)
+        enhanced = False
+        if self.knowledge_enhanced:
+            if rollout.out_of_knowledge is None:
+                raise DataError("missing; knowledge_enhanced needs the label", "out_of_knowledge")
+            enhanced = rollout.out_of_knowledge
+        details: dict[str, Any] = {
+            "answer": answer,
+            "truth": truth,
+            "refused": truth == "uncertain",
+        }
+        return Score(
+            outcome_reward(truth, self.scheme, enhanced=enhanced),
+            correct=1.0 if truth == "correct" else 0.0,
+            details=details,
+        )
+
+    def _truth(self, rollout: Rollout, answer: str | None) -> Truth:
+        settled = self._settled(rollout, answer)
+        if settled or answer is None:
+            return settled or "incorrect"
+        return "correct" if self._is_right(rollout, answer) else "incorrect"
+
+    def _settled(self, rollout: Rollout, answer: str | None) -> Truth | None:
+        """The truth value where no verifier beyond an exact match is asked, else None."""
+        required = rollout.gold
+        if answer is None or not answer.strip():
+            return "incorrect"
+        flat = [alias for aliases in required for alias in aliases]
+        if abstained(answer, self.phrases, flat, alone=self.alone):
+            return "uncertain"
+        if _INVALID in answer.lower():
+            says_so = any(_INVALID in alias.lower() for alias in flat)
+            return "correct" if says_so else "incorrect"
+        if self.verifier in ("judge", "exact"):
+            if _exact(rollout, answer, self._normalize(), self.extra):
+                return "correct"
+            if self.verifier == "exact":
+                return "incorrect"
+        return None
+
+    def _is_right(self, rollout: Rollout, answer: str) -> bool:
+        if self.verifier == "judge":
+            verdict = rollout.verdict(self.name)
+            if verdict is None:
+                raise unmet(VerdictNeed(self.name))
+            return verdict == 1
+        normalize, required = self._normalize(), rollout.gold
+        if self.verifier == "substring" and self.strict:
+            n = len(required)
+            return all(strict_contains(answer, a, normalize, required=n) for a in required)
+        if self.verifier == "substring":
+            return all(substring_match(answer, aliases, normalize) for aliases in required)
+        mean = sum(token_f1(answer, a, normalize) for a in required) / len(required)
+        return mean >= float(self.verifier.removeprefix("f1>="))
+
+    def _normalize(self) -> Normalizer:
+        return normalizer(
+            self.normalizer,
+            fold_accents=self.fold_accents,
+            numbers=self.numbers,
+            dates=self.dates,
+        )
+
+
+def _exact(
+    rollout: Rollout, answer: str, normalize: Normalizer, extra: Literal["allow", "reject"]
+) -> bool:
+    required = rollout.gold
+    if len(required) > 1:
+        return list_match(answer, required, normalize, extra=extra) == 1.0
+    normal, golds = normalize(answer), rollout.gold_normal(normalize)[0]
+    if normal in golds and normal:
+        return True
+    return "" in golds and exact_match(answer, required[0], normalize) == 1.0
+
+
+@dataclass(frozen=True)
+class Reasoning:
+    """A judge's 0 or 1 on the whole response's reasoning (TruthRL, section 4.6)."""
+
+    name: str = "reasoning"
+    scope: Literal["rollout"] = "rollout"
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        return [VerdictNeed(self.name)]
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        return [self._score(rollout) for rollout in rollouts]
+
+    def _score(self, rollout: Rollout) -> Score:
+        verdict = rollout.verdict(self.name)
+        if verdict is None:
+            raise unmet(VerdictNeed(self.name))
+        return Score(float(verdict))

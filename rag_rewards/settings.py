@@ -1,0 +1,146 @@
+"""Settings of recipes: typed, documented, each default with its source, set by dotted keys.
+
+A recipe's settings are one frozen struct, nested by component. `--set accuracy.metric=f1`, a YAML
+file and a mapping in Python all end in `build`, which knows every key and says the nearest one
+when a key is unknown.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from rag_rewards.errors import SettingError
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of every recipe's settings."""
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def about(doc: str, source: str = "not stated", **limits: Any) -> msgspec.Meta:
+    """What a setting does and where its default comes from."""
+    return msgspec.Meta(description=doc, extra={"source": source}, **limits)
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One setting, for people: its dotted key, type, default, meaning and source."""
+
+    key: str
+    type: str
+    default: Any
+    doc: str
+    source: str
+
+
+def describe(cls: type[Settings]) -> list[Setting]:
+    """Every setting of a recipe, in order."""
+    return list(_describe(cls, cls(), ""))
+
+
+def _describe(cls: type[Settings], defaults: Settings, prefix: str) -> Iterator[Setting]:
+    hints = typing.get_type_hints(cls, include_extras=True)
+    for field in msgspec.structs.fields(cls):
+        key, default = prefix + field.name, getattr(defaults, field.name)
+        if isinstance(default, Settings):
+            yield from _describe(type(default), default, f"{key}.")
+            continue
+        hint = hints[field.name]
+        base, *metas = typing.get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
+        meta = next((m for m in metas if isinstance(m, msgspec.Meta)), msgspec.Meta())
+        source = (meta.extra or {}).get("source", "not stated")
+        yield Setting(key, _type_name(base), default, meta.description or "", source)
+
+
+def _type_name(hint: Any) -> str:
+    if typing.get_origin(hint) is typing.Literal:
+        return " | ".join(str(value) for value in typing.get_args(hint))
+    if typing.get_origin(hint) is tuple:
+        return "list of " + _type_name(typing.get_args(hint)[0])
+    if args := [a for a in typing.get_args(hint) if a is not type(None)]:
+        names = [_type_name(arg) for arg in args]
+        return " | ".join(names + ["null"] * (type(None) in typing.get_args(hint)))
+    return {"str": "text", "float": "number", "int": "whole number", "bool": "true | false"}.get(
+        getattr(hint, "__name__", str(hint)), str(hint)
+    )
+
+
+def flatten(settings: Settings, prefix: str = "") -> dict[str, Any]:
+    """Every setting by its dotted key."""
+    flat: dict[str, Any] = {}
+    for name in settings.__struct_fields__:
+        value = getattr(settings, name)
+        if isinstance(value, Settings):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = list(value) if isinstance(value, tuple) else value
+    return flat
+
+
+def build(cls: type[S], changes: Mapping[str, Any], recipe: str) -> S:
+    """The defaults with these changes. Keys are dotted or nested; values typed or their text.
+
+    SettingError names the recipe, the key and the nearest key, or what the value should be.
+    """
+    flat = flatten(cls())
+    sections = {key.rsplit(".", 1)[0] for key in flat if "." in key}
+    values = dict(flat)
+    for key, value in _dotted(changes, sections):
+        if key in sections and isinstance(value, bool) and f"{key}.enabled" in flat:
+            key = f"{key}.enabled"  # `reasoning: true` switches the section on
+        key = _whole_key(key, flat)
+        if key not in flat:
+            raise SettingError(_unknown(key, list(flat), recipe))
+        if isinstance(flat[key], list) and isinstance(value, str):
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        values[key] = value
+    try:
+        return msgspec.convert(_nested(values), cls)
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).replace("`", "").partition(" - at $.")
+        raise SettingError(f"recipe {recipe}: setting {path}: {what}") from None
+
+
+def _whole_key(key: str, known: Mapping[str, Any]) -> str:
+    """A key may be its last part alone where that is one key: `tau` is `length.tau`."""
+    whole = [k for k in known if k.endswith(f".{key}")]
+    return whole[0] if key not in known and len(whole) == 1 else key
+
+
+def _dotted(
+    changes: Mapping[str, Any], sections: set[str], prefix: str = ""
+) -> Iterator[tuple[str, Any]]:
+    for name, value in changes.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            yield from _dotted(value, sections, f"{key}.")
+        else:
+            yield key, value
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        *path, name = key.split(".")
+        at = nested
+        for part in path:
+            at = at.setdefault(part, {})
+        at[name] = value
+    return nested
+
+
+def _unknown(key: str, known: list[str], recipe: str) -> str:
+    return f"recipe {recipe} has no setting {key!r}{did_you_mean(key, known)}"
+
+
+def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
+    """"; did you mean …?", or nothing where no name is near."""
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(known)}"

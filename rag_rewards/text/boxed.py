@@ -1,0 +1,69 @@
+r"""\boxed{…}, with nested braces."""
+
+from __future__ import annotations
+
+import re
+
+# Runs of braces come as one match, so that a megabyte of them costs no megabyte of steps;
+# an escaped brace is a character like any other.
+_TOKEN = re.compile(r"\\boxed\s{0,8}\{|\\.|\{+|\}+", re.DOTALL)
+_AUTHORS = re.compile(r"\\boxed\{([^}]*)\}")
+_WRAPPER = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{(.*)\}", re.DOTALL)
+
+
+def last_box(text: str) -> str | None:
+    r"""Content of the last complete box, braces nested. None when no box closes.
+
+    >>> last_box(r"\boxed{Rome} no, \boxed{\text{Paris}}")
+    '\\text{Paris}'
+    """
+    best: tuple[int, int] | None = None
+    depth: list[int] = []  # ≥ 0: where a box's content starts; < 0: that many plain braces
+    for match in _TOKEN.finditer(text, max(text.find("\\boxed"), 0)):
+        token = match[0]
+        if token[0] == "{":
+            if depth and depth[-1] < 0:
+                depth[-1] -= len(token)
+            else:
+                depth.append(-len(token))
+        elif token[0] == "}":
+            close = match.start()
+            left = len(token)
+            while left and depth:
+                top = depth[-1]
+                if top >= 0:
+                    depth.pop()
+                    if best is None or top > best[0]:
+                        best = (top, close)
+                    close += 1
+                    left -= 1
+                    continue
+                taken = min(left, -top)
+                depth[-1] += taken
+                close += taken
+                left -= taken
+                if not depth[-1]:
+                    depth.pop()
+        elif token.startswith("\\boxed"):
+            depth.append(match.end())
+    return text[best[0] : best[1]] if best else None
+
+
+def first_box(text: str) -> str | None:
+    r"""The authors' reading: the first \boxed{, up to the first closing brace.
+
+    >>> first_box(r"\boxed{\text{Paris}}")
+    '\\text{Paris'
+    """
+    match = _AUTHORS.search(text)
+    return match[1] if match else None
+
+
+def unwrap(box: str) -> str:
+    r"""The text of a box that is one \text{…} or font command, else the box itself.
+
+    >>> unwrap(r"\text{Paris}")
+    'Paris'
+    """
+    match = _WRAPPER.fullmatch(box.strip())
+    return match[1] if match else box

@@ -1,0 +1,213 @@
+"""Text normalisers. A normaliser is a function from text to text; equal outputs match.
+
+    lower      lower-case, `*` dropped                         (CTRL-RAG's leaderboard)
+    squad      + ASCII punctuation and articles deleted        (SQuAD, HotpotQA, Search-R1, TruthRL)
+    triviaqa   + punctuation to spaces instead                 (TriviaQA, ARENA)
+    Unicode()  NFKC, casefold, every script's punctuation at word edges; keeps 3.14, -5, C++, C#
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from rag_rewards.text import quantities
+
+Normalizer = Callable[[str], str]
+NormalizerName = Literal["lower", "squad", "triviaqa", "unicode"]
+
+ARTICLES = frozenset(("a", "an", "the"))
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+_DELETE_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_SPACE_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "‘’´`", " "))
+
+
+def lower(text: str) -> str:
+    """Lower-case, asterisks dropped.
+
+    >>> lower("**Par**is")
+    'paris'
+    """
+    return text.lower().replace("*", "")
+
+
+def squad(text: str) -> str:
+    """Lower-case, ASCII punctuation and the words a, an, the deleted, white space collapsed.
+
+    Source: SQuAD v1.1 evaluation script.
+
+    >>> squad("The  Beatles' U.S. tour")
+    'beatles us tour'
+    """
+    return _drop_articles(text.lower().translate(_DELETE_PUNCTUATION))
+
+
+def triviaqa(text: str) -> str:
+    """As squad, but punctuation (and ‘ ’ ´ `) becomes a space.
+
+    Source: TriviaQA evaluation script, which ARENA's released code uses.
+
+    >>> triviaqa("Arthur's_Magazine")
+    'arthur s magazine'
+    """
+    return _drop_articles(text.lower().translate(_SPACE_PUNCTUATION))
+
+
+def _drop_articles(text: str) -> str:
+    words = text.split()
+    joined = " ".join(words)
+    if not joined.isascii() or not joined.isprintable():
+        # "a’b" and the like: here a word boundary is more than a space.
+        return " ".join(_ARTICLE.sub(" ", joined).split())
+    if ARTICLES.isdisjoint(words):
+        return joined
+    return " ".join([word for word in words if word not in ARTICLES])
+
+
+# A citation marker is no part of an answer: "Paris [1]" is "paris".
+_MARKER = re.compile(
+    r"\[\s{0,8}(?:doc(?:ument)?\.?\s{0,8})?\d{1,9}(?:\s{0,8},\s{0,8}\d{1,9}){0,99}\s{0,8}\]", re.I
+)
+_ASCII_CONTROLS = {code: None for code in (*range(9), *range(14, 28), 127)}
+_TYPOGRAPHY = str.maketrans(
+    dict.fromkeys("‘’‚‛ʼʹʻ′´`＇", "'")
+    | dict.fromkeys("“”„‟″«»", '"')
+    | dict.fromkeys("‐‑‒–—―−﹣－", "-")
+)
+# Symbols that wrap a word in Markdown or in a table; other symbols (+ $ ° …) carry meaning.
+_WRAPPERS = frozenset("`´|<>=~^¨")
+# Cyrillic and Greek letters that look Latin, folded in words that mix scripts.
+_LOOK_ALIKES = str.maketrans(
+    "аеорсухіјѕԁһкмтвнԛԝαορντικυεχβηω", "aeopcyxijsdhkmtbhqwaopvtikuexbnw"
+)
+_LATIN = re.compile("[a-z]")
+_CJK = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
+
+
+@dataclass(frozen=True)
+class Unicode:
+    """The `unicode` normaliser.
+
+    NFKC; zero-width and control characters dropped; casefold; typographic quotes and dashes to
+    ASCII; look-alike letters folded in words of mixed script; citation markers dropped;
+    punctuation of every script stripped at word edges, but not what carries meaning (3.14, -5,
+    50%, C++, C#); articles dropped where something remains. Options: `fold_accents` (São = Sao),
+    `numbers` (1 million = 1,000,000), `dates` (5 March 1999 = 1999-03-05).
+
+    Linear: runs of combining marks are cut at 30 before NFKC, which is quadratic in them.
+
+    >>> Unicode()("“Paris” [1]."), Unicode()("The C++ answer: -5!"), Unicode()("巴黎。")
+    ('paris', 'c++ answer -5', '巴黎')
+    """
+
+    fold_accents: bool = False
+    numbers: bool = False
+    dates: bool = False
+
+    def __call__(self, text: str) -> str:
+        text = fold(text)
+        if self.fold_accents and not text.isascii():
+            split = unicodedata.normalize("NFD", text)
+            kept = "".join(c for c in split if unicodedata.category(c) != "Mn")
+            text = unicodedata.normalize("NFC", kept)
+        words = [strip_edges(word) for word in _MARKER.sub(" ", text).split()]
+        words = [word for word in words if word]
+        words = [word for word in words if word not in ARTICLES] or words
+        if self.dates:
+            words = quantities.dates(words)
+        if self.numbers:
+            words = quantities.numbers(words)
+        return " ".join(words)
+
+
+def fold(text: str) -> str:
+    """Case, compatibility forms, invisible characters and typography folded; words untouched."""
+    if text.isascii():
+        return text.translate(_ASCII_CONTROLS).lower().replace("`", "'")
+    marks, invisible = _unicode_patterns()
+    text = invisible.sub("", marks.sub(r"\1", text))
+    # Case folding can undo NFKC and NFKC can bring out new capitals: twice is stable.
+    for _ in range(2):
+        text = unicodedata.normalize("NFKC", text).casefold()
+    text = unicodedata.normalize("NFKC", text).translate(_TYPOGRAPHY)
+    if text.isascii():
+        return text
+    return " ".join(
+        word.translate(_LOOK_ALIKES) if not word.isascii() and _LATIN.search(word) else word
+        for word in text.split(" ")
+    )
+
+
+def strip_edges(word: str) -> str:
+    """A word without the punctuation around it.
+
+    >>> [strip_edges(w) for w in ("(-5).", "C#,", "50%!", "...", "'n'", ".5")]
+    ['-5', 'C#', '50%', '', 'n', '.5']
+    """
+    if word.isalnum():
+        return word
+    start, end = 0, len(word)
+    while start < end and _is_edge(word[start]):
+        if _opens_number(word, start, end):
+            break
+        start += 1
+    while start < end and _is_edge(word[end - 1]):
+        before = word[end - 2] if end - 2 >= start else ""
+        if (word[end - 1] == "#" and before.isalpha()) or (
+            word[end - 1] in "%‰" and before.isdigit()
+        ):
+            break
+        end -= 1
+    return word[start:end]
+
+
+def _is_edge(char: str) -> bool:
+    return char in _WRAPPERS or (not char.isalnum() and unicodedata.category(char)[0] == "P")
+
+
+def _opens_number(word: str, at: int, end: int) -> bool:
+    """-5, .5 and -.5 begin a number at `at`."""
+    if word[at] == "-":
+        at += 1
+    if at < end and word[at] == ".":
+        at += 1
+    return at < end and word[at].isdigit()
+
+
+@cache
+def _unicode_patterns() -> tuple[Any, Any]:
+    import regex  # only text beyond ASCII needs its character classes
+
+    marks = regex.compile(r"(\p{M}{30})\p{M}+")
+    # Format and control characters, and letters and marks that are drawn as nothing.
+    invisible = regex.compile(
+        r"[\p{Cf}\u034f\u115f\u1160\u180b-\u180d\u2800\u3164\ufe00-\ufe0f\uffa0"
+        r"\U000e0100-\U000e01ef]|(?!\s)\p{Cc}"
+    )
+    return marks, invisible
+
+
+def normalizer(
+    name: str = "squad", *, fold_accents: bool = False, numbers: bool = False, dates: bool = False
+) -> Normalizer:
+    """The normaliser of that name. The options are those of `Unicode` alone."""
+    if name == "unicode":
+        return Unicode(fold_accents, numbers, dates)
+    return {"lower": lower, "squad": squad, "triviaqa": triviaqa}[name]
+
+
+def tokens(normal: str) -> list[str]:
+    """Tokens of normalised text for F1: words, and each CJK character by itself.
+
+    >>> tokens("paris 巴黎")
+    ['paris', '巴', '黎']
+    """
+    if normal.isascii() or not _CJK.search(normal):
+        return normal.split()
+    pieces = _CJK.sub(r" \1 ", normal).split()
+    return [piece for piece in pieces if any(map(str.isalnum, piece))] or pieces

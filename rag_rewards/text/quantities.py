@@ -1,0 +1,149 @@
+"""Numbers and dates in different notations, brought to one. Options of the Unicode normaliser."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+_UNITS = {
+    word: value
+    for value, word in enumerate(
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+        "fifteen sixteen seventeen eighteen nineteen".split()
+    )
+}
+_TENS = {
+    word: 10 * value
+    for value, word in enumerate(
+        "twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2
+    )
+}
+_SCALES = {
+    "hundred": 10**2,
+    "thousand": 10**3,
+    "million": 10**6,
+    "billion": 10**9,
+    "trillion": 10**12,
+}
+_DIGITS = re.compile(r"-?(?:\d{1,3}(?:,\d{3}){1,9}|\d{1,30})(?:\.\d{1,30})?", re.ASCII)
+
+
+def numbers(words: list[str]) -> list[str]:
+    """Every number as plain digits.
+
+    >>> numbers("1 million and two hundred five and 1,000.50 and twenty-one".split())
+    ['1000000', 'and', '205', 'and', '1000.5', 'and', '21']
+    """
+    out: list[str] = []
+    at = 0
+    while at < len(words):
+        value, taken = _number(words, at)
+        if value is None:
+            out.append(words[at])
+            at += 1
+        else:
+            out.append(_plain(value))
+            at += taken
+    return out
+
+
+def _number(words: list[str], at: int) -> tuple[Decimal | None, int]:
+    """The number that begins at `at` and how many words it takes."""
+    total, current = Decimal(0), _value(words[at])
+    if current is None:
+        return None, 0
+    spelled = not words[at][-1].isdigit()
+    taken = 1
+    for word in words[at + 1 : at + 12]:
+        if scale := _SCALES.get(word):
+            if scale == 100:
+                current *= scale
+            else:
+                total, current = total + current * scale, Decimal(0)
+            spelled = True
+        elif spelled and word in _UNITS and current % 10 == 0 and current % 100 != 10:
+            current += _UNITS[word]
+        elif spelled and word in _TENS and current % 100 == 0:
+            current += _TENS[word]
+        else:
+            break
+        taken += 1
+    return total + current, taken
+
+
+def _value(word: str) -> Decimal | None:
+    if _DIGITS.fullmatch(word):
+        return Decimal(word.replace(",", ""))
+    if word in _UNITS:
+        return Decimal(_UNITS[word])
+    if word in _TENS:
+        return Decimal(_TENS[word])
+    tens, dash, unit = word.partition("-")
+    if dash and tens in _TENS and 0 < _UNITS.get(unit, 0) < 10:
+        return Decimal(_TENS[tens] + _UNITS[unit])
+    return None
+
+
+def _plain(value: Decimal) -> str:
+    text = format(value, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+_MONTHS = {
+    name: number
+    for number, names in enumerate(
+        "january jan|february feb|march mar|april apr|may|june jun|july jul|august aug|"
+        "september sep sept|october oct|november nov|december dec".split("|"),
+        start=1,
+    )
+    for name in names.split()
+}
+_DAY = re.compile(r"(\d{1,2})(?:st|nd|rd|th)?", re.ASCII)
+_YEAR = re.compile(r"\d{4}", re.ASCII)
+_YEAR_FIRST = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})", re.ASCII)
+_YEAR_LAST = re.compile(r"(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})", re.ASCII)
+
+
+def dates(words: list[str]) -> list[str]:
+    """Every date as YYYY-MM-DD; 03/04/1999, which is two dates, stays as it is.
+
+    >>> dates("on march 5 1999 or 5th of march 1999 or 25/12/1999 or may 2001".split())
+    ['on', '1999-03-05', 'or', '1999-03-05', 'or', '1999-12-25', 'or', '2001-05']
+    """
+    out: list[str] = []
+    at = 0
+    while at < len(words):
+        found, taken = _date(words, at)
+        out.append(found or words[at])
+        at += taken
+    return out
+
+
+def _date(words: list[str], at: int) -> tuple[str | None, int]:
+    word = words[at]
+    if match := _YEAR_FIRST.fullmatch(word):
+        return _iso(match[1], int(match[2]), int(match[3])), 1
+    if match := _YEAR_LAST.fullmatch(word):
+        first, second = int(match[1]), int(match[2])
+        if first > 12 >= second or first == second:
+            return _iso(match[3], second, first), 1
+        if second > 12 >= first:
+            return _iso(match[3], first, second), 1
+        return None, 1
+    after = words[at + 1 : at + 4]
+    if word in _MONTHS:
+        month = _MONTHS[word]
+        if len(after) > 1 and (day := _DAY.fullmatch(after[0])) and _YEAR.fullmatch(after[1]):
+            return _iso(after[1], month, int(day[1])), 3
+        if after and _YEAR.fullmatch(after[0]):
+            return f"{after[0]}-{month:02}", 2
+    elif day := _DAY.fullmatch(word):
+        skip = 1 if after and after[0] == "of" else 0
+        named = after[skip : skip + 2]
+        if len(named) == 2 and named[0] in _MONTHS and _YEAR.fullmatch(named[1]):
+            return _iso(named[1], _MONTHS[named[0]], int(day[1])), 3 + skip
+    return None, 1
+
+
+def _iso(year: str, month: int, day: int) -> str | None:
+    return f"{year}-{month:02}-{day:02}" if 1 <= month <= 12 and 1 <= day <= 31 else None

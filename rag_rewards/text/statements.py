@@ -1,0 +1,94 @@
+"""Statements: the sentences, or list items, of an answer, each with what it cites."""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+
+import msgspec
+
+from rag_rewards.text.citations import markers
+
+_CJK_END = re.compile(r"(?<=[。！？])(?![。！？”’」』）])|(?<=[。！？][”’」』）])(?![。！？”’」』）])")
+_LINES = re.compile(r"(?<=\n)(?=[ \t]{0,8}\n|[ \t]{0,8}(?:[-*•]|\d{1,3}[.)])[ \t])")
+_ITEMS = re.compile(r"(?<=[,，、])")
+_ENDERS = ".!?。！？"
+
+
+class Statement(msgspec.Struct, frozen=True, gc=False):
+    """One statement without its markers, and the labels it cites, each once, as written."""
+
+    text: str
+    cited: tuple[str, ...]
+
+
+def sentences(text: str) -> list[str]:
+    """Cut a text into sentences; joined again they are the text.
+
+    Latin scripts by sentencex, CJK at 。！？, list items at their line.
+
+    >>> sentences("Dr. Lee came. 他走了。她来了。")
+    ['Dr. Lee came. ', '他走了。', '她来了。']
+    """
+    from sentencex import segment
+
+    lines = _LINES.split(text) if "\n" in text else [text]
+    found = [sentence for line in lines if line for sentence in segment("en", line)]
+    if text.isascii():
+        return found
+    return [piece for sentence in found for piece in _CJK_END.split(sentence) if piece]
+
+
+def statements(
+    text: str, pattern: re.Pattern[str], *, items: bool = False
+) -> list[Statement]:
+    """Cut an answer into statements and give each the markers that belong to it.
+
+    Markers are taken out first, so that they cannot mislead the splitter, and put back by
+    position: one that follows a closing full stop belongs to the sentence before it. Statements
+    without a word are none. `items` cuts at commas instead.
+
+    >>> from rag_rewards.text.citations import compiled
+    >>> [(s.text, s.cited) for s in statements("A won. [1] B lost [2][3]. [2] C.", compiled())]
+    [('A won.', ('1',)), ('B lost.', ('2', '3')), ('C.', ())]
+    """
+    bare, cited_at = _take_out(text, pattern)
+    pieces = [p for p in _ITEMS.split(bare) if p] if items else sentences(bare)
+    ends = list(accumulate(map(len, pieces)))
+    cited: list[dict[str, None]] = [{} for _ in pieces]
+    at = 0
+    for offset, labels in cited_at:
+        while at + 1 < len(pieces) and ends[at] < offset:
+            at += 1
+        if pieces:
+            cited[at].update(dict.fromkeys(labels))
+    out = []
+    for piece, labels in zip(pieces, cited, strict=True):
+        clean = piece.strip(" \t\n.,，、") if items else piece.strip()
+        if any(map(str.isalnum, clean)):
+            out.append(Statement(clean, tuple(labels)))
+    return out
+
+
+def _take_out(
+    text: str, pattern: re.Pattern[str]
+) -> tuple[str, list[tuple[int, tuple[str, ...]]]]:
+    """The text without markers, and for each marker where it stood in it and what it cites."""
+    found = markers(text, pattern)
+    if not found:
+        return text, []
+    kept: list[str] = []
+    cited_at: list[tuple[int, tuple[str, ...]]] = []
+    length, at = 0, 0
+    for marker in found:
+        piece = text[at : marker.start].rstrip()
+        at = marker.end
+        if piece:
+            kept.append(piece)
+            length += len(piece)
+        cited_at.append((length, marker.labels))
+        if text[at : at + 1].isalnum() and kept and kept[-1][-1:] in _ENDERS:
+            kept.append(" ")  # "Claim.[1]Next" is two sentences
+            length += 1
+    kept.append(text[at:])
+    return "".join(kept), cited_at

@@ -1,0 +1,1 @@
+"""The training side of the papers: advantages, KL estimators, curricula."""

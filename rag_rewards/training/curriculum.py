@@ -1,0 +1,118 @@
+"""Curricula: which recipe counts at which training step (Ground-GRPO's two stages)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rag_rewards.errors import DataError, RolloutError, SettingError
+from rag_rewards.evidence import Need
+from rag_rewards.recipe import Recipe, Scored
+from rag_rewards.rollout import Rollout, Score
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A recipe, and the first step that is no longer its own; None: to the end."""
+
+    recipe: Recipe
+    until_step: int | None = None
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """Recipes by training step; scores like a recipe, reading each rollout's `step`.
+
+    Components are those of all stages; what a stage does not have is None there.
+
+    >>> from rag_rewards.recipes import recipe
+    >>> plan = Curriculum((Stage(recipe("naive-grpo"), 100), Stage(recipe("arena"))))
+    >>> plan.at(99).name, plan.at(100).name
+    ('naive-grpo', 'arena')
+    """
+
+    stages: tuple[Stage, ...]
+    name: str = "curriculum"
+
+    def __post_init__(self) -> None:
+        steps = [stage.until_step for stage in self.stages]
+        if not steps or steps[-1] is not None or None in steps[:-1]:
+            raise SettingError("stages: every stage but the last has until_step, the last has none")
+        known = [step for step in steps if step is not None]
+        if any(b <= a for a, b in zip(known, known[1:], strict=False)):
+            raise SettingError(f"stages: until_step must rise, found {known}")
+
+    def at(self, step: int) -> Recipe:
+        """The recipe that counts at a step."""
+        for stage in self.stages:
+            if stage.until_step is None or step < stage.until_step:
+                return stage.recipe
+        raise AssertionError("the last stage has no end")  # pragma: no cover
+
+    @property
+    def scope(self) -> Any:
+        return "group" if any(s.recipe.scope == "group" for s in self.stages) else "rollout"
+
+    @property
+    def equation(self) -> str:
+        return "; then ".join(
+            f"until step {s.until_step}: {s.recipe.equation}"
+            if s.until_step is not None
+            else s.recipe.equation
+            for s in self.stages
+        )
+
+    @cached_property
+    def component_names(self) -> tuple[str, ...]:
+        names = (name for stage in self.stages for name in stage.recipe.component_names)
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def signature(self) -> str:
+        return " then ".join(
+            s.recipe.signature + (f" until {s.until_step}" if s.until_step is not None else "")
+            for s in self.stages
+        )
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        return self.at(_step(rollout)).needs(rollout)
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        scores = []
+        for result in self.score_each(rollouts):
+            if isinstance(result, RolloutError):
+                raise result
+            scores.append(result)
+        return scores
+
+    def score_each(self, rollouts: Sequence[Rollout]) -> list[Scored]:
+        """Scores by stage, errors in their place."""
+        results: list[Scored | None] = [None] * len(rollouts)
+        by_stage: dict[int, tuple[Recipe, list[int]]] = {}
+        for i, rollout in enumerate(rollouts):
+            try:
+                chosen = self.at(_step(rollout))
+            except DataError as error:
+                error.row = str(rollout.id) if rollout.id is not None else None
+                results[i] = error
+                continue
+            by_stage.setdefault(id(chosen), (chosen, []))[1].append(i)
+        for chosen, members in by_stage.values():
+            scored = chosen.score_each([rollouts[i] for i in members])
+            for i, result in zip(members, scored, strict=True):
+                results[i] = self._widen(result)
+        return [result for result in results if result is not None]
+
+    def _widen(self, result: Scored) -> Scored:
+        if isinstance(result, RolloutError):
+            return result
+        components = {name: result.components.get(name) for name in self.component_names}
+        return Score(result.value, components, result.correct, result.details)
+
+
+def _step(rollout: Rollout) -> int:
+    if rollout.step is None:
+        raise DataError("missing; a curriculum goes by the training step", "step")
+    return rollout.step
