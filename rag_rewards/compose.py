@@ -40,8 +40,11 @@ class Reward(Protocol):
 class Batch:
     """Rollouts scored together: every part of a composition is computed once."""
 
-    def __init__(self, rollouts: Iterable[Rollout]) -> None:
+    def __init__(
+        self, rollouts: Iterable[Rollout], groups: Sequence[Sequence[int]] | None = None
+    ) -> None:
         self.rollouts = list(rollouts)
+        self._groups = groups
         self._scores: dict[int, tuple[Any, list[Score]]] = {}
         self._values: dict[int, tuple[Any, list[Value]]] = {}
 
@@ -74,7 +77,9 @@ class Batch:
 
     @functools.cached_property
     def groups(self) -> list[list[int]]:
-        """Positions of the members of each group, in order of first appearance."""
+        """Positions of the members of each group: as given, else by key, in order of appearance."""
+        if self._groups is not None:
+            return [list(group) for group in self._groups]
         groups: dict[Any, list[int]] = {}
         for i, rollout in enumerate(self.rollouts):
             key = rollout.key
@@ -82,9 +87,27 @@ class Batch:
         return list(groups.values())
 
 
+_HOLD_ONE = ("reward", "condition", "then", "single", "among")
+_HOLD_MANY = ("factors", "of")
+
+
 @dataclass(frozen=True, repr=False)
 class Composite:
-    """What the combinators share: scope and needs come from the parts, the batch from the call."""
+    """What the combinators share: scope and needs come from the parts, the batch from the call.
+
+    A function of a rollout, or a batch callable, stands wherever a reward can.
+    """
+
+    def __post_init__(self) -> None:
+        for name in _HOLD_ONE:
+            if (part := getattr(self, name, None)) is not None:
+                object.__setattr__(self, name, as_reward(part))
+        for name in _HOLD_MANY:
+            if (parts := getattr(self, name, None)) is not None:
+                object.__setattr__(self, name, tuple(map(as_reward, parts)))
+        if (terms := getattr(self, "terms", None)) is not None:
+            pairs = tuple((weight, as_reward(part)) for weight, part in terms)
+            object.__setattr__(self, "terms", pairs)
 
     @property
     def parts(self) -> tuple[Reward, ...]:
@@ -108,6 +131,12 @@ class Composite:
         return Batch(rollouts)(self)
 
 
+def number(value: float) -> str:
+    """A number inside a formula: short, and always the same number when read again."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
+
+
 def formula(reward: Reward) -> str:
     """How a reward reads inside a formula: a composite by its formula, a leaf by its name."""
     return f"({reward!r})" if isinstance(reward, Sum) else getattr(reward, "name", repr(reward))
@@ -126,8 +155,9 @@ class Sum(Composite):
     def __repr__(self) -> str:
         text = ""
         for weight, part in self.terms:
-            size = "" if abs(weight) == 1 else f"{abs(weight):g}·"
-            sign = (" − " if weight < 0 else " + ") if text else ("−" if weight < 0 else "")
+            size = "" if abs(weight) == 1 else f"{number(abs(weight))}·"
+            minus = math.copysign(1.0, weight) < 0  # −0·cost is subtracted too
+            sign = (" − " if minus else " + ") if text else ("−" if minus else "")
             text += sign + size + formula(part)
         return text or "0"
 
@@ -174,8 +204,8 @@ class Gate(Composite):
         return (self.condition, self.then)
 
     def __repr__(self) -> str:
-        text = f"[{formula(self.condition)} ≥ {self.at_least:g}]·{formula(self.then)}"
-        return f"{text} else {self.otherwise:g}" if self.otherwise else text
+        text = f"[{formula(self.condition)} ≥ {number(self.at_least)}]·{formula(self.then)}"
+        return f"{text} else {number(self.otherwise)}" if self.otherwise else text
 
     def values(self, batch: Batch) -> list[Value]:
         return [
@@ -205,7 +235,7 @@ class AllOnes(Composite):
         return self.label or repr(self)
 
     def __repr__(self) -> str:
-        return f"{self.value:g}·[{' = '.join(map(formula, self.of))} = 1]"
+        return f"{number(self.value)}·[{' = '.join(map(formula, self.of))} = 1]"
 
     def values(self, batch: Batch) -> list[Value]:
         columns = [batch.values(part) for part in self.of]
@@ -228,7 +258,7 @@ class Threshold(Composite):
 
     def __repr__(self) -> str:
         inner = formula(self.reward)
-        return f"{inner}·1[{inner} > {self.above:g}]"
+        return f"{inner}·1[{inner} > {number(self.above)}]"
 
     def values(self, batch: Batch) -> list[Value]:
         return [v if v is None or v > self.above else 0.0 for v in batch.values(self.reward)]
@@ -247,7 +277,7 @@ class Clip(Composite):
         return (self.reward,)
 
     def __repr__(self) -> str:
-        return f"clip({formula(self.reward)}, {self.low:g}, {self.high:g})"
+        return f"clip({formula(self.reward)}, {number(self.low)}, {number(self.high)})"
 
     def values(self, batch: Batch) -> list[Value]:
         return [
@@ -392,7 +422,7 @@ class GroupMinMax(Composite):
     A group of one (validation) gets 1 where `single` (default: the reward itself) is above
     `single_above`, else the floor.
     `among` restricts minimum and maximum to the rollouts where that reward is positive; the
-    others get 0. Not scored members are left out.
+    others get 0. Members that are not scored, or not by `among`, are left out and stay so.
     """
 
     reward: Reward
@@ -419,20 +449,36 @@ class GroupMinMax(Composite):
 
     def __repr__(self) -> str:
         among = f" among {formula(self.among)} > 0" if self.among else ""
-        floor = f", floor {self.floor:g}" if self.floor else ""
-        return f"minmax({formula(self.reward)}{among}{floor})"
+        said = [
+            f", {name} {number(value)}"
+            for name, value, default in (
+                ("floor", self.floor, 0.0),
+                ("min_spread", self.min_spread, 0.0),
+                ("ε", self.epsilon, 1e-8),
+                ("alone above", self.single_above, 0.0),
+            )
+            if value != default
+        ]
+        if self.single:
+            said.append(f", alone by {formula(self.single)}")
+        if self.no_spread != "zero":
+            said.append(f", no_spread {self.no_spread}")
+        return f"minmax({formula(self.reward)}{among}{''.join(said)})"
 
     def values(self, batch: Batch) -> list[Value]:
         values = batch.values(self.reward)
         gate = batch.values(self.among) if self.among else None
         single = batch.values(self.single) if self.single else values
-        out: list[Value] = [None if v is None else 0.0 for v in values]
+        out: list[Value] = [
+            None if v is None or (gate and gate[i] is None) else 0.0 for i, v in enumerate(values)
+        ]
         for group in batch.groups:
-            members = [i for i in group if values[i] is not None and (not gate or gate[i])]
+            members = [i for i in group if out[i] is not None and (not gate or gate[i])]
             known = [value for i in members if (value := values[i]) is not None]
             if len(group) == 1 and known:
-                above = (single[group[0]] or 0.0) > self.single_above
-                out[group[0]] = 1.0 if above else self.floor
+                alone = single[group[0]]
+                above = None if alone is None else alone > self.single_above
+                out[group[0]] = None if above is None else (1.0 if above else self.floor)
                 continue
             scaled = min_max(
                 known,
@@ -462,7 +508,8 @@ class GroupZScore(Composite):
         return "group"
 
     def __repr__(self) -> str:
-        return f"zscore({formula(self.reward)})"
+        epsilon = f", ε {number(self.epsilon)}" if self.epsilon != 1e-8 else ""
+        return f"zscore({formula(self.reward)}{epsilon})"
 
     def values(self, batch: Batch) -> list[Value]:
         return _per_group(batch, self.reward, lambda v: zscores(v, epsilon=self.epsilon))
@@ -484,7 +531,7 @@ class GroupAdvantage(Composite):
         return "group"
 
     def __repr__(self) -> str:
-        return f"advantage({formula(self.reward)}, std ≥ {self.std_floor:g})"
+        return f"advantage({formula(self.reward)}, std ≥ {number(self.std_floor)})"
 
     def values(self, batch: Batch) -> list[Value]:
         return _per_group(
@@ -538,17 +585,25 @@ class FunctionReward:
 
 @dataclass(frozen=True)
 class BatchReward:
-    """A callable of a batch that says nothing else about itself, as a rollout-scope reward."""
+    """A callable of a batch that is no whole Reward; what it says of scope and needs counts."""
 
     function: Callable[[Sequence[Rollout]], list[Score]]
     name: str
     scope: Scope = "rollout"
 
     def needs(self, rollout: Rollout) -> list[Need]:
-        return []
+        asks = getattr(self.function, "needs", None)
+        return list(asks(rollout)) if asks else []
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return list(self.function(rollouts))
+        scores = list(self.function(rollouts))
+        for score in scores:
+            if not isinstance(score, Score):
+                raise UsageError(
+                    f"reward {self.name} gave {score!r}; a reward of a batch gives a Score for "
+                    "each rollout"
+                )
+        return scores
 
 
 def as_reward(reward: Any) -> Reward:
@@ -564,7 +619,8 @@ def as_reward(reward: Any) -> Reward:
         name = getattr(reward, "__name__", None) or getattr(reward.func, "__name__", "function")
         return FunctionReward(reward, name)
     if callable(reward):
-        return BatchReward(reward, getattr(reward, "name", type(reward).__name__))
+        called = getattr(reward, "name", type(reward).__name__)
+        return BatchReward(reward, called, getattr(reward, "scope", "rollout"))
     raise UsageError(f"{reward!r} is neither a reward nor a function of a rollout")
 
 

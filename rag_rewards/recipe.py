@@ -96,16 +96,19 @@ class Recipe:
             scores.append(result)
         return scores
 
-    def score_each(self, rollouts: Sequence[Rollout]) -> list[Scored]:
+    def score_each(
+        self, rollouts: Sequence[Rollout], groups: Sequence[Sequence[int]] | None = None
+    ) -> list[Scored]:
         """As the call, with the error of each rollout that cannot be scored in its place.
 
-        In group scope the other members of its group get a GroupError.
+        In group scope the other members of its group get a GroupError. `groups` gives the
+        positions of each group's members where the rollouts' own keys do not.
         """
-        rollouts = list(rollouts)
+        batch = Batch(rollouts, groups)
         try:
-            return list(self._score(Batch(rollouts)))
+            return list(self._score(batch))
         except RolloutError:
-            return self._score_apart(rollouts)
+            return self._score_apart(batch)
 
     def _score(self, batch: Batch) -> list[Score]:
         totals = batch.values(self.total)
@@ -121,10 +124,10 @@ class Recipe:
             )
         ]
 
-    def _score_apart(self, rollouts: list[Rollout]) -> list[Scored]:
+    def _score_apart(self, batch: Batch) -> list[Scored]:
         """Scores unit by unit, so that one broken rollout costs no other its score."""
+        rollouts = batch.rollouts
         results: list[Scored | None] = [None] * len(rollouts)
-        batch = Batch(rollouts)
         units = batch.groups if self.scope == "group" else [[i] for i in range(len(rollouts))]
         for unit in units:
             for i, result in zip(unit, self._score_unit([rollouts[i] for i in unit]), strict=True):
@@ -133,7 +136,7 @@ class Recipe:
 
     def _score_unit(self, unit: list[Rollout]) -> list[Scored]:
         try:
-            return list(self._score(Batch(unit)))
+            return list(self._score(Batch(unit, [range(len(unit))])))
         except RolloutError as error:
             if len(unit) == 1:
                 return [_named(error, unit[0])]

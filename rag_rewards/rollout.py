@@ -328,6 +328,8 @@ _DECODER = msgspec.json.Decoder(Rollout)
 _FAULT = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
 _EXPECTED = re.compile(r"Expected (?P<want>.*), got (?P<got>.*)", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
+_NO_CHOICE = re.compile(r"Invalid enum value (?P<got>.*)", re.DOTALL)
+_CHOICES = {"answer_kind": "short, list, claims or null", "verdicts[]": "0, 1 or null"}
 
 
 def decode_row(row: bytes | str | Mapping[str, Any]) -> Rollout:
@@ -363,6 +365,8 @@ def _fault(error: msgspec.ValidationError) -> RowError:
     if expected := _EXPECTED.fullmatch(what):
         want, got = (text.replace("`", "") for text in expected.groups())
         return RowError(f"expected {want}, found {got}", path)
+    if (chosen := _NO_CHOICE.fullmatch(what)) and path in _CHOICES:
+        return RowError(f"expected {_CHOICES[path]}, found {chosen['got']}", path)
     return RowError(what.replace("`", ""), path)
 
 

@@ -86,7 +86,7 @@ def lear(settings: Lear = Lear()) -> Recipe:
             part,
             tags,
             settings.mode,
-            letter in settings.answers,
+            letter in settings.answers or (letter == "e" and settings.length.gated),
             settings.normalizer,
             f"answer_{part}",
         )

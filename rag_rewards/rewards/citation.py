@@ -109,6 +109,8 @@ class Grounding:
         if answer is None:
             return []
         needs: list[Need] = list(self.detector.needs(answer))
+        if not rollout.answerable:
+            return needs  # no statement of an unanswerable row is checked
         for statement in self._statements(rollout, answer, compiled(self.pattern)):
             needs.extend(self._statement_needs(rollout, statement))
         return needs
@@ -193,7 +195,7 @@ class Grounding:
         normal = normalize(statement.text)
         for i, golds in enumerate(rollout.gold_normal(normalize)):
             for gold, alias in zip(golds, required[i], strict=True):
-                if gold in normal if gold else alias.casefold() in statement.text.casefold():
+                if _holds(normal, statement.text, gold, alias):
                     yield i
                     break
 
@@ -222,13 +224,13 @@ class Grounding:
         normalize = normalizer(self.normalizer)
         normal = normalize(statement.text)
         given = [
-            gold
+            (gold, alias)
             for i in answers
-            for gold in rollout.gold_normal(normalize)[i]
-            if gold and (gold in normal or rollout.answer_kind == "claims")
+            for gold, alias in zip(rollout.gold_normal(normalize)[i], rollout.gold[i], strict=True)
+            if rollout.answer_kind == "claims" or _holds(normal, statement.text, gold, alias)
         ]
-        texts = (normalize(_document(rollout, label).text) for label in cited)
-        return any(gold in text for text in texts for gold in given)
+        texts = [_document(rollout, label).text for label in cited]
+        return any(_holds(normalize(text), text, *answer) for text in texts for answer in given)
 
     def _entails(self, rollout: Rollout, premise: str, hypothesis: str) -> bool:
         known = rollout.entailment(premise, hypothesis)
@@ -323,6 +325,11 @@ def _detail(item: _Checked, labels: Collection[str]) -> dict[str, Any]:
     if invalid:
         shown["invalid"] = list(invalid)
     return shown
+
+
+def _holds(normal: str, raw: str, gold: str, alias: str) -> bool:
+    """A text contains an answer; raw casefolded where the answer normalises to nothing."""
+    return gold in normal if gold else alias.strip().casefold() in raw.casefold()
 
 
 def _document(rollout: Rollout, label: str) -> Any:

@@ -13,6 +13,8 @@ def mean_std(values: Sequence[float]) -> tuple[float, float]:
     (2.0, 1.0)
     """
     n = len(values)
+    if min(values) == max(values):
+        return values[0], 0.0  # rounding must not give equal values a spread
     mean = math.fsum(values) / n
     return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / n)
 

@@ -87,8 +87,10 @@ class Curriculum:
             scores.append(result)
         return scores
 
-    def score_each(self, rollouts: Sequence[Rollout]) -> list[Scored]:
-        """Scores by stage, errors in their place."""
+    def score_each(
+        self, rollouts: Sequence[Rollout], groups: Sequence[Sequence[int]] | None = None
+    ) -> list[Scored]:
+        """Scores by stage, errors in their place. A group is of one step."""
         results: list[Scored | None] = [None] * len(rollouts)
         by_stage: dict[int, tuple[Recipe, list[int]]] = {}
         for i, rollout in enumerate(rollouts):
@@ -100,7 +102,10 @@ class Curriculum:
                 continue
             by_stage.setdefault(id(chosen), (chosen, []))[1].append(i)
         for chosen, members in by_stage.values():
-            scored = chosen.score_each([rollouts[i] for i in members])
+            place = {i: at for at, i in enumerate(members)}
+            kept = [[place[i] for i in group if i in place] for group in groups or ()]
+            within = [group for group in kept if group] if groups is not None else None
+            scored = chosen.score_each([rollouts[i] for i in members], within)
             for i, result in zip(members, scored, strict=True):
                 results[i] = self._widen(result)
         return [result for result in results if result is not None]

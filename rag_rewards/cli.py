@@ -1,0 +1,240 @@
+"""The command line. Exit codes: 0 all scored, 2 unusable arguments or stopped, 3 some in error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rag_rewards.errors import RagRewardsError
+from rag_rewards.version import __version__
+
+app = typer.Typer(
+    name="rag-rewards",
+    help="Reward functions for reinforcement learning of retrieval-augmented generators.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class OnError(str, Enum):
+    report = "report"
+    stop = "stop"
+
+
+RecipeOption = Annotated[
+    str | None, typer.Option("--recipe", "-r", help="Which recipe; see `rag-rewards recipes`.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A setting, dotted and repeatable: --set accuracy.metric=f1"),
+]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="YAML file with the keys of --set.")
+]
+HardenedOption = Annotated[
+    bool, typer.Option("--hardened", help="The profile under which no known attack pays.")
+]
+GroupSizeOption = Annotated[
+    int | None, typer.Option("--group-size", help="Every N rows are a group.")
+]
+SortOption = Annotated[
+    bool, typer.Option("--sort", help="Bring the rows of a group together first.")
+]
+
+
+@app.command(
+    epilog="Example: rag-rewards score examples/arena.jsonl -o scored.jsonl --recipe arena"
+)
+def score(
+    source: Annotated[str, typer.Argument(metavar="IN", help="JSONL or .parquet; - is stdin.")],
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", help="Scored rows; .parquet or JSONL; - is stdout."),
+    ] = None,
+    recipe: RecipeOption = None,
+    changes: SetOption = None,
+    config: ConfigOption = None,
+    hardened: HardenedOption = False,
+    workers: Annotated[int, typer.Option("--workers", help="Processes that score.")] = 1,
+    keep_evidence: Annotated[
+        bool, typer.Option("--keep-evidence", help="Write what models said beside the score.")
+    ] = False,
+    on_error: Annotated[
+        OnError,
+        typer.Option("--on-error", help="report: bad rows to OUT.errors.jsonl; stop at the first."),
+    ] = OnError.report,
+    group_size: GroupSizeOption = None,
+    sort: SortOption = False,
+    progress: Annotated[
+        bool | None,
+        typer.Option("--progress/--no-progress", help="Default: on a terminal.", show_default=False),
+    ] = None,
+    table: Annotated[
+        bool | None,
+        typer.Option(
+            "--table/--jsonl",
+            help="A table for people; default on a terminal without -o.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Score rollouts with a recipe: a row in, the same row with its reward and reasons out."""
+    from rich.console import Console
+
+    from rag_rewards.commands.plans import make_plan
+    from rag_rewards.commands.score import Options
+    from rag_rewards.commands.score import score as run_score
+    from rag_rewards.report.terminal import print_scores, print_summary
+
+    readable = output is None and sys.stdout.isatty() if table is None else table
+    plan = make_plan(
+        recipe,
+        changes or (),
+        config,
+        hardened=hardened,
+        keep_evidence=keep_evidence,
+        collect=readable,
+    )
+    options = Options(
+        source=source,
+        output=output or "-",
+        workers=workers,
+        on_error=on_error.value,
+        group_size=group_size,
+        sort=sort,
+        progress=sys.stderr.isatty() if progress is None else progress,
+        table=readable and output is None,
+    )
+    run = run_score(plan, options)
+    built, console = plan.build(), Console(stderr=True)
+    if readable:
+        width = None if sys.stdout.isatty() else 110
+        print_scores(Console(width=width), built.name, built.equation, run.tally, run.told)
+    if run.stopped_by:
+        console.print(f"stopped at {run.stopped_by}", highlight=False, markup=False)
+        if options.output != "-":
+            console.print(
+                f"{run.tally.rows:,} rows scored before it stand in {options.output}.partial",
+                highlight=False,
+                markup=False,
+            )
+        raise typer.Exit(run.exit_code)
+    print_summary(console, run.tally, run.seconds, built.signature)
+    if run.tally.errors and options.errors:
+        console.print(f"bad rows: {options.errors}", highlight=False, markup=False)
+    raise typer.Exit(run.exit_code)
+
+
+@app.command(epilog="Example: rag-rewards recipes arena")
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="One recipe in full.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
+) -> None:
+    """List the recipes; with a name: components, settings, sources, equation, loopholes."""
+    import msgspec
+    from rich.console import Console
+
+    from rag_rewards.commands.recipes import as_data, print_recipe, print_recipes
+    from rag_rewards.recipes import RECIPES
+
+    if json:
+        data: Any = as_data(name) if name else [as_data(each) for each in RECIPES]
+        print(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+        return
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    if name:
+        print_recipe(console, name)
+    else:
+        print_recipes(console)
+
+
+@app.command(
+    epilog="Example: rag-rewards replay examples/ctrl-rag.jsonl -r ctrl-rag --set threshold=null"
+)
+def replay(
+    source: Annotated[str, typer.Argument(metavar="IN", help="Rows that carry evidence.")],
+    recipe: RecipeOption = None,
+    changes: SetOption = None,
+    config: ConfigOption = None,
+    hardened: HardenedOption = False,
+    base: Annotated[
+        list[str] | None,
+        typer.Option("--base", help="A setting of the scoring to compare with."),
+    ] = None,
+    group_size: GroupSizeOption = None,
+    sort: SortOption = False,
+    show: Annotated[int, typer.Option("--show", help="How many changed rollouts to show.")] = 5,
+    json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
+) -> None:
+    """Score rows again with other settings: what changes in rewards, advantages, dead groups."""
+    from rich.console import Console
+
+    from rag_rewards.commands.replay import compare, make_plans, print_comparison
+
+    before, after = make_plans(
+        source, recipe, changes or (), config, hardened=hardened, base=base or ()
+    )
+    comparison = compare(source, before, after, group_size=group_size, sort=sort, show=show)
+    if json:
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode(comparison), indent=2).decode())
+    else:
+        print_comparison(Console(width=None if sys.stdout.isatty() else 110), comparison)
+    raise typer.Exit(3 if comparison.errors else 0)
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"rag-rewards {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Version, then end.")
+    ] = False,
+) -> None:
+    """Reward functions for reinforcement learning of retrieval-augmented generators."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: every known fault is one clear line on standard error and an exit code."""
+    try:
+        code = app(arguments, standalone_mode=False)
+        sys.stdout.flush()
+    except RagRewardsError as error:
+        code = _complain(str(error))
+    except BrokenPipeError:
+        # Nobody reads on. What Python would still flush at its end has nowhere to go either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 2
+    except (KeyboardInterrupt, typer.Abort):
+        code = _complain("interrupted; what was scored stands in the .partial file, if any")
+    except Exception as error:
+        if not hasattr(error, "exit_code"):
+            raise
+        if hasattr(error, "show"):
+            error.show()  # a usage error of the command line itself
+        code = error.exit_code
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(message: str) -> int:
+    try:
+        print(f"rag-rewards: {message}", file=sys.stderr)
+    except OSError:
+        pass
+    return 2
+
+
+if __name__ == "__main__":
+    main()

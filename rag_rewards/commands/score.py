@@ -1,0 +1,195 @@
+"""`rag-rewards score`: rows in, scored rows out, in order, nothing lost."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from rag_rewards.errors import RagRewardsError, UsageError
+from rag_rewards.reading import (
+    Source,
+    chunks,
+    group_chunks,
+    groups_by_key,
+    groups_by_size,
+    open_source,
+    sort_groups,
+)
+from rag_rewards.report.progress import Progress, no_progress, progress_bar
+from rag_rewards.scoring import Chunk, ErrorRecord, Plan, Result, Tally, Told
+from rag_rewards.workers import score_chunks
+from rag_rewards.writing import ErrorFile, Output, ParquetOutput, Spool, open_output
+
+ALL_SCORED, STOPPED, SOME_IN_ERROR = 0, 2, 3
+
+
+class OutputError(RagRewardsError):
+    """The output cannot be written any further."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `score` was asked to do besides the plan."""
+
+    source: str
+    output: str = "-"
+    workers: int = 1
+    on_error: Literal["report", "stop"] = "report"
+    group_size: int | None = None
+    sort: bool = False
+    progress: bool = False
+    table: bool = False
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise UsageError(f"--workers is at least 1, found {self.workers}")
+        if self.group_size is not None and self.group_size < 1:
+            raise UsageError(f"--group-size is at least 1, found {self.group_size}")
+        if self.group_size is not None and self.sort:
+            raise UsageError("--group-size goes by position, --sort by key: give one of them")
+
+    @property
+    def errors(self) -> str | None:
+        """Where the bad rows go; None is standard error."""
+        return None if self.table or self.output == "-" else f"{self.output}.errors.jsonl"
+
+
+@dataclass
+class Run:
+    """What came of a scoring."""
+
+    tally: Tally = field(default_factory=Tally)
+    told: list[Told] = field(default_factory=list)
+    stopped_by: str = ""
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        if self.stopped_by:
+            return STOPPED
+        return SOME_IN_ERROR if self.tally.errors else ALL_SCORED
+
+
+def score(plan: Plan, options: Options) -> Run:
+    """Score a file. A regular output takes its name when it is whole, until then it is partial.
+
+    Raises UsageError before anything is scored, OutputError when the output fails half-way.
+    """
+    source = open_source(options.source)
+    sink = _Sink(options)
+    run = Run()
+    started = time.perf_counter()
+    show = progress_bar(source) if options.progress else no_progress()
+    try:
+        with show:
+            _score_all(plan, options, source, sink, run, show)
+        if not run.stopped_by:
+            sink.commit()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"cannot write {options.output}: {error.strerror}{sink.left()}") from None
+    finally:
+        sink.close()
+        run.seconds = time.perf_counter() - started
+    return run
+
+
+def _score_all(
+    plan: Plan, options: Options, source: Source, sink: _Sink, run: Run, show: Progress
+) -> None:
+    scored = score_chunks(plan, _chunks(plan, options, source), options.workers)
+    for result in scored:
+        if options.on_error == "stop" and result.errors:
+            _stop(result, sink, run)
+            scored.close()
+            return
+        sink.take(result)
+        run.tally.merge(result.tally)
+        run.told.extend(result.told)
+        show.update(run.tally, source.position())
+
+
+def _stop(result: Result, sink: _Sink, run: Run) -> None:
+    """Keep what stands before the first error of a chunk."""
+    first = min(result.error_numbers)
+    keep = bisect_left(result.numbers, first) if result.numbers == sorted(result.numbers) else 0
+    end = result.ends[keep - 1] if keep else 0
+    sink.write(result.output[:end])
+    run.tally.rows += keep
+    record = msgspec.json.decode(result.errors[0], type=ErrorRecord)
+    run.stopped_by = describe(record)
+
+
+def describe(record: ErrorRecord) -> str:
+    """One line for people."""
+    error = record.error
+    where = f"{error['path']}: " if error["path"] else ""
+    name = f" (id {record.id})" if record.id and record.id != str(record.line) else ""
+    return f"line {record.line}{name}: {error['type']}: {where}{error['message']}"
+
+
+def _chunks(plan: Plan, options: Options, source: Source) -> Iterator[Chunk]:
+    if plan.build().scope == "rollout":
+        return chunks(source.lines)
+    if options.group_size is not None:
+        return group_chunks(groups_by_size(source.lines, options.group_size))
+    lines = sort_groups(source) if options.sort else source.lines
+    return group_chunks(groups_by_key(lines))
+
+
+class _Sink:
+    """The output and the errors file. Under --sort rows are brought back into input order."""
+
+    def __init__(self, options: Options) -> None:
+        self.output: Output | ParquetOutput | None = (
+            None if options.table else open_output(options.output)
+        )
+        self.errors = ErrorFile(options.errors)
+        self.spools = (Spool(), Spool()) if options.sort else None
+
+    def take(self, result: Result) -> None:
+        if self.spools is None:
+            self.write(result.output)
+            for record in result.errors:
+                self.errors.write(record)
+            return
+        rows, errors = self.spools
+        start = 0
+        for number, end in zip(result.numbers, result.ends, strict=True):
+            rows.add(number, result.output[start:end])
+            start = end
+        for number, record in zip(result.error_numbers, result.errors, strict=True):
+            errors.add(number, record)
+
+    def write(self, data: bytes) -> None:
+        if self.output is not None:
+            self.output.write(data)
+
+    def commit(self) -> None:
+        if self.spools is not None:
+            for line in self.spools[0].lines():
+                self.write(line)
+            for record in self.spools[1].lines():
+                self.errors.write(record)
+        if self.output is not None:
+            self.output.commit()
+
+    def close(self) -> None:
+        """Close what is still open; whatever is wrong has been said by then."""
+        self.errors.close()
+        if self.output is not None:
+            try:
+                self.output.close()
+            except OSError:
+                pass
+
+    def left(self) -> str:
+        """Where what was scored can be found."""
+        partial = getattr(self.output, "partial", None)
+        return f"; what was scored stands in {partial}" if partial else ""

@@ -1,0 +1,117 @@
+"""Tables for a terminal: a scoring's summary, its best and worst rollouts, its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rag_rewards.scoring import Tally, Told
+from rag_rewards.training.advantages import mean_std
+
+
+def print_summary(console: Console, tally: Tally, seconds: float, signature: str) -> None:
+    """Counts, means and the signature, for standard error."""
+    means = " · ".join(f"{name} {value:.4g}" for name, value in tally.means().items())
+    rate = f" · {(tally.rows + tally.errors) / seconds:,.0f} rows/s" if seconds > 0.5 else ""
+    console.print(f"{tally.rows:,} scored, {tally.errors:,} in error{rate}", highlight=False, soft_wrap=True)
+    if means:
+        console.print(f"means: {means}", highlight=False, soft_wrap=True)
+    if tally.truncated:
+        console.print(f"{tally.truncated:,} responses cut at the length limit", highlight=False, soft_wrap=True)
+    if tally.error_types:
+        kinds = ", ".join(f"{name} {n:,}" for name, n in sorted(tally.error_types.items()))
+        console.print(f"errors: {kinds}", highlight=False, soft_wrap=True)
+    console.print(Text(signature, style="dim"), soft_wrap=True)
+
+
+def print_scores(
+    console: Console, title: str, equation: str, tally: Tally, told: Sequence[Told], show: int = 3
+) -> None:
+    """The table worth reading: means, best and worst rollouts with reasons, groups."""
+    console.print(Text.assemble((title, "bold"), f"   reward = {equation}"))
+    console.print(_means(tally))
+    scored = sorted((t for t in told if t.reward is not None), key=_by_reward, reverse=True)
+    if scored:
+        console.print(_rollouts("best", scored[:show]))
+        if len(scored) > show:
+            console.print(_rollouts("worst", scored[max(show, len(scored) - show) :]))
+    groups = _grouped(told)
+    if any(len(members) > 1 for members in groups.values()):
+        console.print(_groups(groups))
+
+
+def _by_reward(told: Told) -> float:
+    return told.reward if told.reward is not None else 0.0
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+
+
+def _means(tally: Tally) -> Table:
+    table = _table("means")
+    means = tally.means()
+    for name in means:
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_row(*(f"{value:.3f}" for value in means.values()))
+    return table
+
+
+def _rollouts(title: str, rows: Sequence[Told]) -> Table:
+    table = _table(title)
+    table.add_column("reward", justify="right")
+    table.add_column("rollout", style="cyan", overflow="fold")
+    table.add_column("why", overflow="fold")
+    for row in rows:
+        # Text, not markup: a response may hold square brackets.
+        table.add_row(f"{row.reward:.3f}", Text(row.id), Text(row.reason))
+    return table
+
+
+def _grouped(told: Sequence[Told]) -> dict[str, list[Told]]:
+    groups: dict[str, list[Told]] = {}
+    for row in told:
+        groups.setdefault(row.group or row.id, []).append(row)
+    return groups
+
+
+def _groups(groups: dict[str, list[Told]], limit: int = 12) -> Table:
+    """Where GRPO learns: a group without spread gives no gradient."""
+    table = _table("groups")
+    for name, justify in (
+        ("group", "left"),
+        ("n", "right"),
+        ("mean", "right"),
+        ("std", "right"),
+        ("best", "right"),
+        ("worst", "right"),
+        ("signal", "left"),
+    ):
+        table.add_column(name, justify="right" if justify == "right" else "left", overflow="fold")
+    dead = 0
+    for i, (name, members) in enumerate(groups.items()):
+        rewards = [row.reward for row in members if row.reward is not None]
+        if not rewards:
+            continue
+        mean, std = mean_std(rewards)
+        flat = max(rewards) == min(rewards)
+        dead += flat
+        if i < limit:
+            label = name if len(name) <= 40 else name[:39] + "…"
+            table.add_row(
+                Text(label),
+                str(len(rewards)),
+                f"{mean:.3f}",
+                f"{std:.3f}",
+                f"{max(rewards):.3f}",
+                f"{min(rewards):.3f}",
+                Text("none", style="red") if flat else Text("█" * min(round(10 * std) + 1, 12)),
+            )
+    more = f", {len(groups) - limit} more not shown" if len(groups) > limit else ""
+    table.caption = f"{len(groups)} groups, {dead} without signal{more}"
+    table.caption_justify = "left"
+    return table

@@ -1,0 +1,139 @@
+"""Scoring in several processes, in order, with bounded memory.
+
+Workers are fresh interpreters that speak length-prefixed MessagePack over their standard
+streams: nothing is pickled, and an interrupt of the terminal reaches the parent alone.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import IO
+
+import msgspec
+
+from rag_rewards.errors import BackendError
+from rag_rewards.scoring import Chunk, Plan, Result, Scorer
+
+_LENGTH = struct.Struct("<Q")
+
+
+def score_chunks(
+    plan: Plan, chunks: Iterable[Chunk], workers: int
+) -> Generator[Result, None, None]:
+    """The result of every chunk, in order."""
+    if workers == 1:
+        scorer = Scorer(plan)
+        for chunk in chunks:
+            yield scorer.score(chunk)
+        return
+    pool = _Pool(plan, workers)
+    try:
+        yield from pool.map(chunks)
+    finally:
+        pool.close()
+
+
+class _Pool:
+    """One thread per worker process: it writes a chunk, waits, reads the result."""
+
+    def __init__(self, plan: Plan, workers: int) -> None:
+        self._workers = workers
+        self._processes = [_start(plan) for _ in range(workers)]
+        self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        for process in self._processes:
+            self._idle.put(process)
+        self._threads = ThreadPoolExecutor(workers)
+
+    def map(self, chunks: Iterable[Chunk]) -> Iterator[Result]:
+        waiting: deque[Future[Result]] = deque()
+        for chunk in chunks:
+            waiting.append(self._threads.submit(self._score, chunk))
+            if len(waiting) > 2 * self._workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    def _score(self, chunk: Chunk) -> Result:
+        process = self._idle.get()
+        try:
+            _send(_pipe(process.stdin), msgspec.msgpack.encode(chunk))
+            answer = _receive(_pipe(process.stdout))
+        except OSError:
+            answer = None
+        finally:
+            self._idle.put(process)
+        if answer is None:
+            raise BackendError(
+                f"a scoring worker ended (exit code {process.wait()}) at lines "
+                f"{chunk.numbers[0]} to {chunk.numbers[-1]}; try fewer --workers"
+            )
+        return msgspec.msgpack.decode(answer, type=Result)
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        for process in self._processes:
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream:
+                    try:
+                        stream.close()
+                    except OSError:
+                        pass
+
+
+def _start(plan: Plan) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rag_rewards.workers"],  # noqa: S603 (our own interpreter)
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        env=dict(os.environ),
+    )
+    _send(_pipe(process.stdin), msgspec.msgpack.encode(plan))
+    return process
+
+
+def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    if stream is None:
+        raise BackendError("a scoring worker has no pipe")
+    return stream
+
+
+def _send(stream: IO[bytes], message: bytes) -> None:
+    stream.write(_LENGTH.pack(len(message)))
+    stream.write(message)
+    stream.flush()
+
+
+def _receive(stream: IO[bytes]) -> bytes | None:
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    message = stream.read(length)
+    return message if len(message) == length else None
+
+
+def main() -> None:
+    """A worker: a plan, then chunks, until the parent closes the pipe."""
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    plan = _receive(source)
+    if plan is None:
+        return
+    scorer = Scorer(msgspec.msgpack.decode(plan, type=Plan))
+    while (message := _receive(source)) is not None:
+        result = scorer.score(msgspec.msgpack.decode(message, type=Chunk))
+        _send(sink, msgspec.msgpack.encode(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""Exact match, substring and token F1 against slow twins; AnswerMatch over whole responses."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import string
+from collections import Counter
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_rewards import DataError, Rollout
+from rag_rewards.evidence import VerdictNeed
+from rag_rewards.rewards import (
+    AnswerMatch,
+    exact_match,
+    list_match,
+    multiset_f1,
+    substring_match,
+    token_f1,
+)
+from rag_rewards.text.normalize import lower, normalizer, squad, triviaqa
+
+quick = settings(deadline=None, max_examples=150)
+
+# --- slow twins, written from the definitions ---------------------------------------------------
+
+
+def twin_lower(text: str) -> str:
+    return "".join(char for char in text.lower() if char != "*")
+
+
+def twin_squad(text: str) -> str:
+    text = "".join(char for char in text.lower() if char not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+
+
+def twin_triviaqa(text: str) -> str:
+    text = text.replace("_", " ").lower()
+    text = "".join(" " if c in string.punctuation + "‘’´`" else c for c in text)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+
+
+TWINS = {"lower": (lower, twin_lower), "squad": (squad, twin_squad),
+         "triviaqa": (triviaqa, twin_triviaqa)}  # fmt: skip
+
+
+def twin_exact(prediction, aliases, norm) -> float:
+    for alias in aliases:
+        if norm(alias):
+            if norm(prediction) == norm(alias):
+                return 1.0
+        elif prediction.strip() and prediction.strip().casefold() == alias.strip().casefold():
+            return 1.0
+    return 0.0
+
+
+def twin_substring(prediction, aliases, norm) -> float:
+    for alias in aliases:
+        if norm(alias):
+            if norm(alias) in norm(prediction):
+                return 1.0
+        elif alias.strip() and alias.strip().casefold() in prediction.casefold():
+            return 1.0
+    return 0.0
+
+
+def twin_f1(prediction, aliases, norm) -> float:
+    best = 0.0
+    for alias in aliases:
+        p, g = norm(prediction), norm(alias)
+        if not g:
+            p, g = prediction.casefold(), alias.casefold()
+        common = sum((Counter(p.split()) & Counter(g.split())).values())
+        if common:
+            precision, recall = common / len(p.split()), common / len(g.split())
+            best = max(best, 2 * precision * recall / (precision + recall))
+    return best
+
+
+WORDS = st.sampled_from(
+    ["the", "The", "a", "an", "Paris", "paris", "New", "York", "U.S.", "!!", "3.14", "-5", "é",
+     "a’b", "`", "_", "**", "Arthur's", "an_", "theory", "ß", "?", "…"]
+)  # fmt: skip
+TEXTS = st.lists(WORDS, max_size=6).flatmap(
+    lambda words: st.sampled_from([" ", "  ", "", "\n", ", "]).map(lambda gap: gap.join(words))
+)
+
+
+@quick
+@given(TEXTS, st.lists(TEXTS, min_size=1, max_size=3), st.sampled_from(sorted(TWINS)))
+def test_against_the_twins(prediction, aliases, name):
+    norm, twin = TWINS[name]
+    assert exact_match(prediction, aliases, norm) == twin_exact(prediction, aliases, twin)
+    assert substring_match(prediction, aliases, norm) == twin_substring(prediction, aliases, twin)
+    assert token_f1(prediction, aliases, norm) == pytest.approx(twin_f1(prediction, aliases, twin))
+
+
+@quick
+@given(st.lists(st.sampled_from("abc"), max_size=6), st.lists(st.sampled_from("abc"), max_size=6))
+def test_multiset_f1_is_symmetric_and_one_only_for_equal_multisets(left, right):
+    f1 = multiset_f1(left, right)
+    assert f1 == pytest.approx(multiset_f1(right, left))
+    assert 0.0 <= f1 <= 1.0
+    assert (f1 == pytest.approx(1.0)) == (bool(left) and Counter(left) == Counter(right))
+
+
+@quick
+@given(st.lists(TEXTS.filter(lambda t: "," not in t), max_size=4),
+       st.lists(st.lists(TEXTS, min_size=1, max_size=2), min_size=1, max_size=3),
+       st.sampled_from(["allow", "reject"]))  # fmt: skip
+def test_list_match_against_its_twin(items, required, extra):
+    text = ",".join(items)
+
+    def form(part):
+        return twin_squad(part) or "raw " + part.strip().casefold()
+
+    kept = [item for item in text.split(",") if item.strip()]
+    covered: set[int] = set()
+    found = [False] * len(required)
+    for (i, aliases), start in product(enumerate(required), range(len(kept))):
+        for alias in aliases:
+            window = kept[start : start + alias.count(",") + 1]
+            if len(window) == alias.count(",") + 1 and form(",".join(window)) == form(alias):
+                found[i] = True
+                covered |= set(range(start, start + len(window)))
+    expected = all(found) and (extra == "allow" or covered == set(range(len(kept))))
+    assert list_match(text, required, extra=extra) == float(expected)
+
+
+def test_empty_predictions_match_nothing():
+    for norm in (lower, squad, triviaqa, normalizer("unicode")):
+        for prediction, alias in product(["", " ", "the", "!"], ["Paris", "", "x"]):
+            assert exact_match(prediction, [alias], norm) == 0.0
+    assert token_f1("", [""]) == substring_match("", [""]) == 0.0
+
+
+def test_gold_that_normalises_to_nothing_is_compared_raw():
+    assert exact_match("The", ["the"]) == 1.0  # a band's name; squad drops the word
+    assert exact_match("!!!", [" !!! "]) == 1.0
+    assert exact_match("???", ["!!!"]) == 0.0
+    assert substring_match("the band !!! played", ["!!!"]) == 1.0
+    assert substring_match("the band played", ["!!!"]) == 0.0
+    assert token_f1("A", ["a"]) == 1.0
+
+
+def test_cjk_is_compared_by_character():
+    # 巴 黎 against 巴 黎 市: 2 shared, precision 2/2, recall 2/3, F1 = 2·1·⅔ / (1 + ⅔) = 0.8
+    assert token_f1("巴黎", ["巴黎市"], normalizer("unicode")) == pytest.approx(0.8)
+
+
+# --- AnswerMatch --------------------------------------------------------------------------------
+
+
+def value(response: str, answers, *, verdicts=None, **options) -> float | None:
+    rollout = Rollout(response=response, answers=answers, verdicts=verdicts)
+    return AnswerMatch(**options)([rollout])[0].value
+
+
+@pytest.mark.parametrize(
+    ("answers", "options", "expected"),
+    [
+        ("Paris", {}, 1.0),
+        (["Rome", "Paris"], {}, 1.0),
+        ("Rome", {}, 0.0),
+        # Exact, two required: the section is a list that holds both.
+        ([["Paris"], ["Rome"]], {}, 0.0),
+        # F1, two required: the mean of 1 and 0.
+        ([["Paris"], ["Rome"]], {"metric": "f1"}, 0.5),
+        # Substring, two required: all.
+        ([["Paris"], ["Rome"]], {"metric": "substring"}, 0.0),
+        ([["Paris"], ["ari"]], {"metric": "substring"}, 1.0),
+    ],
+)
+def test_one_answer(answers, options, expected):
+    assert value("<answer> Paris. </answer>", answers, **options) == expected
+
+
+def test_several_required_answers_as_a_list():
+    both = [["Paris"], ["Rome", "Roma"]]
+    assert value("<answer>Roma, Paris</answer>", both) == 1.0
+    assert value("<answer>Rome, Paris, Bonn</answer>", both) == 1.0
+    assert value("<answer>Rome, Paris, Bonn</answer>", both, extra="reject") == 0.0
+    assert value("<answer>Rome, Paris</answer>", both, extra="reject") == 1.0
+    assert value("<answer>Rome and Paris</answer>", both) == 0.0
+    assert value("<answer>Rome and Paris</answer>", both, metric="substring") == 1.0
+
+
+def test_one_required_answer_may_hold_commas():
+    assert value("<answer>Washington, D.C.</answer>", "Washington, D.C.") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("response", "reads", "expected"),
+    [
+        ("It is Paris.", "answer", 0.0),
+        ("It is Paris.", "response", 1.0),
+        ("It is Paris.", "final", 1.0),
+        ("Paris? No. It is Rome.", "final", 0.0),  # the last statement alone
+        ("It is Paris [1]. [2]", "final", 1.0),  # markers are no statement
+        ("Paris <answer>Rome</answer>", "final", 0.0),  # the section where there is one
+        ("Paris <answer>Rome</answer>", "response", 1.0),
+        ("<think>Paris</think> Rome", "response", 0.0),
+        ("<think>Paris</think> Rome", "final", 0.0),
+        ("<think>Paris", "response", 0.0),  # unclosed thinking: no answer
+        ("<think><answer>Paris</answer>", "answer", 0.0),
+        ("", "final", 0.0),
+    ],
+)
+def test_what_is_read(response, reads, expected):
+    assert value(response, "Paris", metric="substring", reads=reads) == expected
+
+
+def test_strict_substrings_must_be_asserted():
+    strict = {"metric": "substring", "reads": "response", "strict": True}
+    assert value("It is Paris.", "Paris", **strict) == 1.0
+    assert value("It is not Paris.", "Paris", **strict) == 0.0
+    assert value("Rome, Paris or Bonn.", "Paris", **strict) == 0.0
+    assert value("It is Macron.", "Ron", **strict) == 0.0
+
+
+def test_a_judge_is_asked_for_answers_that_are_there():
+    judge = AnswerMatch(metric="judge")
+    said = Rollout(response="<answer>City of Light</answer>", answers="Paris")
+    silent = Rollout(response="<answer> </answer>", answers="Paris")
+    assert judge.needs(said) == [VerdictNeed("accuracy")]
+    assert judge.needs(silent) == []
+    assert judge([silent])[0].value == 0.0
+    with pytest.raises(DataError, match=r"verdicts\.accuracy: missing"):
+        judge([said])
+    assert value("<answer>x</answer>", "Paris", metric="judge", verdicts={"accuracy": 1}) == 1.0
+    assert value("<answer>x</answer>", "Paris", metric="judge", verdicts={"accuracy": 0}) == 0.0
+
+
+@pytest.mark.parametrize(("answers", "message"), [
+    (None, "answers: missing"), ([], "answers: no answer in it"), ("", "answers: no answer in it"),
+    ([["Paris"], []], r"answers\[1\]: no answer in it"),
+])  # fmt: skip
+def test_rows_without_gold_are_data_errors_even_where_nothing_was_answered(answers, message):
+    for response in ("<answer>Paris</answer>", "nothing"):
+        with pytest.raises(DataError, match=message):
+            value(response, answers)
+
+
+def test_unicode_options_reach_the_normaliser():
+    answer = {"normalizer": "unicode"}
+    assert value("<answer>Sao Paulo</answer>", "São Paulo", **answer) == 0.0
+    assert value("<answer>Sao Paulo</answer>", "São Paulo", fold_accents=True, **answer) == 1.0
+    assert value("<answer>1 million</answer>", 1000000, **answer) == 0.0
+    assert value("<answer>1 million</answer>", 1000000, numbers=True, **answer) == 1.0
+    assert value("<answer>5 March 1999</answer>", "1999-03-05", dates=True, **answer) == 1.0
+    assert value("<answer>-5</answer>", 5, **answer) == 0.0
+    assert value("<answer>-5</answer>", 5) == 1.0  # squad deletes the sign
+
+
+def test_details_show_the_answer_and_the_reward_pickles():
+    reward = pickle.loads(pickle.dumps(AnswerMatch(metric="f1")))
+    score = reward([Rollout(response="<answer> Paris </answer>", answers="Paris")])[0]
+    assert (score.value, score.details) == (1.0, {"answer": "Paris"})
+    assert reward == AnswerMatch(metric="f1")

@@ -1,0 +1,135 @@
+"""ARENA's relevance: how ids are read, and the sets compared."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_rewards import DataError, Document, Rollout
+from rag_rewards.rewards import Relevance, relevance, relevance_ids
+from rag_rewards.text.sections import Tags
+
+quick = settings(deadline=None, max_examples=200)
+TAGS = Tags(("relevance", "analysis", "answer"))
+
+
+def twin_ids(text: str) -> set[str] | None:
+    """Integers and strings of a JSON list, read by the standard library."""
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(parsed, list):
+        return None
+    if any(isinstance(item, bool) or not isinstance(item, (int, str)) for item in parsed):
+        return None
+
+    def same(item):
+        text = str(item).strip()
+        return str(int(text)) if text.isascii() and text.isdigit() else text
+
+    return {same(item) for item in parsed}
+
+
+def twin_relevance(named: set[str], supporting: set[str]) -> float:
+    if named == supporting:
+        return 1.0
+    return 0.5 if named & supporting else 0.0
+
+
+ITEMS = st.one_of(
+    st.integers(-3, 12),
+    st.sampled_from(["1", "07", " 2 ", "doc 2", "", "²"]),
+    st.booleans(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.none(),
+    st.just([1]),
+)
+
+
+@quick
+@given(st.one_of(st.lists(ITEMS, max_size=4), st.integers(), st.dictionaries(st.text(), ITEMS)))
+def test_ids_against_their_twin(value):
+    text = f" {json.dumps(value)}\n"
+    found = relevance_ids(text)
+    assert (None if found is None else set(found)) == twin_ids(text)
+    assert found is None or len(found) == len(set(found))
+
+
+@pytest.mark.parametrize(
+    "section",
+    [None, "", "2, 5", "[2,", "[2] [5]", "[2,]", "[1.0]", "[1e0]", "[null]", "[[1]]", "{}", "2",
+     "[true]", "[NaN]", "[" * 5000, "doc 2", "[２"],
+)  # fmt: skip
+def test_what_is_no_list_of_ids(section):
+    assert relevance_ids(section) is None
+
+
+def test_ids_of_any_size():
+    assert relevance_ids("[99999999999999999999999, -1, 007]") is None  # 007 is no JSON
+    assert relevance_ids("[99999999999999999999999, -1]") == ("99999999999999999999999", "-1")
+
+
+SETS = st.sets(st.sampled_from("12345"))
+
+
+@quick
+@given(SETS, SETS)
+def test_sets_against_their_twin(named, supporting):
+    assert relevance(named, supporting) == twin_relevance(named, supporting)
+    assert relevance(list(named) * 2, list(supporting) * 3) == twin_relevance(named, supporting)
+
+
+@quick
+@given(SETS, SETS, st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+def test_the_half_needs_its_share_of_supporting_ids(named, supporting, least):
+    share = len(named & supporting) / len(named) if named else 0.0
+    expected = twin_relevance(named, supporting)
+    if expected == 0.5 and share < least:
+        expected = 0.0
+    assert relevance(named, supporting, least) == expected
+
+
+def score(section: str, supporting, documents=(), **options) -> float | None:
+    rollout = Rollout(
+        response=f"<relevance>{section}</relevance><analysis>x</analysis><answer>y</answer>",
+        documents=tuple(documents) or None,
+        supporting=supporting,
+    )
+    return Relevance(TAGS, **options)([rollout])[0].value
+
+
+def test_not_gated_by_format():
+    reward = Relevance(TAGS)
+    rows = ["<relevance>[1]</relevance>", "x <relevance>[1]</relevance> y", "[1]", ""]
+    scores = reward([Rollout(response=row, supporting=(1,)) for row in rows])
+    assert [s.value for s in scores] == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_ids_labels_and_their_text_are_the_same():
+    documents = [Document(text="x", id="a7"), Document(text="y", id=12), Document(text="z")]
+    assert score("[1, 12]", ("a7", "12"), documents) == 1.0
+    assert score('["a7", 12]', (1, 12), documents) == 1.0
+    assert score("[3]", ("3",), documents) == 1.0
+    assert score("[2]", (12,), documents) == 0.0  # position 2 is labelled 12
+
+
+def test_supersets_and_empty_sets():
+    assert score("[1, 2, 3]", (1,)) == 0.5
+    assert score("[1, 2, 3]", (1,), min_precision=0.5) == 0.0
+    assert score("[1, 2]", (1,), min_precision=0.5) == 0.5
+    assert score("[]", ()) == 1.0
+    assert score("[]", (1,)) == 0.0
+    assert score("[1]", ()) == 0.0
+    assert score("", ()) == 0.0  # unparsable is not empty
+
+
+def test_supporting_must_be_known_even_where_nothing_was_listed():
+    for section in ("[1]", "nonsense"):
+        with pytest.raises(DataError, match="supporting: missing"):
+            score(section, None)
+    with pytest.raises(DataError, match=r"supporting\[1\]: 'zz' names no document"):
+        score("[1]", (1, "zz"), [Document(text="x")])
