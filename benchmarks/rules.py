@@ -17,6 +17,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,7 +69,10 @@ SIZES = (
 
 @dataclass
 class Case:
-    """Something to time: `setup` is not timed and runs anew before every pass."""
+    """Something to time: `setup` is not timed and runs anew before every pass.
+
+    Timed is the processor's time: nothing here waits, and a busy neighbour must not count.
+    """
 
     setup: Callable[[], Any]
     run: Callable[[Any], Any]
@@ -78,9 +82,9 @@ class Case:
     def once(self) -> None:
         data = self.setup()
         gc.collect()
-        start = time.perf_counter()
+        start = time.process_time()
         self.result = self.run(data)
-        self.seconds = min(self.seconds, time.perf_counter() - start)
+        self.seconds = min(self.seconds, time.process_time() - start)
 
 
 def race(cases: dict[str, Case], repeat: int) -> dict[str, Case]:
@@ -249,7 +253,13 @@ def recipes(table: Table, repeat: int) -> None:
 @dataclass(frozen=True)
 class Child:
     seconds: float
+    processor: float
     peak: int
+
+    @property
+    def cores(self) -> str:
+        """How many cores it kept busy: below its workers, it waited or had busy neighbours."""
+        return f", {self.processor / self.seconds:.1f} cores busy"
 
 
 def score_file(path: Path, recipe: str, workers: int) -> Child:
@@ -265,7 +275,7 @@ def score_file(path: Path, recipe: str, workers: int) -> Child:
         raise SystemExit(f"{' '.join(command[2:])} ended with {seen['code']}:\n{said.stderr}")
     assert count_lines(out) == count_lines(path), "the output misses rows"
     out.unlink()
-    return Child(seen["seconds"], seen["peak"])
+    return Child(seen["seconds"], seen["processor"], seen["peak"])
 
 
 def count_lines(path: Path) -> int:
@@ -275,27 +285,27 @@ def count_lines(path: Path) -> int:
 
 @contextmanager
 def rows_file(size: Size, count: int) -> Iterator[Path]:
-    path = CACHE / f"{size.style}-{count}.jsonl"
-    try:
+    """A file of rows in a folder of its own, so that two runs at once do not meet."""
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        path = Path(folder) / "rows.jsonl"
         written = rollouts.write_jsonl(path, size.style, count, size.size, ROWS)
         assert 0.9 < written / count / size.size < 1.1, f"rows of {written / count:.0f} bytes"
         yield path
-    finally:
-        path.unlink(missing_ok=True)
-        path.with_suffix(".scored.jsonl").unlink(missing_ok=True)
 
 
 def throughput(table: Table, size: Size, repeat: int) -> None:
     """Wall clock of the whole command, start-up included, with one worker and with two."""
-    one = two = math.inf
+    ones, twos = [], []
     with rows_file(size, size.rows) as path:
         for _ in range(repeat):
-            one = min(one, score_file(path, size.style, 1).seconds)
-            two = min(two, score_file(path, size.style, 2).seconds)
+            ones.append(score_file(path, size.style, 1))
+            twos.append(score_file(path, size.style, 2))
+    one, two = (min(runs, key=lambda run: run.seconds) for runs in (ones, twos))
     name = f"(e) command line, {size.style}, {size.name} a row"
-    table.rate(f"{name}, 1 worker", size.rows, one, size.rate)
-    table.rate(f"{name}, 2 workers", size.rows, two)
-    table.ratio(f"{name}, 2 workers against 1", size.rows, one / two, size.scaling)
+    table.rate(f"{name}, 1 worker{one.cores}", size.rows, one.seconds, size.rate)
+    table.rate(f"{name}, 2 workers{two.cores}", size.rows, two.seconds)
+    ratio = one.seconds / two.seconds
+    table.ratio(f"{name}, 2 workers against 1", size.rows, ratio, size.scaling)
 
 
 def start_up(table: Table, repeat: int) -> None:

@@ -51,10 +51,8 @@ class Batch:
     def __call__(self, reward: Reward) -> list[Score]:
         found = self._scores.get(id(reward))
         if found is None:
-            if isinstance(reward, Composite):
+            if isinstance(reward, (Composite, Component, CorrectOf)):
                 scores = [Score(value) for value in self.values(reward)]
-            elif isinstance(reward, (Component, CorrectOf)):
-                scores = reward.pick(self)
             else:
                 scores = reward(self.rollouts)
                 if len(scores) != len(self.rollouts):
@@ -68,7 +66,7 @@ class Batch:
     def values(self, reward: Reward) -> list[Value]:
         found = self._values.get(id(reward))
         if found is None:
-            if isinstance(reward, Composite):
+            if isinstance(reward, (Composite, Component, CorrectOf)):
                 values = reward.values(self)
             else:
                 values = [score.value for score in self(reward)]
@@ -356,10 +354,11 @@ class Component:
         return self.of.needs(rollout)
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return self.pick(Batch(rollouts))
+        return Batch(rollouts)(self)
 
-    def pick(self, batch: Batch) -> list[Score]:
-        return [Score(score.components[self.name]) for score in batch(self.of)]
+    def values(self, batch: Batch) -> list[Value]:
+        name = self.name
+        return [score.components[name] for score in batch(self.of)]
 
 
 @dataclass(frozen=True)
@@ -381,10 +380,10 @@ class CorrectOf:
         return self.of.needs(rollout)
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return self.pick(Batch(rollouts))
+        return Batch(rollouts)(self)
 
-    def pick(self, batch: Batch) -> list[Score]:
-        return [Score(score.correct) for score in batch(self.of)]
+    def values(self, batch: Batch) -> list[Value]:
+        return [score.correct for score in batch(self.of)]
 
 
 # --- group scope -------------------------------------------------------------------------------

@@ -116,12 +116,10 @@ class Recipe:
         columns = zip(*[batch.values(component) for component in self.components], strict=True)
         correct = batch.values(self.correct) if self.correct else [None] * len(totals)
         details = [[score.details for score in batch(leaf)] for leaf in self._leaves]
-        merged = map(_merge, zip(*details, strict=True)) if details else iter([{}] * len(totals))
+        merged = details[0] if len(details) == 1 else [_merge(row) for row in zip(*details)]
         return [
-            Score(total, dict(zip(names, values, strict=True)), right, detail)
-            for total, values, right, detail in zip(
-                totals, columns, correct, merged, strict=True
-            )
+            Score(total, dict(zip(names, values)), right, detail)
+            for total, values, right, detail in zip(totals, columns, correct, merged)
         ]
 
     def _score_apart(self, batch: Batch) -> list[Scored]:

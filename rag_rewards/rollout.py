@@ -11,14 +11,14 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
 
 from rag_rewards.errors import DataError, EvidenceError, RowError
-from rag_rewards.text.normalize import Normalizer
-from rag_rewards.text.response import Response
+from rag_rewards.text.lazy import lazy
+from rag_rewards.text.normalize import Normalizer, tokens
+from rag_rewards.text.response import Response, read_response
 
 Text = str | int | float | bool
 """A gold answer as data sets write it; numbers and booleans are read as their text."""
@@ -141,23 +141,23 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
     answerable: bool | None = None
     out_of_knowledge: bool | None = None
 
-    @cached_property
+    @lazy
     def parsed(self) -> Response:
         """The response, cut once. Of several assistant messages the last is the response."""
         prefix = self.response_prefix or ""
         if isinstance(self.response, str):
-            return Response(prefix + self.response)
+            return read_response(prefix + self.response)
         said = [message.text for message in self.response if message.role == "assistant"]
         if not said:
             raise RowError("no assistant message among the messages", "response")
-        return Response(prefix + said[-1])
+        return read_response(prefix + said[-1])
 
-    @cached_property
+    @lazy
     def key(self) -> str | None:
         """The group this rollout belongs to: `group`, else the question."""
         return str(self.group) if self.group is not None else self.question
 
-    @cached_property
+    @lazy
     def gold(self) -> tuple[tuple[str, ...], ...]:
         """Required answers, each with its aliases. DataError when there is none."""
         required = _gold(self.answers)
@@ -166,21 +166,17 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
             raise DataError(what, "answers")
         return required
 
-    def gold_normal(self, normalize: Normalizer) -> tuple[tuple[str, ...], ...]:
-        """The gold answers normalised, once however many rewards read them."""
-        found = self._normal_gold.get(normalize)
-        if found is None:
-            found = tuple(tuple(map(normalize, aliases)) for aliases in self.gold)
-            self._normal_gold[normalize] = found
-        return found
+    @lazy
+    def _in_order(self) -> bool:
+        """Documents without ids, or with ids 1, 2, 3 …: most are, and need no lookup table."""
+        ids = [document.id for document in self.documents or ()]
+        return ids == list(range(1, len(ids) + 1)) or ids.count(None) == len(ids)
 
-    @cached_property
-    def _normal_gold(self) -> dict[Normalizer, tuple[tuple[str, ...], ...]]:
-        return {}
-
-    @cached_property
+    @lazy
     def labels(self) -> tuple[str, ...]:
         """What the prompt calls each document: its id when a whole number, else its position."""
+        if self._in_order:
+            return tuple(map(str, range(1, len(self.documents or ()) + 1)))
         labels: list[str] = []
         for position, document in enumerate(self.documents or (), start=1):
             label = canonical(document.id) if document.id is not None else str(position)
@@ -190,13 +186,14 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
             raise DataError(f"two documents are labelled {labels[at]}", f"documents[{at}].id")
         return tuple(labels)
 
-    @cached_property
+    @lazy
     def _by_reference(self) -> dict[str, str]:
         """Id or label of a document → its label; ids win."""
-        names = {label: label for label in self.labels}
-        for label, document in zip(self.labels, self.documents or (), strict=True):
-            if document.id is not None:
-                names[canonical(document.id)] = label
+        names = dict(zip(self.labels, self.labels, strict=True))
+        if not self._in_order:
+            for label, document in zip(self.labels, self.documents or (), strict=True):
+                if document.id is not None:
+                    names[canonical(document.id)] = label
         return names
 
     def label_of(self, reference: str | int) -> str | None:
@@ -205,9 +202,13 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
         Rows without documents (a trainer may send none) know their documents by label alone.
         """
         name = canonical(reference)
-        return self._by_reference.get(name) if self.documents else name
+        if not self.documents:
+            return name
+        if self._in_order and len(name) < 10 and name.isdigit():
+            return name if 0 < int(name) <= len(self.documents) else None
+        return self._by_reference.get(name)
 
-    @cached_property
+    @lazy
     def supporting_labels(self) -> tuple[str, ...]:
         """Labels of D+, each once. DataError when `supporting` is absent or names no document."""
         if self.supporting is None:
@@ -223,7 +224,7 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
             labels[label] = None
         return tuple(labels)
 
-    @cached_property
+    @lazy
     def _entailed(self) -> dict[tuple[str, str], float]:
         pairs = {}
         for i, item in enumerate(self.nli or ()):
@@ -238,7 +239,7 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
         """P(premise entails hypothesis), None when nobody asked a model yet."""
         return self._entailed.get((premise.strip(), hypothesis.strip()))
 
-    @cached_property
+    @lazy
     def _similar(self) -> dict[tuple[str, str], float]:
         pairs = {}
         for i, item in enumerate(self.similarity or ()):
@@ -304,9 +305,38 @@ def gold_text(value: Text) -> str:
     return value if isinstance(value, str) else str(value)
 
 
+class GoldForms:
+    """Gold answers in a normaliser's form, each computed once for all the rollouts of a batch."""
+
+    def __init__(self, normalize: Normalizer) -> None:
+        self.normalize = normalize
+        self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._tokens: dict[tuple[str, ...], tuple[list[str], ...]] = {}
+
+    def tokens_of(self, aliases: tuple[str, ...]) -> tuple[list[str], ...]:
+        found = self._tokens.get(aliases)
+        if found is None:
+            forms = zip(self.of(aliases), aliases, strict=True)
+            found = tuple([tokens(form or alias.casefold()) for form, alias in forms])
+            self._tokens[aliases] = found
+        return found
+
+    def of(self, aliases: tuple[str, ...]) -> tuple[str, ...]:
+        found = self._known.get(aliases)
+        if found is None:
+            found = self._known[aliases] = tuple(map(self.normalize, aliases))
+        return found
+
+
 def _gold(answers: Text | Sequence[Text | Sequence[Text]] | None) -> tuple[tuple[str, ...], ...]:
     if answers is None:
         return ()
+    if isinstance(answers, list):
+        try:  # the usual case: a flat list of strings
+            aliases = tuple([alias for alias in answers if alias.strip()])  # type: ignore[union-attr]
+            return (aliases,) if aliases else ()  # type: ignore[return-value]
+        except AttributeError:
+            pass
     if not isinstance(answers, (list, tuple)):
         answers = [answers]
     if any(isinstance(item, (list, tuple)) for item in answers):
@@ -318,8 +348,8 @@ def _gold(answers: Text | Sequence[Text | Sequence[Text]] | None) -> tuple[tuple
                 raise DataError("no answer in it", f"answers[{i}]")
     else:
         required = [[gold_text(alias) for alias in answers]]  # type: ignore[arg-type]
-    kept = (tuple(alias for alias in aliases if alias.strip()) for aliases in required)
-    return tuple(aliases for aliases in kept if aliases)
+    kept = [tuple([alias for alias in aliases if alias.strip()]) for aliases in required]
+    return tuple([aliases for aliases in kept if aliases])
 
 
 # --- decoding ----------------------------------------------------------------------------------
@@ -367,7 +397,7 @@ def _fault(error: msgspec.ValidationError) -> RowError:
         return RowError(f"expected {want}, found {got}", path)
     if (chosen := _NO_CHOICE.fullmatch(what)) and path in _CHOICES:
         return RowError(f"expected {_CHOICES[path]}, found {chosen['got']}", path)
-    return RowError(what.replace("`", ""), path)
+    return RowError(what.replace("`", "").replace("Expected", "expected", 1), path)
 
 
 def _raise_for_constants(row: bytes | str | Mapping[str, Any]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from rag_rewards.evidence import Need, VerdictNeed, unmet
-from rag_rewards.rollout import Rollout, Score
+from rag_rewards.rollout import GoldForms, Rollout, Score
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer, squad, tokens
 from rag_rewards.text.sections import Tags
@@ -142,7 +143,9 @@ class AnswerMatch:
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         normalize = self.normalize
-        return [self._score(rollout, normalize) for rollout in rollouts]
+        forms = GoldForms(normalize)
+        compare = _COMPARE.get("" if self.strict else self.metric)
+        return [self._score(rollout, normalize, forms, compare) for rollout in rollouts]
 
     @property
     def normalize(self) -> Normalizer:
@@ -165,13 +168,30 @@ class AnswerMatch:
             return None
         return _last_statement(response.visible)
 
-    def _score(self, rollout: Rollout, normalize: Normalizer) -> Score:
+    def _score(
+        self,
+        rollout: Rollout,
+        normalize: Normalizer,
+        forms: GoldForms,
+        compare: Compare | None,
+    ) -> Score:
         text = self.read(rollout)
-        details = {"answer": text.strip() if text else text} if self.reads == "answer" else {}
         required = rollout.gold
-        if not text or not text.strip():
-            return Score(0.0, details=details)
-        return Score(self._compare(rollout, text, required, normalize), details=details)
+        stripped = text.strip() if text else text
+        if not text or not stripped:
+            value = 0.0
+        elif compare and len(required) == 1:
+            golds = forms.of(required[0])
+            normal = rollout.parsed.normal(normalize, text)
+            if compare is _exact and normal and "" not in golds:
+                value = 1.0 if normal in golds else 0.0
+            else:
+                value = max(map(compare, _all(normal), golds, _all(text), required[0]))
+        else:
+            value = self._compare(rollout, text, required, normalize)
+        if self.reads == "answer":
+            return Score(value, details={"answer": stripped})
+        return _RIGHT if value == 1.0 else Score(value)
 
     def _compare(
         self,
@@ -180,6 +200,7 @@ class AnswerMatch:
         required: tuple[tuple[str, ...], ...],
         normalize: Normalizer,
     ) -> float:
+        """A judge's verdict, a strict substring, or several required answers."""
         if self.metric == "judge":
             verdict = rollout.verdict(self.name)
             if verdict is None:
@@ -192,17 +213,12 @@ class AnswerMatch:
             )
         if self.metric == "exact" and len(required) > 1:
             return list_match(text, required, normalize, extra=self.extra)
-        compare = _COMPARE[self.metric]
-        normal = rollout.parsed.normal(normalize, text)
-        best = [
-            max(map(compare, _repeat(normal, golds), golds, _repeat(text, golds), aliases))
-            for golds, aliases in zip(rollout.gold_normal(normalize), required, strict=True)
-        ]
+        best = [_best(_COMPARE[self.metric], text, aliases, normalize) for aliases in required]
         return sum(best) / len(best) if self.metric == "f1" else min(best)
 
 
-def _repeat(text: str, golds: Sequence[str]) -> list[str]:
-    return [text] * len(golds)
+_RIGHT = Score(1.0)
+_all = itertools.repeat
 
 
 def _last_statement(text: str) -> str | None:

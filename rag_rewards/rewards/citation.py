@@ -11,9 +11,9 @@ from rag_rewards.errors import DataError
 from rag_rewards.evidence import EntailmentNeed, Need, unmet
 from rag_rewards.rewards.format import Format
 from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
-from rag_rewards.rollout import Rollout, Score
+from rag_rewards.rollout import GoldForms, Rollout, Score
 from rag_rewards.text.citations import CITATION, cited_labels, compiled, split_valid
-from rag_rewards.text.normalize import NormalizerName, normalizer
+from rag_rewards.text.normalize import NormalizerName, normalizer, squad
 from rag_rewards.text.statements import Statement, statements
 from rag_rewards.text.strict import strict_contains
 
@@ -111,15 +111,17 @@ class Grounding:
         needs: list[Need] = list(self.detector.needs(answer))
         if not rollout.answerable:
             return needs  # no statement of an unanswerable row is checked
+        forms = GoldForms(normalizer(self.normalizer))
         for statement in self._statements(rollout, answer, compiled(self.pattern)):
-            needs.extend(self._statement_needs(rollout, statement))
+            needs.extend(self._statement_needs(rollout, statement, forms))
         return needs
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         pattern = compiled(self.pattern)
-        return [self._score(rollout, pattern) for rollout in rollouts]
+        forms = GoldForms(normalizer(self.normalizer))
+        return [self._score(rollout, pattern, forms) for rollout in rollouts]
 
-    def _score(self, rollout: Rollout, pattern: re.Pattern[str]) -> Score:
+    def _score(self, rollout: Rollout, pattern: re.Pattern[str], forms: GoldForms) -> Score:
         answerable = self._answerable(rollout)
         answer = self._answer(rollout)
         if answer is None:
@@ -134,7 +136,7 @@ class Grounding:
         ) if self.refusal else 0.0
         if not answerable or refused:
             return _score(0.0, 0.0, paid, float(refused and not answerable), details)
-        checked = [self._check(rollout, statement) for statement in found]
+        checked = [self._check(rollout, statement, forms) for statement in found]
         matched, cited = self._credit(rollout, checked)
         details["statements"] = [_detail(item, rollout.labels) for item in checked]
         hit = {i for item in checked for i in item.answers}
@@ -165,46 +167,54 @@ class Grounding:
             return self.detector.refused(rollout, answer)
         gold: tuple[str, ...] = ()
         if rollout.answers is not None and rollout.answer_kind != "claims":
-            normal = rollout.gold_normal(normalizer("squad"))
-            gold = tuple(alias for aliases in normal for alias in aliases)
-        bare = " ".join(s.text for s in found)
+            gold = tuple(squad(alias) for aliases in rollout.gold for alias in aliases)
+        # The similarity of the whole answer is what `needs` asks for.
+        semantic = self.detector.matcher == "semantic"
+        bare = answer if semantic else " ".join(s.text for s in found)
         return self.detector.refused(
             rollout, bare, cites=any(s.cited for s in found), gold=gold
         )
 
     # -- one statement --
 
-    def _check(self, rollout: Rollout, statement: Statement) -> _Checked:
-        answers = tuple(self._answers_in(rollout, statement))
-        sufficient = self._sufficient(rollout, statement, answers) if answers else None
+    def _check(self, rollout: Rollout, statement: Statement, forms: GoldForms) -> _Checked:
+        answers = tuple(self._answers_in(rollout, statement, forms))
+        sufficient = self._sufficient(rollout, statement, answers, forms) if answers else None
         return _Checked(statement, answers, sufficient)
 
-    def _answers_in(self, rollout: Rollout, statement: Statement) -> Iterator[int]:
+    def _answers_in(
+        self, rollout: Rollout, statement: Statement, forms: GoldForms
+    ) -> Iterator[int]:
         if rollout.answer_kind == "claims":
             for i, aliases in enumerate(rollout.gold):
                 if any([self._entails(rollout, statement.text, alias) for alias in aliases]):
                     yield i
             return
-        normalize = normalizer(self.normalizer)
-        required = rollout.gold
+        normalize, required = forms.normalize, rollout.gold
         if self.strict:
             for i, aliases in enumerate(required):
                 if strict_contains(statement.text, aliases, normalize, required=len(required)):
                     yield i
             return
         normal = normalize(statement.text)
-        for i, golds in enumerate(rollout.gold_normal(normalize)):
-            for gold, alias in zip(golds, required[i], strict=True):
+        for i, aliases in enumerate(required):
+            for gold, alias in zip(forms.of(aliases), aliases, strict=True):
                 if _holds(normal, statement.text, gold, alias):
                     yield i
                     break
 
-    def _sufficient(self, rollout: Rollout, statement: Statement, answers: Sequence[int]) -> bool:
+    def _sufficient(
+        self,
+        rollout: Rollout,
+        statement: Statement,
+        answers: Sequence[int],
+        forms: GoldForms,
+    ) -> bool:
         cited, invalid = split_valid(statement.cited, rollout.labels)
         if invalid or not cited:
             return False
         if self.judge_by == "gold":
-            return self._gold_sufficient(rollout, statement, cited, answers)
+            return self._gold_sufficient(rollout, statement, cited, answers, forms)
 
         def entails(labels: Sequence[str]) -> bool:
             return self._entails(rollout, _premise(rollout, labels), statement.text)
@@ -217,20 +227,22 @@ class Grounding:
         statement: Statement,
         cited: Sequence[str],
         answers: Sequence[int],
+        forms: GoldForms,
     ) -> bool:
         """Inside D+, and some cited document contains an answer that the statement gives."""
         if not set(cited) <= set(rollout.supporting_labels):
             return False
-        normalize = normalizer(self.normalizer)
-        normal = normalize(statement.text)
+        normal = forms.normalize(statement.text)
         given = [
             (gold, alias)
             for i in answers
-            for gold, alias in zip(rollout.gold_normal(normalize)[i], rollout.gold[i], strict=True)
+            for gold, alias in zip(forms.of(rollout.gold[i]), rollout.gold[i], strict=True)
             if rollout.answer_kind == "claims" or _holds(normal, statement.text, gold, alias)
         ]
         texts = [_document(rollout, label).text for label in cited]
-        return any(_holds(normalize(text), text, *answer) for text in texts for answer in given)
+        return any(
+            _holds(forms.of((text,))[0], text, *answer) for text in texts for answer in given
+        )
 
     def _entails(self, rollout: Rollout, premise: str, hypothesis: str) -> bool:
         known = rollout.entailment(premise, hypothesis)
@@ -238,12 +250,14 @@ class Grounding:
             raise unmet(EntailmentNeed(premise, hypothesis))
         return known >= self.threshold
 
-    def _statement_needs(self, rollout: Rollout, statement: Statement) -> Iterator[Need]:
+    def _statement_needs(
+        self, rollout: Rollout, statement: Statement, forms: GoldForms
+    ) -> Iterator[Need]:
         if rollout.answer_kind == "claims":
             for aliases in rollout.gold:
                 for alias in aliases:
                     yield EntailmentNeed(statement.text, alias)
-        elif not any(self._answers_in(rollout, statement)):
+        elif next(self._answers_in(rollout, statement, forms), None) is None:
             return
         if self.judge_by == "gold":
             return

@@ -9,10 +9,10 @@ from typing import Literal
 
 from rag_rewards.errors import DataError, EvidenceError
 from rag_rewards.evidence import MaskedAnswersNeed, MaskedLogProbsNeed, Need, unmet
-from rag_rewards.rewards.answer import token_f1
+from rag_rewards.rewards.answer import multiset_f1, token_f1
 from rag_rewards.rewards.contrastive import checked_logprobs
-from rag_rewards.rollout import Rollout, Score
-from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
+from rag_rewards.rollout import GoldForms, Rollout, Score
+from rag_rewards.text.normalize import NormalizerName, normalizer, tokens
 from rag_rewards.text.response import strip_end_of_sequence
 from rag_rewards.text.sections import SectionStyle, Tags, cut
 
@@ -87,19 +87,19 @@ class MaskedAnswer:
         return [] if self.part == "full" else [MaskedAnswersNeed(self.part)]
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        normalize = normalizer(self.normalizer)
-        return [self._score(rollout, normalize) for rollout in rollouts]
+        forms = GoldForms(normalizer(self.normalizer))
+        return [self._score(rollout, forms) for rollout in rollouts]
 
-    def _score(self, rollout: Rollout, normalize: Normalizer) -> Score:
+    def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
         if self.mode == "likelihood":
             return self._likelihood(rollout)
         if self.part == "full":
             output = rollout.parsed.cut(self.tags).content.get("answer", "")
-            return Score(_mean_f1(rollout, output, normalize), details={"answer": output.strip()})
+            return Score(_mean_f1(rollout, output, forms), details={"answer": output.strip()})
         output_or_none = getattr(rollout.masked_answers, self.part, None)
         if output_or_none is None:
             return self._absent(rollout, MaskedAnswersNeed(self.part))
-        return Score(_mean_f1(rollout, output_answer(output_or_none), normalize))
+        return Score(_mean_f1(rollout, output_answer(output_or_none), forms))
 
     def _likelihood(self, rollout: Rollout) -> Score:
         per_alias = getattr(rollout.masked_logprobs, self.part, None)
@@ -125,17 +125,28 @@ def output_answer(output: str) -> str:
     ('Paris', 'Paris')
     """
     text = strip_end_of_sequence(output)
+    if "<" not in text:
+        return text
     return cut(text, _OUTPUT).content.get("answer", text)
 
 
-def _mean_f1(rollout: Rollout, text: str, normalize: Normalizer) -> float:
+def _mean_f1(rollout: Rollout, text: str, forms: GoldForms) -> float:
+    """Unigram F1, best alias, mean over the required answers."""
     required = rollout.gold
     if not text.strip():
         return 0.0
-    normal = rollout.parsed.normal(normalize, text)
-    if len(required) == 1 and normal and normal in rollout.gold_normal(normalize)[0]:
-        return 1.0
-    return sum(token_f1(text, aliases, normalize) for aliases in required) / len(required)
+    normal = forms.normalize(text)
+    predicted = tokens(normal)
+    best = []
+    for aliases in required:
+        golds = forms.of(aliases)
+        if normal and normal in golds:
+            best.append(1.0)
+        elif "" in golds:
+            best.append(token_f1(text, aliases, forms.normalize))
+        else:
+            best.append(max([multiset_f1(predicted, gold) for gold in forms.tokens_of(aliases)]))
+    return sum(best) / len(best)
 
 
 def _gold_likelihood(

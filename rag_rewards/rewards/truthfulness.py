@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from rag_rewards.errors import DataError
 from rag_rewards.evidence import Need, VerdictNeed, unmet
 from rag_rewards.rewards.answer import exact_match, list_match, substring_match, token_f1
-from rag_rewards.rollout import Rollout, Score
+from rag_rewards.rollout import GoldForms, Rollout, Score
 from rag_rewards.text.boxed import first_box, last_box, unwrap
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
-from rag_rewards.text.refusal import ABSTENTIONS, abstained
+from rag_rewards.text.refusal import ABSTENTIONS, phrase, says
 from rag_rewards.text.strict import strict_contains
 
 Truth = Literal["correct", "uncertain", "incorrect"]
@@ -97,11 +98,13 @@ class Outcome:
     def needs(self, rollout: Rollout) -> list[Need]:
         if self.verifier != "judge":
             return []
-        settled = self._settled(rollout, self.answer(rollout))
+        forms = GoldForms(self._normalize())
+        settled = self._settled(rollout, self.answer(rollout), forms)
         return [] if settled else [VerdictNeed(self.name)]
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return [self._score(rollout) for rollout in rollouts]
+        forms = GoldForms(self._normalize())
+        return [self._score(rollout, forms) for rollout in rollouts]
 
     def answer(self, rollout: Rollout) -> str | None:
         """What the box holds, None where there is no box."""
@@ -109,9 +112,9 @@ class Outcome:
         found = first_box(response.text) if self.box == "first" else last_box(response.visible)
         return unwrap(found) if found and self.unwrap_text else found
 
-    def _score(self, rollout: Rollout) -> Score:
+    def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
         answer = self.answer(rollout)
-        truth = self._truth(rollout, answer)
+        truth = self._truth(rollout, answer, forms)
         enhanced = False
         if self.knowledge_enhanced:
             if rollout.out_of_knowledge is None:
@@ -128,37 +131,44 @@ class Outcome:
             details=details,
         )
 
-    def _truth(self, rollout: Rollout, answer: str | None) -> Truth:
-        settled = self._settled(rollout, answer)
+    def _truth(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Truth:
+        settled = self._settled(rollout, answer, forms)
         if settled or answer is None:
             return settled or "incorrect"
-        return "correct" if self._is_right(rollout, answer) else "incorrect"
+        return "correct" if self._is_right(rollout, answer, forms.normalize) else "incorrect"
 
-    def _settled(self, rollout: Rollout, answer: str | None) -> Truth | None:
+    def _settled(
+        self, rollout: Rollout, answer: str | None, forms: GoldForms
+    ) -> Truth | None:
         """The truth value where no verifier beyond an exact match is asked, else None."""
         required = rollout.gold
         if answer is None or not answer.strip():
             return "incorrect"
-        flat = [alias for aliases in required for alias in aliases]
-        if abstained(answer, self.phrases, flat, alone=self.alone):
+        flat = required[0] if len(required) == 1 else [a for aliases in required for a in aliases]
+        said = phrase(answer)
+        if says(said, self._sought, flat, alone=self.alone):
             return "uncertain"
-        if _INVALID in answer.lower():
+        if _INVALID in said:
             says_so = any(_INVALID in alias.lower() for alias in flat)
             return "correct" if says_so else "incorrect"
         if self.verifier in ("judge", "exact"):
-            if _exact(rollout, answer, self._normalize(), self.extra):
+            if _exact(rollout, answer, forms, self.extra):
                 return "correct"
             if self.verifier == "exact":
                 return "incorrect"
         return None
 
-    def _is_right(self, rollout: Rollout, answer: str) -> bool:
+    @cached_property
+    def _sought(self) -> tuple[str, ...]:
+        return tuple(map(phrase, self.phrases))
+
+    def _is_right(self, rollout: Rollout, answer: str, normalize: Normalizer) -> bool:
         if self.verifier == "judge":
             verdict = rollout.verdict(self.name)
             if verdict is None:
                 raise unmet(VerdictNeed(self.name))
             return verdict == 1
-        normalize, required = self._normalize(), rollout.gold
+        required = rollout.gold
         if self.verifier == "substring" and self.strict:
             n = len(required)
             return all(strict_contains(answer, a, normalize, required=n) for a in required)
@@ -177,15 +187,15 @@ class Outcome:
 
 
 def _exact(
-    rollout: Rollout, answer: str, normalize: Normalizer, extra: Literal["allow", "reject"]
+    rollout: Rollout, answer: str, forms: GoldForms, extra: Literal["allow", "reject"]
 ) -> bool:
     required = rollout.gold
     if len(required) > 1:
-        return list_match(answer, required, normalize, extra=extra) == 1.0
-    normal, golds = normalize(answer), rollout.gold_normal(normalize)[0]
+        return list_match(answer, required, forms.normalize, extra=extra) == 1.0
+    normal, golds = forms.normalize(answer), forms.of(required[0])
     if normal in golds and normal:
         return True
-    return "" in golds and exact_match(answer, required[0], normalize) == 1.0
+    return "" in golds and exact_match(answer, required[0], forms.normalize) == 1.0
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import re
 # Runs of braces come as one match, so that a megabyte of them costs no megabyte of steps;
 # an escaped brace is a character like any other.
 _TOKEN = re.compile(r"\\boxed\s{0,8}\{|\\.|\{+|\}+", re.DOTALL)
-_AUTHORS = re.compile(r"\\boxed\{([^}]*)\}")
 _WRAPPER = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{(.*)\}", re.DOTALL)
 
 
@@ -17,6 +16,8 @@ def last_box(text: str) -> str | None:
     >>> last_box(r"\boxed{Rome} no, \boxed{\text{Paris}}")
     '\\text{Paris}'
     """
+    if (simple := _simple_box(text)) is not None:
+        return simple
     best: tuple[int, int] | None = None
     depth: list[int] = []  # ≥ 0: where a box's content starts; < 0: that many plain braces
     for match in _TOKEN.finditer(text, max(text.find("\\boxed"), 0)):
@@ -49,14 +50,25 @@ def last_box(text: str) -> str | None:
     return text[best[0] : best[1]] if best else None
 
 
+def _simple_box(text: str) -> str | None:
+    """The last box where it holds neither braces nor escapes, as most do; None otherwise."""
+    start = text.rfind("\\boxed{")
+    end = text.find("}", start)
+    if start < 0 or end < 0 or text[start - 1 : start] == "\\":
+        return None
+    content = text[start + len("\\boxed{") : end]
+    return None if "{" in content or "\\" in content else content
+
+
 def first_box(text: str) -> str | None:
     r"""The authors' reading: the first \boxed{, up to the first closing brace.
 
     >>> first_box(r"\boxed{\text{Paris}}")
     '\\text{Paris'
     """
-    match = _AUTHORS.search(text)
-    return match[1] if match else None
+    _, found, rest = text.partition("\\boxed{")
+    content, closed, _ = rest.partition("}")
+    return content if found and closed else None
 
 
 def unwrap(box: str) -> str:

@@ -44,7 +44,10 @@ def squad(text: str) -> str:
     >>> squad("The  Beatles' U.S. tour")
     'beatles us tour'
     """
-    return _drop_articles(text.lower().translate(_DELETE_PUNCTUATION))
+    text = text.lower()
+    if not _is_plain(text):
+        text = text.translate(_DELETE_PUNCTUATION)
+    return _drop_articles(text)
 
 
 def triviaqa(text: str) -> str:
@@ -55,18 +58,22 @@ def triviaqa(text: str) -> str:
     >>> triviaqa("Arthur's_Magazine")
     'arthur s magazine'
     """
-    return _drop_articles(text.lower().translate(_SPACE_PUNCTUATION))
+    text = text.lower()
+    if not _is_plain(text):
+        text = text.translate(_SPACE_PUNCTUATION)
+    return _drop_articles(text)
+
+
+def _is_plain(text: str) -> bool:
+    """Letters, digits and spaces alone, as most answers are: nothing to translate."""
+    return text.replace(" ", "").isalnum()
 
 
 def _drop_articles(text: str) -> str:
-    words = text.split()
-    joined = " ".join(words)
-    if not joined.isascii() or not joined.isprintable():
-        # "a’b" and the like: here a word boundary is more than a space.
-        return " ".join(_ARTICLE.sub(" ", joined).split())
-    if ARTICLES.isdisjoint(words):
-        return joined
-    return " ".join([word for word in words if word not in ARTICLES])
+    if text.isascii() and text.isprintable():
+        # Letters, digits and spaces are left: a word boundary is a space.
+        return " ".join([word for word in text.split() if word not in ARTICLES])
+    return " ".join(_ARTICLE.sub(" ", text).split())
 
 
 # A citation marker is no part of an answer: "Paris [1]" is "paris".

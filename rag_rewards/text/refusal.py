@@ -116,14 +116,16 @@ def _negations(words: Sequence[str]) -> int:
 _APOSTROPHES = re.compile("[‘’‛ʼʹʻ′´`＇]")
 
 
-def _phrase(text: str) -> str:
-    return " ".join(_APOSTROPHES.sub("'", text).lower().split())
+def phrase(text: str) -> str:
+    """A phrase as abstentions are compared: case, white space and apostrophes made one."""
+    text = text.lower() if text.isascii() else _APOSTROPHES.sub("'", text.lower())
+    return " ".join(text.replace("`", "'").split())
 
 
 def abstained(
     answer: str,
     phrases: Iterable[str] = ABSTENTIONS,
-    gold: Iterable[str] = (),
+    gold: Collection[str] = (),
     *,
     alone: bool = False,
 ) -> bool:
@@ -136,12 +138,17 @@ def abstained(
     >>> abstained("I don’t know."), abstained("I Don't Know", gold=["I Don't Know What to Do"])
     (True, False)
     """
-    said = _phrase(answer)
+    return says(phrase(answer), [phrase(text) for text in phrases], gold, alone=alone)
+
+
+def says(
+    said: str, sought: Iterable[str], gold: Collection[str] = (), *, alone: bool = False
+) -> bool:
+    """`abstained` for an answer and phrases that went through `phrase` already."""
     if alone:
         said = said.strip(" .!,;:\"'()[]*_")
-    known = [_phrase(text) for text in gold]
-    for phrase in map(_phrase, phrases):
-        if (said == phrase) if alone else (phrase in said):
-            if not any(phrase in text for text in known):
-                return True
+    for text in sought:
+        found = said == text if alone else text in said
+        if found and not any(text in phrase(alias) for alias in gold):
+            return True
     return False

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Collection
+
+import msgspec
 
 from rag_rewards.text.normalize import Normalizer
 from rag_rewards.text.sections import Cut, Tags, cut, without_thinking
 
-END_OF_SEQUENCE = (
+END_OF_SEQUENCE = frozenset((
     "<|im_end|>",
     "<|endoftext|>",
     "<|end_of_text|>",
@@ -26,51 +28,65 @@ END_OF_SEQUENCE = (
     "[EOS]",
     "[PAD]",
     "<｜end▁of▁sentence｜>",
-)
+))
 """What the chat templates of the common model families write after the last word."""
 
 
-def strip_end_of_sequence(text: str, tokens: tuple[str, ...] = END_OF_SEQUENCE) -> str:
+def strip_end_of_sequence(text: str, tokens: Collection[str] = END_OF_SEQUENCE) -> str:
     """Take end-of-sequence text off the end, however often it stands there.
 
     >>> strip_end_of_sequence("<answer>Paris</answer><|im_end|>\\n")
     '<answer>Paris</answer>'
     """
-    end = len(text)
     at = len(text.rstrip())
-    while text.endswith(tokens, 0, at):
-        end = at - next(len(token) for token in tokens if text.endswith(token, 0, at))
-        at = end
+    kept = len(text)
+    while at and (bracket := _OPENING.get(text[at - 1])):
+        start = text.rfind(bracket, at - _LONGEST if at > _LONGEST else 0, at)
+        if start < 0 or text[start:at] not in tokens:
+            break
+        kept = at = start
         while at and text[at - 1].isspace():
             at -= 1
-    return text[:end]
+    return text[:kept]
 
 
-class Response:
-    """What the policy wrote, in every reading that a reward asks for, each computed once."""
+_OPENING = {">": "<", "]": "["}
+_LONGEST = 32
 
-    def __init__(self, text: str) -> None:
-        self.text = strip_end_of_sequence(text)
-        self._cuts: dict[Tags, Cut] = {}
-        self._normal: dict[tuple[Normalizer, str], str] = {}
+
+class Response(msgspec.Struct, gc=False, eq=False):
+    """What the policy wrote, in every reading that a reward asks for, each computed once.
+
+    The last cut and the last normal form are kept: the rewards of a recipe ask for the same.
+    """
+
+    text: str
+    _tags: Tags | None = None
+    _cut: Cut | None = None
+    _visible: str | None = None
+    _source: tuple[Normalizer, str] | None = None
+    _normal: str = ""
 
     def cut(self, tags: Tags) -> Cut:
         """The response cut at these tags."""
-        found = self._cuts.get(tags)
-        if found is None:
-            found = self._cuts[tags] = cut(self.text, tags)
-        return found
+        if self._cut is None or (self._tags is not tags and self._tags != tags):
+            self._tags, self._cut = tags, cut(self.text, tags)
+        return self._cut
 
-    @cached_property
+    @property
     def visible(self) -> str:
         """The response without its thinking."""
-        return without_thinking(self.text)
+        if self._visible is None:
+            self._visible = without_thinking(self.text)
+        return self._visible
 
     def normal(self, normalizer: Normalizer, text: str) -> str:
-        """A part of the response, normalised once however many rewards read it."""
-        key = (normalizer, text)
-        found = self._normal.get(key)
-        if found is None:
-            found = self._normal[key] = normalizer(text)
-        return found
+        """A part of the response, normalised."""
+        if self._source is None or self._source[1] is not text or self._source[0] != normalizer:
+            self._source, self._normal = (normalizer, text), normalizer(text)
+        return self._normal
 
+
+def read_response(text: str) -> Response:
+    """A response as it is read: without the end-of-sequence text at its end."""
+    return Response(strip_end_of_sequence(text))

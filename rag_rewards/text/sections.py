@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,32 +22,55 @@ class SectionStyle(msgspec.Struct, frozen=True):
     repeated: Literal["first", "missing"] = "first"
 
 
+_THOUGHT = ("think", "/think")
+_Pair = tuple[str, str, str]
+"""(name, opening tag, closing tag)."""
+
+
 @dataclass(frozen=True)
 class Tags:
     """The section names of a recipe, in the order in which its format wants them."""
 
     names: tuple[str, ...]
     style: SectionStyle = SectionStyle()
-    pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
+    known: frozenset[str] = field(init=False, repr=False, compare=False)
+    well_formed: list[str] = field(init=False, repr=False, compare=False)
+    longest: int = field(init=False, repr=False, compare=False)
+    pairs: tuple[_Pair, ...] = field(init=False, repr=False, compare=False)
+    thought_first: tuple[_Pair, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        names = "|".join(re.escape(name) for name in sorted({*self.names, "think"}))
-        flags = re.IGNORECASE if self.style.ignore_case else 0
-        object.__setattr__(self, "pattern", re.compile(f"<(/?)({names})>", flags))
+        pairs = tuple((name, f"<{name}>", f"</{name}>") for name in self.names)
+        object.__setattr__(self, "pairs", pairs)
+        object.__setattr__(self, "thought_first", (("think", "<think>", "</think>"), *pairs))
+        well_formed = [tag for name in self.names for tag in (name, f"/{name}")]
+        known = frozenset((*well_formed, *_THOUGHT))
+        object.__setattr__(self, "well_formed", well_formed)
+        object.__setattr__(self, "known", known)
+        object.__setattr__(self, "longest", max(map(len, known)) + 1)
 
 
-class Cut(msgspec.Struct, frozen=True, gc=False):
+class Cut(msgspec.Struct, frozen=True, gc=False, eq=False):
     """A response cut into the sections of one recipe.
 
-    `content` holds the first complete pair of each section outside thinking. `exact` says that
-    the response is these sections in this order, each once, and white space apart. `counts`
-    holds the occurrences of every opening and closing tag, wherever they stand.
+    `content` holds the first complete pair of each section outside thinking, `repeated` the
+    sections that open more than once there. `exact` says that the response is these sections in
+    this order, each once, and white space apart.
     """
 
     content: dict[str, str]
-    exact: bool
     repeated: frozenset[str]
-    counts: dict[str, int]
+    exact: bool
+    _text: str
+    _tags: Tags
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Occurrences of every opening and closing tag, wherever they stand."""
+        found = _tags_in(self._text, self._tags)
+        if self._tags.style.unclosed == "to_end":
+            _cut_any(self._text, self._tags, found)  # closes the last section
+        return Counter(f"<{tag}>" for tag, _, _ in found)
 
 
 def cut(text: str, tags: Tags) -> Cut:
@@ -59,44 +82,104 @@ def cut(text: str, tags: Tags) -> Cut:
     >>> cut("<think>Rome?</think><answer>Paris</answer>", Tags(("think", "answer"))).content
     {'think': 'Rome?', 'answer': 'Paris'}
     """
+    # Most responses are well-formed: as many brackets as tags, and the tags are where they belong.
+    brackets = text.count("<")
+    if brackets == len(tags.well_formed):
+        quick = _cut_well_formed(text, tags, tags.pairs)
+    elif brackets == len(tags.well_formed) + 2:
+        quick = _cut_well_formed(text, tags, tags.thought_first)
+    else:
+        quick = None
+    return quick or _cut_any(text, tags, _tags_in(text, tags))
+
+
+def _cut_well_formed(text: str, tags: Tags, pairs: tuple[_Pair, ...]) -> Cut | None:
+    """The cut of a text whose only brackets are these tags, in this order; else None."""
+    content: dict[str, str] = {}
+    exact = pairs is tags.pairs
+    at = 0
+    for name, opening, closing in pairs:
+        start = text.find(opening, at)
+        end = text.find(closing, start)
+        if start < 0 or end < 0 or name in content:
+            return None
+        content[name] = text[start + len(opening) : end]
+        if start > at and exact:
+            exact = text[at:start].isspace()
+        at = end + len(closing)
+    if exact and at < len(text):
+        exact = text[at:].isspace()
+    return Cut(content, _NONE, exact, text, tags)
+
+
+_Found = list[tuple[str, int, int]]
+"""(name, or /name of a closing tag; where the tag begins; where it ends)."""
+
+
+def _tags_in(text: str, tags: Tags) -> _Found:
+    """Every tag of the recipe in a text. What stands between brackets is looked up, not searched."""
+    found: _Found = []
+    known, longest, fold = tags.known, tags.longest, tags.style.ignore_case
+    pieces = text.split("<")
+    at = len(pieces[0])
+    for piece in pieces[1:]:
+        close = piece.find(">", 0, longest)
+        if close > 0:
+            tag = piece[:close].lower() if fold else piece[:close]
+            if tag in known:
+                found.append((tag, at, at + close + 2))
+        at += len(piece) + 1
+    return found
+
+
+def _is_exact(text: str, found: _Found) -> bool:
+    """Nothing but white space around the sections and between them."""
+    at = 0
+    for i in range(0, len(found), 2):
+        start = found[i][1]
+        if start > at and not text[at:start].isspace():
+            return False
+        at = found[i + 1][2]
+    return at == len(text) or text[at:].isspace()
+
+
+def _cut_any(text: str, tags: Tags, found: _Found) -> Cut:
+    """The same for sections in any order and number, torn and nested."""
     style = tags.style
     content: dict[str, str] = {}
-    counts: dict[str, int] = {}
     opened: dict[str, int] = {}
     repeated: set[str] = set()
-    first: list[tuple[str, int, int]] = []  # `exact` needs no more than the first few tags
     thinking, thought = -1, -1
-    for match in tags.pattern.finditer(text):
-        tag, closing, name = match.group(0, 1, 2)
-        if style.ignore_case:
-            tag, name = tag.lower(), name.lower()
-        start, end = match.span()
-        counts[tag] = counts.get(tag, 0) + 1
-        if len(first) <= 2 * len(tags.names):
-            first.append((tag, start, end))
+    for tag, start, end in found:
+        closing = tag[0] == "/"
+        name = tag[1:] if closing else tag
         if thinking >= 0:
-            if closing and name == "think":
+            if tag == "/think":
                 content.setdefault("think", text[thinking:start])
                 thinking, thought = -1, start
         elif closing:
             if name in opened and name not in content:
                 inside = text[opened[name] : start]
                 content[name] = without_thinking(inside) if thought > opened[name] else inside
-        elif name in opened:
-            repeated.add(name)
-            if name == "think":
-                thinking = end
         else:
-            opened[name] = end
+            if name in opened:
+                repeated.add(name)
+            else:
+                opened[name] = end
             if name == "think":
                 thinking = end
     if style.unclosed == "to_end" and thinking < 0:
-        _close_last(text, content, opened, counts, first)
+        last = _close_last(text, content, opened)
+        if last:
+            found.append(last)
+    exact = [tag for tag, _, _ in found] == tags.well_formed and _is_exact(text, found)
     if style.repeated == "missing":
         for name in repeated:
             content.pop(name, None)
-    exact = not repeated and _is_exact(text, tags.names, first)
-    return Cut(content, exact, frozenset(repeated), counts)
+    return Cut(content, frozenset(repeated), exact, text, tags)
+
+
+_NONE: frozenset[str] = frozenset()
 
 
 def without_thinking(text: str) -> str:
@@ -118,34 +201,15 @@ def without_thinking(text: str) -> str:
     return "".join(kept)
 
 
-def _is_exact(text: str, tags: tuple[str, ...], sequence: list[tuple[str, int, int]]) -> bool:
-    if len(sequence) != 2 * len(tags):
-        return False
-    at = 0
-    for i, tag in enumerate(tags):
-        (opening, start, _), (closing, _, end) = sequence[2 * i], sequence[2 * i + 1]
-        if opening != f"<{tag}>" or closing != f"</{tag}>" or text[at:start].strip():
-            return False
-        at = end
-    return not text[at:].strip()
-
-
 def _close_last(
-    text: str,
-    content: dict[str, str],
-    opened: dict[str, int],
-    counts: dict[str, int],
-    first: list[tuple[str, int, int]],
-) -> None:
+    text: str, content: dict[str, str], opened: dict[str, int]
+) -> tuple[str, int, int] | None:
     """Let the last section that opened and never closed reach to the end of the text."""
     last = max((name for name in opened if name not in content), key=opened.__getitem__, default="")
-    if not last:
-        return
     closing = f"</{last}>"
     torn = next((n for n in range(len(closing) - 1, 0, -1) if text.endswith(closing[:n])), 0)
     end = len(text) - torn
-    if end < opened[last]:
-        return
+    if not last or end < opened[last]:
+        return None
     content[last] = text[opened[last] : end]
-    counts[closing] = counts.get(closing, 0) + 1
-    first.append((closing, end, len(text)))
+    return f"/{last}", end, len(text)

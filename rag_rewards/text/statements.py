@@ -13,6 +13,10 @@ _CJK_END = re.compile(r"(?<=[。！？])(?![。！？”’」』）])|(?<=[。�
 _LINES = re.compile(r"(?<=\n)(?=[ \t]{0,8}\n|[ \t]{0,8}(?:[-*•]|\d{1,3}[.)])[ \t])")
 _ITEMS = re.compile(r"(?<=[,，、])")
 _ENDERS = ".!?。！？"
+_QUOTE = re.compile("['`\"«»‘’‚“”‛„‟‹›《》「」]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_WINDOW = 2000
+_MANY_QUOTES = 64  # in one window
 
 
 class Statement(msgspec.Struct, frozen=True, gc=False):
@@ -30,13 +34,39 @@ def sentences(text: str) -> list[str]:
     >>> sentences("Dr. Lee came. 他走了。她来了。")
     ['Dr. Lee came. ', '他走了。', '她来了。']
     """
-    from sentencex import segment
-
     lines = _LINES.split(text) if "\n" in text else [text]
-    found = [sentence for line in lines if line for sentence in segment("en", line)]
+    found = [sentence for line in lines if line for sentence in _segment(line)]
     if text.isascii():
         return found
     return [piece for sentence in found for piece in _CJK_END.split(sentence) if piece]
+
+
+def _segment(line: str) -> list[str]:
+    """sentencex, a window at a time.
+
+    It is quadratic in the text between two paragraphs, worst where quotes do not close, and
+    loses characters between paragraphs beyond 10 kB. A window begins where the last sentence of
+    the one before began.
+    """
+    from sentencex import segment
+
+    readable = line if line.isascii() else _SURROGATES.sub("\ufffd", line)
+    out: list[str] = []
+    begun, at = 0, 0  # where the unfinished sentence and the window begin
+    while at < len(line):
+        window = readable[at : at + _WINDOW]
+        if len(window) > _MANY_QUOTES and len(_QUOTE.findall(window)) > _MANY_QUOTES:
+            window = _QUOTE.sub("*", window)
+        ends = list(accumulate(map(len, segment("en", window)), initial=at))[1:]
+        if at + _WINDOW < len(line):
+            ends.pop()  # its end may lie beyond the window
+        for end in ends:
+            out.append(line[begun:end])
+            begun = end
+        at = begun if ends else at + _WINDOW
+    if begun < len(line):
+        out.append(line[begun:])
+    return out
 
 
 def statements(

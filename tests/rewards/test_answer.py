@@ -257,7 +257,7 @@ def test_unicode_options_reach_the_normaliser():
 
 
 def test_details_show_the_answer_and_the_reward_pickles():
-    reward = pickle.loads(pickle.dumps(AnswerMatch(metric="f1")))
+    reward = pickle.loads(pickle.dumps(AnswerMatch(metric="f1")))  # noqa: S301
     score = reward([Rollout(response="<answer> Paris </answer>", answers="Paris")])[0]
     assert (score.value, score.details) == (1.0, {"answer": "Paris"})
     assert reward == AnswerMatch(metric="f1")

@@ -1,0 +1,36 @@
+"""A computed-once attribute without functools.cached_property's lock, which costs more than most
+of what is cached here (it is gone from Python 3.12 on)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, overload
+
+T = TypeVar("T")
+
+
+class lazy(Generic[T]):  # noqa: N801 (reads as a decorator)
+    """Compute on first access, keep in the instance's __dict__.
+
+    >>> class Circle:
+    ...     @lazy
+    ...     def area(self): return 3
+    >>> c = Circle()
+    >>> c.area, vars(c)
+    (3, {'area': 3})
+    """
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+        self.name = function.__name__
+
+    @overload
+    def __get__(self, instance: None, owner: Any) -> lazy[T]: ...
+    @overload
+    def __get__(self, instance: Any, owner: Any) -> T: ...
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        if instance is None:
+            return self
+        value = instance.__dict__[self.name] = self.function(instance)
+        return value

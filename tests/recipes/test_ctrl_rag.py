@@ -1,0 +1,226 @@
+"""CTRL-RAG's three recipes: rows with values worked out by hand from Eq. 2 to 16."""
+
+from __future__ import annotations
+
+import pytest
+
+from rag_rewards import DataError, Document, GroupError, recipe
+from rag_rewards.rollout import LogProbs, Rollout
+
+DOCUMENTS = tuple(Document(text=f"text {i}") for i in (1, 2, 3))
+
+
+def row(contribution: float, *, tokens=4, right=True, group="g", text=None, **fields) -> Rollout:
+    """A rollout of `tokens` tokens whose E is as given, S⁻ = S − E, S = −tokens where E ≥ 0."""
+    each = -1.0 if contribution >= 0 else -9.0
+    without = (each - contribution / tokens,) * tokens
+    text = text or ("It is Paris." if right else "It is Rome.")
+    fields = {
+        "logprobs": LogProbs(full=(each,) * tokens, without={"1": without}),
+        "supporting": (1,), "documents": DOCUMENTS, "answers": "Paris",
+    } | fields  # fmt: skip
+    return Rollout(response=text, group=group, **fields)
+
+
+def values(rows, name="ctrl-rag", settings=None, **options):
+    return [s.value for s in recipe(name, settings, **options)(rows)]
+
+
+def test_a_golden_group():
+    scores = recipe("ctrl-rag")([row(4), row(8), row(6, right=False), row(0.5)])
+    # E/√4 above τ = 1: 2, 4, 3, 0. min 0, max 4: R′ = ½, 1, ¾, 0. Times accuracy 1, 1, 0, 1.
+    assert [s.components for s in scores] == [
+        pytest.approx({"evidential_contribution": e, "clr": clr, "clr_normalized": r, "accuracy": a})
+        for e, clr, r, a in [(4, 2, 0.5, 1), (8, 4, 1, 1), (6, 3, 0.75, 0), (0.5, 0, 0, 1)]
+    ]
+    assert [s.value for s in scores] == pytest.approx([0.5, 1, 0, 0])
+    assert [s.correct for s in scores] == [1, 1, 0, 1]
+
+
+def test_lengths_of_a_golden_group():
+    rows = [row(9, tokens=9), row(4, tokens=1), row(4, tokens=16)]
+    # sqrt: 3, 4, 1 → ⅔, 1, 0. none: 9, 4, 4 → 1, 0, 0. linear: 1, 4, ¼ → ⅕, 1, 0.
+    assert values(rows) == pytest.approx([2 / 3, 1, 0])
+    assert values(rows, settings={"length_norm": "none"}) == pytest.approx([1, 0, 0])
+    assert values(rows, settings={"length_norm": "linear"}) == pytest.approx([0.2, 1, 0])
+
+
+def test_fusions():
+    rows = [row(4), row(8, right=False), row(2)]
+    # clr 2, 4, 1 → R′ = ⅓, 1, 0; accuracy 1, 0, 1
+    assert values(rows) == pytest.approx([1 / 3, 0, 0])
+    assert values(rows, settings={"fusion": "add"}) == pytest.approx([4 / 3, 1, 1])
+    assert values(rows, settings={"fusion": "add", "weight": 0.3}) == pytest.approx([1.1, 0.3, 1])
+    assert values(rows, settings={"fusion": "none"}) == pytest.approx([1 / 3, 1, 0])
+
+
+def test_thresholds():
+    rows = [row(1), row(1.5), row(-3), row(4)]
+    # τ = 1: 0 (E must be above), 0.75, 0, 2 → 0, ⅜, 0, 1
+    assert values(rows) == pytest.approx([0, 0.375, 0, 1])
+    # no threshold: ½, ¾, −1.5, 2 → (½ + 1.5)/3.5 …
+    assert values(rows, settings={"threshold": None}) == pytest.approx([4 / 7, 4.5 / 7, 0, 1])
+
+
+def test_groups_are_scaled_apart():
+    rows = [row(4, group="a"), row(40, group="b"), row(8, group="a"), row(80, group="b")]
+    assert values(rows) == pytest.approx([0, 0, 1, 1])
+    by_question = [row(4, group=None, question="q"), row(8, group=None, question="q")]
+    assert values(by_question) == pytest.approx([0, 1])
+
+
+def test_groups_without_spread():
+    rows = [row(4), row(4), row(4, right=False)]
+    assert values(rows) == [0, 0, 0]
+    assert values(rows, settings={"no_spread": "one"}) == [1, 1, 0]
+    near = [row(4), row(4.2)]  # clr 2 and 2.1
+    assert values(near) == pytest.approx([0, 1])
+    assert values(near, settings={"min_spread": 0.2}) == [0, 0]
+    assert values(near, settings={"min_spread": 0.2, "no_spread": "one"}) == [1, 1]
+
+
+def test_a_group_of_one():
+    assert [values([row(e)]) for e in (1.01, 1.0, 0.0, -5.0)] == [[1], [0], [0], [0]]
+    assert values([row(9, right=False)]) == [0]
+    assert values([row(0.5)], settings={"threshold": 0.4}) == [1]
+    # Without a threshold: above 0.
+    assert [values([row(e)], settings={"threshold": None}) for e in (0.5, -0.5)] == [[1], [0]]
+    # The threshold is on E, not on the normalised reward: E = 1.5 over √16 is 0.375.
+    assert values([row(1.5, tokens=16)]) == [1]
+
+
+def test_leaving_one_out():
+    logprobs = LogProbs(full=(-1.0,), without={"1": (-4.0,), "2": (-2.0,)})
+    rollout = row(0, logprobs=logprobs, supporting=(1, 2))
+    least = recipe("ctrl-rag-clr")([rollout])[0]
+    assert (least.value, least.details["critical_document"]) == (3.0, "1")  # −1 − (−4)
+    assert values([rollout], "ctrl-rag-clr", {"loo": "mean"}) == [2.0]  # −1 − (−3)
+
+
+def test_clr_alone():
+    scores = recipe("ctrl-rag-clr")([row(4), row(8, right=False), row(0.5)])
+    assert [s.components for s in scores] == [
+        {"evidential_contribution": 4, "clr": 2}, {"evidential_contribution": 8, "clr": 4},
+        {"evidential_contribution": 0.5, "clr": 0},
+    ]  # fmt: skip
+    assert [s.value for s in scores] == [2, 4, 0]
+    assert [s.correct for s in scores] == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "accuracy"),
+    [
+        ("It is PARIS.", 1), ("**Par**is", 1), ("Parisian", 1), ("P a r i s", 0),
+        ("<think>Paris</think> Rome", 0), ("<think>Paris", 0), ("Rome", 0),
+        ("<answer>Rome</answer> Paris", 1),
+    ],
+)  # fmt: skip
+def test_accuracy_is_a_substring_of_what_is_no_thinking(text, accuracy):
+    assert recipe("ctrl-rag")([row(4, text=text)])[0].components["accuracy"] == accuracy
+
+
+def test_rows_without_supporting_documents():
+    for supporting in ((), None):
+        mixed = [row(4), row(8, supporting=supporting), row(8)]
+        errors = recipe("ctrl-rag").score_each(mixed)
+        assert [type(e) for e in errors] == [GroupError, DataError, GroupError]
+        assert all("on_missing_support=zero" in str(e) for e in errors)
+        # E and clr 0 there: 2, 0, 4 → ½, 0, 1
+        found = values(mixed, settings={"on_missing_support": "zero"})
+        assert found == pytest.approx([0.5, 0, 1])
+
+
+def test_what_a_score_shows():
+    details = recipe("ctrl-rag", {"tokens": True})([row(4)])[0].details
+    assert details["critical_document"] == "1"
+    assert (details["logprob"], details["logprob_without"], details["tokens"]) == (-4, -8, 4)
+    assert details["contributions"] == [1, 1, 1, 1]
+    assert details["share_grounded"] == 1
+    # e^(4/4) and e^(8/4)
+    assert details["perplexity"] == pytest.approx(2.718282)
+    assert details["perplexity_without"] == pytest.approx(7.389056)
+    assert "contributions" not in recipe("ctrl-rag")([row(4)])[0].details
+
+
+# --- hardened -----------------------------------------------------------------------------------
+
+
+def test_hardened_scales_among_the_correct_with_a_floor():
+    rows = [row(4), row(8), row(40, right=False), row(-3, right=False)]
+    # Among the correct: clr 2 and 4 → 0.1 + 0.9·0 and 0.1 + 0.9·1; the wrong 0.
+    assert values(rows, hardened=True) == pytest.approx([0.1, 1.0, 0, 0])
+
+
+def test_hardened_groups_without_spread_are_decided_by_correctness():
+    assert values([row(4), row(4), row(9, right=False)], hardened=True) == [1, 1, 0]
+    assert values([row(4), row(9, right=False)], hardened=True) == [1, 0]
+    assert values([row(4, right=False), row(9, right=False)], hardened=True) == [0, 0]
+
+
+def test_hardened_groups_of_one():
+    assert values([row(4)], hardened=True) == [1]
+    assert values([row(0.5)], hardened=True) == [0.1]  # correct, but below τ: the floor
+    assert values([row(4, right=False)], hardened=True) == [0]
+
+
+def test_hardened_reads_the_final_answer():
+    def accuracy(text):
+        found = recipe("ctrl-rag", hardened=True)([row(4, text=text)])[0]
+        return found.components["accuracy"]
+
+    assert accuracy("It is Paris.") == 1
+    assert accuracy("Paris? No. It is Rome.") == 0
+    assert accuracy("Paris. <answer>Rome</answer>") == 0
+    assert accuracy("It is not Paris.") == 0
+
+
+def test_hardened_leaves_the_thinking_out():
+    logprobs = LogProbs(full=(-1.0,) * 3, without={"1": (-9.0, -9.0, -3.0)}, answer_span=(2, 3))
+    rollout = row(0, text="<think>t</think> Paris", logprobs=logprobs)
+    assert recipe("ctrl-rag", hardened=True)([rollout])[0].components["clr"] == 2.0
+
+
+# --- the baseline -------------------------------------------------------------------------------
+
+
+def total(text, settings=None, hardened=False):
+    rollout = Rollout(response=text, documents=DOCUMENTS, supporting=(1, 3), answers="Paris")
+    return recipe("rag-total", settings, hardened=hardened)([rollout])[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "citation", "accuracy", "reward"),
+    [
+        ("Paris [1][3].", 1, 1, 1),  # ½ + ½
+        ("Paris [1].", 0.5, 1, 0.75),
+        ("Paris.", 0, 1, 0.5),
+        ("Rome [1][2][3].", 1, 0, 0.5),
+        ("<think>[1] Paris [3]</think>Rome", 1, 0, 0.5),  # markers count there, answers do not
+        ("", 0, 0, 0),
+    ],
+)
+def test_golden_rows_of_the_baseline(text, citation, accuracy, reward):
+    found = total(text)
+    assert found.components == {"citation_recall": citation, "accuracy": accuracy, "cost": 0}
+    assert (found.value, found.correct) == (reward, accuracy)
+
+
+def test_costs_of_the_baseline():
+    # 6 words over a budget of 4: 0.5. ½·1 + ½·1 − 0.2·0.5 = 0.9
+    text = "It is in Paris [1] [3]"
+    found = total(text, {"eta": 0.2, "cost.budget": 4})
+    assert found.components["cost"] == 0.5
+    assert found.value == pytest.approx(0.9)
+    assert total(text, {"alpha": 1, "beta": 0.25}).value == 1.25
+    # "a b a b": 2-grams ab, ba, ab: one of three repeats
+    repeated = total("a b a b", {"eta": 3, "cost.kind": "repetition", "cost.ngram": 2})
+    assert repeated.value == pytest.approx(-1.0)
+    assert recipe("rag-total").equation == "0.5·citation_recall + 0.5·accuracy − 0·cost"
+
+
+def test_the_hardened_baseline():
+    # cites 1, 2, 3 of which 1, 3 support: precision ⅔, recall 1 → 0.8
+    assert total("It is Paris [1][2][3].", hardened=True).value == pytest.approx(0.9)
+    assert total("<think>[1][3]</think> Paris", hardened=True).value == 0.5
+    assert total("Paris. [1][3]", hardened=True).value == 1.0
+    assert total("[1][3]", hardened=True).value == 0.0

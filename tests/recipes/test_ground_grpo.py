@@ -1,0 +1,213 @@
+"""Ground-GRPO, both stages: rows with values worked out by hand from Algorithm 1."""
+
+from __future__ import annotations
+
+import pytest
+
+from rag_rewards import DataError, Document, recipe
+from rag_rewards.rollout import Entailment, Rollout, Similarity
+
+REFUSAL = "I apologize, but I couldn't find an answer to your question in the search results."
+DOCUMENTS = (
+    Document(text="Paris is the capital of France.", title="France"),
+    Document(text="Rome is the capital of Italy.", title="Italy"),
+    Document(text="Bread is baked."),
+)
+FRANCE, ITALY, BREAD = (d.premise for d in DOCUMENTS)
+NLI = [
+    (FRANCE, "It is Paris.", 0.9), (ITALY, "It is Paris.", 0.1), (BREAD, "It is Paris.", 0.49),
+    (f"{FRANCE}\n{ITALY}", "It is Paris.", 0.95), (ITALY, "Also Rome.", 0.5),
+    (FRANCE, "Also Rome.", 0.2),
+]  # fmt: skip
+BOTH = [["Paris"], ["Rome"]]
+
+
+def wrap(answer: str) -> str:
+    return f"<think>t</think><answer>{answer}</answer>"
+
+
+def score(text, *, name="ground-grpo", settings=None, hardened=False, nli=NLI, **row):
+    row = {"answers": "Paris", "answerable": True, "documents": DOCUMENTS} | row
+    entailments = tuple(Entailment(premise=p, hypothesis=h, entailment=e) for p, h, e in nli)
+    rollout = Rollout(response=text, nli=entailments, **row)
+    return recipe(name, settings, hardened=hardened)([rollout])[0]
+
+
+# Answerable rows: (response, tag_count, format, exact_match, citation, refusal).
+# Reward of stage 2: their sum; of stage 1: without `refusal`.
+GOLDEN = [
+    (wrap("It is Paris [1]."), 1, 1, 0.5, 0.5, 0.5),
+    (wrap("It is Paris. [1]"), 1, 1, 0.5, 0.5, 0.5),  # the marker belongs to the sentence before
+    (wrap("It is Paris [1][2]."), 1, 1, 0.5, 0.5, 0.5),  # together they entail: 0.95
+    (wrap("It is Paris [2]."), 1, 1, 0.5, -0.5, 0.5),
+    (wrap("It is Paris [3]."), 1, 1, 0.5, -0.5, 0.5),  # 0.49 < 0.5
+    (wrap("It is Paris."), 1, 1, 0.5, -0.5, 0.5),  # no citation
+    (wrap("It is Paris [1][9]."), 1, 1, 0.5, -0.5, 0.5),  # an invalid one
+    (wrap("It is Bonn [1]."), 1, 1, 0, 0, 0.5),  # no gold answer: nothing is checked
+    # Two statements with it: 2 · 0.5; citations 0.5 − 0.5
+    (wrap("It is Paris [1]. It is Paris [2]."), 1, 1, 1, 0, 0.5),
+    (wrap(REFUSAL), 1, 1, 0, 0, 0),  # refused, though answerable
+    (wrap(""), 1, 0, 0, 0, 0),  # an empty answer has no format
+    ("It is Paris [1].", 0, 0, 0, 0, 0),
+    ("<answer>It is Paris [1].</answer>", 0.5, 0, 0, 0, 0),  # 2 of 4 tags
+    ("<think>t</think>It is Paris [1].</answer>", 0.75, 0, 0, 0, 0),
+    ("t</think><answer>It is Paris [1].</answer>", 0.75, 0, 0, 0, 0),
+    # each tag once, in the wrong order: tag_count alone
+    ("<answer>It is Paris [1].</answer><think>t</think>", 1, 0, 0, 0, 0),
+    (wrap("It is Paris [1].") + "<answer>", 0.75, 0, 0, 0, 0),
+    ("", 0, 0, 0, 0, 0),
+]
+
+
+@pytest.mark.parametrize(("text", "tags", "format_", "match", "citation", "refusal"), GOLDEN)
+def test_golden_rows_of_answerable_questions(text, tags, format_, match, citation, refusal):
+    found = score(text)
+    assert found.components == {
+        "tag_count": tags, "format": format_, "exact_match": match, "citation": citation,
+        "refusal": refusal,
+    }  # fmt: skip
+    assert found.value == tags + format_ + match + citation + refusal
+    assert found.correct == (1.0 if match else 0.0)
+
+    first = score(text, name="ground-grpo-stage1")
+    assert first.components == {
+        "tag_count": tags, "format": format_, "exact_match": match, "citation": citation,
+    }  # fmt: skip
+    assert first.value == tags + format_ + match + citation
+
+
+# Unanswerable rows: (answer, refusal). Reward: 2 + refusal.
+# Under squad ("an", "the" and punctuation gone) the gold text has 72 characters, the one with
+# "could not" 74, and all 72 ("couldnt") stand in it in order: 2·72/(72 + 74) = 0.986301.
+UNANSWERABLE = [
+    (REFUSAL, 1.0),
+    (REFUSAL.upper() + "!!", 1.0),
+    (REFUSAL.replace("couldn't", "could not"), 144 / 146),
+    ("It is Paris [1].", 0.0),
+    ("Sorry.", 0.0),
+    (REFUSAL + " But it may be Paris, as others have said before, or else it may be Rome.", 0.0),
+]
+
+
+@pytest.mark.parametrize(("answer", "refusal"), UNANSWERABLE)
+def test_golden_rows_of_unanswerable_questions(answer, refusal):
+    for answers in ("Paris", None):
+        found = score(wrap(answer), answerable=False, answers=answers, nli=[])
+        assert found.components == pytest.approx(
+            {"tag_count": 1, "format": 1, "exact_match": 0, "citation": 0, "refusal": refusal}
+        )
+        assert found.value == pytest.approx(2 + refusal)
+        assert found.correct == (1.0 if refusal else 0.0)
+
+
+def test_a_malformed_refusal_gets_its_tags_alone():
+    found = score(REFUSAL, answerable=False)
+    assert (found.value, found.correct) == (0.0, 0.0)
+    assert score(f"<answer>{REFUSAL}</answer>", answerable=False).value == 0.5
+
+
+# Two required answers; three statements, two of them right, one of those well cited.
+# sum: 1.0 + (0.5 + 0.5); mean: a third of each; answers: (0.5 + 0.5)/2 and (0.5 + 0.5)/2.
+THREE = wrap("It is Paris [1]. Bread is good. Also Rome [2].")
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "match", "citation"),
+    [("sum", 1.0, 1.0), ("mean", 1 / 3, 1 / 3), ("answers", 0.5, 0.5)],
+)
+def test_aggregates(aggregate, match, citation):
+    found = score(THREE, settings={"aggregate": aggregate}, answers=BOTH)
+    assert found.components["exact_match"] == pytest.approx(match)
+    assert found.components["citation"] == pytest.approx(citation)
+    assert found.value == pytest.approx(2.5 + match + citation)
+    assert found.correct == 1.0
+
+
+def test_repeating_pays_under_sum_alone():
+    twice = wrap("It is Paris [1]. It is Paris [1].")
+    value = {a: score(twice, settings={"aggregate": a}).value for a in ("sum", "mean", "answers")}
+    # 2 + 0.5 and: 2·(0.5 + 0.5); its mean; once for the one answer
+    assert value == {"sum": 4.5, "mean": 3.5, "answers": 3.5}
+
+
+def test_answers_are_credited_at_their_best_statement_over_the_supported_ones():
+    documents = (Document(text=DOCUMENTS[0].text, title="France", supports=(True, False)),
+                 *DOCUMENTS[1:])  # fmt: skip
+    text = wrap("It is Paris [2]. It is Paris [1].")
+    found = score(text, settings={"aggregate": "answers"}, answers=BOTH, documents=documents)
+    # Paris at its better statement: 0.5 and 0.5, over the one answer that a document supports
+    assert found.components["exact_match"] == 0.5
+    assert found.components["citation"] == 0.5
+    assert found.correct == 0.5  # one of two required answers
+    # where it is unknown, over both: a quarter each
+    unknown = score(text, settings={"aggregate": "answers"}, answers=BOTH)
+    assert (unknown.components["exact_match"], unknown.components["citation"]) == (0.25, 0.25)
+
+
+def test_the_penalty_is_a_setting():
+    assert score(wrap("It is Paris."), settings={"citation.bad_penalty": 0}).value == 3.0
+
+
+def test_process():
+    text = "<think>France says Paris.</think><answer>It is Paris [1].</answer>"
+    nli = [*NLI, ("France says Paris.", "It is Paris.", 0.8)]
+    found = score(text, settings={"process": True}, nli=nli)
+    assert found.components["process"] == 0.8
+    assert found.value == pytest.approx(3.5 + 0.8)
+    half = score(text, settings={"process": True, "process.weight": 0.5}, nli=nli)
+    assert half.value == pytest.approx(3.5 + 0.4)
+    assert score("nothing", settings={"process": True}).components["process"] == 0.0
+
+
+def test_other_matchers_of_refusals():
+    short = {"refusal.matcher": "partial_ratio",
+             "refusal.texts": ["I apologize, but I couldn't find an answer"]}  # fmt: skip
+    long = "Alas. " + REFUSAL + " Please ask somebody else about that, or try again tomorrow."
+    assert score(wrap(long), answerable=False, settings=short).value == 3.0
+    assert score(wrap(long), answerable=False).value == 2.0
+    near = (Similarity(text="No clue.", reference=REFUSAL, similarity=0.9),)
+    semantic = {"refusal.matcher": "semantic"}
+    found = score(wrap("No clue."), answerable=False, settings=semantic, similarity=near)
+    assert found.value == pytest.approx(2.9)
+
+
+def test_judged_by_gold_asks_no_model():
+    gold = {"citation.judge_by": "gold"}
+    assert score(wrap("It is Paris [1]."), settings=gold, supporting=(1,), nli=[]).value == 3.5
+    assert score(wrap("It is Paris [2]."), settings=gold, supporting=(1,), nli=[]).value == 2.5
+
+
+@pytest.mark.parametrize("text", [wrap("It is Paris [1]."), "malformed"])
+def test_data_errors(text):
+    for name in ("ground-grpo", "ground-grpo-stage1"):
+        with pytest.raises(DataError, match="answerable: missing"):
+            score(text, name=name, answerable=None)
+    with pytest.raises(DataError, match="answerable: stage 1 takes answerable rows only"):
+        score(text, name="ground-grpo-stage1", answerable=False)
+
+
+def test_what_a_score_shows():
+    details = score(wrap("It is Paris [1][7]. So.")).details
+    assert details["refused"] is False
+    assert details["answer"] == "It is Paris [1][7]. So."
+    assert details["statements"] == [
+        {"text": "It is Paris.", "cited": ["1"], "answers": 1, "supported": False, "invalid": ["7"]},
+        {"text": "So.", "cited": [], "answers": 0},
+    ]
+    assert score(wrap(REFUSAL), answerable=False).details["refusal_similarity"] == 1.0
+
+
+def test_hardened():
+    def hard(text, **options):
+        return score(text, hardened=True, **options)
+
+    assert hard(wrap("It is Paris [1].")).value == 3.5
+    assert hard(wrap("It is Paris [1]. It is Paris [1].")).value == 3.5  # once
+    # [2] is superfluous: without it the rest still entails (0.9)
+    assert hard(wrap("It is Paris [1][2].")).components["citation"] == -0.5
+    assert hard(wrap("It is not Paris [1].")).components["exact_match"] == 0
+    assert hard(wrap(".")).components["format"] == 0
+    assert hard(wrap(REFUSAL), answerable=False).value == 3.0
+    assert hard(wrap(REFUSAL + " It is Paris."), answerable=False).value == 2.0
+    assert hard(wrap(REFUSAL + " [1]"), answerable=False).value == 2.0
+    assert hard(wrap(REFUSAL.replace("couldn't", "could")), answerable=False).value == 2.0

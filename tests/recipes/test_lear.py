@@ -1,0 +1,169 @@
+"""LEAR: rows with values worked out by hand from Eq. 4 to 9."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from rag_rewards import DataError, Document, recipe
+from rag_rewards.evidence import MaskedAnswersNeed
+from rag_rewards.rollout import MaskedAnswers, MaskedLogProbs, Rollout
+
+DOCUMENTS = (Document(text="w " * 60, title="not counted"), Document(text="w " * 40))
+
+
+def response(reason=8, extract=4, answer="New York City"):
+    return (
+        f"<reason>{'r ' * reason}</reason><extract>{'e ' * extract}</extract>"
+        f"<answer>{answer}</answer>"
+    )
+
+
+def score(text, *, rationale="New York", evidence="York", settings=None, hardened=False, **row):
+    masked = MaskedAnswers(rationale=rationale, evidence=evidence)
+    row = {"answers": "New York", "documents": DOCUMENTS, "masked_answers": masked} | row
+    return recipe("lear", settings, hardened=hardened)([Rollout(response=text, **row)])[0]
+
+
+def test_a_golden_row():
+    found = score(response())
+    # F1 against "new york": full (3 words) 2·⅔·1/(⅔ + 1) = 0.8; rationale 1;
+    # evidence 2·1·½/(1 + ½) = ⅔. Mean 2.466667/3 = 0.822222.
+    # L_r = 8, L_e = 4: x = 8/4 − 1 = 1; 1/(1 + e^(−1/0.5)) = 0.880797.
+    # L_P = 100: c = 1 − 4/100 = 0.96 ≥ 0.9 → 1. Length (0.880797 + 1)/2 = 0.940399.
+    # Reward 0.8·0.822222 + 0.1·0.940399 + 0.1·1 = 0.657778 + 0.094040 + 0.1 = 0.851818.
+    assert found.components == pytest.approx(
+        {
+            "answer": 0.822222, "answer_rationale": 1.0, "answer_evidence": 0.666667,
+            "answer_full": 0.8, "length": 0.940399, "length_rationale": 0.880797,
+            "length_evidence": 1.0, "format": 1.0,
+        }, abs=1e-6,
+    )  # fmt: skip
+    assert found.value == pytest.approx(0.851818, abs=1e-6)
+    assert found.correct == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    ("reason", "extract", "rationale", "evidence"),
+    [
+        (4, 4, 0.5, 1.0),  # x = 0
+        # x = 1 − 4/2 = −1: 1/(1 + e²) = 0.119203; c = 0.96
+        (2, 4, 0.119203, 1.0),
+        # x = 0; c = 1 − 36/100 = 0.64 < 0.9: √0.64 = 0.8
+        (36, 36, 0.5, 0.8),
+        # x = 0; c = 0.9 = ω
+        (10, 10, 0.5, 1.0),
+        # x = 1 − 200/1 = −199: e^−398 ≈ 0; c clamped to 0
+        (1, 200, 0.0, 0.0),
+        (0, 4, 0.0, 0.0),
+        (4, 0, 0.0, 0.0),
+    ],
+)
+def test_lengths(reason, extract, rationale, evidence):
+    found = score(response(reason, extract)).components
+    assert found["length_rationale"] == pytest.approx(rationale, abs=1e-6)
+    assert found["length_evidence"] == pytest.approx(evidence, abs=1e-6)
+    assert found["length"] == pytest.approx((rationale + evidence) / 2, abs=1e-6)
+    assert found["format"] == (1.0 if reason and extract else 0.0)
+
+
+def test_length_settings():
+    found = score(response(8, 36), settings={"tau": 1.0, "gamma": 1.0, "omega": 0.6}).components
+    # x = 1 − 36/8 = −3.5: 1/(1 + e^3.5) = 0.029312; c = 0.64 ≥ 0.6 → 1
+    assert found["length_rationale"] == pytest.approx(0.029312, abs=1e-6)
+    assert found["length_evidence"] == 1.0
+    linear = score(response(8, 36), settings={"gamma": 1.0}).components
+    assert linear["length_evidence"] == pytest.approx(0.64)
+
+
+@pytest.mark.parametrize(
+    ("text", "format_", "full"),
+    [
+        ("  " + response() + "\n", 1.0, 0.8),
+        (response() + "!", 0.0, 0.8),
+        (response(answer=" "), 0.0, 0.0),
+        (response() + "<answer>New York</answer>", 0.0, 0.8),  # the first pair counts
+        ("<extract>e</extract><reason>r</reason><answer>New York</answer>", 0.0, 1.0),
+        ("<think>t</think>" + response(), 0.0, 0.8),
+    ],
+)
+def test_formats(text, format_, full):
+    found = score(text)
+    assert found.components["format"] == format_
+    assert found.components["answer_full"] == pytest.approx(full)
+
+
+def test_sections_that_are_missing_cost_no_error():
+    found = score("<answer>New York</answer>", masked_answers=None)
+    # answer (0 + 0 + 1)/3, no length, no format: 0.8/3
+    assert found.value == pytest.approx(0.8 / 3)
+    assert found.components["answer_rationale"] == found.components["answer_evidence"] == 0.0
+    assert score("nothing", masked_answers=None).value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("chosen", "answer"),
+    [("r", 1.0), ("e", 2 / 3), ("f", 0.8), ("r,e", 5 / 6), ("r,f", 0.9), ("e,f", 11 / 15)],
+)
+def test_subsets_of_the_answers(chosen, answer):
+    found = score(response(), settings={"answers": chosen})
+    assert found.components["answer"] == pytest.approx(answer)
+    assert found.correct == pytest.approx(0.8)
+
+
+def test_answers_that_are_not_chosen_are_not_asked_for_and_not_scored():
+    only_full = recipe("lear", {"answers": ["f"]})
+    rollout = Rollout(response=response(), answers="New York", documents=DOCUMENTS)
+    assert only_full.needs(rollout) == []
+    found = only_full([rollout])[0]
+    assert found.components["answer_rationale"] is found.components["answer_evidence"] is None
+    assert found.components["answer"] == found.components["answer_full"] == 0.8
+    assert recipe("lear").needs(rollout) == [
+        MaskedAnswersNeed("rationale"), MaskedAnswersNeed("evidence"),
+    ]  # fmt: skip
+
+
+def test_likelihoods_instead_of_decoding():
+    likely = MaskedLogProbs(
+        rationale=((-1.0, -3.0), (-4.0,)), evidence=((-1.0,), (-2.0,)), full=((0.0,), (-9.0,))
+    )
+    found = score(response(), settings={"mode": "likelihood"}, answers=["New York", "NYC"],
+                  masked_logprobs=likely)  # fmt: skip
+    # best alias: e^−2, e^−1, e^0
+    assert found.components["answer_rationale"] == pytest.approx(math.exp(-2))
+    assert found.components["answer_evidence"] == pytest.approx(math.exp(-1))
+    assert found.components["answer_full"] == found.correct == 1.0
+
+
+def test_several_required_answers_take_the_mean():
+    found = score(response(), answers=[["New York"], ["Rome"]])
+    assert found.components["answer_full"] == pytest.approx(0.4)
+
+
+def test_data_errors():
+    with pytest.raises(DataError, match=r"masked_answers\.rationale: missing"):
+        score(response(), masked_answers=None)
+    with pytest.raises(DataError, match="documents: missing"):
+        score(response(), documents=None)
+    with pytest.raises(DataError, match="answers: missing"):
+        score(response(), answers=None)
+
+
+def test_hardened():
+    found = score(response(), evidence="Rome", hardened=True)
+    assert found.components["length"] == 0.0
+    assert score(response(), hardened=True).components["length"] > 0.9
+    assert score(response(answer="."), hardened=True).components["format"] == 0.0
+
+
+def test_the_gate_of_the_lengths_asks_for_its_answer():
+    # The extract's answer decides about the lengths even where it is no part of `answer`.
+    gated = {"answers": ["r", "f"], "length.gated": True}
+    rollout = Rollout(response=response(), answers="New York", documents=DOCUMENTS)
+    assert MaskedAnswersNeed("evidence") in recipe("lear", gated).needs(rollout)
+    found = score(response(), settings=gated)
+    assert found.components["length"] == pytest.approx(0.940399, abs=1e-6)
+    assert found.components["answer"] == pytest.approx(0.9)
+    with pytest.raises(DataError, match=r"masked_answers\.evidence: missing"):
+        score(response(), evidence=None, settings=gated)

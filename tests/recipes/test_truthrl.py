@@ -1,0 +1,135 @@
+"""TruthRL: rows with values worked out by hand from sections 3.2 and 4.6."""
+
+from __future__ import annotations
+
+import pytest
+
+from rag_rewards import DataError, recipe
+from rag_rewards.rollout import Rollout
+
+RIGHT, UNSURE, WRONG = r"\boxed{Paris}", r"\boxed{I don't know}", r"\boxed{Rome}"
+ALIKE = r"\boxed{City of Light}"
+
+
+def score(text, *, settings=None, hardened=False, **row):
+    row = {"answers": ["Paris", "Lutetia"]} | row
+    return recipe("truthrl", settings, hardened=hardened)([Rollout(response=text, **row)])[0]
+
+
+# (response, verdict, ternary, binary, correct)
+GOLDEN = [
+    ("<think>t</think> " + RIGHT, None, 1, 1, 1),
+    (r"\boxed{the lutetia.}", None, 1, 1, 1),
+    (UNSURE, None, 0, -1, 0),
+    (r"\boxed{I DON’T KNOW!}", None, 0, -1, 0),
+    (r"\boxed{I do not know}", None, 0, -1, 0),
+    (r"\boxed{Paris? I don't know}", None, 0, -1, 0),  # abstained comes first
+    (WRONG, 0, -1, -1, 0),
+    (ALIKE, 1, 1, 1, 1),
+    (ALIKE, 0, -1, -1, 0),
+    (f"{WRONG} no: {RIGHT}", None, 1, 1, 1),  # the last box
+    (f"<think>{RIGHT}</think>", None, -1, -1, 0),
+    ("Paris", None, -1, -1, 0),  # no box
+    ("", None, -1, -1, 0),
+    (r"\boxed{not enough information}", 0, -1, -1, 0),
+    (r"\boxed{invalid question}", None, -1, -1, 0),
+]
+
+
+@pytest.mark.parametrize(("text", "verdict", "ternary", "binary", "correct"), GOLDEN)
+def test_golden_rows(text, verdict, ternary, binary, correct):
+    verdicts = None if verdict is None else {"outcome": verdict}
+    for scheme, reward in (("ternary", ternary), ("binary", binary)):
+        found = score(text, settings={"scheme": scheme}, verdicts=verdicts)
+        assert found.components == {"outcome": reward}
+        assert (found.value, found.correct) == (reward, correct)
+
+
+def test_gold_that_abstains_or_doubts_the_question():
+    assert score(UNSURE, answers="I Don't Know How to Love Him", verdicts={"outcome": 0}).value == -1
+    assert score(r"\boxed{I don't know why}", answers="I don't know why").value == 1
+    assert score(r"\boxed{Invalid question.}", answers="invalid question").value == 1
+
+
+@pytest.mark.parametrize(("scheme", "known"), [("ternary", (1, 0, -1)), ("binary", (1, -1, -1))])
+def test_knowledge_enhanced(scheme, known):
+    settings = {"knowledge_enhanced": True, "scheme": scheme, "verifier": "exact"}
+
+    def rewards(ook):
+        return tuple(
+            score(text, settings=settings, out_of_knowledge=ook).value
+            for text in (RIGHT, UNSURE, WRONG)
+        )
+
+    assert rewards(False) == known
+    assert rewards(True) == (-1, 1, -1)
+    assert score(RIGHT, settings=settings, out_of_knowledge=True).correct == 1
+    with pytest.raises(DataError, match="out_of_knowledge: missing"):
+        rewards(None)
+
+
+# (combine, rewards of right, unsure, wrong; each with bad and good reasoning)
+COMBINED = [
+    ("multiplicative", [1, 2, 0, 0, -1, -2]),
+    ("additive", [1, 1.5, 0, 0.5, -1, -0.5]),
+    ("conditional", [0, 1, 0, 0, -1, -1]),
+]
+
+
+@pytest.mark.parametrize(("combine", "expected"), COMBINED)
+def test_reasoning(combine, expected):
+    settings = {"reasoning": True, "reasoning.combine": combine, "verifier": "exact"}
+    found = [
+        score(text, settings=settings, verdicts={"reasoning": verdict})
+        for text in (RIGHT, UNSURE, WRONG)
+        for verdict in (0, 1)
+    ]
+    assert [f.value for f in found] == expected
+    assert [f.components["reasoning"] for f in found] == [0, 1] * 3
+    assert [f.components["outcome"] for f in found] == [1, 1, 0, 0, -1, -1]
+    assert [f.correct for f in found] == [1, 1, 0, 0, 0, 0]
+
+
+def test_the_weight_of_the_reasoning():
+    settings = {"reasoning": True, "combine": "additive", "reasoning.weight": 0.25}
+    assert score(RIGHT, settings=settings, verdicts={"reasoning": 1}).value == 1.25
+
+
+def test_how_the_combination_reads():
+    def equation(**settings):
+        return recipe("truthrl", {"reasoning": True} | settings).equation
+
+    assert recipe("truthrl").equation == "outcome"
+    assert equation() == "outcome·(1 + reasoning)"
+    assert equation(combine="additive") == "outcome + 0.5·reasoning"
+    assert equation(combine="conditional") == "outcome·reasoning if outcome = 1 else outcome"
+
+
+def test_missing_verdicts():
+    with pytest.raises(DataError, match=r"verdicts\.outcome: missing"):
+        score(ALIKE)
+    with pytest.raises(DataError, match=r"verdicts\.reasoning: missing"):
+        score(RIGHT, settings={"reasoning": True})
+
+
+@pytest.mark.parametrize(("verifier", "value"), [
+    ("exact", -1), ("substring", 1), ("f1>=0.6", 1), ("f1>=0.7", -1),
+])  # fmt: skip
+def test_verifiers(verifier, value):
+    # "in paris" against "paris": F1 = 2·½·1/(½ + 1) = ⅔
+    assert score(r"\boxed{in Paris}", settings={"verifier": verifier}).value == value
+
+
+def test_what_a_score_shows():
+    assert score(UNSURE).details == {"answer": "I don't know", "truth": "uncertain", "refused": True}
+
+
+def test_hardened():
+    mixed = r"\boxed{Rome, but I don't know}"
+    assert score(mixed).value == 0
+    assert score(mixed, hardened=True, verdicts={"outcome": 0}).value == -1
+    assert score(UNSURE, hardened=True).value == 0
+    by_text = {"verifier": "substring"}
+    assert score(r"\boxed{not Paris}", settings=by_text).value == 1
+    assert score(r"\boxed{not Paris}", settings=by_text, hardened=True).value == -1
+    assert score(RIGHT, settings=by_text, hardened=True).value == 1

@@ -1,0 +1,200 @@
+"""CTRL-RAG's contrastive likelihood against a slow twin, and what evidence cannot be."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_rewards import DataError, Document, EvidenceError, Rollout
+from rag_rewards.evidence import LogProbsNeed
+from rag_rewards.rewards import (
+    ContrastiveLikelihood,
+    contrastive_likelihood,
+    evidential_contribution,
+    token_contributions,
+)
+from rag_rewards.rollout import LogProbs
+
+quick = settings(deadline=None, max_examples=150)
+DOCUMENTS = (Document(text="x", id="a"), Document(text="y", id="b"), Document(text="z"))
+
+
+@st.composite
+def evidence(draw):
+    tokens = draw(st.integers(1, 6))
+    row = st.lists(st.floats(-9, 0), min_size=tokens, max_size=tokens).map(tuple)
+    return draw(row), draw(st.lists(row, min_size=1, max_size=3))
+
+
+@quick
+@given(evidence(), st.sampled_from(["min", "mean"]), st.sampled_from([None, 0.0, 1.0, 5.0]),
+       st.sampled_from(["sqrt", "none", "linear"]))  # fmt: skip
+def test_equations_9_to_13_and_16_against_the_twin(rows, loo, threshold, norm):
+    full, without = rows
+    s = math.fsum(full)
+    others = [math.fsum(w) for w in without]
+    e = s - (min(others) if loo == "min" else math.fsum(others) / len(others))
+    if threshold is not None and abs(e - threshold) < 1e-9:
+        return  # a rounding error decides
+    t = len(full)
+    clr = e / {"sqrt": t**0.5, "none": 1, "linear": t}[norm]
+    if threshold is not None and not e > threshold:
+        clr = 0.0
+
+    labels = ("1", "2", "3")[: len(without)]
+    rollout = Rollout(
+        response="x",
+        documents=DOCUMENTS,
+        supporting=labels,
+        logprobs=LogProbs(full=full, without=dict(zip(labels, without, strict=True))),
+    )
+    reward = ContrastiveLikelihood(loo, threshold, norm, tokens=True)
+    score = reward([rollout])[0]
+    assert score.value == pytest.approx(clr, abs=1e-9)
+    assert score.components == pytest.approx({"evidential_contribution": e, "clr": clr}, abs=1e-9)
+    details = score.details
+    assert math.fsum(details["contributions"]) == pytest.approx(e, abs=1e-9)
+    assert details["tokens"] == t
+    assert details["logprob"] == pytest.approx(s)
+    assert details["logprob_without"] == pytest.approx(s - e, abs=1e-9)
+    assert details["perplexity"] == pytest.approx(math.exp(-s / t))
+    assert details["perplexity_without"] == pytest.approx(math.exp(-(s - e) / t))
+    share = sum(epsilon > 0 for epsilon in details["contributions"]) / t
+    assert details["share_grounded"] == pytest.approx(share)
+    critical = others[labels.index(details["critical_document"])]
+    assert critical == pytest.approx(min(others))
+
+
+def test_plain_functions():
+    # E = −10 − min(−14, −11) = 4; mean: −10 − (−12.5) = 2.5
+    assert evidential_contribution(-10.0, [-14.0, -11.0]) == 4.0
+    assert evidential_contribution(-10.0, [-14.0, -11.0], "mean") == 2.5
+    assert contrastive_likelihood(4.0, 16) == 1.0
+    assert contrastive_likelihood(4.0, 16, length_norm="none") == 4.0
+    assert contrastive_likelihood(4.0, 16, length_norm="linear") == 0.25
+    assert contrastive_likelihood(1.0, 16) == 0.0  # E must be above τ
+    assert contrastive_likelihood(-4.0, 16, threshold=None) == -1.0
+    assert contrastive_likelihood(4.0, 0) == 0.0
+    assert token_contributions([-1.0, -2.0], [[-3.0, -2.0], [-1.0, -3.0]]) == [2.0, 0.0]
+    assert token_contributions([-1.0, -2.0], [[-3.0, -2.0], [-1.0, -3.0]], "mean") == [1.0, 0.5]
+
+
+def score(full, without, *, supporting=("a",), response="x", span=None, ids=None, **options):
+    rollout = Rollout(
+        response=response,
+        documents=DOCUMENTS,
+        supporting=supporting,
+        response_token_ids=ids,
+        logprobs=LogProbs(full=full, without=without, answer_span=span),
+    )
+    return ContrastiveLikelihood(**options)([rollout])[0]
+
+
+def test_documents_left_out_may_be_named_by_id_or_label():
+    for name in ("a", "1"):
+        assert score((-1.0,), {name: (-3.0,), "b": None}).value == 2.0
+    assert score((-1.0,), {"3": (-3.0,), "b": (-9.0,)}, supporting=(3,)).value == 2.0
+
+
+def test_only_supporting_documents_count():
+    assert score((-1.0,), {"a": (-3.0,), "b": (-99.0,)}).value == 2.0
+
+
+def test_supporting_named_twice_counts_once():
+    twice = score((-1.0,), {"a": (-3.0,), "b": (-9.0,)}, supporting=("a", "1", "b"), loo="mean")
+    assert twice.components["evidential_contribution"] == 5.0  # −1 − (−3 − 9)/2
+
+
+def test_rounding_above_zero_is_read_as_zero():
+    assert score((5e-5, -1.0), {"a": (-2.0, -1.0)}).components["evidential_contribution"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("full", "without", "path", "what"),
+    [
+        ((-1.0, 0.2), {"a": (-1.0, -1.0)}, r"logprobs\.full\[1\]", "at most 0, found 0.2"),
+        ((-1.0, float("nan")), {"a": (-1.0, -1.0)}, r"logprobs\.full\[1\]", "not a finite"),
+        ((-1.0,), {"a": (float("-inf"),)}, r"logprobs\.without\.1\[0\]", "not a finite number: -inf"),
+        ((-1.0,), {"a": (0.1,)}, r"logprobs\.without\.1\[0\]", "at most 0"),
+        ((-1.0,), {"a": (-1.0, -1.0)}, r"logprobs\.without\.1", "expected 1, found 2"),
+    ],
+)
+def test_impossible_evidence(full, without, path, what):
+    with pytest.raises(EvidenceError, match=f"^{path}: .*{what}"):
+        score(full, without)
+
+
+def test_as_many_values_as_token_ids():
+    assert score((-1.0,), {"a": (-3.0,)}, ids=(7,)).value == 2.0
+    with pytest.raises(EvidenceError, match=r"logprobs\.full: .* expected 2, found 1"):
+        score((-1.0,), {"a": (-3.0,)}, ids=(7, 8))
+
+
+def test_missing_evidence():
+    with pytest.raises(DataError, match=r"logprobs\.without\.2: missing"):
+        score((-1.0,), {"a": (-1.0,)}, supporting=("a", "b"))
+    rollout = Rollout(response="x", documents=DOCUMENTS, supporting=("a", "b"))
+    reward = ContrastiveLikelihood()
+    assert reward.needs(rollout) == [LogProbsNeed(("1", "2"))]
+    with pytest.raises(DataError, match=r"logprobs: missing; needed are `full`, `without\.1`"):
+        reward([rollout])
+
+
+@pytest.mark.parametrize(("supporting", "message"), [
+    (None, "supporting: missing"), ((), "supporting: no supporting document"),
+])  # fmt: skip
+def test_rows_without_supporting_documents(supporting, message):
+    rollout = Rollout(response="x", documents=DOCUMENTS, supporting=supporting)
+    for call in (lambda r: ContrastiveLikelihood()([r]), ContrastiveLikelihood().needs):
+        with pytest.raises(DataError, match=message):
+            call(rollout)
+    mixed = ContrastiveLikelihood(on_missing_support="zero")
+    assert mixed.needs(rollout) == []
+    assert mixed([rollout])[0].components == {"evidential_contribution": 0.0, "clr": 0.0}
+
+
+def test_the_answer_span_leaves_the_thinking_out():
+    thinking = {"response": "<think>t</think> x", "span": (2, 4), "threshold": None}
+    full, without = (-1.0, -1.0, -1.0, -1.0), {"a": (-9.0, -9.0, -2.0, -4.0)}
+    # Tokens 2 and 3 alone: E = −2 − (−6) = 4, over √2
+    found = score(full, without, **thinking | {"span": (2, 4)})
+    everything = ContrastiveLikelihood(span="answer", threshold=None)
+    rollout = Rollout(response="<think>t</think> x", documents=DOCUMENTS, supporting=("a",),
+                      logprobs=LogProbs(full=full, without=without, answer_span=(2, 4)))  # fmt: skip
+    assert everything([rollout])[0].value == pytest.approx(4 / math.sqrt(2))
+    assert everything([rollout])[0].details["tokens"] == 2
+    assert found.value == pytest.approx(20 / 2)  # the whole response: −4 − (−24), over √4
+
+
+def test_where_the_answer_span_must_be_told():
+    def spanned(response, span):
+        rollout = Rollout(response=response, documents=DOCUMENTS, supporting=("a",),
+                          logprobs=LogProbs(full=(-1.0,), without={"a": (-3.0,)},
+                                            answer_span=span))  # fmt: skip
+        return ContrastiveLikelihood(span="answer")([rollout])[0]
+
+    assert spanned("x", None).value == 2.0
+    assert spanned("x", (0, 0)).value == 0.0  # no answer token
+    assert "perplexity" not in spanned("x", (0, 0)).details
+    with pytest.raises(DataError, match=r"logprobs\.answer_span: missing"):
+        spanned("<think>t</think>x", None)
+    for span in ((-1, 1), (1, 0), (0, 2)):
+        with pytest.raises(EvidenceError, match=r"logprobs\.answer_span: 0 ≤ start ≤ end ≤ 1"):
+            spanned("x", span)
+
+
+def test_an_empty_response():
+    assert score((), {"a": ()}).value == 0.0
+
+
+def test_very_unlikely_responses_have_a_finite_perplexity():
+    assert math.isfinite(score((-1e6,), {"a": (-1e6,)}).details["perplexity"])
+
+
+def test_the_reward_pickles():
+    reward = ContrastiveLikelihood("mean", None, "linear", "answer")
+    assert pickle.loads(pickle.dumps(reward)) == reward  # noqa: S301

@@ -1,0 +1,263 @@
+"""LEAR: length rewards and masked answers against slow twins."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import re
+import string
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_rewards import DataError, Document, EvidenceError, Rollout
+from rag_rewards.evidence import MaskedAnswersNeed, MaskedLogProbsNeed
+from rag_rewards.rewards import Lengths, MaskedAnswer, evidence_length, rationale_length
+from rag_rewards.rewards.evidence import output_answer
+from rag_rewards.rollout import MaskedAnswers, MaskedLogProbs
+from rag_rewards.text.sections import Tags
+
+quick = settings(deadline=None, max_examples=150)
+TAGS = Tags(("reason", "extract", "answer"))
+
+# --- lengths ------------------------------------------------------------------------------------
+
+LENGTHS = st.integers(0, 400)
+
+
+@quick
+@given(LENGTHS, LENGTHS, st.sampled_from([0.1, 0.2, 0.5, 1.0]))
+def test_rationale_length_against_its_twin(rationale, evidence, tau):
+    if rationale == 0 or evidence == 0:
+        expected = 0.0
+    else:
+        x = rationale / evidence - 1 if rationale >= evidence else 1 - evidence / rationale
+        expected = 0.5 * (1 + math.tanh(x / tau / 2))  # the logistic function, otherwise written
+    assert rationale_length(rationale, evidence, tau) == pytest.approx(expected, abs=1e-12)
+
+
+@quick
+@given(LENGTHS, st.integers(1, 400), st.sampled_from([0.1, 0.3, 0.5, 0.8, 1.0]), st.floats(0, 1))
+def test_evidence_length_against_its_twin(evidence, passages, gamma, omega):
+    c = sorted([0.0, 1 - evidence / passages, 1.0])[1]
+    expected = 0.0 if evidence == 0 else 1.0 if c >= omega else c**gamma
+    assert evidence_length(evidence, passages, gamma, omega) == pytest.approx(expected)
+
+
+def test_extreme_lengths_do_not_overflow():
+    assert rationale_length(10**6, 1, 0.1) == 1.0
+    assert rationale_length(1, 10**6, 0.1) == 0.0
+    assert rationale_length(7, 7) == 0.5
+    assert evidence_length(10**6, 1) == 0.0
+
+
+def lengths(response: str, *, documents=("w " * 100,), **options):
+    rollout = Rollout(response=response, documents=tuple(Document(text=t) for t in documents))
+    return Lengths(TAGS, **options)([rollout])[0]
+
+
+def test_lengths_of_a_response():
+    # L_r = 4, L_e = 2, L_P = 20: x = 4/2 − 1 = 1, 1/(1 + e^(−1/0.5)) = 0.880797;
+    # c = 1 − 2/20 = 0.9 ≥ ω → 1. Mean 0.940399.
+    score = lengths("<reason>a b c d</reason><extract>e f</extract>", documents=["w " * 15, "w " * 5])
+    assert score.components == pytest.approx({"length_rationale": 0.880797, "length_evidence": 1.0})
+    assert score.value == pytest.approx(0.940399, abs=1e-6)
+    assert score.details == {"tokens": {"reason": 4, "extract": 2, "documents": 20}}
+
+
+@pytest.mark.parametrize("response", [
+    "", "<reason>a</reason>", "<extract>a</extract>", "<reason> </reason><extract>a</extract>",
+    "<reason>a</reason><extract>\n</extract>",
+])  # fmt: skip
+def test_nothing_for_an_absent_part(response):
+    assert lengths(response).components == {"length_rationale": 0.0, "length_evidence": 0.0}
+
+
+def test_titles_are_not_counted():
+    rollout = Rollout(response="", documents=(Document(text="a b", title="long title here"),))
+    assert Lengths(TAGS)([rollout])[0].details["tokens"]["documents"] == 2
+
+
+def test_a_tokenizer_may_count():
+    score = lengths("<reason>ab</reason><extract>abc</extract>", documents=["abcdef"], count=len)
+    # L_r = 2, L_e = 3: x = 1 − 3/2 = −0.5, 1/(1 + e^1) = 0.268941; c = 1 − 3/6, √c = 0.707107
+    assert score.components == pytest.approx(
+        {"length_rationale": 0.268941, "length_evidence": 0.707107}, abs=1e-6
+    )
+
+
+def test_documents_are_needed():
+    for documents, message in ((None, "documents: missing"), ((), "documents: missing"),
+                               ((Document(text=" "),), "documents: no text")):  # fmt: skip
+        with pytest.raises(DataError, match=message):
+            Lengths(TAGS)([Rollout(response="", documents=documents)])
+
+
+def test_rollouts_of_a_batch_are_measured_against_their_own_documents():
+    response = "<reason>a b</reason><extract>a b</extract>"
+    rows = [Rollout(response=response, documents=(Document(text="w " * n),)) for n in (4, 2, 4)]
+    scores = Lengths(TAGS)(rows)
+    # c = 1 − 2/4 → √½; c = 1 − 2/2 → 0
+    assert [s.components["length_evidence"] for s in scores] == pytest.approx(
+        [math.sqrt(0.5), 0.0, math.sqrt(0.5)]
+    )
+
+
+def test_gated_lengths_count_only_beside_a_worthy_extract():
+    answer = MaskedAnswer("evidence", TAGS)
+    gated = Lengths(TAGS, gated_by=answer)
+    response = "<reason>a b</reason><extract>a</extract>"
+
+    def value(text):
+        return gated([Rollout(response=response, documents=(Document(text="w " * 9),),
+                              answers="Paris", masked_answers=MaskedAnswers(evidence=text))])[0]  # fmt: skip
+
+    assert value("Rome").components == {"length_rationale": 0.0, "length_evidence": 0.0}
+    assert value("in Paris").value > 0.5
+    rollout = Rollout(response=response, answers="Paris")
+    assert gated.needs(rollout) == [MaskedAnswersNeed("evidence")]
+    assert Lengths(TAGS).needs(rollout) == []
+
+
+def test_distinct_lengths_leave_out_what_is_copied_or_repeated():
+    document = "one two three four five six seven eight nine ten"
+    own = "this is what I think of it myself today"  # 9 words
+    extract = "<extract>x y z</extract>"
+
+    def counted(reason):
+        score = lengths(f"<reason>{reason}</reason>{extract}", documents=[document], distinct=True)
+        return score.details["tokens"]["reason"]
+
+    assert counted(own) == 9
+    assert counted(f"{own} {document}") == 9
+    assert counted(f"{own} {own} {own}") == 9
+    assert counted("one two three four five six seven") == 7  # seven words are no copy
+    assert counted("ONE TWO three four five six seven eight") == 0
+
+
+# --- masked answers -----------------------------------------------------------------------------
+
+RESPONSE = "<reason>r</reason><extract>e</extract><answer>New York City</answer>"
+
+
+def squad_tokens(text: str) -> list[str]:
+    text = "".join(char for char in text.lower() if char not in string.punctuation)
+    return re.sub(r"\b(a|an|the)\b", " ", text).split()
+
+
+def twin_f1(text: str, aliases) -> float:
+    best = 0.0
+    for alias in aliases:
+        p, g = Counter(squad_tokens(text)), Counter(squad_tokens(alias))
+        common = sum((p & g).values())
+        if common:
+            best = max(best, 2 * common / (sum(p.values()) + sum(g.values())))
+    return best
+
+
+NAMES = st.lists(st.sampled_from(["New", "York", "the", "City", "Rome."]), min_size=1, max_size=4)
+ALIASES = st.lists(
+    NAMES.map(" ".join).filter(lambda t: squad_tokens(t)), min_size=1, max_size=2
+)
+
+
+@quick
+@given(NAMES.map(" ".join), st.lists(ALIASES, min_size=1, max_size=2))
+def test_masked_answers_against_their_twin(said, answers):
+    expected = sum(twin_f1(said, aliases) for aliases in answers) / len(answers)
+    rollout = Rollout(
+        response=f"<reason>r</reason><extract>e</extract><answer>{said}</answer>",
+        answers=answers,
+        masked_answers=MaskedAnswers(rationale=f"<answer>{said}</answer>", evidence=said),
+    )
+    for part in ("rationale", "evidence", "full"):
+        assert MaskedAnswer(part, TAGS)([rollout])[0].value == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("output", "expected"), [
+    ("Paris", "Paris"), ("<answer>Paris</answer>", "Paris"), ("<answer>Paris", "Paris"),
+    ("<answer>Paris</ans", "Paris"), ("so <answer> Paris</answer> !", " Paris"),
+    ("Paris<|im_end|>", "Paris"), ("", ""),
+])  # fmt: skip
+def test_the_answer_in_an_output(output, expected):
+    assert output_answer(output) == expected
+
+
+def test_needs_of_masked_answers():
+    rollout = Rollout(response=RESPONSE, answers="New York")
+    assert MaskedAnswer("rationale", TAGS).needs(rollout) == [MaskedAnswersNeed("rationale")]
+    assert MaskedAnswer("evidence", TAGS).needs(rollout) == [MaskedAnswersNeed("evidence")]
+    assert MaskedAnswer("full", TAGS).needs(rollout) == []
+    likely = [MaskedAnswer(part, TAGS, "likelihood") for part in ("rationale", "full")]
+    assert [a.needs(rollout) for a in likely] == [
+        [MaskedLogProbsNeed("rationale")], [MaskedLogProbsNeed("full")],
+    ]  # fmt: skip
+    assert MaskedAnswer("evidence", TAGS, required=False).needs(rollout) == []
+
+
+def test_a_missing_section_is_worth_nothing_and_asks_nothing():
+    rollout = Rollout(response="<answer>New York</answer>", answers="New York")
+    for mode in ("generate", "likelihood"):
+        for part in ("rationale", "evidence"):
+            reward = MaskedAnswer(part, TAGS, mode)
+            assert reward.needs(rollout) == []
+            assert reward([rollout])[0].value == 0.0
+    assert MaskedAnswer("full", TAGS)([rollout])[0].value == 1.0
+
+
+def test_missing_evidence_is_an_error_where_it_is_required_and_not_scored_where_not():
+    rollout = Rollout(response=RESPONSE, answers="New York")
+    with pytest.raises(DataError, match=r"masked_answers\.rationale: missing"):
+        MaskedAnswer("rationale", TAGS)([rollout])
+    with pytest.raises(DataError, match=r"masked_logprobs\.full: missing; one list per gold alias"):
+        MaskedAnswer("full", TAGS, "likelihood")([rollout])
+    assert MaskedAnswer("rationale", TAGS, required=False)([rollout])[0].value is None
+
+
+def test_empty_outputs_are_wrong_not_missing():
+    rollout = Rollout(response=RESPONSE, answers="x", masked_answers=MaskedAnswers(rationale=""))
+    assert MaskedAnswer("rationale", TAGS)([rollout])[0].value == 0.0
+
+
+LOGPROBS = st.lists(st.floats(-20, 0), min_size=1, max_size=4)
+
+
+@quick
+@given(st.lists(st.lists(LOGPROBS, min_size=1, max_size=3), min_size=1, max_size=3))
+def test_likelihoods_against_their_twin(per_answer):
+    flat = [values for aliases in per_answer for values in aliases]
+    answers = [[f"{i}.{j}" for j in range(len(a))] for i, a in enumerate(per_answer)]
+    expected = sum(
+        max(math.prod(math.exp(v) for v in values) ** (1 / len(values)) for values in aliases)
+        for aliases in per_answer
+    ) / len(per_answer)
+    rollout = Rollout(
+        response=RESPONSE,
+        answers=answers,
+        masked_logprobs=MaskedLogProbs(rationale=tuple(map(tuple, flat))),
+    )
+    value = MaskedAnswer("rationale", TAGS, "likelihood")([rollout])[0].value
+    assert value == pytest.approx(expected, abs=1e-12)
+    assert 0.0 <= value <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (((-1.0,),), r"masked_logprobs\.full: one list per gold alias: expected 2, found 1"),
+        (((-1.0,), ()), r"masked_logprobs\.full\[1\]: no token"),
+        (((-1.0,), (-1.0, 0.5)), r"masked_logprobs\.full\[1\]\[1\]: a log-probability is at most"),
+        (((float("nan"),), (-1.0,)), r"masked_logprobs\.full\[0\]\[0\]: not a finite number"),
+    ],
+)
+def test_impossible_likelihoods(rows, message):
+    rollout = Rollout(response=RESPONSE, answers=["a", "b"], masked_logprobs=MaskedLogProbs(full=rows))
+    with pytest.raises(EvidenceError, match=message):
+        MaskedAnswer("full", TAGS, "likelihood")([rollout])
+
+
+def test_rewards_pickle():
+    for reward in (Lengths(TAGS, gated_by=MaskedAnswer("evidence", TAGS)), MaskedAnswer("full", TAGS)):
+        assert pickle.loads(pickle.dumps(reward)) == reward  # noqa: S301

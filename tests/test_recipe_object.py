@@ -1,0 +1,536 @@
+"""What holds for every recipe: components, range, order, purity, pickling, signature, profile."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import pickle
+import random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_rewards import (
+    RECIPES,
+    DataError,
+    Document,
+    EvidenceError,
+    GroupError,
+    GroupMinMax,
+    Recipe,
+    Reward,
+    Rollout,
+    Score,
+    Sum,
+    UsageError,
+    __version__,
+    custom,
+    decode_row,
+    recipe,
+)
+from rag_rewards.evidence import (
+    EntailmentNeed,
+    LogProbsNeed,
+    MaskedAnswersNeed,
+    MaskedLogProbsNeed,
+    SimilarityNeed,
+    VerdictNeed,
+)
+from rag_rewards.rollout import (
+    Entailment,
+    LogProbs,
+    MaskedAnswers,
+    MaskedLogProbs,
+    Message,
+    Similarity,
+)
+from rag_rewards.settings import describe
+
+quick = settings(deadline=None, max_examples=25)
+
+COMPONENTS = {
+    "arena": {"format", "accuracy", "relevance", "bonus"},
+    "ground-grpo-stage1": {"tag_count", "format", "exact_match", "citation"},
+    "ground-grpo": {"tag_count", "format", "exact_match", "citation", "refusal"},
+    "lear": {"answer", "answer_rationale", "answer_evidence", "answer_full", "length",
+             "length_rationale", "length_evidence", "format"},
+    "truthrl": {"outcome"},
+    "ctrl-rag": {"evidential_contribution", "clr", "clr_normalized", "accuracy"},
+    "ctrl-rag-clr": {"evidential_contribution", "clr"},
+    "naive-grpo": {"format", "accuracy"},
+    "rag-total": {"citation_recall", "accuracy", "cost"},
+}  # fmt: skip
+# Of the default settings, for the rows below (at most 3 statements, E at most 200 nats).
+RANGES = {
+    "arena": (0, 13), "ground-grpo-stage1": (0, 5), "ground-grpo": (0, 5.5), "lear": (0, 1),
+    "truthrl": (-1, 1), "ctrl-rag": (0, 1), "ctrl-rag-clr": (0, 200), "naive-grpo": (0, 2),
+    "rag-total": (0, 1),
+}  # fmt: skip
+
+
+# --- rows, and evidence made up for them --------------------------------------------------------
+
+
+def chance(*parts: object) -> float:
+    """A number in 0 to 1 that depends on the parts alone."""
+    text = "|".join(map(repr, parts)).encode()
+    return hashlib.md5(text, usedforsecurity=False).digest()[0] / 255
+
+
+def answered(scheme, rollout: Rollout) -> Rollout:
+    """The rollout with every need of a recipe met by made-up evidence."""
+    found: dict = {"nli": [], "similarity": [], "verdicts": {}, "masked": {}, "likely": {}}
+    for need in scheme.needs(rollout):
+        if isinstance(need, LogProbsNeed):
+            n = len(rollout.parsed.text.split())
+            seed = rollout.parsed.text
+            rows = {label: tuple(-9 * chance(seed, label, i) for i in range(n))
+                    for label in ("full", *need.without)}  # fmt: skip
+            found["logprobs"] = LogProbs(full=rows.pop("full"), without=rows, answer_span=(0, n))
+        elif isinstance(need, MaskedAnswersNeed):
+            found["masked"][need.part] = rollout.parsed.text[:40]
+        elif isinstance(need, MaskedLogProbsNeed):
+            flat = [alias for aliases in rollout.gold for alias in aliases]
+            found["likely"][need.part] = tuple((-5 * chance(alias, need.part),) for alias in flat)
+        elif isinstance(need, EntailmentNeed):
+            p = chance(need.premise, need.hypothesis)
+            found["nli"].append(
+                Entailment(premise=need.premise, hypothesis=need.hypothesis, entailment=p)
+            )
+        elif isinstance(need, SimilarityNeed):
+            p = chance(need.text)
+            found["similarity"].append(
+                Similarity(text=need.text, reference=need.reference, similarity=p)
+            )
+        elif isinstance(need, VerdictNeed):
+            found["verdicts"][need.component] = int(chance(rollout.parsed.text) > 0.5)
+    given = {
+        "logprobs": found.get("logprobs"),
+        "nli": tuple(found["nli"]),
+        "similarity": tuple(found["similarity"]),
+        "verdicts": found["verdicts"],
+        "masked_answers": MaskedAnswers(**found["masked"]),
+        "masked_logprobs": MaskedLogProbs(**found["likely"]),
+    }
+    return msgspec.structs.replace(rollout, **given)
+
+
+RESPONSES = [
+    "<relevance>[1]</relevance><analysis>a</analysis><answer>Paris</answer>",
+    "<think>so [1]</think><answer>It is Paris [1]. Or Rome [2][9]. Yes.</answer>",
+    "<think>so</think><answer>I apologize, but I couldn't find an answer to your question in the "
+    "search results.</answer>",
+    "<reason>long reason here</reason><extract>Paris is it</extract><answer>Paris</answer>",
+    r"<think>so</think> \boxed{Paris}",
+    r"<think>so</think> \boxed{I don't know}",
+    r"\boxed{Lyon} <answer>Lyon</answer>",
+    "<think>never closed <answer>Paris</answer>",
+    "<answer>", "</answer><answer></answer>", "", "\n", "\x00\u200b 巴黎 \ud83d\ude00".encode(
+        "utf-16", "surrogatepass").decode("utf-16"),
+    "[1] [2] [3]", "Paris " * 60,
+]  # fmt: skip
+DOCUMENTS = (
+    Document(text="Paris is the capital of France.", title="France", id=1),
+    Document(text="Rome is in Italy.", id="wiki-7"),
+    Document(text="Nothing."),
+)
+ROW = {
+    "question": "Capital?", "documents": DOCUMENTS, "supporting": (1, "wiki-7"),
+    "answers": ["Paris", "City of Light"], "answerable": True, "out_of_knowledge": False,
+}  # fmt: skip
+
+
+def rows(name: str, scheme: Recipe | None = None, **changes) -> list[Rollout]:
+    made = [
+        Rollout(response=text, id=i, group=f"g{i % 3}", **ROW | changes)
+        for i, text in enumerate(RESPONSES)
+    ]
+    return [answered(scheme or recipe(name), rollout) for rollout in made]
+
+
+def flat(scores: list[Score]) -> list[tuple]:
+    return [(s.value, dict(s.components), s.correct, dict(s.details)) for s in scores]
+
+
+each_recipe = pytest.mark.parametrize("name", sorted(RECIPES))
+each_profile = pytest.mark.parametrize("hardened", [False, True], ids=["plain", "hardened"])
+
+
+def test_these_are_the_recipes():
+    assert set(RECIPES) == set(COMPONENTS)
+    assert all(RECIPES[name].name == name for name in RECIPES)
+
+
+@each_recipe
+@each_profile
+def test_components_are_those_of_the_contract(name, hardened):
+    scheme = recipe(name, hardened=hardened)
+    assert set(scheme.component_names) == COMPONENTS[name]
+    assert len(scheme.component_names) == len(COMPONENTS[name])
+    for score in scheme(rows(name, scheme)):
+        assert tuple(score.components) == scheme.component_names
+
+
+def test_components_that_are_switched_on():
+    process = recipe("ground-grpo", {"process": True})
+    assert set(process.component_names) == COMPONENTS["ground-grpo"] | {"process"}
+    reasoning = recipe("truthrl", {"reasoning": True})
+    assert set(reasoning.component_names) == {"outcome", "reasoning"}
+
+
+@each_recipe
+@each_profile
+def test_rewards_are_finite_and_in_range(name, hardened):
+    scheme = recipe(name, hardened=hardened)
+    scores = scheme(rows(name, scheme))
+    assert len(scores) == len(RESPONSES)
+    low, high = RANGES[name]
+    for score in scores:
+        assert isinstance(score.value, float)
+        assert math.isfinite(score.value)
+        assert low <= score.value <= high
+        assert score.correct is None or 0.0 <= score.correct <= 1.0
+        assert all(v is None or math.isfinite(v) for v in score.components.values())
+    assert len({s.value for s in scores}) > 1  # the rows do tell responses apart
+
+
+@each_recipe
+def test_the_reward_is_the_equation_over_the_components(name):
+    scheme = recipe(name)
+    for score in scheme(rows(name)):
+        c = score.components
+        expected = {
+            "arena": lambda: c["format"] + c["accuracy"] + c["relevance"] + c["bonus"],
+            "naive-grpo": lambda: c["format"] + c["accuracy"],
+            "ground-grpo-stage1": lambda: sum(c.values()),
+            "ground-grpo": lambda: sum(c.values()),
+            "lear": lambda: 0.8 * c["answer"] + 0.1 * c["length"] + 0.1 * c["format"],
+            "truthrl": lambda: c["outcome"],
+            "ctrl-rag": lambda: c["clr_normalized"] * c["accuracy"],
+            "ctrl-rag-clr": lambda: c["clr"],
+            "rag-total": lambda: 0.5 * c["citation_recall"] + 0.5 * c["accuracy"],
+        }[name]()
+        assert score.value == pytest.approx(expected)
+
+
+@each_recipe
+@quick
+@given(seed=st.integers(0, 10**6))
+def test_order_does_not_matter(name, seed):
+    scheme, made = recipe(name), rows(name)
+    order = list(range(len(made)))
+    random.Random(seed).shuffle(order)
+    straight, shuffled = flat(scheme(made)), flat(scheme([made[i] for i in order]))
+    assert [straight[i] for i in order] == shuffled
+
+
+@each_recipe
+@each_profile
+def test_scoring_is_pure(name, hardened):
+    scheme = recipe(name, hardened=hardened)
+    made = rows(name, scheme)
+    before = msgspec.json.encode(made)
+    first = flat(scheme(made))
+    assert flat(scheme(made)) == first
+    assert msgspec.json.encode(made) == before
+    assert flat(recipe(name, hardened=hardened)(msgspec.json.decode(before, type=list[Rollout]))) == first
+
+
+@each_recipe
+def test_a_rollout_scope_recipe_scores_one_as_it_scores_many(name):
+    scheme, made = recipe(name), rows(name)
+    if scheme.scope == "rollout":
+        assert [flat(scheme([r]))[0] for r in made] == flat(scheme(made))
+    else:
+        whole = dict(zip([r.id for r in made], flat(scheme(made)), strict=True))
+        for group in {r.group for r in made}:
+            members = [r for r in made if r.group == group]
+            assert flat(scheme(members)) == [whole[r.id] for r in members]
+
+
+def test_which_recipes_must_see_groups():
+    assert [n for n in RECIPES if recipe(n).scope == "group"] == ["ctrl-rag"]
+
+
+@each_recipe
+@each_profile
+def test_recipes_and_rollouts_pickle(name, hardened):
+    scheme = recipe(name, hardened=hardened)
+    made = rows(name, scheme)
+    first = flat(scheme(made))
+    copy, again = pickle.loads(pickle.dumps((scheme, made)))  # noqa: S301
+    assert flat(copy(again)) == first
+    assert flat(copy(made)) == first
+    assert copy.signature == scheme.signature
+    assert again == made
+    parts = (*scheme.components, scheme.total, scheme.correct)
+    for part, twin in zip(parts, pickle.loads(pickle.dumps(parts)), strict=True):  # noqa: S301
+        assert [s.value for s in twin(again)] == [s.value for s in part(made)]
+
+
+@each_recipe
+def test_recipes_are_rewards(name):
+    scheme = recipe(name)
+    assert isinstance(scheme, Reward)
+    made = rows(name)
+    halved = Sum(((0.5, scheme),))
+    assert halved.scope == scheme.scope
+    assert [s.value for s in halved(made)] == pytest.approx([s.value / 2 for s in scheme(made)])
+
+
+# --- settings, signature, hardened profile ------------------------------------------------------
+
+# What stands in for each setting's default, and must change the signature.
+def other(setting):
+    default, choices = setting.default, setting.type.split(" | ")
+    if setting.key in ("verifier", "answers"):
+        return {"verifier": "f1>=0.5", "answers": ["f"]}[setting.key]
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, (int, float)):
+        return default + 1 if isinstance(default, int) else default / 2 + 0.125
+    if isinstance(default, tuple):
+        return [*default, "No idea."]
+    return next(v for v in choices if v != default) if len(choices) > 1 else default + "?"
+
+
+@each_recipe
+def test_the_signature_is_one_line_and_holds_every_setting(name):
+    plain = recipe(name).signature
+    assert plain.startswith(f"rag-rewards {__version__} {name} ")
+    assert plain.isprintable()
+    seen = {plain}
+    for setting in describe(RECIPES[name].settings):
+        changed = recipe(name, {setting.key: other(setting)}).signature
+        assert changed not in seen, setting.key
+        assert changed.isprintable()
+        seen.add(changed)
+    assert recipe(name).signature == plain
+    assert recipe(name, hardened=True).signature != plain
+
+
+@each_recipe
+def test_every_setting_says_what_it_does(name):
+    found = describe(RECIPES[name].settings)
+    assert found
+    for setting in found:
+        assert setting.doc, setting.key
+        assert setting.source, setting.key
+        assert setting.type, setting.key
+
+
+@each_recipe
+def test_the_hardened_profile_flips_settings_alone(name):
+    blueprint = RECIPES[name]
+    defaults = {s.key: s.default for s in describe(blueprint.settings)}
+    assert blueprint.hardened
+    for key, flip in blueprint.hardened.items():
+        assert key in defaults
+        assert flip.value != defaults[key]
+        assert flip.why
+    by_hand = recipe(name, {key: flip.value for key, flip in blueprint.hardened.items()})
+    hardened = recipe(name, hardened=True)
+    assert by_hand.signature == hardened.signature
+    made = rows(name, hardened)
+    assert flat(by_hand(made)) == flat(hardened(made))
+
+
+@each_recipe
+def test_settings_win_over_the_hardened_profile(name):
+    key = next(iter(RECIPES[name].hardened))
+    default = next(s.default for s in describe(RECIPES[name].settings) if s.key == key)
+    kept = recipe(name, {key: default}, hardened=True)
+    assert kept.signature != recipe(name, hardened=True).signature
+    for part in key.split(".")[:-1]:
+        assert recipe(name, {part: {key.split(".")[-1]: default}}, hardened=True).signature == (
+            kept.signature
+        )
+
+
+@each_recipe
+def test_blueprints_say_what_there_is_to_know(name):
+    blueprint = RECIPES[name]
+    assert blueprint.summary
+    assert blueprint.source
+    assert blueprint.output
+    assert blueprint.loopholes
+    assert recipe(name).equation
+    assert blueprint.build().signature == recipe(name).signature  # defaults of the function
+
+
+# --- special rows -------------------------------------------------------------------------------
+
+
+@each_recipe
+def test_the_prefix_reads_as_part_of_the_response(name):
+    scheme = recipe(name)
+    for text in RESPONSES:
+        if text.startswith("<think>"):
+            whole = answered(scheme, Rollout(response=text, **ROW))
+            opened = msgspec.structs.replace(
+                whole, response=text.removeprefix("<think>"), response_prefix="<think>"
+            )
+            assert flat(scheme([opened])) == flat(scheme([whole]))
+
+
+@each_recipe
+@pytest.mark.parametrize("end", ["<|im_end|>", "</s>", "<|eot_id|>\n", "<eos><eos>", "<|im_end|>\n<|endoftext|>"])
+def test_end_of_sequence_text_changes_nothing(name, end):
+    scheme = recipe(name)
+    made = rows(name)
+    ended = [msgspec.structs.replace(r, response=r.response + end) for r in made]
+    assert flat(scheme(ended)) == flat(scheme(made))
+
+
+@each_recipe
+def test_tool_turns_never_count(name):
+    scheme = recipe(name)
+    tool = RESPONSES[0] + RESPONSES[1] + RESPONSES[3] + RESPONSES[4]
+    for plain in rows(name):
+        chat = [
+            Message("user", "Capital?"), Message("assistant", tool), Message("tool", tool),
+            Message("assistant", plain.response), Message("tool", tool), Message("user", tool),
+        ]  # fmt: skip
+        talked = msgspec.structs.replace(plain, response=chat)
+        assert flat(scheme([talked])) == flat(scheme([plain]))
+
+
+@each_recipe
+def test_truncated_responses_are_scored_as_they_stand(name):
+    scheme = recipe(name)
+    for text in RESPONSES[:4]:
+        torn = Rollout(response=text[: len(text) // 2], finish_reason="length", **ROW)
+        whole = msgspec.structs.replace(torn, finish_reason=None)
+        assert flat(scheme([answered(scheme, torn)])) == flat(scheme([answered(scheme, whole)]))
+
+
+@each_recipe
+def test_rows_of_a_table_with_every_null_written_out(name):
+    scheme = recipe(name)
+    for made in rows(name):
+        narrow = {k: v for k, v in msgspec.to_builtins(made).items() if v is not None}
+        wide = {field: narrow.get(field) for field in Rollout.__struct_fields__}
+        wide["documents"] = [
+            {"id": None, "title": None, "text": None, "supports": None} | d
+            for d in narrow["documents"]
+        ]
+        if wide["logprobs"]:
+            others = {"3": None} | wide["logprobs"]["without"]
+            wide["logprobs"] = wide["logprobs"] | {"without": others}
+        wide["verdicts"] = {"unasked": None} | (wide["verdicts"] or {})
+        assert flat(scheme([decode_row(wide)])) == flat(scheme([made]))
+        assert flat(scheme([decode_row(msgspec.json.encode(wide))])) == flat(scheme([made]))
+
+
+@each_recipe
+def test_a_row_of_a_response_alone_names_what_is_missing(name):
+    with pytest.raises(DataError) as caught:
+        recipe(name)([Rollout(response="x", id=7)])
+    assert caught.value.row == "7"
+    assert caught.value.path in {"answers", "supporting", "answerable", "documents"}
+    assert str(caught.value).startswith(f"row 7: {caught.value.path}: missing")
+
+
+# --- errors of single rows ----------------------------------------------------------------------
+
+
+def test_one_broken_row_costs_no_other_its_score():
+    scheme = recipe("naive-grpo")
+    good = Rollout(response="<answer>x</answer>", answers="x", id="a")
+    bad = Rollout(response="x", id="b")
+    results = scheme.score_each([good, bad, good])
+    assert [type(r) for r in results] == [Score, DataError, Score]
+    assert str(results[1]) == "row b: answers: missing"
+    with pytest.raises(DataError, match="row b: answers: missing"):
+        scheme([good, bad])
+
+
+def test_a_broken_row_costs_its_group_in_group_scope():
+    scheme = recipe("ctrl-rag")
+    made = rows("ctrl-rag")
+    broken = msgspec.structs.replace(made[4], logprobs=LogProbs(full=(0.5,), without={}))
+    results = scheme.score_each([*made[:4], broken, *made[5:]])
+    whole = flat(scheme(made))
+    for i, result in enumerate(results):
+        if i == 4:
+            assert isinstance(result, EvidenceError)
+            assert str(result).startswith("row 4: logprobs.full[0]: a log-probability is at most 0")
+        elif i % 3 == 1:
+            assert isinstance(result, GroupError)
+            assert str(result).startswith(f"row {i}: its group has a member in error (row 4: log")
+        else:
+            assert flat([result]) == [whole[i]]
+
+
+def test_two_broken_members_keep_their_own_errors():
+    scheme = recipe("ctrl-rag")
+    made = rows("ctrl-rag")[:6:3]
+    broken = [msgspec.structs.replace(r, logprobs=None) for r in made]
+    assert [type(r) for r in scheme.score_each(broken)] == [DataError, DataError]
+
+
+def test_errors_survive_pickling():
+    error = recipe("arena").score_each([Rollout(response="x", id=3)])[0]
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert (str(copy), copy.path, copy.row) == (str(error), error.path, "3")
+
+
+# --- custom recipes -----------------------------------------------------------------------------
+
+
+def brief(rollout):
+    return 1.0 / (1 + len(rollout.parsed.text))
+
+
+def test_a_function_is_a_recipe():
+    own = custom("brief", brief)
+    score = own([Rollout(response="abc")])[0]
+    assert (score.value, score.components, score.correct) == (0.25, {"brief": 0.25}, None)
+    assert own.signature == (
+        f'rag-rewards {__version__} brief {{"formula":"brief","parts":["brief"]}}'
+    )
+    assert pickle.loads(pickle.dumps(own))([Rollout(response="abc")]) == [score]  # noqa: S301
+
+
+def test_a_composition_of_recipes_and_functions_is_a_recipe():
+    naive = recipe("naive-grpo")
+    own = custom("mine", Sum(((1.0, naive), (-2.0, brief))), correct=naive.correct)
+    row = Rollout(response="<think>t</think><answer>Paris</answer>", answers="Paris")
+    score = own([row])[0]
+    # 38 characters: 2 − 2/39
+    assert score.value == pytest.approx(2 - 2 / 39)
+    assert score.components == pytest.approx({"naive-grpo": 2.0, "brief": 1 / 39})
+    assert score.correct == 1.0
+    assert own.equation == "naive-grpo − 2·brief"
+
+
+def test_custom_group_rewards():
+    own = custom("scaled", GroupMinMax(brief), components=[brief])
+    assert own.scope == "group"
+    made = [Rollout(response="a" * n, group="g") for n in (1, 3)]
+    assert [s.value for s in own(made)] == [pytest.approx(1.0), 0.0]
+    assert [s.components for s in own(made)] == [{"brief": 0.5}, {"brief": 0.25}]
+
+
+def test_a_reward_that_breaks_on_whole_groups_alone_is_named():
+    class Fussy:
+        name, scope = "fussy", "group"
+
+        def needs(self, rollout):
+            return []
+
+        def __call__(self, rollouts):
+            if len(rollouts) > 1:
+                raise DataError("too many", "x")
+            return [Score(1.0)]
+
+    own = custom("fussy-recipe", Fussy())
+    with pytest.raises(UsageError, match="recipe fussy-recipe fails on a group"):
+        own([Rollout(response="", group="g")] * 2)
+
+
+def test_not_scored_is_null_not_zero():
+    own = custom("silent", lambda rollout: None)
+    assert own([Rollout(response="")])[0] == Score(None, {"<lambda>": None})

@@ -1,0 +1,428 @@
+"""Rows: decoding, what a faulty row is told, gold answers, labels, evidence."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_rewards import DataError, Document, Evidence, EvidenceError, Rollout, RowError, decode_row
+from rag_rewards.evidence import (
+    EntailmentNeed,
+    LogProbsNeed,
+    MaskedAnswersNeed,
+    MaskedLogProbsNeed,
+    SimilarityNeed,
+    VerdictNeed,
+    unmet,
+    values_without,
+)
+from rag_rewards.rollout import (
+    Entailment,
+    GoldForms,
+    LogProbs,
+    MaskedAnswers,
+    MaskedLogProbs,
+    Message,
+    Similarity,
+    canonical,
+    gold_text,
+)
+from rag_rewards.text.normalize import squad
+
+quick = settings(deadline=None, max_examples=150)
+
+FULL = {
+    "id": "r1", "group": 3, "question": "q?", "query_time": "02/28/2024, 10:04:54 PT",
+    "documents": [{"id": 4, "title": "T", "text": "x", "supports": [True, 0]}, {"text": "y"}],
+    "response": [{"role": "assistant", "content": [{"type": "text", "text": "Paris"}]}],
+    "response_prefix": "<think>", "finish_reason": "stop",
+    "prompt": [{"role": "user", "content": "q?"}],
+    "prompt_token_ids": [1, 2], "response_token_ids": [3], "step": 7, "split": "train",
+    "weight_version": "w7", "supporting": [4, "2"], "answers": [["Paris", 1], [True]],
+    "answer_kind": "claims", "answerable": True, "out_of_knowledge": False,
+    "logprobs": {"full": [-1], "without": {"4": [-2.5]}, "answer_span": [0, 1]},
+    "masked_answers": {"rationale": "a", "evidence": "b"},
+    "masked_logprobs": {"rationale": [[-1.0]], "evidence": [[-2.0]], "full": [[-3.0]]},
+    "verdicts": {"outcome": 1, "reasoning": 0},
+    "nli": [{"premise": "p", "hypothesis": "h", "entailment": 0.5}],
+    "similarity": [{"text": "t", "reference": "r", "similarity": 0.5}],
+    "reward": 7.0, "anything": {"else": [1]},
+}  # fmt: skip
+
+
+def test_json_bytes_and_mappings_decode_alike():
+    whole = decode_row(FULL)
+    assert decode_row(json.dumps(FULL)) == decode_row(json.dumps(FULL).encode()) == whole
+    assert whole.parsed.text == "<think>Paris"
+    assert whole.gold == (("Paris", "1"), ("yes",))
+    assert whole.labels == ("4", "2")
+    assert whole.supporting_labels == ("4", "2")
+    assert whole.documents[0].supports == (True, 0)
+    assert whole.logprobs == LogProbs(full=(-1.0,), without={"4": (-2.5,)}, answer_span=(0, 1))
+    assert not hasattr(whole, "anything")
+
+
+def test_a_row_needs_its_response_alone():
+    row = decode_row({"response": "x"})
+    assert row == Rollout(response="x")
+    others = set(Rollout.__struct_fields__) - {"response"}
+    assert all(getattr(row, name) is None for name in others)
+    assert decode_row({"response": "x"} | dict.fromkeys(others)) == row
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({}, "response: missing"),
+        ({"response": None}, "response: expected str | array, found null"),
+        ({"response": 1}, "response: expected str | array, found int"),
+        ([1], "expected object, found array"),
+        ({"response": [{"content": "x"}]}, "response[0].role: missing"),
+        ({"response": [{"role": "tool", "content": 1}]},
+         "response[0].content: expected str | array | null, found int"),
+        ({"response": "", "documents": [{"title": "T"}]}, "documents[0].text: missing"),
+        ({"response": "", "documents": [{"text": "x"}, {"text": 7}]},
+         "documents[1].text: expected str, found int"),
+        ({"response": "", "documents": [{"text": "x", "id": True}]},
+         "documents[0].id: expected int | str | null, found bool"),
+        ({"response": "", "documents": "x"}, "documents: expected array | null, found str"),
+        ({"response": "", "supporting": [1.5]}, "supporting[0]: expected int | str, found float"),
+        ({"response": "", "supporting": 1}, "supporting: expected array | null, found int"),
+        ({"response": "", "answers": {"a": 1}},
+         "answers: expected bool | int | float | str | array | null, found object"),
+        ({"response": "", "answers": [[["a"]]]},
+         "answers[0][0]: expected bool | int | float | str, found array"),
+        ({"response": "", "answers": [None]},
+         "answers[0]: expected bool | int | float | str | array, found null"),
+        ({"response": "", "answer_kind": "long"},
+         "answer_kind: expected short, list, claims or null, found 'long'"),
+        ({"response": "", "answerable": "yes"}, "answerable: expected bool | null, found str"),
+        ({"response": "", "out_of_knowledge": 1},
+         "out_of_knowledge: expected bool | null, found int"),
+        ({"response": "", "id": 1.5}, "id: expected int | str | null, found float"),
+        ({"response": "", "step": "7"}, "step: expected int | null, found str"),
+        ({"response": "", "response_token_ids": [1, "a"]},
+         "response_token_ids[1]: expected int, found str"),
+        ({"response": "", "logprobs": {"without": {}}}, "logprobs.full: missing"),
+        ({"response": "", "logprobs": {"full": [None]}},
+         "logprobs.full[0]: expected float, found null"),
+        ({"response": "", "logprobs": {"full": [], "without": {"1": ["x"]}}},
+         "logprobs.without[][0]: expected float, found str"),
+        ({"response": "", "masked_answers": {"rationale": 1}},
+         "masked_answers.rationale: expected str | null, found int"),
+        ({"response": "", "masked_logprobs": {"full": [[1, "a"]]}},
+         "masked_logprobs.full[0][1]: expected float, found str"),
+        ({"response": "", "verdicts": {"outcome": 2}}, "verdicts[]: expected 0, 1 or null, found 2"),
+        ({"response": "", "nli": [{"premise": "p", "hypothesis": "h"}]},
+         "nli[0].entailment: missing"),
+        ({"response": "", "similarity": [{"text": "t"}]}, "similarity[0].reference: missing"),
+    ],
+)  # fmt: skip
+def test_faulty_rows_are_told_where_and_what(row, message):
+    for form in (row, json.dumps(row)):
+        if form is row and not isinstance(row, dict):
+            continue
+        with pytest.raises(RowError) as caught:
+            decode_row(form)
+        assert str(caught.value) == message
+        path, _, what = message.rpartition(": ")
+        assert (caught.value.path, caught.value.message) == (path, what)
+
+
+def test_a_span_is_two_numbers():
+    row = {"response": "", "logprobs": {"full": [], "answer_span": [1]}}
+    for form in (row, json.dumps(row)):
+        with pytest.raises(RowError, match=r"^logprobs\.answer_span: expected array of length 2"):
+            decode_row(form)
+
+
+@pytest.mark.parametrize("text", [
+    "", "{", '{"response": "x"', "nonsense", b"\xff\xfe", b'{"response": "\xff"}',
+    '{"response": "x"} {}', '{"response": "x", "more": ' + "[" * 100_000,
+])  # fmt: skip
+def test_what_is_no_json(text):
+    with pytest.raises(RowError) as caught:
+        decode_row(text)
+    assert str(caught.value).startswith("not JSON: ")
+    assert caught.value.path == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "path"),
+    [
+        ('{"response": "x", "logprobs": {"full": [-1, NaN]}}', EvidenceError, "logprobs.full[1]"),
+        ('{"response": "x", "logprobs": {"full": [], "without": {"3": [-Infinity]}}}',
+         EvidenceError, "logprobs.without.3[0]"),
+        ('{"response": "x", "nli": [{"premise": "", "hypothesis": "", "entailment": NaN}]}',
+         EvidenceError, "nli[0].entailment"),
+        ('{"response": "x", "step": Infinity}', RowError, "step"),
+        ('{"response": "x", "extra": {"a": [1, {"b": NaN}]}}', RowError, "extra.a[1].b"),
+    ],
+)  # fmt: skip
+def test_numbers_that_json_does_not_have_are_named(text, kind, path):
+    with pytest.raises(kind) as caught:
+        decode_row(text)
+    assert type(caught.value) is kind
+    assert str(caught.value).startswith(f"{path}: not a finite number: ")
+
+
+@quick
+@given(st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(sorted(Rollout.__struct_fields__)), inner, max_size=4),
+    max_leaves=12,
+))  # fmt: skip
+def test_any_json_decodes_or_is_a_row_error(value):
+    try:
+        row = decode_row(json.dumps(value))
+    except (RowError, EvidenceError):
+        return
+    assert isinstance(row, Rollout)
+    assert decode_row(msgspec.json.encode(row)) == row
+
+
+# --- the response -------------------------------------------------------------------------------
+
+
+def test_of_several_assistant_messages_the_last_is_the_response():
+    chat = [
+        Message("system", "s"), Message("assistant", "first"), Message("tool", "<answer>x</answer>"),
+        Message("assistant", "second</s>"), Message("user", "u"),
+    ]  # fmt: skip
+    assert Rollout(response=chat).parsed.text == "second"
+    assert Rollout(response=chat, response_prefix="<think>").parsed.text == "<think>second"
+
+
+@pytest.mark.parametrize(("content", "text"), [
+    ("x", "x"), (None, ""), ([], ""),
+    ([{"type": "text", "text": "a"}, {"type": "image", "url": "u"}, {"type": "text", "text": "b"}],
+     "ab"),
+    ([{"type": "text"}, {"type": "text", "text": 7}], ""),
+    ([{"type": "tool_result", "text": "x"}], ""),
+])  # fmt: skip
+def test_of_message_parts_text_counts(content, text):
+    assert Rollout(response=[Message("assistant", content)]).parsed.text == text
+
+
+def test_messages_without_an_assistant_are_a_row_error():
+    for chat in ([], [Message("user", "x")], [Message("tool", "x")]):
+        with pytest.raises(RowError, match="^response: no assistant message among the messages$"):
+            _ = Rollout(response=chat).parsed
+
+
+def test_prefix_and_end_of_sequence():
+    row = Rollout(response="a</think>b<|im_end|>", response_prefix="<think>")
+    assert row.parsed.text == "<think>a</think>b"
+    assert row.parsed.visible == "b"
+
+
+# --- gold answers -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answers", "gold"),
+    [
+        ("Paris", (("Paris",),)),
+        (["Paris", "Lutetia"], (("Paris", "Lutetia"),)),
+        ([["Paris", "Lutetia"], ["Rome"]], (("Paris", "Lutetia"), ("Rome",))),
+        (1969, (("1969",),)),
+        (3.5, (("3.5",),)),
+        (True, (("yes",),)),
+        ([True, False, 0, 1], (("yes", "no", "0", "1"),)),
+        ([[True], [2]], (("yes",), ("2",))),
+        (["", "Paris", " "], (("Paris",),)),
+        (["!"], (("!",),)),
+    ],
+)
+def test_gold_answers(answers, gold):
+    assert Rollout(response="", answers=answers).gold == gold
+    assert decode_row({"response": "", "answers": answers}).gold == gold
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind", "message"),
+    [
+        (None, DataError, "answers: missing"),
+        ([], DataError, "answers: no answer in it"),
+        ("", DataError, "answers: no answer in it"),
+        ([" ", ""], DataError, "answers: no answer in it"),
+        ([[]], DataError, r"answers\[0\]: no answer in it"),
+        ([["a"], [""]], DataError, r"answers\[1\]: no answer in it"),
+        (["a", ["b"]], RowError, "answers: either aliases or lists of aliases, not both"),
+    ],
+)
+def test_answers_that_are_none(answers, kind, message):
+    with pytest.raises(kind, match=f"^{message}$"):
+        _ = Rollout(response="", answers=answers).gold
+
+
+def test_gold_is_normalised_once_for_a_batch():
+    calls = []
+
+    def counted(text):
+        calls.append(text)
+        return squad(text)
+
+    forms = GoldForms(counted)
+    for row in (Rollout(response="", answers=["The Who", "Who"]),) * 2:
+        assert forms.of(row.gold[0]) == ("who", "who")
+    assert calls == ["The Who", "Who"]
+
+
+def test_texts_of_numbers():
+    assert [gold_text(v) for v in (True, False, 1, 1.5, "x")] == ["yes", "no", "1", "1.5", "x"]
+    assert [canonical(v) for v in (7, "7", "07", " 7 ", "0", "00", "7a", "²", -1)] == [
+        "7", "7", "7", "7", "0", "0", "7a", "²", "-1",
+    ]  # fmt: skip
+
+
+# --- documents ----------------------------------------------------------------------------------
+
+
+def docs(*ids):
+    return tuple(Document(text="x", id=i) for i in ids)
+
+
+@pytest.mark.parametrize(("ids", "labels"), [
+    ((), ()), ((None, None), ("1", "2")), ((12, "7"), ("12", "7")), (("a", "b"), ("1", "2")),
+    (("a", 5), ("1", "5")), (("007", None), ("7", "2")), ((0, 1), ("0", "1")),
+    ((-1, "1.5"), ("1", "2")), (("²", None), ("1", "2")),
+])  # fmt: skip
+def test_labels(ids, labels):
+    assert Rollout(response="", documents=docs(*ids)).labels == labels
+
+
+@pytest.mark.parametrize(("ids", "path"), [
+    ((1, 1), r"documents\[1\]\.id"), ((2, None), r"documents\[1\]\.id"),
+    (("a", "b", 1), r"documents\[2\]\.id"), (("1", "01"), r"documents\[1\]\.id"),
+])  # fmt: skip
+def test_labels_that_clash(ids, path):
+    with pytest.raises(DataError, match=f"^{path}: two documents are labelled [12]$"):
+        _ = Rollout(response="", documents=docs(*ids)).labels
+
+
+def test_supporting_documents_by_id_or_label():
+    row = Rollout(response="", documents=docs("a", 12, None), supporting=("a", "12", 3, 1))
+    assert row.supporting_labels == ("1", "12", "3")
+    assert Rollout(response="", supporting=()).supporting_labels == ()
+    assert Rollout(response="", supporting=("07", "x")).supporting_labels == ("7", "x")
+    with pytest.raises(DataError, match=r"^supporting: missing$"):
+        _ = Rollout(response="").supporting_labels
+    with pytest.raises(DataError) as caught:
+        _ = Rollout(response="", documents=docs("a", 12), supporting=(1, 2)).supporting_labels
+    assert str(caught.value) == "supporting[1]: 2 names no document (documents: 1, 12)"
+
+
+def test_documents_as_premises():
+    assert Document(text="x", title="T").premise == "Title: T\nx"
+    assert Document(text="x").premise == Document(text="x", title="").premise == "x"
+
+
+def test_keys_of_groups():
+    assert Rollout(response="", group=3, question="q").key == "3"
+    assert Rollout(response="", question="q").key == "q"
+    assert Rollout(response="").key is None
+
+
+# --- evidence -----------------------------------------------------------------------------------
+
+EVIDENCE = decode_row(FULL)
+
+
+def test_evidence_that_is_there():
+    assert EVIDENCE.entailment(" p\n", "h ") == 0.5
+    assert EVIDENCE.entailment("p", "H") is None
+    assert EVIDENCE.similarity_to("t ", " r") == 0.5
+    assert EVIDENCE.verdict("outcome") == 1
+    assert EVIDENCE.verdict("reasoning") == 0
+    assert EVIDENCE.verdict("accuracy") is None
+    assert values_without(EVIDENCE, "4") == (-2.5,)
+    assert values_without(EVIDENCE, "2") is None
+    assert Rollout(response="").verdict("x") is values_without(Rollout(response=""), "1") is None
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.1, math.nan, math.inf])
+def test_entailments_are_probabilities(p):
+    item = Entailment(premise="p", hypothesis="h", entailment=p)
+    row = Rollout(response="", nli=(Entailment(premise="a", hypothesis="b", entailment=0.0), item))
+    with pytest.raises(EvidenceError, match=r"^nli\[1\]\.entailment: a probability is 0 to 1, fou"):
+        row.entailment("a", "b")
+
+
+NEEDS = [
+    (LogProbsNeed(("4",)), LogProbsNeed(("4", "2")), "logprobs"),
+    (LogProbsNeed(()), LogProbsNeed(("9",)), "logprobs"),
+    (MaskedAnswersNeed("rationale"), None, "masked_answers.rationale"),
+    (MaskedLogProbsNeed("evidence"), None, "masked_logprobs.evidence"),
+    (EntailmentNeed("p", "h"), EntailmentNeed("h", "p"), "nli"),
+    (SimilarityNeed("t", "r"), SimilarityNeed("r", "t"), "similarity"),
+    (VerdictNeed("reasoning"), VerdictNeed("accuracy"), "verdicts."),
+]
+
+
+@pytest.mark.parametrize(("met", "other", "path"), NEEDS)
+def test_needs_know_whether_a_row_answers_them(met, other, path):
+    assert met.met(EVIDENCE)
+    assert not met.met(Rollout(response=""))
+    assert other is None or not other.met(EVIDENCE)
+    error = unmet(other or met)
+    assert isinstance(error, DataError)
+    assert error.path.startswith(path)
+
+
+def test_errors_of_unmet_needs():
+    said = [str(unmet(need)) for need in (
+        LogProbsNeed(("1", "3")), MaskedAnswersNeed("evidence"), MaskedLogProbsNeed("full"),
+        EntailmentNeed("a  b\nc", "x" * 80), SimilarityNeed("t", "r"), VerdictNeed("outcome"),
+    )]  # fmt: skip
+    assert said == [
+        "logprobs: missing; needed are `full`, `without.1`, `without.3`, one value per response "
+        "token",
+        "masked_answers.evidence: missing; the answer from the masked context",
+        "masked_logprobs.full: missing; one list per gold alias",
+        f"nli: no entry for premise 'a b c' and hypothesis '{'x' * 57}...'; add it, or set "
+        "citation.judge_by=gold where the recipe has it",
+        "similarity: no entry for text 't'",
+        "verdicts.outcome: missing; a judge's 0 or 1, or choose a setting that needs no judge",
+    ]
+
+
+def test_evidence_can_be_taken_and_added():
+    alone = EVIDENCE.evidence
+    assert isinstance(alone, Evidence)
+    assert not isinstance(alone, Rollout)
+    bare = Rollout(response="x", verdicts={"a": 0}, nli=())
+    whole = bare.with_evidence(alone)
+    assert whole.evidence == alone
+    assert (bare.verdicts, bare.response) == ({"a": 0}, "x")
+    kept = whole.with_evidence(Evidence(similarity=()))
+    assert (kept.similarity, kept.verdicts) == ((), alone.verdicts)
+
+
+def test_what_was_derived_is_no_part_of_a_row():
+    row = decode_row(FULL)
+    fresh = decode_row(FULL)
+    _ = (row.parsed, row.gold, row.labels, row.key, row.supporting_labels)
+    assert row == fresh
+    assert msgspec.json.encode(row) == msgspec.json.encode(fresh)
+    copy = pickle.loads(pickle.dumps(row))  # noqa: S301
+    assert copy == fresh
+    assert copy.gold == row.gold
+    changed = msgspec.structs.replace(row, response="other", answers="Rome")
+    assert (changed.parsed.text, changed.gold) == ("<think>other", (("Rome",),))
+
+
+def test_rows_are_never_changed():
+    with pytest.raises(AttributeError):
+        EVIDENCE.response = "x"  # type: ignore[misc]
+    for part in (Document(text="x"), Message("user", "x"), MaskedAnswers(), MaskedLogProbs(),
+                 Similarity(text="", reference="", similarity=0.0)):  # fmt: skip
+        with pytest.raises(AttributeError):
+            setattr(part, part.__struct_fields__[0], "y")

@@ -1,0 +1,182 @@
+"""Settings: dotted keys, nested mappings, typed values, and errors that help."""
+
+from __future__ import annotations
+
+import pytest
+
+from rag_rewards import RECIPES, SettingError, UnknownRecipeError, recipe
+from rag_rewards.recipes import blueprint, dotted
+from rag_rewards.recipes.arena import Arena
+from rag_rewards.recipes.ctrl_rag import CtrlRag
+from rag_rewards.recipes.lear import Lear
+from rag_rewards.recipes.truthrl import TruthRL
+from rag_rewards.settings import Setting, build, describe, did_you_mean, flatten
+
+
+def flat(name, changes, **options):
+    return flatten(recipe(name, changes, **options).settings)
+
+
+@pytest.mark.parametrize("changes", [
+    {"accuracy.metric": "f1"},
+    {"accuracy": {"metric": "f1"}},
+    {"metric": "f1"},  # one key ends so
+])  # fmt: skip
+def test_three_ways_to_name_a_setting(changes):
+    assert flat("arena", changes) == flatten(Arena()) | {"accuracy.metric": "f1"}
+
+
+def test_every_setting_can_be_set_to_its_default():
+    for name, plan in RECIPES.items():
+        defaults = flatten(plan.settings())
+        assert flat(name, defaults) == defaults == flat(name, {}) == flat(name, None)
+        assert list(defaults) == [s.key for s in describe(plan.settings)]
+        for setting in describe(plan.settings):
+            shown = list(setting.default) if isinstance(setting.default, tuple) else setting.default
+            assert defaults[setting.key] == shown
+
+
+def test_a_section_is_switched_on_by_its_name():
+    assert flat("truthrl", {"reasoning": True})["reasoning.enabled"] is True
+    assert flat("ground-grpo", {"process": True})["process.enabled"] is True
+    assert flat("truthrl", {"reasoning": {"enabled": True, "combine": "additive"}})[
+        "reasoning.combine"
+    ] == "additive"
+
+
+def test_lists_may_be_text_with_commas():
+    assert flat("lear", {"answers": "r, e"})["answers"] == ["r", "e"]
+    assert flat("lear", {"answers": ["e"]})["answers"] == ["e"]
+    phrases = flat("truthrl", {"abstention.phrases": "No idea, Unknown"})["abstention.phrases"]
+    assert phrases == ["No idea", "Unknown"]
+
+
+def test_null_and_whole_numbers():
+    assert flat("ctrl-rag", {"threshold": None})["threshold"] is None
+    assert recipe("ctrl-rag", {"threshold": 2}).settings == CtrlRag(threshold=2.0)
+    # One setting, one signature: 2 and 2.0 are the same.
+    assert recipe("ctrl-rag", {"threshold": 2}).signature == (
+        recipe("ctrl-rag", {"threshold": 2.0}).signature
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("arena", {"acuracy.metric": "f1"},
+         "recipe arena has no setting 'acuracy.metric'; did you mean 'accuracy.metric'?"),
+        ("arena", {"accuracy": {"metrics": "f1"}}, "'accuracy.metrics'; did you mean 'accuracy.metric'"),
+        ("arena", {"zzz": 1}, "recipe arena has no setting 'zzz'; there are: sections.ignore_case,"),
+        ("arena", {"accuracy": "f1"}, "recipe arena has no setting 'accuracy'"),
+        ("arena", {"accuracy": True}, "recipe arena has no setting 'accuracy'"),
+        ("truthrl", {"normalizr": "squad"}, "did you mean 'normalizer'"),
+        ("ground-grpo", {"threshold": 0.4}, "recipe ground-grpo has no setting 'threshold'"),
+        ("arena", {"bonus.value": "much"},
+         "recipe arena: setting bonus.value: Expected float, got str"),
+        ("arena", {"bonus.value": True}, "recipe arena: setting bonus.value: Expected float, got bool"),
+        ("arena", {"accuracy.metric": "bleu"}, "setting accuracy.metric: Invalid enum value 'bleu'"),
+        ("arena", {"relevance.min_precision": 2}, "setting relevance.min_precision: Expected"),
+        ("arena", {"accuracy.strict": "yes"}, "setting accuracy.strict: Expected bool, got str"),
+        ("lear", {"length.tau": 0}, "setting length.tau: Expected float > 0"),
+        ("lear", {"answers": []}, "setting answers: Expected array of length >= 1"),
+        ("lear", {"answers": "r,x"}, r"setting answers\[1\]: Invalid enum value 'x'"),
+        ("truthrl", {"verifier": "f1>=2"}, "setting verifier: Expected str matching"),
+        ("ctrl-rag", {"floor": 1}, "setting floor: Expected float < 1"),
+        ("rag-total", {"cost.budget": 0}, "setting cost.budget: Expected int >= 1"),
+    ],
+)  # fmt: skip
+def test_errors_name_the_recipe_the_setting_and_what_it_takes(name, changes, message):
+    with pytest.raises(SettingError, match=message):
+        recipe(name, changes)
+
+
+def test_a_short_key_that_is_two_settings_is_none():
+    with pytest.raises(SettingError, match="recipe ctrl-rag has no setting 'fold'"):
+        recipe("ctrl-rag", {"fold": True})
+    both = build(Lear, {"temperature": 0.5, "gated": True}, "lear")
+    assert (both.decode.temperature, both.length.gated) == (0.5, True)
+    with pytest.raises(SettingError, match="has no setting 'words"):
+        build(Lear, {"words.": True}, "lear")
+
+
+def test_settings_are_values():
+    assert build(TruthRL, {}, "truthrl") == TruthRL()
+    with pytest.raises(AttributeError):
+        TruthRL().scheme = "binary"  # type: ignore[misc]
+    changes = {"accuracy": {"metric": "f1"}}
+    recipe("arena", changes, hardened=True)
+    assert changes == {"accuracy": {"metric": "f1"}}
+
+
+def test_descriptions():
+    found = {s.key: s for s in describe(TruthRL)}
+    assert found["scheme"] == Setting(
+        "scheme", "ternary | binary", "ternary", "ternary +1, 0, −1; binary +1, −1, −1",
+        "paper, section 3.2",
+    )  # fmt: skip
+    assert found["abstention.phrases"].type == "list of text"
+    assert found["unwrap_text"].source == "not stated"
+    types = {s.key: s.type for s in describe(CtrlRag)}
+    assert types["threshold"] == "number | null"
+    assert types["tokens"] == "true | false"
+    assert {s.key: s.type for s in describe(Lear)}["decode.max_tokens"] == "whole number"
+
+
+def test_defaults_that_the_papers_state():
+    def default(name, key):
+        return flatten(RECIPES[name].settings())[key]
+
+    stated = {
+        ("arena", "accuracy.normalizer"): "triviaqa", ("arena", "bonus.value"): 10.0,
+        ("ground-grpo", "refusal.threshold"): 0.85, ("ground-grpo", "refusal.answered"): 0.5,
+        ("ground-grpo", "exact_match.credit"): 0.5, ("ground-grpo", "citation.credit"): 0.5,
+        ("ground-grpo", "citation.bad_penalty"): -0.5, ("ground-grpo", "citation.threshold"): 0.5,
+        ("ground-grpo", "aggregate"): "sum", ("ground-grpo", "process.weight"): 1.0,
+        ("lear", "weights.answer"): 0.8, ("lear", "weights.length"): 0.1,
+        ("lear", "weights.format"): 0.1, ("lear", "length.omega"): 0.9, ("lear", "length.tau"): 0.5,
+        ("lear", "length.gamma"): 0.5, ("lear", "decode.max_tokens"): 64,
+        ("lear", "decode.temperature"): 0.0, ("truthrl", "verifier"): "judge",
+        ("truthrl", "scheme"): "ternary", ("truthrl", "reasoning.weight"): 0.5,
+        ("ctrl-rag", "threshold"): 1.0, ("ctrl-rag", "length_norm"): "sqrt",
+        ("ctrl-rag", "fusion"): "gate", ("ctrl-rag", "weight"): 1.0,
+        ("ctrl-rag", "min_spread"): 0.0, ("ctrl-rag", "no_spread"): "zero",
+        ("ctrl-rag", "accuracy.metric"): "substring", ("ctrl-rag", "accuracy.normalizer"): "lower",
+        ("rag-total", "alpha"): 0.5, ("rag-total", "beta"): 0.5, ("rag-total", "eta"): 0.0,
+        ("rag-total", "citation.include_thinking"): True,
+    }  # fmt: skip
+    assert {key: default(*key) for key in stated} == stated
+
+
+def test_the_hardened_profiles_of_the_specification():
+    def profile(name):
+        return {key: flip.value for key, flip in RECIPES[name].hardened.items()}
+
+    assert profile("arena").items() >= {
+        "accuracy.normalizer": "unicode", "relevance.min_precision": 0.5,
+        "sections.repeated": "missing",
+    }.items()  # fmt: skip
+    for name in ("ground-grpo", "ground-grpo-stage1"):
+        assert profile(name).items() >= {
+            "aggregate": "answers", "citation.minimal": True, "exact_match.strict": True,
+            "refusal.strict": True, "exact_match.normalizer": "unicode",
+        }.items()  # fmt: skip
+    assert profile("lear").items() >= {"length.gated": True, "normalizer": "unicode"}.items()
+    assert profile("truthrl").items() >= {
+        "abstention.alone": True, "strict": True, "normalizer": "unicode"
+    }.items()
+    assert profile("ctrl-rag").items() >= {
+        "span": "answer", "no_spread": "one", "among": "correct", "floor": 0.1,
+        "accuracy.reads": "final", "accuracy.strict": True, "accuracy.normalizer": "unicode",
+    }.items()  # fmt: skip
+
+
+def test_nested_settings_become_dotted():
+    assert dotted({"a": {"b": {"c": 1}}, "d.e": 2, "f": {}}) == {"a.b.c": 1, "d.e": 2}
+
+
+def test_unknown_recipes():
+    with pytest.raises(UnknownRecipeError, match=r"no recipe 'areena'; did you mean 'arena'\?"):
+        blueprint("areena")
+    with pytest.raises(UnknownRecipeError, match="no recipe 'xyz'; there are: arena, ground-grpo"):
+        recipe("xyz")
+    assert did_you_mean("aaa", ["b", "c"]) == "; there are: b, c"
