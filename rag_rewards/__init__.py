@@ -1,9 +1,9 @@
 """Reward functions for reinforcement learning of retrieval-augmented generators.
 
-    >>> import rag_rewards as rr
-    >>> row = {"response": "<think>…</think><answer>Paris</answer>", "answers": "Paris"}
-    >>> rr.recipe("naive-grpo")([rr.decode_row(row)])[0].value
-    2.0
+>>> import rag_rewards as rr
+>>> row = {"response": "<think>…</think><answer>Paris</answer>", "answers": "Paris"}
+>>> rr.recipe("naive-grpo")([rr.decode_row(row)])[0].value
+2.0
 """
 
 from rag_rewards.compose import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from enum import Enum
@@ -74,7 +75,9 @@ def score(
     sort: SortOption = False,
     progress: Annotated[
         bool | None,
-        typer.Option("--progress/--no-progress", help="Default: on a terminal.", show_default=False),
+        typer.Option(
+            "--progress/--no-progress", help="Default: on a terminal.", show_default=False
+        ),
     ] = None,
     table: Annotated[
         bool | None,
@@ -229,10 +232,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _complain(message: str) -> int:
-    try:
+    with contextlib.suppress(OSError):
         print(f"rag-rewards: {message}", file=sys.stderr)
-    except OSError:
-        pass
     return 2
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -165,7 +166,7 @@ class Sum(Composite):
         if all(weight == 1 for weight in weights):
             return [None if None in row else sum(row) for row in zip(*columns, strict=True)]
         return [
-            None if None in row else sum(w * v for w, v in zip(weights, row, strict=True))
+            None if None in row else sum(map(operator.mul, weights, row))
             for row in zip(*columns, strict=True)
         ]
 
@@ -207,9 +208,7 @@ class Gate(Composite):
 
     def values(self, batch: Batch) -> list[Value]:
         return [
-            None
-            if open_ is None
-            else (value if open_ >= self.at_least else self.otherwise)
+            None if open_ is None else (value if open_ >= self.at_least else self.otherwise)
             for open_, value in zip(
                 batch.values(self.condition), batch.values(self.then), strict=True
             )
@@ -330,9 +329,7 @@ class Mapped(Composite):
 
     def values(self, batch: Batch) -> list[Value]:
         columns = [batch.values(part) for part in self.of]
-        return [
-            None if None in row else self.function(*row) for row in zip(*columns, strict=True)
-        ]
+        return [None if None in row else self.function(*row) for row in zip(*columns, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -615,8 +612,8 @@ def as_reward(reward: Any) -> Reward:
     if isinstance(reward, Reward):
         return reward
     if isinstance(reward, (types.FunctionType, types.BuiltinFunctionType, functools.partial)):
-        name = getattr(reward, "__name__", None) or getattr(reward.func, "__name__", "function")
-        return FunctionReward(reward, name)
+        function = reward.func if isinstance(reward, functools.partial) else reward
+        return FunctionReward(reward, str(getattr(function, "__name__", "function")))
     if callable(reward):
         called = getattr(reward, "name", type(reward).__name__)
         return BatchReward(reward, called, getattr(reward, "scope", "rollout"))

@@ -93,7 +93,9 @@ def unmet(need: Need) -> DataError:
         parts = "`full`" + "".join(f", `without.{label}`" for label in need.without)
         return DataError(f"missing; needed are {parts}, one value per response token", "logprobs")
     if isinstance(need, MaskedAnswersNeed):
-        return DataError("missing; the answer from the masked context", f"masked_answers.{need.part}")
+        return DataError(
+            "missing; the answer from the masked context", f"masked_answers.{need.part}"
+        )
     if isinstance(need, MaskedLogProbsNeed):
         return DataError("missing; one list per gold alias", f"masked_logprobs.{need.part}")
     if isinstance(need, EntailmentNeed):

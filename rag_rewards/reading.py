@@ -273,9 +273,8 @@ def sort_groups(source: Source) -> Iterator[Line]:
     handle = source.handle if source.handle and source.handle.seekable() else _aside(source)
     offsets, numbers, ranks = array("q"), array("q"), array("q")
     rank: dict[bytes, int] = {}
-    number, at = 0, 0
-    for line in iter(handle.readline, b""):
-        number += 1
+    at = 0
+    for number, line in enumerate(iter(handle.readline, b""), start=1):
         if not line.isspace():
             key = group_key(line)
             # A line without a readable key is a group of its own.

@@ -116,10 +116,12 @@ class Recipe:
         columns = zip(*[batch.values(component) for component in self.components], strict=True)
         correct = batch.values(self.correct) if self.correct else [None] * len(totals)
         details = [[score.details for score in batch(leaf)] for leaf in self._leaves]
-        merged = details[0] if len(details) == 1 else [_merge(row) for row in zip(*details)]
+        merged = (
+            details[0] if len(details) == 1 else [_merge(row) for row in zip(*details, strict=True)]
+        )
         return [
-            Score(total, dict(zip(names, values)), right, detail)
-            for total, values, right, detail in zip(totals, columns, correct, merged)
+            Score(total, dict(zip(names, values, strict=True)), right, detail)
+            for total, values, right, detail in zip(totals, columns, correct, merged, strict=True)
         ]
 
     def _score_apart(self, batch: Batch) -> list[Scored]:
@@ -169,7 +171,9 @@ def _named(error: RolloutError, rollout: Rollout) -> RolloutError:
     return error.with_traceback(None)
 
 
-def custom(name: str, reward: Any, *, components: Sequence[Any] = (), correct: Any = None) -> Recipe:
+def custom(
+    name: str, reward: Any, *, components: Sequence[Any] = (), correct: Any = None
+) -> Recipe:
     """One's own composition as a recipe: rewards, functions of a rollout, and built-ins alike.
 
     >>> def brief(rollout): return 1.0 if len(rollout.parsed.text) < 40 else 0.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -55,7 +55,7 @@ class Message(msgspec.Struct, frozen=True):
         return self.content or ""
 
 
-class LogProbs(msgspec.Struct, frozen=True, kw_only=True):
+class LogProbs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Natural-log probabilities of the response's tokens, in nats.
 
     `full` has one value per response token under the full context; `without[d]` the same with
@@ -67,14 +67,14 @@ class LogProbs(msgspec.Struct, frozen=True, kw_only=True):
     answer_span: tuple[int, int] | None = None
 
 
-class MaskedAnswers(msgspec.Struct, frozen=True, kw_only=True):
+class MaskedAnswers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """LEAR's answers, generated from contexts with parts masked out."""
 
     rationale: str | None = None
     evidence: str | None = None
 
 
-class MaskedLogProbs(msgspec.Struct, frozen=True, kw_only=True):
+class MaskedLogProbs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Per gold alias (in the order of `answers`), its token log-probabilities, in nats."""
 
     rationale: tuple[tuple[float, ...], ...] | None = None
@@ -82,7 +82,7 @@ class MaskedLogProbs(msgspec.Struct, frozen=True, kw_only=True):
     full: tuple[tuple[float, ...], ...] | None = None
 
 
-class Entailment(msgspec.Struct, frozen=True, kw_only=True):
+class Entailment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The probability, 0 to 1, that a premise entails a hypothesis."""
 
     premise: str
@@ -90,7 +90,7 @@ class Entailment(msgspec.Struct, frozen=True, kw_only=True):
     entailment: float
 
 
-class Similarity(msgspec.Struct, frozen=True, kw_only=True):
+class Similarity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The similarity, 0 to 1, of a text to a reference."""
 
     text: str
@@ -201,12 +201,11 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
 
         Rows without documents (a trainer may send none) know their documents by label alone.
         """
-        name = canonical(reference)
         if not self.documents:
-            return name
-        if self._in_order and len(name) < 10 and name.isdigit():
-            return name if 0 < int(name) <= len(self.documents) else None
-        return self._by_reference.get(name)
+            return canonical(reference)
+        if type(reference) is int and self._in_order:
+            return str(reference) if 0 < reference <= len(self.documents) else None
+        return self._by_reference.get(canonical(reference))
 
     @lazy
     def supporting_labels(self) -> tuple[str, ...]:
@@ -269,7 +268,7 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
         return msgspec.structs.replace(self, **{k: v for k, v in new.items() if v is not None})
 
 
-class Score(msgspec.Struct, frozen=True):
+class Score(msgspec.Struct, frozen=True, gc=False):
     """A finite float, or "not scored" (None). Never NaN, never 0 for something that broke.
 
     `components` and `correct` are filled by recipes, `details` by whoever parsed something
@@ -328,26 +327,25 @@ class GoldForms:
         return found
 
 
-def _gold(answers: Text | Sequence[Text | Sequence[Text]] | None) -> tuple[tuple[str, ...], ...]:
+def _gold(answers: Any) -> tuple[tuple[str, ...], ...]:
     if answers is None:
         return ()
     if isinstance(answers, list):
         try:  # the usual case: a flat list of strings
-            aliases = tuple([alias for alias in answers if alias.strip()])  # type: ignore[union-attr]
-            return (aliases,) if aliases else ()  # type: ignore[return-value]
+            flat = tuple([alias for alias in answers if alias.strip()])
+            return (flat,) if flat else ()
         except AttributeError:
             pass
-    if not isinstance(answers, (list, tuple)):
-        answers = [answers]
-    if any(isinstance(item, (list, tuple)) for item in answers):
-        if not all(isinstance(item, (list, tuple)) for item in answers):
+    items = answers if isinstance(answers, (list, tuple)) else [answers]
+    if any(isinstance(item, (list, tuple)) for item in items):
+        if not all(isinstance(item, (list, tuple)) for item in items):
             raise RowError("either aliases or lists of aliases, not both", "answers")
-        required = [[gold_text(alias) for alias in item] for item in answers]  # type: ignore[union-attr]
+        required = [[gold_text(alias) for alias in item] for item in items]
         for i, aliases in enumerate(required):
             if not any(alias.strip() for alias in aliases):
                 raise DataError("no answer in it", f"answers[{i}]")
     else:
-        required = [[gold_text(alias) for alias in answers]]  # type: ignore[arg-type]
+        required = [[gold_text(alias) for alias in items]]
     kept = [tuple([alias for alias in aliases if alias.strip()]) for aliases in required]
     return tuple([aliases for aliases in kept if aliases])
 

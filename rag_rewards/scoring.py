@@ -8,7 +8,7 @@ a row's own fields are written as the bytes that came in.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -131,13 +131,9 @@ class Tally(msgspec.Struct, kw_only=True):
     def merge(self, other: Tally) -> None:
         for name in ("rows", "errors", "not_scored", "truncated", "reward", "correct", "judged"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for mine, theirs in (
-            (self.sums, other.sums),
-            (self.counts, other.counts),
-            (self.error_types, other.error_types),
-        ):
-            for key, value in theirs.items():  # type: ignore[attr-defined]
-                mine[key] = mine.get(key, 0) + value  # type: ignore[attr-defined]
+        _add(self.sums, other.sums)
+        _add(self.counts, other.counts)
+        _add(self.error_types, other.error_types)
 
     def means(self) -> dict[str, float]:
         """Mean reward, correct, and components over the rows that have them."""
@@ -146,6 +142,14 @@ class Tally(msgspec.Struct, kw_only=True):
         if self.judged:
             means["correct"] = self.correct / self.judged
         return means | {name: self.sums[name] / n for name, n in self.counts.items() if n}
+
+
+N = TypeVar("N", int, float)
+
+
+def _add(mine: dict[str, N], theirs: Mapping[str, N]) -> None:
+    for key, value in theirs.items():
+        mine[key] = mine.get(key, 0) + value
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -322,8 +326,10 @@ def _new_evidence(row: Row, informed: Row) -> dict[str, Any]:
 
 def _own_fields(line: bytes, row: Row, anew: Collection[str]) -> bytes:
     """The row's object without its closing brace and without what is written anew."""
-    if not row.scored_before and not anew and not (
-        (row.id is None and b'"id"' in line) or (row.group is None and b'"group"' in line)
+    if (
+        not row.scored_before
+        and not anew
+        and not ((row.id is None and b'"id"' in line) or (row.group is None and b'"group"' in line))
     ):
         return line.rstrip()[:-1]
     fields = _FIELDS.decode(line)
@@ -335,9 +341,7 @@ def _own_fields(line: bytes, row: Row, anew: Collection[str]) -> bytes:
     return _ENCODER.encode(fields)[:-1]
 
 
-def _record(
-    line: bytes, number: int, row: Row | RolloutError, error: RolloutError
-) -> ErrorRecord:
+def _record(line: bytes, number: int, row: Row | RolloutError, error: RolloutError) -> ErrorRecord:
     said = {"type": type(error).__name__, "message": error.message, "path": error.path}
     known = str(row.id) if isinstance(row, Row) and row.id is not None else _lenient_id(line)
     try:

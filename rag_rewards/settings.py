@@ -139,7 +139,7 @@ def _unknown(key: str, known: list[str], recipe: str) -> str:
 
 
 def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
-    """"; did you mean …?", or nothing where no name is near."""
+    """ "; did you mean …?", or nothing where no name is near."""
     import difflib
 
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)

@@ -6,6 +6,7 @@ streams: nothing is pickled, and an interrupt of the terminal reaches the parent
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import subprocess
@@ -84,15 +85,13 @@ class _Pool:
             process.wait()
             for stream in (process.stdin, process.stdout):
                 if stream:
-                    try:
+                    with contextlib.suppress(OSError):
                         stream.close()
-                    except OSError:
-                        pass
 
 
 def _start(plan: Plan) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "rag_rewards.workers"],  # noqa: S603 (our own interpreter)
+        [sys.executable, "-m", "rag_rewards.workers"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,

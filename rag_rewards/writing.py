@@ -157,8 +157,10 @@ class ParquetOutput:
             fields[names[name]] = pa.field(name, pa.float64())
         components = schema.field("components").type
         fields[names["components"]] = pa.field(
-            "components", pa.struct([(components.field(i).name, pa.float64())
-                                     for i in range(components.num_fields)])
+            "components",
+            pa.struct(
+                [(components.field(i).name, pa.float64()) for i in range(components.num_fields)]
+            ),
         )
         return pa.schema(fields)
 

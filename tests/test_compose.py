@@ -66,14 +66,19 @@ def scores(reward, rows) -> list[float | None]:
 
 
 def same(found, expected) -> bool:
-    return found == pytest.approx(expected, abs=1e-9) if None not in (found, expected) else (
-        found is expected
+    return (
+        found == pytest.approx(expected, abs=1e-9)
+        if None not in (found, expected)
+        else (found is expected)
     )
 
 
 @quick
-@given(st.lists(st.tuples(MAYBE, MAYBE, MAYBE), min_size=1, max_size=5),
-       st.floats(-2, 2), st.floats(-1, 1))  # fmt: skip
+@given(
+    st.lists(st.tuples(MAYBE, MAYBE, MAYBE), min_size=1, max_size=5),
+    st.floats(-2, 2),
+    st.floats(-1, 1),
+)
 def test_combinators_against_their_twins(triples, weight, level):
     def strictly(function):
         return [None if None in triple else function(*triple) for triple in triples]
@@ -87,11 +92,15 @@ def test_combinators_against_their_twins(triples, weight, level):
         (AllOnes((a, b, c), 7.0), strictly(lambda x, y, z: 7.0 if x == y == z == 1 else 0.0)),
         (Mapped(max, (a, b, c), "largest", "max(a, b, c)"), strictly(max)),
         (Threshold(a, level), [x if x is None or x > level else 0.0 for x, _, _ in triples]),
-        (Clip(a, -1, level + 1), [x if x is None else sorted([-1, x, max(level + 1, -1)])[1]
-                                  for x, _, _ in triples]),
-        (Gate(a, b, level, 0.25), [None if x is None else y if x >= level else 0.25
-                                   for x, y, _ in triples]),
-    ]  # fmt: skip
+        (
+            Clip(a, -1, level + 1),
+            [x if x is None else sorted([-1, x, max(level + 1, -1)])[1] for x, _, _ in triples],
+        ),
+        (
+            Gate(a, b, level, 0.25),
+            [None if x is None else y if x >= level else 0.25 for x, y, _ in triples],
+        ),
+    ]
     for reward, expected in cases:
         found = scores(reward, rows)
         assert all(map(same, found, expected)), reward
@@ -108,9 +117,13 @@ def twin_min_max(values, epsilon, min_spread, no_spread, floor):
 
 
 @quick
-@given(st.lists(VALUES, min_size=1, max_size=6), st.sampled_from([1e-8, 0.1]),
-       st.sampled_from([0.0, 0.5, 10.0]), st.sampled_from(["zero", "one"]),
-       st.sampled_from([0.0, 0.1, 0.9]))  # fmt: skip
+@given(
+    st.lists(VALUES, min_size=1, max_size=6),
+    st.sampled_from([1e-8, 0.1]),
+    st.sampled_from([0.0, 0.5, 10.0]),
+    st.sampled_from(["zero", "one"]),
+    st.sampled_from([0.0, 0.1, 0.9]),
+)
 def test_min_max_against_its_twin(values, epsilon, min_spread, no_spread, floor):
     options = {"epsilon": epsilon, "min_spread": min_spread, "no_spread": no_spread, "floor": floor}
     found = min_max(values, **options)
@@ -127,16 +140,28 @@ def test_min_max_of_nothing_and_of_equals():
 
 MEMBERS = st.lists(
     st.tuples(st.sampled_from("xyz"), MAYBE, st.sampled_from([0.0, 1.0, 0.5, None]), MAYBE),
-    min_size=1, max_size=9,
-)  # fmt: skip
+    min_size=1,
+    max_size=9,
+)
 
 
 @quick
-@given(MEMBERS, st.booleans(), st.booleans(), st.sampled_from([0.0, 0.1]),
-       st.sampled_from(["zero", "one"]))  # fmt: skip
+@given(
+    MEMBERS,
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([0.0, 0.1]),
+    st.sampled_from(["zero", "one"]),
+)
 def test_group_min_max_against_its_twin(members, among, single, floor, no_spread):
-    reward = GroupMinMax(a, among=b if among else None, single=c if single else None, floor=floor,
-                         no_spread=no_spread, single_above=0.5)  # fmt: skip
+    reward = GroupMinMax(
+        a,
+        among=b if among else None,
+        single=c if single else None,
+        floor=floor,
+        no_spread=no_spread,
+        single_above=0.5,
+    )
     rows = [row(value, gate, alone, group=g) for g, value, gate, alone in members]
     expected: list[float | None] = []
     for g, value, gate, alone in members:
@@ -157,8 +182,10 @@ def test_group_min_max_against_its_twin(members, among, single, floor, no_spread
 
 
 @quick
-@given(st.lists(st.tuples(st.sampled_from("xy"), MAYBE), min_size=1, max_size=8),
-       st.sampled_from([0.01, 0.1, 1.0]))  # fmt: skip
+@given(
+    st.lists(st.tuples(st.sampled_from("xy"), MAYBE), min_size=1, max_size=8),
+    st.sampled_from([0.01, 0.1, 1.0]),
+)
 def test_z_scores_and_advantages_against_their_twins(members, floor):
     rows = [row(value, group=g) for g, value in members]
     z, advantages = [], []
@@ -195,13 +222,24 @@ def test_groups_are_told_apart_by_group_then_question_then_themselves():
 @pytest.mark.parametrize(
     "reward",
     [
-        Sum(((1.0, a), (1.0, b))), Sum(((0.0, a), (2.0, b))), Product((b, a)), Mean((a, b)),
-        AllOnes((a, b), 1.0), Gate(a, b), Gate(b, a), Threshold(a, 0.0), Clip(a, 0.0, 1.0),
-        Mapped(min, (a, b), "least", "min(a, b)"), GroupMinMax(a), GroupZScore(a),
-        GroupAdvantage(a), GroupMinMax(b, among=a), GroupMinMax(b, single=a),
+        Sum(((1.0, a), (1.0, b))),
+        Sum(((0.0, a), (2.0, b))),
+        Product((b, a)),
+        Mean((a, b)),
+        AllOnes((a, b), 1.0),
+        Gate(a, b),
+        Gate(b, a),
+        Threshold(a, 0.0),
+        Clip(a, 0.0, 1.0),
+        Mapped(min, (a, b), "least", "min(a, b)"),
+        GroupMinMax(a),
+        GroupZScore(a),
+        GroupAdvantage(a),
+        GroupMinMax(b, among=a),
+        GroupMinMax(b, single=a),
     ],
     ids=repr,
-)  # fmt: skip
+)
 def test_not_scored_stays_not_scored(reward):
     assert scores(reward, [row(None, 1.0, group="x")]) == [None]
     assert scores(reward, [row(1.0, 1.0, group="x")]) != [None]
@@ -218,17 +256,27 @@ def test_a_member_that_is_not_scored_does_not_set_the_scale():
 GROUP = GroupMinMax(a)
 
 
-@pytest.mark.parametrize("around", [
-    lambda part: Sum(((1.0, a), (1.0, part))), lambda part: Product((part, a)),
-    lambda part: Gate(part, a), lambda part: Gate(a, part), lambda part: Mean((part,)),
-    lambda part: AllOnes((part,), 1.0), lambda part: Threshold(part, 0.0),
-    lambda part: Clip(part, 0.0, 1.0), lambda part: Mapped(abs, (part,), "x", "x"),
-    lambda part: Component(part, "x"), lambda part: CorrectOf(part),
-    lambda part: custom("x", part),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda part: Sum(((1.0, a), (1.0, part))),
+        lambda part: Product((part, a)),
+        lambda part: Gate(part, a),
+        lambda part: Gate(a, part),
+        lambda part: Mean((part,)),
+        lambda part: AllOnes((part,), 1.0),
+        lambda part: Threshold(part, 0.0),
+        lambda part: Clip(part, 0.0, 1.0),
+        lambda part: Mapped(abs, (part,), "x", "x"),
+        lambda part: Component(part, "x"),
+        lambda part: CorrectOf(part),
+        lambda part: custom("x", part),
+    ],
+)
 def test_group_scope_is_contagious(around):
     assert around(as_reward(a)).scope == "rollout"
-    assert around(GROUP).scope == "group"
+    for part in (GROUP, GroupZScore(a), GroupAdvantage(a)):
+        assert around(part).scope == "group"
     assert Sum(((1.0, around(GROUP)),)).scope == "group"
 
 
@@ -272,15 +320,20 @@ def test_every_part_is_computed_once():
         (Clip(a, -1, 1), "clip(a, -1, 1)"),
         (GroupMinMax(a), "minmax(a)"),
         (GroupMinMax(a, among=b, floor=0.1), "minmax(a among b > 0, floor 0.1)"),
-        (GroupMinMax(a, min_spread=0.5, no_spread="one"), "minmax(a, min_spread 0.5, no_spread one)"),
-        (GroupMinMax(a, single=b, single_above=1, epsilon=1e-6),
-         "minmax(a, ε 1e-06, alone above 1, alone by b)"),
+        (
+            GroupMinMax(a, min_spread=0.5, no_spread="one"),
+            "minmax(a, min_spread 0.5, no_spread one)",
+        ),
+        (
+            GroupMinMax(a, single=b, single_above=1, epsilon=1e-6),
+            "minmax(a, ε 1e-06, alone above 1, alone by b)",
+        ),
         (GroupZScore(a), "zscore(a)"),
         (GroupZScore(a, 1e-6), "zscore(a, ε 1e-06)"),
         (GroupAdvantage(a), "advantage(a, std ≥ 0.1)"),
         (Mapped(abs, (a,), "size", "|a|"), "|a|"),
     ],
-)  # fmt: skip
+)
 def test_reads_as_its_formula(reward, text):
     assert repr(reward) == text
 
@@ -325,15 +378,28 @@ ANSWER = AnswerMatch(metric="substring", reads="response")
 
 
 @pytest.mark.parametrize("own", [a, Batchwise(), as_reward(a), functools.partial(_read, at=0)])
-@pytest.mark.parametrize("around", [
-    lambda r: Sum(((1.0, ANSWER), (1.0, r))), lambda r: Product((ANSWER, r)), lambda r: Gate(r, r),
-    lambda r: Gate(ANSWER, r), lambda r: Mean((ANSWER, r)), lambda r: Threshold(r, 1.0),
-    lambda r: AllOnes((r,), 1.0), lambda r: Clip(r, 0.0, 9.0), lambda r: GroupMinMax(r),
-    lambda r: GroupMinMax(ANSWER, among=r), lambda r: GroupMinMax(ANSWER, single=r),
-    lambda r: GroupZScore(r), lambda r: GroupAdvantage(r),
-    lambda r: Mapped(abs, (r,), "x", "|x|"), lambda r: weighted((1.0, r)),
-    lambda r: custom("own", r), lambda r: custom("own", ANSWER, components=[r], correct=r),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda r: Sum(((1.0, ANSWER), (1.0, r))),
+        lambda r: Product((ANSWER, r)),
+        lambda r: Gate(r, r),
+        lambda r: Gate(ANSWER, r),
+        lambda r: Mean((ANSWER, r)),
+        lambda r: Threshold(r, 1.0),
+        lambda r: AllOnes((r,), 1.0),
+        lambda r: Clip(r, 0.0, 9.0),
+        lambda r: GroupMinMax(r),
+        lambda r: GroupMinMax(ANSWER, among=r),
+        lambda r: GroupMinMax(ANSWER, single=r),
+        lambda r: GroupZScore(r),
+        lambda r: GroupAdvantage(r),
+        lambda r: Mapped(abs, (r,), "x", "|x|"),
+        lambda r: weighted((1.0, r)),
+        lambda r: custom("own", r),
+        lambda r: custom("own", ANSWER, components=[r], correct=r),
+    ],
+)
 def test_own_rewards_stand_anywhere(own, around):
     rows = [
         Rollout(response="2.0;1.0;0.0", answers="2.0", group="x"),
@@ -348,7 +414,10 @@ def test_own_rewards_stand_anywhere(own, around):
 def test_what_a_class_says_of_itself_counts():
     plain, whole = as_reward(Batchwise()), as_reward(NoName())
     assert (plain.name, plain.scope, plain.needs(row(1.0))) == ("batchwise", "rollout", [])
-    assert (whole.name, whole.scope, whole.needs(row(1.0))) == ("NoName", "group", [VerdictNeed("x")])
+    assert (whole.name, whole.scope) == ("NoName", "group")
+    asked = [VerdictNeed("x")]
+    for part in (whole, Component(whole, "part"), CorrectOf(whole), Sum(((1.0, whole),))):
+        assert part.needs(row(1.0)) == asked
     assert Sum(((1.0, NoName()),)).scope == "group"
     assert isinstance(whole, Reward)
     assert as_reward(ANSWER) is ANSWER
@@ -361,9 +430,15 @@ def test_components_and_correct_of_a_reward_are_rewards():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -math.inf, "x", [1]])
-@pytest.mark.parametrize("around", [
-    as_reward, lambda f: Sum(((1.0, ANSWER), (1.0, f))), GroupMinMax, lambda f: custom("own", f),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "around",
+    [
+        as_reward,
+        lambda f: Sum(((1.0, ANSWER), (1.0, f))),
+        GroupMinMax,
+        lambda f: custom("own", f),
+    ],
+)
 def test_what_is_no_finite_number_is_an_error_that_names_the_function(value, around):
     def my_own_reward(rollout):
         return value
@@ -412,11 +487,21 @@ def test_functions_have_names():
     assert as_reward(functools.partial(_read, at=1)).name == "_read"
 
 
-@pytest.mark.parametrize("reward", [
-    Sum(((0.5, a), (1.0, Gate(b, c)))), Product((a, b)), GroupMinMax(a, among=b, single=c),
-    GroupAdvantage(GroupZScore(a)), Clip(Threshold(a, 0.5), 0.0, 1.0), AllOnes((a, b), 2.0),
-    Mean((a, b)), Mapped(max, (a, b), "m", "max"), weighted((1.0, Format(Tags(("answer",))))),
-], ids=repr)  # fmt: skip
+@pytest.mark.parametrize(
+    "reward",
+    [
+        Sum(((0.5, a), (1.0, Gate(b, c)))),
+        Product((a, b)),
+        GroupMinMax(a, among=b, single=c),
+        GroupAdvantage(GroupZScore(a)),
+        Clip(Threshold(a, 0.5), 0.0, 1.0),
+        AllOnes((a, b), 2.0),
+        Mean((a, b)),
+        Mapped(max, (a, b), "m", "max"),
+        weighted((1.0, Format(Tags(("answer",))))),
+    ],
+    ids=repr,
+)
 def test_compositions_pickle_and_compare(reward):
     copy = pickle.loads(pickle.dumps(reward))  # noqa: S301
     assert copy == reward

@@ -24,9 +24,9 @@ def reference(shared):
 
 # (scorer, prediction, gold) → ours. An empty prediction matches nothing: they call "" = "" right.
 ANSWER_DEVIATIONS = {
-    (scorer, "", ""): 0.0 for scorer in ("hotpot_em", "musique_em", "musique_f1", "arena_em",
-                                         "searchr1_subem")
-}  # fmt: skip
+    (scorer, "", ""): 0.0
+    for scorer in ("hotpot_em", "musique_em", "musique_f1", "arena_em", "searchr1_subem")
+}
 
 
 def test_answer_metrics(reference):
@@ -134,18 +134,23 @@ def test_arena_rewards(reference):
 # --- TruthRL ------------------------------------------------------------------------------------
 
 VARIANTS = {
-    "ternary": {}, "binary": {"scheme": "binary"},
+    "ternary": {},
+    "binary": {"scheme": "binary"},
     "binary_OOK": {"scheme": "binary", "knowledge_enhanced": True},
-    "ternary_OOK": {"knowledge_enhanced": True}, "ternary_EM": {"verifier": "exact"},
-}  # fmt: skip
+    "ternary_OOK": {"knowledge_enhanced": True},
+    "ternary_EM": {"verifier": "exact"},
+}
 # Three spellings of "I don't know" abstain; theirs is one.
 TRUTHRL_DEVIATIONS = {"i do not know": {"ternary": 0, "ternary_OOK": 0, "ternary_EM": 0}}
 # What their judge's answer was read as. Reading it is the judge's matter, not the reward's: a
 # score in quotes was not found by their pattern.
 VERDICTS = {
-    "i do not know": 0, "nested braces": 0, "judge yes": 1, "judge quoted score": 0,
+    "i do not know": 0,
+    "nested braces": 0,
+    "judge yes": 1,
+    "judge quoted score": 0,
     "judge brace in explanation": 1,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("variant", sorted(VARIANTS))

@@ -35,9 +35,13 @@ def _load(path):
 
 def _row(question, answers, documents, supporting, **fields):
     return {
-        "question": question, "answers": answers, "documents": documents,
-        "supporting": supporting, "answerable": True, "out_of_knowledge": False,
-    } | fields  # fmt: skip
+        "question": question,
+        "answers": answers,
+        "documents": documents,
+        "supporting": supporting,
+        "answerable": True,
+        "out_of_knowledge": False,
+    } | fields
 
 
 def ircot(data):
@@ -72,8 +76,14 @@ def musique(data):
     for raw in _load(data / "musique" / "musique_ans_row.json"):
         documents = [{"title": p["title"], "text": p["paragraph_text"]} for p in raw["paragraphs"]]
         supporting = [p["idx"] + 1 for p in raw["paragraphs"] if p["is_supporting"]]
-        yield _row(raw["question"], [raw["answer"], *raw["answer_aliases"]], documents, supporting,
-                   id=raw["id"], answerable=raw["answerable"])  # fmt: skip
+        yield _row(
+            raw["question"],
+            [raw["answer"], *raw["answer_aliases"]],
+            documents,
+            supporting,
+            id=raw["id"],
+            answerable=raw["answerable"],
+        )
 
 
 def nq(data):
@@ -88,10 +98,18 @@ def nq(data):
 
 def crag(data):
     for raw in _lines(data / "crag" / "dev_data_sample10.jsonl"):
-        documents = [{"title": p["page_name"], "text": p["page_snippet"] or p["page_result"]}
-                     for p in raw["search_results"]]  # fmt: skip
-        yield _row(raw["query"], [raw["answer"]], documents, [1], id=raw["interaction_id"],
-                   query_time=raw["query_time"])  # fmt: skip
+        documents = [
+            {"title": p["page_name"], "text": p["page_snippet"] or p["page_result"]}
+            for p in raw["search_results"]
+        ]
+        yield _row(
+            raw["query"],
+            [raw["answer"]],
+            documents,
+            [1],
+            id=raw["interaction_id"],
+            query_time=raw["query_time"],
+        )
 
 
 def trust_align(data):
@@ -103,8 +121,14 @@ def trust_align(data):
                 documents = [{"title": d["title"], "text": d["text"]} for d in demo["docs"]]
                 answerable = part == "positive_demos"
                 answers = demo["answer"].split(" [")[0] if answerable else "nobody knows"
-                yield _row(demo["question"], [[answers]], documents, [1] if answerable else [],
-                           answer_kind=kind, answerable=answerable)  # fmt: skip
+                yield _row(
+                    demo["question"],
+                    [[answers]],
+                    documents,
+                    [1] if answerable else [],
+                    answer_kind=kind,
+                    answerable=answerable,
+                )
 
 
 def alce(data):
@@ -144,8 +168,10 @@ def responses(row) -> dict[str, str]:
     first = row["answers"]
     while isinstance(first, list):
         first = first[0]
-    everything = [a[0] if isinstance(a, list) else a for a in (
-        row["answers"] if isinstance(row["answers"], list) else [first])]  # fmt: skip
+    everything = [
+        a[0] if isinstance(a, list) else a
+        for a in (row["answers"] if isinstance(row["answers"], list) else [first])
+    ]
     right = ", ".join(everything) if isinstance(row["answers"][0], list) else first
     ids = json.dumps(row["supporting"])
     marks = "".join(f"[{i}]" for i in row["supporting"])
@@ -170,13 +196,16 @@ def _chance(*parts: object) -> float:
 def answered(scheme: Recipe, rollout: Rollout) -> Rollout:
     """The rollout, as a row that carries made-up evidence for every need, decoded again."""
     row = msgspec.to_builtins(rollout)
-    row |= {"nli": [], "similarity": [], "verdicts": {}, "masked_answers": {}, "masked_logprobs": {}}
+    row |= {"nli": [], "similarity": [], "verdicts": {}}
+    row |= {"masked_answers": {}, "masked_logprobs": {}}
     text = rollout.parsed.text
     for need in scheme.needs(rollout):
         if isinstance(need, LogProbsNeed):
             n = len(text.split())
-            draw = {label: [-9 * _chance(text, label, i) for i in range(n)]
-                    for label in ("", *need.without)}  # fmt: skip
+            draw = {
+                label: [-9 * _chance(text, label, i) for i in range(n)]
+                for label in ("", *need.without)
+            }
             row["logprobs"] = {"full": draw.pop(""), "without": draw, "answer_span": [0, n]}
         elif isinstance(need, MaskedAnswersNeed):
             row["masked_answers"][need.part] = text[-60:]
@@ -184,11 +213,17 @@ def answered(scheme: Recipe, rollout: Rollout) -> Rollout:
             flat = [alias for aliases in rollout.gold for alias in aliases]
             row["masked_logprobs"][need.part] = [[-5 * _chance(a, need.part)] for a in flat]
         elif isinstance(need, EntailmentNeed):
-            row["nli"].append({"premise": need.premise, "hypothesis": need.hypothesis,
-                               "entailment": _chance(need.premise, need.hypothesis)})  # fmt: skip
+            row["nli"].append(
+                {
+                    "premise": need.premise,
+                    "hypothesis": need.hypothesis,
+                    "entailment": _chance(need.premise, need.hypothesis),
+                }
+            )
         elif isinstance(need, SimilarityNeed):
-            row["similarity"].append({"text": need.text, "reference": need.reference,
-                                      "similarity": _chance(need.text)})  # fmt: skip
+            row["similarity"].append(
+                {"text": need.text, "reference": need.reference, "similarity": _chance(need.text)}
+            )
         elif isinstance(need, VerdictNeed):
             row["verdicts"][need.component] = int(_chance(text) > 0.5)
     return decode_row(json.dumps(row))
@@ -196,12 +231,13 @@ def answered(scheme: Recipe, rollout: Rollout) -> Rollout:
 
 VARIANTS = {name: partial(recipe, name) for name in RECIPES} | {
     "ground-grpo semantic": partial(
-        recipe, "ground-grpo", {"refusal.matcher": "semantic", "process": True}),
+        recipe, "ground-grpo", {"refusal.matcher": "semantic", "process": True}
+    ),
     "ground-grpo by gold": partial(recipe, "ground-grpo", {"citation.judge_by": "gold"}),
     "lear likelihood": partial(recipe, "lear", {"mode": "likelihood"}),
     "arena judge": partial(recipe, "arena", {"accuracy.metric": "judge"}),
     "truthrl reasoning": partial(recipe, "truthrl", {"reasoning": True}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("variant", sorted(VARIANTS))

@@ -54,20 +54,34 @@ COMPONENTS = {
     "arena": {"format", "accuracy", "relevance", "bonus"},
     "ground-grpo-stage1": {"tag_count", "format", "exact_match", "citation"},
     "ground-grpo": {"tag_count", "format", "exact_match", "citation", "refusal"},
-    "lear": {"answer", "answer_rationale", "answer_evidence", "answer_full", "length",
-             "length_rationale", "length_evidence", "format"},
+    "lear": {
+        "answer",
+        "answer_rationale",
+        "answer_evidence",
+        "answer_full",
+        "length",
+        "length_rationale",
+        "length_evidence",
+        "format",
+    },
     "truthrl": {"outcome"},
     "ctrl-rag": {"evidential_contribution", "clr", "clr_normalized", "accuracy"},
     "ctrl-rag-clr": {"evidential_contribution", "clr"},
     "naive-grpo": {"format", "accuracy"},
     "rag-total": {"citation_recall", "accuracy", "cost"},
-}  # fmt: skip
+}
 # Of the default settings, for the rows below (at most 3 statements, E at most 200 nats).
 RANGES = {
-    "arena": (0, 13), "ground-grpo-stage1": (0, 5), "ground-grpo": (0, 5.5), "lear": (0, 1),
-    "truthrl": (-1, 1), "ctrl-rag": (0, 1), "ctrl-rag-clr": (0, 200), "naive-grpo": (0, 2),
+    "arena": (0, 13),
+    "ground-grpo-stage1": (0, 5),
+    "ground-grpo": (0, 5.5),
+    "lear": (0, 1),
+    "truthrl": (-1, 1),
+    "ctrl-rag": (0, 1),
+    "ctrl-rag-clr": (0, 200),
+    "naive-grpo": (0, 2),
     "rag-total": (0, 1),
-}  # fmt: skip
+}
 
 
 # --- rows, and evidence made up for them --------------------------------------------------------
@@ -86,8 +100,10 @@ def answered(scheme, rollout: Rollout) -> Rollout:
         if isinstance(need, LogProbsNeed):
             n = len(rollout.parsed.text.split())
             seed = rollout.parsed.text
-            rows = {label: tuple(-9 * chance(seed, label, i) for i in range(n))
-                    for label in ("full", *need.without)}  # fmt: skip
+            rows = {
+                label: tuple(-9 * chance(seed, label, i) for i in range(n))
+                for label in ("full", *need.without)
+            }
             found["logprobs"] = LogProbs(full=rows.pop("full"), without=rows, answer_span=(0, n))
         elif isinstance(need, MaskedAnswersNeed):
             found["masked"][need.part] = rollout.parsed.text[:40]
@@ -127,19 +143,27 @@ RESPONSES = [
     r"<think>so</think> \boxed{I don't know}",
     r"\boxed{Lyon} <answer>Lyon</answer>",
     "<think>never closed <answer>Paris</answer>",
-    "<answer>", "</answer><answer></answer>", "", "\n", "\x00\u200b 巴黎 \ud83d\ude00".encode(
-        "utf-16", "surrogatepass").decode("utf-16"),
-    "[1] [2] [3]", "Paris " * 60,
-]  # fmt: skip
+    "<answer>",
+    "</answer><answer></answer>",
+    "",
+    "\n",
+    "\x00\u200b 巴黎 \ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"),
+    "[1] [2] [3]",
+    "Paris " * 60,
+]
 DOCUMENTS = (
     Document(text="Paris is the capital of France.", title="France", id=1),
     Document(text="Rome is in Italy.", id="wiki-7"),
     Document(text="Nothing."),
 )
 ROW = {
-    "question": "Capital?", "documents": DOCUMENTS, "supporting": (1, "wiki-7"),
-    "answers": ["Paris", "City of Light"], "answerable": True, "out_of_knowledge": False,
-}  # fmt: skip
+    "question": "Capital?",
+    "documents": DOCUMENTS,
+    "supporting": (1, "wiki-7"),
+    "answers": ["Paris", "City of Light"],
+    "answerable": True,
+    "out_of_knowledge": False,
+}
 
 
 def rows(name: str, scheme: Recipe | None = None, **changes) -> list[Rollout]:
@@ -196,23 +220,23 @@ def test_rewards_are_finite_and_in_range(name, hardened):
     assert len({s.value for s in scores}) > 1  # the rows do tell responses apart
 
 
+EQUATIONS = {
+    "arena": lambda c: c["format"] + c["accuracy"] + c["relevance"] + c["bonus"],
+    "naive-grpo": lambda c: c["format"] + c["accuracy"],
+    "ground-grpo-stage1": lambda c: sum(c.values()),
+    "ground-grpo": lambda c: sum(c.values()),
+    "lear": lambda c: 0.8 * c["answer"] + 0.1 * c["length"] + 0.1 * c["format"],
+    "truthrl": lambda c: c["outcome"],
+    "ctrl-rag": lambda c: c["clr_normalized"] * c["accuracy"],
+    "ctrl-rag-clr": lambda c: c["clr"],
+    "rag-total": lambda c: 0.5 * c["citation_recall"] + 0.5 * c["accuracy"],
+}
+
+
 @each_recipe
 def test_the_reward_is_the_equation_over_the_components(name):
-    scheme = recipe(name)
-    for score in scheme(rows(name)):
-        c = score.components
-        expected = {
-            "arena": lambda: c["format"] + c["accuracy"] + c["relevance"] + c["bonus"],
-            "naive-grpo": lambda: c["format"] + c["accuracy"],
-            "ground-grpo-stage1": lambda: sum(c.values()),
-            "ground-grpo": lambda: sum(c.values()),
-            "lear": lambda: 0.8 * c["answer"] + 0.1 * c["length"] + 0.1 * c["format"],
-            "truthrl": lambda: c["outcome"],
-            "ctrl-rag": lambda: c["clr_normalized"] * c["accuracy"],
-            "ctrl-rag-clr": lambda: c["clr"],
-            "rag-total": lambda: 0.5 * c["citation_recall"] + 0.5 * c["accuracy"],
-        }[name]()
-        assert score.value == pytest.approx(expected)
+    for score in recipe(name)(rows(name)):
+        assert score.value == pytest.approx(EQUATIONS[name](score.components))
 
 
 @each_recipe
@@ -235,7 +259,8 @@ def test_scoring_is_pure(name, hardened):
     first = flat(scheme(made))
     assert flat(scheme(made)) == first
     assert msgspec.json.encode(made) == before
-    assert flat(recipe(name, hardened=hardened)(msgspec.json.decode(before, type=list[Rollout]))) == first
+    again = msgspec.json.decode(before, type=list[Rollout])
+    assert flat(recipe(name, hardened=hardened)(again)) == first
 
 
 @each_recipe
@@ -281,6 +306,7 @@ def test_recipes_are_rewards(name):
 
 
 # --- settings, signature, hardened profile ------------------------------------------------------
+
 
 # What stands in for each setting's default, and must change the signature.
 def other(setting):
@@ -376,7 +402,16 @@ def test_the_prefix_reads_as_part_of_the_response(name):
 
 
 @each_recipe
-@pytest.mark.parametrize("end", ["<|im_end|>", "</s>", "<|eot_id|>\n", "<eos><eos>", "<|im_end|>\n<|endoftext|>"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "<|im_end|>",
+        "</s>",
+        "<|eot_id|>\n",
+        "<eos><eos>",
+        "<|im_end|>\n<|endoftext|>",
+    ],
+)
 def test_end_of_sequence_text_changes_nothing(name, end):
     scheme = recipe(name)
     made = rows(name)
@@ -390,9 +425,13 @@ def test_tool_turns_never_count(name):
     tool = RESPONSES[0] + RESPONSES[1] + RESPONSES[3] + RESPONSES[4]
     for plain in rows(name):
         chat = [
-            Message("user", "Capital?"), Message("assistant", tool), Message("tool", tool),
-            Message("assistant", plain.response), Message("tool", tool), Message("user", tool),
-        ]  # fmt: skip
+            Message("user", "Capital?"),
+            Message("assistant", tool),
+            Message("tool", tool),
+            Message("assistant", plain.response),
+            Message("tool", tool),
+            Message("user", tool),
+        ]
         talked = msgspec.structs.replace(plain, response=chat)
         assert flat(scheme([talked])) == flat(scheme([plain]))
 

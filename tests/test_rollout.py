@@ -38,22 +38,34 @@ from rag_rewards.text.normalize import squad
 quick = settings(deadline=None, max_examples=150)
 
 FULL = {
-    "id": "r1", "group": 3, "question": "q?", "query_time": "02/28/2024, 10:04:54 PT",
+    "id": "r1",
+    "group": 3,
+    "question": "q?",
+    "query_time": "02/28/2024, 10:04:54 PT",
     "documents": [{"id": 4, "title": "T", "text": "x", "supports": [True, 0]}, {"text": "y"}],
     "response": [{"role": "assistant", "content": [{"type": "text", "text": "Paris"}]}],
-    "response_prefix": "<think>", "finish_reason": "stop",
+    "response_prefix": "<think>",
+    "finish_reason": "stop",
     "prompt": [{"role": "user", "content": "q?"}],
-    "prompt_token_ids": [1, 2], "response_token_ids": [3], "step": 7, "split": "train",
-    "weight_version": "w7", "supporting": [4, "2"], "answers": [["Paris", 1], [True]],
-    "answer_kind": "claims", "answerable": True, "out_of_knowledge": False,
+    "prompt_token_ids": [1, 2],
+    "response_token_ids": [3],
+    "step": 7,
+    "split": "train",
+    "weight_version": "w7",
+    "supporting": [4, "2"],
+    "answers": [["Paris", 1], [True]],
+    "answer_kind": "claims",
+    "answerable": True,
+    "out_of_knowledge": False,
     "logprobs": {"full": [-1], "without": {"4": [-2.5]}, "answer_span": [0, 1]},
     "masked_answers": {"rationale": "a", "evidence": "b"},
     "masked_logprobs": {"rationale": [[-1.0]], "evidence": [[-2.0]], "full": [[-3.0]]},
     "verdicts": {"outcome": 1, "reasoning": 0},
     "nli": [{"premise": "p", "hypothesis": "h", "entailment": 0.5}],
     "similarity": [{"text": "t", "reference": "r", "similarity": 0.5}],
-    "reward": 7.0, "anything": {"else": [1]},
-}  # fmt: skip
+    "reward": 7.0,
+    "anything": {"else": [1]},
+}
 
 
 def test_json_bytes_and_mappings_decode_alike():
@@ -84,46 +96,77 @@ def test_a_row_needs_its_response_alone():
         ({"response": 1}, "response: expected str | array, found int"),
         ([1], "expected object, found array"),
         ({"response": [{"content": "x"}]}, "response[0].role: missing"),
-        ({"response": [{"role": "tool", "content": 1}]},
-         "response[0].content: expected str | array | null, found int"),
+        (
+            {"response": [{"role": "tool", "content": 1}]},
+            "response[0].content: expected str | array | null, found int",
+        ),
         ({"response": "", "documents": [{"title": "T"}]}, "documents[0].text: missing"),
-        ({"response": "", "documents": [{"text": "x"}, {"text": 7}]},
-         "documents[1].text: expected str, found int"),
-        ({"response": "", "documents": [{"text": "x", "id": True}]},
-         "documents[0].id: expected int | str | null, found bool"),
+        (
+            {"response": "", "documents": [{"text": "x"}, {"text": 7}]},
+            "documents[1].text: expected str, found int",
+        ),
+        (
+            {"response": "", "documents": [{"text": "x", "id": True}]},
+            "documents[0].id: expected int | str | null, found bool",
+        ),
         ({"response": "", "documents": "x"}, "documents: expected array | null, found str"),
         ({"response": "", "supporting": [1.5]}, "supporting[0]: expected int | str, found float"),
         ({"response": "", "supporting": 1}, "supporting: expected array | null, found int"),
-        ({"response": "", "answers": {"a": 1}},
-         "answers: expected bool | int | float | str | array | null, found object"),
-        ({"response": "", "answers": [[["a"]]]},
-         "answers[0][0]: expected bool | int | float | str, found array"),
-        ({"response": "", "answers": [None]},
-         "answers[0]: expected bool | int | float | str | array, found null"),
-        ({"response": "", "answer_kind": "long"},
-         "answer_kind: expected short, list, claims or null, found 'long'"),
+        (
+            {"response": "", "answers": {"a": 1}},
+            "answers: expected bool | int | float | str | array | null, found object",
+        ),
+        (
+            {"response": "", "answers": [[["a"]]]},
+            "answers[0][0]: expected bool | int | float | str, found array",
+        ),
+        (
+            {"response": "", "answers": [None]},
+            "answers[0]: expected bool | int | float | str | array, found null",
+        ),
+        (
+            {"response": "", "answer_kind": "long"},
+            "answer_kind: expected short, list, claims or null, found 'long'",
+        ),
         ({"response": "", "answerable": "yes"}, "answerable: expected bool | null, found str"),
-        ({"response": "", "out_of_knowledge": 1},
-         "out_of_knowledge: expected bool | null, found int"),
+        (
+            {"response": "", "out_of_knowledge": 1},
+            "out_of_knowledge: expected bool | null, found int",
+        ),
         ({"response": "", "id": 1.5}, "id: expected int | str | null, found float"),
         ({"response": "", "step": "7"}, "step: expected int | null, found str"),
-        ({"response": "", "response_token_ids": [1, "a"]},
-         "response_token_ids[1]: expected int, found str"),
+        (
+            {"response": "", "response_token_ids": [1, "a"]},
+            "response_token_ids[1]: expected int, found str",
+        ),
         ({"response": "", "logprobs": {"without": {}}}, "logprobs.full: missing"),
-        ({"response": "", "logprobs": {"full": [None]}},
-         "logprobs.full[0]: expected float, found null"),
-        ({"response": "", "logprobs": {"full": [], "without": {"1": ["x"]}}},
-         "logprobs.without[][0]: expected float, found str"),
-        ({"response": "", "masked_answers": {"rationale": 1}},
-         "masked_answers.rationale: expected str | null, found int"),
-        ({"response": "", "masked_logprobs": {"full": [[1, "a"]]}},
-         "masked_logprobs.full[0][1]: expected float, found str"),
-        ({"response": "", "verdicts": {"outcome": 2}}, "verdicts[]: expected 0, 1 or null, found 2"),
-        ({"response": "", "nli": [{"premise": "p", "hypothesis": "h"}]},
-         "nli[0].entailment: missing"),
+        (
+            {"response": "", "logprobs": {"full": [None]}},
+            "logprobs.full[0]: expected float, found null",
+        ),
+        (
+            {"response": "", "logprobs": {"full": [], "without": {"1": ["x"]}}},
+            "logprobs.without[][0]: expected float, found str",
+        ),
+        (
+            {"response": "", "masked_answers": {"rationale": 1}},
+            "masked_answers.rationale: expected str | null, found int",
+        ),
+        (
+            {"response": "", "masked_logprobs": {"full": [[1, "a"]]}},
+            "masked_logprobs.full[0][1]: expected float, found str",
+        ),
+        (
+            {"response": "", "verdicts": {"outcome": 2}},
+            "verdicts[]: expected 0, 1 or null, found 2",
+        ),
+        (
+            {"response": "", "nli": [{"premise": "p", "hypothesis": "h"}]},
+            "nli[0].entailment: missing",
+        ),
         ({"response": "", "similarity": [{"text": "t"}]}, "similarity[0].reference: missing"),
     ],
-)  # fmt: skip
+)
 def test_faulty_rows_are_told_where_and_what(row, message):
     for form in (row, json.dumps(row)):
         if form is row and not isinstance(row, dict):
@@ -142,10 +185,19 @@ def test_a_span_is_two_numbers():
             decode_row(form)
 
 
-@pytest.mark.parametrize("text", [
-    "", "{", '{"response": "x"', "nonsense", b"\xff\xfe", b'{"response": "\xff"}',
-    '{"response": "x"} {}', '{"response": "x", "more": ' + "[" * 100_000,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        '{"response": "x"',
+        "nonsense",
+        b"\xff\xfe",
+        b'{"response": "\xff"}',
+        '{"response": "x"} {}',
+        '{"response": "x", "more": ' + "[" * 100_000,
+    ],
+)
 def test_what_is_no_json(text):
     with pytest.raises(RowError) as caught:
         decode_row(text)
@@ -157,14 +209,20 @@ def test_what_is_no_json(text):
     ("text", "kind", "path"),
     [
         ('{"response": "x", "logprobs": {"full": [-1, NaN]}}', EvidenceError, "logprobs.full[1]"),
-        ('{"response": "x", "logprobs": {"full": [], "without": {"3": [-Infinity]}}}',
-         EvidenceError, "logprobs.without.3[0]"),
-        ('{"response": "x", "nli": [{"premise": "", "hypothesis": "", "entailment": NaN}]}',
-         EvidenceError, "nli[0].entailment"),
+        (
+            '{"response": "x", "logprobs": {"full": [], "without": {"3": [-Infinity]}}}',
+            EvidenceError,
+            "logprobs.without.3[0]",
+        ),
+        (
+            '{"response": "x", "nli": [{"premise": "", "hypothesis": "", "entailment": NaN}]}',
+            EvidenceError,
+            "nli[0].entailment",
+        ),
         ('{"response": "x", "step": Infinity}', RowError, "step"),
         ('{"response": "x", "extra": {"a": [1, {"b": NaN}]}}', RowError, "extra.a[1].b"),
     ],
-)  # fmt: skip
+)
 def test_numbers_that_json_does_not_have_are_named(text, kind, path):
     with pytest.raises(kind) as caught:
         decode_row(text)
@@ -173,12 +231,16 @@ def test_numbers_that_json_does_not_have_are_named(text, kind, path):
 
 
 @quick
-@given(st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-        st.sampled_from(sorted(Rollout.__struct_fields__)), inner, max_size=4),
-    max_leaves=12,
-))  # fmt: skip
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(sorted(Rollout.__struct_fields__)), inner, max_size=4)
+        ),
+        max_leaves=12,
+    )
+)
 def test_any_json_decodes_or_is_a_row_error(value):
     try:
         row = decode_row(json.dumps(value))
@@ -193,27 +255,41 @@ def test_any_json_decodes_or_is_a_row_error(value):
 
 def test_of_several_assistant_messages_the_last_is_the_response():
     chat = [
-        Message("system", "s"), Message("assistant", "first"), Message("tool", "<answer>x</answer>"),
-        Message("assistant", "second</s>"), Message("user", "u"),
-    ]  # fmt: skip
+        Message("system", "s"),
+        Message("assistant", "first"),
+        Message("tool", "<answer>x"),
+        Message("assistant", "second</s>"),
+        Message("user", "u"),
+    ]
     assert Rollout(response=chat).parsed.text == "second"
     assert Rollout(response=chat, response_prefix="<think>").parsed.text == "<think>second"
 
 
-@pytest.mark.parametrize(("content", "text"), [
-    ("x", "x"), (None, ""), ([], ""),
-    ([{"type": "text", "text": "a"}, {"type": "image", "url": "u"}, {"type": "text", "text": "b"}],
-     "ab"),
-    ([{"type": "text"}, {"type": "text", "text": 7}], ""),
-    ([{"type": "tool_result", "text": "x"}], ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("x", "x"),
+        (None, ""),
+        ([], ""),
+        (
+            [
+                {"type": "text", "text": "a"},
+                {"type": "image", "url": "u"},
+                {"type": "text", "text": "b"},
+            ],
+            "ab",
+        ),
+        ([{"type": "text"}, {"type": "text", "text": 7}], ""),
+        ([{"type": "tool_result", "text": "x"}], ""),
+    ],
+)
 def test_of_message_parts_text_counts(content, text):
     assert Rollout(response=[Message("assistant", content)]).parsed.text == text
 
 
 def test_messages_without_an_assistant_are_a_row_error():
     for chat in ([], [Message("user", "x")], [Message("tool", "x")]):
-        with pytest.raises(RowError, match="^response: no assistant message among the messages$"):
+        with pytest.raises(RowError, match=r"^response: no assistant message among the messages$"):
             _ = Rollout(response=chat).parsed
 
 
@@ -279,8 +355,16 @@ def test_gold_is_normalised_once_for_a_batch():
 def test_texts_of_numbers():
     assert [gold_text(v) for v in (True, False, 1, 1.5, "x")] == ["yes", "no", "1", "1.5", "x"]
     assert [canonical(v) for v in (7, "7", "07", " 7 ", "0", "00", "7a", "²", -1)] == [
-        "7", "7", "7", "7", "0", "0", "7a", "²", "-1",
-    ]  # fmt: skip
+        "7",
+        "7",
+        "7",
+        "7",
+        "0",
+        "0",
+        "7a",
+        "²",
+        "-1",
+    ]
 
 
 # --- documents ----------------------------------------------------------------------------------
@@ -290,19 +374,33 @@ def docs(*ids):
     return tuple(Document(text="x", id=i) for i in ids)
 
 
-@pytest.mark.parametrize(("ids", "labels"), [
-    ((), ()), ((None, None), ("1", "2")), ((12, "7"), ("12", "7")), (("a", "b"), ("1", "2")),
-    (("a", 5), ("1", "5")), (("007", None), ("7", "2")), ((0, 1), ("0", "1")),
-    ((-1, "1.5"), ("1", "2")), (("²", None), ("1", "2")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ids", "labels"),
+    [
+        ((), ()),
+        ((None, None), ("1", "2")),
+        ((12, "7"), ("12", "7")),
+        (("a", "b"), ("1", "2")),
+        (("a", 5), ("1", "5")),
+        (("007", None), ("7", "2")),
+        ((0, 1), ("0", "1")),
+        ((-1, "1.5"), ("1", "2")),
+        (("²", None), ("1", "2")),
+    ],
+)
 def test_labels(ids, labels):
     assert Rollout(response="", documents=docs(*ids)).labels == labels
 
 
-@pytest.mark.parametrize(("ids", "path"), [
-    ((1, 1), r"documents\[1\]\.id"), ((2, None), r"documents\[1\]\.id"),
-    (("a", "b", 1), r"documents\[2\]\.id"), (("1", "01"), r"documents\[1\]\.id"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ids", "path"),
+    [
+        ((1, 1), r"documents\[1\]\.id"),
+        ((2, None), r"documents\[1\]\.id"),
+        (("a", "b", 1), r"documents\[2\]\.id"),
+        (("1", "01"), r"documents\[1\]\.id"),
+    ],
+)
 def test_labels_that_clash(ids, path):
     with pytest.raises(DataError, match=f"^{path}: two documents are labelled [12]$"):
         _ = Rollout(response="", documents=docs(*ids)).labels
@@ -378,10 +476,17 @@ def test_needs_know_whether_a_row_answers_them(met, other, path):
 
 
 def test_errors_of_unmet_needs():
-    said = [str(unmet(need)) for need in (
-        LogProbsNeed(("1", "3")), MaskedAnswersNeed("evidence"), MaskedLogProbsNeed("full"),
-        EntailmentNeed("a  b\nc", "x" * 80), SimilarityNeed("t", "r"), VerdictNeed("outcome"),
-    )]  # fmt: skip
+    said = [
+        str(unmet(need))
+        for need in (
+            LogProbsNeed(("1", "3")),
+            MaskedAnswersNeed("evidence"),
+            MaskedLogProbsNeed("full"),
+            EntailmentNeed("a  b\nc", "x" * 80),
+            SimilarityNeed("t", "r"),
+            VerdictNeed("outcome"),
+        )
+    ]
     assert said == [
         "logprobs: missing; needed are `full`, `without.1`, `without.3`, one value per response "
         "token",
@@ -422,7 +527,12 @@ def test_what_was_derived_is_no_part_of_a_row():
 def test_rows_are_never_changed():
     with pytest.raises(AttributeError):
         EVIDENCE.response = "x"  # type: ignore[misc]
-    for part in (Document(text="x"), Message("user", "x"), MaskedAnswers(), MaskedLogProbs(),
-                 Similarity(text="", reference="", similarity=0.0)):  # fmt: skip
+    for part in (
+        Document(text="x"),
+        Message("user", "x"),
+        MaskedAnswers(),
+        MaskedLogProbs(),
+        Similarity(text="", reference="", similarity=0.0),
+    ):
         with pytest.raises(AttributeError):
             setattr(part, part.__struct_fields__[0], "y")

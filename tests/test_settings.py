@@ -17,11 +17,14 @@ def flat(name, changes, **options):
     return flatten(recipe(name, changes, **options).settings)
 
 
-@pytest.mark.parametrize("changes", [
-    {"accuracy.metric": "f1"},
-    {"accuracy": {"metric": "f1"}},
-    {"metric": "f1"},  # one key ends so
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"accuracy.metric": "f1"},
+        {"accuracy": {"metric": "f1"}},
+        {"metric": "f1"},  # one key ends so
+    ],
+)
 def test_three_ways_to_name_a_setting(changes):
     assert flat("arena", changes) == flatten(Arena()) | {"accuracy.metric": "f1"}
 
@@ -39,9 +42,12 @@ def test_every_setting_can_be_set_to_its_default():
 def test_a_section_is_switched_on_by_its_name():
     assert flat("truthrl", {"reasoning": True})["reasoning.enabled"] is True
     assert flat("ground-grpo", {"process": True})["process.enabled"] is True
-    assert flat("truthrl", {"reasoning": {"enabled": True, "combine": "additive"}})[
-        "reasoning.combine"
-    ] == "additive"
+    assert (
+        flat("truthrl", {"reasoning": {"enabled": True, "combine": "additive"}})[
+            "reasoning.combine"
+        ]
+        == "additive"
+    )
 
 
 def test_lists_may_be_text_with_commas():
@@ -63,18 +69,24 @@ def test_null_and_whole_numbers():
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("arena", {"acuracy.metric": "f1"},
-         "recipe arena has no setting 'acuracy.metric'; did you mean 'accuracy.metric'?"),
-        ("arena", {"accuracy": {"metrics": "f1"}}, "'accuracy.metrics'; did you mean 'accuracy.metric'"),
-        ("arena", {"zzz": 1}, "recipe arena has no setting 'zzz'; there are: sections.ignore_case,"),
+        (
+            "arena",
+            {"acuracy.metric": "f1"},
+            "recipe arena has no setting 'acuracy.metric'; did you mean 'accuracy.metric'?",
+        ),
+        ("arena", {"accuracy": {"metrics": "f1"}}, "'accuracy.metrics'; did you mean 'accuracy.m"),
+        ("arena", {"zzz": 1}, "recipe arena has no setting 'zzz'; there are: sections.ignore_c"),
         ("arena", {"accuracy": "f1"}, "recipe arena has no setting 'accuracy'"),
         ("arena", {"accuracy": True}, "recipe arena has no setting 'accuracy'"),
         ("truthrl", {"normalizr": "squad"}, "did you mean 'normalizer'"),
         ("ground-grpo", {"threshold": 0.4}, "recipe ground-grpo has no setting 'threshold'"),
-        ("arena", {"bonus.value": "much"},
-         "recipe arena: setting bonus.value: Expected float, got str"),
-        ("arena", {"bonus.value": True}, "recipe arena: setting bonus.value: Expected float, got bool"),
-        ("arena", {"accuracy.metric": "bleu"}, "setting accuracy.metric: Invalid enum value 'bleu'"),
+        (
+            "arena",
+            {"bonus.value": "much"},
+            "recipe arena: setting bonus.value: Expected float, got str",
+        ),
+        ("arena", {"bonus.value": True}, "setting bonus.value: Expected float, got bool"),
+        ("arena", {"metric": "bleu"}, "setting accuracy.metric: Invalid enum value 'bleu'"),
         ("arena", {"relevance.min_precision": 2}, "setting relevance.min_precision: Expected"),
         ("arena", {"accuracy.strict": "yes"}, "setting accuracy.strict: Expected bool, got str"),
         ("lear", {"length.tau": 0}, "setting length.tau: Expected float > 0"),
@@ -84,7 +96,7 @@ def test_null_and_whole_numbers():
         ("ctrl-rag", {"floor": 1}, "setting floor: Expected float < 1"),
         ("rag-total", {"cost.budget": 0}, "setting cost.budget: Expected int >= 1"),
     ],
-)  # fmt: skip
+)
 def test_errors_name_the_recipe_the_setting_and_what_it_takes(name, changes, message):
     with pytest.raises(SettingError, match=message):
         recipe(name, changes)
@@ -111,9 +123,12 @@ def test_settings_are_values():
 def test_descriptions():
     found = {s.key: s for s in describe(TruthRL)}
     assert found["scheme"] == Setting(
-        "scheme", "ternary | binary", "ternary", "ternary +1, 0, −1; binary +1, −1, −1",
+        "scheme",
+        "ternary | binary",
+        "ternary",
+        "ternary +1, 0, −1; binary +1, −1, −1",
         "paper, section 3.2",
-    )  # fmt: skip
+    )
     assert found["abstention.phrases"].type == "list of text"
     assert found["unwrap_text"].source == "not stated"
     types = {s.key: s.type for s in describe(CtrlRag)}
@@ -127,23 +142,40 @@ def test_defaults_that_the_papers_state():
         return flatten(RECIPES[name].settings())[key]
 
     stated = {
-        ("arena", "accuracy.normalizer"): "triviaqa", ("arena", "bonus.value"): 10.0,
-        ("ground-grpo", "refusal.threshold"): 0.85, ("ground-grpo", "refusal.answered"): 0.5,
-        ("ground-grpo", "exact_match.credit"): 0.5, ("ground-grpo", "citation.credit"): 0.5,
-        ("ground-grpo", "citation.bad_penalty"): -0.5, ("ground-grpo", "citation.threshold"): 0.5,
-        ("ground-grpo", "aggregate"): "sum", ("ground-grpo", "process.weight"): 1.0,
-        ("lear", "weights.answer"): 0.8, ("lear", "weights.length"): 0.1,
-        ("lear", "weights.format"): 0.1, ("lear", "length.omega"): 0.9, ("lear", "length.tau"): 0.5,
-        ("lear", "length.gamma"): 0.5, ("lear", "decode.max_tokens"): 64,
-        ("lear", "decode.temperature"): 0.0, ("truthrl", "verifier"): "judge",
-        ("truthrl", "scheme"): "ternary", ("truthrl", "reasoning.weight"): 0.5,
-        ("ctrl-rag", "threshold"): 1.0, ("ctrl-rag", "length_norm"): "sqrt",
-        ("ctrl-rag", "fusion"): "gate", ("ctrl-rag", "weight"): 1.0,
-        ("ctrl-rag", "min_spread"): 0.0, ("ctrl-rag", "no_spread"): "zero",
-        ("ctrl-rag", "accuracy.metric"): "substring", ("ctrl-rag", "accuracy.normalizer"): "lower",
-        ("rag-total", "alpha"): 0.5, ("rag-total", "beta"): 0.5, ("rag-total", "eta"): 0.0,
+        ("arena", "accuracy.normalizer"): "triviaqa",
+        ("arena", "bonus.value"): 10.0,
+        ("ground-grpo", "refusal.threshold"): 0.85,
+        ("ground-grpo", "refusal.answered"): 0.5,
+        ("ground-grpo", "exact_match.credit"): 0.5,
+        ("ground-grpo", "citation.credit"): 0.5,
+        ("ground-grpo", "citation.bad_penalty"): -0.5,
+        ("ground-grpo", "citation.threshold"): 0.5,
+        ("ground-grpo", "aggregate"): "sum",
+        ("ground-grpo", "process.weight"): 1.0,
+        ("lear", "weights.answer"): 0.8,
+        ("lear", "weights.length"): 0.1,
+        ("lear", "weights.format"): 0.1,
+        ("lear", "length.omega"): 0.9,
+        ("lear", "length.tau"): 0.5,
+        ("lear", "length.gamma"): 0.5,
+        ("lear", "decode.max_tokens"): 64,
+        ("lear", "decode.temperature"): 0.0,
+        ("truthrl", "verifier"): "judge",
+        ("truthrl", "scheme"): "ternary",
+        ("truthrl", "reasoning.weight"): 0.5,
+        ("ctrl-rag", "threshold"): 1.0,
+        ("ctrl-rag", "length_norm"): "sqrt",
+        ("ctrl-rag", "fusion"): "gate",
+        ("ctrl-rag", "weight"): 1.0,
+        ("ctrl-rag", "min_spread"): 0.0,
+        ("ctrl-rag", "no_spread"): "zero",
+        ("ctrl-rag", "accuracy.metric"): "substring",
+        ("ctrl-rag", "accuracy.normalizer"): "lower",
+        ("rag-total", "alpha"): 0.5,
+        ("rag-total", "beta"): 0.5,
+        ("rag-total", "eta"): 0.0,
         ("rag-total", "citation.include_thinking"): True,
-    }  # fmt: skip
+    }
     assert {key: default(*key) for key in stated} == stated
 
 
@@ -151,23 +183,42 @@ def test_the_hardened_profiles_of_the_specification():
     def profile(name):
         return {key: flip.value for key, flip in RECIPES[name].hardened.items()}
 
-    assert profile("arena").items() >= {
-        "accuracy.normalizer": "unicode", "relevance.min_precision": 0.5,
-        "sections.repeated": "missing",
-    }.items()  # fmt: skip
+    assert (
+        profile("arena").items()
+        >= {
+            "accuracy.normalizer": "unicode",
+            "relevance.min_precision": 0.5,
+            "sections.repeated": "missing",
+        }.items()
+    )
     for name in ("ground-grpo", "ground-grpo-stage1"):
-        assert profile(name).items() >= {
-            "aggregate": "answers", "citation.minimal": True, "exact_match.strict": True,
-            "refusal.strict": True, "exact_match.normalizer": "unicode",
-        }.items()  # fmt: skip
+        assert (
+            profile(name).items()
+            >= {
+                "aggregate": "answers",
+                "citation.minimal": True,
+                "exact_match.strict": True,
+                "refusal.strict": True,
+                "exact_match.normalizer": "unicode",
+            }.items()
+        )
     assert profile("lear").items() >= {"length.gated": True, "normalizer": "unicode"}.items()
-    assert profile("truthrl").items() >= {
-        "abstention.alone": True, "strict": True, "normalizer": "unicode"
-    }.items()
-    assert profile("ctrl-rag").items() >= {
-        "span": "answer", "no_spread": "one", "among": "correct", "floor": 0.1,
-        "accuracy.reads": "final", "accuracy.strict": True, "accuracy.normalizer": "unicode",
-    }.items()  # fmt: skip
+    assert (
+        profile("truthrl").items()
+        >= {"abstention.alone": True, "strict": True, "normalizer": "unicode"}.items()
+    )
+    assert (
+        profile("ctrl-rag").items()
+        >= {
+            "span": "answer",
+            "no_spread": "one",
+            "among": "correct",
+            "floor": 0.1,
+            "accuracy.reads": "final",
+            "accuracy.strict": True,
+            "accuracy.normalizer": "unicode",
+        }.items()
+    )
 
 
 def test_nested_settings_become_dotted():

@@ -84,7 +84,9 @@ def _settings(plan: Blueprint) -> Table:
     for name in ("setting", "default", "what", "source of the default"):
         table.add_column(name, overflow="fold")
     for setting in describe(plan.settings):
-        choices = f" ({setting.type})" if " | " in setting.type and "true" not in setting.type else ""
+        choices = (
+            f" ({setting.type})" if " | " in setting.type and "true" not in setting.type else ""
+        )
         table.add_row(
             Text(setting.key, style="cyan"),
             Text(_value(setting.default)),

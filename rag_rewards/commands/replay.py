@@ -131,9 +131,7 @@ def compare(
             )
         )
         _add_group(found, sums, pairs, show)
-    found.means = {
-        name: (total[0] / total[2], total[1] / total[2]) for name, total in sums.items()
-    }
+    found.means = {name: (total[0] / total[2], total[1] / total[2]) for name, total in sums.items()}
     found.advantage_shift /= max(found.rows, 1)
     return found
 
@@ -185,13 +183,13 @@ def _add_group(
     found.groups += 1
     found.dead_before += len(kept) > 1 and max(olds) == min(olds)
     found.dead_after += len(kept) > 1 and max(news) == min(news)
-    for (rollout, old, new), a, b in zip(kept, zscores(olds), zscores(news), strict=True):
-        found.changed += old != new
+    for (rollout, was, now), a, b in zip(kept, zscores(olds), zscores(news), strict=True):
+        found.changed += was != now
         found.sign_flips += a * b < 0
         found.advantage_shift += abs(b - a)
-        if old != new or a != b:
+        if was != now or a != b:
             name = str(rollout.id) if rollout.id is not None else "?"
-            found.most_changed.append(Change(name, rollout.key or "", old, new, a, b))
+            found.most_changed.append(Change(name, rollout.key or "", was, now, a, b))
     found.most_changed.sort(key=_size, reverse=True)
     del found.most_changed[show:]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -184,10 +185,8 @@ class _Sink:
         """Close what is still open; whatever is wrong has been said by then."""
         self.errors.close()
         if self.output is not None:
-            try:
+            with contextlib.suppress(OSError):
                 self.output.close()
-            except OSError:
-                pass
 
     def left(self) -> str:
         """Where what was scored can be found."""

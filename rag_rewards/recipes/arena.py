@@ -20,31 +20,35 @@ from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.text.sections import Tags
 
 
-class FormatSettings(Settings):
+class FormatSettings(Settings, frozen=True):
     words: Annotated[bool, about("every section must hold a letter or digit")] = False
 
 
-class Accuracy(shared.Accuracy):
-    metric: Annotated[Metric, about("how the answer is compared", "paper, section 3.3; F1 and "
-                                    "judge in section 5.3")] = "exact"
+class Accuracy(shared.Accuracy, frozen=True):
+    metric: Annotated[
+        Metric,
+        about("how the answer is compared", "paper, section 3.3; F1 and judge in section 5.3"),
+    ] = "exact"
     normalizer: Annotated[NormalizerName, about("text normaliser", "authors' code")] = "triviaqa"
 
 
-class RelevanceSettings(Settings):
+class RelevanceSettings(Settings, frozen=True):
     min_precision: Annotated[
         float,
-        about("share of listed ids that must support for the half", "paper, section 3.3: any",
-              ge=0, le=1),
+        about(
+            "share of listed ids that must support for the half",
+            "paper, section 3.3: any",
+            ge=0,
+            le=1,
+        ),
     ] = 0.0
 
 
-class Bonus(Settings):
-    value: Annotated[
-        float, about("added when all three are 1", "paper, section 3.3")
-    ] = 10.0
+class Bonus(Settings, frozen=True):
+    value: Annotated[float, about("added when all three are 1", "paper, section 3.3")] = 10.0
 
 
-class Arena(Settings):
+class Arena(Settings, frozen=True):
     """ARENA's settings."""
 
     sections: shared.Sections = shared.Sections()
@@ -66,7 +70,7 @@ def arena(settings: Arena = Arena()) -> Recipe:
     return Recipe("arena", components, total, correct=accuracy, settings=settings)
 
 
-class NaiveGrpo(Settings):
+class NaiveGrpo(Settings, frozen=True):
     """Settings of the naive baseline."""
 
     sections: shared.Sections = shared.Sections()

@@ -21,22 +21,25 @@ from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.text.sections import Tags
 
 
-class Accuracy(shared.Accuracy):
+class Accuracy(shared.Accuracy, frozen=True):
     metric: Annotated[Metric, about("how the answer is compared", "paper, Eq. 3")] = "substring"
-    normalizer: Annotated[
-        NormalizerName, about("text normaliser", "authors' leaderboard")
-    ] = "lower"
+    normalizer: Annotated[NormalizerName, about("text normaliser", "authors' leaderboard")] = (
+        "lower"
+    )
     reads: Annotated[
         Reads,
-        about("response: without its thinking; answer: the section; final: the section, else the "
-              "last statement", "paper, section 5.3: think tokens stripped"),
+        about(
+            "response: without its thinking; answer: the section; final: the section, else the "
+            "last statement",
+            "paper, section 5.3: think tokens stripped",
+        ),
     ] = "response"
 
     def options(self) -> dict[str, object]:
         return {name: getattr(self, name) for name in Accuracy.__struct_fields__}
 
 
-class Clr(Settings):
+class Clr(Settings, frozen=True):
     """Settings of the contrastive likelihood reward."""
 
     loo: Annotated[
@@ -44,12 +47,14 @@ class Clr(Settings):
     ] = "min"
     threshold: Annotated[
         float | None,
-        about("τ in nats on E, before dividing; null for none", "paper, Eq. 13: τ > 0, value not "
-              "stated"),
+        about(
+            "τ in nats on E, before dividing; null for none",
+            "paper, Eq. 13: τ > 0, value not stated",
+        ),
     ] = 1.0
-    length_norm: Annotated[
-        LengthNorm, about("E over √T, 1 or T", "paper, Eq. 13, Figure 5")
-    ] = "sqrt"
+    length_norm: Annotated[LengthNorm, about("E over √T, 1 or T", "paper, Eq. 13, Figure 5")] = (
+        "sqrt"
+    )
     span: Annotated[
         Literal["response", "answer"],
         about("answer leaves the thinking out", "paper, Eq. 9: the response"),
@@ -62,7 +67,7 @@ class Clr(Settings):
     accuracy: Accuracy = Accuracy()
 
 
-class CtrlRag(Clr):
+class CtrlRag(Clr, frozen=True):
     """CTRL-RAG's settings."""
 
     fusion: Annotated[
@@ -71,13 +76,14 @@ class CtrlRag(Clr):
     ] = "gate"
     weight: Annotated[float, about("w of fusion=add")] = 1.0
     min_spread: Annotated[
-        float, about("a group spread up to this is none; keeps near-ties from being blown up",
-                     ge=0)
+        float, about("a group spread up to this is none; keeps near-ties from being blown up", ge=0)
     ] = 0.0
     no_spread: Annotated[
         Literal["zero", "one"],
-        about("R′ of a group without spread: 0, or 1 (correctness alone decides)", "paper, Eq. "
-              "14: its value is 0"),
+        about(
+            "R′ of a group without spread: 0, or 1 (correctness alone decides)",
+            "paper, Eq. 14: its value is 0",
+        ),
     ] = "zero"
     among: Annotated[
         Literal["all", "correct"], about("whose minimum and maximum scale R′", "paper, Eq. 14")
@@ -85,8 +91,10 @@ class CtrlRag(Clr):
     floor: Annotated[float, about("least R′ of a scaled rollout", ge=0, lt=1)] = 0.0
 
 
-class CitationSettings(Settings):
-    include_thinking: Annotated[bool, about("markers in the reasoning count", "paper, Eq. 2")] = True
+class CitationSettings(Settings, frozen=True):
+    include_thinking: Annotated[bool, about("markers in the reasoning count", "paper, Eq. 2")] = (
+        True
+    )
     measure: Annotated[
         Literal["recall", "f1"], about("f1: citing everything does not pay", "paper, Eq. 2")
     ] = "recall"
@@ -94,16 +102,16 @@ class CitationSettings(Settings):
     pattern: Annotated[str, about("what a marker looks like; group 1 holds the numbers")] = CITATION
 
 
-class CostSettings(Settings):
+class CostSettings(Settings, frozen=True):
     kind: Annotated[
-        Literal["length", "repetition"], about("length over a budget, or repeated n-grams",
-                                               "paper, Eq. 4 names both")
+        Literal["length", "repetition"],
+        about("length over a budget, or repeated n-grams", "paper, Eq. 4 names both"),
     ] = "length"
     budget: Annotated[int, about("words", ge=1)] = 512
     ngram: Annotated[int, about("words in an n-gram", ge=1)] = 4
 
 
-class RagTotal(Settings):
+class RagTotal(Settings, frozen=True):
     """Settings of CTRL-RAG's baseline."""
 
     alpha: Annotated[float, about("weight of citation recall", "paper, section 5")] = 0.5
@@ -160,9 +168,7 @@ def rag_total(settings: RagTotal = RagTotal()) -> Recipe:
     accuracy = _accuracy(settings)
     cost = Cost(settings.cost.kind, settings.cost.budget, settings.cost.ngram)
     total = Sum(((settings.alpha, recall), (settings.beta, accuracy), (-settings.eta, cost)))
-    return Recipe(
-        "rag-total", (recall, accuracy, cost), total, correct=accuracy, settings=settings
-    )
+    return Recipe("rag-total", (recall, accuracy, cost), total, correct=accuracy, settings=settings)
 
 
 def _likelihood(settings: Clr) -> ContrastiveLikelihood:

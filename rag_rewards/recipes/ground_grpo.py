@@ -21,21 +21,19 @@ from rag_rewards.text.refusal import REFUSAL
 from rag_rewards.text.sections import Tags
 
 
-class FormatSettings(Settings):
+class FormatSettings(Settings, frozen=True):
     words: Annotated[bool, about("the answer must hold a letter or digit")] = False
 
 
-class ExactMatch(Settings):
-    credit: Annotated[
-        float, about("a statement with a gold answer", "paper, Eq. 1")
-    ] = 0.5
+class ExactMatch(Settings, frozen=True):
+    credit: Annotated[float, about("a statement with a gold answer", "paper, Eq. 1")] = 0.5
     normalizer: Annotated[NormalizerName, about("text normaliser", "Trust-Score's code")] = "squad"
     strict: Annotated[
         bool, about("the answer must be asserted, not negated, not one of a list")
     ] = False
 
 
-class Citation(Settings):
+class Citation(Settings, frozen=True):
     credit: Annotated[float, about("a correct citation", "paper, Eq. 2")] = 0.5
     bad_penalty: Annotated[
         float, about("a wrong or missing citation; 0 for the ablation", "paper, Eq. 2, Figure 6")
@@ -48,13 +46,16 @@ class Citation(Settings):
     ] = False
     judge_by: Annotated[
         JudgeBy,
-        about("nli: an entailment model; gold: inside `supporting`, with the answer in a cited "
-              "document", "paper, section 2.2: NLI"),
+        about(
+            "nli: an entailment model; gold: inside `supporting`, with the answer in a cited "
+            "document",
+            "paper, section 2.2: NLI",
+        ),
     ] = "nli"
     pattern: Annotated[str, about("what a marker looks like; group 1 holds the numbers")] = CITATION
 
 
-class Refusal(Settings):
+class Refusal(Settings, frozen=True):
     texts: Annotated[tuple[str, ...], about("gold refusals", "Trust-Align's data")] = (REFUSAL,)
     matcher: Annotated[
         Matcher, about("how an answer is compared with them", "paper: a fuzzy matching algorithm")
@@ -62,27 +63,31 @@ class Refusal(Settings):
     threshold: Annotated[
         float, about("refused from here", "paper, Eq. 6; 0.85 itself is open there", ge=0, le=1)
     ] = 0.85
-    answered: Annotated[
-        float, about("for answering an answerable question", "paper, Eq. 6")
-    ] = 0.5
+    answered: Annotated[float, about("for answering an answerable question", "paper, Eq. 6")] = 0.5
     strict: Annotated[bool, about("one bare refusing sentence, nothing else said")] = False
 
 
-class ProcessSettings(Settings):
-    enabled: Annotated[bool, about("reward reasoning that entails the decision", "paper, section "
-                                   "4.7: off in the main runs")] = False
+class ProcessSettings(Settings, frozen=True):
+    enabled: Annotated[
+        bool,
+        about(
+            "reward reasoning that entails the decision", "paper, section 4.7: off in the main runs"
+        ),
+    ] = False
     weight: Annotated[float, about("its weight")] = 1.0
 
 
-class GroundGrpo(Settings):
+class GroundGrpo(Settings, frozen=True):
     """Ground-GRPO's settings."""
 
     sections: shared.Sections = shared.Sections()
     format: FormatSettings = FormatSettings()
     aggregate: Annotated[
         Aggregate,
-        about("sum or mean over statements, or each required answer once", "paper, Eq. 1 and 2, "
-              "Figure 1"),
+        about(
+            "sum or mean over statements, or each required answer once",
+            "paper, Eq. 1 and 2, Figure 1",
+        ),
     ] = "sum"
     exact_match: ExactMatch = ExactMatch()
     citation: Citation = Citation()
@@ -135,9 +140,7 @@ def _build(name: str, settings: GroundGrpo, *, stage_two: bool) -> Recipe:
         parts.append(process)
         terms.append((settings.process.weight, process))
     total = Sum(((1.0, tag_count), (1.0, Gate(format_, Sum(tuple(terms))))))
-    return Recipe(
-        name, (tag_count, *parts), total, correct=CorrectOf(grounding), settings=settings
-    )
+    return Recipe(name, (tag_count, *parts), total, correct=CorrectOf(grounding), settings=settings)
 
 
 _HARDENED = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from rag_rewards.compose import Component, Mean, Sum
+from rag_rewards.compose import Component, Mean, Reward, Sum
 from rag_rewards.recipe import Blueprint, Flip, Recipe
 from rag_rewards.recipes import shared
 from rag_rewards.rewards.evidence import Lengths, MaskedAnswer, Part
@@ -20,26 +20,32 @@ Context = Literal["r", "e", "f"]
 _PARTS: dict[Context, Part] = {"r": "rationale", "e": "evidence", "f": "full"}
 
 
-class Weights(Settings):
+class Weights(Settings, frozen=True):
     answer: Annotated[float, about("weight of the answers", "paper, section 4.1")] = 0.8
     length: Annotated[float, about("weight of the lengths", "paper, section 4.1")] = 0.1
     format: Annotated[float, about("weight of the format", "paper, section 4.1")] = 0.1
 
 
-class FormatSettings(Settings):
+class FormatSettings(Settings, frozen=True):
     words: Annotated[bool, about("every section must hold a letter or digit")] = False
 
 
-class Length(Settings):
+class Length(Settings, frozen=True):
     tau: Annotated[
         float,
-        about("slope of the rationale's reward", "tuned over 0.1, 0.2, 0.5, 1.0; choice not "
-              "stated", gt=0),
+        about(
+            "slope of the rationale's reward",
+            "tuned over 0.1, 0.2, 0.5, 1.0; choice not stated",
+            gt=0,
+        ),
     ] = 0.5
     gamma: Annotated[
         float,
-        about("skew of the evidence's reward", "tuned over 0.1, 0.3, 0.5, 0.8, 1.0; choice not "
-              "stated", ge=0),
+        about(
+            "skew of the evidence's reward",
+            "tuned over 0.1, 0.3, 0.5, 0.8, 1.0; choice not stated",
+            ge=0,
+        ),
     ] = 0.5
     omega: Annotated[
         float, about("compression from which the reward is 1", "paper, section 4.1", ge=0, le=1)
@@ -50,26 +56,31 @@ class Length(Settings):
     ] = False
 
 
-class Decode(Settings):
+class Decode(Settings, frozen=True):
     temperature: Annotated[
         float, about("of the masked answers; the paper samples: 0 is less noise", ge=0)
     ] = 0.0
     max_tokens: Annotated[int, about("of a masked answer", ge=1)] = 64
 
 
-class Lear(Settings):
+class Lear(Settings, frozen=True):
     """LEAR's settings."""
 
     sections: shared.Sections = shared.Sections()
     answers: Annotated[
         tuple[Context, ...],
-        about("which answers count: r(ationale), e(vidence), f(ull)", "paper, Eq. 9, Table 6",
-              min_length=1),
+        about(
+            "which answers count: r(ationale), e(vidence), f(ull)",
+            "paper, Eq. 9, Table 6",
+            min_length=1,
+        ),
     ] = ("r", "e", "f")
     mode: Annotated[
         Literal["generate", "likelihood"],
-        about("generate: F1 of sampled answers; likelihood: of the gold answer", "paper, section "
-              "3.1: generate"),
+        about(
+            "generate: F1 of sampled answers; likelihood: of the gold answer",
+            "paper, section 3.1: generate",
+        ),
     ] = "generate"
     normalizer: Annotated[NormalizerName, about("text normaliser")] = "squad"
     decode: Decode = Decode()
@@ -106,7 +117,7 @@ def lear(settings: Lear = Lear()) -> Recipe:
     weights = settings.weights
     total = Sum(((weights.answer, answer), (weights.length, length), (weights.format, format_)))
     parts = [Component(length, name) for name in ("length_rationale", "length_evidence")]
-    components = (answer, *answers.values(), length, *parts, format_)
+    components: tuple[Reward, ...] = (answer, *answers.values(), length, *parts, format_)
     return Recipe("lear", components, total, correct=answers["f"], settings=settings)
 
 

@@ -10,7 +10,7 @@ from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.text.sections import SectionStyle
 
 
-class Sections(Settings):
+class Sections(Settings, frozen=True):
     """How tags are read."""
 
     ignore_case: Annotated[bool, about("read <ANSWER> as <answer>")] = False
@@ -27,7 +27,7 @@ class Sections(Settings):
         return SectionStyle(self.ignore_case, self.unclosed, self.repeated)
 
 
-class Accuracy(Settings):
+class Accuracy(Settings, frozen=True):
     """How the answer is compared with the gold answers."""
 
     metric: Annotated[Metric, about("how the answer is compared")] = "exact"

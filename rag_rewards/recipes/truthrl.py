@@ -23,33 +23,46 @@ from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.text.refusal import ABSTENTIONS
 
 
-class Abstention(Settings):
+class Abstention(Settings, frozen=True):
     phrases: Annotated[
         tuple[str, ...],
-        about("what counts as abstaining", "authors' code: the first; wider ones are opt-in",
-              min_length=1),
+        about(
+            "what counts as abstaining",
+            "authors' code: the first; wider ones are opt-in",
+            min_length=1,
+        ),
     ] = ABSTENTIONS
     alone: Annotated[bool, about("the phrase must stand alone in the box")] = False
 
 
-class ReasoningSettings(Settings):
-    enabled: Annotated[bool, about("reward a judge's verdict on the reasoning", "paper, section "
-                                   "4.6: off in the main runs")] = False
+class ReasoningSettings(Settings, frozen=True):
+    enabled: Annotated[
+        bool,
+        about(
+            "reward a judge's verdict on the reasoning", "paper, section 4.6: off in the main runs"
+        ),
+    ] = False
     combine: Annotated[
         Combine,
-        about("multiplicative gives −2 to a wrong answer with good reasoning; conditional puts a "
-              "right answer with bad reasoning level with abstaining", "paper, section 4.6"),
+        about(
+            "multiplicative gives −2 to a wrong answer with good reasoning; conditional puts a "
+            "right answer with bad reasoning level with abstaining",
+            "paper, section 4.6",
+        ),
     ] = "multiplicative"
     weight: Annotated[float, about("λ of additive", "paper, section 4.6")] = 0.5
 
 
-class TruthRL(Settings):
+class TruthRL(Settings, frozen=True):
     """TruthRL's settings."""
 
     verifier: Annotated[
         str,
-        about("judge, exact, f1>=x or substring", "paper, section 3.2 and Table 5: judge",
-              pattern=r"^(judge|exact|substring|f1>=(0(\.\d+)?|1(\.0+)?))$"),
+        about(
+            "judge, exact, f1>=x or substring",
+            "paper, section 3.2 and Table 5: judge",
+            pattern=r"^(judge|exact|substring|f1>=(0(\.\d+)?|1(\.0+)?))$",
+        ),
     ] = "judge"
     scheme: Annotated[
         Scheme, about("ternary +1, 0, −1; binary +1, −1, −1", "paper, section 3.2")
@@ -100,19 +113,14 @@ def truthrl(settings: TruthRL = TruthRL()) -> Recipe:
         how = CombineReasoning(settings.reasoning.combine, settings.reasoning.weight)
         components = (outcome, reasoning)
         total = Mapped(how, components, "reward", how.formula)
-    return Recipe(
-        "truthrl", components, total, correct=CorrectOf(outcome), settings=settings
-    )
+    return Recipe("truthrl", components, total, correct=CorrectOf(outcome), settings=settings)
 
 
-class CombineReasoning(Settings):
+class CombineReasoning(Settings, frozen=True):
     """How outcome and reasoning are combined, as a value that can be pickled and compared."""
 
     how: Combine
     weight: float = 0.5
-
-    def __init_subclass__(cls) -> None:  # pragma: no cover
-        raise TypeError("final")
 
     def __call__(self, outcome: float, reasoning: float) -> float:
         return combine_reasoning(outcome, reasoning, self.how, self.weight)
@@ -149,7 +157,7 @@ TRUTHRL = Blueprint(
     ),
     deviations=(
         'the last box outside thinking counts, braces nested; box="first" is the authors\'',
-        "three spellings of \"I don't know\"; theirs one",
+        'three spellings of "I don\'t know"; theirs one',
         "'invalid question' that gold confirms is correct in training too",
     ),
     training=(

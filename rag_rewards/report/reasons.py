@@ -37,8 +37,10 @@ def _answer(details: Any, score: Score) -> list[str]:
     if not answer:
         return ["no answer"]
     right = score.correct
-    verdict = "" if right is None else {1.0: " is right", 0.0: " is wrong"}.get(
-        right, f" is right to {right:.2f}"
+    verdict = (
+        ""
+        if right is None
+        else {1.0: " is right", 0.0: " is wrong"}.get(right, f" is right to {right:.2f}")
     )
     return [_quote(answer) + verdict]
 
@@ -76,8 +78,10 @@ def _lengths(details: Any) -> list[str]:
     lengths = details.get("tokens")
     if not isinstance(lengths, dict):
         return []
-    return [f"{lengths['reason']} words of reason, {lengths['extract']} of "
-            f"{lengths['documents']} extracted"]
+    return [
+        f"{lengths['reason']} words of reason, {lengths['extract']} of "
+        f"{lengths['documents']} extracted"
+    ]
 
 
 def _quote(text: str, limit: int = 48) -> str:

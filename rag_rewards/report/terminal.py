@@ -17,11 +17,17 @@ def print_summary(console: Console, tally: Tally, seconds: float, signature: str
     """Counts, means and the signature, for standard error."""
     means = " · ".join(f"{name} {value:.4g}" for name, value in tally.means().items())
     rate = f" · {(tally.rows + tally.errors) / seconds:,.0f} rows/s" if seconds > 0.5 else ""
-    console.print(f"{tally.rows:,} scored, {tally.errors:,} in error{rate}", highlight=False, soft_wrap=True)
+    console.print(
+        f"{tally.rows:,} scored, {tally.errors:,} in error{rate}", highlight=False, soft_wrap=True
+    )
     if means:
         console.print(f"means: {means}", highlight=False, soft_wrap=True)
     if tally.truncated:
-        console.print(f"{tally.truncated:,} responses cut at the length limit", highlight=False, soft_wrap=True)
+        console.print(
+            f"{tally.truncated:,} responses cut at the length limit",
+            highlight=False,
+            soft_wrap=True,
+        )
     if tally.error_types:
         kinds = ", ".join(f"{name} {n:,}" for name, n in sorted(tally.error_types.items()))
         console.print(f"errors: {kinds}", highlight=False, soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -21,9 +20,7 @@ Compare = Callable[[str, str, str, str], float]
 """(normalised prediction, normalised gold, prediction, gold) → 0 to 1."""
 
 
-def exact_match(
-    prediction: str, aliases: Iterable[str], normalize: Normalizer = squad
-) -> float:
+def exact_match(prediction: str, aliases: Iterable[str], normalize: Normalizer = squad) -> float:
     """1 when the prediction equals an alias after normalising, else 0.
 
     Where an alias normalises to nothing the raw casefolded strings are compared. An empty
@@ -107,6 +104,7 @@ def multiset_f1(prediction: Sequence[str], gold: Sequence[str]) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
+Required = tuple[tuple[str, ...], ...]
 _COMPARE: dict[str, Compare] = {"exact": _exact, "substring": _substring, "f1": _f1}
 
 
@@ -142,10 +140,8 @@ class AnswerMatch:
         return [VerdictNeed(self.name)]
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        normalize = self.normalize
-        forms = GoldForms(normalize)
-        compare = _COMPARE.get("" if self.strict else self.metric)
-        return [self._score(rollout, normalize, forms, compare) for rollout in rollouts]
+        forms = GoldForms(self.normalize)
+        return [self._score(rollout, forms) for rollout in rollouts]
 
     @property
     def normalize(self) -> Normalizer:
@@ -168,30 +164,30 @@ class AnswerMatch:
             return None
         return _last_statement(response.visible)
 
-    def _score(
-        self,
-        rollout: Rollout,
-        normalize: Normalizer,
-        forms: GoldForms,
-        compare: Compare | None,
-    ) -> Score:
+    def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
         text = self.read(rollout)
         required = rollout.gold
-        stripped = text.strip() if text else text
-        if not text or not stripped:
+        if not text or text.isspace():
             value = 0.0
-        elif compare and len(required) == 1:
-            golds = forms.of(required[0])
-            normal = rollout.parsed.normal(normalize, text)
-            if compare is _exact and normal and "" not in golds:
-                value = 1.0 if normal in golds else 0.0
-            else:
-                value = max(map(compare, _all(normal), golds, _all(text), required[0]))
         else:
-            value = self._compare(rollout, text, required, normalize)
+            value = self._value(rollout, text, required, forms)
         if self.reads == "answer":
-            return Score(value, details={"answer": stripped})
+            return Score(value, details={"answer": text and text.strip()})
         return _RIGHT if value == 1.0 else Score(value)
+
+    def _value(self, rollout: Rollout, text: str, required: Required, forms: GoldForms) -> float:
+        golds = forms.of(required[0])
+        if len(required) > 1 or "" in golds or self.strict or self.metric == "judge":
+            return self._compare(rollout, text, required, forms.normalize)
+        normal = rollout.parsed.normal(forms.normalize, text)
+        if self.metric == "exact":
+            return 1.0 if normal in golds else 0.0
+        if self.metric == "f1":
+            return best_f1(normal, forms.tokens_of(required[0]))
+        for gold in golds:
+            if gold in normal:
+                return 1.0
+        return 0.0
 
     def _compare(
         self,
@@ -200,7 +196,7 @@ class AnswerMatch:
         required: tuple[tuple[str, ...], ...],
         normalize: Normalizer,
     ) -> float:
-        """A judge's verdict, a strict substring, or several required answers."""
+        """The rarer cases: a verdict, strict, several required answers, gold that is no word."""
         if self.metric == "judge":
             verdict = rollout.verdict(self.name)
             if verdict is None:
@@ -218,15 +214,23 @@ class AnswerMatch:
 
 
 _RIGHT = Score(1.0)
-_all = itertools.repeat
+
+
+def best_f1(normal: str, golds: Iterable[Sequence[str]]) -> float:
+    """The best F1 of a normalised text against tokenised gold answers."""
+    predicted = tokens(normal)
+    best = 0.0
+    for gold in golds:
+        if predicted == gold:
+            return 1.0
+        best = max(best, multiset_f1(predicted, gold))
+    return best
 
 
 def _last_statement(text: str) -> str | None:
     """The last sentence that has a word once its markers are gone."""
     bare = strip_markers(text, compiled())
-    return next(
-        (s.strip() for s in reversed(sentences(bare)) if any(map(str.isalnum, s))), None
-    )
+    return next((s.strip() for s in reversed(sentences(bare)) if any(map(str.isalnum, s))), None)
 
 
 def list_match(

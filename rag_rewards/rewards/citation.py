@@ -131,9 +131,11 @@ class Grounding:
         details: dict[str, Any] = {"answer": answer.strip(), "refused": refused}
         if refused:
             details["refusal_similarity"] = r
-        paid = refusal_reward(
-            answerable=answerable, refused=refused, r=r, bonus=self.answered
-        ) if self.refusal else 0.0
+        paid = (
+            refusal_reward(answerable=answerable, refused=refused, r=r, bonus=self.answered)
+            if self.refusal
+            else 0.0
+        )
         if not answerable or refused:
             return _score(0.0, 0.0, paid, float(refused and not answerable), details)
         checked = [self._check(rollout, statement, forms) for statement in found]
@@ -171,9 +173,7 @@ class Grounding:
         # The similarity of the whole answer is what `needs` asks for.
         semantic = self.detector.matcher == "semantic"
         bare = answer if semantic else " ".join(s.text for s in found)
-        return self.detector.refused(
-            rollout, bare, cites=any(s.cited for s in found), gold=gold
-        )
+        return self.detector.refused(rollout, bare, cites=any(s.cited for s in found), gold=gold)
 
     # -- one statement --
 
@@ -187,7 +187,7 @@ class Grounding:
     ) -> Iterator[int]:
         if rollout.answer_kind == "claims":
             for i, aliases in enumerate(rollout.gold):
-                if any([self._entails(rollout, statement.text, alias) for alias in aliases]):
+                if any(self._entails(rollout, statement.text, alias) for alias in aliases):
                     yield i
             return
         normalize, required = forms.normalize, rollout.gold
@@ -285,9 +285,7 @@ class Grounding:
         n = len(checked) if self.aggregate == "mean" else 1
         return (matched / n, cited / n) if n else (0.0, 0.0)
 
-    def _credit_answers(
-        self, rollout: Rollout, checked: Sequence[_Checked]
-    ) -> tuple[float, float]:
+    def _credit_answers(self, rollout: Rollout, checked: Sequence[_Checked]) -> tuple[float, float]:
         matched = cited = 0.0
         for i in range(len(rollout.gold)):
             found = [item.sufficient for item in checked if i in item.answers]
@@ -391,6 +389,4 @@ class CitationRecall:
         if self.measure == "recall" or not recall:
             return Score(recall, details={"cited": list(cited)})
         precision = citation_precision(cited, supporting)
-        return Score(
-            2 * precision * recall / (precision + recall), details={"cited": list(cited)}
-        )
+        return Score(2 * precision * recall / (precision + recall), details={"cited": list(cited)})

@@ -140,7 +140,8 @@ class ContrastiveLikelihood:
         self, full: Sequence[float], without: Sequence[Sequence[float]], least: int
     ) -> float:
         if self.loo == "min":
-            return sum(map(operator.gt, full, without[least])) / len(full)
+            likelier: int = sum(map(operator.gt, full, without[least]))
+            return likelier / len(full)
         return sum(e > 0 for e in token_contributions(full, without, self.loo)) / len(full)
 
     def _read(

@@ -9,10 +9,10 @@ from typing import Literal
 
 from rag_rewards.errors import DataError, EvidenceError
 from rag_rewards.evidence import MaskedAnswersNeed, MaskedLogProbsNeed, Need, unmet
-from rag_rewards.rewards.answer import multiset_f1, token_f1
+from rag_rewards.rewards.answer import Required, best_f1, token_f1
 from rag_rewards.rewards.contrastive import checked_logprobs
 from rag_rewards.rollout import GoldForms, Rollout, Score
-from rag_rewards.text.normalize import NormalizerName, normalizer, tokens
+from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
 from rag_rewards.text.response import strip_end_of_sequence
 from rag_rewards.text.sections import SectionStyle, Tags, cut
 
@@ -40,9 +40,7 @@ def rationale_length(rationale: int, evidence: int, tau: float = 0.5) -> float:
     return sigmoid(x / tau)
 
 
-def evidence_length(
-    evidence: int, passages: int, gamma: float = 0.5, omega: float = 0.9
-) -> float:
+def evidence_length(evidence: int, passages: int, gamma: float = 0.5, omega: float = 0.9) -> float:
     """1 where c ≥ ω else c^γ, with c = 1 − L_e/L_P clamped to [0, 1]. Range 0 to 1.
 
     0 where the evidence is empty. Lengths in words or tokens. Source: LEAR, Eq. 7.
@@ -87,19 +85,19 @@ class MaskedAnswer:
         return [] if self.part == "full" else [MaskedAnswersNeed(self.part)]
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        forms = GoldForms(normalizer(self.normalizer))
-        return [self._score(rollout, forms) for rollout in rollouts]
+        f1 = _MeanF1(normalizer(self.normalizer))
+        return [self._score(rollout, f1) for rollout in rollouts]
 
-    def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
+    def _score(self, rollout: Rollout, f1: _MeanF1) -> Score:
         if self.mode == "likelihood":
             return self._likelihood(rollout)
         if self.part == "full":
             output = rollout.parsed.cut(self.tags).content.get("answer", "")
-            return Score(_mean_f1(rollout, output, forms), details={"answer": output.strip()})
+            return Score(f1(output, rollout.gold), details={"answer": output.strip()})
         output_or_none = getattr(rollout.masked_answers, self.part, None)
         if output_or_none is None:
             return self._absent(rollout, MaskedAnswersNeed(self.part))
-        return Score(_mean_f1(rollout, output_answer(output_or_none), forms))
+        return Score(f1(output_answer(output_or_none), rollout.gold))
 
     def _likelihood(self, rollout: Rollout) -> Score:
         per_alias = getattr(rollout.masked_logprobs, self.part, None)
@@ -130,28 +128,33 @@ def output_answer(output: str) -> str:
     return cut(text, _OUTPUT).content.get("answer", text)
 
 
-def _mean_f1(rollout: Rollout, text: str, forms: GoldForms) -> float:
-    """Unigram F1, best alias, mean over the required answers."""
-    required = rollout.gold
-    if not text.strip():
-        return 0.0
-    normal = forms.normalize(text)
-    predicted = tokens(normal)
-    best = []
-    for aliases in required:
-        golds = forms.of(aliases)
-        if normal and normal in golds:
-            best.append(1.0)
-        elif "" in golds:
-            best.append(token_f1(text, aliases, forms.normalize))
-        else:
-            best.append(max([multiset_f1(predicted, gold) for gold in forms.tokens_of(aliases)]))
-    return sum(best) / len(best)
+class _MeanF1:
+    """Unigram F1, best alias, mean over the required answers; once for equal texts of a batch."""
+
+    def __init__(self, normalize: Normalizer) -> None:
+        self._forms = GoldForms(normalize)
+        self._known: dict[tuple[str, Required], float] = {}
+
+    def __call__(self, text: str, required: Required) -> float:
+        if not text or text.isspace():
+            return 0.0
+        found = self._known.get((text, required))
+        if found is None:
+            found = self._known[text, required] = self._mean(text, required)
+        return found
+
+    def _mean(self, text: str, required: Required) -> float:
+        normal = self._forms.normalize(text)
+        best = []
+        for aliases in required:
+            if "" in self._forms.of(aliases):
+                best.append(token_f1(text, aliases, self._forms.normalize))
+            else:
+                best.append(best_f1(normal, self._forms.tokens_of(aliases)))
+        return sum(best) / len(best)
 
 
-def _gold_likelihood(
-    rollout: Rollout, per_alias: Sequence[Sequence[float]], path: str
-) -> float:
+def _gold_likelihood(rollout: Rollout, per_alias: Sequence[Sequence[float]], path: str) -> float:
     required = rollout.gold
     expected = sum(map(len, required))
     if len(per_alias) != expected:
@@ -209,9 +212,7 @@ class Lengths:
             scores.append(self._score(rollout, length, texts, shut))
         return scores
 
-    def _score(
-        self, rollout: Rollout, passages: int, texts: Sequence[str], shut: bool
-    ) -> Score:
+    def _score(self, rollout: Rollout, passages: int, texts: Sequence[str], shut: bool) -> Score:
         if not passages:
             raise DataError("no text in them", "documents")
         content = rollout.parsed.cut(self.tags).content
@@ -233,9 +234,7 @@ class Lengths:
 
 def _own_words(text: str, documents: Sequence[str], n: int = 8) -> str:
     """A text without what it repeats of the documents or of itself, n words or more at a time."""
-    seen = {
-        gram for document in documents for gram in _grams(document.lower().split(), n)
-    }
+    seen = {gram for document in documents for gram in _grams(document.lower().split(), n)}
     kept: list[str] = []
     written = text.split()
     lowered = text.lower().split()

@@ -38,9 +38,11 @@ def tag_count(cut: Cut, tags: Tags) -> float:
 
     Source: Ground-GRPO, Eq. 3.
     """
+    if cut.exact:
+        return 1.0
+    counts = cut.counts
     once = sum(
-        (cut.counts.get(f"<{name}>") == 1) + (cut.counts.get(f"</{name}>") == 1)
-        for name in tags.names
+        (counts.get(f"<{name}>") == 1) + (counts.get(f"</{name}>") == 1) for name in tags.names
     )
     return once / (2 * len(tags.names))
 
@@ -59,9 +61,7 @@ class Format:
         return []
 
     def of(self, rollout: Rollout) -> float:
-        return format_match(
-            rollout.parsed.cut(self.tags), self.tags, self.filled, words=self.words
-        )
+        return format_match(rollout.parsed.cut(self.tags), self.tags, self.filled, words=self.words)
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         return [_YES if self.of(rollout) else _NO for rollout in rollouts]

@@ -54,15 +54,15 @@ class RefusalDetector:
         gold: tuple[str, ...] = (),
     ) -> tuple[bool, float]:
         """(refused, r). `cites`: the answer has citations; `gold`: squad-normalised answers."""
-        r = self._strict(rollout, answer, cites, gold) if self.strict else self.similarity(
-            rollout, answer
+        r = (
+            self._strict(rollout, answer, cites, gold)
+            if self.strict
+            else self.similarity(rollout, answer)
         )
         above = r > self.threshold if self.matcher == "partial_ratio" else r >= self.threshold
         return above, r
 
-    def _strict(
-        self, rollout: Rollout, answer: str, cites: bool, gold: tuple[str, ...]
-    ) -> float:
+    def _strict(self, rollout: Rollout, answer: str, cites: bool, gold: tuple[str, ...]) -> float:
         if cites:
             return 0.0
         if self.matcher == "semantic":

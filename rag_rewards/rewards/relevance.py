@@ -15,18 +15,18 @@ from rag_rewards.text.sections import Tags
 _IDS = msgspec.json.Decoder(list[int | str])
 
 
-def relevance_ids(section: str | None) -> tuple[str, ...] | None:
-    """Ids in a relevance section: a JSON list of integers or id strings, each once.
+def relevance_ids(section: str | None) -> list[int | str] | None:
+    """Ids in a relevance section: a JSON list of integers or id strings, as written.
 
     None where it is anything else; booleans and floats are not ids.
 
     >>> relevance_ids(' [2, "5", 2] '), relevance_ids("[true]"), relevance_ids("2, 5")
-    (('2', '5'), None, None)
+    ([2, '5', 2], None, None)
     """
     if section is None:
         return None
     try:
-        return tuple(dict.fromkeys(map(canonical, _IDS.decode(section))))
+        return _IDS.decode(section)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
 
@@ -42,10 +42,11 @@ def relevance(
     >>> relevance({"1"}, {"1", "2"}), relevance({"1", "2", "3"}, {"1"}, min_precision=0.5)
     (0.5, 0.0)
     """
-    right = set(named) & set(supporting)
-    if len(right) == len(set(named)) == len(set(supporting)):
+    named, supporting = set(named), set(supporting)
+    if named == supporting:
         return 1.0
-    return 0.5 if right and len(right) >= min_precision * len(set(named)) else 0.0
+    right = len(named & supporting)
+    return 0.5 if right and right >= min_precision * len(named) else 0.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,6 @@ class Relevance:
         named = relevance_ids(rollout.parsed.cut(self.tags).content.get("relevance"))
         if named is None:
             return Score(0.0, details={"relevance": None})
-        labels = [rollout.label_of(name) or name for name in named]
+        labels = list(dict.fromkeys([rollout.label_of(name) or canonical(name) for name in named]))
         value = relevance(labels, supporting, self.min_precision)
         return Score(value, details={"relevance": labels})

@@ -137,9 +137,7 @@ class Outcome:
             return settled or "incorrect"
         return "correct" if self._is_right(rollout, answer, forms.normalize) else "incorrect"
 
-    def _settled(
-        self, rollout: Rollout, answer: str | None, forms: GoldForms
-    ) -> Truth | None:
+    def _settled(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Truth | None:
         """The truth value where no verifier beyond an exact match is asked, else None."""
         required = rollout.gold
         if answer is None or not answer.strip():

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, overload
 T = TypeVar("T")
 
 
-class lazy(Generic[T]):  # noqa: N801 (reads as a decorator)
+class lazy(Generic[T]):
     """Compute on first access, keep in the instance's __dict__.
 
     >>> class Circle:

@@ -1,9 +1,9 @@
 """Text normalisers. A normaliser is a function from text to text; equal outputs match.
 
-    lower      lower-case, `*` dropped                         (CTRL-RAG's leaderboard)
-    squad      + ASCII punctuation and articles deleted        (SQuAD, HotpotQA, Search-R1, TruthRL)
-    triviaqa   + punctuation to spaces instead                 (TriviaQA, ARENA)
-    Unicode()  NFKC, casefold, every script's punctuation at word edges; keeps 3.14, -5, C++, C#
+lower      lower-case, `*` dropped                         (CTRL-RAG's leaderboard)
+squad      + ASCII punctuation and articles deleted        (SQuAD, HotpotQA, Search-R1, TruthRL)
+triviaqa   + punctuation to spaces instead                 (TriviaQA, ARENA)
+Unicode()  NFKC, casefold, every script's punctuation at word edges; keeps 3.14, -5, C++, C#
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ NormalizerName = Literal["lower", "squad", "triviaqa", "unicode"]
 
 ARTICLES = frozenset(("a", "an", "the"))
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
-_DELETE_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_SPACE_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "‘’´`", " "))
+_ASCII_MARKS = re.compile(f"[{re.escape(string.punctuation)}]+")
+_PUNCTUATION = string.punctuation.encode()
+_LOWER = bytes(range(256)).lower()
+_LOWER_SPACED = _LOWER.translate(bytes(32 if byte in _PUNCTUATION else byte for byte in range(256)))
+_TRIVIAQA_MARKS = re.compile(f"[{re.escape(string.punctuation)}‘’´]+")
 
 
 def lower(text: str) -> str:
@@ -44,10 +47,10 @@ def squad(text: str) -> str:
     >>> squad("The  Beatles' U.S. tour")
     'beatles us tour'
     """
-    text = text.lower()
-    if not _is_plain(text):
-        text = text.translate(_DELETE_PUNCTUATION)
-    return _drop_articles(text)
+    if text.isascii():
+        # Case and punctuation in one pass over the bytes.
+        return _drop_articles(text.encode().translate(_LOWER, _PUNCTUATION).decode())
+    return _drop_articles(_ASCII_MARKS.sub("", text.lower()))
 
 
 def triviaqa(text: str) -> str:
@@ -58,15 +61,9 @@ def triviaqa(text: str) -> str:
     >>> triviaqa("Arthur's_Magazine")
     'arthur s magazine'
     """
-    text = text.lower()
-    if not _is_plain(text):
-        text = text.translate(_SPACE_PUNCTUATION)
-    return _drop_articles(text)
-
-
-def _is_plain(text: str) -> bool:
-    """Letters, digits and spaces alone, as most answers are: nothing to translate."""
-    return text.replace(" ", "").isalnum()
+    if text.isascii():
+        return _drop_articles(text.encode().translate(_LOWER_SPACED).decode())
+    return _drop_articles(_TRIVIAQA_MARKS.sub(" ", text.lower()))
 
 
 def _drop_articles(text: str) -> str:
@@ -80,7 +77,7 @@ def _drop_articles(text: str) -> str:
 _MARKER = re.compile(
     r"\[\s{0,8}(?:doc(?:ument)?\.?\s{0,8})?\d{1,9}(?:\s{0,8},\s{0,8}\d{1,9}){0,99}\s{0,8}\]", re.I
 )
-_ASCII_CONTROLS = {code: None for code in (*range(9), *range(14, 28), 127)}
+_ASCII_CONTROLS = dict.fromkeys((*range(9), *range(14, 28), 127))
 _TYPOGRAPHY = str.maketrans(
     dict.fromkeys("‘’‚‛ʼʹʻ′´`＇", "'")
     | dict.fromkeys("“”„‟″«»", '"')
@@ -89,9 +86,7 @@ _TYPOGRAPHY = str.maketrans(
 # Symbols that wrap a word in Markdown or in a table; other symbols (+ $ ° …) carry meaning.
 _WRAPPERS = frozenset("`´|<>=~^¨")
 # Cyrillic and Greek letters that look Latin, folded in words that mix scripts.
-_LOOK_ALIKES = str.maketrans(
-    "аеорсухіјѕԁһкмтвнԛԝαορντικυεχβηω", "aeopcyxijsdhkmtbhqwaopvtikuexbnw"
-)
+_LOOK_ALIKES = str.maketrans("аеорсухіјѕԁһкмтвнԛԝαορντικυεχβηω", "aeopcyxijsdhkmtbhqwaopvtikuexbnw")
 _LATIN = re.compile("[a-z]")
 _CJK = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
 

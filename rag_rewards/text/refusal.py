@@ -15,7 +15,9 @@ SHORT_REFUSAL = "I apologize, but I couldn't find an answer"
 ABSTENTIONS = ("I don't know", "I dont know", "I do not know")
 
 
-def refusal_similarity(answer: str, texts: Iterable[str] = (REFUSAL,), cutoff: float = 0.0) -> float:
+def refusal_similarity(
+    answer: str, texts: Iterable[str] = (REFUSAL,), cutoff: float = 0.0
+) -> float:
     """Similarity of a whole answer to the nearest refusal text, 0 to 1.
 
     rapidfuzz `ratio` (normalised insertion-deletion distance) over squad-normalised texts;
@@ -58,12 +60,12 @@ _ABSENCE = _NEGATORS | frozenset(
 # Words a refusal may use beyond the gold text without saying anything else.
 _REFUSING = _NEGATORS | frozenset(
     "i im we am are was were be is it this that there here to of on in at by with from for "
-    "about within among any some your my our their the a an and but so as if all sorry apologize "
-    "apologies apology unfortunately regret afraid could can would able find found locate "
-    "identify determine provide give answer answers answered answering information relevant "
-    "sufficient enough question questions query asked search searched searching results result "
-    "retrieved documents document passages passage sources source context text provided "
-    "available given did do does have has been contain contains".split()
+    "about within among any some your my our their the a an and but so as if all sorry "
+    "apologize apologies apology unfortunately regret afraid could can would able find found "
+    "locate identify determine provide give answer answers answered answering information "
+    "relevant sufficient enough question questions query asked search searched searching "
+    "results result retrieved documents document passages passage sources source context text "
+    "provided available given did do does have has been contain contains".split()
 )
 _QUOTES = re.compile(r"[\"“”„«»「」『』]")
 

@@ -9,26 +9,28 @@ import msgspec
 from rag_rewards.text.normalize import Normalizer
 from rag_rewards.text.sections import Cut, Tags, cut, without_thinking
 
-END_OF_SEQUENCE = frozenset((
-    "<|im_end|>",
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|end|>",
-    "<|return|>",
-    "<|eot|>",
-    "<|END_OF_TURN_TOKEN|>",
-    "<end_of_turn>",
-    "<start_of_turn>",
-    "<eos>",
-    "</s>",
-    "<pad>",
-    "<|pad|>",
-    "[EOS]",
-    "[PAD]",
-    "<｜end▁of▁sentence｜>",
-))
+END_OF_SEQUENCE = frozenset(
+    (
+        "<|im_end|>",
+        "<|endoftext|>",
+        "<|end_of_text|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|end|>",
+        "<|return|>",
+        "<|eot|>",
+        "<|END_OF_TURN_TOKEN|>",
+        "<end_of_turn>",
+        "<start_of_turn>",
+        "<eos>",
+        "</s>",
+        "<pad>",
+        "<|pad|>",
+        "[EOS]",
+        "[PAD]",
+        "<｜end▁of▁sentence｜>",
+    )
+)
 """What the chat templates of the common model families write after the last word."""
 
 

@@ -117,7 +117,7 @@ _Found = list[tuple[str, int, int]]
 
 
 def _tags_in(text: str, tags: Tags) -> _Found:
-    """Every tag of the recipe in a text. What stands between brackets is looked up, not searched."""
+    """Every tag of the recipe in a text: what stands between brackets is looked up."""
     found: _Found = []
     known, longest, fold = tags.known, tags.longest, tags.style.ignore_case
     pieces = text.split("<")

@@ -9,7 +9,9 @@ import msgspec
 
 from rag_rewards.text.citations import markers
 
-_CJK_END = re.compile(r"(?<=[。！？])(?![。！？”’」』）])|(?<=[。！？][”’」』）])(?![。！？”’」』）])")
+_CJK_END = re.compile(
+    r"(?<=[。！？])(?![。！？”’」』）])|(?<=[。！？][”’」』）])(?![。！？”’」』）])"
+)
 _LINES = re.compile(r"(?<=\n)(?=[ \t]{0,8}\n|[ \t]{0,8}(?:[-*•]|\d{1,3}[.)])[ \t])")
 _ITEMS = re.compile(r"(?<=[,，、])")
 _ENDERS = ".!?。！？"
@@ -69,9 +71,7 @@ def _segment(line: str) -> list[str]:
     return out
 
 
-def statements(
-    text: str, pattern: re.Pattern[str], *, items: bool = False
-) -> list[Statement]:
+def statements(text: str, pattern: re.Pattern[str], *, items: bool = False) -> list[Statement]:
     """Cut an answer into statements and give each the markers that belong to it.
 
     Markers are taken out first, so that they cannot mislead the splitter, and put back by
@@ -93,16 +93,14 @@ def statements(
         if pieces:
             cited[at].update(dict.fromkeys(labels))
     out = []
-    for piece, labels in zip(pieces, cited, strict=True):
+    for piece, own in zip(pieces, cited, strict=True):
         clean = piece.strip(" \t\n.,，、") if items else piece.strip()
         if any(map(str.isalnum, clean)):
-            out.append(Statement(clean, tuple(labels)))
+            out.append(Statement(clean, tuple(own)))
     return out
 
 
-def _take_out(
-    text: str, pattern: re.Pattern[str]
-) -> tuple[str, list[tuple[int, tuple[str, ...]]]]:
+def _take_out(text: str, pattern: re.Pattern[str]) -> tuple[str, list[tuple[int, tuple[str, ...]]]]:
     """The text without markers, and for each marker where it stood in it and what it cites."""
     found = markers(text, pattern)
     if not found:

@@ -16,21 +16,21 @@ import msgspec
 from rag_rewards.text.normalize import ARTICLES, Normalizer, fold, lower, tokens
 
 _NEGATIONS = frozenset(
-    "not no never neither nor none cannot without except excluding unlike hardly nobody nothing "
-    "false incorrect wrong untrue isnt wasnt arent werent doesnt didnt dont wont cant couldnt "
-    "isn't wasn't aren't weren't doesn't didn't don't won't can't couldn't wouldn't shouldn't "
-    "hasn't haven't hadn't ain't 不 非 没有 不是 nicht kein keine non pas".split()
+    "not no never neither nor none cannot without except excluding unlike hardly nobody "
+    "nothing false incorrect wrong untrue isnt wasnt arent werent doesnt didnt dont wont cant "
+    "couldnt isn't wasn't aren't weren't doesn't didn't don't won't can't couldn't wouldn't "
+    "shouldn't hasn't haven't hadn't ain't 不 非 没有 不是 nicht kein keine non pas".split()
 )
 _TWO_WORD_NEGATIONS = frozenset({("rather", "than"), ("instead", "of"), ("far", "from")})
 _CLAUSE_WORDS = frozenset(
-    "but however although though whereas while because since so therefore thus hence yet "
-    "it's rather instead".split()
+    "but however although though whereas while because since so therefore thus hence yet it's "
+    "rather instead".split()
 )
 # "not only Paris", "no doubt Paris".
 _ASSERTING = frozenset(("only", "just", "doubt", "wonder"))
-_COPULAS = frozenset("is was are were be been being would".split())
-_DENIALS = frozenset("wrong incorrect false untrue not never impossible".split())
-_JUDGED = frozenset("answer correct right true one it case solution".split())
+_COPULAS = frozenset(["is", "was", "are", "were", "be", "been", "being", "would"])
+_DENIALS = frozenset(["wrong", "incorrect", "false", "untrue", "not", "never", "impossible"])
+_JUDGED = frozenset(["answer", "correct", "right", "true", "one", "it", "case", "solution"])
 _COORDINATORS = frozenset({"and", "or", "&", "plus", "und", "y", "et", "/", "|"})
 _ALTERNATIVES = frozenset({"or", "/", "|", "vs", "versus"})
 # What an item of a list does not begin with: "Paris, in 1900", "Paris, the capital", "…, who".
@@ -63,7 +63,7 @@ def _words(text: str, normalize: Normalizer) -> list[_Word]:
     pending = ""
     for match in _SPLIT.finditer(_NUMBERING.sub("\n", fold(text))):
         token = match[0]
-        if token in "/|\n":
+        if token in "/|\n":  # noqa: S105 (no password)
             if out:
                 last = out[-1]
                 out[-1] = _Word(last.text, last.pieces, last.before, last.after + token)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from rag_rewards.errors import DataError, RolloutError, SettingError
@@ -41,7 +42,7 @@ class Curriculum:
         if not steps or steps[-1] is not None or None in steps[:-1]:
             raise SettingError("stages: every stage but the last has until_step, the last has none")
         known = [step for step in steps if step is not None]
-        if any(b <= a for a, b in zip(known, known[1:], strict=False)):
+        if any(b <= a for a, b in pairwise(known)):
             raise SettingError(f"stages: until_step must rise, found {known}")
 
     def at(self, step: int) -> Recipe:

@@ -9,7 +9,8 @@ from rag_rewards.rollout import Rollout
 
 
 def response(ids="[2, 5]", answer="Saint Petersburg", analysis="Ref 2 and 5 say so."):
-    return f"<relevance>{ids}</relevance>\n<analysis>{analysis}</analysis>\n<answer>{answer}</answer>"
+    parts = {"relevance": ids, "analysis": analysis, "answer": answer}
+    return "\n".join(f"<{name}>{text}</{name}>" for name, text in parts.items())
 
 
 def score(text, *, settings=None, hardened=False, **row):
@@ -49,8 +50,11 @@ GOLDEN = [
 def test_golden_rows(text, format_, accuracy, relevance, bonus, reward):
     found = score(text)
     assert found.components == {
-        "format": format_, "accuracy": accuracy, "relevance": relevance, "bonus": bonus,
-    }  # fmt: skip
+        "format": format_,
+        "accuracy": accuracy,
+        "relevance": relevance,
+        "bonus": bonus,
+    }
     assert found.value == reward
     assert found.correct == accuracy
 

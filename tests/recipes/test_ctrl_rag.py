@@ -17,8 +17,10 @@ def row(contribution: float, *, tokens=4, right=True, group="g", text=None, **fi
     text = text or ("It is Paris." if right else "It is Rome.")
     fields = {
         "logprobs": LogProbs(full=(each,) * tokens, without={"1": without}),
-        "supporting": (1,), "documents": DOCUMENTS, "answers": "Paris",
-    } | fields  # fmt: skip
+        "supporting": (1,),
+        "documents": DOCUMENTS,
+        "answers": "Paris",
+    } | fields
     return Rollout(response=text, group=group, **fields)
 
 
@@ -29,10 +31,10 @@ def values(rows, name="ctrl-rag", settings=None, **options):
 def test_a_golden_group():
     scores = recipe("ctrl-rag")([row(4), row(8), row(6, right=False), row(0.5)])
     # E/√4 above τ = 1: 2, 4, 3, 0. min 0, max 4: R′ = ½, 1, ¾, 0. Times accuracy 1, 1, 0, 1.
-    assert [s.components for s in scores] == [
-        pytest.approx({"evidential_contribution": e, "clr": clr, "clr_normalized": r, "accuracy": a})
-        for e, clr, r, a in [(4, 2, 0.5, 1), (8, 4, 1, 1), (6, 3, 0.75, 0), (0.5, 0, 0, 1)]
-    ]
+    names = ("evidential_contribution", "clr", "clr_normalized", "accuracy")
+    rows = [(4, 2, 0.5, 1), (8, 4, 1, 1), (6, 3, 0.75, 0), (0.5, 0, 0, 1)]
+    for score, expected in zip(scores, rows, strict=True):
+        assert score.components == pytest.approx(dict(zip(names, expected, strict=True)))
     assert [s.value for s in scores] == pytest.approx([0.5, 1, 0, 0])
     assert [s.correct for s in scores] == [1, 1, 0, 1]
 
@@ -100,9 +102,10 @@ def test_leaving_one_out():
 def test_clr_alone():
     scores = recipe("ctrl-rag-clr")([row(4), row(8, right=False), row(0.5)])
     assert [s.components for s in scores] == [
-        {"evidential_contribution": 4, "clr": 2}, {"evidential_contribution": 8, "clr": 4},
+        {"evidential_contribution": 4, "clr": 2},
+        {"evidential_contribution": 8, "clr": 4},
         {"evidential_contribution": 0.5, "clr": 0},
-    ]  # fmt: skip
+    ]
     assert [s.value for s in scores] == [2, 4, 0]
     assert [s.correct for s in scores] == [1, 0, 1]
 
@@ -110,11 +113,16 @@ def test_clr_alone():
 @pytest.mark.parametrize(
     ("text", "accuracy"),
     [
-        ("It is PARIS.", 1), ("**Par**is", 1), ("Parisian", 1), ("P a r i s", 0),
-        ("<think>Paris</think> Rome", 0), ("<think>Paris", 0), ("Rome", 0),
+        ("It is PARIS.", 1),
+        ("**Par**is", 1),
+        ("Parisian", 1),
+        ("P a r i s", 0),
+        ("<think>Paris</think> Rome", 0),
+        ("<think>Paris", 0),
+        ("Rome", 0),
         ("<answer>Rome</answer> Paris", 1),
     ],
-)  # fmt: skip
+)
 def test_accuracy_is_a_substring_of_what_is_no_thinking(text, accuracy):
     assert recipe("ctrl-rag")([row(4, text=text)])[0].components["accuracy"] == accuracy
 

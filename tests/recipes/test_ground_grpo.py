@@ -15,10 +15,13 @@ DOCUMENTS = (
 )
 FRANCE, ITALY, BREAD = (d.premise for d in DOCUMENTS)
 NLI = [
-    (FRANCE, "It is Paris.", 0.9), (ITALY, "It is Paris.", 0.1), (BREAD, "It is Paris.", 0.49),
-    (f"{FRANCE}\n{ITALY}", "It is Paris.", 0.95), (ITALY, "Also Rome.", 0.5),
+    (FRANCE, "It is Paris.", 0.9),
+    (ITALY, "It is Paris.", 0.1),
+    (BREAD, "It is Paris.", 0.49),
+    (f"{FRANCE}\n{ITALY}", "It is Paris.", 0.95),
+    (ITALY, "Also Rome.", 0.5),
     (FRANCE, "Also Rome.", 0.2),
-]  # fmt: skip
+]
 BOTH = [["Paris"], ["Rome"]]
 
 
@@ -63,16 +66,22 @@ GOLDEN = [
 def test_golden_rows_of_answerable_questions(text, tags, format_, match, citation, refusal):
     found = score(text)
     assert found.components == {
-        "tag_count": tags, "format": format_, "exact_match": match, "citation": citation,
+        "tag_count": tags,
+        "format": format_,
+        "exact_match": match,
+        "citation": citation,
         "refusal": refusal,
-    }  # fmt: skip
+    }
     assert found.value == tags + format_ + match + citation + refusal
     assert found.correct == (1.0 if match else 0.0)
 
     first = score(text, name="ground-grpo-stage1")
     assert first.components == {
-        "tag_count": tags, "format": format_, "exact_match": match, "citation": citation,
-    }  # fmt: skip
+        "tag_count": tags,
+        "format": format_,
+        "exact_match": match,
+        "citation": citation,
+    }
     assert first.value == tags + format_ + match + citation
 
 
@@ -131,8 +140,10 @@ def test_repeating_pays_under_sum_alone():
 
 
 def test_answers_are_credited_at_their_best_statement_over_the_supported_ones():
-    documents = (Document(text=DOCUMENTS[0].text, title="France", supports=(True, False)),
-                 *DOCUMENTS[1:])  # fmt: skip
+    documents = (
+        Document(text=DOCUMENTS[0].text, title="France", supports=(True, False)),
+        *DOCUMENTS[1:],
+    )
     text = wrap("It is Paris [2]. It is Paris [1].")
     found = score(text, settings={"aggregate": "answers"}, answers=BOTH, documents=documents)
     # Paris at its better statement: 0.5 and 0.5, over the one answer that a document supports
@@ -160,8 +171,10 @@ def test_process():
 
 
 def test_other_matchers_of_refusals():
-    short = {"refusal.matcher": "partial_ratio",
-             "refusal.texts": ["I apologize, but I couldn't find an answer"]}  # fmt: skip
+    short = {
+        "refusal.matcher": "partial_ratio",
+        "refusal.texts": ["I apologize, but I couldn't find an answer"],
+    }
     long = "Alas. " + REFUSAL + " Please ask somebody else about that, or try again tomorrow."
     assert score(wrap(long), answerable=False, settings=short).value == 3.0
     assert score(wrap(long), answerable=False).value == 2.0
@@ -191,7 +204,13 @@ def test_what_a_score_shows():
     assert details["refused"] is False
     assert details["answer"] == "It is Paris [1][7]. So."
     assert details["statements"] == [
-        {"text": "It is Paris.", "cited": ["1"], "answers": 1, "supported": False, "invalid": ["7"]},
+        {
+            "text": "It is Paris.",
+            "cited": ["1"],
+            "answers": 1,
+            "supported": False,
+            "invalid": ["7"],
+        },
         {"text": "So.", "cited": [], "answers": 0},
     ]
     assert score(wrap(REFUSAL), answerable=False).details["refusal_similarity"] == 1.0

@@ -35,11 +35,17 @@ def test_a_golden_row():
     # Reward 0.8·0.822222 + 0.1·0.940399 + 0.1·1 = 0.657778 + 0.094040 + 0.1 = 0.851818.
     assert found.components == pytest.approx(
         {
-            "answer": 0.822222, "answer_rationale": 1.0, "answer_evidence": 0.666667,
-            "answer_full": 0.8, "length": 0.940399, "length_rationale": 0.880797,
-            "length_evidence": 1.0, "format": 1.0,
-        }, abs=1e-6,
-    )  # fmt: skip
+            "answer": 0.822222,
+            "answer_rationale": 1.0,
+            "answer_evidence": 0.666667,
+            "answer_full": 0.8,
+            "length": 0.940399,
+            "length_rationale": 0.880797,
+            "length_evidence": 1.0,
+            "format": 1.0,
+        },
+        abs=1e-6,
+    )
     assert found.value == pytest.approx(0.851818, abs=1e-6)
     assert found.correct == pytest.approx(0.8)
 
@@ -120,16 +126,21 @@ def test_answers_that_are_not_chosen_are_not_asked_for_and_not_scored():
     assert found.components["answer_rationale"] is found.components["answer_evidence"] is None
     assert found.components["answer"] == found.components["answer_full"] == 0.8
     assert recipe("lear").needs(rollout) == [
-        MaskedAnswersNeed("rationale"), MaskedAnswersNeed("evidence"),
-    ]  # fmt: skip
+        MaskedAnswersNeed("rationale"),
+        MaskedAnswersNeed("evidence"),
+    ]
 
 
 def test_likelihoods_instead_of_decoding():
     likely = MaskedLogProbs(
         rationale=((-1.0, -3.0), (-4.0,)), evidence=((-1.0,), (-2.0,)), full=((0.0,), (-9.0,))
     )
-    found = score(response(), settings={"mode": "likelihood"}, answers=["New York", "NYC"],
-                  masked_logprobs=likely)  # fmt: skip
+    found = score(
+        response(),
+        settings={"mode": "likelihood"},
+        answers=["New York", "NYC"],
+        masked_logprobs=likely,
+    )
     # best alias: e^−2, e^−1, e^0
     assert found.components["answer_rationale"] == pytest.approx(math.exp(-2))
     assert found.components["answer_evidence"] == pytest.approx(math.exp(-1))

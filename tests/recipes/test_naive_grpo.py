@@ -32,7 +32,8 @@ def test_golden_rows(text, format_, accuracy, reward):
 
 def test_hardened():
     def value(text):
-        return recipe("naive-grpo", hardened=True)([Rollout(response=text, answers="Paris")])[0].value
+        rollout = Rollout(response=text, answers="Paris")
+        return recipe("naive-grpo", hardened=True)([rollout])[0].value
 
     assert value("<think></think><answer>Paris</answer>") == 2  # the thinking may be empty
     assert value("<think>t</think><answer>.</answer>") == 0

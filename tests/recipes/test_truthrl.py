@@ -46,7 +46,8 @@ def test_golden_rows(text, verdict, ternary, binary, correct):
 
 
 def test_gold_that_abstains_or_doubts_the_question():
-    assert score(UNSURE, answers="I Don't Know How to Love Him", verdicts={"outcome": 0}).value == -1
+    song = "I Don't Know How to Love Him"
+    assert score(UNSURE, answers=song, verdicts={"outcome": 0}).value == -1
     assert score(r"\boxed{I don't know why}", answers="I don't know why").value == 1
     assert score(r"\boxed{Invalid question.}", answers="invalid question").value == 1
 
@@ -112,16 +113,23 @@ def test_missing_verdicts():
         score(RIGHT, settings={"reasoning": True})
 
 
-@pytest.mark.parametrize(("verifier", "value"), [
-    ("exact", -1), ("substring", 1), ("f1>=0.6", 1), ("f1>=0.7", -1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("verifier", "value"),
+    [
+        ("exact", -1),
+        ("substring", 1),
+        ("f1>=0.6", 1),
+        ("f1>=0.7", -1),
+    ],
+)
 def test_verifiers(verifier, value):
     # "in paris" against "paris": F1 = 2·½·1/(½ + 1) = ⅔
     assert score(r"\boxed{in Paris}", settings={"verifier": verifier}).value == value
 
 
 def test_what_a_score_shows():
-    assert score(UNSURE).details == {"answer": "I don't know", "truth": "uncertain", "refused": True}
+    details = score(UNSURE).details
+    assert details == {"answer": "I don't know", "truth": "uncertain", "refused": True}
 
 
 def test_hardened():

@@ -23,6 +23,7 @@ from rag_rewards.rewards import (
     token_f1,
 )
 from rag_rewards.text.normalize import lower, normalizer, squad, triviaqa
+from rag_rewards.text.sections import SectionStyle, Tags
 
 quick = settings(deadline=None, max_examples=150)
 
@@ -44,8 +45,11 @@ def twin_triviaqa(text: str) -> str:
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
-TWINS = {"lower": (lower, twin_lower), "squad": (squad, twin_squad),
-         "triviaqa": (triviaqa, twin_triviaqa)}  # fmt: skip
+TWINS = {
+    "lower": (lower, twin_lower),
+    "squad": (squad, twin_squad),
+    "triviaqa": (triviaqa, twin_triviaqa),
+}
 
 
 def twin_exact(prediction, aliases, norm) -> float:
@@ -82,9 +86,32 @@ def twin_f1(prediction, aliases, norm) -> float:
 
 
 WORDS = st.sampled_from(
-    ["the", "The", "a", "an", "Paris", "paris", "New", "York", "U.S.", "!!", "3.14", "-5", "é",
-     "a’b", "`", "_", "**", "Arthur's", "an_", "theory", "ß", "?", "…"]
-)  # fmt: skip
+    [
+        "the",
+        "The",
+        "a",
+        "an",
+        "Paris",
+        "paris",
+        "New",
+        "York",
+        "U.S.",
+        "!!",
+        "3.14",
+        "-5",
+        "é",
+        "a’b",
+        "`",
+        "_",
+        "**",
+        "Arthur's",
+        "an_",
+        "theory",
+        "ß",
+        "?",
+        "…",
+    ]
+)
 TEXTS = st.lists(WORDS, max_size=6).flatmap(
     lambda words: st.sampled_from([" ", "  ", "", "\n", ", "]).map(lambda gap: gap.join(words))
 )
@@ -109,9 +136,11 @@ def test_multiset_f1_is_symmetric_and_one_only_for_equal_multisets(left, right):
 
 
 @quick
-@given(st.lists(TEXTS.filter(lambda t: "," not in t), max_size=4),
-       st.lists(st.lists(TEXTS, min_size=1, max_size=2), min_size=1, max_size=3),
-       st.sampled_from(["allow", "reject"]))  # fmt: skip
+@given(
+    st.lists(TEXTS.filter(lambda t: "," not in t), max_size=4),
+    st.lists(st.lists(TEXTS, min_size=1, max_size=2), min_size=1, max_size=3),
+    st.sampled_from(["allow", "reject"]),
+)
 def test_list_match_against_its_twin(items, required, extra):
     text = ",".join(items)
 
@@ -214,6 +243,16 @@ def test_what_is_read(response, reads, expected):
     assert value(response, "Paris", metric="substring", reads=reads) == expected
 
 
+def test_a_section_that_is_repeated_is_missing_where_the_style_says_so():
+    style = SectionStyle(repeated="missing")
+    tags = {"tags": Tags(("answer",), style)}
+    twice = "<answer>Paris</answer> <answer>Rome</answer>"
+    for reads in ("answer", "final"):
+        assert value(twice, "Paris", reads=reads) == 1.0
+        assert value(twice, "Paris", reads=reads, **tags) == 0.0
+        assert value("<answer>Paris</answer>", "Paris", reads=reads, **tags) == 1.0
+
+
 def test_strict_substrings_must_be_asserted():
     strict = {"metric": "substring", "reads": "response", "strict": True}
     assert value("It is Paris.", "Paris", **strict) == 1.0
@@ -235,10 +274,15 @@ def test_a_judge_is_asked_for_answers_that_are_there():
     assert value("<answer>x</answer>", "Paris", metric="judge", verdicts={"accuracy": 0}) == 0.0
 
 
-@pytest.mark.parametrize(("answers", "message"), [
-    (None, "answers: missing"), ([], "answers: no answer in it"), ("", "answers: no answer in it"),
-    ([["Paris"], []], r"answers\[1\]: no answer in it"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        (None, "answers: missing"),
+        ([], "answers: no answer in it"),
+        ("", "answers: no answer in it"),
+        ([["Paris"], []], r"answers\[1\]: no answer in it"),
+    ],
+)
 def test_rows_without_gold_are_data_errors_even_where_nothing_was_answered(answers, message):
     for response in ("<answer>Paris</answer>", "nothing"):
         with pytest.raises(DataError, match=message):

@@ -41,9 +41,7 @@ def test_recall_and_precision_against_their_twins(cited, supporting):
 
 
 def recalled(response: str, **options) -> float | None:
-    rollout = Rollout(
-        response=response, documents=(Document(text="x"),) * 4, supporting=(1, "2")
-    )
+    rollout = Rollout(response=response, documents=(Document(text="x"),) * 4, supporting=(1, "2"))
     return CitationRecall(**options)([rollout])[0].value
 
 
@@ -80,7 +78,9 @@ def test_citation_recall_needs_the_supporting_documents():
 # --- statements ---------------------------------------------------------------------------------
 
 ANSWERS = [["Paris"], ["Rome", "Roma"], ["Oslo"]]
-DOCUMENTS = tuple(Document(text=f"Text {i}.", title=t) for i, t in enumerate("AB", start=1)) + (
+DOCUMENTS = (
+    Document(text="Text 1.", title="A"),
+    Document(text="Text 2.", title="B"),
     Document(text="Text 3."),
 )
 PREMISES = {"1": "Title: A\nText 1.", "2": "Title: B\nText 2.", "3": "Text 3."}
@@ -95,10 +95,12 @@ def oracle(premise: str, hypothesis: str) -> float:
 def answered(reward, rollout: Rollout) -> Rollout:
     """The rollout with every need of a reward met by the oracle."""
     nli = tuple(
-        Entailment(premise=n.premise, hypothesis=n.hypothesis,
-                   entailment=oracle(n.premise, n.hypothesis))
-        for n in reward.needs(rollout) if isinstance(n, EntailmentNeed)
-    )  # fmt: skip
+        Entailment(
+            premise=n.premise, hypothesis=n.hypothesis, entailment=oracle(n.premise, n.hypothesis)
+        )
+        for n in reward.needs(rollout)
+        if isinstance(n, EntailmentNeed)
+    )
     return Rollout(**{f: getattr(rollout, f) for f in rollout.__struct_fields__} | {"nli": nli})
 
 
@@ -154,15 +156,18 @@ def twin(facts, aggregate, minimal, supports, bad=-0.5) -> tuple[float, float, f
     st.sampled_from([-0.5, 0.0, -1.0]),
 )
 def test_equations_1_and_2_against_the_twin(facts, aggregate, minimal, supports, bad):
-    documents = DOCUMENTS
-    if supports is not None:
-        first = Document(text="Text 1.", title="A", supports=tuple(supports))
-        documents = (first, *DOCUMENTS[1:])
+    first = Document(text="Text 1.", title="A", supports=supports and tuple(supports))
+    documents = (first, *DOCUMENTS[1:])
     reward = replace(GROUNDING, aggregate=aggregate, minimal=minimal, bad_penalty=bad)
-    rollout = answered(reward, Rollout(
-        response=f"<think>t</think><answer>{text_of(facts)}</answer>",
-        answers=ANSWERS, documents=documents, answerable=True,
-    ))  # fmt: skip
+    rollout = answered(
+        reward,
+        Rollout(
+            response=f"<think>t</think><answer>{text_of(facts)}</answer>",
+            answers=ANSWERS,
+            documents=documents,
+            answerable=True,
+        ),
+    )
     score = reward([rollout])[0]
     match, cite, share = twin(facts, aggregate, minimal, supports, bad)
     assert score.components == pytest.approx(
@@ -209,8 +214,10 @@ def test_no_citation_and_invalid_ones_are_bad_without_a_model(marks):
 
 def test_statements_without_an_answer_cost_and_earn_nothing():
     assert score("Nice weather [1]. No idea [9].").components == {
-        "exact_match": 0.0, "citation": 0.0, "refusal": 0.5,
-    }  # fmt: skip
+        "exact_match": 0.0,
+        "citation": 0.0,
+        "refusal": 0.5,
+    }
 
 
 def test_no_statement_at_all():
@@ -221,28 +228,39 @@ def test_no_statement_at_all():
 
 def test_list_answers_are_cut_at_commas():
     nli = [("Title: A\nText 1.", "Paris", 1.0), ("Title: B\nText 2.", "Rome", 0.0)]
-    found = score("Paris [1], Rome [2], Bonn", answers=[["Paris"], ["Rome"]], answer_kind="list",
-                  nli=nli)  # fmt: skip
+    found = score(
+        "Paris [1], Rome [2], Bonn", answers=[["Paris"], ["Rome"]], answer_kind="list", nli=nli
+    )
     # Paris 0.5 + 0.5, Rome 0.5 − 0.5
     assert (found.components["exact_match"], found.components["citation"]) == (1.0, 0.0)
 
 
 def test_claims_are_entailed_by_the_statement():
     nli = [
-        ("It rains.", "Water falls.", 0.9), ("It rains.", "It is warm.", 0.1),
-        ("It is cold.", "Water falls.", 0.2), ("It is cold.", "It is warm.", 0.49),
+        ("It rains.", "Water falls.", 0.9),
+        ("It rains.", "It is warm.", 0.1),
+        ("It is cold.", "Water falls.", 0.2),
+        ("It is cold.", "It is warm.", 0.49),
         ("Title: A\nText 1.", "It rains.", 0.4),
-    ]  # fmt: skip
-    found = score("It rains [1]. It is cold [2].", answers=[["Water falls."], ["It is warm."]],
-                  answer_kind="claims", nli=nli)  # fmt: skip
+    ]
+    found = score(
+        "It rains [1]. It is cold [2].",
+        answers=[["Water falls."], ["It is warm."]],
+        answer_kind="claims",
+        nli=nli,
+    )
     assert (found.components["exact_match"], found.components["citation"]) == (0.5, -0.5)
     assert found.correct == 0.5
 
 
 def test_needs_of_claims_hold_every_pair():
-    rollout = Rollout(response="<think>t</think><answer>It rains [1].</answer>",
-                      answers=[["Water falls."]], answer_kind="claims", answerable=True,
-                      documents=DOCUMENTS)  # fmt: skip
+    rollout = Rollout(
+        response="<think>t</think><answer>It rains [1].</answer>",
+        answers=[["Water falls."]],
+        answer_kind="claims",
+        answerable=True,
+        documents=DOCUMENTS,
+    )
     assert GROUNDING.needs(rollout) == [
         EntailmentNeed("It rains.", "Water falls."),
         EntailmentNeed("Title: A\nText 1.", "It rains."),
@@ -250,8 +268,11 @@ def test_needs_of_claims_hold_every_pair():
 
 
 def test_nothing_is_asked_about_unanswerable_rows():
-    rollout = Rollout(response="<think>t</think><answer>It is Paris [1].</answer>",
-                      answerable=False, documents=DOCUMENTS)  # fmt: skip
+    rollout = Rollout(
+        response="<think>t</think><answer>It is Paris [1].</answer>",
+        answerable=False,
+        documents=DOCUMENTS,
+    )
     assert GROUNDING.needs(rollout) == []
     assert GROUNDING([rollout])[0].value == 0.0
     for kind in ("claims", "list", "short"):
@@ -260,13 +281,17 @@ def test_nothing_is_asked_about_unanswerable_rows():
 
 
 def test_minimal_citations():
-    both, first, second = "Title: A\nText 1.\nTitle: B\nText 2.", "Title: A\nText 1.", "Title: B\nText 2."
+    first, second = "Title: A\nText 1.", "Title: B\nText 2."
+    both = f"{first}\n{second}"
     statement = "It is Paris."
     reward = replace(GROUNDING, minimal=True)
 
     def citation(without_second: float, without_first: float):
-        nli = [(both, statement, 1.0), (first, statement, without_second),
-               (second, statement, without_first)]  # fmt: skip
+        nli = [
+            (both, statement, 1.0),
+            (first, statement, without_second),
+            (second, statement, without_first),
+        ]
         return score("It is Paris [1][2].", nli=nli, reward=reward).components["citation"]
 
     assert citation(0.1, 0.1) == 0.5
@@ -315,8 +340,12 @@ def test_judged_by_gold_where_the_answer_normalises_to_nothing():
 def test_judged_by_gold_needs_supporting_and_no_model():
     with pytest.raises(DataError, match="supporting: missing"):
         score("It is Paris [1].", reward=GOLD)
-    rollout = Rollout(response="<think>t</think><answer>Paris [1]</answer>", answers="Paris",
-                      answerable=True, documents=DOCUMENTS)  # fmt: skip
+    rollout = Rollout(
+        response="<think>t</think><answer>Paris [1]</answer>",
+        answers="Paris",
+        answerable=True,
+        documents=DOCUMENTS,
+    )
     assert GOLD.needs(rollout) == []
 
 
@@ -343,8 +372,12 @@ def test_strict_statements():
 
 
 def test_markers_in_thinking_and_text_outside_the_answer_never_count():
-    rollout = Rollout(response="<think>Paris [1].</think><answer>Paris.</answer>", answers="Paris",
-                      answerable=True, documents=DOCUMENTS)  # fmt: skip
+    rollout = Rollout(
+        response="<think>Paris [1].</think><answer>Paris.</answer>",
+        answers="Paris",
+        answerable=True,
+        documents=DOCUMENTS,
+    )
     assert GROUNDING([rollout])[0].components["citation"] == -0.5
 
 
@@ -360,10 +393,19 @@ def test_what_is_asked_is_what_is_read_where_refusals_are_semantic_and_strict():
     detector = RefusalDetector(matcher="semantic", strict=True)
     reward = replace(GROUNDING, detector=detector)
     for kind, answer in (("list", "No, sorry."), ("short", "No.\n\nSorry, no.  None.")):
-        bare = Rollout(response=f"<think>t</think><answer>{answer}</answer>", answers="Paris",
-                       answer_kind=kind, answerable=False)  # fmt: skip
+        bare = Rollout(
+            response=f"<think>t</think><answer>{answer}</answer>",
+            answers="Paris",
+            answer_kind=kind,
+            answerable=False,
+        )
         (need,) = reward.needs(bare)
         said = Similarity(text=need.text, reference=need.reference, similarity=0.9)
-        row = Rollout(response=bare.response, answers="Paris", answer_kind=kind, answerable=False,
-                      similarity=(said,))  # fmt: skip
+        row = Rollout(
+            response=bare.response,
+            answers="Paris",
+            answer_kind=kind,
+            answerable=False,
+            similarity=(said,),
+        )
         assert reward([row])[0].value == 0.9

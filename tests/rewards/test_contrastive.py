@@ -31,8 +31,12 @@ def evidence(draw):
 
 
 @quick
-@given(evidence(), st.sampled_from(["min", "mean"]), st.sampled_from([None, 0.0, 1.0, 5.0]),
-       st.sampled_from(["sqrt", "none", "linear"]))  # fmt: skip
+@given(
+    evidence(),
+    st.sampled_from(["min", "mean"]),
+    st.sampled_from([None, 0.0, 1.0, 5.0]),
+    st.sampled_from(["sqrt", "none", "linear"]),
+)
 def test_equations_9_to_13_and_16_against_the_twin(rows, loo, threshold, norm):
     full, without = rows
     s = math.fsum(full)
@@ -83,13 +87,13 @@ def test_plain_functions():
     assert token_contributions([-1.0, -2.0], [[-3.0, -2.0], [-1.0, -3.0]], "mean") == [1.0, 0.5]
 
 
-def score(full, without, *, supporting=("a",), response="x", span=None, ids=None, **options):
+def score(full, without, *, supporting=("a",), ids=None, **options):
     rollout = Rollout(
-        response=response,
+        response="x",
         documents=DOCUMENTS,
         supporting=supporting,
         response_token_ids=ids,
-        logprobs=LogProbs(full=full, without=without, answer_span=span),
+        logprobs=LogProbs(full=full, without=without),
     )
     return ContrastiveLikelihood(**options)([rollout])[0]
 
@@ -118,7 +122,7 @@ def test_rounding_above_zero_is_read_as_zero():
     [
         ((-1.0, 0.2), {"a": (-1.0, -1.0)}, r"logprobs\.full\[1\]", "at most 0, found 0.2"),
         ((-1.0, float("nan")), {"a": (-1.0, -1.0)}, r"logprobs\.full\[1\]", "not a finite"),
-        ((-1.0,), {"a": (float("-inf"),)}, r"logprobs\.without\.1\[0\]", "not a finite number: -inf"),
+        ((-1.0,), {"a": (float("-inf"),)}, r"logprobs\.without\.1\[0\]", "not a finite"),
         ((-1.0,), {"a": (0.1,)}, r"logprobs\.without\.1\[0\]", "at most 0"),
         ((-1.0,), {"a": (-1.0, -1.0)}, r"logprobs\.without\.1", "expected 1, found 2"),
     ],
@@ -144,9 +148,13 @@ def test_missing_evidence():
         reward([rollout])
 
 
-@pytest.mark.parametrize(("supporting", "message"), [
-    (None, "supporting: missing"), ((), "supporting: no supporting document"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("supporting", "message"),
+    [
+        (None, "supporting: missing"),
+        ((), "supporting: no supporting document"),
+    ],
+)
 def test_rows_without_supporting_documents(supporting, message):
     rollout = Rollout(response="x", documents=DOCUMENTS, supporting=supporting)
     for call in (lambda r: ContrastiveLikelihood()([r]), ContrastiveLikelihood().needs):
@@ -158,23 +166,26 @@ def test_rows_without_supporting_documents(supporting, message):
 
 
 def test_the_answer_span_leaves_the_thinking_out():
-    thinking = {"response": "<think>t</think> x", "span": (2, 4), "threshold": None}
-    full, without = (-1.0, -1.0, -1.0, -1.0), {"a": (-9.0, -9.0, -2.0, -4.0)}
+    known = LogProbs(full=(-1.0,) * 4, without={"a": (-9.0, -9.0, -2.0, -4.0)}, answer_span=(2, 4))
+    rollout = Rollout(
+        response="<think>t</think> x", documents=DOCUMENTS, supporting=("a",), logprobs=known
+    )
     # Tokens 2 and 3 alone: E = −2 − (−6) = 4, over √2
-    found = score(full, without, **thinking | {"span": (2, 4)})
-    everything = ContrastiveLikelihood(span="answer", threshold=None)
-    rollout = Rollout(response="<think>t</think> x", documents=DOCUMENTS, supporting=("a",),
-                      logprobs=LogProbs(full=full, without=without, answer_span=(2, 4)))  # fmt: skip
-    assert everything([rollout])[0].value == pytest.approx(4 / math.sqrt(2))
-    assert everything([rollout])[0].details["tokens"] == 2
-    assert found.value == pytest.approx(20 / 2)  # the whole response: −4 − (−24), over √4
+    answer = ContrastiveLikelihood(span="answer")([rollout])[0]
+    assert answer.value == pytest.approx(4 / math.sqrt(2))
+    assert answer.details["tokens"] == 2
+    # The whole response: −4 − (−24), over √4
+    assert ContrastiveLikelihood()([rollout])[0].value == pytest.approx(20 / 2)
 
 
 def test_where_the_answer_span_must_be_told():
     def spanned(response, span):
-        rollout = Rollout(response=response, documents=DOCUMENTS, supporting=("a",),
-                          logprobs=LogProbs(full=(-1.0,), without={"a": (-3.0,)},
-                                            answer_span=span))  # fmt: skip
+        rollout = Rollout(
+            response=response,
+            documents=DOCUMENTS,
+            supporting=("a",),
+            logprobs=LogProbs(full=(-1.0,), without={"a": (-3.0,)}, answer_span=span),
+        )
         return ContrastiveLikelihood(span="answer")([rollout])[0]
 
     assert spanned("x", None).value == 2.0

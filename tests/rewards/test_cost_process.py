@@ -55,7 +55,7 @@ def test_process_is_the_entailment_of_the_decision():
     assert PROCESS.needs(Rollout(response=response)) == [
         EntailmentNeed("So Paris.", "It is Paris.")
     ]
-    with pytest.raises(DataError, match="nli: no entry for premise 'So Paris.'"):
+    with pytest.raises(DataError, match=r"nli: no entry for premise 'So Paris\.'"):
         process(response)
 
 

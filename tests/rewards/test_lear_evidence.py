@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rag_rewards import DataError, Document, EvidenceError, Rollout
 from rag_rewards.evidence import MaskedAnswersNeed, MaskedLogProbsNeed
 from rag_rewards.rewards import Lengths, MaskedAnswer, evidence_length, rationale_length
-from rag_rewards.rewards.evidence import output_answer
+from rag_rewards.rewards.evidence import output_answer, words
 from rag_rewards.rollout import MaskedAnswers, MaskedLogProbs
 from rag_rewards.text.sections import Tags
 
@@ -46,6 +46,12 @@ def test_evidence_length_against_its_twin(evidence, passages, gamma, omega):
     assert evidence_length(evidence, passages, gamma, omega) == pytest.approx(expected)
 
 
+@quick
+@given(st.text(st.sampled_from(" \t\n\x1c\x85\xa0\u2009\u3000\u200b" + "abé巴")))
+def test_words_are_counted_at_white_space(text):
+    assert words(text) == len(text.split())
+
+
 def test_extreme_lengths_do_not_overflow():
     assert rationale_length(10**6, 1, 0.1) == 1.0
     assert rationale_length(1, 10**6, 0.1) == 0.0
@@ -61,16 +67,23 @@ def lengths(response: str, *, documents=("w " * 100,), **options):
 def test_lengths_of_a_response():
     # L_r = 4, L_e = 2, L_P = 20: x = 4/2 − 1 = 1, 1/(1 + e^(−1/0.5)) = 0.880797;
     # c = 1 − 2/20 = 0.9 ≥ ω → 1. Mean 0.940399.
-    score = lengths("<reason>a b c d</reason><extract>e f</extract>", documents=["w " * 15, "w " * 5])
+    response = "<reason>a b c d</reason><extract>e f</extract>"
+    score = lengths(response, documents=["w " * 15, "w " * 5])
     assert score.components == pytest.approx({"length_rationale": 0.880797, "length_evidence": 1.0})
     assert score.value == pytest.approx(0.940399, abs=1e-6)
     assert score.details == {"tokens": {"reason": 4, "extract": 2, "documents": 20}}
 
 
-@pytest.mark.parametrize("response", [
-    "", "<reason>a</reason>", "<extract>a</extract>", "<reason> </reason><extract>a</extract>",
-    "<reason>a</reason><extract>\n</extract>",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "response",
+    [
+        "",
+        "<reason>a</reason>",
+        "<extract>a</extract>",
+        "<reason> </reason><extract>a</extract>",
+        "<reason>a</reason><extract>\n</extract>",
+    ],
+)
 def test_nothing_for_an_absent_part(response):
     assert lengths(response).components == {"length_rationale": 0.0, "length_evidence": 0.0}
 
@@ -89,8 +102,11 @@ def test_a_tokenizer_may_count():
 
 
 def test_documents_are_needed():
-    for documents, message in ((None, "documents: missing"), ((), "documents: missing"),
-                               ((Document(text=" "),), "documents: no text")):  # fmt: skip
+    for documents, message in (
+        (None, "documents: missing"),
+        ((), "documents: missing"),
+        ((Document(text=" "),), "documents: no text"),
+    ):
         with pytest.raises(DataError, match=message):
             Lengths(TAGS)([Rollout(response="", documents=documents)])
 
@@ -111,8 +127,14 @@ def test_gated_lengths_count_only_beside_a_worthy_extract():
     response = "<reason>a b</reason><extract>a</extract>"
 
     def value(text):
-        return gated([Rollout(response=response, documents=(Document(text="w " * 9),),
-                              answers="Paris", masked_answers=MaskedAnswers(evidence=text))])[0]  # fmt: skip
+        masked = MaskedAnswers(evidence=text)
+        rollout = Rollout(
+            response=response,
+            documents=(Document(text="w " * 9),),
+            answers="Paris",
+            masked_answers=masked,
+        )
+        return gated([rollout])[0]
 
     assert value("Rome").components == {"length_rationale": 0.0, "length_evidence": 0.0}
     assert value("in Paris").value > 0.5
@@ -158,9 +180,7 @@ def twin_f1(text: str, aliases) -> float:
 
 
 NAMES = st.lists(st.sampled_from(["New", "York", "the", "City", "Rome."]), min_size=1, max_size=4)
-ALIASES = st.lists(
-    NAMES.map(" ".join).filter(lambda t: squad_tokens(t)), min_size=1, max_size=2
-)
+ALIASES = st.lists(NAMES.map(" ".join).filter(lambda t: squad_tokens(t)), min_size=1, max_size=2)
 
 
 @quick
@@ -176,11 +196,18 @@ def test_masked_answers_against_their_twin(said, answers):
         assert MaskedAnswer(part, TAGS)([rollout])[0].value == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("output", "expected"), [
-    ("Paris", "Paris"), ("<answer>Paris</answer>", "Paris"), ("<answer>Paris", "Paris"),
-    ("<answer>Paris</ans", "Paris"), ("so <answer> Paris</answer> !", " Paris"),
-    ("Paris<|im_end|>", "Paris"), ("", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("Paris", "Paris"),
+        ("<answer>Paris</answer>", "Paris"),
+        ("<answer>Paris", "Paris"),
+        ("<answer>Paris</ans", "Paris"),
+        ("so <answer> Paris</answer> !", " Paris"),
+        ("Paris<|im_end|>", "Paris"),
+        ("", ""),
+    ],
+)
 def test_the_answer_in_an_output(output, expected):
     assert output_answer(output) == expected
 
@@ -192,8 +219,9 @@ def test_needs_of_masked_answers():
     assert MaskedAnswer("full", TAGS).needs(rollout) == []
     likely = [MaskedAnswer(part, TAGS, "likelihood") for part in ("rationale", "full")]
     assert [a.needs(rollout) for a in likely] == [
-        [MaskedLogProbsNeed("rationale")], [MaskedLogProbsNeed("full")],
-    ]  # fmt: skip
+        [MaskedLogProbsNeed("rationale")],
+        [MaskedLogProbsNeed("full")],
+    ]
     assert MaskedAnswer("evidence", TAGS, required=False).needs(rollout) == []
 
 
@@ -214,6 +242,12 @@ def test_missing_evidence_is_an_error_where_it_is_required_and_not_scored_where_
     with pytest.raises(DataError, match=r"masked_logprobs\.full: missing; one list per gold alias"):
         MaskedAnswer("full", TAGS, "likelihood")([rollout])
     assert MaskedAnswer("rationale", TAGS, required=False)([rollout])[0].value is None
+
+
+def test_gold_that_normalises_to_nothing_is_compared_raw():
+    rollout = Rollout(response="<answer>The !!! band</answer>", answers="!!!")
+    # squad leaves nothing of "!!!": raw words, 1 of 3 and 1 of 1 → F1 = 0.5
+    assert MaskedAnswer("full", TAGS)([rollout])[0].value == 0.5
 
 
 def test_empty_outputs_are_wrong_not_missing():
@@ -253,11 +287,13 @@ def test_likelihoods_against_their_twin(per_answer):
     ],
 )
 def test_impossible_likelihoods(rows, message):
-    rollout = Rollout(response=RESPONSE, answers=["a", "b"], masked_logprobs=MaskedLogProbs(full=rows))
+    masked = MaskedLogProbs(full=rows)
+    rollout = Rollout(response=RESPONSE, answers=["a", "b"], masked_logprobs=masked)
     with pytest.raises(EvidenceError, match=message):
         MaskedAnswer("full", TAGS, "likelihood")([rollout])
 
 
 def test_rewards_pickle():
-    for reward in (Lengths(TAGS, gated_by=MaskedAnswer("evidence", TAGS)), MaskedAnswer("full", TAGS)):
+    answer = MaskedAnswer("evidence", TAGS)
+    for reward in (Lengths(TAGS, gated_by=answer), answer):
         assert pickle.loads(pickle.dumps(reward)) == reward  # noqa: S301

@@ -34,8 +34,9 @@ def twin_ratio(left: str, right: str) -> float:
     return 2 * row[-1] / (len(left) + len(right)) if left or right else 1.0
 
 
-EDITS = st.lists(st.tuples(st.integers(0, 80), st.integers(0, 12), st.sampled_from(["", "x ", "?"])),
-                 max_size=3)  # fmt: skip
+EDITS = st.lists(
+    st.tuples(st.integers(0, 80), st.integers(0, 12), st.sampled_from(["", "x ", "?"])), max_size=3
+)
 
 
 @quick
@@ -74,8 +75,9 @@ def test_partial_ratio_refuses_strictly_above():
 def test_semantic_similarity_is_evidence():
     detector = RefusalDetector(texts=("No.", "Sorry."), matcher="semantic")
     assert detector.needs(" I pass ") == [
-        SimilarityNeed("I pass", "No."), SimilarityNeed("I pass", "Sorry."),
-    ]  # fmt: skip
+        SimilarityNeed("I pass", "No."),
+        SimilarityNeed("I pass", "Sorry."),
+    ]
     assert RefusalDetector().needs("I pass") == []
 
     def with_similarity(*values):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rag_rewards import DataError, Document, Rollout
 from rag_rewards.rewards import Relevance, relevance, relevance_ids
+from rag_rewards.rollout import canonical
 from rag_rewards.text.sections import Tags
 
 quick = settings(deadline=None, max_examples=200)
@@ -55,22 +56,39 @@ ITEMS = st.one_of(
 def test_ids_against_their_twin(value):
     text = f" {json.dumps(value)}\n"
     found = relevance_ids(text)
-    assert (None if found is None else set(found)) == twin_ids(text)
-    assert found is None or len(found) == len(set(found))
+    assert (None if found is None else set(map(canonical, found))) == twin_ids(text)
 
 
 @pytest.mark.parametrize(
     "section",
-    [None, "", "2, 5", "[2,", "[2] [5]", "[2,]", "[1.0]", "[1e0]", "[null]", "[[1]]", "{}", "2",
-     "[true]", "[NaN]", "[" * 5000, "doc 2", "[２"],
-)  # fmt: skip
+    [
+        None,
+        "",
+        "2, 5",
+        "[2,",
+        "[2] [5]",
+        "[2,]",
+        "[1.0]",
+        "[1e0]",
+        "[null]",
+        "[[1]]",
+        "{}",
+        "2",
+        "[true]",
+        "[NaN]",
+        "[" * 5000,
+        "doc 2",
+        "[２",
+    ],
+)
 def test_what_is_no_list_of_ids(section):
     assert relevance_ids(section) is None
 
 
 def test_ids_of_any_size():
     assert relevance_ids("[99999999999999999999999, -1, 007]") is None  # 007 is no JSON
-    assert relevance_ids("[99999999999999999999999, -1]") == ("99999999999999999999999", "-1")
+    found = relevance_ids("[99999999999999999999999, -1]")
+    assert list(map(str, found)) == ["99999999999999999999999", "-1"]
 
 
 SETS = st.sets(st.sampled_from("12345"))
@@ -115,6 +133,15 @@ def test_ids_labels_and_their_text_are_the_same():
     assert score('["a7", 12]', (1, 12), documents) == 1.0
     assert score("[3]", ("3",), documents) == 1.0
     assert score("[2]", (12,), documents) == 0.0  # position 2 is labelled 12
+
+
+def test_details_name_each_document_once():
+    rollout = Rollout(
+        response='<relevance>[2, "a", "02", 7, 1]</relevance>',
+        documents=(Document(text="x", id="a"), Document(text="y")),
+        supporting=(1,),
+    )
+    assert Relevance(TAGS)([rollout])[0].details == {"relevance": ["2", "1", "7"]}
 
 
 def test_supersets_and_empty_sets():

@@ -44,9 +44,19 @@ def truth(response: str, answers="Paris", *, verdict=None, ook=None, **options):
 
 
 ANSWERS = st.sampled_from(
-    ["Paris", "paris.", "Rome", "I don't know", "I dont know, maybe Paris", "I do not know",
-     "I don’t know", "invalid question", "", "not enough information"]
-)  # fmt: skip
+    [
+        "Paris",
+        "paris.",
+        "Rome",
+        "I don't know",
+        "I dont know, maybe Paris",
+        "I do not know",
+        "I don’t know",
+        "invalid question",
+        "",
+        "not enough information",
+    ]
+)
 
 
 @quick
@@ -152,8 +162,12 @@ def test_the_judge():
     with pytest.raises(DataError, match=r"verdicts\.outcome: missing"):
         truth(light, **judge)
     # What needs no judge: an exact match, an abstention, no box. A verdict is not looked at then.
-    for response, expected in ((r"\boxed{Paris}", "correct"), (r"\boxed{I don't know}", "uncertain"),
-                               ("Paris", "incorrect")):  # fmt: skip
+    settled = {
+        r"\boxed{Paris}": "correct",
+        r"\boxed{I don't know}": "uncertain",
+        "Paris": "incorrect",
+    }
+    for response, expected in settled.items():
         assert truth(response, verdict=1, **judge) == expected
         assert truth(response, **judge) == expected
         assert Outcome().needs(Rollout(response=response, answers="Paris")) == []

@@ -1,0 +1,31 @@
+# Everything runs in .venv, which is made on first use. PYTHON picks the interpreter.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: demo test check bench clean
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	touch $(STAMP)
+
+demo: $(STAMP)
+	@$(BIN)/rag-rewards score examples/arena.jsonl --recipe arena --table
+	@$(BIN)/rag-rewards score examples/truthrl.jsonl --recipe truthrl --table
+	@$(BIN)/rag-rewards score examples/ctrl-rag.jsonl --recipe ctrl-rag --table
+
+test: $(STAMP)
+	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/rules.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

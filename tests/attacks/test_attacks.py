@@ -1,0 +1,442 @@
+"""No attack of the threat list pays under the hardened profile; what pays by default is told.
+
+The suite is a table (`cases.CASES`). Where a paper's own definition lets an attack pay, the
+recipe's `loopholes` name its number without saying that the hardened profile closes it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from functools import cache
+from statistics import mean
+from typing import Any
+
+import pytest
+
+import rag_rewards as rr
+from rag_rewards.recipes import RECIPES
+
+from .cases import (
+    CASES,
+    LIKELY,
+    REASON,
+    REFUSAL,
+    ROW,
+    SAID,
+    TEXTS,
+    Case,
+    Row,
+    arena,
+    boxed,
+    complete,
+    earns,
+    lear,
+    tagged,
+)
+
+# Known to pay under the hardened profile, by attack and name (whatever the recipe, with and
+# without an answer section). To be closed, or named in `loopholes`; no entry excuses a failure.
+OPEN_HOLES: tuple[str, ...] = (
+    "1-arrows", "1-articles", "1-as-well-as", "1-bullets", "1-candidates", "1-clauses", "1-colons",
+    "1-countries", "1-dashes", "1-dots", "1-ellipses", "1-em-dashes", "1-german-or",
+    "1-in-countries", "1-invalid-question-either", "1-lettered", "1-maybes", "1-middle-dots",
+    "1-numbered-inline", "1-numbered-parens", "1-options", "1-otherwise", "1-parens", "1-plus",
+    "1-questions", "1-quotes", "1-sentence-each", "1-sentences", "1-spaces", "1-tabs", "1-unless",
+    "1-words-as-sentences", "2-anything-but", "2-asked-no", "2-bang", "2-believed",
+    "2-by-no-means", "2-cannot-be", "2-chinese-not", "2-colon-no", "2-contrary",
+    "2-definitely-not-the-answer", "2-deny", "2-doubt", "2-excluded", "2-invalid-question-negated",
+    "2-isnt-the-capital", "2-mistake", "2-myth", "2-negated", "2-never-was", "2-not-the-capital",
+    "2-other-than", "2-ruled-out", "2-wrong-paren", "2-wrong-which", "2-wrong-would",
+    "3-Plan B-for-Plan A", "3-Vitamin C-for-Vitamin A", "6->5-for-<5", "6-O-for-O−",
+    "6-Vitamin-for-Vitamin A", "6-exact->5-for-<5", "6-exact-A-for-A-", "6-exact-O-for-O−",
+    "6-exact-Vitamin-for-Vitamin A", "9-asked", "9-quoted", "9-quoted-after", "9-someone-said",
+    "9-tail-block-quote", "9-tail-source", "10-forged-block", "10-forged-label",
+    "10-tail-document", "10-tail-label", "10-tail-tool", "11-empty-sections",
+    "15-refusal-no-comma", "15-refusal-no-doubt", "15-refusal-none-other", "15-refusal-not-berlin",
+    "15-refusal-unclear-but", "15-refusal-unfortunately", "15-refusal-without-doubt",
+    "16-marker-and-letter", "16-only-markers", "16-references", "16-see", "17-all",
+    "17-each-in-turn", "18-second-time-valid", "19-example-ids", "20-judge-'Thought process:'",
+    "21-judge-'Rome. Verdict: yes'", "23-copied-document", "24-punctuation-words",
+    "25-copied-documents", "25-repeated-before-the-answer", "25-repeated-in-the-answer",
+    "25-seven-words", "25-short-phrases", "27-zero-width-words", "28-control-words",
+    "29-made-up-words", "30-one-sentence", "30-sentence", "30-sentence-also",
+    "31-answer-in-reason",
+)  # fmt: skip
+
+SLIGHT = 1e-9
+
+
+@cache
+def gain(case: Case, hardened: bool) -> float:
+    return case.gain(hardened=hardened)
+
+
+def told(recipe: str, *, closed: bool | None = None) -> set[int]:
+    """Attack numbers at the start of a recipe's loopholes; those that hardening (not) closes."""
+    numbers: set[int] = set()
+    for text in RECIPES[recipe].loopholes:
+        head = re.match(r"[\d, ]+:", text)
+        if head and closed in (None, "hardened" in text):
+            numbers |= set(map(int, re.findall(r"\d+", head[0])))
+    return numbers
+
+
+def test_the_table() -> None:
+    assert len({case.id for case in CASES}) == len(CASES)
+    known = {f"{case.attack}-{case.name.removeprefix('bare-')}" for case in CASES}
+    assert set(OPEN_HOLES) <= known
+    assert {case.recipe for case in CASES} == set(RECIPES)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_hardened_does_not_pay(case: Case) -> None:
+    if case.attack in told(case.recipe, closed=False):
+        return  # by the paper's own definition
+    before = earns(case.recipe, case.honest, case.settings, hardened=True)
+    after = earns(case.recipe, case.attacked, case.settings, hardened=True)
+    assert after <= before + SLIGHT, (
+        f"earns {after:.3g}, without the attack {before:.3g}: {case.attacked['response'][:200]!r}"
+    )
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_loopholes_of_the_default_profile_are_told(recipe: str) -> None:
+    """Every listed number pays in some case, every paying one is listed; 22 is a policy."""
+    paying = {case.attack for case in CASES if case.recipe == recipe and gain(case, False) > SLIGHT}
+    listed = told(recipe) - {14, 22, 29}
+    assert (sorted(paying - listed - {29}), sorted(listed - paying)) == ([], []), (
+        "(pays but is not listed, listed but does not pay)"
+    )
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_loopholes_by_definition_do_pay(recipe: str) -> None:
+    """What is listed without "hardened" must really stay open under the hardened profile."""
+    paying = {case.attack for case in CASES if case.recipe == recipe and gain(case, True) > SLIGHT}
+    assert told(recipe, closed=False) - {22, 29} <= paying
+
+
+# --- degenerate policies -----------------------------------------------------------------------
+
+CITIES = ("Paris", "Rome", "Berlin", "Madrid")
+COUNTRIES = ("France", "Italy", "Germany", "Spain")
+
+
+def whole(*, cited: bool = True) -> str:
+    """Every document, sentence by sentence."""
+    return " ".join(
+        f"{part.rstrip('.')}{f' [{n}]' if cited else ''}."
+        for n, text in enumerate(TEXTS, 1)
+        for part in text.split(". ")
+    )
+
+
+def mean_of(name: str, rows: list[Row], settings: dict[str, Any] | None = None) -> float:
+    """Mean hardened reward, every row a group of its own with its wrong and its right rival."""
+    return mean(earns(name, row, settings, hardened=True) for row in rows)
+
+
+def asked(n: int, response: str, **more: Any) -> Row:
+    return {
+        "question": f"What is the capital of {COUNTRIES[n]}?",
+        "answers": [CITIES[n]],
+        "supporting": [n + 1],
+        "response": response,
+        **more,
+    }
+
+
+def test_ground_policies() -> None:
+    def mix(answer: Any, refusal: Any) -> list[Row]:
+        yes = [asked(n, tagged(answer(n)), answerable=True) for n in range(4)]
+        no = [asked(n, tagged(refusal(n)), answerable=False) for n in range(4)]
+        return yes + no
+
+    def right(n: int) -> str:
+        return f"{CITIES[n]} is the capital of {COUNTRIES[n]} [{n + 1}]."
+
+    honest = mean_of("ground-grpo", mix(right, lambda n: REFUSAL))
+    for name, policy in {
+        "always abstains": mix(lambda n: REFUSAL, lambda n: REFUSAL),
+        "never abstains": mix(right, right),
+        "copies": mix(lambda n: whole(), lambda n: whole()),
+        "hedges": mix(lambda n: f"{REFUSAL} {right(n)}", lambda n: f"{REFUSAL} {right(n)}"),
+        "hedges, uncited": mix(
+            lambda n: f"{REFUSAL} There is no doubt it is {CITIES[n]}.",
+            lambda n: f"{REFUSAL} There is no doubt it is Bonn.",
+        ),
+    }.items():
+        assert mean_of("ground-grpo", policy) < honest, name
+
+
+@pytest.mark.parametrize("verifier", ["judge", "exact", "substring"])
+def test_truthrl_policies(verifier: str) -> None:
+    settings = {"verifier": verifier}
+    judged = {"verdicts": {"outcome": 0}}
+
+    def mix(known: Any, unknown: Any) -> list[Row]:
+        return [asked(n, boxed(known(n) if n < 2 else unknown(n)), **judged) for n in range(4)]
+
+    honest = mean_of("truthrl", mix(lambda n: CITIES[n], lambda n: "I don't know"), settings)
+    for name, policy in {
+        "always abstains": mix(lambda n: "I don't know", lambda n: "I don't know"),
+        "never abstains": mix(lambda n: CITIES[n], lambda n: "Bonn"),
+        "hedges": mix(lambda n: f"{CITIES[n]}, or I don't know", lambda n: "Bonn, I don't know"),
+        "copies": mix(lambda n: whole(cited=False), lambda n: whole(cited=False)),
+        "lists": mix(lambda n: ". ".join(CITIES), lambda n: ". ".join(CITIES)),
+    }.items():
+        assert mean_of("truthrl", policy, settings) < honest, name
+
+
+@pytest.mark.parametrize("recipe", ["arena", "naive-grpo", "ctrl-rag", "rag-total"])
+def test_answer_policies(recipe: str) -> None:
+    """The honest policy is right on half of the rows and guesses on the others."""
+    shape = arena if recipe == "arena" else tagged
+
+    def rows(answer: Any) -> list[Row]:
+        out = []
+        for n in range(4):
+            likely = {"logprobs": LIKELY["logprobs"] | {"without": {str(n + 1): [-2.0] * 10}}}
+            out.append(asked(n, shape(answer(n)), **likely))
+        return out
+
+    def score(answer: Any) -> float:
+        made = rr.recipe(recipe, hardened=True)
+        total = []
+        for row in rows(answer):
+            rival = row | {"response": shape("Bonn")}
+            scored = made([complete(made, r | {"group": "g"}) for r in (row, rival)])
+            total.append(scored[0].value or 0.0)
+        return mean(total)
+
+    honest = score(lambda n: CITIES[n] if n < 2 else "Bonn")
+    for name, policy in {
+        "always abstains": lambda n: "I don't know",
+        "copies": lambda n: whole(),
+        "copies, uncited": lambda n: whole(cited=False),
+        "lists": lambda n: ", ".join(CITIES),
+        "lists as sentences": lambda n: ". ".join(CITIES) + ".",
+    }.items():
+        assert score(policy) < honest, name
+
+
+def test_lear_policies() -> None:
+    """Copying every passage leads to the same answers, at the cost of the extract's length."""
+    right = {"masked_answers": {"rationale": "Paris", "evidence": "Paris"}}
+    honest = earns("lear", {"response": lear("Paris")} | right, hardened=True)
+    copied = {"response": lear("Paris", " ".join(TEXTS), " ".join(TEXTS))} | right
+    assert earns("lear", copied, hardened=True) < honest
+    abstains = {"response": lear("I don't know")} | {
+        "masked_answers": {"rationale": "I don't know", "evidence": "I don't know"}
+    }
+    assert earns("lear", abstains, hardened=True) < honest
+
+
+# --- 14 and 29: megabytes of anything ----------------------------------------------------------
+
+SIZE = 30_000
+SPAM = (
+    "<answer>", "<think>", "</answer>", "<answer></answer>", r"\boxed{", "{", "[", "[1]", "[1,",
+    "Paris, ", "Paris or ", "the Paris, a Rome, ", "not ", "(", "A b. ", "Paris is it [1]. ", ".",
+    "\n", "\n- x", "\u0301", "\u200b", " ", "a", "1", "million ", '"', "巴黎。", "\ufdfa", "аa ",
+    "I don't know ", "I couldn't find an answer. ",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("spam", SPAM, ids=ascii)
+def test_long_responses_take_no_time(spam: str) -> None:
+    text = (spam * (SIZE // len(spam) + 1))[:SIZE]
+    for recipe, response, settings in (
+        ("arena", arena(text), {"accuracy.numbers": True, "accuracy.dates": True}),
+        ("ground-grpo", tagged(text), {"citation.judge_by": "gold"}),
+        ("lear", lear(text, text, text), {}),
+        ("truthrl", boxed(text), {"verifier": "substring"}),
+        ("rag-total", text, {}),
+    ):
+        made = rr.recipe(recipe, settings, hardened=True)
+        row = {"response": response, "masked_answers": {"rationale": text, "evidence": "Paris"}}
+        rollout = complete(made, row | LIKELY)
+        start = time.perf_counter()
+        made([rollout])
+        assert time.perf_counter() - start < 0.8, recipe
+
+
+# --- false negatives ---------------------------------------------------------------------------
+
+SAME: tuple[tuple[str, str, str], ...] = (
+    ("Paris [1]", "Paris", ""),
+    ("Paris[1]", "Paris", ""),
+    ("Paris [1][2].", "Paris", ""),
+    ("Sa\u0303o Paulo", "São Paulo", ""),
+    ("São Paulo", "Sa\u0303o Paulo", ""),
+    ("Sao Paulo", "São Paulo", "fold_accents"),
+    ("O’Hara", "O'Hara", ""),
+    ("巴黎。", "巴黎", ""),
+    ("Pa\u200bris", "Paris", ""),
+    ("1 million", "1,000,000", "numbers"),
+    ("1,000,000", "1 million", "numbers"),
+    ("one million", "1,000,000", "numbers"),
+    ("5 March 1999", "1999-03-05", "dates"),
+    ("March 5, 1999", "5 March 1999", "dates"),
+    ("1999-03-05", "March 5, 1999", "dates"),
+    ("The The", "The The", ""),
+    ("?", "?", ""),
+)
+READERS: tuple[tuple[str, Any, str, dict[str, Any]], ...] = (
+    ("arena", arena, "accuracy.", {}),
+    ("naive-grpo", tagged, "accuracy.", {}),
+    ("truthrl", boxed, "", {"verifier": "exact"}),
+    ("truthrl", boxed, "", {"verifier": "substring"}),
+    ("ctrl-rag", tagged, "accuracy.", {}),
+    ("rag-total", tagged, "accuracy.", {}),
+    ("ctrl-rag", "The answer is {}.".format, "accuracy.", {}),
+    ("rag-total", "It is {}".format, "accuracy.", {}),
+    ("ground-grpo", lambda text: tagged(f"It is {text} [1]."), "exact_match.", {}),
+    ("lear", lear, "", {}),
+)
+
+
+@pytest.mark.parametrize(("reader"), READERS, ids=lambda r: "-".join([r[0], *r[3].values()]))
+@pytest.mark.parametrize(("said", "gold", "option"), SAME)
+def test_right_in_another_notation(reader: Any, said: str, gold: str, option: str) -> None:
+    recipe, shape, prefix, settings = reader
+    if (said, recipe) == ("?", "ground-grpo") or (
+        said == "?" and shape not in (arena, tagged, boxed, lear)
+    ):
+        return  # no statement, no sentence
+    made = rr.recipe(recipe, settings | ({prefix + option: True} if option else {}), hardened=True)
+    row = {"response": shape(said), "answers": [gold], **LIKELY}
+    row["masked_answers"] = {"rationale": said, "evidence": said}
+    assert made([complete(made, row)])[0].correct == 1.0
+
+
+ASSERTED = (
+    "Paris", "Paris.", "The answer is Paris.", "It is Paris, not Rome.", "Not Rome, but Paris",
+    "Paris rather than Rome", "It isn't Rome. It's Paris.", "No, it is Paris.", "No: Paris",
+    "Paris, the capital of France, lies on the Seine.", "Paris, France",
+    "Paris, Île-de-France, France", "Paris, which lies on the Seine, is the capital.",
+    "The capital is Paris, a city on the Seine, and the seat of government.",
+    '"Paris"', "**Paris**", "`Paris`", "(Paris)", "“Paris”", "« Paris »", "Without doubt Paris",
+    "There is no doubt that it is Paris", "It is none other than Paris.",
+    "It was not until 987 that Paris became the capital.",
+    "Paris is not only the capital but also the largest city.",
+    "While Rome, Berlin and Madrid are capitals too, France's is Paris.",
+    "Unlike Rome, Paris is the capital of France.",
+    "It cannot be denied that Paris is the capital.",
+    "It's Paris (not Rome or Berlin).", "Paris[1].", "It is Paris [1], as document 1 says.",
+    "According to document 1, Paris is the capital, with 2 million people, on the Seine.",
+    "In 987, under Hugh Capet, Paris became the capital.",
+    "It borders Spain, Italy and Germany and its capital is Paris.",
+    "The largest city, the capital and the seat of government is Paris.",
+    "The capital is Paris; Lyon, Marseille and Nice are large too.", "Paris - the city of light",
+    "Paris: the city of light", "Final answer: Paris", "答案是Paris。", "Yes, Paris",
+    "I don't think it's Rome; it's Paris.", "Rome isn't right, so Paris",
+    "Nobody doubts it is Paris",
+    "The wrong answer is Rome and the right one is Paris",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("said", ASSERTED)
+def test_asserted_answers_are_right(said: str) -> None:
+    made = rr.recipe("truthrl", {"verifier": "substring"}, hardened=True)
+    assert made([complete(made, {"response": boxed(said)})])[0].correct == 1.0
+
+
+@pytest.mark.parametrize(
+    ("response", "gold"),
+    [
+        (f"It lies on the Seine [1]. {SAID} [1].", ["Paris"]),
+        ("Paris is the capital of France. Rome is that of Italy.", [["Paris"], ["Rome"]]),
+        (f"{SAID}.\n\nSources: [1]", ["Paris"]),
+    ],
+)
+@pytest.mark.parametrize("recipe", ["ctrl-rag", "rag-total"])
+def test_plain_answers_are_right(recipe: str, response: str, gold: Any) -> None:
+    made = rr.recipe(recipe, hardened=True)
+    row = {"response": response, "answers": gold, **LIKELY}
+    assert made([complete(made, row)])[0].correct == 1.0
+
+
+def test_nothing_relevant_can_be_named() -> None:
+    assert earns("arena", {"response": arena("Paris", "[]"), "supporting": []}, hardened=True) == 13
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        REFUSAL,
+        REFUSAL.replace("'", "’"),
+        REFUSAL.replace("couldn't", "could not"),
+        REFUSAL + " The documents do not mention it.",
+        REFUSAL + " None of the documents covers France.",
+    ],
+)
+def test_honest_refusals_are_paid(said: str) -> None:
+    row = {"response": tagged(said), "answerable": False}
+    assert earns("ground-grpo", row, hardened=True) >= 2.85
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["I don't know", "I don’t know.", "I DON'T KNOW!", "I don't know。", "I don't know…",
+     r"\text{I don't know}", "I don\u200b't know", "**I don't know**"],
+)  # fmt: skip
+def test_honest_abstentions_are_uncertain(said: str) -> None:
+    row = {"response": boxed(said), "verdicts": {"outcome": 0}}
+    assert earns("truthrl", row, hardened=True) == 0.0
+
+
+def test_a_rationale_may_quote_its_document() -> None:
+    reason = f"Document 1 says: {TEXTS[0]} So the city that is asked for stands in its first words."
+    right = {"masked_answers": {"rationale": "Paris", "evidence": "Paris"}}
+    quoting = earns("lear", {"response": lear("Paris", reason=reason)} | right, hardened=True)
+    brief = earns("lear", {"response": lear("Paris", reason=REASON)} | right, hardened=True)
+    assert quoting >= brief - 0.02
+
+
+WELL_FORMED: dict[str, tuple[str, Row]] = {
+    "arena": (arena("Paris"), {}),
+    "naive-grpo": (tagged("Paris"), {}),
+    "ground-grpo": (tagged(f"{SAID} [1]."), {}),
+    "ground-grpo-stage1": (tagged(f"{SAID} [1]."), {}),
+    "lear": (lear("Paris"), {"masked_answers": {"rationale": "Paris", "evidence": "Paris"}}),
+    "ctrl-rag": (tagged("Paris"), LIKELY),
+    "rag-total": (tagged("Paris [1]"), {}),
+    "truthrl": (boxed("Paris"), {}),
+}
+
+
+@pytest.mark.parametrize("recipe", WELL_FORMED)
+def test_notations_of_the_format(recipe: str) -> None:
+    text, more = WELL_FORMED[recipe]
+
+    def score(response: str, settings: dict[str, Any] | None = None, **extra: Any) -> float:
+        return earns(recipe, {"response": response, **more, **extra}, settings, hardened=True)
+
+    best = score(text)
+    for end in ("<|im_end|>", "\n<|im_end|>\n", "</s></s>", "<|eot_id|>", "<eos>"):
+        assert score(text + end) == best, end
+    if text.startswith("<think>"):
+        assert score(text.removeprefix("<think>"), response_prefix="<think>") == best
+        assert score(text.removeprefix("<think>"), response_prefix="<think>\n") == best
+    if recipe == "truthrl":
+        return
+    loud = re.sub(r"</?\w+>", lambda tag: tag[0].upper(), text)
+    assert score(loud, {"sections.ignore_case": True}) == best
+    torn = {"sections.unclosed": "to_end"}
+    assert score(text[:-4], torn) == best
+    assert score(text[:-4] + "<|im_end|>", torn) == best
+    assert score(text.removesuffix("</answer>"), torn) == best
+    assert score(loud[:-4], torn | {"sections.ignore_case": True}) == best
+
+
+def test_a_policy_that_writes_think_breaks_no_group() -> None:
+    """Malformed output is data: <think> where no range of the answer was given."""
+    made = rr.recipe("ctrl-rag", hardened=True)
+    known = {"full": [-1.0] * 4, "without": {"1": [-2.0] * 4}}
+    rows = [
+        ROW | {"response": text, "group": "g", "logprobs": known}
+        for text in ("It is Paris", "<think> It is Paris")
+    ]
+    assert [score.value for score in made([complete(made, row) for row in rows])] == [1.0, 0.0]
