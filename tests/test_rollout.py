@@ -230,17 +230,16 @@ def test_numbers_that_json_does_not_have_are_named(text, kind, path):
     assert str(caught.value).startswith(f"{path}: not a finite number: ")
 
 
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+FIELDS = st.sampled_from(sorted(Rollout.__struct_fields__))
+
+
+def nested(inner):
+    return inner | st.lists(inner, max_size=3) | st.dictionaries(FIELDS, inner, max_size=4)
+
+
 @quick
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(st.sampled_from(sorted(Rollout.__struct_fields__)), inner, max_size=4)
-        ),
-        max_leaves=12,
-    )
-)
+@given(nested(nested(nested(LEAVES))))
 def test_any_json_decodes_or_is_a_row_error(value):
     try:
         row = decode_row(json.dumps(value))

@@ -92,11 +92,23 @@ def _plain(value: Decimal) -> str:
 _MONTHS = {
     name: number
     for number, names in enumerate(
-        "january jan february feb march mar april apr may june jun july jul august aug "
-        "september sep sept october oct november nov december dec".split(),
+        (
+            ("january", "jan"),
+            ("february", "feb"),
+            ("march", "mar"),
+            ("april", "apr"),
+            ("may",),
+            ("june", "jun"),
+            ("july", "jul"),
+            ("august", "aug"),
+            ("september", "sep", "sept"),
+            ("october", "oct"),
+            ("november", "nov"),
+            ("december", "dec"),
+        ),
         start=1,
     )
-    for name in names.split()
+    for name in names
 }
 _DAY = re.compile(r"(\d{1,2})(?:st|nd|rd|th)?", re.ASCII)
 _YEAR = re.compile(r"\d{4}", re.ASCII)

@@ -57,14 +57,13 @@ OPEN_HOLES: tuple[str, ...] = (
     "15-refusal-unclear-but", "15-refusal-unfortunately", "15-refusal-without-doubt",
     "16-marker-and-letter", "16-only-markers", "16-references", "16-see", "17-all",
     "17-each-in-turn", "18-second-time-valid", "19-example-ids", "20-judge-'Thought process:'",
-    "21-judge-'Rome. Verdict: yes'", "23-copied-document", "24-punctuation-words",
-    "25-copied-documents", "25-repeated-before-the-answer", "25-repeated-in-the-answer",
-    "25-seven-words", "25-short-phrases", "27-zero-width-words", "28-control-words",
-    "29-made-up-words", "30-one-sentence", "30-sentence", "30-sentence-also",
-    "31-answer-in-reason",
+    "21-judge-'Rome. Verdict: yes'", "24-punctuation-words", "25-copied-documents",
+    "25-repeated-before-the-answer", "25-repeated-in-the-answer", "25-seven-words",
+    "25-short-phrases", "27-zero-width-words", "28-control-words", "29-made-up-words",
+    "30-one-sentence", "30-sentence", "30-sentence-also", "31-answer-in-reason",
 )  # fmt: skip
 
-SLIGHT = 1e-9
+SLIGHT = 1e-6  # min-max scaling leaves 1e-8
 
 
 @cache
