@@ -1,1 +1,1 @@
-"""x"""
+"""Adapters between rag-rewards and trainers. The core imports nothing from here."""
