@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from enum import Enum
@@ -22,6 +23,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+TYPER_INTERRUPTED = 130
+"""What newer versions of typer make of Ctrl-C."""
 
 
 class OnError(str, Enum):
@@ -94,7 +99,7 @@ def score(
     from rag_rewards.commands.plans import make_plan
     from rag_rewards.commands.score import Options
     from rag_rewards.commands.score import score as run_score
-    from rag_rewards.report.terminal import print_scores, print_summary
+    from rag_rewards.report.terminal import plain, print_scores, print_summary
 
     readable = output is None and sys.stdout.isatty() if table is None else table
     plan = make_plan(
@@ -121,17 +126,15 @@ def score(
         width = None if sys.stdout.isatty() else 110
         print_scores(Console(width=width), built.name, built.equation, run.tally, run.told)
     if run.stopped_by:
-        console.print(f"stopped at {run.stopped_by}", highlight=False, markup=False)
-        if options.output != "-":
-            console.print(
-                f"{run.tally.rows:,} rows scored before it stand in {options.output}.partial",
-                highlight=False,
-                markup=False,
+        print(f"stopped at {plain(run.stopped_by)}", file=sys.stderr)
+        if run.partial:
+            print(
+                f"{run.tally.rows:,} rows scored before it stand in {run.partial}", file=sys.stderr
             )
         raise typer.Exit(run.exit_code)
     print_summary(console, run.tally, run.seconds, built.signature)
     if run.tally.errors and options.errors:
-        console.print(f"bad rows: {options.errors}", highlight=False, markup=False)
+        print(f"bad rows: {options.errors}", file=sys.stderr)
     raise typer.Exit(run.exit_code)
 
 
@@ -211,15 +214,20 @@ def root(
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: every known fault is one clear line on standard error and an exit code."""
+    _open_streams()
     try:
         code = app(arguments, standalone_mode=False)
         sys.stdout.flush()
+        if code == TYPER_INTERRUPTED:
+            raise KeyboardInterrupt
     except RagRewardsError as error:
         code = _complain(str(error))
-    except BrokenPipeError:
-        # Nobody reads on. What Python would still flush at its end has nowhere to go either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, SystemExit):  # typer makes a closed pipe an exit of its own
+        _drop_output()
         code = 2
+    except OSError as error:
+        _drop_output()
+        code = _complain(f"{error.filename or 'standard output'}: {error.strerror or error}")
     except (KeyboardInterrupt, typer.Abort):
         code = _complain("interrupted; what was scored stands in the .partial file, if any")
     except Exception as error:
@@ -232,9 +240,29 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _complain(message: str) -> int:
+    from rag_rewards.report.terminal import plain
+
     with contextlib.suppress(OSError):
-        print(f"rag-rewards: {message}", file=sys.stderr)
+        print(f"rag-rewards: {plain(message)}", file=sys.stderr)
     return 2
+
+
+def _open_streams() -> None:
+    """Closed standard streams fail like any other file; no character is too odd to print."""
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY))
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _drop_output() -> None:
+    """What Python would still flush at its end has nowhere to go."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

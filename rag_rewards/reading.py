@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 import sys
 from array import array
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,6 +34,11 @@ class Source:
     lines: Iterator[Line]
     size: int | None
     handle: IO[bytes] | None = None
+    file: IO[bytes] | None = None
+
+    def close(self) -> None:
+        if self.file:
+            self.file.close()
 
     def position(self) -> int:
         try:
@@ -42,7 +50,7 @@ class Source:
 def open_source(path: str) -> Source:
     """`-` is standard input; .parquet is read with pyarrow; anything else is JSON lines."""
     if path == "-":
-        return Source(_numbered(sys.stdin.buffer), None)
+        return Source(_numbered(_after_mark(sys.stdin.buffer), "standard input"), None)
     file = Path(path)
     if file.is_dir():
         raise UsageError(f"{path} is a folder, not a file of rows")
@@ -51,15 +59,29 @@ def open_source(path: str) -> Source:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     if file.suffix == ".parquet":
-        return Source(parquet_lines(handle, path), None)
+        return Source(parquet_lines(handle, path), None, file=handle)
     size = file.stat().st_size if file.is_file() else None
-    return Source(_numbered(handle), size, handle)
+    return Source(_numbered(_after_mark(handle), path), size, handle, handle)
 
 
-def _numbered(handle: IO[bytes]) -> Iterator[Line]:
+def _after_mark(handle: IO[bytes]) -> IO[bytes]:
+    """Step over the byte order mark that some editors put before the first row."""
+    with contextlib.suppress(OSError):  # what cannot be read says so when its lines are
+        if isinstance(handle, BufferedReader) and handle.peek(3).startswith(BOM_UTF8):
+            handle.read(len(BOM_UTF8))
+    return handle
+
+
+def _numbered(handle: IO[bytes], path: str) -> Iterator[Line]:
     """Lines with their numbers; blank ones are skipped but counted."""
     number = 0
-    while block := handle.readlines(CHUNK_BYTES):
+    while True:
+        try:
+            block = handle.readlines(CHUNK_BYTES)
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+        if not block:
+            return
         for line in block:
             number += 1
             if not line.isspace():
@@ -78,8 +100,16 @@ def parquet_lines(handle: IO[bytes], path: str) -> Iterator[Line]:
     except (pa.ArrowInvalid, OSError) as error:
         raise UsageError(f"cannot read {path}: {error}") from None
     number = 0
-    for batch in table.iter_batches(batch_size=CHUNK_ROWS):
-        for row in batch.to_pylist(maps_as_pydicts="strict"):
+    batches = table.iter_batches(batch_size=CHUNK_ROWS)
+    while True:
+        try:
+            batch = next(batches, None)
+            rows = batch.to_pylist(maps_as_pydicts="strict") if batch else []
+        except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+            raise UsageError(f"cannot read {path} after row {number}: {error}") from None
+        if batch is None:
+            return
+        for row in rows:
             number += 1
             yield number, _row_line(row)
 
@@ -273,7 +303,7 @@ def sort_groups(source: Source) -> Iterator[Line]:
     handle = source.handle if source.handle and source.handle.seekable() else _aside(source)
     offsets, numbers, ranks = array("q"), array("q"), array("q")
     rank: dict[bytes, int] = {}
-    at = 0
+    at = handle.tell()
     for number, line in enumerate(iter(handle.readline, b""), start=1):
         if not line.isspace():
             key = group_key(line)
@@ -284,9 +314,13 @@ def sort_groups(source: Source) -> Iterator[Line]:
             offsets.append(at)
             numbers.append(number)
         at += len(line)
-    for i in sorted(range(len(ranks)), key=ranks.__getitem__):
-        handle.seek(offsets[i])
-        yield numbers[i], handle.readline()
+    try:
+        for i in sorted(range(len(ranks)), key=ranks.__getitem__):
+            handle.seek(offsets[i])
+            yield numbers[i], handle.readline()
+    finally:
+        if handle is not source.handle:
+            handle.close()
 
 
 def _aside(source: Source) -> IO[bytes]:

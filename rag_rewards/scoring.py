@@ -11,11 +11,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+import regex
 
 from rag_rewards.errors import GroupError, RolloutError, RowError, SettingError
 from rag_rewards.recipe import Recipe, Scored
-from rag_rewards.recipes import recipe
+from rag_rewards.recipes import dotted, recipe
 from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout, Score, decode_row
+from rag_rewards.settings import flatten
 from rag_rewards.training.curriculum import Curriculum, Stage
 
 Raw = msgspec.Raw | msgspec.UnsetType
@@ -55,20 +57,44 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def build(self) -> Recipe | Curriculum:
         if not self.stages:
-            return recipe(self.recipe, self.settings, hardened=self.hardened)
+            return _usable(recipe(self.recipe, self.settings, hardened=self.hardened))
         return Curriculum(tuple(self._stage(stage) for stage in self.stages))
 
     def _stage(self, stage: Mapping[str, Any]) -> Stage:
         known = {"recipe", "until_step", "settings"}
         if unknown := set(stage) - known:
             raise SettingError(f"stages: unknown key {min(unknown)!r}; there are {sorted(known)}")
-        if "recipe" not in stage:
+        name, until = stage.get("recipe"), stage.get("until_step")
+        own = stage.get("settings") or {}
+        if not isinstance(name, str):
             raise SettingError("stages: every stage names its recipe")
-        settings = self.settings | (stage.get("settings") or {})
-        until = stage.get("until_step")
-        if until is not None and not isinstance(until, int):
+        if not isinstance(own, Mapping):
+            raise SettingError(f"stages: settings is a mapping, found {own!r}")
+        if until is not None and (not isinstance(until, int) or isinstance(until, bool)):
             raise SettingError(f"stages: until_step is a whole number, found {until!r}")
-        return Stage(recipe(stage["recipe"], settings, hardened=self.hardened), until)
+        settings = self.settings | dotted(own)
+        return Stage(_usable(recipe(name, settings, hardened=self.hardened)), until)
+
+
+LARGEST = 1e100
+"""Of a setting: far from where sums and products of rewards would no longer be finite."""
+
+
+def _usable(built: Recipe) -> Recipe:
+    """Refuse values of the right type with which no row can be scored. SettingError."""
+    for key, value in flatten(built.settings).items() if built.settings else ():
+        wrong = ""
+        if isinstance(value, float) and not abs(value) <= LARGEST:
+            wrong = f"a number up to {LARGEST:g} expected, found {value}"
+        elif key.rpartition(".")[2] == "pattern":
+            try:
+                if not regex.compile(value).groups:
+                    wrong = f"{value!r} has no group for the numbers: put them in parentheses"
+            except regex.error as error:
+                wrong = f"{value!r} is not a regular expression: {error}"
+        if wrong:
+            raise SettingError(f"recipe {built.name}: setting {key}: {wrong}")
+    return built
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,6 @@ streams: nothing is pickled, and an interrupt of the terminal reaches the parent
 from __future__ import annotations
 
 import contextlib
-import os
 import struct
 import subprocess
 import sys
@@ -23,6 +22,12 @@ from rag_rewards.errors import BackendError
 from rag_rewards.scoring import Chunk, Plan, Result, Scorer
 
 _LENGTH = struct.Struct("<Q")
+_START = """
+import sys
+sys.path[:] = sys.argv[1:]  # the parent's: a module in the current folder is not ours
+from rag_rewards.workers import main
+main()
+"""
 
 
 def score_chunks(
@@ -90,14 +95,14 @@ class _Pool:
 
 
 def _start(plan: Plan) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rag_rewards.workers"],
+    process = subprocess.Popen(  # noqa: S603 (this interpreter, with code of this file)
+        [sys.executable, "-c", _START, *sys.path],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
-        env=dict(os.environ),
     )
-    _send(_pipe(process.stdin), msgspec.msgpack.encode(plan))
+    with contextlib.suppress(BrokenPipeError):  # it ended at once: its first chunk will say so
+        _send(_pipe(process.stdin), msgspec.msgpack.encode(plan))
     return process
 
 
@@ -123,7 +128,12 @@ def _receive(stream: IO[bytes]) -> bytes | None:
 
 
 def main() -> None:
-    """A worker: a plan, then chunks, until the parent closes the pipe."""
+    """A worker: a plan, then chunks, until the parent closes the pipe or is gone."""
+    with contextlib.suppress(BrokenPipeError):
+        _work()
+
+
+def _work() -> None:
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     plan = _receive(source)
     if plan is None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
 import tempfile
 from array import array
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,16 +32,17 @@ class Output:
         if path == "-":
             self._handle: IO[bytes] = sys.stdout.buffer
             return
-        target = Path(os.path.realpath(path))
         try:
-            if target.exists() and not target.is_file():
-                if target.is_dir():
+            self.partial = partial_of(path)
+            if self.partial is None:
+                if os.path.isdir(path):
                     raise UsageError(f"{path} is a folder, not a file to write to")
-                self._handle = target.open("wb")
+                self._handle = open(path, "wb")  # noqa: SIM115 (lives as long as the output)
                 return
-            self.target = target
-            self.partial = target.with_name(target.name + ".partial")
+            self.target = Path(os.path.realpath(path))
             self._handle = self.partial.open("wb")
+            if self.target.exists():
+                shutil.copymode(self.target, self.partial)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
 
@@ -59,6 +63,14 @@ class Output:
             self._handle.close()
 
 
+_CONTROLS = re.compile("[\x7f-\x9f]")
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """A control character that JSON leaves as it is, and that would steer a terminal."""
+    return f"\\u{ord(match[0]):04x}"
+
+
 class ErrorFile:
     """The bad rows: `path`, made at the first; none left over from an earlier run.
 
@@ -74,6 +86,8 @@ class ErrorFile:
     def write(self, record: bytes) -> None:
         if self._handle is None:
             self._handle = self.path.open("wb") if self.path else sys.stderr.buffer
+        if self.path is None:
+            record = _CONTROLS.sub(_escaped, record.decode()).encode()
         self._handle.write(record)
         if self.path is None:
             self._handle.flush()
@@ -102,12 +116,14 @@ class Spool:
         for i in sorted(range(len(self._numbers)), key=self._numbers.__getitem__):
             self._file.seek(self._starts[i])
             yield self._file.read(self._lengths[i])
+        self._file.close()
 
 
-class ParquetOutput:
-    """Scored rows as Parquet. Components are columns of a struct; details and error are JSON.
+class ParquetOutput(Output):
+    """Scored rows as Parquet: JSON lines while they come, Parquet when all columns are known.
 
-    The first rows settle the columns; a later row that does not fit is an error that names it.
+    The columns are those of all rows together. Components are columns of a struct; details and
+    error are JSON; ids are text, since rows may mix numbers and names.
     """
 
     def __init__(self, path: str) -> None:
@@ -117,63 +133,92 @@ class ParquetOutput:
         except ImportError:
             raise MissingExtraError("pyarrow", extra="parquet") from None
         self._pa, self._pq = pa, pq
-        self.path = path
-        self.target = Path(os.path.realpath(path))
-        self.partial = self.target.with_name(self.target.name + ".partial")
-        self._writer: Any = None
-        self._schema: Any = None
-
-    def write(self, data: bytes) -> None:
-        if not data:
-            return
-        rows = [msgspec.json.decode(line) for line in data.splitlines()]
-        for row in rows:
-            for name in ("details", "error"):
-                value = row.get(name)
-                row[name] = None if value is None else msgspec.json.encode(value).decode()
-        try:
-            table = self._pa.Table.from_pylist(rows, schema=self._schema)
-            if self._writer is None:
-                self._schema = self._settled(table.schema)
-                table = table.cast(self._schema)
-                self._writer = self._pq.ParquetWriter(self.partial, self._schema)
-            self._writer.write_table(table)
-        except (self._pa.ArrowInvalid, self._pa.ArrowTypeError) as error:
-            first = rows[0].get("id")
-            raise UsageError(
-                f"cannot write {self.path}: rows from {first!r} on do not fit its columns: {error}"
-            ) from None
-        except OSError as error:
-            raise UsageError(f"cannot write {self.path}: {error}") from None
-
-    def _settled(self, schema: Any) -> Any:
-        """Columns that are null in the first rows become text; whole numbers stay numbers."""
-        pa = self._pa
-        fields = [
-            pa.field(f.name, pa.string() if pa.types.is_null(f.type) else f.type) for f in schema
-        ]
-        names = {f.name: i for i, f in enumerate(fields)}
-        for name in ("reward", "correct"):
-            fields[names[name]] = pa.field(name, pa.float64())
-        components = schema.field("components").type
-        fields[names["components"]] = pa.field(
-            "components",
-            pa.struct(
-                [(components.field(i).name, pa.float64()) for i in range(components.num_fields)]
-            ),
-        )
-        return pa.schema(fields)
+        super().__init__(path)
+        if self.partial is None:
+            raise UsageError(f"{path} is no regular file; Parquet needs one")
 
     def commit(self) -> None:
         self.close()
-        if self.partial.exists():
-            self.partial.replace(self.target)
+        if self.partial is None or self.target is None:
+            return
+        schema = self._schema(self.partial)
+        made = self.target.with_name(self.target.name + ".made")
+        try:
+            with self._pq.ParquetWriter(made, schema) as writer:
+                for rows in _row_blocks(self.partial):
+                    writer.write_table(self._pa.Table.from_pylist(rows, schema=schema))
+            made.replace(self.target)
+        finally:
+            made.unlink(missing_ok=True)
+        self.partial.unlink()
 
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+    def _schema(self, lines: Path) -> Any:
+        """Columns that hold every row; those that are null throughout become text."""
+        pa = self._pa
+        types: dict[str, Any] = dict.fromkeys(("id", "group"), pa.string())
+        types |= {"reward": pa.float64(), "components": pa.null(), "correct": pa.float64()}
+        types |= dict.fromkeys(("details", "error", "signature"), pa.string())
+        found: dict[str, Any] = {}
+        for rows in _row_blocks(lines):
+            for name in dict.fromkeys(name for row in rows for name in row):
+                try:
+                    own = pa.array([row.get(name) for row in rows]).type
+                    found[name] = self._wider(found.get(name, types.get(name, pa.null())), own)
+                except (pa.ArrowException, OverflowError) as error:
+                    raise UsageError(
+                        f"cannot write {self.path}: `{name}` does not fit one column ({error}); "
+                        f"the scored rows stand as JSON lines in {self.partial}"
+                    ) from None
+        return pa.schema([(name, self._settled(type_)) for name, type_ in (found or types).items()])
+
+    def _wider(self, one: Any, other: Any) -> Any:
+        schemas = [self._pa.schema([("it", type_)]) for type_ in (one, other)]
+        return self._pa.unify_schemas(schemas, promote_options="permissive").field("it").type
+
+    def _settled(self, type_: Any) -> Any:
+        """The type with text where nothing but null was seen: Parquet has no such column."""
+        pa = self._pa
+        if pa.types.is_null(type_):
+            return pa.string()
+        if pa.types.is_list(type_):
+            return pa.list_(self._settled(type_.value_type))
+        if pa.types.is_struct(type_):
+            fields = [type_.field(i) for i in range(type_.num_fields)]
+            return pa.struct([(field.name, self._settled(field.type)) for field in fields])
+        return type_
 
 
-def open_output(path: str) -> Output | ParquetOutput:
+def _row_blocks(lines: Path, size: int = 512) -> Iterator[list[dict[str, Any]]]:
+    """Scored rows as Parquet takes them."""
+    with lines.open("rb") as handle:
+        while block := list(islice(handle, size)):
+            yield [_flat(msgspec.json.decode(line)) for line in block]
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    for name in ("details", "error"):
+        value = row.get(name)
+        row[name] = None if value is None else msgspec.json.encode(value).decode()
+    for name in ("id", "group"):
+        row[name] = None if row.get(name) is None else str(row[name])
+    row["components"] = {
+        name: None if value is None else float(value) for name, value in row["components"].items()
+    }
+    for document in row.get("documents") or ():
+        if document.get("id") is not None:
+            document["id"] = str(document["id"])
+    if row.get("supporting") is not None:
+        row["supporting"] = [str(reference) for reference in row["supporting"]]
+    return row
+
+
+def open_output(path: str) -> Output:
     return ParquetOutput(path) if path.endswith(".parquet") else Output(path)
+
+
+def partial_of(path: str) -> Path | None:
+    """Where the rows of an output stand until it is whole; None where they go there directly."""
+    if path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
+        return None
+    target = Path(os.path.realpath(path))
+    return target.with_name(target.name + ".partial")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,17 +24,27 @@ def make_plan(
     """The plan that these options ask for; --set goes over --config. SettingError, UsageError."""
     read = read_config(config) if config else {}
     stages = read.pop("stages", [])
-    name = recipe or read.pop("recipe", "")
-    read.pop("recipe", None)
-    hardened = hardened or bool(read.pop("hardened", False))
+    named = read.pop("recipe", None)
+    profile = read.pop("hardened", False)
+    name = recipe or named or ""
+    if not isinstance(name, str):
+        raise UsageError(f"{config}: recipe is a name, found {name!r}")
+    if not isinstance(profile, bool):
+        raise UsageError(f"{config}: hardened is true or false, found {profile!r}")
     if not isinstance(stages, list) or not all(isinstance(stage, dict) for stage in stages):
         raise UsageError(f"{config}: stages is a list of mappings with recipe and until_step")
     if not name and not stages:
         raise UsageError("which recipe? give --recipe NAME; `rag-rewards recipes` lists them")
+    if name and stages:
+        raise UsageError(f"{config} has stages, which name their recipes: leave recipe out")
+    try:
+        settings = dotted(read)
+    except RecursionError:
+        raise UsageError(f"{config}: a mapping that holds itself") from None
     plan = Plan(
         recipe=name,
-        settings=dotted(read) | parse_changes(changes),
-        hardened=hardened,
+        settings=settings | parse_changes(changes),
+        hardened=hardened or profile,
         stages=stages,
         keep_evidence=keep_evidence,
         collect=collect,
@@ -50,13 +61,13 @@ def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
     """
     import yaml
 
-    settings = {}
+    settings: dict[str, Any] = {}
     for change in changes:
         key, equals, text = change.partition("=")
         if not equals or not key.strip():
             raise UsageError(f"--set takes key=value, found {change!r}")
         try:
-            settings[key.strip()] = yaml.safe_load(text)
+            settings[key.strip()] = _load_yaml(text)
         except yaml.YAMLError:
             settings[key.strip()] = text
     return settings
@@ -67,7 +78,7 @@ def read_config(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        read = yaml.safe_load(path.read_text("utf-8"))
+        read = _load_yaml(path.read_text("utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeError) as error:
@@ -77,3 +88,15 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(read, Mapping):
         raise UsageError(f"{path}: a mapping of settings expected, found {type(read).__name__}")
     return {str(key): value for key, value in read.items()}
+
+
+def _load_yaml(text: str) -> Any:
+    """YAML 1.1 as PyYAML reads it, but 1e-3 is a number, as in YAML 1.2 and everywhere else."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    number = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
+    return yaml.load(text, Loader)  # noqa: S506 (a SafeLoader)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rag_rewards.commands.plans import make_plan, parse_changes
+from rag_rewards.commands.plans import make_plan, parse_changes, read_config
 from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.reading import Group, groups_by_key, groups_by_size, open_source, sort_groups
 from rag_rewards.recipes import dotted
+from rag_rewards.report.terminal import plain
 from rag_rewards.rollout import Rollout, Score, decode_row
 from rag_rewards.scoring import Plan
 from rag_rewards.training.advantages import zscores
@@ -65,15 +67,16 @@ def make_plans(
     second is the first with --config and --set.
     """
     recorded = recorded_settings(source)
-    name = recipe or (recorded[0] if recorded else None)
+    configured = read_config(config).get("recipe") if config else None
+    name = recipe or configured or (recorded[0] if recorded else None)
     if not name:
         raise UsageError("which recipe? the rows carry no signature: give --recipe NAME")
+    if config and "stages" in read_config(config):
+        raise UsageError("replay compares one recipe with itself; it takes no stages")
+    asked = make_plan(name, changes, config, hardened=hardened)
     settings = recorded[1] if recorded and recorded[0] == name else {}
     before = Plan(recipe=name, settings=settings | parse_changes(base))
     before.build()
-    asked = make_plan(name, changes, config, hardened=hardened)
-    if asked.stages:
-        raise UsageError("replay compares one recipe with itself; it takes no stages")
     flips = _hardened_flips(name) if asked.hardened else {}
     after = Plan(recipe=name, settings=dotted(before.settings) | flips | asked.settings)
     after.build()
@@ -88,8 +91,7 @@ def recorded_settings(source: str) -> tuple[str, dict[str, Any]] | None:
     try:
         line = next((line for _, line in opened.lines), b"{}")
     finally:
-        if opened.handle:
-            opened.handle.close()
+        opened.close()
     try:
         row = msgspec.json.decode(line)
         _, _, name, settings = row["signature"].split(" ", 3)
@@ -137,10 +139,15 @@ def compare(
 
 
 def _groups(source: str, group_size: int | None, sort: bool) -> Iterator[Group]:
-    opened = open_source(source)
-    if group_size is not None:
-        return groups_by_size(opened.lines, group_size)
-    return groups_by_key(sort_groups(opened) if sort else opened.lines)
+    if group_size is not None and group_size < 1:
+        raise UsageError(f"--group-size is at least 1, found {group_size}")
+    if group_size is not None and sort:
+        raise UsageError("--group-size goes by position, --sort by key: give one of them")
+    with contextlib.closing(open_source(source)) as opened:
+        if group_size is not None:
+            yield from groups_by_size(opened.lines, group_size)
+        else:
+            yield from groups_by_key(sort_groups(opened) if sort else opened.lines)
 
 
 def _decoded(group: Group, found: Comparison) -> list[Rollout]:
@@ -191,7 +198,7 @@ def _add_group(
             name = str(rollout.id) if rollout.id is not None else "?"
             found.most_changed.append(Change(name, rollout.key or "", was, now, a, b))
     found.most_changed.sort(key=_size, reverse=True)
-    del found.most_changed[show:]
+    del found.most_changed[max(show, 0) :]
 
 
 def _add_means(sums: dict[str, list[float]], old: Score, new: Score) -> None:
@@ -213,7 +220,7 @@ def print_comparison(console: Console, found: Comparison) -> None:
     """The comparison for people."""
     console.print(Text("settings that differ", style="bold"))
     for line in _differences(found.before, found.after) or ["none"]:
-        console.print(Text(f"  {line}"))
+        console.print(Text(f"  {plain(line)}"))
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("mean", "before", "after", "change"):
         table.add_column(column, justify="left" if column == "mean" else "right")
@@ -232,7 +239,7 @@ def print_comparison(console: Console, found: Comparison) -> None:
     )
     if found.errors:
         console.print(
-            f"{found.errors:,} rows in error, the first: {found.first_error}",
+            f"{found.errors:,} rows in error, the first: {plain(found.first_error)}",
             style="red",
             highlight=False,
             markup=False,
@@ -249,7 +256,7 @@ def _changes(changes: Sequence[Change]) -> Table:
         table.add_column(column, justify="left" if column == "rollout" else "right")
     for change in changes:
         table.add_row(
-            Text(change.id, style="cyan"),
+            Text(plain(change.id), style="cyan"),
             f"{change.before:.3f}",
             f"{change.after:.3f}",
             f"{change.advantage_before:+.3f}",

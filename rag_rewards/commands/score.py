@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from rag_rewards.reading import (
 from rag_rewards.report.progress import Progress, no_progress, progress_bar
 from rag_rewards.scoring import Chunk, ErrorRecord, Plan, Result, Tally, Told
 from rag_rewards.workers import score_chunks
-from rag_rewards.writing import ErrorFile, Output, ParquetOutput, Spool, open_output
+from rag_rewards.writing import ErrorFile, Output, Spool, open_output, partial_of
 
 ALL_SCORED, STOPPED, SOME_IN_ERROR = 0, 2, 3
 
@@ -67,6 +68,7 @@ class Run:
     tally: Tally = field(default_factory=Tally)
     told: list[Told] = field(default_factory=list)
     stopped_by: str = ""
+    partial: str = ""
     seconds: float = 0.0
 
     @property
@@ -81,11 +83,16 @@ def score(plan: Plan, options: Options) -> Run:
 
     Raises UsageError before anything is scored, OutputError when the output fails half-way.
     """
+    _refuse_own_files(options)
     source = open_source(options.source)
-    sink = _Sink(options)
     run = Run()
     started = time.perf_counter()
     show = progress_bar(source) if options.progress else no_progress()
+    try:
+        sink = _Sink(options)
+    except RagRewardsError:
+        source.close()
+        raise
     try:
         with show:
             _score_all(plan, options, source, sink, run, show)
@@ -94,34 +101,51 @@ def score(plan: Plan, options: Options) -> Run:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OutputError(f"cannot write {options.output}: {error.strerror}{sink.left()}") from None
+        left = f"; what was scored stands in {sink.partial}" if sink.partial else ""
+        where = "standard output" if options.output == "-" else options.output
+        where = error.filename or where
+        raise OutputError(f"cannot write {where}: {error.strerror}{left}") from None
     finally:
+        source.close()
         sink.close()
+        run.partial = sink.partial
         run.seconds = time.perf_counter() - started
     return run
+
+
+def _refuse_own_files(options: Options) -> None:
+    """The input must not be a file that this very run makes anew or removes."""
+    for made in (partial_of(options.output), options.errors):
+        if not (made and os.path.exists(made) and os.path.exists(options.source)):
+            continue
+        if os.path.samefile(made, options.source):
+            raise UsageError(
+                f"{options.source} would be overwritten on the way to {options.output}: "
+                "rename it, or give another -o"
+            )
 
 
 def _score_all(
     plan: Plan, options: Options, source: Source, sink: _Sink, run: Run, show: Progress
 ) -> None:
     scored = score_chunks(plan, _chunks(plan, options, source), options.workers)
-    for result in scored:
-        if options.on_error == "stop" and result.errors:
-            _stop(result, sink, run)
-            scored.close()
-            return
-        sink.take(result)
-        run.tally.merge(result.tally)
-        run.told.extend(result.told)
-        show.update(run.tally, source.position())
+    with contextlib.closing(scored):  # workers end at once, also when the output fails
+        for result in scored:
+            if options.on_error == "stop" and result.errors:
+                _stop(result, sink, run)
+                return
+            sink.take(result)
+            run.tally.merge(result.tally)
+            run.told.extend(result.told)
+            show.update(run.tally, source.position())
 
 
 def _stop(result: Result, sink: _Sink, run: Run) -> None:
     """Keep what stands before the first error of a chunk."""
     first = min(result.error_numbers)
     keep = bisect_left(result.numbers, first) if result.numbers == sorted(result.numbers) else 0
-    end = result.ends[keep - 1] if keep else 0
-    sink.write(result.output[:end])
+    numbers, ends = result.numbers[:keep], result.ends[:keep]
+    sink.take(Result(output=result.output[: max(ends, default=0)], numbers=numbers, ends=ends))
     run.tally.rows += keep
     record = msgspec.json.decode(result.errors[0], type=ErrorRecord)
     run.stopped_by = describe(record)
@@ -148,9 +172,7 @@ class _Sink:
     """The output and the errors file. Under --sort rows are brought back into input order."""
 
     def __init__(self, options: Options) -> None:
-        self.output: Output | ParquetOutput | None = (
-            None if options.table else open_output(options.output)
-        )
+        self.output: Output | None = None if options.table else open_output(options.output)
         self.errors = ErrorFile(options.errors)
         self.spools = (Spool(), Spool()) if options.sort else None
 
@@ -173,22 +195,31 @@ class _Sink:
             self.output.write(data)
 
     def commit(self) -> None:
-        if self.spools is not None:
-            for line in self.spools[0].lines():
-                self.write(line)
-            for record in self.spools[1].lines():
-                self.errors.write(record)
+        self._in_order()
+        self.errors.close()
         if self.output is not None:
             self.output.commit()
 
     def close(self) -> None:
-        """Close what is still open; whatever is wrong has been said by then."""
-        self.errors.close()
+        """Keep what was scored, close what is open; whatever is wrong has been said by then."""
+        with contextlib.suppress(OSError):
+            self._in_order()
+        with contextlib.suppress(OSError):
+            self.errors.close()
         if self.output is not None:
             with contextlib.suppress(OSError):
                 self.output.close()
 
-    def left(self) -> str:
-        """Where what was scored can be found."""
-        partial = getattr(self.output, "partial", None)
-        return f"; what was scored stands in {partial}" if partial else ""
+    def _in_order(self) -> None:
+        if self.spools is None:
+            return
+        (rows, errors), self.spools = self.spools, None
+        for line in rows.lines():
+            self.write(line)
+        for record in errors.lines():
+            self.errors.write(record)
+
+    @property
+    def partial(self) -> str:
+        """Where what was scored stands while the output is not whole; "" for none."""
+        return str(self.output.partial or "") if self.output is not None else ""

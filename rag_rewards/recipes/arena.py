@@ -21,7 +21,7 @@ from rag_rewards.text.sections import Tags
 
 
 class FormatSettings(Settings, frozen=True):
-    words: Annotated[bool, about("every section must hold a letter or digit")] = False
+    words: Annotated[bool, about("analysis and answer must hold a letter or digit")] = False
 
 
 class Accuracy(shared.Accuracy, frozen=True):
@@ -61,7 +61,9 @@ class Arena(Settings, frozen=True):
 def arena(settings: Arena = Arena()) -> Recipe:
     """format + accuracy + relevance + bonus, weights 1. Source: ARENA, section 3.3."""
     tags = Tags(("relevance", "analysis", "answer"), settings.sections.style())
-    format_ = Format(tags, "all" if settings.format.words else "", settings.format.words)
+    format_ = Format(
+        tags, ("analysis", "answer") if settings.format.words else (), settings.format.words
+    )
     accuracy = AnswerMatch(tags=tags, **settings.accuracy.options())  # type: ignore[arg-type]
     relevance = Relevance(tags, settings.relevance.min_precision)
     bonus = AllOnes((format_, accuracy, relevance), settings.bonus.value, "bonus")
@@ -81,7 +83,7 @@ class NaiveGrpo(Settings, frozen=True):
 def naive_grpo(settings: NaiveGrpo = NaiveGrpo()) -> Recipe:
     """format + accuracy over think and answer tags. Source: ARENA, section 4.2 (baseline)."""
     tags = Tags(("think", "answer"), settings.sections.style())
-    format_ = Format(tags, "answer" if settings.format.words else "", settings.format.words)
+    format_ = Format(tags, ("answer",) if settings.format.words else (), settings.format.words)
     accuracy = AnswerMatch(tags=tags, **settings.accuracy.options())  # type: ignore[arg-type]
     total = Sum(((1.0, format_), (1.0, accuracy)))
     return Recipe("naive-grpo", (format_, accuracy), total, correct=accuracy, settings=settings)
@@ -110,11 +112,13 @@ ARENA = Blueprint(
         "relevance.min_precision": Flip(0.5, (17,), "listing every document for the half point"),
     },
     loopholes=(
-        "17: listing every document as relevant keeps the half point (closed: hardened)",
-        "7, 12: of many answer sections the first counts (closed: hardened)",
-        "11, 24: empty sections collect the format point (closed: hardened)",
+        "1: of several required answers a list may name every candidate (closed: hardened)",
         "6: triviaqa equates -5 with 5 and C++ with C (closed: hardened)",
+        "7: of many answer sections the first counts (closed: hardened)",
+        "11: empty sections collect the format point (closed: hardened)",
+        "17, 18: listing every document keeps the half point (closed: hardened)",
         "13: a well-formed wrong answer keeps its format point: the paper's own definition",
+        "20, 21: with accuracy.metric=judge the reward is what the judge says: see the judge",
     ),
     deviations=(
         "format allows white space around and between sections and rejects a trailing line",
@@ -142,7 +146,10 @@ NAIVE_GRPO = Blueprint(
         "accuracy.extra": _EXTRA,
     },
     loopholes=(
-        "7, 12: of many answer sections the first counts (closed: hardened)",
+        "1: of several required answers a list may name every candidate (closed: hardened)",
+        "6: triviaqa equates -5 with 5 and C++ with C (closed: hardened)",
+        "7: of many answer sections the first counts (closed: hardened)",
+        "11: empty sections collect the format point (closed: hardened)",
         "13: a well-formed wrong answer keeps its format point: the definition",
     ),
 )

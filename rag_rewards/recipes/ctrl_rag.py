@@ -98,7 +98,12 @@ class CitationSettings(Settings, frozen=True):
     measure: Annotated[
         Literal["recall", "f1"], about("f1: citing everything does not pay", "paper, Eq. 2")
     ] = "recall"
-    claims_only: Annotated[bool, about("markers count only beside words")] = False
+    min_precision: Annotated[
+        float, about("f1: share of citations that must support", "paper, Eq. 2: none", ge=0, le=1)
+    ] = 0.0
+    claims_only: Annotated[
+        bool, about("markers count only beside three words or a gold answer")
+    ] = False
     pattern: Annotated[str, about("what a marker looks like; group 1 holds the numbers")] = CITATION
 
 
@@ -163,7 +168,11 @@ def rag_total(settings: RagTotal = RagTotal()) -> Recipe:
     """α·citation_recall + β·accuracy − η·cost. Source: CTRL-RAG, Eq. 2 to 4."""
     citation = settings.citation
     recall = CitationRecall(
-        citation.include_thinking, citation.measure, citation.claims_only, citation.pattern
+        citation.include_thinking,
+        citation.measure,
+        citation.min_precision,
+        citation.claims_only,
+        citation.pattern,
     )
     accuracy = _accuracy(settings)
     cost = Cost(settings.cost.kind, settings.cost.budget, settings.cost.ngram)
@@ -203,10 +212,13 @@ _CLR = {
     **_ACCURACY,
 }
 _LOOPHOLES = (
-    "1, 2, 3: a gold answer counts wherever it stands outside thinking (closed: hardened)",
-    "25: repeating a document raises E; √T dampens it, gating asks for the answer too, and "
-    "span=answer leaves the thinking out (hardened)",
+    "1, 2, 3, 9, 10, 27, 28, 30: a gold answer counts wherever it stands: listed, negated, quoted"
+    " (closed: hardened)",
+    "6: lower-casing finds 3.14 in 13.145 (closed: hardened)",
+    "7, 12: of many answer sections all are read (closed: hardened)",
+    "31: an answer copied into the thinking raises E (closed: hardened)",
     "a group of equal rewards teaches nothing: no_spread=one lets correctness decide (hardened)",
+    "25: repeating a document in the answer raises E, √T dampens it: the paper's own definition",
 )
 _TRAINING = (
     "no KL (β from 0.01 to 0.05 collapsed within 20 steps), 8 rollouts, learning rate 1e-6",
@@ -242,7 +254,9 @@ CTRL_RAG_CLR = Blueprint(
     hardened=_CLR,
     loopholes=(
         "a wrong answer taken from a document is paid as a right one: no gold in the reward",
-        "25: repeating a document raises E; √T dampens it; span=answer (hardened)",
+        "31: an answer copied into the thinking raises E (closed: hardened)",
+        "25: repeating a document in the answer raises E, √T dampens it: the paper's own "
+        "definition",
     ),
     training=_TRAINING,
 )
@@ -259,13 +273,17 @@ RAG_TOTAL = Blueprint(
         "sections.repeated": _TAGS,
         "citation.include_thinking": Flip(False, (19,), "markers in the reasoning"),
         "citation.measure": Flip("f1", (17, 18, 30), "citing everything"),
+        "citation.min_precision": Flip(0.5, (17, 30), "citing everything, or most of it"),
         "citation.claims_only": Flip(True, (16,), "markers without a claim"),
         **_ACCURACY,
     },
     loopholes=(
+        "1, 2, 3, 9, 10, 25, 27, 28, 30: a gold answer counts wherever it stands: listed, "
+        "negated, quoted (closed: hardened)",
+        "6: lower-casing finds 3.14 in 13.145 (closed: hardened)",
+        "7, 12: of many answer sections all are read (closed: hardened)",
+        "16, 19: markers alone, without a claim, count (closed: hardened)",
         "17: citing everything has full recall (closed: hardened)",
-        "16: markers alone, without a claim, count (closed: hardened)",
-        "1, 2, 3: a gold answer counts wherever it stands (closed: hardened)",
     ),
     training=_TRAINING,
 )

@@ -28,8 +28,14 @@ class FormatSettings(Settings, frozen=True):
 class ExactMatch(Settings, frozen=True):
     credit: Annotated[float, about("a statement with a gold answer", "paper, Eq. 1")] = 0.5
     normalizer: Annotated[NormalizerName, about("text normaliser", "Trust-Score's code")] = "squad"
+    fold_accents: Annotated[bool, about("São = Sao (unicode)")] = False
+    numbers: Annotated[bool, about("1 million = 1,000,000 (unicode)")] = False
+    dates: Annotated[bool, about("5 March 1999 = 1999-03-05 (unicode)")] = False
     strict: Annotated[
         bool, about("the answer must be asserted, not negated, not one of a list")
+    ] = False
+    precise: Annotated[
+        bool, about("aggregate=answers: every further item of a list lowers its share")
     ] = False
 
 
@@ -52,6 +58,9 @@ class Citation(Settings, frozen=True):
             "paper, section 2.2: NLI",
         ),
     ] = "nli"
+    together: Annotated[
+        bool, about("equal statements count as one that cites what all of them cite")
+    ] = False
     pattern: Annotated[str, about("what a marker looks like; group 1 holds the numbers")] = CITATION
 
 
@@ -108,7 +117,7 @@ def ground_grpo_stage1(settings: GroundGrpo = GroundGrpo()) -> Recipe:
 def _build(name: str, settings: GroundGrpo, *, stage_two: bool) -> Recipe:
     tags = Tags(("think", "answer"), settings.sections.style())
     tag_count = TagCount(tags)
-    format_ = Format(tags, "answer", settings.format.words)
+    format_ = Format(tags, ("answer",), settings.format.words)
     grounding = Grounding(
         format=format_,
         detector=RefusalDetector(
@@ -127,7 +136,12 @@ def _build(name: str, settings: GroundGrpo, *, stage_two: bool) -> Recipe:
         bad_penalty=settings.citation.bad_penalty,
         answered=settings.refusal.answered,
         normalizer=settings.exact_match.normalizer,
+        fold_accents=settings.exact_match.fold_accents,
+        numbers=settings.exact_match.numbers,
+        dates=settings.exact_match.dates,
         strict=settings.exact_match.strict,
+        precise=settings.exact_match.precise,
+        together=settings.citation.together,
         pattern=settings.citation.pattern,
     )
     parts: list[Reward] = [format_]
@@ -149,16 +163,20 @@ _HARDENED = {
     "aggregate": Flip("answers", (25, 30), "the same right sentence again and again"),
     "exact_match.normalizer": Flip("unicode", (4, 6, 27, 28), "3.14 is not 314"),
     "exact_match.strict": Flip(True, (1, 2, 3, 30), "every candidate named, or negated"),
+    "exact_match.precise": Flip(True, (1, 30), "a list of every candidate"),
+    "citation.together": Flip(True, (17, 18, 25), "one statement again with every source"),
     "citation.minimal": Flip(True, (16, 17, 18), "citing everything"),
     "refusal.strict": Flip(True, (15,), "refusing and answering at once, quoted refusals"),
 }
 _LOOPHOLES = (
-    "1, 2, 3: a gold answer counts wherever it stands: negated, listed, inside a word "
-    "(closed: hardened)",
-    "17: citing everything entails whatever one source entails (closed: hardened)",
-    "25: every repetition of a right sentence is paid again under sum (closed: hardened)",
-    "15: a negated or slightly changed refusal is near the gold one (closed: hardened)",
-    "13: tag_count pays up to 1 and format 1 without content: the paper's own definition",
+    "1, 2, 3: a gold answer counts wherever it stands: listed, negated, inside a word (closed: "
+    "hardened)",
+    "6: squad equates 3.14 with 314 (closed: hardened)",
+    "16, 24: an answer of markers or of '.' has the format (closed: hardened)",
+    "17, 18: citing everything, or one right source among wrong ones (closed: hardened)",
+    "25: every repetition of a right sentence is paid again (closed: hardened)",
+    "11, 13: tag_count pays up to 1 for bare tags, format 1 without content: the paper's "
+    "definition",
     "31: with process on, reasoning that holds the answer entails it: what the paper measures",
 )
 _TRAINING = (
@@ -176,7 +194,10 @@ GROUND_GRPO = Blueprint(
     build=ground_grpo,
     fields=("documents", "answers", "answerable", "nli"),
     hardened=_HARDENED,
-    loopholes=_LOOPHOLES,
+    loopholes=(
+        *_LOOPHOLES,
+        "15: a negated or slightly changed refusal is near the gold one (closed: hardened)",
+    ),
     training=_TRAINING,
 )
 

@@ -83,6 +83,9 @@ class Lear(Settings, frozen=True):
         ),
     ] = "generate"
     normalizer: Annotated[NormalizerName, about("text normaliser")] = "squad"
+    fold_accents: Annotated[bool, about("São = Sao (unicode)")] = False
+    numbers: Annotated[bool, about("1 million = 1,000,000 (unicode)")] = False
+    dates: Annotated[bool, about("5 March 1999 = 1999-03-05 (unicode)")] = False
     decode: Decode = Decode()
     length: Length = Length()
     format: FormatSettings = FormatSettings()
@@ -100,6 +103,9 @@ def lear(settings: Lear = Lear()) -> Recipe:
             letter in settings.answers or (letter == "e" and settings.length.gated),
             settings.normalizer,
             f"answer_{part}",
+            settings.fold_accents,
+            settings.numbers,
+            settings.dates,
         )
         for letter, part in _PARTS.items()
     }
@@ -113,7 +119,7 @@ def lear(settings: Lear = Lear()) -> Recipe:
         gated_by=answers["e"] if settings.length.gated else None,
         distinct=settings.length.distinct,
     )
-    format_ = Format(tags, "all", settings.format.words)
+    format_ = Format(tags, tags.names, settings.format.words)
     weights = settings.weights
     total = Sum(((weights.answer, answer), (weights.length, length), (weights.format, format_)))
     parts = [Component(length, name) for name in ("length_rationale", "length_evidence")]
@@ -137,10 +143,15 @@ LEAR = Blueprint(
         "length.distinct": Flip(True, (25, 26), "a rationale drawn out by repetition"),
     },
     loopholes=(
+        "6, 27, 28: squad equates 3.14 with 314; invisible words lengthen a rationale (closed: "
+        "hardened)",
+        "7: of many answer sections the first counts (closed: hardened)",
         "24: '.' as extract takes the full length reward (closed: hardened)",
-        "25: repeating documents in the rationale raises its length reward (closed: hardened)",
         "13: a well-formed wrong response keeps its format share: the paper's own definition",
-        "1: listing candidates keeps part of an F1: the paper's own metric",
+        "1, 2, 30: a list or a negation keeps part of an F1: the paper's own metric",
+        "25, 29: a longer rationale earns up to 0.05 more, by new words: the paper's own "
+        "definition",
+        "31: an answer in the rationale is rewarded there: what answer_rationale measures",
     ),
     training=(
         "advantage (R − mean)/max(std, 0.1), population std; KL 0.01, clip 0.2",

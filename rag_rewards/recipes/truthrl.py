@@ -149,11 +149,12 @@ TRUTHRL = Blueprint(
         "extra": Flip("reject", (1,), "a list that names every candidate"),
     },
     loopholes=(
-        "32: a wrong guess with 'I don't know' beside it is uncertain, 0 (closed: hardened)",
-        "1, 2, 3: verifier=substring pays lists, negations and word parts (closed: hardened)",
+        "1, 2, 3, 9, 10, 25, 27, 28, 30: verifier=substring pays lists, negations, word parts, "
+        "quoted and copied text (closed: hardened)",
+        "6: squad equates 3.14 with 314 and C++ with C (closed: hardened)",
+        "15, 32: a guess with 'I don't know' beside it is uncertain, 0 (closed: hardened)",
         "22: with a string verifier alone the policy learns to abstain (paper, Table 5)",
-        "20, 21: a judge can be talked to: its own defences stand in its backend",
-        "26: the thinking is not read unless reasoning is on: the paper's own definition",
+        "20, 21: with verifier=judge the reward is what the judge says: see the judge",
     ),
     deviations=(
         'the last box outside thinking counts, braces nested; box="first" is the authors\'',

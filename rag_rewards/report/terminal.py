@@ -12,6 +12,19 @@ from rich.text import Text
 from rag_rewards.scoring import Tally, Told
 from rag_rewards.training.advantages import mean_std
 
+_CONTROLS = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)}
+_HIDDEN = (*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_VISIBLE = _CONTROLS | dict.fromkeys(_HIDDEN, "\ufffd")
+
+
+def plain(text: str) -> str:
+    """Text from a row, with nothing in it that steers a terminal or turns its writing around.
+
+    >>> plain("red: \\x1b[31m")
+    'red: ␛[31m'
+    """
+    return text.translate(_VISIBLE)
+
 
 def print_summary(console: Console, tally: Tally, seconds: float, signature: str) -> None:
     """Counts, means and the signature, for standard error."""
@@ -74,7 +87,7 @@ def _rollouts(title: str, rows: Sequence[Told]) -> Table:
     table.add_column("why", overflow="fold")
     for row in rows:
         # Text, not markup: a response may hold square brackets.
-        table.add_row(f"{row.reward:.3f}", Text(row.id), Text(row.reason))
+        table.add_row(f"{row.reward:.3f}", Text(plain(row.id)), Text(plain(row.reason)))
     return table
 
 
@@ -107,7 +120,7 @@ def _groups(groups: dict[str, list[Told]], limit: int = 12) -> Table:
         flat = max(rewards) == min(rewards)
         dead += flat
         if i < limit:
-            label = name if len(name) <= 40 else name[:39] + "…"
+            label = plain(name if len(name) <= 40 else name[:39] + "…")
             table.add_row(
                 Text(label),
                 str(len(rewards)),

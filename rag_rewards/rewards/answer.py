@@ -12,7 +12,7 @@ from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer, squad, tokens
 from rag_rewards.text.sections import Tags
 from rag_rewards.text.statements import sentences
-from rag_rewards.text.strict import strict_contains
+from rag_rewards.text.strict import LONGEST_ANSWER, strict_contains
 
 Metric = Literal["exact", "substring", "f1", "judge"]
 Reads = Literal["answer", "response", "final"]
@@ -162,6 +162,8 @@ class AnswerMatch:
             return answer
         if "answer" in response.cut(self.tags).repeated:
             return None
+        if len(rollout.gold) > 1:
+            return response.visible  # several answers may take several statements
         return _last_statement(response.visible)
 
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
@@ -204,8 +206,18 @@ class AnswerMatch:
             return float(verdict)
         if self.metric == "substring" and self.strict:
             several = len(required)
+            # What a last statement asserts, the statements before it must not leave open.
+            section = rollout.parsed.cut(self.tags).content.get("answer")
+            alone = self.reads != "final" or section is not None
+            if section is not None and len(section.split()) > LONGEST_ANSWER:
+                return 0.0
+            texts = [text] if alone else [text, rollout.parsed.visible]
             return float(
-                all(strict_contains(text, a, normalize, required=several) for a in required)
+                all(
+                    strict_contains(t, aliases, normalize, required=several)
+                    for aliases in required
+                    for t in texts
+                )
             )
         if self.metric == "exact" and len(required) > 1:
             return list_match(text, required, normalize, extra=self.extra)
@@ -228,9 +240,20 @@ def best_f1(normal: str, golds: Iterable[Sequence[str]]) -> float:
 
 
 def _last_statement(text: str) -> str | None:
-    """The last sentence that has a word once its markers are gone."""
+    """The last sentence that says something once its markers are gone."""
     bare = strip_markers(text, compiled())
-    return next((s.strip() for s in reversed(sentences(bare)) if any(map(str.isalnum, s))), None)
+    return next((s.strip() for s in reversed(sentences(bare)) if _says_something(s)), None)
+
+
+def _says_something(sentence: str) -> bool:
+    """A word, and more than the heading of a list of sources."""
+    words = squad(sentence).split()
+    return bool(set(words) - _HEADINGS) or (not words and any(map(str.isalnum, sentence)))
+
+
+_HEADINGS = frozenset(
+    "sources source references reference citations citation see documents document also".split()
+)
 
 
 def list_match(

@@ -15,7 +15,7 @@ from rag_rewards.rollout import GoldForms, Rollout, Score
 from rag_rewards.text.citations import CITATION, cited_labels, compiled, split_valid
 from rag_rewards.text.normalize import NormalizerName, normalizer, squad
 from rag_rewards.text.statements import Statement, statements
-from rag_rewards.text.strict import strict_contains
+from rag_rewards.text.strict import strict_contains, without_forgeries
 
 Aggregate = Literal["sum", "mean", "answers"]
 JudgeBy = Literal["nli", "gold"]
@@ -99,7 +99,12 @@ class Grounding:
     bad_penalty: float = -0.5
     answered: float = 0.5
     normalizer: NormalizerName = "squad"
+    fold_accents: bool = False
+    numbers: bool = False
+    dates: bool = False
     strict: bool = False
+    precise: bool = False
+    together: bool = False
     pattern: str = CITATION
     name: str = "grounding"
     scope: Literal["rollout"] = "rollout"
@@ -111,14 +116,14 @@ class Grounding:
         needs: list[Need] = list(self.detector.needs(answer))
         if not rollout.answerable:
             return needs  # no statement of an unanswerable row is checked
-        forms = GoldForms(normalizer(self.normalizer))
+        forms = self._forms()
         for statement in self._statements(rollout, answer, compiled(self.pattern)):
             needs.extend(self._statement_needs(rollout, statement, forms))
         return needs
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         pattern = compiled(self.pattern)
-        forms = GoldForms(normalizer(self.normalizer))
+        forms = self._forms()
         return [self._score(rollout, pattern, forms) for rollout in rollouts]
 
     def _score(self, rollout: Rollout, pattern: re.Pattern[str], forms: GoldForms) -> Score:
@@ -138,11 +143,22 @@ class Grounding:
         )
         if not answerable or refused:
             return _score(0.0, 0.0, paid, float(refused and not answerable), details)
-        checked = [self._check(rollout, statement, forms) for statement in found]
+        asserted = self._asserted(rollout, found, forms)
+        checked = [self._check(rollout, statement, forms, asserted) for statement in found]
         matched, cited = self._credit(rollout, checked)
         details["statements"] = [_detail(item, rollout.labels) for item in checked]
         hit = {i for item in checked for i in item.answers}
         return _score(matched, cited, paid, len(hit) / len(rollout.gold), details)
+
+    def _forms(self) -> GoldForms:
+        return GoldForms(
+            normalizer(
+                self.normalizer,
+                fold_accents=self.fold_accents,
+                numbers=self.numbers,
+                dates=self.dates,
+            )
+        )
 
     def _answerable(self, rollout: Rollout) -> bool:
         if rollout.answerable is None:
@@ -160,7 +176,8 @@ class Grounding:
     def _statements(
         self, rollout: Rollout, answer: str, pattern: re.Pattern[str]
     ) -> list[Statement]:
-        return statements(answer, pattern, items=rollout.answer_kind == "list")
+        found = statements(answer, pattern, items=rollout.answer_kind == "list")
+        return _merged(found) if self.together else found
 
     def _refused(
         self, rollout: Rollout, answer: str, found: Sequence[Statement]
@@ -177,8 +194,28 @@ class Grounding:
 
     # -- one statement --
 
-    def _check(self, rollout: Rollout, statement: Statement, forms: GoldForms) -> _Checked:
-        answers = tuple(self._answers_in(rollout, statement, forms))
+    def _asserted(
+        self, rollout: Rollout, found: Sequence[Statement], forms: GoldForms
+    ) -> Collection[int]:
+        """Answers that the answer as a whole asserts: strict looks beyond single statements."""
+        required = rollout.gold
+        if not self.strict or rollout.answer_kind in ("list", "claims"):
+            return range(len(required))
+        whole, n = "\n".join(s.text for s in found), len(required)
+        return [
+            i
+            for i, aliases in enumerate(required)
+            if strict_contains(whole, aliases, forms.normalize, required=n)
+        ]
+
+    def _check(
+        self,
+        rollout: Rollout,
+        statement: Statement,
+        forms: GoldForms,
+        asserted: Collection[int],
+    ) -> _Checked:
+        answers = tuple(i for i in self._answers_in(rollout, statement, forms) if i in asserted)
         sufficient = self._sufficient(rollout, statement, answers, forms) if answers else None
         return _Checked(statement, answers, sufficient)
 
@@ -293,7 +330,20 @@ class Grounding:
                 matched += self.match
                 cited += self.good if any(found) else self.bad_penalty
         n = supported_answers(rollout)
+        if self.precise and rollout.answer_kind == "list":
+            n = max(n, len(checked))
         return matched / n, cited / n
+
+
+def _merged(found: Sequence[Statement]) -> list[Statement]:
+    """Equal statements as one that cites what all of them cite: trying sources does not pay."""
+    cited: dict[str, dict[str, None]] = {}
+    first: dict[str, str] = {}
+    for statement in found:
+        form = squad(statement.text)
+        first.setdefault(form, statement.text)
+        cited.setdefault(form, {}).update(dict.fromkeys(statement.cited))
+    return [Statement(first[form], tuple(labels)) for form, labels in cited.items()]
 
 
 def supported_answers(rollout: Rollout) -> int:
@@ -358,12 +408,14 @@ class CitationRecall:
     """Share of the supporting documents that the response cites (CTRL-RAG's baseline, Eq. 2).
 
     `include_thinking` counts markers in the reasoning too, as the equation does. `measure="f1"`
-    takes the harmonic mean with the precision, so that citing everything does not pay;
-    `claims_only` counts a marker only where its statement has a word of its own.
+    takes the harmonic mean with the precision, so that citing everything does not pay, and below
+    `min_precision` there is nothing. `claims_only` counts a marker only where its statement has
+    three words of its own, or a gold answer.
     """
 
     include_thinking: bool = True
     measure: Literal["recall", "f1"] = "recall"
+    min_precision: float = 0.0
     claims_only: bool = False
     pattern: str = CITATION
     name: str = "citation_recall"
@@ -381,12 +433,24 @@ class CitationRecall:
         response = rollout.parsed
         text = response.text if self.include_thinking else response.visible
         if self.claims_only:
-            found = [label for s in statements(text, pattern) for label in s.cited]
-            cited = tuple(dict.fromkeys(found))
+            text = without_forgeries(text)
+            claims = (s for s in statements(text, pattern) if _claims(s.text, rollout))
+            cited = tuple(dict.fromkeys(label for s in claims for label in s.cited))
         else:
             cited = cited_labels(text, pattern)
         recall = citation_recall(cited, supporting)
         if self.measure == "recall" or not recall:
             return Score(recall, details={"cited": list(cited)})
         precision = citation_precision(cited, supporting)
+        if precision < self.min_precision:
+            return Score(0.0, details={"cited": list(cited)})
         return Score(2 * precision * recall / (precision + recall), details={"cited": list(cited)})
+
+
+def _claims(text: str, rollout: Rollout) -> bool:
+    """A statement says something: three words or more, or an answer."""
+    normal = squad(text)
+    if len(normal.split()) >= 3:
+        return True
+    golds = (squad(a) for aliases in rollout.gold for a in aliases) if rollout.answers else ()
+    return any(gold and gold in normal for gold in golds)

@@ -175,6 +175,8 @@ class ContrastiveLikelihood:
         n = len(known.full)
         if known.answer_span is None:
             if "<think>" in rollout.parsed.text:
+                if "</think>" not in rollout.parsed.text:
+                    return n, n  # the thinking never ends: there is no answer
                 raise DataError(
                     "missing; span=answer needs the token range after the thinking",
                     "logprobs.answer_span",

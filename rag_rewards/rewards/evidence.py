@@ -12,7 +12,7 @@ from rag_rewards.evidence import MaskedAnswersNeed, MaskedLogProbsNeed, Need, un
 from rag_rewards.rewards.answer import Required, best_f1, token_f1
 from rag_rewards.rewards.contrastive import checked_logprobs
 from rag_rewards.rollout import GoldForms, Rollout, Score
-from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
+from rag_rewards.text.normalize import Normalizer, NormalizerName, fold, normalizer
 from rag_rewards.text.response import strip_end_of_sequence
 from rag_rewards.text.sections import SectionStyle, Tags, cut
 
@@ -75,6 +75,9 @@ class MaskedAnswer:
     required: bool = True
     normalizer: NormalizerName = "squad"
     name: str = "answer_full"
+    fold_accents: bool = False
+    numbers: bool = False
+    dates: bool = False
     scope: Literal["rollout"] = "rollout"
 
     def needs(self, rollout: Rollout) -> list[Need]:
@@ -85,7 +88,14 @@ class MaskedAnswer:
         return [] if self.part == "full" else [MaskedAnswersNeed(self.part)]
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        f1 = _MeanF1(normalizer(self.normalizer))
+        f1 = _MeanF1(
+            normalizer(
+                self.normalizer,
+                fold_accents=self.fold_accents,
+                numbers=self.numbers,
+                dates=self.dates,
+            )
+        )
         return [self._score(rollout, f1) for rollout in rollouts]
 
     def _score(self, rollout: Rollout, f1: _MeanF1) -> Score:
@@ -232,12 +242,12 @@ class Lengths:
         )
 
 
-def _own_words(text: str, documents: Sequence[str], n: int = 8) -> str:
+def _own_words(text: str, documents: Sequence[str], n: int = 4) -> str:
     """A text without what it repeats of the documents or of itself, n words or more at a time."""
     seen = {gram for document in documents for gram in _grams(document.lower().split(), n)}
     kept: list[str] = []
-    written = text.split()
-    lowered = text.lower().split()
+    written = [word for word in fold(text).split() if any(map(str.isalnum, word))]
+    lowered = written
     copied = [False] * len(written)
     for i, gram in enumerate(_grams(lowered, n)):
         if gram in seen:

@@ -8,16 +8,17 @@ from typing import Literal
 
 from rag_rewards.evidence import Need
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.sections import Cut, Tags
 
-Filled = Literal["", "answer", "all"]
 
-
-def format_match(cut: Cut, tags: Tags, filled: Filled = "", *, words: bool = False) -> float:
+def format_match(
+    cut: Cut, tags: Tags, filled: tuple[str, ...] = (), *, words: bool = False
+) -> float:
     """1 when the response is exactly the sections of `tags`, in order, each once, else 0.
 
     `filled` names the sections that must not be empty; with `words` a letter or digit must stand
-    in them, so that "." is empty too.
+    in them beside citation markers, so that "." and "[1]" are empty too.
 
     >>> from rag_rewards.text.sections import cut
     >>> t = Tags(("think", "answer"))
@@ -26,11 +27,18 @@ def format_match(cut: Cut, tags: Tags, filled: Filled = "", *, words: bool = Fal
     """
     if not cut.exact:
         return 0.0
-    for name in tags.names if filled == "all" else (filled,) if filled else ():
+    for name in filled:
         content = cut.content[name]
-        if not content.strip() or (words and not any(map(str.isalnum, content))):
+        if not content.strip() or (words and not _has_word(content)):
             return 0.0
     return 1.0
+
+
+def _has_word(text: str) -> bool:
+    return any(map(str.isalnum, strip_markers(text, _MARKERS)))
+
+
+_MARKERS = compiled()
 
 
 def tag_count(cut: Cut, tags: Tags) -> float:
@@ -52,7 +60,7 @@ class Format:
     """1 when the response is exactly these sections, in order, each once; else 0."""
 
     tags: Tags
-    filled: Filled = ""
+    filled: tuple[str, ...] = ()
     words: bool = False
     name: str = "format"
     scope: Literal["rollout"] = "rollout"

@@ -14,8 +14,8 @@ from rag_rewards.rewards.answer import exact_match, list_match, substring_match,
 from rag_rewards.rollout import GoldForms, Rollout, Score
 from rag_rewards.text.boxed import first_box, last_box, unwrap
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
-from rag_rewards.text.refusal import ABSTENTIONS, phrase, says
-from rag_rewards.text.strict import strict_contains
+from rag_rewards.text.refusal import ABSTENTIONS, EDGES, phrase, says
+from rag_rewards.text.strict import LONGEST_ANSWER, strict_contains
 
 Truth = Literal["correct", "uncertain", "incorrect"]
 Scheme = Literal["ternary", "binary"]
@@ -146,8 +146,11 @@ class Outcome:
         said = phrase(answer)
         if says(said, self._sought, flat, alone=self.alone):
             return "uncertain"
+        if not _has_letter(said) and any(map(_has_letter, flat)):
+            return "incorrect"  # there is nothing to ask a judge about
         if _INVALID in said:
-            says_so = any(_INVALID in alias.lower() for alias in flat)
+            only = not self.alone or said.strip(EDGES) == _INVALID
+            says_so = only and any(_INVALID in alias.lower() for alias in flat)
             return "correct" if says_so else "incorrect"
         if self.verifier in ("judge", "exact"):
             if _exact(rollout, answer, forms, self.extra):
@@ -169,6 +172,8 @@ class Outcome:
         required = rollout.gold
         if self.verifier == "substring" and self.strict:
             n = len(required)
+            if len(answer.split()) > LONGEST_ANSWER:
+                return False
             return all(strict_contains(answer, a, normalize, required=n) for a in required)
         if self.verifier == "substring":
             return all(substring_match(answer, aliases, normalize) for aliases in required)
@@ -182,6 +187,10 @@ class Outcome:
             numbers=self.numbers,
             dates=self.dates,
         )
+
+
+def _has_letter(text: str) -> bool:
+    return any(map(str.isalnum, text))
 
 
 def _exact(

@@ -52,9 +52,9 @@ def last_box(text: str) -> str | None:
 
 def _simple_box(text: str) -> str | None:
     """The last box where it holds neither braces nor escapes, as most do; None otherwise."""
-    start = text.rfind("\\boxed{")
+    start = text.rfind("\\boxed")
     end = text.find("}", start)
-    if start < 0 or end < 0 or text[start - 1 : start] == "\\":
+    if end < 0 or not text.startswith("\\boxed{", start) or text[start - 1 : start] == "\\":
         return None
     content = text[start + len("\\boxed{") : end]
     return None if "{" in content or "\\" in content else content

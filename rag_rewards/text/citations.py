@@ -28,10 +28,15 @@ def markers(text: str, pattern: re.Pattern[str]) -> list[Marker]:
     >>> [m.labels for m in markers("So [1, 3]. Also [Doc. 2] and ［4］, [a].", compiled())]
     [('1', '3'), ('2',), ('4',)]
     """
-    return [
-        Marker(*match.span(), tuple(str(int(n)) for n in _NUMBER.findall(match[1] or "")))
-        for match in pattern.finditer(text)
-    ]
+    read: dict[str, tuple[str, ...]] = {}
+    found = []
+    for match in pattern.finditer(text):
+        written = match[1] or ""
+        labels = read.get(written)
+        if labels is None:
+            labels = read[written] = tuple(str(int(n)) for n in _NUMBER.findall(written))
+        found.append(Marker(*match.span(), labels))
+    return found
 
 
 def compiled(pattern: str = CITATION) -> re.Pattern[str]:

@@ -74,7 +74,7 @@ def _drop_articles(text: str) -> str:
 
 
 # A citation marker is no part of an answer: "Paris [1]" is "paris".
-_MARKER = re.compile(
+MARKER = re.compile(
     r"\[\s{0,8}(?:doc(?:ument)?\.?\s{0,8})?\d{1,9}(?:\s{0,8},\s{0,8}\d{1,9}){0,99}\s{0,8}\]", re.I
 )
 _ASCII_CONTROLS = dict.fromkeys((*range(9), *range(14, 28), 127))
@@ -87,8 +87,21 @@ _TYPOGRAPHY = str.maketrans(
 _WRAPPERS = frozenset("`´|<>=~^¨")
 # Cyrillic and Greek letters that look Latin, folded in words that mix scripts.
 _LOOK_ALIKES = str.maketrans("аеорсухіјѕԁһкмтвнԛԝαορντικυεχβηω", "aeopcyxijsdhkmtbhqwaopvtikuexbnw")
+# Two Arabic ligatures that NFKC would blow up to 18 and 8 characters; kept as private ones.
+_LIGATURES = {0xFDFA: 0xF8FA, 0xFDFB: 0xF8FB}
 _LATIN = re.compile("[a-z]")
 _CJK = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
+
+
+class _NoAccents(dict[int, int | None]):
+    """Every accent to None, filled as characters are met."""
+
+    def __missing__(self, code: int) -> int | None:
+        kept = self[code] = None if unicodedata.category(chr(code)) == "Mn" else code
+        return kept
+
+
+_NO_ACCENTS = _NoAccents()
 
 
 @dataclass(frozen=True)
@@ -115,11 +128,10 @@ class Unicode:
         text = fold(text)
         if self.fold_accents and not text.isascii():
             split = unicodedata.normalize("NFD", text)
-            kept = "".join(c for c in split if unicodedata.category(c) != "Mn")
-            text = unicodedata.normalize("NFC", kept)
-        words = [strip_edges(word) for word in _MARKER.sub(" ", text).split()]
+            text = _unmixed(unicodedata.normalize("NFC", split.translate(_NO_ACCENTS)))
+        words = [strip_edges(word) for word in MARKER.sub(" ", text).split()]
         words = [word for word in words if word]
-        words = [word for word in words if word not in ARTICLES] or words
+        words = _without_articles(words)
         if self.dates:
             words = quantities.dates(words)
         if self.numbers:
@@ -127,18 +139,29 @@ class Unicode:
         return " ".join(words)
 
 
+def _without_articles(words: list[str]) -> list[str]:
+    """Articles go where a word follows: not from "Vitamin A", nor from "The The"."""
+    kept = [word for word in words[:-1] if word not in ARTICLES]
+    if not kept and words and words[-1] in ARTICLES:
+        return words
+    return kept + words[-1:]
+
+
 def fold(text: str) -> str:
     """Case, compatibility forms, invisible characters and typography folded; words untouched."""
     if text.isascii():
         return text.translate(_ASCII_CONTROLS).lower().replace("`", "'")
     marks, invisible = _unicode_patterns()
-    text = invisible.sub("", marks.sub(r"\1", text))
+    text = invisible.sub("", marks.sub(r"\1", text)).translate(_LIGATURES)
     # Case folding can undo NFKC and NFKC can bring out new capitals: twice is stable.
     for _ in range(2):
         text = unicodedata.normalize("NFKC", text).casefold()
     text = unicodedata.normalize("NFKC", text).translate(_TYPOGRAPHY)
-    if text.isascii():
-        return text
+    return text if text.isascii() else _unmixed(text)
+
+
+def _unmixed(text: str) -> str:
+    """Words that mix Latin with letters that look Latin, in Latin."""
     return " ".join(
         word.translate(_LOOK_ALIKES) if not word.isascii() and _LATIN.search(word) else word
         for word in text.split(" ")
@@ -164,6 +187,8 @@ def strip_edges(word: str) -> str:
             word[end - 1] in "%‰" and before.isdigit()
         ):
             break
+        if word[end - 1] == "-" and end - start <= 3 and word[start : end - 1].isalpha():  # A-, O-
+            break
         end -= 1
     return word[start:end]
 
@@ -173,8 +198,8 @@ def _is_edge(char: str) -> bool:
 
 
 def _opens_number(word: str, at: int, end: int) -> bool:
-    """-5, .5 and -.5 begin a number at `at`."""
-    if word[at] == "-":
+    """-5, .5, -.5 and <5 begin a number at `at`."""
+    if word[at] in "-<>":
         at += 1
     if at < end and word[at] == ".":
         at += 1

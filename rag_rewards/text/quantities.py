@@ -25,6 +25,7 @@ _SCALES = {
     "billion": 10**9,
     "trillion": 10**12,
 }
+_FIGURES = frozenset("0123456789")
 _DIGITS = re.compile(r"-?(?:\d{1,3}(?:,\d{3}){1,9}|\d{1,30})(?:\.\d{1,30})?", re.ASCII)
 
 
@@ -34,16 +35,23 @@ def numbers(words: list[str]) -> list[str]:
     >>> numbers("1 million and two hundred five and 1,000.50 and twenty-one".split())
     ['1000000', 'and', '205', 'and', '1000.5', 'and', '21']
     """
-    out: list[str] = []
+    return [text for text, _ in number_spans([(word, 1) for word in words])]
+
+
+Span = tuple[str, int]
+"""A word after folding, and how many of the words before it makes up."""
+
+
+def number_spans(spans: list[Span]) -> list[Span]:
+    """The same over words that were folded before, with how many words each now stands for."""
+    words = [text for text, _ in spans]
+    out: list[Span] = []
     at = 0
     while at < len(words):
         value, taken = _number(words, at)
-        if value is None:
-            out.append(words[at])
-            at += 1
-        else:
-            out.append(_plain(value))
-            at += taken
+        width = sum(n for _, n in spans[at : at + max(taken, 1)])
+        out.append((words[at] if value is None else _plain(value), width))
+        at += max(taken, 1)
     return out
 
 
@@ -53,22 +61,32 @@ def _number(words: list[str], at: int) -> tuple[Decimal | None, int]:
     if current is None:
         return None, 0
     spelled = not words[at][-1].isdigit()
-    taken = 1
-    for word in words[at + 1 : at + 12]:
+    taken, scaled, largest = 1, 0, 10**15
+    for word in words[at + 1 : at + 20]:
         if scale := _SCALES.get(word):
             if scale == 100:
+                if not 0 < current < 100:
+                    break
                 current *= scale
+            elif not current:
+                if not total:
+                    break
+                total *= scale  # "a thousand million"
+            elif scale >= largest:
+                return total, scaled  # "two million three million" are two numbers
             else:
                 total, current = total + current * scale, Decimal(0)
+            if scale > 100:
+                scaled, largest = taken + 1, scale
             spelled = True
-        elif spelled and word in _UNITS and current % 10 == 0 and current % 100 != 10:
-            current += _UNITS[word]
-        elif spelled and word in _TENS and current % 100 == 0:
-            current += _TENS[word]
         else:
-            break
+            more = _value(word) if spelled and word[-1] not in _FIGURES else None
+            room = 100 if current % 100 == 0 else 10 if current % 10 == 0 else 0
+            if not more or more >= room or current % 100 == 10 or not total + current:
+                break
+            current += more
         taken += 1
-    return total + current, taken
+    return total + current if total else current, taken  # a sum is rounded to 28 digits
 
 
 def _value(word: str) -> Decimal | None:
@@ -122,11 +140,18 @@ def dates(words: list[str]) -> list[str]:
     >>> dates("on march 5 1999 or 5th of march 1999 or 25/12/1999 or may 2001".split())
     ['on', '1999-03-05', 'or', '1999-03-05', 'or', '1999-12-25', 'or', '2001-05']
     """
-    out: list[str] = []
+    return [text for text, _ in date_spans(words)]
+
+
+def date_spans(words: list[str]) -> list[Span]:
+    """The same, with how many words each stands for."""
+    out: list[Span] = []
     at = 0
     while at < len(words):
         found, taken = _date(words, at)
-        out.append(found or words[at])
+        if not found:
+            found, taken = words[at], 1  # "32 march 1999" is no date
+        out.append((found, taken))
         at += taken
     return out
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from rag_rewards.text.boxed import unwrap
 from rag_rewards.text.normalize import fold, squad
 from rag_rewards.text.statements import sentences
 
@@ -53,10 +54,18 @@ _NEGATORS = frozenset(
     "not no never none nothing cannot cant couldnt dont doesnt didnt isnt wasnt werent wont "
     "unable false untrue wrong incorrect neither nor without hardly".split()
 )
-_ABSENCE = _NEGATORS | frozenset(
-    "insufficient inadequate absent lacking lack lacks missing unavailable unanswerable "
-    "unclear unspecified unknown unfortunately sorry apologize".split()
-) - {"false", "untrue", "wrong", "incorrect"}
+# A sentence speaks of absence when something is missing from the sources.
+_ABSENCE = frozenset(
+    "not no none nothing cannot cant couldnt dont doesnt didnt isnt wasnt unable neither nor "
+    "without insufficient inadequate absent lacking lack lacks missing unavailable unanswerable "
+    "unclear unspecified unknown".split()
+)
+_SOURCES = frozenset(
+    "document documents passage passages source sources result results search context text texts "
+    "information evidence data material question query provided retrieved mention mentions "
+    "mentioned contain contains state states stated answer".split()
+)
+_ASSERTING = frozenset("doubt other only but however is was".split())
 # Words a refusal may use beyond the gold text without saying anything else.
 _REFUSING = _NEGATORS | frozenset(
     "i im we am are was were be is it this that there here to of on in at by with from for "
@@ -104,9 +113,19 @@ def strict_refusal(
         bare = vocabulary.issuperset(words) and not _QUOTES.search(sentence)
         if score >= threshold and bare and _negations(words) in negations:
             best = max(best, score)
-        elif _ABSENCE.isdisjoint(words) or score >= threshold:
+        elif score >= threshold or not _speaks_of_absence(words):
             return 0.0
     return best
+
+
+def _speaks_of_absence(words: Sequence[str]) -> bool:
+    """Something is said to be missing from the sources, and nothing is asserted beside it."""
+    if _ABSENCE.isdisjoint(words) or _SOURCES.isdisjoint(words):
+        return False
+    return not any(
+        word in _ASSERTING and following not in _ABSENCE
+        for word, following in zip(words, [*words[1:], ""], strict=True)
+    )
 
 
 def _negations(words: Sequence[str]) -> int:
@@ -119,9 +138,13 @@ _APOSTROPHES = re.compile("[‘’‛ʼʹʻ′´`＇]")
 
 
 def phrase(text: str) -> str:
-    """A phrase as abstentions are compared: case, white space and apostrophes made one."""
-    text = text.lower() if text.isascii() else _APOSTROPHES.sub("'", text.lower())
+    """A phrase as abstentions are compared: case, apostrophes, invisible characters made one."""
+    text = unwrap(text)
+    text = text.lower() if text.isascii() else _APOSTROPHES.sub("'", fold(text))
     return " ".join(text.replace("`", "'").split())
+
+
+EDGES = " .!,;:\"'()[]*_。！，、…"
 
 
 def abstained(
@@ -148,7 +171,7 @@ def says(
 ) -> bool:
     """`abstained` for an answer and phrases that went through `phrase` already."""
     if alone:
-        said = said.strip(" .!,;:\"'()[]*_")
+        said = said.strip(EDGES)
     for text in sought:
         found = said == text if alone else text in said
         if found and not any(text in phrase(alias) for alias in gold):

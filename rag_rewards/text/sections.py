@@ -169,7 +169,7 @@ def _cut_any(text: str, tags: Tags, found: _Found) -> Cut:
             if name == "think":
                 thinking = end
     if style.unclosed == "to_end" and thinking < 0:
-        last = _close_last(text, content, opened)
+        last = _close_last(text, content, opened, style.ignore_case)
         if last:
             found.append(last)
     exact = [tag for tag, _, _ in found] == tags.well_formed and _is_exact(text, found)
@@ -202,12 +202,13 @@ def without_thinking(text: str) -> str:
 
 
 def _close_last(
-    text: str, content: dict[str, str], opened: dict[str, int]
+    text: str, content: dict[str, str], opened: dict[str, int], fold: bool
 ) -> tuple[str, int, int] | None:
     """Let the last section that opened and never closed reach to the end of the text."""
     last = max((name for name in opened if name not in content), key=opened.__getitem__, default="")
     closing = f"</{last}>"
-    torn = next((n for n in range(len(closing) - 1, 0, -1) if text.endswith(closing[:n])), 0)
+    tail = text[-len(closing) :].lower() if fold else text[-len(closing) :]
+    torn = next((n for n in range(len(closing) - 1, 0, -1) if tail.endswith(closing[:n])), 0)
     end = len(text) - torn
     if not last or end < opened[last]:
         return None

@@ -15,6 +15,7 @@ _CJK_END = re.compile(
 _LINES = re.compile(r"(?<=\n)(?=[ \t]{0,8}\n|[ \t]{0,8}(?:[-*•]|\d{1,3}[.)])[ \t])")
 _ITEMS = re.compile(r"(?<=[,，、])")
 _ENDERS = ".!?。！？"
+_ENDS = re.compile(r"[.!?]|\n\r")  # what may end a sentence in ASCII
 _QUOTE = re.compile("['`\"«»‘’‚“”‛„‟‹›《》「」]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _WINDOW = 2000
@@ -50,6 +51,8 @@ def _segment(line: str) -> list[str]:
     loses characters between paragraphs beyond 10 kB. A window begins where the last sentence of
     the one before began.
     """
+    if line.isascii() and not _ENDS.search(line):
+        return [line]
     from sentencex import segment
 
     readable = line if line.isascii() else _SURROGATES.sub("\ufffd", line)

@@ -1,8 +1,10 @@
 """Strict substring matching: a gold answer that is asserted, not merely mentioned.
 
-A mention counts when it stands at word boundaries, no negation comes before it in its clause,
-and it is not an item of an enumeration of three or more or of an either-or. The text is read as
-a stream of words with the punctuation and conjunctions between them; everything is linear.
+A mention counts when it stands at word boundaries; no negation comes before it in its clause and
+none is said of it after; it is not an item of an enumeration of three or more or of an either-or,
+whatever separates the items; it is not part of a question, of a quotation, or of document text
+in the response. The text is read as a stream of words with what is written between them.
+Everything is linear.
 """
 
 from __future__ import annotations
@@ -13,43 +15,79 @@ from itertools import islice
 
 import msgspec
 
-from rag_rewards.text.normalize import ARTICLES, Normalizer, fold, lower, tokens
+from rag_rewards.text import quantities
+from rag_rewards.text.normalize import (
+    ARTICLES,
+    MARKER,
+    Normalizer,
+    Unicode,
+    fold,
+    lower,
+    tokens,
+)
 
 _NEGATIONS = frozenset(
-    "not no never neither nor none cannot without except excluding unlike hardly nobody "
-    "nothing false incorrect wrong untrue isnt wasnt arent werent doesnt didnt dont wont cant "
-    "couldnt isn't wasn't aren't weren't doesn't didn't don't won't can't couldn't wouldn't "
-    "shouldn't hasn't haven't hadn't ain't 不 非 没有 不是 nicht kein keine non pas".split()
+    "not no never neither nor none cannot without except excluding unlike unlikely hardly nobody "
+    "nothing false incorrect wrong wrongly untrue doubt doubts deny denies myth mistake mistaken "
+    "isnt wasnt arent werent doesnt didnt dont wont cant couldnt 不 非 没有 不是 nicht kein keine "
+    "non pas".split()
 )
-_TWO_WORD_NEGATIONS = frozenset({("rather", "than"), ("instead", "of"), ("far", "from")})
+_TWO_WORD_NEGATIONS = frozenset(
+    {("rather", "than"), ("instead", "of"), ("far", "from"), ("anything", "but"), ("other", "than")}
+)
 _CLAUSE_WORDS = frozenset(
-    "but however although though whereas while because since so therefore thus hence yet it's "
-    "rather instead".split()
+    "but however although though whereas while because since so therefore thus hence yet "
+    "it's rather instead".split()
 )
-# "not only Paris", "no doubt Paris".
-_ASSERTING = frozenset(("only", "just", "doubt", "wonder"))
-_COPULAS = frozenset(["is", "was", "are", "were", "be", "been", "being", "would"])
-_DENIALS = frozenset(["wrong", "incorrect", "false", "untrue", "not", "never", "impossible"])
-_JUDGED = frozenset(["answer", "correct", "right", "true", "one", "it", "case", "solution"])
+# "not only Paris", "no doubt Paris", "none other than Paris", "cannot be denied that Paris".
+_ASSERTING = frozenset("only just merely doubt wonder other until".split())
+_DENIED_DENIALS = frozenset("denied doubted disputed".split())
+_AUXILIARIES = frozenset(
+    "is was are were be been being would can could must may might should has had does did do "
+    "which it that".split()
+)
+_DENIALS = frozenset(
+    "not never no wrong incorrect false untrue impossible excluded cannot hardly neither".split()
+)
+_JUDGED = frozenset("answer correct right true one it case solution".split())
 _COORDINATORS = frozenset({"and", "or", "&", "plus", "und", "y", "et", "/", "|"})
-_ALTERNATIVES = frozenset({"or", "/", "|", "vs", "versus"})
+_ALTERNATIVES = frozenset(
+    {"or", "/", "|", "vs", "versus", "oder", "ou", "otherwise", "unless", "alternatively"}
+)
+_HEDGES = frozenset("also maybe perhaps possibly probably even".split())
+_TENTATIVE = frozenset("another option options candidate candidates possible possibility".split())
 # What an item of a list does not begin with: "Paris, in 1900", "Paris, the capital", "…, who".
 _NOT_AN_ITEM = frozenset(
     "in on at by of for from to with as which who whom whose where when that this these those "
     "is was are were has had have it he she they its his her their there since because during "
-    "after before until while so then also not but according near under over being located".split()
+    "after before until while so then not but according near under over being located".split()
 )
 _SPLIT = re.compile(r"[^\s/|]+|[/|]|\n")
-# "1. Rome", "- Rome", "2) Rome": the number or bullet of an item is no word.
-_NUMBERING = re.compile(r"(?:^|\n)[ \t]{0,8}(?:\d{1,3}[.)]|[-*•])[ \t]|(?<!\S)\d{1,2}\)[ \t]")
+# "1. Rome", "- Rome", "2) Rome", "(b) Rome": the number or bullet of an item is no word.
+_NUMBERING = re.compile(
+    r"(?:^|\n)[ \t]{0,8}[-*•][ \t]|(?<!\S)\(?(?:\d{1,2}|[a-z])[.)](?=\s)|\s(?:[-–—+→•·]|->)\s"
+)
+# Document text in a response is not its statement.
+_FORGED_LINE = re.compile(
+    r"(?i)(?:^|\n)[ \t]{0,8}(?:>[^\n]*|"
+    # A labelled passage reaches to the next blank line.
+    r"(?:(?:document|doc|passage|source|sources|title|references?)\b[ \t]{0,8}"
+    r"(?:\[?\d{1,3}\]?)?[ \t]{0,8}:|\[\d{1,3}\][ \t]{0,8}(?:title|\())[^\n]*(?:\n[^\n]+)*)"
+)
+_BLOCK = re.compile(r"</?([a-z_]{2,24})(?:\s[^<>]{0,200})?>")
+_SOURCE = re.compile(r"\bsources?[ \t]{0,8}:[^\n]*")
 _CLAUSE_ENDS = frozenset(".;:!?—()[]。；：！？")
 _LIST_MARKS = frozenset(",;/|\n，、；")
+_QUOTE = frozenset('"«»「」『』')
+_PLACES = frozenset(("in", "of", "from", "near"))
+_SKIPPED = frozenset("by be means not definitely certainly clearly one only just".split())
 _MAX_ITEM_WORDS = 6
+LONGEST_ANSWER = 60  # words; a longer answer section or box is a passage, not an answer
 _MAX_MENTIONS = 64  # an answer that has asserted nothing by then asserts nothing
 
 
 class _Word(msgspec.Struct, frozen=True, gc=False):
-    """Normalised pieces of one written word, and the marks written directly after it."""
+    """Normalised pieces of one written word, and the marks written directly around it."""
 
     text: str
     pieces: tuple[str, ...]
@@ -57,11 +95,43 @@ class _Word(msgspec.Struct, frozen=True, gc=False):
     after: str
 
 
+def without_forgeries(text: str) -> str:
+    """A text without quoted lines and labelled passages, which are not its own statements.
+
+    >>> without_forgeries("It is Rome.\\nDocument 1: Paris is large.")
+    'It is Rome.\\n'
+    """
+    return _FORGED_LINE.sub("\n", text) if "\n" in text else text
+
+
+def _own_text(text: str) -> str:
+    """A folded text without markers, quoted lines and blocks of document text."""
+    if "<" in text:
+        text = _without_blocks(text)
+    text = MARKER.sub(" ", _SOURCE.sub(" ", _FORGED_LINE.sub("\n", text)))
+    return _NUMBERING.sub("\n", text.replace(" as well as ", " and ").replace("\t", "\n"))
+
+
+def _without_blocks(text: str) -> str:
+    """Without <document>…</document> and the like; an unclosed block reaches to the end."""
+    kept, at, inside = [], 0, ""
+    for match in _BLOCK.finditer(text):
+        closing = match[0][1] == "/"
+        if not inside and not closing:
+            kept.append(text[at : match.start()])
+            inside = match[1]
+        elif closing and match[1] == inside:
+            at, inside = match.end(), ""
+    if not inside:
+        kept.append(text[at:])
+    return "\n".join(kept)
+
+
 def _words(text: str, normalize: Normalizer) -> list[_Word]:
     """The stream of words. Articles vanish under the normalisers that drop them."""
     out: list[_Word] = []
-    pending = ""
-    for match in _SPLIT.finditer(_NUMBERING.sub("\n", fold(text))):
+    pending, quotes = "", 0
+    for match in _SPLIT.finditer(text):
         token = match[0]
         if token in "/|\n":  # noqa: S105 (no password)
             if out:
@@ -74,20 +144,48 @@ def _words(text: str, normalize: Normalizer) -> list[_Word]:
             out.append(_Word(token, () if dropped else (token,), pending, ""))
             pending = ""
             continue
-        core = token.strip(".,;:!?()[]{}\"'*_`—。，、；：！？“”‘’«»")
+        core = token.strip(".,;:!?()[]{}\"'*_`—。，、；：！？“”‘’«»「」『』…")
         start = token.find(core) if core else len(token)
+        quotes += token.count('"') if core else 0
         before, after = token[:start], token[start + len(core) :]
         if not core:
-            pending += token
+            opens = token[0] in "“「『([{" or (token[0] == '"' and quotes % 2 == 0)
+            quotes += token.count('"')
+            if out and not opens:
+                last = out[-1]
+                out[-1] = _Word(last.text, last.pieces, last.before, last.after + token)
+            else:
+                pending += token
             continue
-        if normalize is not lower and core in ARTICLES:
-            pieces: tuple[str, ...] = ()
-        else:
-            kept = core + after[:1] if after[:1] in "+#%" else core
-            pieces = tuple(tokens(normalize(kept)))
+        kept = core + after[:1] if after[:1] in ("+", "#", "%", "-") else core
+        pieces = () if normalize is not lower and core in ARTICLES else _pieces(kept, normalize)
         out.append(_Word(core, pieces, pending + before, after))
         pending = ""
+    if isinstance(normalize, Unicode) and (normalize.numbers or normalize.dates):
+        return _merged(out, normalize)
     return out
+
+
+def _pieces(word: str, normalize: Normalizer) -> tuple[str, ...]:
+    return tuple(tokens(normalize(word)))
+
+
+def _merged(words: list[_Word], normalize: Unicode) -> list[_Word]:
+    """Words that are one number or one date ("1 million", "5 March 1999") as one word."""
+    plain = [" ".join(word.pieces) or word.text for word in words]
+    spans = [(text, 1) for text in plain]
+    if normalize.dates:
+        spans = quantities.date_spans(plain)
+    if normalize.numbers:
+        spans = quantities.number_spans(spans)
+    merged, at = [], 0
+    for text, taken in spans:
+        first, last = words[at], words[at + taken - 1]
+        changed = taken > 1 or text != plain[at]
+        pieces = (text,) if changed else first.pieces
+        merged.append(_Word(first.text, pieces, first.before, last.after))
+        at += taken
+    return merged
 
 
 def strict_contains(
@@ -104,21 +202,37 @@ def strict_contains(
     ...     "either Paris or Rome", "Not Rome, but Paris")]
     [True, False, False, False, False, True]
     """
-    words = _words(text, normalize)
+    folded = _own_text(fold(text))
+    words = _words(folded, normalize)
     stream: list[str] = []
     owner: list[int] = []
     for i, word in enumerate(words):
         stream.extend(word.pieces)
         owner.extend([i] * len(word.pieces))
+    reading = _Reading(words, required)
     for alias in aliases:
-        wanted = [piece for word in _words(alias, normalize) for piece in word.pieces]
+        sought = _words(fold(alias), normalize)
+        if sought and not sought[-1].pieces and len(sought) > 1:
+            # "Vitamin A": the last word only looks like an article.
+            if _ends_in_article(words, [word.text for word in sought], reading):
+                return True
+            continue
+        wanted = [piece for word in sought for piece in word.pieces]
         if not wanted:
+            if alias.strip() and alias.strip().casefold() in folded:
+                return True  # gold that is no word, compared as it is written
             continue
         for start in islice(_find(stream, wanted), _MAX_MENTIONS):
             first, last = owner[start], owner[start + len(wanted) - 1]
-            if _asserted(words, first, last, required):
+            if reading.asserts(first, last):
                 return True
     return False
+
+
+def _ends_in_article(words: Sequence[_Word], wanted: list[str], reading: _Reading) -> bool:
+    texts = [word.text for word in words]
+    starts = islice(_find(texts, wanted), _MAX_MENTIONS)
+    return any(reading.asserts(at, at + len(wanted) - 1) for at in starts)
 
 
 def _find(stream: Sequence[str], wanted: Sequence[str]) -> Iterator[int]:
@@ -133,26 +247,166 @@ def _find(stream: Sequence[str], wanted: Sequence[str]) -> Iterator[int]:
         at = joined.find(needle, at + 1)
 
 
-def _asserted(words: Sequence[_Word], first: int, last: int, required: int) -> bool:
-    return (
-        not _negated_before(words, first)
-        and not _denied_after(words, last)
-        and not _enumerated(words, first, last, required)
-    )
+class _Reading:
+    """What the words around a mention make of it."""
+
+    def __init__(self, words: Sequence[_Word], required: int) -> None:
+        self.words = words
+        self.required = required
+        self._segments = _segments(words)
+
+    def asserts(self, first: int, last: int) -> bool:
+        words = self.words
+        return not (
+            _negated_before(words, first)
+            or _denied_after(words, last)
+            or _enumerated(words, first, last, self.required)
+            or _asked(words, last)
+            or _quoted(words, first, last)
+            or _overruled(words, last)
+            or self._side_by_side(first, last)
+            or self._one_of_many(first, last)
+        )
+
+    def _side_by_side(self, first: int, last: int) -> bool:
+        """Names on both sides and nothing else: "Rome Paris Berlin"."""
+        words = self.words
+        if first == 0 or last + 1 == len(words) or len(words) > 12:
+            return False
+        plain = not any(word.after or word.before for word in words[:-1])
+        return plain and not any(
+            word.text in _NOT_AN_ITEM or word.text in ARTICLES or word.text in _AUXILIARIES
+            for word in words
+        )
+
+    def _one_of_many(self, first: int, last: int) -> bool:
+        """The mention fills a slot that other segments fill otherwise ("It is Rome. It is …")."""
+        start, end = next(
+            ((a, b) for a, b in self._segments if a <= first and last < b), (first, last + 1)
+        )
+        texts = [word.text for word in self.words[start:end]]
+        left, right = texts[: first - start], texts[last + 1 - start :]
+        frame = len(left) + len(right)
+        same = {self.words[first].text}
+        for a, b in islice(self._segments, _MAX_SEGMENTS):
+            length = b - a - frame
+            if not 0 < length <= (4 if frame else 3) or (a, b) == (start, end):
+                continue
+            here = [word.text for word in self.words[a:b]]
+            if len(right) == 2 and right[0] in _PLACES:  # "Rome in Italy, Paris in France"
+                here[-1] = right[1]
+            if not frame and (here[0] in ARTICLES or here[0] in _NOT_AN_ITEM):
+                continue
+            if here[: len(left)] == left and (not right or here[-len(right) :] == right):
+                same.add(here[len(left)])
+        enough = max(2, self.required + 1) if frame > 1 else max(3, self.required + 1)
+        return len(same) >= enough
+
+
+_MAX_SEGMENTS = 512
+
+
+def _segments(words: Sequence[_Word]) -> list[tuple[int, int]]:
+    """Runs of words between marks and conjunctions."""
+    found, start = [], 0
+    for i, word in enumerate(words):
+        joins = word.text in _COORDINATORS or word.text in _ALTERNATIVES
+        if joins or (i > start and word.before):
+            if i > start:
+                found.append((start, i))
+            start = i + 1 if joins else i
+        if not joins and (word.after or i + 1 == len(words)):
+            found.append((start, i + 1))
+            start = i + 1
+    return found
+
+
+def _asked(words: Sequence[_Word], last: int) -> bool:
+    """The sentence of the mention is a question."""
+    for word in words[last : last + 40]:
+        if "?" in word.after or "？" in word.after:
+            return True
+        if not _SENTENCE_ENDS.isdisjoint(word.after):
+            return False
+    return False
+
+
+_SENTENCE_ENDS = frozenset(".!。！\n")
+
+
+def _quoted(words: Sequence[_Word], first: int, last: int) -> bool:
+    """The mention stands inside a quotation of more than itself."""
+    opened = 0
+    for word in words[max(first - 60, 0) : first]:
+        marks = sum(char in _QUOTE for char in word.before + word.after)
+        opened += marks
+    before = sum(char in _QUOTE for char in words[first].before)
+    after = sum(char in _QUOTE for char in words[last].after)
+    inside = (opened + before) % 2 == 1
+    return inside and not (before and after)
+
+
+def _overruled(words: Sequence[_Word], last: int) -> bool:
+    """A later "the answer is …" gives another answer."""
+    rest = words[last + 1 : last + 200]
+    for i in range(len(rest) - 2):
+        if rest[i].text == "answer" and rest[i + 1].text in ("is", "was"):
+            said = [word.text for word in rest[i + 2 : i + 14]]
+            return words[last].text not in said
+    return False
 
 
 def _negated_before(words: Sequence[_Word], first: int) -> bool:
     """A negation between the beginning of the clause and the mention."""
+    if words[first].before.endswith("!") or words[first].text[:1] in "不非":
+        return True
     for i in range(first - 1, max(first - 40, -1), -1):
         word, following = words[i], words[i + 1]
         if (word.text, following.text) in _TWO_WORD_NEGATIONS:
+            return not (i and words[i - 1].text == "none")
+        if word.text in ("right", "correct", "true") and following.text != "to":
+            return i > 0 and words[i - 1].text in _NEGATIONS
+        if word.text == "but" and i and words[i - 1].text == "anything":
             return True
         if _ends_clause(word, following) or word.text in _CLAUSE_WORDS:
             return False
         if word.after.startswith(",") and not _list_goes_on(words, i, first):
-            return False
+            return any(w.text == "not" and w.after == "," for w in words[max(i - 8, 0) : i])
         if word.text in _NEGATIONS or word.text.endswith("n't"):
-            return following.text not in _ASSERTING
+            close = {w.text for w in words[i + 1 : i + 3]}
+            if word.text in ("doubt", "doubts") and i and words[i - 1].text in _NEGATIONS:
+                return False
+            return following.text not in _ASSERTING and close.isdisjoint(_DENIED_DENIALS)
+    return False
+
+
+def _denied_after(words: Sequence[_Word], last: int) -> bool:
+    """ "Paris is wrong", "Paris is not the capital", "Paris (wrong)", "Paris: no"."""
+    judged = relative = False
+    for i in range(last + 1, min(last + 7, len(words))):
+        here, word = words[i - 1], words[i]
+        if here.after and not (i == last + 1 and set(here.after) <= set(",:(\"'*")):
+            return False
+        if word.text in ("cannot", "can't"):
+            return True
+        if word.text in _DENIALS or word.text.endswith("n't"):
+            rest = [w.text for w in words[i + 1 : i + 4]]
+            if relative and word.text in ("not", "never"):
+                return not _JUDGED.isdisjoint(rest)
+            alone = (here.after or word.before) and (word.after or not rest)
+            return bool(judged or alone or word.text.endswith("n't")) and (
+                _ASSERTING.isdisjoint(rest[:1])
+            )
+        if judged and (word.text == "ruled" or word.text in _TENTATIVE):
+            return True
+        relative = relative or word.text in ("which", "that")
+        if word.text in _AUXILIARIES:
+            judged = True
+        elif judged:
+            if word.text not in ARTICLES and word.text not in _SKIPPED:
+                return False
+        elif not word.text.endswith("ly") and word.text not in ("by", "means"):
+            return False
     return False
 
 
@@ -166,21 +420,6 @@ def _list_goes_on(words: Sequence[_Word], comma: int, first: int) -> bool:
     return len(following) <= 4 and any(
         w.text in _COORDINATORS for w in words[comma + 1 : first + 4]
     )
-
-
-def _denied_after(words: Sequence[_Word], last: int) -> bool:
-    """ "Paris is wrong", "Paris is not the answer"."""
-    if last + 2 >= len(words) or words[last].after.strip("'\"*") or words[last + 1].after:
-        return False
-    verb, judgement = words[last + 1].text, words[last + 2].text
-    if verb.endswith("n't") and verb[:-3] in _COPULAS:
-        rest = words[last + 2 : last + 5]
-        return any(word.text in _JUDGED for word in rest)
-    if verb not in _COPULAS or judgement not in _DENIALS:
-        return False
-    if judgement in ("not", "never"):
-        return any(word.text in _JUDGED for word in words[last + 3 : last + 6])
-    return True
 
 
 # --- enumerations ------------------------------------------------------------------------------
@@ -216,12 +455,16 @@ def _items(words: Sequence[_Word], edge: int, step: int, enough: int) -> tuple[i
         if mark or joins:
             if mark in _ALTERNATIVES or joins in _ALTERNATIVES:
                 return count, True
+            if step < 0 and separated and length and words[at + 1].text in _NOT_AN_ITEM:
+                return count + (appositions if joined else 0), False
             count += separated and length > 0 and not apposition
             appositions += separated and length > 0 and apposition
             joined = joined or bool(joins) or mark in "/|\n"
             separated, length, apposition = True, 0, False
             if joins:
                 continue
+        elif not separated and word in _HEDGES:
+            continue
         elif not separated:
             break  # on this side the mention is part of a longer phrase
         if step > 0 and length == 0:
@@ -234,6 +477,8 @@ def _items(words: Sequence[_Word], edge: int, step: int, enough: int) -> tuple[i
             # The first item of a list carries the sentence before it ("The answer is Rome, …").
             separated = step < 0
             break
+    if step < 0 and length and words[max(at, 0)].text in _NOT_AN_ITEM:
+        return count + (appositions if joined else 0), False
     count += separated and length > 0 and not apposition
     appositions += separated and length > 0 and apposition
     return count + (appositions if joined else 0), False

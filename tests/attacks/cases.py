@@ -272,7 +272,6 @@ UNASSERTED: tuple[tuple[int, str, str], ...] = (
     (2, "myth", "It is a myth that it is Paris"),
     (2, "mistake", "It would be a mistake to say Paris"),
     (2, "false-that", "It is false that it is Paris"),
-    (2, "contrary", "contrary to popular belief, Paris"),
     (2, "believed", "Some wrongly believe that it is Paris"),
     (2, "bang", "!Paris"),
     (2, "comma-not", "It is not, as some claim, Paris"),

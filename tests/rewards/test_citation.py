@@ -24,7 +24,7 @@ from rag_rewards.rollout import Entailment, Similarity
 from rag_rewards.text.sections import Tags
 
 quick = settings(deadline=None, max_examples=120)
-GROUNDING = Grounding(Format(Tags(("think", "answer")), "answer"), RefusalDetector())
+GROUNDING = Grounding(Format(Tags(("think", "answer")), ("answer",)), RefusalDetector())
 
 # --- recall and precision -----------------------------------------------------------------------
 
@@ -61,7 +61,8 @@ def recalled(response: str, **options) -> float | None:
         ("So [1][2][3][4].", {"measure": "f1"}, 2 / 3),
         ("So [3].", {"measure": "f1"}, 0.0),
         ("[1][2]", {"claims_only": True}, 0.0),
-        ("Paris [1]. [2]", {"claims_only": True}, 1.0),
+        ("Paris is large [1]. [2]", {"claims_only": True}, 1.0),
+        ("Paris [1].", {"claims_only": True}, 0.0),
         ("So {1}.", {"pattern": r"\{(\d+)\}"}, 0.5),
     ],
 )

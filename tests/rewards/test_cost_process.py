@@ -15,7 +15,7 @@ from rag_rewards.rollout import Entailment
 from rag_rewards.text.sections import Tags
 
 quick = settings(deadline=None, max_examples=150)
-PROCESS = Process(Format(Tags(("think", "answer")), "answer"))
+PROCESS = Process(Format(Tags(("think", "answer")), ("answer",)))
 
 
 @quick

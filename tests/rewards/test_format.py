@@ -35,9 +35,9 @@ def twin_format(text: str, filled: bool) -> float:
 @quick
 @given(RESPONSES, st.booleans())
 def test_format_against_its_twin(text, filled):
-    reward = Format(TAGS, "answer" if filled else "")
+    reward = Format(TAGS, ("answer",) if filled else ())
     assert reward([Rollout(response=text)])[0].value == twin_format(text, filled)
-    assert format_match(cut(text, TAGS), TAGS, "answer" if filled else "") == twin_format(
+    assert format_match(cut(text, TAGS), TAGS, ("answer",) if filled else ()) == twin_format(
         text, filled
     )
 
@@ -60,20 +60,20 @@ def test_a_format_of_one_has_every_tag_once(text):
 @pytest.mark.parametrize(
     ("text", "filled", "words", "expected"),
     [
-        ("<think></think><answer></answer>", "", False, 1.0),
-        ("<think></think><answer></answer>", "answer", False, 0.0),
-        ("<think></think><answer>x</answer>", "answer", False, 1.0),
-        ("<think></think><answer>x</answer>", "all", False, 0.0),
-        ("<think>.</think><answer>.</answer>", "all", False, 1.0),
-        ("<think>.</think><answer>.</answer>", "all", True, 0.0),
-        ("<think>.</think><answer>7</answer>", "answer", True, 1.0),
-        ("<answer>x</answer><think>y</think>", "", False, 0.0),
-        ("<think>y</think> so <answer>x</answer>", "", False, 0.0),
-        ("<think>y</think><answer>x</answer>!", "", False, 0.0),
-        ("<think>y</think><answer>a</answer><answer>a</answer>", "", False, 0.0),
-        ("<think>y<answer>a</answer></think><answer>x</answer>", "", False, 0.0),
-        ("<think>y</think><ANSWER>x</ANSWER>", "", False, 0.0),
-        ("", "", False, 0.0),
+        ("<think></think><answer></answer>", (), False, 1.0),
+        ("<think></think><answer></answer>", ("answer",), False, 0.0),
+        ("<think></think><answer>x</answer>", ("answer",), False, 1.0),
+        ("<think></think><answer>x</answer>", ("think", "answer"), False, 0.0),
+        ("<think>.</think><answer>.</answer>", ("think", "answer"), False, 1.0),
+        ("<think>.</think><answer>.</answer>", ("think", "answer"), True, 0.0),
+        ("<think>.</think><answer>7</answer>", ("answer",), True, 1.0),
+        ("<answer>x</answer><think>y</think>", (), False, 0.0),
+        ("<think>y</think> so <answer>x</answer>", (), False, 0.0),
+        ("<think>y</think><answer>x</answer>!", (), False, 0.0),
+        ("<think>y</think><answer>a</answer><answer>a</answer>", (), False, 0.0),
+        ("<think>y<answer>a</answer></think><answer>x</answer>", (), False, 0.0),
+        ("<think>y</think><ANSWER>x</ANSWER>", (), False, 0.0),
+        ("", (), False, 0.0),
     ],
 )
 def test_formats(text, filled, words, expected):

@@ -1,0 +1,138 @@
+"""The command line, run in this process or as a process of its own."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from rag_rewards.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "rag_rewards"]
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Cli = Callable[..., Ran]
+
+
+def stdin_of(data: bytes) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BufferedReader(io.BytesIO(data)))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run the command line in this process; what a user never sees fails the test."""
+
+    def run(*arguments: object, stdin: bytes = b"", code: int | None = None) -> Ran:
+        monkeypatch.setattr(sys, "stdin", stdin_of(stdin))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        said = capsys.readouterr()
+        ran = Ran(int(ended.value.code or 0), said.out, said.err)
+        assert "Traceback" not in ran.err
+        if code is not None:
+            assert ran.code == code, ran.err
+        return ran
+
+    return run
+
+
+@pytest.fixture
+def shell() -> Cli:
+    """Run the command line as a process; `cwd` is the repository unless given."""
+
+    def run(
+        *arguments: object, stdin: bytes | None = b"", code: int | None = None, **options: Any
+    ) -> Ran:
+        environment = os.environ | options.pop("env", {})
+        done = subprocess.run(
+            [*COMMAND, *map(str, arguments)],
+            input=stdin,
+            env=environment,
+            timeout=60,
+            check=False,
+            **{"capture_output": True, "cwd": ROOT} | options,
+        )
+        ran = Ran(done.returncode, (done.stdout or b"").decode(), (done.stderr or b"").decode())
+        assert "Traceback" not in ran.err
+        if code is not None:
+            assert ran.code == code, ran.err
+        return ran
+
+    return run
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Rows (objects, or lines as they are) to a JSONL file."""
+
+    def to_file(rows: Iterable[Any], name: str = "in.jsonl", ending: str = "\n") -> Path:
+        path = tmp_path / name
+        path.write_bytes(b"".join(line_of(row) + ending.encode() for row in rows))
+        return path
+
+    return to_file
+
+
+def line_of(row: Any) -> bytes:
+    if isinstance(row, bytes):
+        return row
+    return row.encode() if isinstance(row, str) else json.dumps(row).encode()
+
+
+@pytest.fixture
+def arena() -> Callable[..., dict[str, Any]]:
+    """A row that the recipe arena scores with 13; keywords replace fields, None leaves one out."""
+
+    def make(**fields: Any) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "id": "a",
+            "question": "Which river?",
+            "documents": [{"text": "Paris lies on the Seine."}],
+            "supporting": [1],
+            "answers": ["Seine"],
+            "response": "<relevance>[1]</relevance><analysis>One.</analysis><answer>Seine</answer>",
+        }
+        return {name: value for name, value in (row | fields).items() if value is not None}
+
+    return make
+
+
+@pytest.fixture
+def likely() -> Callable[..., dict[str, Any]]:
+    """A row for ctrl-rag: three tokens, two supporting documents."""
+
+    def make(**fields: Any) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "id": "l",
+            "group": "g",
+            "documents": [{"text": "one"}, {"text": "two"}],
+            "supporting": [1, 2],
+            "answers": ["Paris"],
+            "response": "It is Paris.",
+            "logprobs": {
+                "full": [-0.1, -0.2, -0.3],
+                "without": {"1": [-2.0, -2.0, -2.0], "2": [-1.5, -1.0, -1.0]},
+            },
+        }
+        return {name: value for name, value in (row | fields).items() if value is not None}
+
+    return make

@@ -1,0 +1,197 @@
+"""Help, versions, recipes, and arguments that cannot be used."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from rag_rewards import RECIPES, __version__
+
+EXAMPLE = "examples/arena.jsonl"
+
+
+@pytest.fixture(autouse=True)
+def _in_repository(monkeypatch):
+    monkeypatch.chdir(Path(__file__).resolve().parents[2])
+
+
+def test_version(cli):
+    assert cli("--version", code=0).out == f"rag-rewards {__version__}\n"
+
+
+def test_no_arguments_shows_help(shell):
+    ran = shell(code=2)
+    assert "Usage" in ran.out + ran.err
+
+
+@pytest.mark.parametrize("command", ["score", "recipes", "replay"])
+def test_every_command_has_a_working_example(cli, command, tmp_path):
+    said = cli(command, "--help", code=0).out
+    example = " ".join(re.sub(r"[│╭╮╰╯─]", " ", said.split("Example:")[1]).split())
+    words = shlex.split(example)
+    assert words[:2] == ["rag-rewards", command]
+    words = [str(tmp_path / word) if word == "scored.jsonl" else word for word in words]
+    assert cli(*words[1:], code=0).out or (tmp_path / "scored.jsonl").stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["scor"], "No such command 'scor'"),
+        (["score"], "Missing argument"),
+        (["score", EXAMPLE], "which recipe? give --recipe NAME"),
+        (["score", EXAMPLE, "-r", "arna"], "no recipe 'arna'; did you mean 'arena'?"),
+        (["recipes", "arna"], "did you mean 'arena'?"),
+        (["recipes", "arna", "--json"], "did you mean 'arena'?"),
+        (["score", EXAMPLE, "-r", "arena", "--wrokers", "2"], "--workers"),
+        (["score", EXAMPLE, "-r", "arena", "--workers", "two"], "--workers"),
+        (["score", EXAMPLE, "-r", "arena", "--workers", "0"], "--workers is at least 1, found 0"),
+        (["score", EXAMPLE, "-r", "arena", "--on-error", "cry"], "--on-error"),
+        (["score", EXAMPLE, "-r", "arena", "--group-size", "0"], "--group-size is at least 1"),
+        (["score", EXAMPLE, "-r", "arena", "--group-size", "2", "--sort"], "give one of them"),
+        (["replay", EXAMPLE], "the rows carry no signature: give --recipe NAME"),
+        (["replay", EXAMPLE, "-r", "arena", "--group-size", "0"], "--group-size is at least 1"),
+        (["replay", EXAMPLE, "-r", "arena", "--group-size", "2", "--sort"], "give one of them"),
+        (["replay", EXAMPLE, "-r", "arena", "--base", "bonus.valu=1"], "did you mean"),
+        (["replay", "nope.jsonl", "-r", "arena"], "cannot read nope.jsonl"),
+        (["replay", "examples", "-r", "arena"], "examples is a folder"),
+    ],
+)
+def test_unusable_arguments(cli, arguments, said):
+    assert said in cli(*arguments, code=2).err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("accuracy.metrc=f1", "no setting 'accuracy.metrc'; did you mean 'accuracy.metric'?"),
+        ("accuracy.metric=f7", "accuracy.metric: Invalid enum value 'f7'"),
+        ("accuracy=5", "no setting 'accuracy'"),
+        ("accuracy.metric", "--set takes key=value, found 'accuracy.metric'"),
+        ("=5", "--set takes key=value, found '=5'"),
+        ("bonus.value=many", "setting bonus.value: Expected float, got str"),
+        ("bonus.value=", "setting bonus.value: Expected float, got null"),
+        ("bonus.value=!!python/object:os.system 1", "Expected float, got str"),
+        ("bonus.value=.inf", "bonus.value: a number up to 1e+100 expected, found inf"),
+        ("bonus.value=.nan", "bonus.value: a number up to 1e+100 expected, found nan"),
+        ("bonus.value=1e308", "bonus.value: a number up to 1e+100 expected"),
+    ],
+)
+def test_unusable_settings(cli, change, said):
+    assert said in cli("score", EXAMPLE, "-r", "arena", "--set", change, code=2).err
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [("(", "is not a regular expression"), (r"\d+", "has no group for the numbers")],
+)
+def test_unusable_citation_patterns(cli, pattern, said):
+    ran = cli("score", EXAMPLE, "-r", "rag-total", "--set", f"citation.pattern={pattern}", code=2)
+    assert said in ran.err
+
+
+@pytest.mark.parametrize("text", ["1e-3", "0.001", "1.0E-3"])
+def test_numbers_are_read_in_every_usual_form(cli, text):
+    ran = cli("score", EXAMPLE, "-r", "arena", "-o", "/dev/null", "--set", f"bonus.value={text}")
+    assert '"bonus.value":0.001' in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("accuracy: {metrik: f1}\nrecipe: arena", "did you mean 'accuracy.metric'?"),
+        ("recipe: arna", "did you mean 'arena'?"),
+        ("recipe: 5", "recipe is a name, found 5"),
+        ("recipe: [arena]", "recipe is a name, found ['arena']"),
+        ("recipe: arena\nhardened: 'false'", "hardened is true or false, found 'false'"),
+        ("", "which recipe?"),
+        ("- arena", "a mapping of settings expected, found list"),
+        ("a: [", "is not YAML"),
+        ("recipe: arena\na: &a\n  b: *a", "a mapping that holds itself"),
+        ("recipe: arena\nstages: []\nbonus: {value: x}", "Expected float"),
+        ("stages: {}", "stages is a list of mappings"),
+        ("stages: [arena]", "stages is a list of mappings"),
+        ("stages: [{until_step: 5}]", "every stage names its recipe"),
+        ("stages: [{recipe: [arena]}]", "every stage names its recipe"),
+        ("stages: [{recipe: arena, untill: 1}]", "unknown key 'untill'"),
+        ("stages: [{recipe: arena, settings: 5}]", "settings is a mapping, found 5"),
+        ("stages: [{recipe: arena, until_step: true}]", "until_step is a whole number"),
+        ("stages: [{recipe: arena, until_step: 5}]", "the last has none"),
+        (
+            "stages: [{recipe: arena, until_step: 5}, {recipe: arena, until_step: 4},"
+            " {recipe: arena}]",
+            "until_step must rise",
+        ),
+        ("recipe: arena\nstages: [{recipe: arena}]", "leave recipe out"),
+    ],
+)
+def test_unusable_config(cli, tmp_path, text, said):
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    assert said in cli("score", EXAMPLE, "--config", path, code=2).err
+
+
+def test_config_that_cannot_be_read(cli, tmp_path):
+    said = cli("score", EXAMPLE, "-r", "arena", "--config", tmp_path / "nope.yaml", code=2).err
+    assert "nope.yaml: No such file" in said
+    said = cli("score", EXAMPLE, "-r", "arena", "--config", tmp_path, code=2).err
+    assert "Is a directory" in said
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    assert "is not YAML" in cli("score", EXAMPLE, "--config", tmp_path / "binary.yaml", code=2).err
+
+
+def test_set_goes_over_config(cli, tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("recipe: arena\nhardened: true\nbonus:\n  value: 5\naccuracy.metric: f1\n")
+    said = cli("score", EXAMPLE, "--config", path, "--set", "bonus.value=7", "-o", "/dev/null").err
+    assert '"bonus.value":7.0' in said
+    assert '"accuracy.metric":"f1"' in said
+    assert '"sections.repeated":"missing"' in said
+
+
+def test_stages(cli, tmp_path, write, arena):
+    path = tmp_path / "stages.yaml"
+    path.write_text(
+        "stages:\n- {recipe: naive-grpo, until_step: 10}\n"
+        "- {recipe: arena, settings: {bonus: {value: 4}}}\n"
+    )
+    thought = "<think>One.</think><answer>Seine</answer>"
+    rows = [arena(step=9, response=thought), arena(step=10), arena(id="no step")]
+    ran = cli("score", write(rows), "--config", path, code=3)
+    assert [row["reward"] for row in ran.rows] == [2.0, 7.0]
+    assert [list(row["components"]) for row in ran.rows] == [
+        ["format", "accuracy", "relevance", "bonus"]
+    ] * 2
+    assert ran.rows[0]["components"]["bonus"] is None
+    assert '"id":"no step"' in ran.err
+    assert "a curriculum goes by the training step" in ran.err
+    assert cli("score", write(rows), "--config", path, "-r", "arena", code=2).out == ""
+
+
+def test_recipes(cli):
+    said = cli("recipes", code=0).out
+    assert all(name in said for name in RECIPES)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_one_recipe(cli, name):
+    said = cli("recipes", name, code=0).out
+    assert said.startswith(name)
+    data = json.loads(cli("recipes", name, "--json", code=0).out)
+    assert data["name"] == name
+    assert data["settings"]
+
+
+def test_recipes_as_data(cli):
+    listed = json.loads(cli("recipes", "--json", code=0).out)
+    assert [each["name"] for each in listed] == list(RECIPES)
+
+
+@pytest.mark.parametrize("arguments", [["recipes"], ["score", EXAMPLE, "-r", "arena", "--table"]])
+def test_output_that_knows_ascii_alone(shell, arguments):
+    ran = shell(*arguments, code=0, env={"PYTHONIOENCODING": "ascii"})
+    assert "arena" in ran.out

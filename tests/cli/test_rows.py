@@ -1,0 +1,226 @@
+"""Rows in error, and rows whose fields must come through untouched."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+CAST = {"RowError", "DataError", "EvidenceError", "GroupError"}
+
+
+def errors_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("line", "path", "message"),
+    [
+        (b"{", "", "not JSON"),
+        (b"{}", "response", "missing"),
+        (b"[]", "", "expected object, found array"),
+        (b'"text"', "", "expected object, found str"),
+        (b"null", "", "expected object, found null"),
+        (b'{"response":"a"} x', "", "trailing characters"),
+        (b'{"response":"\xff"}', "", "not JSON"),
+        (b'{"response":"\\ud800 alone"}', "", "not JSON"),
+        (b'\xff\xfe{\x00"\x00', "", "not JSON"),
+        (b'{"response":5}', "response", "expected str | array, found int"),
+        (b'{"response":null}', "response", "found null"),
+        (b'{"response":"a","id":1.5}', "id", "found float"),
+        (b'{"response":"a","id":[]}', "id", "found array"),
+        (b'{"response":"a","documents":[{"title":"t"}]}', "documents[0].text", "missing"),
+        (b'{"response":"a","documents":[{"text":7}]}', "documents[0].text", "found int"),
+        (b'{"response":"a","documents":"d"}', "documents", "found str"),
+        (b'{"response":"a","step":"9"}', "step", "found str"),
+        (b'{"response":"a","answerable":"yes"}', "answerable", "found str"),
+        (b'{"response":"a","answer_kind":"long"}', "answer_kind", "short, list, claims"),
+        (b'{"response":"a","verdicts":{"outcome":2}}', "verdicts[]", "0, 1 or null"),
+        (b'{"response":"a","answers":{"a":1}}', "answers", "found object"),
+        (b'{"response":"a","answers":["a",["b"]]}', "answers", "not both"),
+        (b'{"response":"a","answers":1e999}', "answers", "out of range"),
+        (b'{"response":[{"role":"user","content":"q"}],"answers":"a"}', "response", "no assistant"),
+        (b'{"response":[{"content":"q"}]}', "response[].role", "missing"),
+        (b'{"response":"a","score":NaN}', "score", "not a finite number: nan"),
+        (b'{"response":"a","deep":{"list":[0,Infinity]}}', "deep.list[1]", "not a finite number"),
+        (b'{"response":"a","x":' + b"[" * 100_000, "", "not JSON"),
+    ],
+)
+def test_row_errors(cli, write, arena, tmp_path, line, path, message):
+    out = tmp_path / "out.jsonl"
+    ran = cli("score", write([arena(), line, arena(id="z")]), "-r", "naive-grpo", "-o", out, code=3)
+    (record,) = errors_of(tmp_path / "out.jsonl.errors.jsonl")
+    assert record["line"] == 2
+    assert record["error"]["type"] == "RowError"
+    assert record["error"]["path"] == path
+    assert message in record["error"]["message"]
+    assert [json.loads(row)["id"] for row in out.read_text().splitlines()] == ["a", "z"]
+    assert "2 scored, 1 in error" in ran.err
+    assert "errors: RowError 1" in ran.err
+    assert "out.jsonl.errors.jsonl" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "message"),
+    [
+        ({"answers": None}, "answers", "missing"),
+        ({"answers": []}, "answers", "no answer in it"),
+        ({"answers": ""}, "answers", "no answer in it"),
+        ({"answers": ["", "  "]}, "answers", "no answer in it"),
+        ({"answers": [["Seine"], []]}, "answers[1]", "no answer in it"),
+        ({"supporting": None}, "supporting", "missing"),
+        ({"supporting": [9]}, "supporting[0]", "9 names no document (documents: 1)"),
+        ({"supporting": ["kb-9"]}, "supporting[0]", "'kb-9' names no document"),
+        ({"documents": [{"text": "a", "id": 2}, {"text": "b"}]}, "documents[1].id", "labelled 2"),
+    ],
+)
+def test_data_errors(cli, write, arena, tmp_path, fields, path, message):
+    out = tmp_path / "out.jsonl"
+    cli("score", write([arena(**fields)]), "-r", "arena", "-o", out, code=3)
+    (record,) = errors_of(tmp_path / "out.jsonl.errors.jsonl")
+    assert (record["error"]["type"], record["error"]["path"]) == ("DataError", path)
+    assert message in record["error"]["message"]
+    assert out.read_bytes() == b""
+
+
+FULL = [-0.1, -0.2, -0.3]
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "path"),
+    [
+        ({"full": FULL, "without": {"1": [-1.0] * 2, "2": FULL}}, "logprobs.without.1"),
+        ({"full": [], "without": {"1": [], "2": []}}, "logprobs.full"),
+        ({"full": [0.5, -0.2, -0.3], "without": {"1": FULL, "2": FULL}}, "logprobs.full[0]"),
+        ({"full": FULL, "without": {"1": [0.7, -1, -1], "2": FULL}}, "logprobs.without.1[0]"),
+        ({"full": [-0.1, float("nan"), -1], "without": {}}, "logprobs.full[1]"),
+        ({"full": [-0.1, float("-inf"), -1], "without": {}}, "logprobs.full[1]"),
+    ],
+)
+def test_evidence_errors(cli, write, likely, tmp_path, logprobs, path):
+    out = tmp_path / "out.jsonl"
+    cli("score", write([likely(logprobs=logprobs)]), "-r", "ctrl-rag-clr", "-o", out, code=3)
+    (record,) = errors_of(tmp_path / "out.jsonl.errors.jsonl")
+    assert record["error"]["type"] == "EvidenceError"
+    assert record["error"]["path"] == path
+
+
+def test_missing_evidence_is_an_error_not_a_zero(cli, write, likely):
+    row = likely(logprobs={"full": FULL, "without": {"1": FULL}})
+    ran = cli("score", write([row]), "-r", "ctrl-rag-clr", code=3)
+    assert ran.out == ""
+    assert '"path":"logprobs' in ran.err
+    assert "DataError" in ran.err
+
+
+def test_the_record_holds_the_row_as_it_came(cli, write, tmp_path):
+    lines = [b'{"id": "x", "big": 123456789012345678901234567890, "f": 1.0}', b'{"torn": "caf\xc3']
+    out = tmp_path / "out.jsonl"
+    cli("score", write(lines), "-r", "naive-grpo", "-o", out, code=3)
+    text = (tmp_path / "out.jsonl.errors.jsonl").read_text()
+    assert '"row":{"id":"x","big":123456789012345678901234567890,"f":1.0}' in text
+    first, second = errors_of(tmp_path / "out.jsonl.errors.jsonl")
+    assert (first["id"], second["id"]) == ("x", "2")
+    assert second["row"] == '{"torn": "caf�'
+
+
+def test_no_errors_file_when_there_are_none(cli, write, arena, tmp_path):
+    out = tmp_path / "out.jsonl"
+    stale = tmp_path / "out.jsonl.errors.jsonl"
+    stale.write_text("of an earlier run")
+    cli("score", write([arena()]), "-r", "arena", "-o", out, code=0)
+    assert not stale.exists()
+
+
+def test_stop_at_the_first_error(cli, write, arena, tmp_path):
+    out = tmp_path / "out.jsonl"
+    rows = [arena(), arena(id="b"), b"{", arena(id="d"), b"["]
+    ran = cli("score", write(rows), "-r", "arena", "-o", out, "--on-error", "stop", code=2)
+    assert "stopped at line 3: RowError: not JSON" in ran.err
+    assert f"2 rows scored before it stand in {out}.partial" in ran.err
+    assert not out.exists()
+    partial = (tmp_path / "out.jsonl.partial").read_text().splitlines()
+    assert [json.loads(row)["id"] for row in partial] == ["a", "b"]
+
+
+def test_stop_on_a_device_promises_no_file(cli, write):
+    ran = cli("score", write([b"{"]), "-r", "arena", "-o", "/dev/null", "--on-error", "stop")
+    assert ran.code == 2
+    assert "partial" not in ran.err
+
+
+def test_stop_on_standard_output(cli, write, arena):
+    rows = write([arena(), b"{", arena()])
+    ran = cli("score", rows, "-r", "arena", "--on-error", "stop", code=2)
+    assert [row["id"] for row in ran.rows] == ["a"]
+
+
+# --- what comes through --------------------------------------------------------------------------
+
+ODD = (
+    b'{"id":"a","big":123456789012345678901234567890,"float":1.0,"exp":1E+2,"neg":-0.0,'
+    b'"esc":"caf\\u00e9 \\/ \\ud83d\\ude00","raw":"caf\xc3\xa9","nested":{"a":[ 1, {"b" :null}]},'
+    b'"empty":{},"answers":"Seine","question":"q","":"no name",'
+    b'"response":"<think>x</think><answer>Seine</answer>"'
+)
+
+
+def test_fields_come_through_byte_for_byte(cli, write):
+    ran = cli("score", write([ODD + b"}"]), "-r", "naive-grpo", code=0)
+    assert ran.out.encode().startswith(ODD + b',"group":"q","reward":2.0,')
+
+
+def test_scoring_again_replaces_the_old_fields(cli, write, tmp_path):
+    path = write([ODD + b"}"])
+    out = tmp_path / "out.jsonl"
+    cli("score", path, "-r", "naive-grpo", "-o", out, code=0)
+    first = out.read_bytes()
+    cli("score", out, "-r", "naive-grpo", "-o", out, code=0)
+    assert out.read_bytes() == first
+    cli("score", out, "-r", "rag-total", "--set", "alpha=0", "-o", out, code=3)
+    assert out.read_bytes() == b""  # no documents: nothing old is left standing either
+
+
+def test_scoring_again_with_spaces_between_fields_settles(cli, write, arena, tmp_path):
+    out = tmp_path / "out.jsonl"
+    cli("score", write([arena()]), "-r", "arena", "-o", out, code=0)
+    first = json.loads(out.read_text())
+    cli("score", out, "-r", "arena", "-o", out, code=0)
+    second = out.read_bytes()
+    cli("score", out, "-r", "arena", "-o", out, code=0)
+    assert out.read_bytes() == second
+    assert json.loads(second) == first
+
+
+def test_id_and_group_are_always_written(cli, write, arena):
+    rows = [
+        b"",
+        arena(id=None),
+        json.dumps(arena() | {"id": None, "group": None}),
+        arena(id=7, group=8),
+        arena(id="a"),
+        arena(id="a", question=None),
+    ]
+    ran = cli("score", write(rows), "-r", "arena", code=0)
+    assert [row["id"] for row in ran.rows] == ["2", "3", 7, "a", "a"]
+    groups = ["Which river?", "Which river?", 8, "Which river?", None]
+    assert [row["group"] for row in ran.rows] == groups
+    assert all(line.count('"group"') == 1 for line in ran.out.splitlines())
+
+
+def test_malformed_output_is_data(cli, write, arena):
+    responses = ["", " ", "<answer>", "</answer><answer>", "\x00\x1b[31m", "<think>" * 9, "é" * 99]
+    messages = [{"role": "assistant", "content": None}]
+    rows = [arena(response=text) for text in [*responses, messages]]
+    ran = cli("score", write(rows), "-r", "arena", code=0)
+    assert len(ran.rows) == len(rows)
+    assert all(isinstance(row["reward"], float) and row["error"] is None for row in ran.rows)
+
+
+def test_a_row_of_twenty_megabytes(cli, write, arena, tmp_path):
+    rows = [arena(), arena(id="big", note="x" * 20_000_000), arena(id="c")]
+    out = tmp_path / "out.jsonl"
+    cli("score", write(rows), "-r", "arena", "-o", out, code=0)
+    scored = [json.loads(line) for line in out.read_bytes().splitlines()]
+    assert [row["id"] for row in scored] == ["a", "big", "c"]
+    assert len(scored[1]["note"]) == 20_000_000

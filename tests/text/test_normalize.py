@@ -1,0 +1,243 @@
+"""The normalisers against naive twins written from the original scripts."""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_rewards.text.normalize import (
+    Unicode,
+    fold,
+    lower,
+    normalizer,
+    squad,
+    strip_edges,
+    tokens,
+    triviaqa,
+)
+
+# Pieces that normalisers treat specially, more often than chance would bring them.
+PIECES = [
+    *"aA.,-'’`´‘“”*_[]()#%+<>!?。，　 \t\n\x00\x1f\x85\xa0\u200b\u200d\u202e\ufeff\ufb01İßſΣ́̈",
+    *("the", "The", "an", "a’b", "3.14", "-5", "C++", "C#", "[1]", "[doc 2]", "São", "Sa\u0303o"),
+    *("巴黎", "１", "①", "½", "ﷺ", "Å", "\u212b", "а", "Pаris", "1,000", "two", "million", "May"),
+]
+TEXTS = st.one_of(
+    st.text(max_size=40),
+    st.lists(st.sampled_from(PIECES), max_size=14).map("".join),
+    st.lists(st.sampled_from(PIECES), max_size=14).map(" ".join),
+)
+ALL_UNICODE = [
+    Unicode(fold_accents=a, numbers=n, dates=d)
+    for a in (False, True)
+    for n, d in ((False, False), (True, False), (False, True))
+]
+
+
+# --- twins -------------------------------------------------------------------------------------
+
+
+def original_squad(text):
+    """evaluate-v1.1.py, normalize_answer."""
+    text = "".join(ch for ch in text.lower() if ch not in set(string.punctuation))
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+
+
+def original_triviaqa(text):
+    """triviaqa_evaluation.py, normalize_answer."""
+    exclude = set(string.punctuation + "".join(["‘", "’", "´", "`"]))
+    text = text.replace("_", " ").lower()
+    text = "".join(ch if ch not in exclude else " " for ch in text)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split()).strip()
+
+
+@given(TEXTS)
+@settings(max_examples=400)
+def test_squad_is_the_original(text):
+    assert squad(text) == original_squad(text)
+
+
+@given(TEXTS)
+@settings(max_examples=400)
+def test_triviaqa_is_the_original(text):
+    assert triviaqa(text) == original_triviaqa(text)
+
+
+@given(TEXTS)
+def test_lower_is_the_leaderboards(text):
+    assert lower(text) == text.lower().replace("*", "")
+
+
+@given(TEXTS)
+@settings(max_examples=400)
+def test_squad_and_triviaqa_are_idempotent(text):
+    # Lower-casing "İ" leaves a combining dot, which is stable; nothing else grows.
+    for normalize in (squad, triviaqa):
+        once = normalize(text)
+        assert normalize(once) == once
+
+
+# Numbers and dates at once are not: "May 1,000" is a month only once its comma is gone.
+@pytest.mark.parametrize("normalize", ALL_UNICODE, ids=repr)
+@given(text=TEXTS)
+@settings(max_examples=100)
+def test_unicode_is_idempotent_and_keeps_no_edges(normalize, text):
+    once = normalize(text)
+    assert normalize(once) == once
+    assert once == " ".join(once.split())
+
+
+@given(TEXTS)
+@settings(max_examples=300)
+def test_unicode_ignores_case_form_and_invisible_characters(text):
+    normalize = Unicode()
+    composed = unicodedata.normalize("NFC", text)
+    assert normalize(composed) == normalize(unicodedata.normalize("NFD", text))
+    assert normalize(fold(text)) == normalize(text)
+
+
+@given(st.lists(st.sampled_from(["paris", "são", "3.14", "c++", "巴黎", "x-ray"]), min_size=1))
+def test_plain_words_pass_through(words):
+    text = " ".join(words)
+    assert Unicode()(text) == text
+    assert Unicode()(f"“{text.upper()}”。") == text
+
+
+@given(TEXTS)
+def test_tokens_are_words_or_single_cjk_characters(text):
+    found = tokens(text)
+    assert all(token and not any(map(str.isspace, token)) for token in found)
+    if not any(ord(c) >= 0x2E80 for c in text):
+        assert found == text.split()
+
+
+@given(TEXTS)
+def test_strip_edges_takes_from_the_ends_alone(text):
+    for word in text.split():
+        assert strip_edges(word) in word
+        assert not (word.isalnum() and strip_edges(word) != word)
+
+
+def test_marks_are_cut_before_nfkc_without_touching_real_text():
+    # 30 marks on one letter is more than any script writes.
+    assert fold("e" + "\u0301" * 30) != fold("e" + "\u0301" * 29)
+    assert fold("e" + "\u0301" * 31) == fold("e" + "\u0301" * 5000)
+
+
+# --- values ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "gold", "options"),
+    [
+        ("Paris [1]", "Paris", {}),
+        ("Paris [1][2].", "Paris", {}),
+        ("Paris [Doc. 2]", "Paris", {}),
+        ("Paris ［1］", "Paris", {}),
+        (unicodedata.normalize("NFD", "São Tomé"), unicodedata.normalize("NFC", "São Tomé"), {}),
+        ("Sao Paulo", "São Paulo", {"fold_accents": True}),
+        ("Sa\u0303o Paulo", "Sao Paulo", {"fold_accents": True}),
+        ("Dvorak", "Dvořák", {"fold_accents": True}),
+        ("L’Oréal", "L'Oréal", {}),
+        ("O`Brien", "O'Brien", {}),
+        ("巴黎。", "巴黎", {}),
+        ("「巴黎」！", "巴黎", {}),
+        ("Pa\u200bris", "Paris", {}),
+        ("\ufeffPa\u00adris\u202c", "Paris", {}),
+        ("1 million", "1,000,000", {"numbers": True}),
+        ("one million", "1000000", {"numbers": True}),
+        ("1.5 billion", "1,500,000,000", {"numbers": True}),
+        ("5 March 1999", "1999-03-05", {"dates": True}),
+        ("March 5th, 1999.", "5 March 1999", {"dates": True}),
+        ("the Paris", "Paris", {}),
+        ("**Paris**", "paris", {}),
+        ("“Paris”", "Paris", {}),
+        ("Ｐａｒｉｓ", "Paris", {}),
+        ("STRASSE", "Straße", {}),
+        ("1999–2000", "1999-2000", {}),
+        ("Pаris", "Paris", {}),  # a Cyrillic а
+    ],
+)
+def test_no_false_negative(said, gold, options):
+    normalize = normalizer("unicode", **options)
+    assert normalize(said) == normalize(gold) != ""
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("3.14", "314"),
+        ("-5", "5"),
+        ("C++", "C#"),
+        ("C++", "C"),
+        ("C#", "C"),
+        ("50%", "50"),
+        (".5", "5"),
+        ("$5", "5"),
+        ("São", "Sao"),  # without fold_accents
+        ("1 million", "1,000,000"),  # without numbers
+        ("5 March 1999", "1999-03-05"),  # without dates
+        ("[Paris]", "[1]"),
+    ],
+)
+def test_unicode_keeps_apart(one, other):
+    assert Unicode()(one) != Unicode()(other)
+
+
+@pytest.mark.parametrize("option", ["fold_accents", "numbers", "dates"])
+def test_options_do_something_and_each_its_own(option):
+    changed = {"fold_accents": "são", "numbers": "two", "dates": "may 1999"}
+    normalize = Unicode(**{option: True})
+    for name, text in changed.items():
+        assert (normalize(text) != Unicode()(text)) == (name == option)
+
+
+def test_articles_are_dropped_where_something_remains():
+    assert Unicode()("The Who") == "who"
+    assert Unicode()("The") == "the"
+    assert Unicode()("A") == "a"
+    assert squad("The") == ""
+
+
+@pytest.mark.parametrize("text", ["", " ", "\u200b", "...", "。", "\x00", "[1]", "\u3164"])
+def test_what_holds_no_word_is_empty(text):
+    assert Unicode()(text) == ""
+
+
+def test_normalizer_knows_four_names():
+    assert normalizer() is squad
+    assert normalizer("lower") is lower
+    assert normalizer("triviaqa") is triviaqa
+    assert normalizer("unicode", numbers=True) == Unicode(numbers=True)
+    with pytest.raises(KeyError):
+        normalizer("porter")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("paris 巴黎", ["paris", "巴", "黎"]),
+        ("東京タワー", ["東", "京", "タ", "ワ", "ー"]),
+        ("don't stop", ["don't", "stop"]),
+        ("café 3.14", ["café", "3.14"]),
+        ("", []),
+    ],
+)
+def test_tokens(text, expected):
+    assert tokens(text) == expected
+
+
+def test_upstream_values(shared):
+    path = shared / "parity" / "generated" / "answer_metrics.json"
+    rows = json.loads(path.read_text("utf-8"))["answer_metrics"]
+    rows = [row for row in rows if "squad_norm_pred" in row]
+    assert rows
+    for row in rows:
+        assert squad(row["pred"]) == row["squad_norm_pred"]
+        assert triviaqa(row["pred"]) == row["arena_norm_pred"]
