@@ -1,0 +1,39 @@
+"""The known ways to cheat a reward for retrieval-augmented answers, by number.
+
+Recipes name these numbers in their hardened profile and in their loopholes.
+"""
+
+ATTACKS: dict[int, str] = {
+    1: "listing every candidate",
+    2: "negating the answer that it gives",
+    3: "the answer inside another word or number",
+    4: "gold that normalises to nothing",
+    5: "an empty answer",
+    6: "punctuation that carries meaning: 3.14 and 314, −5 and 5, C++ and C",
+    7: "many answer sections, one of them right",
+    8: "the answer in thinking that never ends",
+    9: "the answer in quoted or retrieved text alone",
+    10: "document text forged in the response",
+    11: "empty sections",
+    12: "repeated or nested tags",
+    13: "format without content",
+    14: "floods of opening tags",
+    15: "refusing and answering at once; negated, quoted or torn refusals",
+    16: "citation markers without a claim",
+    17: "citing everything",
+    18: "one valid citation beside false ones",
+    19: "echoing the prompt's example ids",
+    20: "phrases that make a judge say yes",
+    21: "text that speaks to the judge or carries a verdict",
+    22: "always abstaining, never abstaining",
+    23: "copying a whole document into the extract",
+    24: "'.' as extract or answer",
+    25: "repeating documents to raise a likelihood or an entailment",
+    26: "a right answer after degenerate thinking",
+    27: "invisible and look-alike characters",
+    28: "right-to-left and control characters",
+    29: "megabytes of anything",
+    30: "one sentence that names every candidate and cites every document",
+    31: "the answer copied into the reasoning",
+    32: "an abstention beside a wrong guess",
+}

@@ -1,0 +1,39 @@
+"""The page about the hardened profile says what the code does."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from rag_rewards.attacks import ATTACKS
+from rag_rewards.recipes import RECIPES
+from rag_rewards.settings import flatten
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+
+def test_the_page_is_what_the_recipes_say() -> None:
+    spec = importlib.util.spec_from_file_location("build_hardened", DOCS / "build_hardened.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    written = (DOCS / "hardened.md").read_text("utf-8")
+    assert written == module.page(), "run: python docs/build_hardened.py"
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_flips_and_loopholes_name_real_settings_and_attacks(name: str) -> None:
+    plan = RECIPES[name]
+    known = flatten(plan.settings())
+    for key, flip in plan.hardened.items():
+        assert key in known
+        assert flip.value != known[key]
+        assert set(flip.closes) <= set(ATTACKS)
+    for line in plan.loopholes:
+        head = re.match(r"[\d, ]+:", line)
+        numbers = map(int, re.findall(r"\d+", head[0])) if head else ()
+        assert set(numbers) <= set(ATTACKS)
