@@ -371,6 +371,7 @@ def _record(line: bytes, number: int, row: Row | RolloutError, error: RolloutErr
     said = {"type": type(error).__name__, "message": error.message, "path": error.path}
     known = str(row.id) if isinstance(row, Row) and row.id is not None else _lenient_id(line)
     try:
+        line.decode()  # fields that nothing reads are not checked by the decoder
         own = msgspec.Raw(_ENCODER.encode(_FIELDS.decode(line)))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         own = msgspec.Raw(_ENCODER.encode(line.decode("utf-8", "replace").rstrip("\r\n")))

@@ -157,8 +157,11 @@ class _MeanF1:
         normal = self._forms.normalize(text)
         best = []
         for aliases in required:
-            if "" in self._forms.of(aliases):
+            golds = self._forms.of(aliases)
+            if "" in golds:
                 best.append(token_f1(text, aliases, self._forms.normalize))
+            elif normal in golds:
+                best.append(1.0)
             else:
                 best.append(best_f1(normal, self._forms.tokens_of(aliases)))
         return sum(best) / len(best)

@@ -7,6 +7,7 @@ import re
 # Runs of braces come as one match, so that a megabyte of them costs no megabyte of steps;
 # an escaped brace is a character like any other.
 _TOKEN = re.compile(r"\\boxed\s{0,8}\{|\\.|\{+|\}+", re.DOTALL)
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _WRAPPER = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{(.*)\}", re.DOTALL)
 
 
@@ -78,4 +79,15 @@ def unwrap(box: str) -> str:
     'Paris'
     """
     match = _WRAPPER.fullmatch(box.strip())
-    return match[1] if match else box
+    return match[1] if match and _closes_at_end(match[1]) else box
+
+
+def _closes_at_end(inside: str) -> bool:
+    r"""Whether the brace before a text is closed by the one after it: not so in \text{a} \text{b}."""
+    depth = 0
+    for token in _BRACE.findall(inside):
+        depth += (token == "{") - (token == "}")
+        if depth < 0:
+            return False
+    escaped = (len(inside) - len(inside.rstrip("\\"))) % 2 == 1
+    return depth == 0 and not escaped

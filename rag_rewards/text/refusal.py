@@ -139,7 +139,8 @@ _APOSTROPHES = re.compile("[‘’‛ʼʹʻ′´`＇]")
 
 def phrase(text: str) -> str:
     """A phrase as abstentions are compared: case, apostrophes, invisible characters made one."""
-    text = unwrap(text)
+    if "\\" in text:
+        text = unwrap(text)
     text = text.lower() if text.isascii() else _APOSTROPHES.sub("'", fold(text))
     return " ".join(text.replace("`", "'").split())
 

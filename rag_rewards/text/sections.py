@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
@@ -160,7 +161,7 @@ def _cut_any(text: str, tags: Tags, found: _Found) -> Cut:
         elif closing:
             if name in opened and name not in content:
                 inside = text[opened[name] : start]
-                content[name] = without_thinking(inside) if thought > opened[name] else inside
+                content[name] = _said(inside, style) if thought > opened[name] else inside
         else:
             if name in opened:
                 repeated.add(name)
@@ -169,7 +170,7 @@ def _cut_any(text: str, tags: Tags, found: _Found) -> Cut:
             if name == "think":
                 thinking = end
     if style.unclosed == "to_end" and thinking < 0:
-        last = _close_last(text, content, opened, style.ignore_case)
+        last = _close_last(text, content, opened, style)
         if last:
             found.append(last)
     exact = [tag for tag, _, _ in found] == tags.well_formed and _is_exact(text, found)
@@ -180,6 +181,12 @@ def _cut_any(text: str, tags: Tags, found: _Found) -> Cut:
 
 
 _NONE: frozenset[str] = frozenset()
+_THOUGHTS = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
+
+
+def _said(inside: str, style: SectionStyle) -> str:
+    """A section without the thinking inside it."""
+    return _THOUGHTS.sub("", inside) if style.ignore_case else without_thinking(inside)
 
 
 def without_thinking(text: str) -> str:
@@ -202,15 +209,17 @@ def without_thinking(text: str) -> str:
 
 
 def _close_last(
-    text: str, content: dict[str, str], opened: dict[str, int], fold: bool
+    text: str, content: dict[str, str], opened: dict[str, int], style: SectionStyle
 ) -> tuple[str, int, int] | None:
     """Let the last section that opened and never closed reach to the end of the text."""
     last = max((name for name in opened if name not in content), key=opened.__getitem__, default="")
     closing = f"</{last}>"
-    tail = text[-len(closing) :].lower() if fold else text[-len(closing) :]
+    tail = text[-len(closing) :]
+    if style.ignore_case:
+        tail = tail.lower()
     torn = next((n for n in range(len(closing) - 1, 0, -1) if tail.endswith(closing[:n])), 0)
     end = len(text) - torn
     if not last or end < opened[last]:
         return None
-    content[last] = text[opened[last] : end]
+    content[last] = _said(text[opened[last] : end], style)
     return f"/{last}", end, len(text)

@@ -95,12 +95,16 @@ def statements(text: str, pattern: re.Pattern[str], *, items: bool = False) -> l
             at += 1
         if pieces:
             cited[at].update(dict.fromkeys(labels))
-    out = []
+    out: list[tuple[str, dict[str, None]]] = []
+    waiting: dict[str, None] = {}
     for piece, own in zip(pieces, cited, strict=True):
         clean = piece.strip(" \t\n.,，、") if items else piece.strip()
         if any(map(str.isalnum, clean)):
-            out.append(Statement(clean, tuple(own)))
-    return out
+            out.append((clean, waiting | own if waiting else own))
+            waiting = {}
+        else:  # "A won. … [1]": no statement, but its citation is none the less one
+            (out[-1][1] if out else waiting).update(own)
+    return [Statement(text, tuple(labels)) for text, labels in out]
 
 
 def _take_out(text: str, pattern: re.Pattern[str]) -> tuple[str, list[tuple[int, tuple[str, ...]]]]:

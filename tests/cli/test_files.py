@@ -1,0 +1,232 @@
+"""Inputs and outputs: what is missing, odd, full, closed, or the same file twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+def ids(path):
+    return [json.loads(line)["id"] for line in path.read_bytes().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("nope.jsonl", "cannot read nope.jsonl: No such file or directory"),
+        ("nope.parquet", "cannot read nope.parquet: No such file or directory"),
+        (".", ". is a folder, not a file of rows"),
+        ("", "is a folder"),
+    ],
+)
+def test_inputs_that_are_none(cli, tmp_path, source, said):
+    out = tmp_path / "out.jsonl"
+    assert said in cli("score", source, "-r", "arena", "-o", out, code=2).err
+    assert not list(tmp_path.iterdir())
+
+
+def test_outputs_that_are_none(cli, write, arena, tmp_path):
+    source = write([arena()])
+    for output, said in (
+        (tmp_path, "is a folder, not a file to write to"),
+        (tmp_path / "nope" / "out.jsonl", "No such file or directory"),
+        (tmp_path / "nope" / "out.parquet", "No such file or directory"),
+        (source / "out.jsonl", "Not a directory"),
+    ):
+        assert said in cli("score", source, "-r", "arena", "-o", output, code=2).err
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"\n \n\t\r\n"])
+@pytest.mark.parametrize("options", [[], ["--sort"], ["--workers", "2"]])
+def test_nothing_to_score(cli, tmp_path, data, options):
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_bytes(data)
+    ran = cli("score", source, "-r", "ctrl-rag", "-o", out, *options, code=0)
+    assert out.read_bytes() == b""
+    assert "0 scored, 0 in error" in ran.err
+    assert cli("score", source, "-r", "ctrl-rag", code=0).out == ""
+    assert "ctrl-rag" in cli("score", source, "-r", "ctrl-rag", "--table", code=0).out
+    assert "0 rollouts" in cli("replay", source, "-r", "ctrl-rag", code=0).out
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("options", [[], ["--sort"]])
+@pytest.mark.parametrize("stdin", [False, True])
+def test_line_endings_and_byte_order_marks(
+    cli, write, arena, tmp_path, ending, mark, options, stdin
+):
+    path, out = write([arena(), "", arena(id="b")], ending=ending), tmp_path / "out.jsonl"
+    path.write_bytes(mark + path.read_bytes().rstrip())  # no final newline either
+    source, data = ("-", path.read_bytes()) if stdin else (path, b"")
+    cli("score", source, "-r", "arena", "-o", out, *options, stdin=data, code=0)
+    assert ids(out) == ["a", "b"]
+    assert out.read_bytes().startswith(b'{"id": "a"')
+    assert out.read_bytes().endswith(b"}\n")
+    assert b"\r" not in out.read_bytes()
+
+
+def test_a_byte_order_mark_alone(cli, tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf")
+    cli("score", path, "-r", "arena", code=0)
+
+
+def test_row_numbers_are_physical_lines(cli, write, arena):
+    ran = cli("score", write(["", "{", "", arena(id=None)]), "-r", "arena", code=3)
+    assert ran.rows[0]["id"] == "4"
+    assert '"line":2' in ran.err
+
+
+def test_standard_streams(cli, write, arena):
+    data = write([arena()]).read_bytes()
+    for options in ([], ["-o", "-"], ["-o", "-", "--jsonl"], ["-o", ""]):
+        ran = cli("score", "-", "-r", "arena", *options, stdin=data, code=0)
+        assert ran.rows[0]["reward"] == 13.0
+        assert "1 scored" in ran.err
+
+
+def test_in_place(cli, write, arena, tmp_path):
+    path = write([arena(), arena(id="b")])
+    path.chmod(0o600)
+    for _ in range(2):
+        cli("score", path, "-r", "arena", "-o", path, code=0)
+        assert ids(path) == ["a", "b"]
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_an_output_that_exists_is_replaced_only_when_whole(cli, write, arena, tmp_path):
+    out = tmp_path / "out.jsonl"
+    out.write_text("precious")
+    cli("score", write(["{"]), "-r", "arena", "-o", out, "--on-error", "stop", code=2)
+    assert out.read_text() == "precious"
+    cli("score", write([arena()]), "-r", "arena", "-o", out, code=0)
+    assert ids(out) == ["a"]
+
+
+def test_a_link_stays_a_link(cli, write, arena, tmp_path):
+    (tmp_path / "there").mkdir()
+    target, link = tmp_path / "there" / "real.jsonl", tmp_path / "link.jsonl"
+    for _ in range(2):  # dangling, then not
+        if not link.is_symlink():
+            link.symlink_to(target)
+        cli("score", write([arena()]), "-r", "arena", "-o", link, code=0)
+        assert link.is_symlink()
+        assert ids(target) == ["a"]
+
+
+@pytest.mark.parametrize("name", ["out.jsonl.partial", "out.jsonl.errors.jsonl"])
+def test_the_files_of_an_earlier_run_are_not_overwritten_as_input(
+    cli, write, arena, tmp_path, name
+):
+    source = write([arena()], name)
+    before = source.read_bytes()
+    out = tmp_path / "out.jsonl"
+    said = cli("score", source, "-r", "arena", "-o", out, code=2).err
+    assert "would be overwritten on the way to" in said
+    assert source.read_bytes() == before
+    cli("score", source, "-r", "arena", "-o", tmp_path / "other.jsonl", code=0)
+
+
+def test_an_errors_file_that_cannot_be(cli, write, arena, tmp_path):
+    (tmp_path / "out.jsonl.errors.jsonl").mkdir()
+    out = tmp_path / "out.jsonl"
+    said = cli("score", write([arena(), "{"]), "-r", "arena", "-o", out, code=2).err
+    assert "out.jsonl.errors.jsonl: Is a directory" in said
+    assert ids(tmp_path / "out.jsonl.partial") == ["a"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_full_device(shell, write, arena):
+    source = write([arena(id=str(i)) for i in range(3000)])
+    said = shell("score", source, "-r", "arena", "-o", "/dev/full", code=2).err
+    assert said == "rag-rewards: cannot write /dev/full: No space left on device\n"
+    with open("/dev/full", "wb") as full:
+        said = shell(
+            "score",
+            source,
+            "-r",
+            "arena",
+            code=2,
+            capture_output=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+        ).err
+        assert said == "rag-rewards: cannot write standard output: No space left on device\n"
+        said = shell(
+            "recipes", code=2, capture_output=False, stdout=full, stderr=subprocess.PIPE
+        ).err
+        assert said == "rag-rewards: standard output: No space left on device\n"
+
+
+def test_a_device_is_written_directly(cli, write, arena):
+    cli("score", write([arena()]), "-r", "arena", "-o", "/dev/null", code=0)
+    assert Path("/dev/null").is_char_device()
+
+
+def test_standard_output_by_its_device_name(shell, write, arena):
+    ran = shell("score", write([arena()]), "-r", "arena", "-o", "/dev/stdout", code=0)
+    assert ran.rows[0]["reward"] == 13.0
+
+
+@pytest.mark.parametrize(
+    ("closed", "arguments", "code", "said"),
+    [
+        (">&-", "score {0} -r arena -o {1}", 0, "1 scored"),
+        (">&-", "score {0} -r arena", 2, "cannot write standard output: Bad file descriptor"),
+        (">&-", "recipes", 2, "standard output: Bad file descriptor"),
+        ("2>&-", "score {0} -r arena -o {1}", 0, ""),
+        ("2>&-", "score {0} -r arena --workers 2", 0, ""),
+        ("<&-", "score - -r arena -o {1}", 2, "cannot read standard input: Bad file descriptor"),
+    ],
+)
+def test_closed_standard_streams(write, arena, tmp_path, closed, arguments, code, said):
+    import sys
+
+    words = arguments.format(write([arena()]), tmp_path / "out.jsonl")
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m rag_rewards {words} {closed}"],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code
+    assert said in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_small_disk(shell, write, arena, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = (
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk],
+            capture_output=True,
+            check=False,
+        )
+        if os.geteuid() == 0
+        else None
+    )
+    if mounted is None or mounted.returncode:
+        pytest.skip("needs the right to mount a small file system")
+    try:
+        rows = write([arena(id=str(i)) for i in range(2000)])
+        for options in ([], ["--sort"], ["--workers", "2"]):
+            out = disk / "out.jsonl"
+            said = shell("score", rows, "-r", "arena", "-o", out, *options, code=2).err
+            assert "No space left on device; what was scored stands in" in said
+            assert not out.exists()
+            kept = (disk / "out.jsonl.partial").read_bytes().split(b"\n")
+            assert [json.loads(row)["id"] for row in kept[:-1]] == [
+                str(i) for i in range(len(kept) - 1)
+            ]
+            assert len(kept) > 50
+            (disk / "out.jsonl.partial").unlink()
+    finally:
+        subprocess.run(["umount", disk], check=True)

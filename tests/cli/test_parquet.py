@@ -1,0 +1,167 @@
+"""Parquet in and out."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def read(path):
+    return pq.read_table(path).to_pylist(maps_as_pydicts="strict")
+
+
+def test_in_and_out(cli, write, arena, tmp_path):
+    source, out, again = (tmp_path / f"{name}.parquet" for name in ("in", "out", "again"))
+    pq.write_table(pa.Table.from_pylist([arena(step=7), arena(id="b", step=8)]), source)
+    cli("score", source, "-r", "arena", "-o", out, code=0)
+    rows = read(out)
+    assert [row["reward"] for row in rows] == [13.0, 13.0]
+    assert [row["step"] for row in rows] == [7, 8]
+    assert rows[0]["components"]["bonus"] == 10.0
+    assert json.loads(rows[0]["details"])["answer"] == "Seine"
+    assert rows[0]["error"] is None
+    cli("score", out, "-r", "arena", "-o", again, code=0)
+    assert read(again) == rows
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "again.parquet",
+        "in.parquet",
+        "out.parquet",
+    ]
+
+
+def test_jsonl_and_parquet_score_alike(cli, write, tmp_path, likely):
+    rows = [likely(id=str(i), group=f"g{i // 3}") for i in range(6)]
+    source = tmp_path / "in.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), source)
+    one = cli("score", source, "-r", "ctrl-rag", "--sort", code=0).rows
+    other = cli("score", write(rows), "-r", "ctrl-rag", code=0).rows
+    assert one == other
+
+
+def test_nulls_maps_and_nan(cli, tmp_path, likely):
+    lists = pa.list_(pa.float64())
+    schema = pa.schema(
+        [
+            ("id", pa.string()),
+            ("response", pa.string()),
+            ("supporting", pa.list_(pa.int64())),
+            ("documents", pa.list_(pa.struct([("text", pa.string()), ("title", pa.string())]))),
+            (
+                "logprobs",
+                pa.struct([("full", lists), ("without", pa.map_(pa.string(), lists))]),
+            ),
+            ("when", pa.timestamp("us")),
+            ("empty", pa.null()),
+        ]
+    )
+    rows = []
+    for name, first in (("a", -0.1), ("b", math.nan)):
+        row = likely(id=name) | {"when": 0, "empty": None}
+        row["logprobs"] = {
+            "full": [first, -0.2, -0.3],
+            "without": list(row["logprobs"]["without"].items()),
+        }
+        rows.append({key: row[key] for key in schema.names})
+    source, out = tmp_path / "in.parquet", tmp_path / "out.jsonl"
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), source)
+    cli("score", source, "-r", "ctrl-rag-clr", "-o", out, code=3)  # no answers: see `correct`
+    records = (tmp_path / "out.jsonl.errors.jsonl").read_text().splitlines()
+    errors = {json.loads(line)["id"]: json.loads(line)["error"] for line in records}
+    assert errors["b"]["type"] == "EvidenceError"
+    assert errors["b"]["path"] == "logprobs.full[0]"
+
+
+@pytest.mark.parametrize("n", [2, 1500])
+def test_fields_that_only_some_rows_have(cli, write, arena, tmp_path, n):
+    rows = [arena(id=i) for i in range(n)]
+    rows[-1] |= {"note": "late", "nested": {"a": [1, None], "b": {}}, "score": 1.5}
+    rows[0] |= {"score": 1, "nested": {"c": []}}
+    rows[-1]["documents"] = [{"id": "kb-1", "text": "x", "supports": [True]}]
+    out = tmp_path / "out.parquet"
+    cli("score", write(rows), "-r", "arena", "-o", out, code=0)
+    scored = read(out)
+    assert scored[-1]["note"] == "late"
+    assert scored[-1]["nested"]["a"] == [1, None]
+    assert scored[-1]["documents"][0]["supports"] == [True]
+    assert (scored[0]["score"], scored[-1]["score"]) == (1.0, 1.5)
+    assert scored[0]["note"] is None
+    assert [row["id"] for row in scored] == [str(i) for i in range(n)]
+
+
+@pytest.mark.parametrize("recipe", ["arena", "ctrl-rag", "ground-grpo", "lear", "truthrl"])
+def test_every_example_there_and_back(cli, tmp_path, recipe, monkeypatch):
+    from conftest import ROOT
+
+    monkeypatch.chdir(ROOT)
+    out = tmp_path / "out.parquet"
+    ran = cli("score", f"examples/{recipe}.jsonl", "-r", recipe, code=0)
+    cli("score", f"examples/{recipe}.jsonl", "-r", recipe, "-o", out, code=0)
+    again = cli("score", out, "-r", recipe, code=0)
+    assert [row["reward"] for row in again.rows] == [row["reward"] for row in ran.rows]
+
+
+def test_columns_that_do_not_fit(cli, write, arena, tmp_path):
+    rows = [arena(extra=1), arena(id="b", extra="text")]
+    out = tmp_path / "out.parquet"
+    said = cli("score", write(rows), "-r", "arena", "-o", out, code=2).err
+    assert "`extra` does not fit one column" in said
+    assert "stand as JSON lines in" in said
+    assert not out.exists()
+    partial = (tmp_path / "out.parquet.partial").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in partial] == ["a", "b"]
+
+
+@pytest.mark.parametrize("rows", [[], ["{"]])
+def test_nothing_scored_replaces_an_old_output(cli, write, tmp_path, rows):
+    out = tmp_path / "out.parquet"
+    out.write_bytes(b"old")
+    cli("score", write(rows), "-r", "arena", "-o", out, code=3 if rows else 0)
+    assert read(out) == []
+    assert "reward" in pq.read_schema(out).names
+    assert cli("score", out, "-r", "arena", code=0).out == ""
+
+
+def test_stop_keeps_json_lines(cli, write, arena, tmp_path):
+    out = tmp_path / "out.parquet"
+    options = ("-o", out, "--on-error", "stop")
+    said = cli("score", write([arena(), "{"]), "-r", "arena", *options, code=2).err
+    assert f"1 rows scored before it stand in {out}.partial" in said
+    assert json.loads((tmp_path / "out.parquet.partial").read_text())["id"] == "a"
+
+
+def test_files_that_are_no_parquet(cli, tmp_path, arena):
+    path = tmp_path / "in.parquet"
+    for data in (b"", b"PAR1", b"{}\n" * 100):
+        path.write_bytes(data)
+        assert f"cannot read {path}" in cli("score", path, "-r", "arena", code=2).err
+
+
+def test_a_damaged_file(cli, tmp_path, arena):
+    path = tmp_path / "in.parquet"
+    rows = [arena(id=f"{i:032x}") for i in range(2000)]
+    pq.write_table(pa.Table.from_pylist(rows), path, compression="gzip", row_group_size=500)
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 3
+    data[middle : middle + 500] = bytes(500)
+    path.write_bytes(data)
+    out = tmp_path / "out.jsonl"
+    said = cli("score", path, "-r", "arena", "-o", out, code=2).err
+    assert f"cannot read {path} after row" in said
+    assert not out.exists()
+
+
+def test_without_pyarrow(cli, write, arena, tmp_path, monkeypatch):
+    source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    pq.write_table(pa.Table.from_pylist([arena()]), source)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for arguments in ((source,), (write([arena()]), "-o", out)):
+        said = cli("score", *arguments, "-r", "arena", code=2).err
+        assert 'pyarrow is not installed: pip install "rag-rewards[parquet]"' in said
+    assert not out.exists()
+    assert not (tmp_path / "out.parquet.partial").exists()

@@ -1,0 +1,252 @@
+"""Signals, pipes, workers, terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import COMMAND, ROOT  # type: ignore[import-not-found]
+
+
+@pytest.fixture
+def start():
+    """A run of the command line that is ended with the test."""
+    running = []
+
+    def run(*arguments, **options):
+        process = subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            **{"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": ROOT} | options,
+        )
+        running.append(process)
+        return process
+
+    yield run
+    for process in running:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream:
+                stream.close()
+
+
+def until(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+    return found
+
+
+def children(pid):
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True)
+    return [int(each) for each in listed.stdout.split()]
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def half_way(process, lines, partial, rows=1):
+    """Feed lines and leave standard input open: the run is then in the middle of its work."""
+    process.stdin.write(lines)
+    process.stdin.flush()
+    until(lambda: partial.exists() and partial.stat().st_size > rows)
+
+
+def many(row, n=4000):
+    return b"".join(json.dumps(row(id=str(i))).encode() + b"\n" for i in range(n))
+
+
+@pytest.mark.parametrize("options", [[], ["--workers", "2"]])
+def test_a_reader_that_leaves(start, write, arena, options):
+    source = write([arena(id=str(i)) for i in range(4000)])
+    process = start("score", source, "-r", "arena", *options, stdout=subprocess.PIPE)
+    assert json.loads(process.stdout.readline())["id"] == "0"
+    process.stdout.close()
+    assert process.wait(20) == 2
+    assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("command", [["recipes", "--json"], ["score", "-", "-r", "arena"]])
+def test_a_reader_that_was_never_there(start, arena, command):
+    read, write_end = os.pipe()
+    os.close(read)
+    process = start(*command, stdout=write_end)
+    os.close(write_end)
+    process.stdin.write(many(arena, 10))
+    process.stdin.close()
+    assert process.wait(20) == 2
+    assert b"Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize("options", [[], ["--workers", "2"], ["--progress"]])
+def test_ctrl_c(start, arena, tmp_path, options):
+    out = tmp_path / "out.jsonl"
+    process = start("score", "-", "-r", "arena", "-o", out, *options)
+    partial = tmp_path / "out.jsonl.partial"
+    half_way(process, many(arena), partial)
+    workers = children(process.pid)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 2
+    said = process.stderr.read().decode()
+    assert "interrupted; what was scored stands in the .partial file" in said
+    assert "Traceback" not in said
+    assert not out.exists()
+    rows = [json.loads(line)["id"] for line in partial.read_text().splitlines()]
+    assert rows == [str(i) for i in range(len(rows))]
+    assert len(rows) >= 512
+    until(lambda: not any(map(alive, workers)))
+    assert len(workers) == (2 if "--workers" in options else 0)
+
+
+def test_ctrl_c_while_sorting_keeps_what_was_scored(start, likely, tmp_path):
+    out = tmp_path / "out.jsonl"
+    source = tmp_path / "in.jsonl"
+    source.write_bytes(many(lambda id: likely(id=id, group=f"g{int(id) // 4}"), 60_000))
+    process = start("score", source, "-r", "ctrl-rag", "--sort", "-o", out)
+    partial = tmp_path / "out.jsonl.partial"
+    until(partial.exists)
+    time.sleep(0.6)
+    process.send_signal(signal.SIGINT)
+    code = process.wait(30)
+    assert b"Traceback" not in process.stderr.read()
+    if code == 0:
+        pytest.skip("this machine was done before it was interrupted")
+    assert code == 2
+    rows = [json.loads(line)["id"] for line in partial.read_text().splitlines()]
+    assert rows == [str(i) for i in range(len(rows))]
+
+
+@pytest.mark.parametrize("options", [[], ["--workers", "2"]])
+def test_kill(start, arena, tmp_path, options):
+    out = tmp_path / "out.jsonl"
+    process = start("score", "-", "-r", "arena", "-o", out, *options)
+    partial = tmp_path / "out.jsonl.partial"
+    half_way(process, many(arena), partial)
+    workers = children(process.pid)
+    process.kill()
+    assert process.wait(20) == -signal.SIGKILL
+    until(lambda: not any(map(alive, workers)))
+    assert not out.exists()
+    lines = partial.read_bytes().split(b"\n")[:-1]
+    assert [json.loads(line)["id"] for line in lines] == [str(i) for i in range(len(lines))]
+    assert process.stderr.read() == b""
+
+
+def test_a_worker_that_dies(start, arena, tmp_path):
+    out = tmp_path / "out.jsonl"
+    process = start("score", "-", "-r", "arena", "-o", out, "--workers", "2")
+    half_way(process, many(arena), tmp_path / "out.jsonl.partial")
+    for worker in children(process.pid):
+        os.kill(worker, signal.SIGKILL)
+    process.stdin.write(many(arena))
+    process.stdin.close()
+    assert process.wait(20) == 2
+    said = process.stderr.read().decode()
+    assert "a scoring worker ended (exit code -9) at lines " in said
+    assert "try fewer --workers" in said
+    assert "Traceback" not in said
+    assert not out.exists()
+
+
+def test_any_number_of_workers_writes_the_same_bytes(cli, write, arena, tmp_path):
+    rows = [arena(id=str(i), response=f"<answer>{i}</answer>") for i in range(1700)]
+    rows[3] = rows[900] = "{"
+    outputs, errors = set(), set()
+    for workers in (1, 2, 3):
+        out = tmp_path / "out.jsonl"
+        cli("score", write(rows), "-r", "arena", "-o", out, "--workers", workers, code=3)
+        outputs.add(out.read_bytes())
+        errors.add((tmp_path / "out.jsonl.errors.jsonl").read_bytes())
+    assert len(outputs) == len(errors) == 1
+
+
+def test_stop_with_workers(cli, write, arena, tmp_path):
+    rows = [arena(id=str(i)) for i in range(1700)]
+    rows[700] = "{"
+    out = tmp_path / "out.jsonl"
+    options = ("--workers", "2", "--on-error", "stop")
+    ran = cli("score", write(rows), "-r", "arena", "-o", out, *options, code=2)
+    assert "stopped at line 701" in ran.err
+    assert "700 rows scored before it" in ran.err
+
+
+def test_modules_in_the_current_folder_are_not_ours(start, write, arena, tmp_path):
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('not this one')")
+    source, script = write([arena()]), tmp_path / "bin" / "rr.py"
+    script.parent.mkdir()
+    script.write_text("from rag_rewards.cli import main\nmain()\n")
+    done = subprocess.run(
+        [sys.executable, script, "score", source, "-r", "arena", "--workers", "2"],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["reward"] == 13.0
+
+
+@pytest.mark.parametrize(
+    "recipe", ["arena", "ctrl-rag", "ground-grpo", "lear", "truthrl", "naive-grpo"]
+)
+def test_hash_seeds_change_nothing(shell, recipe):
+    said = {
+        shell("score", f"examples/{recipe}.jsonl", "-r", recipe, env={"PYTHONHASHSEED": seed})
+        for seed in ("0", "1")
+    }
+    assert len(said) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+@pytest.mark.parametrize(
+    ("options", "drawn"),
+    [([], True), (["--no-progress"], False), (["--progress", "-o", "{out}"], True)],
+)
+def test_progress_on_a_terminal(start, write, arena, tmp_path, options, drawn):
+    import pty
+
+    source = write([arena(id=str(i)) for i in range(3000)])
+    options = [each.format(out=tmp_path / "out.jsonl") for each in options]
+    ours, theirs = pty.openpty()
+    process = start(
+        "score",
+        source,
+        "-r",
+        "arena",
+        *options,
+        stderr=theirs,
+        stdout=subprocess.DEVNULL,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "200"},
+    )
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            block = os.read(ours, 65536)
+        except OSError:
+            break
+        if not block:
+            break
+        said += block
+    os.close(ours)
+    assert process.wait(20) == 0
+    assert (b"rows \xc2\xb7" in said) == drawn
+    assert b"3,000 scored, 0 in error" in said
+
+
+def test_no_progress_without_a_terminal(shell, write, arena):
+    said = shell("score", write([arena()]), "-r", "arena", "-o", "/dev/null", code=0).err
+    assert "\x1b" not in said
+    assert "reading" not in said
+    assert len(said.splitlines()) == 3

@@ -1,0 +1,78 @@
+"""End-of-sequence text, and the readings of a response."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_rewards import Rollout
+from rag_rewards.text.normalize import lower, squad
+from rag_rewards.text.response import END_OF_SEQUENCE, read_response, strip_end_of_sequence
+from rag_rewards.text.sections import SectionStyle, Tags
+
+TOKENS = sorted(END_OF_SEQUENCE)
+PIECES = [*TOKENS, "x", " ", "\n", "\u3000", "<", ">", "]", "[", "|>", "</answer>", "<answer>"]
+SOUP = st.lists(st.sampled_from(PIECES), max_size=10).map("".join) | st.text(max_size=20)
+
+
+def naive(text):
+    """Take one token off, again and again; white space counts once a token goes."""
+    while True:
+        for token in TOKENS:
+            if text.rstrip().endswith(token):
+                text = text.rstrip().removesuffix(token)
+                break
+        else:
+            return text
+
+
+@given(SOUP)
+@settings(max_examples=600)
+def test_strip_is_the_definition(text):
+    once = strip_end_of_sequence(text)
+    assert once == naive(text)
+    assert strip_end_of_sequence(once) == once
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_every_token_goes_at_the_end_alone(token):
+    assert strip_end_of_sequence(f"Paris{token}") == "Paris"
+    assert strip_end_of_sequence(f"Paris {token}\n{token} ") == "Paris "
+    assert strip_end_of_sequence(f"{token}Paris") == f"{token}Paris"
+    assert read_response(f"<answer>Paris</answer>{token}").cut(Tags(("answer",))).exact
+
+
+def test_a_tokenizers_own_token():
+    assert strip_end_of_sequence("Paris<|stop|>", ["<|stop|>"]) == "Paris"
+    assert strip_end_of_sequence("Paris<|im_end|>", ["<|stop|>"]) == "Paris<|im_end|>"
+
+
+def test_the_template_may_have_opened_the_thinking():
+    rollout = Rollout(response="Rome?</think><answer>Paris</answer>", response_prefix="<think>")
+    found = rollout.parsed.cut(Tags(("think", "answer")))
+    assert found.content == {"think": "Rome?", "answer": "Paris"}
+    assert found.exact
+    assert rollout.parsed.visible == "<answer>Paris</answer>"
+    bare = Rollout(response="Rome?</think><answer>Paris</answer>").parsed
+    assert not bare.cut(Tags(("think", "answer"))).exact
+
+
+def test_an_unclosed_thought_of_the_template_is_no_answer():
+    parsed = Rollout(response="<answer>Paris</answer>", response_prefix="<think>").parsed
+    assert parsed.cut(Tags(("answer",))).content == {}
+    assert parsed.visible == ""
+
+
+def test_what_is_kept_answers_the_question_that_was_asked():
+    response = read_response("<ANSWER>The Paris*</ANSWER>")
+    strict, loose = Tags(("answer",)), Tags(("answer",), SectionStyle(ignore_case=True))
+    for _ in range(2):
+        assert response.cut(strict).content == {}
+        assert response.cut(loose).content == {"answer": "The Paris*"}
+        assert response.cut(Tags(("ANSWER",))).content == {"ANSWER": "The Paris*"}
+        for text in ("The Paris*", "the Rome"):
+            assert response.normal(squad, text) == squad(text)
+            assert response.normal(lower, text) == lower(text)
+    assert response.cut(strict) is response.cut(Tags(("answer",)))
+    assert response.visible is response.visible

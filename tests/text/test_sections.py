@@ -1,0 +1,204 @@
+"""Sections against a reading of the definition, one character at a time."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_rewards.text.sections import SectionStyle, Tags, cut, without_thinking
+
+NAMES = [("answer",), ("think", "answer"), ("relevance", "analysis", "answer"), ("a", "ab")]
+STYLES = [
+    SectionStyle(*style)
+    for style in itertools.product((False, True), ("missing", "to_end"), ("first", "missing"))
+]
+PIECES = [
+    *("<think>", "</think>", "<answer>", "</answer>", "<a>", "</a>", "<ab>", "</ab>"),
+    *("<relevance>", "</relevance>", "<analysis>", "</analysis>", "<ANSWER>", "</Answer>"),
+    *("<Think>", "</THINK>", "<", ">", "</", "</ans", "<answer >", "< answer>", "<answer/>"),
+    *("x", " ", "\n", "Paris", "<<answer>>", "\u2028", "answer", "</answer"),
+]
+SOUP = st.lists(st.sampled_from(PIECES), max_size=12).map("".join) | st.text(max_size=30)
+
+
+def no_thinking(text, flags=0):
+    return re.sub(r"<think>.*?(?:</think>|\Z)", "", text, flags=re.DOTALL | flags)
+
+
+def all_tags(text, names, fold):
+    """(tag, start, end) of every tag, wherever it stands."""
+    found = []
+    for at in range(len(text)):
+        for tag in [f"<{mark}{name}>" for name in {*names, "think"} for mark in ("", "/")]:
+            here = text[at : at + len(tag)]
+            if here == tag or (fold and here.lower() == tag):
+                found.append((tag, at, at + len(tag)))
+    return found
+
+
+def naive(text, names, style):
+    """(content, repeated, exact, counts) by the definition."""
+    tags = all_tags(text, names, style.ignore_case)
+    outside, inside = [], False
+    for tag in tags:
+        if not inside or tag[0] == "</think>":
+            outside.append(tag)
+        inside = tag[0] != "</think>" if inside else tag[0] == "<think>"
+    content, repeated, torn = {}, set(), []
+    for name in {*names, "think"}:
+        opening = [tag for tag in outside if tag[0] == f"<{name}>"]
+        if len(opening) > 1:
+            repeated.add(name)
+        if not opening:
+            continue
+        begin = opening[0][2]
+        ends = [at for tag, at, _ in outside if tag == f"</{name}>" and at >= begin]
+        if ends:
+            content[name] = text[begin : ends[0]]
+        else:
+            torn.append((begin, name))
+    if style.unclosed == "to_end" and torn and not inside:
+        begin, name = max(torn)
+        closing, end = f"</{name}>", len(text)
+        for n in range(1, len(closing)):
+            tail = text[len(text) - n :]
+            if (tail.lower() if style.ignore_case else tail) == closing[:n]:
+                end = len(text) - n
+        content[name] = text[begin:end]
+        tags.append((closing, end, len(text)))
+    flags = re.IGNORECASE if style.ignore_case else 0
+    content = {n: c if n == "think" else no_thinking(c, flags) for n, c in content.items()}
+    wanted = [tag for name in names for tag in (f"<{name}>", f"</{name}>")]
+    between, at = "", 0
+    for i in range(0, len(tags) - 1, 2):
+        between += text[at : tags[i][1]]
+        at = tags[i + 1][2]
+    exact = [tag for tag, _, _ in tags] == wanted and not (between + text[at:]).strip()
+    if style.repeated == "missing":
+        content = {name: text for name, text in content.items() if name not in repeated}
+    counts = {}
+    for tag, _, _ in tags:
+        counts[tag] = counts.get(tag, 0) + 1
+    return content, repeated, exact, counts
+
+
+@given(SOUP, st.sampled_from(NAMES), st.sampled_from(STYLES))
+@settings(max_examples=1500)
+def test_cut_is_the_definition(text, names, style):
+    found = cut(text, Tags(names, style))
+    content, repeated, exact, counts = naive(text, names, style)
+    assert found.content == content
+    assert found.repeated == repeated
+    assert found.exact == exact
+    assert found.counts == counts
+
+
+FILL = st.sampled_from(["", "x", " ", "\n", "\x1c", "<", "y > z"])
+
+
+@given(st.data(), st.sampled_from(NAMES), st.sampled_from(STYLES))
+@settings(max_examples=500)
+def test_nearly_well_formed_is_the_definition(data, names, style):
+    """The same near the shape that recipes want, which soup seldom hits."""
+    parts = [data.draw(FILL)]
+    for name in names:
+        parts += [f"<{name}>", data.draw(FILL), f"</{name}>", data.draw(FILL)]
+    if data.draw(st.booleans()):
+        parts = ["<think>", "t", "</think>", *parts]
+    if data.draw(st.booleans()):
+        at = data.draw(st.integers(0, len(parts) - 1))
+        parts[at] = data.draw(st.sampled_from([*PIECES, ""]))
+    text = "".join(parts)
+    found = cut(text, Tags(names, style))
+    assert (found.content, found.repeated, found.exact, found.counts) == naive(text, names, style)
+
+
+@given(SOUP)
+@settings(max_examples=500)
+def test_without_thinking_is_the_definition(text):
+    assert without_thinking(text) == no_thinking(text)
+
+
+# --- values ------------------------------------------------------------------------------------
+
+ANSWER = Tags(("answer",))
+
+
+def read(text, names=("answer",), **style):
+    return cut(text, Tags(names, SectionStyle(**style))).content.get("answer")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<answer>Paris</answer>", "Paris"),
+        ("so <answer>Paris</answer> <answer>Rome</answer>", "Paris"),
+        ("<think><answer>Rome</answer></think><answer>Paris</answer>", "Paris"),
+        ("<think><answer>Paris</answer>", None),
+        ("<think>a</think><think><answer>Paris</answer></think>", None),
+        ("<answer>Par<think>Rome</think>is</answer>", "Paris"),
+        ("<answer>Paris<think></answer></think>!</answer>", "Paris!"),
+        ("</answer><answer>Paris</answer>", "Paris"),
+        ("<answer><answer>Paris</answer></answer>", "<answer>Paris"),
+        ("<answer>Paris", None),
+        ("<ANSWER>Paris</ANSWER>", None),
+        ("<answer >Paris</answer >", None),
+        ("<answers>Paris</answers>", None),
+        ("a</think><answer>Paris</answer>", "Paris"),
+        ("", None),
+    ],
+)
+def test_first_complete_pair_outside_thinking(text, expected):
+    assert read(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "style", "expected"),
+    [
+        ("<ANSWER>Paris</Answer>", {"ignore_case": True}, "Paris"),
+        ("<THINK><answer>x</answer></THINK><answer>Paris</answer>", {"ignore_case": True}, "Paris"),
+        ("<answer>Par<THINK>Rome</THINK>is</answer>", {"ignore_case": True}, "Paris"),
+        ("<answer>Paris", {"unclosed": "to_end"}, "Paris"),
+        ("<answer>Paris</", {"unclosed": "to_end"}, "Paris"),
+        ("<answer>Paris</answer", {"unclosed": "to_end"}, "Paris"),
+        ("<ANSWER>Paris</ANSW", {"unclosed": "to_end", "ignore_case": True}, "Paris"),
+        ("<answer>Par<think>Rome</think>is", {"unclosed": "to_end"}, "Paris"),
+        ("<think>x<answer>Paris", {"unclosed": "to_end"}, None),
+        ("<answer>Paris</answer><answer>Rome</answer>", {"repeated": "missing"}, None),
+        ("<answer>Paris</answer><answer>Rome", {"repeated": "missing"}, None),
+    ],
+)
+def test_styles(text, style, expected):
+    assert read(text, **style) == expected
+    if expected == "Paris":
+        assert read(text) != expected  # the setting is what makes the difference
+
+
+@pytest.mark.parametrize(
+    ("text", "exact"),
+    [
+        ("<think>a</think><answer>b</answer>", True),
+        (" \n<think>a</think>\t<answer>b</answer>\u3000\n", True),
+        ("<think></think><answer></answer>", True),
+        ("<think>a < b</think><answer>c > d</answer>", True),
+        ("<answer>b</answer><think>a</think>", False),
+        ("<think>a</think>so<answer>b</answer>", False),
+        ("<think>a</think><answer>b</answer>.", False),
+        ("<think>a</think><answer>b</answer></answer>", False),
+        ("<think>a<answer></think><answer>b</answer>", False),
+        ("<think>a</think><think>a</think><answer>b</answer>", False),
+        ("<think>a</think><answer>b", False),
+        ("<think>a</think><answer>b<think></answer>", False),
+        ("<answer>b</answer>", False),
+    ],
+)
+def test_exact(text, exact):
+    assert cut(text, Tags(("think", "answer"))).exact is exact
+
+
+def test_names_are_no_patterns():
+    assert cut("<a.b>x</a.b><aXb>y</aXb>", Tags(("a.b",))).content == {"a.b": "x"}

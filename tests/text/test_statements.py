@@ -1,0 +1,138 @@
+"""Sentences and statements: nothing lost, citations where they belong."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_rewards.text.citations import cited_labels, compiled, strip_markers
+from rag_rewards.text.statements import Statement, sentences, statements
+
+DEFAULT = compiled()
+PIECES = [
+    *("[1]", "[2]", "[1, 3]", "[0]", " ", "\n", "\n\n", "\r\n", "\n\r\n", "\t", ". ", "! ", "? "),
+    *("Dr. Lee", "A won.", "他走了。", "「是！」", "”", "“", "'", '"', "(", ")", "...", "e.g.", "3.14"),
+    *("- item\n", "1. item\n", "x", ",", "，", "、", "。", "\ud800", "«", "`"),
+]
+SOUP = st.lists(st.sampled_from(PIECES), max_size=20).map("".join) | st.text(max_size=40)
+# Long enough for several windows of the splitter.
+LONG = st.builds(
+    lambda pieces, n: "".join(pieces) * n,
+    st.lists(st.sampled_from(PIECES), min_size=1, max_size=20),
+    st.sampled_from([50, 300]),
+)
+
+
+@given(SOUP | LONG)
+@settings(max_examples=300, deadline=None)
+def test_sentences_are_lossless(text):
+    found = sentences(text)
+    assert "".join(found) == text
+    assert all(found)
+
+
+@given(SOUP, st.booleans())
+@settings(max_examples=400)
+def test_statements_lose_no_word_and_no_label(text, items):
+    found = statements(text, DEFAULT, items=items)
+    said = [char for s in found for char in s.text if char.isalnum()]
+    assert said == [char for char in strip_markers(text, DEFAULT) if char.isalnum()]
+    assert all(any(map(str.isalnum, s.text)) for s in found)
+    known = set(cited_labels(text, DEFAULT))
+    assert all(known.issuperset(s.cited) and len(set(s.cited)) == len(s.cited) for s in found)
+    if found:
+        assert known == {label for s in found for label in s.cited}
+
+
+# --- built from known sentences: what the definition says must come back ------------------------
+
+SENTENCES = ["A won the race", "Dr. Lee met Mr. Smith", "It cost 3.14 dollars", "B lost, too"]
+LABELS = st.lists(st.sampled_from(["1", "2", "3", "12"]), max_size=3, unique=True)
+WAYS = ["{text} {marks}{stop}", "{text}{marks}{stop}", "{text}{stop} {marks}", "{text}{stop}{marks}"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(SENTENCES), LABELS, st.sampled_from(WAYS), st.sampled_from(".!")),
+        min_size=1,
+        max_size=6,
+    ),
+    st.booleans(),
+)
+@settings(max_examples=300)
+def test_markers_belong_to_their_sentence(parts, together):
+    written, expected = [], []
+    for text, labels, way, stop in parts:
+        marks = f"[{', '.join(labels)}]" if together else "".join(f"[{n}]" for n in labels)
+        written.append((way if labels else "{text}{stop}").format(text=text, marks=marks, stop=stop))
+        expected.append(Statement(text + stop, tuple(labels)))
+    assert statements(" ".join(written), DEFAULT) == expected
+
+
+@given(st.lists(st.tuples(st.sampled_from(["甲胜了", "他走了", "是吗"]), LABELS), min_size=1))
+def test_chinese_markers_before_and_after_the_full_stop(parts):
+    before = "".join(f"{text}{''.join(f'[{n}]' for n in labels)}。" for text, labels in parts)
+    after = "".join(f"{text}。{''.join(f'[{n}]' for n in labels)}" for text, labels in parts)
+    expected = [Statement(text + "。", tuple(labels)) for text, labels in parts]
+    assert statements(before, DEFAULT) == expected
+    assert statements(after, DEFAULT) == expected
+
+
+@given(st.lists(st.tuples(st.sampled_from(["Rome", "New York", "巴黎"]), LABELS), min_size=1))
+def test_list_items_and_their_markers(parts):
+    text = ", ".join(
+        name + (" " if labels else "") + "".join(f"[{n}]" for n in labels) for name, labels in parts
+    )
+    expected = [Statement(name, tuple(labels)) for name, labels in parts]
+    assert statements(text + ".", DEFAULT, items=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A won. [1] B lost. [2]", [("A won.", "1"), ("B lost.", "2")]),
+        ("A won.[1]B lost.[2]", [("A won.", "1"), ("B lost.", "2")]),
+        ("A won [1][1, 2].", [("A won.", "12")]),
+        ("A won.\n[1]", [("A won.", "1")]),
+        ("[1] A won.", [("A won.", "1")]),
+        ("- Rome [1]\n- Bonn [2]", [("- Rome", "1"), ("- Bonn", "2")]),
+        ("甲胜了。[1]乙败了。[2]", [("甲胜了。", "1"), ("乙败了。", "2")]),
+        ("甲说：「是。」乙走了！", [("甲说：「是。」", ""), ("乙走了！", "")]),
+        ("[1][2]", []),
+        ("... [1]", []),
+        ("A won. ... [1]", [("A won.", "1")]),
+        ("... [1] A won. [2]", [("A won.", "12")]),
+        ("", []),
+        ("A won [a].", [("A won [a].", "")]),
+    ],
+)
+def test_statements(text, expected):
+    assert [(s.text, "".join(s.cited)) for s in statements(text, DEFAULT)] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Dr. Lee came. He left.", ["Dr. Lee came. ", "He left."]),
+        ("It is 3.14. Yes!", ["It is 3.14. ", "Yes!"]),
+        ("他走了。她来了。", ["他走了。", "她来了。"]),
+        ("Yes. 他走了。No.", ["Yes. ", "他走了。", "No."]),
+        ("a\n\nb", ["a\n", "\nb"]),
+    ],
+)
+def test_sentences(text, expected):
+    assert sentences(text) == expected
+
+
+def test_a_long_paragraph_is_cut_as_its_sentences_are():
+    # The splitter sees it in windows; a sentence over their edges stays whole.
+    said = [f"Sentence number {n} about {'word ' * (n % 60)}ends here. " for n in range(400)]
+    assert sentences("".join(said)) == said
+    endless = "word " * 3000
+    assert sentences(f"{endless}ends. Another one.") == [f"{endless}ends. ", "Another one."]
+
+
+def test_what_follows_many_quotes_is_still_cut():
+    text = "“a ” ‘b ’ " * 200 + "so. It ends. "
+    assert sentences(text)[-1] == "It ends. "
