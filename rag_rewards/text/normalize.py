@@ -87,8 +87,9 @@ _TYPOGRAPHY = str.maketrans(
 _WRAPPERS = frozenset("`´|<>=~^¨")
 # Cyrillic and Greek letters that look Latin, folded in words that mix scripts.
 _LOOK_ALIKES = str.maketrans("аеорсухіјѕԁһкмтвнԛԝαορντικυεχβηω", "aeopcyxijsdhkmtbhqwaopvtikuexbnw")
-# Two Arabic ligatures that NFKC would blow up to 18 and 8 characters; kept as private ones.
-_LIGATURES = {0xFDFA: 0xF8FA, 0xFDFB: 0xF8FB}
+# Two Arabic ligatures that NFKC would blow up to 18 and 8 characters, kept as private ones; and
+# the acute accent, a common apostrophe, that it would take for a space.
+_BEFORE_NFKC = {0xFDFA: 0xF8FA, 0xFDFB: 0xF8FB, 0xB4: "'"}
 _LATIN = re.compile("[a-z]")
 _CJK = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
 
@@ -152,7 +153,7 @@ def fold(text: str) -> str:
     if text.isascii():
         return text.translate(_ASCII_CONTROLS).lower().replace("`", "'")
     marks, invisible = _unicode_patterns()
-    text = invisible.sub("", marks.sub(r"\1", text)).translate(_LIGATURES)
+    text = invisible.sub("", marks.sub(r"\1", text)).translate(_BEFORE_NFKC)
     # Case folding can undo NFKC and NFKC can bring out new capitals: twice is stable.
     for _ in range(2):
         text = unicodedata.normalize("NFKC", text).casefold()

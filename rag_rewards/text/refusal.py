@@ -141,7 +141,7 @@ def phrase(text: str) -> str:
     """A phrase as abstentions are compared: case, apostrophes, invisible characters made one."""
     if "\\" in text:
         text = unwrap(text)
-    text = text.lower() if text.isascii() else _APOSTROPHES.sub("'", fold(text))
+    text = text.lower() if text.isascii() else fold(_APOSTROPHES.sub("'", text))
     return " ".join(text.replace("`", "'").split())
 
 

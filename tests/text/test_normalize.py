@@ -146,6 +146,8 @@ def test_marks_are_cut_before_nfkc_without_touching_real_text():
         ("Dvorak", "Dvořák", {"fold_accents": True}),
         ("L’Oréal", "L'Oréal", {}),
         ("O`Brien", "O'Brien", {}),
+        ("O´Brien", "O'Brien", {}),
+        ("O＇Brien", "O'Brien", {}),
         ("巴黎。", "巴黎", {}),
         ("「巴黎」！", "巴黎", {}),
         ("Pa\u200bris", "Paris", {}),

@@ -86,7 +86,7 @@ def strict(answer, gold=()):
         "I apologize, but I couldn't find the answer to your question in the search results.",
         "I apologize, but I cannot find an answer to your question in the search results.",
         "I apologize, but I was unable to find an answer to your question in the search results.",
-        "I apologize, but I couldn't find any answer to your question in the documents provided.",
+        "I apologize, but I couldn't find any answer to this question in the search results.",
         f"{REFUSAL} The documents do not mention it.",
         f"{REFUSAL} None of the passages contains the information.",
         f"The provided information is insufficient. {REFUSAL}",
