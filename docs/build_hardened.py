@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from rag_rewards.attacks import ATTACKS
-from rag_rewards.recipe import Blueprint
+from rag_rewards.blueprints import Blueprint
 from rag_rewards.recipes import RECIPES
 from rag_rewards.settings import flatten
 

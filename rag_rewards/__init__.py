@@ -6,21 +6,8 @@
 2.0
 """
 
-from rag_rewards.compose import (
-    Batch,
-    Clip,
-    Gate,
-    GroupAdvantage,
-    GroupMinMax,
-    GroupZScore,
-    Mean,
-    Product,
-    Reward,
-    Sum,
-    Threshold,
-    as_reward,
-    weighted,
-)
+from typing import TYPE_CHECKING, Any
+
 from rag_rewards.errors import (
     BackendError,
     DataError,
@@ -34,12 +21,57 @@ from rag_rewards.errors import (
     UnknownRecipeError,
     UsageError,
 )
-from rag_rewards.recipe import Recipe, custom
-from rag_rewards.recipes import RECIPES, recipe
-from rag_rewards.rollout import Document, Evidence, Rollout, Score, decode_row
-from rag_rewards.text.response import Response
-from rag_rewards.training.curriculum import Curriculum, Stage
 from rag_rewards.version import __version__
+
+if TYPE_CHECKING:
+    from rag_rewards.compose import (
+        Batch,
+        Clip,
+        Gate,
+        GroupAdvantage,
+        GroupMinMax,
+        GroupZScore,
+        Mean,
+        Product,
+        Reward,
+        Sum,
+        Threshold,
+        as_reward,
+        weighted,
+    )
+    from rag_rewards.blueprints import Recipe, custom
+    from rag_rewards.recipes import RECIPES, recipe
+    from rag_rewards.rollout import Document, Evidence, Rollout, Score, decode_row
+    from rag_rewards.text.response import Response
+    from rag_rewards.training.curriculum import Curriculum, Stage
+
+# Parts are imported when they are first asked for: a process that wants one of them, as every
+# worker of a trainer does, does not wait for the others.
+_LAZY = {
+    "rag_rewards.compose": "Batch Clip Gate GroupAdvantage GroupMinMax GroupZScore Mean Product "
+    "Reward Sum Threshold as_reward weighted",
+    "rag_rewards.blueprints": "Recipe custom",
+    "rag_rewards.recipes": "RECIPES recipe",
+    "rag_rewards.rollout": "Document Evidence Rollout Score decode_row",
+    "rag_rewards.text.response": "Response",
+    "rag_rewards.training.curriculum": "Curriculum Stage",
+}
+_HOME = {name: module for module, names in _LAZY.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the part of the package that a public name lives in."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "RECIPES",

@@ -236,6 +236,10 @@ def main(arguments: list[str] | None = None) -> None:
         if hasattr(error, "show"):
             error.show()  # a usage error of the command line itself
         code = error.exit_code
+    try:
+        sys.stdout.flush()
+    except OSError:  # it was said above; Python would end with a code of its own
+        _drop_output()
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -7,6 +7,7 @@ a row's own fields are written as the bytes that came in.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ import msgspec
 import regex
 
 from rag_rewards.errors import GroupError, RolloutError, RowError, SettingError
-from rag_rewards.recipe import Recipe, Scored
+from rag_rewards.blueprints import Recipe, Scored
 from rag_rewards.recipes import dotted, recipe
 from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout, Score, decode_row
 from rag_rewards.settings import flatten
@@ -250,7 +251,7 @@ class Scorer:
         for size, problem in zip(sizes, problems, strict=True):
             members = read[at : at + size]
             at += size
-            fault = _group_fault(members, problem)
+            fault = _group_fault(members, problem or self._stages_fault(members))
             if fault is None:
                 groups.append(range(len(rows), len(rows) + size))
                 rows.extend(row for row in members if isinstance(row, Row))
@@ -258,7 +259,15 @@ class Scorer:
             else:
                 results.extend(row if isinstance(row, RolloutError) else fault for row in members)
         scored = iter(self.recipe.score_each(rows, groups))
-        return [next(scored) if result is _PENDING else result for result in results]
+        results = [next(scored) if result is _PENDING else result for result in results]
+        return _whole(results, sizes)
+
+    def _stages_fault(self, members: Sequence[Row | RolloutError]) -> str:
+        if not isinstance(self.recipe, Curriculum):
+            return ""
+        steps = {row.step for row in members if isinstance(row, Row) and row.step is not None}
+        stages = {id(self.recipe.at(step)) for step in steps}
+        return "its rows are of several stages: a group is of one step" if len(stages) > 1 else ""
 
     def _write(
         self,
@@ -344,6 +353,19 @@ def _group_fault(members: Sequence[Row | RolloutError], problem: str) -> GroupEr
     return GroupError(problem) if problem else None
 
 
+def _whole(results: list[Scored], sizes: Sequence[int]) -> list[Scored]:
+    """The results, with an error for every member of a group that has one in error."""
+    at = 0
+    for size in sizes:
+        group = results[at : at + size]
+        broken = next((result for result in group if isinstance(result, RolloutError)), None)
+        if broken is not None:
+            fault = GroupError(f"its group has a row in error ({broken})")
+            results[at : at + size] = [fault if isinstance(r, Score) else r for r in group]
+        at += size
+    return results
+
+
 def _new_evidence(row: Row, informed: Row) -> dict[str, Any]:
     """Evidence that was gathered; what the row brought stands in it already."""
     pairs = ((name, getattr(row, name), getattr(informed, name)) for name in EVIDENCE_FIELDS)
@@ -387,10 +409,19 @@ _LENIENT = msgspec.json.Decoder(_Named)
 
 def _lenient_id(line: bytes) -> str | None:
     try:
-        found = _LENIENT.decode(line).id
+        found: Any = _LENIENT.decode(line).id
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
+        found = _id_beside_nan(line)
     return None if found is None else str(found)
+
+
+def _id_beside_nan(line: bytes) -> str | int | None:
+    """The id of a row that Python alone takes for JSON: it holds NaN or Infinity."""
+    try:
+        found = json.loads(line)["id"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
+    return found if isinstance(found, (str, int)) else None
 
 
 def _tell(row: Row, number: int, score: Score) -> Told:

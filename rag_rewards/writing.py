@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -16,6 +16,7 @@ from typing import IO, Any
 import msgspec
 
 from rag_rewards.errors import MissingExtraError, UsageError
+from rag_rewards.rollout import gold_text
 
 
 class Output:
@@ -123,7 +124,7 @@ class ParquetOutput(Output):
     """Scored rows as Parquet: JSON lines while they come, Parquet when all columns are known.
 
     The columns are those of all rows together. Components are columns of a struct; details and
-    error are JSON; ids are text, since rows may mix numbers and names.
+    error are JSON; ids and answers are text, an answer alone a list: rows may mix the forms.
     """
 
     def __init__(self, path: str) -> None:
@@ -133,6 +134,7 @@ class ParquetOutput(Output):
         except ImportError:
             raise MissingExtraError("pyarrow", extra="parquet") from None
         self._pa, self._pq = pa, pq
+        self._nested = False
         super().__init__(path)
         if self.partial is None:
             raise UsageError(f"{path} is no regular file; Parquet needs one")
@@ -145,7 +147,7 @@ class ParquetOutput(Output):
         made = self.target.with_name(self.target.name + ".made")
         try:
             with self._pq.ParquetWriter(made, schema) as writer:
-                for rows in _row_blocks(self.partial):
+                for rows in _row_blocks(self.partial, self._nested):
                     writer.write_table(self._pa.Table.from_pylist(rows, schema=schema))
             made.replace(self.target)
         finally:
@@ -159,43 +161,52 @@ class ParquetOutput(Output):
         types |= {"reward": pa.float64(), "components": pa.null(), "correct": pa.float64()}
         types |= dict.fromkeys(("details", "error", "signature"), pa.string())
         found: dict[str, Any] = {}
-        for rows in _row_blocks(lines):
+        for rows in _row_blocks(lines, self._nested):
             for name in dict.fromkeys(name for row in rows for name in row):
                 try:
                     own = pa.array([row.get(name) for row in rows]).type
                     found[name] = self._wider(found.get(name, types.get(name, pa.null())), own)
                 except (pa.ArrowException, OverflowError) as error:
+                    if name == "answers" and not self._nested:
+                        self._nested = True
+                        return self._schema(lines)
                     raise UsageError(
                         f"cannot write {self.path}: `{name}` does not fit one column ({error}); "
                         f"the scored rows stand as JSON lines in {self.partial}"
                     ) from None
-        return pa.schema([(name, self._settled(type_)) for name, type_ in (found or types).items()])
+        return pa.schema(self._fields((found or types).items()))
 
     def _wider(self, one: Any, other: Any) -> Any:
         schemas = [self._pa.schema([("it", type_)]) for type_ in (one, other)]
         return self._pa.unify_schemas(schemas, promote_options="permissive").field("it").type
 
+    def _fields(self, types: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+        settled = [(name, self._settled(type_)) for name, type_ in types]
+        return [(name, type_) for name, type_ in settled if type_ is not None]
+
     def _settled(self, type_: Any) -> Any:
-        """The type with text where nothing but null was seen: Parquet has no such column."""
+        """What Parquet has no type for: null alone becomes text, a mapping without keys None."""
         pa = self._pa
         if pa.types.is_null(type_):
             return pa.string()
         if pa.types.is_list(type_):
-            return pa.list_(self._settled(type_.value_type))
+            inner = self._settled(type_.value_type)
+            return None if inner is None else pa.list_(inner)
         if pa.types.is_struct(type_):
             fields = [type_.field(i) for i in range(type_.num_fields)]
-            return pa.struct([(field.name, self._settled(field.type)) for field in fields])
+            inner = self._fields((field.name, field.type) for field in fields)
+            return pa.struct(inner) if inner else None
         return type_
 
 
-def _row_blocks(lines: Path, size: int = 512) -> Iterator[list[dict[str, Any]]]:
-    """Scored rows as Parquet takes them."""
+def _row_blocks(lines: Path, nested: bool, size: int = 512) -> Iterator[list[dict[str, Any]]]:
+    """Scored rows as Parquet takes them; `nested` makes all answers lists of lists."""
     with lines.open("rb") as handle:
         while block := list(islice(handle, size)):
-            yield [_flat(msgspec.json.decode(line)) for line in block]
+            yield [_flat(msgspec.json.decode(line), nested) for line in block]
 
 
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
+def _flat(row: dict[str, Any], nested: bool) -> dict[str, Any]:
     for name in ("details", "error"):
         value = row.get(name)
         row[name] = None if value is None else msgspec.json.encode(value).decode()
@@ -209,7 +220,18 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
             document["id"] = str(document["id"])
     if row.get("supporting") is not None:
         row["supporting"] = [str(reference) for reference in row["supporting"]]
+    if row.get("answers") is not None:
+        row["answers"] = _answers(row["answers"], nested)
     return row
+
+
+def _answers(answers: Any, nested: bool) -> list[Any]:
+    if not isinstance(answers, list):
+        answers = [answers]
+    if any(isinstance(each, list) for each in answers):
+        return [list(map(gold_text, each)) for each in answers]
+    flat = list(map(gold_text, answers))
+    return [flat] if nested and flat else flat
 
 
 def open_output(path: str) -> Output:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rag_rewards.recipe import Blueprint
+from rag_rewards.blueprints import Blueprint
 from rag_rewards.recipes import RECIPES, blueprint, recipe
 from rag_rewards.settings import describe
 

@@ -56,6 +56,8 @@ _ALTERNATIVES = frozenset(
 )
 _HEDGES = frozenset("also maybe perhaps possibly probably even".split())
 _TENTATIVE = frozenset("another option options candidate candidates possible possibility".split())
+_OPENS = frozenset(":([\"'*")
+_PAIRED = frozenset(["either", "whether"])
 # What an item of a list does not begin with: "Paris, in 1900", "Paris, the capital", "…, who".
 _NOT_AN_ITEM = frozenset(
     "in on at by of for from to with as which who whom whose where when that this these those "
@@ -298,7 +300,8 @@ class _Reading:
             if not frame and (here[0] in ARTICLES or here[0] in _NOT_AN_ITEM):
                 continue
             if here[: len(left)] == left and (not right or here[-len(right) :] == right):
-                same.add(here[len(left)])
+                if here[len(left)] not in _NEGATIONS:  # "It is not Rome. It is Paris."
+                    same.add(here[len(left)])
         enough = max(2, self.required + 1) if frame > 1 else max(3, self.required + 1)
         return len(same) >= enough
 
@@ -310,7 +313,7 @@ def _segments(words: Sequence[_Word]) -> list[tuple[int, int]]:
     """Runs of words between marks and conjunctions."""
     found, start = [], 0
     for i, word in enumerate(words):
-        joins = word.text in _COORDINATORS or word.text in _ALTERNATIVES
+        joins = word.text in _COORDINATORS or word.text in _ALTERNATIVES or word.text in _PAIRED
         if joins or (i > start and word.before):
             if i > start:
                 found.append((start, i))
@@ -368,7 +371,10 @@ def _negated_before(words: Sequence[_Word], first: int) -> bool:
             return i > 0 and words[i - 1].text in _NEGATIONS
         if word.text == "but" and i and words[i - 1].text == "anything":
             return True
-        if _ends_clause(word, following) or word.text in _CLAUSE_WORDS:
+        if i == first - 1 and word.text == "not" and set(word.after) <= _OPENS:
+            return True  # "not: Paris", "not (Paris)"
+        opens = word.text in _CLAUSE_WORDS and not (i and words[i - 1].text == "that")
+        if opens or _ends_clause(word, following):
             return False
         if word.after.startswith(",") and not _list_goes_on(words, i, first):
             return any(w.text == "not" and w.after == "," for w in words[max(i - 8, 0) : i])

@@ -172,4 +172,25 @@ def test_workers_keep_groups_whole(cli, write, likely, workers):
     rows[100]["answers"] = ""
     alone = cli("score", write(rows), "-r", "ctrl-rag", code=3)
     together = cli("score", write(rows), "-r", "ctrl-rag", "--workers", workers, code=3)
-    assert (together.out, len(together.err)) == (alone.out, len(alone.err))
+    assert together.out == alone.out
+    records = [
+        [line for line in ran.err.splitlines() if line[0] == "{"] for ran in (alone, together)
+    ]
+    assert records[0] == records[1]
+    assert len(records[0]) == 3
+
+
+@pytest.mark.parametrize(
+    ("step", "kinds"), [(None, "GroupError DataError"), (3, "GroupError " * 2)]
+)
+def test_a_curriculum_does_not_tear_groups(cli, likely, tmp_path, step, kinds):
+    config = tmp_path / "stages.yaml"
+    config.write_text("stages: [{recipe: ctrl-rag-clr, until_step: 9}, {recipe: ctrl-rag}]")
+    path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    rows = [likely(id=name, group=name[0], step=20) for name in "a1 a2 b1 b2".split()]
+    rows[1]["step"] = step
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    cli("score", path, "--config", config, "-o", out, code=3)
+    assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["b1", "b2"]
+    errors = (tmp_path / "out.jsonl.errors.jsonl").read_text().splitlines()
+    assert [json.loads(line)["error"]["type"] for line in errors] == kinds.split()

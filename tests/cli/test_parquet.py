@@ -87,7 +87,7 @@ def test_fields_that_only_some_rows_have(cli, write, arena, tmp_path, n):
     cli("score", write(rows), "-r", "arena", "-o", out, code=0)
     scored = read(out)
     assert scored[-1]["note"] == "late"
-    assert scored[-1]["nested"]["a"] == [1, None]
+    assert scored[-1]["nested"] == {"a": [1, None], "c": None}
     assert scored[-1]["documents"][0]["supports"] == [True]
     assert (scored[0]["score"], scored[-1]["score"]) == (1.0, 1.5)
     assert scored[0]["note"] is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -32,7 +33,8 @@ def start():
         process.wait()
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream:
-                stream.close()
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
 
 
 def until(condition, seconds=20):
@@ -63,7 +65,7 @@ def half_way(process, lines, partial, rows=1):
     until(lambda: partial.exists() and partial.stat().st_size > rows)
 
 
-def many(row, n=4000):
+def many(row, n=9000):
     return b"".join(json.dumps(row(id=str(i))).encode() + b"\n" for i in range(n))
 
 
@@ -149,8 +151,9 @@ def test_a_worker_that_dies(start, arena, tmp_path):
     half_way(process, many(arena), tmp_path / "out.jsonl.partial")
     for worker in children(process.pid):
         os.kill(worker, signal.SIGKILL)
-    process.stdin.write(many(arena))
-    process.stdin.close()
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(many(arena))
+        process.stdin.close()
     assert process.wait(20) == 2
     said = process.stderr.read().decode()
     assert "a scoring worker ended (exit code -9) at lines " in said
@@ -197,9 +200,7 @@ def test_modules_in_the_current_folder_are_not_ours(start, write, arena, tmp_pat
     assert json.loads(done.stdout)["reward"] == 13.0
 
 
-@pytest.mark.parametrize(
-    "recipe", ["arena", "ctrl-rag", "ground-grpo", "lear", "truthrl", "naive-grpo"]
-)
+@pytest.mark.parametrize("recipe", ["ground-grpo", "lear"])
 def test_hash_seeds_change_nothing(shell, recipe):
     said = {
         shell("score", f"examples/{recipe}.jsonl", "-r", recipe, env={"PYTHONHASHSEED": seed})

@@ -1,0 +1,82 @@
+"""What the documentation shows works: doctests, and the code and commands of the README."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import rag_rewards
+from rag_rewards.cli import main
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+TEXT = README.read_text("utf-8") if README.exists() else ""
+
+MODULES = [
+    "rag_rewards",
+    *(
+        module.name
+        for module in pkgutil.walk_packages(rag_rewards.__path__, "rag_rewards.")
+        if not module.name.endswith("__main__")
+    ),
+]
+
+
+def blocks(*languages: str) -> list[str]:
+    found = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+    return [code for language, code in found if language in languages]
+
+
+def commands() -> list[str]:
+    """Lines that call `rag-rewards`, without prompt and comment, continued ones as one."""
+    lines = "\n".join(blocks("sh", "console", "bash")).replace("\\\n", " ").splitlines()
+    bare = [line.removeprefix("$ ").strip() for line in lines]
+    return [line for line in bare if line.startswith("rag-rewards ")]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_doctests(name):
+    failed, _ = doctest.testmod(importlib.import_module(name))
+    assert failed == 0
+
+
+def test_there_are_doctests():
+    finder = doctest.DocTestFinder()
+    examples = [
+        example
+        for name in MODULES
+        for found in finder.find(importlib.import_module(name))
+        for example in found.examples
+    ]
+    assert len(examples) > 20
+
+
+@pytest.mark.skipif(not TEXT, reason="no README")
+def test_the_readme_shows_code_and_commands():
+    assert blocks("python")
+    assert commands()
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_readme_code(code, monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})  # noqa: S102
+
+
+@pytest.mark.parametrize("line", commands())
+def test_readme_commands(line, monkeypatch, tmp_path, capsys):
+    """Run from the root of the repository; what they write goes elsewhere."""
+    monkeypatch.chdir(ROOT)
+    words = shlex.split(line, comments=True)[1:]
+    for i, word in enumerate(words):
+        if i and words[i - 1] in ("-o", "--output") and word != "-":
+            words[i] = str(tmp_path / Path(word).name)
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert not ended.value.code, capsys.readouterr().err
