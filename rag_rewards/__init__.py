@@ -24,6 +24,7 @@ from rag_rewards.errors import (
 from rag_rewards.version import __version__
 
 if TYPE_CHECKING:
+    from rag_rewards.blueprints import Recipe, custom
     from rag_rewards.compose import (
         Batch,
         Clip,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
         as_reward,
         weighted,
     )
-    from rag_rewards.blueprints import Recipe, custom
     from rag_rewards.recipes import RECIPES, recipe
     from rag_rewards.rollout import Document, Evidence, Rollout, Score, decode_row
     from rag_rewards.text.response import Response

@@ -12,13 +12,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-import regex
 
-from rag_rewards.errors import GroupError, RolloutError, RowError, SettingError
 from rag_rewards.blueprints import Recipe, Scored
+from rag_rewards.errors import GroupError, RolloutError, RowError, SettingError
 from rag_rewards.recipes import dotted, recipe
 from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout, Score, decode_row
-from rag_rewards.settings import flatten
 from rag_rewards.training.curriculum import Curriculum, Stage
 
 Raw = msgspec.Raw | msgspec.UnsetType
@@ -58,7 +56,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def build(self) -> Recipe | Curriculum:
         if not self.stages:
-            return _usable(recipe(self.recipe, self.settings, hardened=self.hardened))
+            return recipe(self.recipe, self.settings, hardened=self.hardened)
         return Curriculum(tuple(self._stage(stage) for stage in self.stages))
 
     def _stage(self, stage: Mapping[str, Any]) -> Stage:
@@ -74,28 +72,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         if until is not None and (not isinstance(until, int) or isinstance(until, bool)):
             raise SettingError(f"stages: until_step is a whole number, found {until!r}")
         settings = self.settings | dotted(own)
-        return Stage(_usable(recipe(name, settings, hardened=self.hardened)), until)
-
-
-LARGEST = 1e100
-"""Of a setting: far from where sums and products of rewards would no longer be finite."""
-
-
-def _usable(built: Recipe) -> Recipe:
-    """Refuse values of the right type with which no row can be scored. SettingError."""
-    for key, value in flatten(built.settings).items() if built.settings else ():
-        wrong = ""
-        if isinstance(value, float) and not abs(value) <= LARGEST:
-            wrong = f"a number up to {LARGEST:g} expected, found {value}"
-        elif key.rpartition(".")[2] == "pattern":
-            try:
-                if not regex.compile(value).groups:
-                    wrong = f"{value!r} has no group for the numbers: put them in parentheses"
-            except regex.error as error:
-                wrong = f"{value!r} is not a regular expression: {error}"
-        if wrong:
-            raise SettingError(f"recipe {built.name}: setting {key}: {wrong}")
-    return built
+        return Stage(recipe(name, settings, hardened=self.hardened), until)
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ when a key is unknown.
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
@@ -99,11 +100,31 @@ def build(cls: type[S], changes: Mapping[str, Any], recipe: str) -> S:
         if isinstance(flat[key], list) and isinstance(value, str):
             value = [part.strip() for part in value.split(",") if part.strip()]
         values[key] = value
+    for key, value in values.items():
+        if wrong := _unusable(key, value):
+            raise SettingError(f"recipe {recipe}: setting {key}: {wrong}")
     try:
         return msgspec.convert(_nested(values), cls)
     except msgspec.ValidationError as error:
         what, _, path = str(error).replace("`", "").partition(" - at $.")
         raise SettingError(f"recipe {recipe}: setting {path}: {what}") from None
+
+
+LARGEST = 1e100
+"""Of a setting: far from where sums and products of rewards would no longer be finite."""
+
+
+def _unusable(key: str, value: Any) -> str:
+    """Why no row can be scored with a value, though its type is right."""
+    if isinstance(value, float) and not abs(value) <= LARGEST:
+        return f"a number up to {LARGEST:g} expected, found {value}"
+    if key.rpartition(".")[2] == "pattern" and isinstance(value, str):
+        try:
+            if not re.compile(value).groups:
+                return f"{value!r} has no group for the numbers: put them in parentheses"
+        except re.error as error:
+            return f"{value!r} is not a regular expression: {error}"
+    return ""
 
 
 def _whole_key(key: str, known: Mapping[str, Any]) -> str:

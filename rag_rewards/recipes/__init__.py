@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rag_rewards.errors import UnknownRecipeError
 from rag_rewards.blueprints import Blueprint, Recipe
+from rag_rewards.errors import UnknownRecipeError
 from rag_rewards.recipes.arena import ARENA, NAIVE_GRPO
 from rag_rewards.recipes.ctrl_rag import CTRL_RAG, CTRL_RAG_CLR, RAG_TOTAL
 from rag_rewards.recipes.ground_grpo import GROUND_GRPO, GROUND_GRPO_STAGE1

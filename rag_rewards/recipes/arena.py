@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rag_rewards.compose import AllOnes, Sum
 from rag_rewards.blueprints import Blueprint, Flip, Recipe
+from rag_rewards.compose import AllOnes, Sum
 from rag_rewards.recipes import shared
 from rag_rewards.rewards.answer import AnswerMatch, Metric
 from rag_rewards.rewards.format import Format

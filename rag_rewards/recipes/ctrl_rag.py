@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from rag_rewards.compose import Component, GroupMinMax, Product, Reward, Sum
 from rag_rewards.blueprints import Blueprint, Flip, Recipe
+from rag_rewards.compose import Component, GroupMinMax, Product, Reward, Sum
 from rag_rewards.recipes import shared
 from rag_rewards.rewards.answer import AnswerMatch, Metric, Reads
 from rag_rewards.rewards.citation import CitationRecall

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rag_rewards.compose import Component, CorrectOf, Gate, Reward, Sum
 from rag_rewards.blueprints import Blueprint, Flip, Recipe
+from rag_rewards.compose import Component, CorrectOf, Gate, Reward, Sum
 from rag_rewards.recipes import shared
 from rag_rewards.rewards.citation import Aggregate, Grounding, JudgeBy
 from rag_rewards.rewards.format import Format, TagCount

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from rag_rewards.compose import Component, Mean, Reward, Sum
 from rag_rewards.blueprints import Blueprint, Flip, Recipe
+from rag_rewards.compose import Component, Mean, Reward, Sum
 from rag_rewards.recipes import shared
 from rag_rewards.rewards.evidence import Lengths, MaskedAnswer, Part
 from rag_rewards.rewards.format import Format

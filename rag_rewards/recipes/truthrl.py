@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from rag_rewards.compose import CorrectOf, Mapped, Reward
 from rag_rewards.blueprints import Blueprint, Flip, Recipe
+from rag_rewards.compose import CorrectOf, Mapped, Reward
 from rag_rewards.rewards.truthfulness import (
     Combine,
     Outcome,

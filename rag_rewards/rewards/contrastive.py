@@ -148,6 +148,8 @@ class ContrastiveLikelihood:
         self, rollout: Rollout, known: LogProbs, supporting: Sequence[str]
     ) -> tuple[Sequence[float], list[Sequence[float]]]:
         full = checked_logprobs(known.full, "logprobs.full")
+        if not full and rollout.parsed.text.strip():
+            raise EvidenceError("no value for a response that has text", "logprobs.full")
         ids = rollout.response_token_ids
         if ids is not None and len(ids) != len(full):
             raise EvidenceError(

@@ -83,10 +83,10 @@ def unwrap(box: str) -> str:
 
 
 def _closes_at_end(inside: str) -> bool:
-    r"""Whether the brace before a text is closed by the one after it: not so in \text{a} \text{b}."""
+    r"""Whether the braces around a text are a pair: not so in \text{a} \text{b}."""
     depth = 0
-    for token in _BRACE.findall(inside):
-        depth += (token == "{") - (token == "}")
+    for brace in _BRACE.findall(inside):
+        depth += {"{": 1, "}": -1}.get(brace, 0)
         if depth < 0:
             return False
     escaped = (len(inside) - len(inside.rstrip("\\"))) % 2 == 1

@@ -133,17 +133,18 @@ def _words(text: str, normalize: Normalizer) -> list[_Word]:
     """The stream of words. Articles vanish under the normalisers that drop them."""
     out: list[_Word] = []
     pending, quotes = "", 0
+    known: dict[str, tuple[str, ...]] = {}
     for match in _SPLIT.finditer(text):
         token = match[0]
         if token in "/|\n":  # noqa: S105 (no password)
             if out:
                 last = out[-1]
-                out[-1] = _Word(last.text, last.pieces, last.before, last.after + token)
+                out[-1] = _Word(last.text, last.pieces, last.before, _few(last.after + token))
             continue
         if token.isascii() and token.isalnum():
             # One plain word: every normaliser leaves it as it is, or drops it as an article.
             dropped = token in ARTICLES and normalize is not lower
-            out.append(_Word(token, () if dropped else (token,), pending, ""))
+            out.append(_Word(token, () if dropped else (token,), _few(pending), ""))
             pending = ""
             continue
         core = token.strip(".,;:!?()[]{}\"'*_`—。，、；：！？“”‘’«»「」『』…")
@@ -155,17 +156,27 @@ def _words(text: str, normalize: Normalizer) -> list[_Word]:
             quotes += token.count('"')
             if out and not opens:
                 last = out[-1]
-                out[-1] = _Word(last.text, last.pieces, last.before, last.after + token)
+                out[-1] = _Word(last.text, last.pieces, last.before, _few(last.after + token))
             else:
                 pending += token
             continue
         kept = core + after[:1] if after[:1] in ("+", "#", "%", "-") else core
-        pieces = () if normalize is not lower and core in ARTICLES else _pieces(kept, normalize)
-        out.append(_Word(core, pieces, pending + before, after))
+        if normalize is not lower and core in ARTICLES:
+            pieces: tuple[str, ...] = ()
+        elif kept in known:
+            pieces = known[kept]
+        else:
+            pieces = known[kept] = _pieces(kept, normalize)
+        out.append(_Word(core, pieces, _few(pending + before), _few(after)))
         pending = ""
     if isinstance(normalize, Unicode) and (normalize.numbers or normalize.dates):
         return _merged(out, normalize)
     return out
+
+
+def _few(marks: str) -> str:
+    """Marks as they stand; of a great many each kind once, in order, so that all stays linear."""
+    return marks if len(marks) <= 16 else "".join(dict.fromkeys(marks))
 
 
 def _pieces(word: str, normalize: Normalizer) -> tuple[str, ...]:
@@ -299,9 +310,9 @@ class _Reading:
                 here[-1] = right[1]
             if not frame and (here[0] in ARTICLES or here[0] in _NOT_AN_ITEM):
                 continue
-            if here[: len(left)] == left and (not right or here[-len(right) :] == right):
-                if here[len(left)] not in _NEGATIONS:  # "It is not Rome. It is Paris."
-                    same.add(here[len(left)])
+            fits = here[: len(left)] == left and (not right or here[-len(right) :] == right)
+            if fits and here[len(left)] not in _NEGATIONS:  # "It is not Rome. It is Paris."
+                same.add(here[len(left)])
         enough = max(2, self.required + 1) if frame > 1 else max(3, self.required + 1)
         return len(same) >= enough
 

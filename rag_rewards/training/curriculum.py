@@ -8,9 +8,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+from rag_rewards.blueprints import Recipe, Scored
 from rag_rewards.errors import DataError, RolloutError, SettingError
 from rag_rewards.evidence import Need
-from rag_rewards.blueprints import Recipe, Scored
 from rag_rewards.rollout import Rollout, Score
 
 

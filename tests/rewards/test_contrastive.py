@@ -17,7 +17,7 @@ from rag_rewards.rewards import (
     evidential_contribution,
     token_contributions,
 )
-from rag_rewards.rollout import LogProbs
+from rag_rewards.rollout import LogProbs, decode_row
 
 quick = settings(deadline=None, max_examples=150)
 DOCUMENTS = (Document(text="x", id="a"), Document(text="y", id="b"), Document(text="z"))
@@ -199,7 +199,11 @@ def test_where_the_answer_span_must_be_told():
 
 
 def test_an_empty_response():
-    assert score((), {"a": ()}).value == 0.0
+    nothing = {"full": (), "without": {"1": ()}}
+    row = {"response": "", "supporting": [1], "logprobs": nothing}
+    assert ContrastiveLikelihood()([decode_row(row)])[0].value == 0.0
+    with pytest.raises(EvidenceError, match="no value for a response that has text"):
+        ContrastiveLikelihood()([decode_row(row | {"response": "Paris"})])
 
 
 def test_very_unlikely_responses_have_a_finite_perplexity():

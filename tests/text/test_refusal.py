@@ -180,7 +180,9 @@ def plain(text):
 
 
 ASCII_SOUP = st.lists(
-    st.sampled_from(["I", "don't", "dont", "do not", "know", "KNOW.", "\n", "Paris", "`", '"', "!"]),
+    st.sampled_from(
+        ["I", "don't", "dont", "do not", "know", "KNOW.", "\n", "Paris", "`", '"', "!"]
+    ),
     max_size=10,
 ).map(" ".join)
 
@@ -230,4 +232,5 @@ def test_wider_phrases_are_opt_in():
 def test_never_raises(text):
     for value in (refusal_similarity(text), trust_score_refusal(text), strict(text)):
         assert 0 <= value <= 1
-    assert not abstained(text, phrases=()) and not abstained(text, phrases=(), alone=True)
+    assert not abstained(text, phrases=())
+    assert not abstained(text, phrases=(), alone=True)

@@ -12,7 +12,21 @@ from rag_rewards.text.statements import Statement, sentences, statements
 DEFAULT = compiled()
 PIECES = [
     *("[1]", "[2]", "[1, 3]", "[0]", " ", "\n", "\n\n", "\r\n", "\n\r\n", "\t", ". ", "! ", "? "),
-    *("Dr. Lee", "A won.", "他走了。", "「是！」", "”", "“", "'", '"', "(", ")", "...", "e.g.", "3.14"),
+    *(
+        "Dr. Lee",
+        "A won.",
+        "他走了。",
+        "「是！」",
+        "”",
+        "“",
+        "'",
+        '"',
+        "(",
+        ")",
+        "...",
+        "e.g.",
+        "3.14",
+    ),
     *("- item\n", "1. item\n", "x", ",", "，", "、", "。", "\ud800", "«", "`"),
 ]
 SOUP = st.lists(st.sampled_from(PIECES), max_size=20).map("".join) | st.text(max_size=40)
@@ -49,7 +63,12 @@ def test_statements_lose_no_word_and_no_label(text, items):
 
 SENTENCES = ["A won the race", "Dr. Lee met Mr. Smith", "It cost 3.14 dollars", "B lost, too"]
 LABELS = st.lists(st.sampled_from(["1", "2", "3", "12"]), max_size=3, unique=True)
-WAYS = ["{text} {marks}{stop}", "{text}{marks}{stop}", "{text}{stop} {marks}", "{text}{stop}{marks}"]
+WAYS = [
+    "{text} {marks}{stop}",
+    "{text}{marks}{stop}",
+    "{text}{stop} {marks}",
+    "{text}{stop}{marks}",
+]
 
 
 @given(
@@ -65,7 +84,9 @@ def test_markers_belong_to_their_sentence(parts, together):
     written, expected = [], []
     for text, labels, way, stop in parts:
         marks = f"[{', '.join(labels)}]" if together else "".join(f"[{n}]" for n in labels)
-        written.append((way if labels else "{text}{stop}").format(text=text, marks=marks, stop=stop))
+        written.append(
+            (way if labels else "{text}{stop}").format(text=text, marks=marks, stop=stop)
+        )
         expected.append(Statement(text + stop, tuple(labels)))
     assert statements(" ".join(written), DEFAULT) == expected
 
