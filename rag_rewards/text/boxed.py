@@ -6,7 +6,7 @@ import re
 
 # Runs of braces come as one match, so that a megabyte of them costs no megabyte of steps;
 # an escaped brace is a character like any other.
-_TOKEN = re.compile(r"\\boxed\s{0,8}\{|\\.|\{+|\}+", re.DOTALL)
+_TOKEN = re.compile(r"\\boxed\s{0,8}\{|(?:\\\\)+|\\.|\{+|\}+", re.DOTALL)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _WRAPPER = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{(.*)\}", re.DOTALL)
 
@@ -21,7 +21,10 @@ def last_box(text: str) -> str | None:
         return simple
     best: tuple[int, int] | None = None
     depth: list[int] = []  # ≥ 0: where a box's content starts; < 0: that many plain braces
-    for match in _TOKEN.finditer(text, max(text.find("\\boxed"), 0)):
+    start = text.find("\\boxed")
+    if start < 0:
+        return None
+    for match in _TOKEN.finditer(text, start):
         token = match[0]
         if token[0] == "{":
             if depth and depth[-1] < 0:

@@ -12,7 +12,8 @@ from rag_rewards.text.citations import markers
 _CJK_END = re.compile(
     r"(?<=[。！？])(?![。！？”’」』）])|(?<=[。！？][”’」』）])(?![。！？”’」』）])"
 )
-_LINES = re.compile(r"(?<=\n)(?=[ \t]{0,8}\n|[ \t]{0,8}(?:[-*•]|\d{1,3}[.)])[ \t])")
+_LINES = re.compile(r"(?<=[^\n]\n)(?=[ \t]{0,8}\n)|(?<=\n)(?=[ \t]{0,8}(?:[-*•]|\d{1,3}[.)])[ \t])")
+_NUMBERING = re.compile(r"\s{0,8}\d{1,3}\.\s+")
 _ITEMS = re.compile(r"(?<=[,，、])")
 _ENDERS = ".!?。！？"
 _ENDS = re.compile(r"[.!?]|\n\r")  # what may end a sentence in ASCII
@@ -65,6 +66,8 @@ def _segment(line: str) -> list[str]:
         ends = list(accumulate(map(len, segment("en", window)), initial=at))[1:]
         if at + _WINDOW < len(line):
             ends.pop()  # its end may lie beyond the window
+        if not begun and ends and ends[0] < len(line) and _NUMBERING.fullmatch(line, 0, ends[0]):
+            del ends[0]  # "1. Rome" is one sentence
         for end in ends:
             out.append(line[begun:end])
             begun = end
@@ -88,16 +91,17 @@ def statements(text: str, pattern: re.Pattern[str], *, items: bool = False) -> l
     bare, cited_at = _take_out(text, pattern)
     pieces = [p for p in _ITEMS.split(bare) if p] if items else sentences(bare)
     ends = list(accumulate(map(len, pieces)))
-    cited: list[dict[str, None]] = [{} for _ in pieces]
+    cited: dict[int, dict[str, None]] = {}
     at = 0
     for offset, labels in cited_at:
         while at + 1 < len(pieces) and ends[at] < offset:
             at += 1
         if pieces:
-            cited[at].update(dict.fromkeys(labels))
+            cited.setdefault(at, {}).update(dict.fromkeys(labels))
     out: list[tuple[str, dict[str, None]]] = []
     waiting: dict[str, None] = {}
-    for piece, own in zip(pieces, cited, strict=True):
+    for i, piece in enumerate(pieces):
+        own = cited.get(i) or {}
         clean = piece.strip(" \t\n.,，、") if items else piece.strip()
         if any(map(str.isalnum, clean)):
             out.append((clean, waiting | own if waiting else own))

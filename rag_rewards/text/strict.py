@@ -10,6 +10,7 @@ Everything is linear.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
@@ -29,8 +30,8 @@ from rag_rewards.text.normalize import (
 _NEGATIONS = frozenset(
     "not no never neither nor none cannot without except excluding unlike unlikely hardly nobody "
     "nothing false incorrect wrong wrongly untrue doubt doubts deny denies myth mistake mistaken "
-    "isnt wasnt arent werent doesnt didnt dont wont cant couldnt 不 非 没有 不是 nicht kein keine "
-    "non pas".split()
+    "isnt wasnt arent werent doesnt didnt dont wont cant couldnt 不 非 没有 不是 并非 nicht kein "
+    "keine non pas".split()
 )
 _TWO_WORD_NEGATIONS = frozenset(
     {("rather", "than"), ("instead", "of"), ("far", "from"), ("anything", "but"), ("other", "than")}
@@ -53,6 +54,7 @@ _JUDGED = frozenset("answer correct right true one it case solution".split())
 _COORDINATORS = frozenset({"and", "or", "&", "plus", "und", "y", "et", "/", "|"})
 _ALTERNATIVES = frozenset(
     {"or", "/", "|", "vs", "versus", "oder", "ou", "otherwise", "unless", "alternatively"}
+    | {"或", "或者", "还是"}
 )
 _HEDGES = frozenset("also maybe perhaps possibly probably even".split())
 _TENTATIVE = frozenset("another option options candidate candidates possible possibility".split())
@@ -76,6 +78,9 @@ _FORGED_LINE = re.compile(
     r"(?:(?:document|doc|passage|source|sources|title|references?)\b[ \t]{0,8}"
     r"(?:\[?\d{1,3}\]?)?[ \t]{0,8}:|\[\d{1,3}\][ \t]{0,8}(?:title|\())[^\n]*(?:\n[^\n]+)*)"
 )
+# Chinese puts no spaces: its list marks, negations and alternatives are set apart.
+_CJK_MARKS = re.compile("([、。；！？：,;!?:])(?=[\u3040-\u30ff\u3400-\u9fff])")
+_CJK_WORDS = re.compile("(不是|并非|没有|或者|或(?!许)|还是)")
 _BLOCK = re.compile(r"</?([a-z_]{2,24})(?:\s[^<>]{0,200})?>")
 _SOURCE = re.compile(r"\bsources?[ \t]{0,8}:[^\n]*")
 _CLAUSE_ENDS = frozenset(".;:!?—()[]。；：！？")
@@ -110,6 +115,8 @@ def _own_text(text: str) -> str:
     """A folded text without markers, quoted lines and blocks of document text."""
     if "<" in text:
         text = _without_blocks(text)
+    if not text.isascii():
+        text = _CJK_WORDS.sub(r" \1 ", _CJK_MARKS.sub(r"\1 ", text))
     text = MARKER.sub(" ", _SOURCE.sub(" ", _FORGED_LINE.sub("\n", text)))
     return _NUMBERING.sub("\n", text.replace(" as well as ", " and ").replace("\t", "\n"))
 
@@ -267,6 +274,7 @@ class _Reading:
         self.words = words
         self.required = required
         self._segments = _segments(words)
+        self._starts = [start for start, _ in self._segments]
 
     def asserts(self, first: int, last: int) -> bool:
         words = self.words
@@ -278,6 +286,7 @@ class _Reading:
             or _quoted(words, first, last)
             or _overruled(words, last)
             or self._side_by_side(first, last)
+            or self._in_turn(first, last)
             or self._one_of_many(first, last)
         )
 
@@ -292,11 +301,40 @@ class _Reading:
             for word in words
         )
 
+    def _segment_of(self, first: int, last: int) -> tuple[int, int]:
+        at = bisect_right(self._starts, first) - 1
+        start, end = self._segments[at] if at >= 0 else (first, last + 1)
+        return (start, end) if last < end else (first, last + 1)
+
+    def _in_turn(self, first: int, last: int) -> bool:
+        """Sentences that are nothing but a name: "The answer is Rome. Paris. Berlin."."""
+        at = bisect_right(self._starts, first) - 1
+        if at < 0 or self._segments[at][1] != last + 1:
+            return False
+        enough = max(3, self.required + 1)
+        left = right = at
+        while right + 1 < len(self._segments) and right - left < enough and self._bare(right + 1):
+            right += 1
+        # The sentence before the run carries its first name.
+        while left and right - left < enough and self._bare(left):
+            left -= 1
+        return right - left + 1 >= enough
+
+    def _bare(self, at: int) -> bool:
+        start, end = self._segments[at]
+        ends = self.words[start - 1].after if start else "."
+        ended = self.words[end - 1].after if end < len(self.words) else "."
+        return (
+            end - start <= 2
+            and self.words[start].text not in _NOT_AN_ITEM
+            and self.words[start].text not in _NEGATIONS
+            and not _ANY_END.isdisjoint(ends)
+            and not _ANY_END.isdisjoint(ended)
+        )
+
     def _one_of_many(self, first: int, last: int) -> bool:
         """The mention fills a slot that other segments fill otherwise ("It is Rome. It is …")."""
-        start, end = next(
-            ((a, b) for a, b in self._segments if a <= first and last < b), (first, last + 1)
-        )
+        start, end = self._segment_of(first, last)
         texts = [word.text for word in self.words[start:end]]
         left, right = texts[: first - start], texts[last + 1 - start :]
         frame = len(left) + len(right)
@@ -346,6 +384,7 @@ def _asked(words: Sequence[_Word], last: int) -> bool:
 
 
 _SENTENCE_ENDS = frozenset(".!。！\n")
+_ANY_END = _SENTENCE_ENDS | {"?", "？"}
 
 
 def _quoted(words: Sequence[_Word], first: int, last: int) -> bool:

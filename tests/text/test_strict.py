@@ -1,0 +1,303 @@
+"""Strict matching: what is asserted counts, what is merely mentioned does not."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_rewards.text.normalize import Unicode, lower, squad, tokens, triviaqa
+from rag_rewards.text.strict import strict_contains
+
+UNICODE = Unicode()
+NORMALIZERS = [squad, UNICODE]
+
+
+def asserted(text, answer="Paris", normalize=UNICODE, **options):
+    return strict_contains(text, [answer], normalize, **options)
+
+
+ASSERTED = [
+    "Paris",
+    "PARIS!",
+    "**Paris**",
+    '"Paris"',
+    "It is Paris.",
+    'The answer is "Paris".',
+    "Answer: Paris",
+    "1. Paris",
+    "- Paris",
+    "Yes, Paris.",
+    "It was Paris that won.",
+    # not negated, or negated elsewhere
+    "Not Rome, but Paris.",
+    "It is not Rome. It is Paris.",
+    "The capital is not Rome. The capital is Paris.",
+    "It's not Rome; it's Paris",
+    "Rome is not the capital, Paris is.",
+    "Paris is the capital, not Rome.",
+    "Paris, not Rome.",
+    "Paris rather than Rome.",
+    "Unlike Rome, Paris lies on the Seine.",
+    "not only Paris",
+    "There is no doubt that it is Paris.",
+    "It is none other than Paris.",
+    "No, it is Paris.",
+    "No. Paris.",
+    "I'm not sure, but Paris is the capital.",
+    "It is neither big nor small, but Paris is the capital.",
+    "There are no documents about Rome. Paris is the capital.",
+    # appositions, places, afterthoughts
+    "Paris, the capital of France, is large.",
+    "The capital, Paris, is large.",
+    "Paris, in France, is large.",
+    "Paris, France",
+    "Paris, which lies on the Seine, is the capital.",
+    "Paris (also known as Lutetia) is the capital.",
+    "The capital (Paris) is large.",
+    "The capital is Paris (France).",
+    "Paris – the capital – is large.",
+    "The capital of France is Paris, a city on the Seine.",
+    "Smith was born in Paris, France, on May 5, 1950.",
+    "The tower, which is in Paris, was built in 1889, when it was the tallest.",
+    # lists of something else, and lists of two
+    "Paris has parks, museums, and theatres.",
+    "The team consisted of Smith, Jones and Brown. They played in Paris.",
+    "Paris hosted in 1900, 1924 and 2024.",
+    "Rome and Paris",
+    "Rome, Paris",
+    "He was born in London. He was raised in Rome. He died in Paris.",
+    "In 1900, Paris held the Olympics.",
+    "With a population of 2 million, Paris is the largest city.",
+    "What is the capital of France? It is Paris.",
+    "Based on the documents, the capital is Paris [1].",
+    "Is it Rome? No. Paris.",
+    "The capital is Paris. However, Rome is bigger.",
+    # invisible and look-alike characters
+    "Pa\u200bris",
+    "Paris\u202e",
+    "Ｐａｒｉｓ",
+]
+MENTIONED = [
+    # negation
+    "definitely not Paris",
+    "NOT Paris",
+    "It is not Paris.",
+    "It isn't Paris.",
+    "It isn’t Paris.",
+    "It can't be Paris",
+    "It cannot be Paris.",
+    "It is never Paris",
+    "no Paris",
+    "without Paris",
+    "rather than Paris",
+    "instead of Paris",
+    "anything but Paris",
+    "none of them is Paris",
+    "It is by no means Paris.",
+    "neither Rome nor Paris",
+    "neither Paris nor Rome",
+    "I don't think it is Paris",
+    "It is false that the capital is Paris.",
+    "It's not true that it's Paris.",
+    "It is not, in fact, Paris.",
+    "Not: Paris",
+    "not (Paris)",
+    'not "Paris"',
+    "Paris is wrong",
+    "Paris is incorrect",
+    "Paris is not the answer.",
+    "Paris isn't it",
+    # word boundaries
+    "Parisian",
+    "comParis",
+    "Parisfrance",
+    "x-Paris-y",
+    "Paris2",
+    # either-or
+    "Paris or Rome",
+    "Rome or Paris",
+    "either Paris or Rome",
+    "Either it is Rome or it is Paris.",
+    "Rome, or Paris",
+    "Rome (or Paris)",
+    "Paris/Rome",
+    "Paris | Rome",
+    "Rome vs Paris",
+    "Whether Rome or Paris",
+    # the same slot filled several times
+    "It is Rome. It is Paris. It is Berlin.",
+    "The answer is Rome. The answer is Paris. The answer is Berlin.",
+    "It might be Rome, it might be Paris, it might be Berlin.",
+    "Candidates: Rome, Paris, Berlin.",
+    "It could be Rome, New York, Paris or Berlin.",
+    # invisible and look-alike characters
+    "no\u200bt Paris",
+    "n\u00adot Paris",
+    "not\u00a0Paris",
+    "not\u2003Paris",
+    "nоt Paris",
+    "ｎｏｔ Paris",
+    "Rome\u200b,\u200bParis\u200b,\u200bBerlin",
+    "not Par\u200bis",
+    # nothing
+    "",
+    " ",
+    "...",
+    "Rome",
+]
+
+
+@pytest.mark.parametrize("normalize", NORMALIZERS, ids=repr)
+@pytest.mark.parametrize("text", ASSERTED)
+def test_asserted(text, normalize):
+    assert asserted(text, normalize=normalize)
+
+
+@pytest.mark.parametrize("normalize", NORMALIZERS, ids=repr)
+@pytest.mark.parametrize("text", MENTIONED)
+def test_merely_mentioned(text, normalize):
+    assert not asserted(text, normalize=normalize)
+
+
+# However the items of an enumeration are set apart.
+JOINTS = [
+    *(", ", ",", " , ", "; ", " / ", "/", " | ", "|", "\n", "\n\n", "\n- ", "\n* ", " & ", " + "),
+    *(" and ", " or ", ", and ", ", or ", " • ", " · ", " - ", " — ", " → ", "\t", ". ", "? "),
+    *("! ", "... ", "、", "，", " as well as ", " and/or ", "; or ", ",\u200b", ",\u00a0", " ; "),
+]
+CITIES = ("Rome", "Paris", "Berlin", "New York")
+
+
+@pytest.mark.parametrize("normalize", NORMALIZERS, ids=repr)
+@pytest.mark.parametrize("joint", JOINTS, ids=repr)
+@pytest.mark.parametrize("order", list(itertools.permutations(CITIES[:3])), ids="-".join)
+def test_an_enumeration_of_three_is_guessing(order, joint, normalize):
+    listed = joint.join(order)
+    for text in (listed, f"{listed}.", f"The answer is {listed}."):
+        assert not asserted(text, normalize=normalize), text
+
+
+@pytest.mark.parametrize("joint", [", ", "; ", "\n- ", " / "])
+@given(st.permutations(CITIES))
+@settings(max_examples=24)
+def test_a_longer_enumeration_is_guessing_too(joint, order):
+    text = joint.join(order)
+    assert not any(asserted(text, city) for city in CITIES)
+
+
+@pytest.mark.parametrize(
+    "form", ["{}, {} and {}", "{}, {}, {}", "- {}\n- {}\n- {}", "1. {}\n2. {}\n3. {}", "{}; {}; {}"]
+)
+def test_as_many_as_are_asked_for_is_an_answer(form):
+    text = form.format(*CITIES[:3])
+    for city in CITIES[:3]:
+        assert asserted(text, city, required=3)
+        assert not asserted(text, city)
+    longer = text + ", New York, Oslo"
+    assert not asserted(longer, "Paris", required=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("巴黎", True),
+        ("首都是巴黎。", True),
+        ("首都不是罗马，而是巴黎。", True),
+        ("巴黎，法国的首都。", True),
+        ("不是巴黎", False),
+        ("首都不是巴黎。", False),
+        ("罗马、巴黎、柏林", False),
+        ("罗马，巴黎，柏林", False),
+        ("巴黎或罗马", False),
+        ("罗马还是巴黎", False),
+        ("罗马", False),
+    ],
+)
+def test_chinese(text, expected):
+    assert asserted(text, "巴黎") is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "expected"),
+    [
+        ("President Macron", "Ron", False),
+        ("It opened in 2415.", "1", False),
+        ("That is unknown.", "no", False),
+        ("No.", "no", True),
+        ("3.14", "14", False),
+        ("314", "3.14", False),
+        ("-5", "5", False),
+        ("It is -5.", "-5", True),
+        ("C#", "C++", False),
+        ("C++", "C", False),
+        ("It is C++.", "C++", True),
+        ("New York City", "New York", True),
+        ("York New", "New York", False),
+        ("The Beatles", "Beatles", True),
+        ("L’Oréal won", "L'Oréal", True),
+        ("São Tomé", unicode_nfd := "Sa\u0303o Tome\u0301", True),
+        (unicode_nfd, "São Tomé", True),
+        ("Parıs", "Paris", False),
+    ],
+)
+def test_word_boundaries(text, answer, expected):
+    assert asserted(text, answer) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "options", "expected"),
+    [
+        ("It has 1 million people.", "1,000,000", {"numbers": True}, True),
+        ("It has 1 million people.", "1,000,000", {}, False),
+        ("not 1 million", "1,000,000", {"numbers": True}, False),
+        ("It was 5 March 1999.", "1999-03-05", {"dates": True}, True),
+        ("It was 5 March 1999.", "1999-03-05", {}, False),
+        ("In Sao Paulo", "São Paulo", {"fold_accents": True}, True),
+        ("In Sao Paulo", "São Paulo", {}, False),
+    ],
+)
+def test_options_of_the_normaliser(text, answer, options, expected):
+    assert asserted(text, answer, Unicode(**options)) is expected
+
+
+def test_any_alias_and_any_mention_will_do():
+    assert strict_contains("The City of Light", ["Paris", "City of Light"], UNICODE)
+    assert strict_contains("Not Paris of Texas. It is Paris.", ["Paris"], UNICODE)
+    assert not strict_contains("Paris", [], UNICODE)
+    assert not strict_contains("Paris", ["", "..."], UNICODE)
+
+
+PIECES = [
+    *("Paris", "Rome", "not", "or", ",", ", ", "/", "\n", " ", ".", "?", "(", ")", '"', "“", "<a>"),
+    *("</a>", "- ", "1. ", "is", "the", "的", "不是", "[1]", "source:", "document 1:", ">", "'s"),
+    *("\u200b", "\u0301", "answer is", "and", "either", "but", "wrong"),
+]
+SOUP = st.lists(st.sampled_from(PIECES), max_size=16)
+EVERY = [lower, squad, triviaqa, UNICODE, Unicode(numbers=True, dates=True, fold_accents=True)]
+
+
+@given(SOUP.map("".join) | SOUP.map(" ".join) | st.text(max_size=30), st.sampled_from(EVERY))
+@settings(max_examples=400)
+def test_what_is_asserted_is_contained(text, normalize):
+    if strict_contains(text, ["Paris"], normalize):
+        assert "paris" in tokens(re.sub(r"[^\w]", " ", UNICODE(text)))
+
+
+@given(SOUP.map(" ".join), st.text(max_size=10), st.sampled_from(EVERY), st.integers(1, 4))
+@settings(max_examples=300)
+def test_never_raises(text, answer, normalize, required):
+    found = strict_contains(text, [answer], normalize, required=required)
+    assert found in (True, False)
+    assert not strict_contains(f"It is not {text}", ["absent"], normalize)
+
+
+@given(SOUP.map(" ".join))
+@settings(max_examples=300)
+def test_case_and_invisible_characters_change_nothing(text):
+    plain = asserted(text)
+    assert asserted(text.upper()) == plain
+    assert asserted(text.replace("a", "a\u2060")) == plain
