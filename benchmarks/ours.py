@@ -47,11 +47,10 @@ def values(scores: list[rr.Score]) -> list[float]:
     return found
 
 
-def match(rollouts: list[rr.Rollout], metrics: tuple[str, ...]) -> list[dict[str, rr.Score]]:
+def match(rollouts: list[rr.Rollout], metrics: tuple[str, ...]) -> list[tuple[rr.Score, ...]]:
     """Several metrics over one batch: the parsed response is shared."""
     batch = Batch(rollouts)
-    columns = [batch(METRICS[metric]) for metric in metrics]
-    return [dict(zip(metrics, row, strict=True)) for row in zip(*columns, strict=True)]
+    return list(zip(*[batch(METRICS[metric]) for metric in metrics], strict=True))
 
 
 def recipe(name: str, settings: Settings) -> rr.Recipe:

@@ -209,10 +209,10 @@ def compare(cases: dict[str, Case]) -> None:
         import ours
 
         three = cases["ours three"].result
-        exact = ours.values([scores["exact"] for scores in cases["ours exact"].result])
+        exact = ours.values([scores[0] for scores in cases["ours exact"].result])
         count += same(exact, verl, "ours and verl, exact")
-        for name, expected in texts.items():
-            mine = ours.values([scores[name] for scores in three])
+        for at, (name, expected) in enumerate(texts.items()):
+            mine = ours.values([scores[at] for scores in three])
             count += same(mine, expected, f"ours and the textbook, {name}")
     print(f"  {count:,} values compared, all identical", file=sys.stderr)
 
