@@ -139,13 +139,13 @@ class Recipe:
             return list(self._score(Batch(unit, [range(len(unit))])))
         except RolloutError as error:
             if len(unit) == 1:
-                return [_named(error, unit[0])]
+                return [named(error, unit[0])]
         errors = [self._error_of(rollout) for rollout in unit]
         broken = next((e for e in errors if e), None)
         if broken is None:
             raise UsageError(f"recipe {self.name} fails on a group, but on no member of it")
         return [
-            error or _named(GroupError(f"its group has a member in error ({broken})"), rollout)
+            error or named(GroupError(f"its group has a member in error ({broken})"), rollout)
             for error, rollout in zip(errors, unit, strict=True)
         ]
 
@@ -153,7 +153,7 @@ class Recipe:
         try:
             self._score(Batch([rollout]))
         except RolloutError as error:
-            return _named(error, rollout)
+            return named(error, rollout)
         return None
 
 
@@ -165,7 +165,8 @@ def _merge(details: Iterable[Any]) -> dict[str, Any]:
     return merged
 
 
-def _named(error: RolloutError, rollout: Rollout) -> RolloutError:
+def named(error: RolloutError, rollout: Rollout) -> RolloutError:
+    """The error, with the id of the rollout it is about."""
     if error.row is None and rollout.id is not None:
         error.row = str(rollout.id)
     return error.with_traceback(None)

@@ -24,7 +24,8 @@ Line = tuple[int, bytes]
 """1-based physical line number, and the line."""
 
 CHUNK_ROWS = 512
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 19
+BUFFER_BYTES = 1 << 20  # more than a chunk: lines longer than the buffer are slow to put together
 
 
 @dataclass
@@ -55,7 +56,7 @@ def open_source(path: str) -> Source:
     if file.is_dir():
         raise UsageError(f"{path} is a folder, not a file of rows")
     try:
-        handle = file.open("rb")
+        handle = file.open("rb", buffering=BUFFER_BYTES)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     if file.suffix == ".parquet":

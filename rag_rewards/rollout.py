@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -144,13 +144,13 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
     @lazy
     def parsed(self) -> Response:
         """The response, cut once. Of several assistant messages the last is the response."""
-        prefix = self.response_prefix or ""
-        if isinstance(self.response, str):
-            return read_response(prefix + self.response)
-        said = [message.text for message in self.response if message.role == "assistant"]
-        if not said:
-            raise RowError("no assistant message among the messages", "response")
-        return read_response(prefix + said[-1])
+        text = self.response
+        if not isinstance(text, str):
+            said = [message.text for message in text if message.role == "assistant"]
+            if not said:
+                raise RowError("no assistant message among the messages", "response")
+            text = said[-1]
+        return read_response(self.response_prefix + text if self.response_prefix else text)
 
     @lazy
     def key(self) -> str | None:
@@ -304,26 +304,44 @@ def gold_text(value: Text) -> str:
     return value if isinstance(value, str) else str(value)
 
 
+class GoldTokens(NamedTuple):
+    """The tokens of each alias, and all of them."""
+
+    aliases: tuple[list[str], ...]
+    known: frozenset[str]
+
+
 class GoldForms:
     """Gold answers in a normaliser's form, each computed once for all the rollouts of a batch."""
 
     def __init__(self, normalize: Normalizer) -> None:
         self.normalize = normalize
         self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._tokens: dict[tuple[str, ...], tuple[list[str], ...]] = {}
-
-    def tokens_of(self, aliases: tuple[str, ...]) -> tuple[list[str], ...]:
-        found = self._tokens.get(aliases)
-        if found is None:
-            forms = zip(self.of(aliases), aliases, strict=True)
-            found = tuple([tokens(form or alias.casefold()) for form, alias in forms])
-            self._tokens[aliases] = found
-        return found
+        self._plain: dict[tuple[tuple[str, ...], ...], tuple[str, ...] | None] = {}
+        self._tokens: dict[tuple[str, ...], GoldTokens] = {}
 
     def of(self, aliases: tuple[str, ...]) -> tuple[str, ...]:
         found = self._known.get(aliases)
         if found is None:
             found = self._known[aliases] = tuple(map(self.normalize, aliases))
+        return found
+
+    def plain(self, required: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
+        """The aliases' forms in the usual case: one required answer, no form of it empty."""
+        try:
+            return self._plain[required]
+        except KeyError:
+            forms = self.of(required[0])
+            found = forms if len(required) == 1 and "" not in forms else None
+            self._plain[required] = found
+            return found
+
+    def tokens_of(self, aliases: tuple[str, ...]) -> GoldTokens:
+        found = self._tokens.get(aliases)
+        if found is None:
+            forms = zip(self.of(aliases), aliases, strict=True)
+            cut = tuple([tokens(form or alias.casefold()) for form, alias in forms])
+            found = self._tokens[aliases] = GoldTokens(cut, frozenset().union(*cut))
         return found
 
 

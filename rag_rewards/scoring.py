@@ -194,7 +194,7 @@ class Scorer:
         self.plan = plan
         self.recipe = plan.build()
         self.gather = gather
-        self._tail = b',"error":null,"signature":' + _ENCODER.encode(self.recipe.signature) + b"}"
+        self._tail = b',"error":null,"signature":' + _ENCODER.encode(self.recipe.signature) + b"}\n"
 
     def score(self, chunk: Chunk) -> Result:
         """Every line scored, or in the errors with its reason. Never both, never neither."""
@@ -228,7 +228,7 @@ class Scorer:
         for size, problem in zip(sizes, problems, strict=True):
             members = read[at : at + size]
             at += size
-            fault = _group_fault(members, problem or self._stages_fault(members))
+            fault = _group_fault(members, problem)
             if fault is None:
                 groups.append(range(len(rows), len(rows) + size))
                 rows.extend(row for row in members if isinstance(row, Row))
@@ -238,13 +238,6 @@ class Scorer:
         scored = iter(self.recipe.score_each(rows, groups))
         results = [next(scored) if result is _PENDING else result for result in results]
         return _whole(results, sizes)
-
-    def _stages_fault(self, members: Sequence[Row | RolloutError]) -> str:
-        if not isinstance(self.recipe, Curriculum):
-            return ""
-        steps = {row.step for row in members if isinstance(row, Row) and row.step is not None}
-        stages = {id(self.recipe.at(step)) for step in steps}
-        return "its rows are of several stages: a group is of one step" if len(stages) > 1 else ""
 
     def _write(
         self,
@@ -267,8 +260,8 @@ class Scorer:
             if isinstance(row, RolloutError) or isinstance(known, RolloutError):
                 raise TypeError("a row that does not decode has no score")
             part = self._line(line, number, row, known, result)
-            length += len(part)
-            parts.append(part)
+            length += sum(map(len, part))
+            parts.extend(part)
             out.numbers.append(number)
             out.ends.append(length)
             out.tally.add(result, row.finish_reason == "length")
@@ -277,30 +270,30 @@ class Scorer:
         out.output = b"".join(parts)
         return out
 
-    def _line(self, line: bytes, number: int, row: Row, informed: Row, score: Score) -> bytes:
-        """The row's own bytes with the score spliced in before the closing brace."""
+    def _line(
+        self, line: bytes, number: int, row: Row, informed: Row, score: Score
+    ) -> Sequence[bytes]:
+        """The row's own bytes with the score spliced in before the closing brace, in pieces."""
         new = _new_evidence(row, informed) if self.plan.keep_evidence else {}
-        head = _own_fields(line, row, new)
+        added = b""
         if row.id is None:
-            head += b',"id":"%d"' % number
+            added += b',"id":"%d"' % number
         if row.group is None:
-            head += b',"group":' + _ENCODER.encode(row.question)
+            added += b',"group":' + _ENCODER.encode(row.question)
         if new:
-            head += b"," + _ENCODER.encode(new)[1:-1]
-        return b"".join(
-            (
-                head,
-                b',"reward":',
-                _ENCODER.encode(score.value),
-                b',"components":',
-                _ENCODER.encode(score.components),
-                b',"correct":',
-                _ENCODER.encode(score.correct),
-                b',"details":',
-                _ENCODER.encode(score.details),
-                self._tail,
-                b"\n",
-            )
+            added += b"," + _ENCODER.encode(new)[1:-1]
+        return (
+            _own_fields(line, row, new),
+            added,
+            b',"reward":',
+            _ENCODER.encode(score.value),
+            b',"components":',
+            _ENCODER.encode(score.components),
+            b',"correct":',
+            _ENCODER.encode(score.correct),
+            b',"details":',
+            _ENCODER.encode(score.details),
+            self._tail,
         )
 
 
@@ -356,7 +349,7 @@ def _own_fields(line: bytes, row: Row, anew: Collection[str]) -> bytes:
         and not anew
         and not ((row.id is None and b'"id"' in line) or (row.group is None and b'"group"' in line))
     ):
-        return line.rstrip()[:-1]
+        return line[:-2] if line.endswith(b"}\n") else line.rstrip()[:-1]
     fields = _FIELDS.decode(line)
     for name in (*SCORED_FIELDS, *anew):
         fields.pop(name, None)

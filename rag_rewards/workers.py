@@ -1,7 +1,8 @@
 """Scoring in several processes, in order, with bounded memory.
 
-Workers are fresh interpreters that speak length-prefixed MessagePack over their standard
-streams: nothing is pickled, and an interrupt of the terminal reaches the parent alone.
+Workers are fresh interpreters on the other side of two pipes; an interrupt of the terminal
+reaches the parent alone. A message is a head, MessagePack, and a body, the bytes of the rows as
+they are: nothing is pickled, and no row is encoded on its way.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import accumulate, pairwise
 from queue import SimpleQueue
 from typing import IO
 
@@ -26,7 +28,7 @@ except ImportError:  # not on Windows
 from rag_rewards.errors import BackendError
 from rag_rewards.scoring import Chunk, Plan, Result, Scorer
 
-_LENGTH = struct.Struct("<Q")
+_LENGTHS = struct.Struct("<QQ")
 _START = """
 import sys
 sys.path[:] = sys.argv[1:]  # the parent's: a module in the current folder is not ours
@@ -74,7 +76,7 @@ class _Pool:
     def _score(self, chunk: Chunk) -> Result:
         process = self._idle.get()
         try:
-            _send(_pipe(process.stdin), msgspec.msgpack.encode(chunk))
+            _send_chunk(_pipe(process.stdin), chunk)
             answer = _receive(_pipe(process.stdout))
         except OSError:
             answer = None
@@ -85,7 +87,10 @@ class _Pool:
                 f"a scoring worker ended (exit code {process.wait()}) at lines "
                 f"{chunk.numbers[0]} to {chunk.numbers[-1]}; try fewer --workers"
             )
-        return msgspec.msgpack.decode(answer, type=Result)
+        head, output = answer
+        result = msgspec.msgpack.decode(head, type=Result)
+        result.output = output
+        return result
 
     def close(self) -> None:
         for process in self._processes:
@@ -108,7 +113,7 @@ def _start(plan: Plan) -> subprocess.Popen[bytes]:
     )
     _widen(process)
     with contextlib.suppress(BrokenPipeError):  # it ended at once: its first chunk will say so
-        _send(_pipe(process.stdin), msgspec.msgpack.encode(plan))
+        _send(_pipe(process.stdin), plan)
     return process
 
 
@@ -128,19 +133,40 @@ def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
     return stream
 
 
-def _send(stream: IO[bytes], message: bytes) -> None:
-    stream.write(_LENGTH.pack(len(message)))
-    stream.write(message)
+def _send(stream: IO[bytes], head: msgspec.Struct, body: bytes = b"") -> None:
+    encoded = msgspec.msgpack.encode(head)
+    stream.write(_LENGTHS.pack(len(encoded), len(body)))
+    stream.write(encoded)
+    stream.write(body)
     stream.flush()
 
 
-def _receive(stream: IO[bytes]) -> bytes | None:
-    head = stream.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
+def _receive(stream: IO[bytes]) -> tuple[bytes, bytes] | None:
+    """Head and body, None where the other side is gone."""
+    lengths = stream.read(_LENGTHS.size)
+    if len(lengths) < _LENGTHS.size:
         return None
-    (length,) = _LENGTH.unpack(head)
-    message = stream.read(length)
-    return message if len(message) == length else None
+    of_head, of_body = _LENGTHS.unpack(lengths)
+    head, body = stream.read(of_head), stream.read(of_body)
+    return (head, body) if (len(head), len(body)) == (of_head, of_body) else None
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """A chunk without its lines, and where each of them ends in the body."""
+
+    chunk: Chunk
+    ends: list[int]
+
+
+def _send_chunk(stream: IO[bytes], chunk: Chunk) -> None:
+    ends = list(accumulate(map(len, chunk.lines)))
+    _send(stream, _Head(msgspec.structs.replace(chunk, lines=[]), ends), b"".join(chunk.lines))
+
+
+def _chunk_of(head: bytes, body: bytes) -> Chunk:
+    known = msgspec.msgpack.decode(head, type=_Head)
+    lines = [body[start:end] for start, end in pairwise([0, *known.ends])]
+    return msgspec.structs.replace(known.chunk, lines=lines)
 
 
 def main() -> None:
@@ -151,13 +177,14 @@ def main() -> None:
 
 def _work() -> None:
     source, sink = sys.stdin.buffer, sys.stdout.buffer
-    plan = _receive(source)
-    if plan is None:
+    message = _receive(source)
+    if message is None:
         return
-    scorer = Scorer(msgspec.msgpack.decode(plan, type=Plan))
+    scorer = Scorer(msgspec.msgpack.decode(message[0], type=Plan))
     while (message := _receive(source)) is not None:
-        result = scorer.score(msgspec.msgpack.decode(message, type=Chunk))
-        _send(sink, msgspec.msgpack.encode(result))
+        result = scorer.score(_chunk_of(*message))
+        output, result.output = result.output, b""
+        _send(sink, result, output)
 
 
 if __name__ == "__main__":

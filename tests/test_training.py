@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_rewards import Curriculum, DataError, GroupError, Rollout, SettingError, Stage, recipe
+from rag_rewards import (
+    Curriculum,
+    DataError,
+    GroupError,
+    Rollout,
+    SettingError,
+    Stage,
+    decode_row,
+    recipe,
+)
 from rag_rewards.evidence import VerdictNeed
 from rag_rewards.rollout import LogProbs
 from rag_rewards.training.advantages import group_advantages, mean_std, zscores
@@ -178,12 +187,12 @@ def test_needs_scope_equation_and_signature_follow_the_stages():
 def test_group_recipes_keep_their_groups_within_a_stage():
     plan = Curriculum((Stage(FIRST, 10), Stage(recipe("ctrl-rag"))))
 
-    def member(step, least, **fields):
+    def member(step, least, group="g", **fields):
         logprobs = LogProbs(full=(-1.0,), without={"1": (least,)})
-        return rollout(step, supporting=(1,), logprobs=logprobs, group="g", **fields)
+        return rollout(step, supporting=(1,), logprobs=logprobs, group=group, **fields)
 
-    rows = [member(10, -3.0), member(5, -3.0), member(10, -7.0)]
-    # E = 2 and 6 within the stage: R′ 0 and 1; the rollout of the first stage is apart.
+    rows = [member(10, -3.0), member(5, -3.0, "other"), member(10, -7.0)]
+    # E = 2 and 6 within the group: R′ 0 and 1.
     assert [s.value for s in plan(rows)] == [0.0, 1.0, pytest.approx(1.0)]
     broken = plan.score_each([member(10, -3.0), member(10, 1.0, id="b")])
     assert isinstance(broken[0], GroupError)
@@ -194,3 +203,31 @@ def test_curricula_pickle():
     copy = pickle.loads(pickle.dumps(PLAN))  # noqa: S301
     assert copy.signature == PLAN.signature
     assert [s.value for s in copy([rollout(1), rollout(20)])] == [1.0, 1.0]
+
+
+def test_a_curriculum_never_scores_half_a_group():
+    plan = Curriculum((Stage(FIRST, 10), Stage(recipe("ctrl-rag"))))
+
+    def row(at, step):
+        logprobs = {"full": [-0.1], "without": {"1": [-1.0 - at]}}
+        return decode_row(
+            {
+                "id": f"r{at}",
+                "question": "q",
+                "response": "<answer>Paris</answer>",
+                "answers": "Paris",
+                "documents": [{"text": "d"}],
+                "supporting": [1],
+                "logprobs": logprobs,
+                "step": step,
+            }
+        )
+
+    whole = plan.score_each([row(at, 20) for at in range(4)])
+    assert [result.components["clr_normalized"] for result in whole][-1] == pytest.approx(1.0)
+    for steps, kinds in (
+        ([20, None, 20], [GroupError, DataError, GroupError]),
+        ([5, 20, 20], [GroupError] * 3),
+    ):
+        results = plan.score_each([row(at, step) for at, step in enumerate(steps)])
+        assert list(map(type, results)) == kinds

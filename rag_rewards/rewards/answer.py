@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from rag_rewards.evidence import Need, VerdictNeed, unmet
-from rag_rewards.rollout import GoldForms, Rollout, Score
+from rag_rewards.rollout import GoldForms, GoldTokens, Rollout, Score
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer, squad, tokens
 from rag_rewards.text.sections import Tags
@@ -90,16 +91,15 @@ def multiset_f1(prediction: Sequence[str], gold: Sequence[str]) -> float:
     >>> multiset_f1(["a", "a", "b"], ["a", "b", "c"])
     0.6666666666666666
     """
-    left: dict[str, int] = {}
-    for token in gold:
-        left[token] = left.get(token, 0) + 1
-    same = 0
-    for token in prediction:
-        if left.get(token):
-            left[token] -= 1
-            same += 1
+    return _multiset_f1(prediction, set(prediction), gold)
+
+
+def _multiset_f1(prediction: Sequence[str], distinct: set[str], gold: Sequence[str]) -> float:
+    same = len(distinct.intersection(gold))
     if not same:
         return 0.0
+    if len(distinct) < len(prediction) and len(set(gold)) < len(gold):  # both repeat a token
+        same = sum((Counter(prediction) & Counter(gold)).values())
     precision, recall = same / len(prediction), same / len(gold)
     return 2 * precision * recall / (precision + recall)
 
@@ -167,24 +167,27 @@ class AnswerMatch:
         return _last_statement(response.visible)
 
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
-        text = self.read(rollout)
-        required = rollout.gold
-        if not text or text.isspace():
-            value = 0.0
-        else:
-            value = self._value(rollout, text, required, forms)
         if self.reads == "answer":
-            return Score(value, details={"answer": text and text.strip()})
+            answer = rollout.parsed.answer(self.tags, forms.normalize)
+            text, normal = answer.text, answer.normal
+            value = self._value(rollout, text, normal, forms)
+            return Score(value, details={"answer": text})
+        text = self.read(rollout)
+        normal = None if not text or text.isspace() else forms.normalize(text)
+        value = self._value(rollout, text, normal, forms)
         return _RIGHT if value == 1.0 else Score(value)
 
-    def _value(self, rollout: Rollout, text: str, required: Required, forms: GoldForms) -> float:
-        golds = forms.of(required[0])
-        if len(required) > 1 or "" in golds or self.strict or self.metric == "judge":
+    def _value(
+        self, rollout: Rollout, text: str | None, normal: str | None, forms: GoldForms
+    ) -> float:
+        required, metric = rollout.gold, self.metric
+        if text is None or normal is None:
+            return 0.0
+        if self.strict or metric == "judge" or (golds := forms.plain(required)) is None:
             return self._compare(rollout, text, required, forms.normalize)
-        normal = rollout.parsed.normal(forms.normalize, text)
-        if self.metric == "exact":
+        if metric == "exact":
             return 1.0 if normal in golds else 0.0
-        if self.metric == "f1":
+        if metric == "f1":
             return best_f1(normal, forms.tokens_of(required[0]))
         for gold in golds:
             if gold in normal:
@@ -228,14 +231,19 @@ class AnswerMatch:
 _RIGHT = Score(1.0)
 
 
-def best_f1(normal: str, golds: Iterable[Sequence[str]]) -> float:
+def best_f1(normal: str, golds: GoldTokens) -> float:
     """The best F1 of a normalised text against tokenised gold answers."""
     predicted = tokens(normal)
+    distinct = set(predicted)
+    if distinct.isdisjoint(golds.known):
+        return 0.0
     best = 0.0
-    for gold in golds:
+    for gold in golds.aliases:
         if predicted == gold:
             return 1.0
-        best = max(best, multiset_f1(predicted, gold))
+        f1 = _multiset_f1(predicted, distinct, gold)
+        if f1 > best:
+            best = f1
     return best
 
 

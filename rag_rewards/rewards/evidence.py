@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rag_rewards.errors import DataError, EvidenceError
 from rag_rewards.evidence import MaskedAnswersNeed, MaskedLogProbsNeed, Need, unmet
@@ -21,9 +21,19 @@ _SECTION: dict[str, str] = {"rationale": "reason", "evidence": "extract", "full"
 _OUTPUT = Tags(("answer",), SectionStyle(unclosed="to_end"))
 
 
+_MARKED = bytes(ord(" ") if chr(byte).isspace() else ord("x") for byte in range(256))
+
+
 def words(text: str) -> int:
-    """Number of words, cut at white space."""
-    return len(text.split())
+    """Number of words, cut at white space: len(text.split()).
+
+    >>> words(" two\\twords ")
+    2
+    """
+    if not text.isascii():
+        return len(text.split())
+    marked = text.encode().translate(_MARKED)  # counts word beginnings without making the words
+    return marked.count(b" x") + marked.startswith(b"x")
 
 
 def rationale_length(rationale: int, evidence: int, tau: float = 0.5) -> float:
@@ -154,17 +164,11 @@ class _MeanF1:
         return found
 
     def _mean(self, text: str, required: Required) -> float:
-        normal = self._forms.normalize(text)
-        best = []
-        for aliases in required:
-            golds = self._forms.of(aliases)
-            if "" in golds:
-                best.append(token_f1(text, aliases, self._forms.normalize))
-            elif normal in golds:
-                best.append(1.0)
-            else:
-                best.append(best_f1(normal, self._forms.tokens_of(aliases)))
-        return sum(best) / len(best)
+        forms = self._forms
+        if forms.plain(required) is None:
+            best = [token_f1(text, aliases, forms.normalize) for aliases in required]
+            return sum(best) / len(best)
+        return best_f1(forms.normalize(text), forms.tokens_of(required[0]))
 
 
 def _gold_likelihood(rollout: Rollout, per_alias: Sequence[Sequence[float]], path: str) -> float:
@@ -211,27 +215,18 @@ class Lengths:
         return self.gated_by.needs(rollout) if self.gated_by else []
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        passages: dict[tuple[str, ...], int] = {}
+        passages = _Passages(self.count)
         gates = [s.value for s in self.gated_by(rollouts)] if self.gated_by else None
-        scores = []
-        for i, rollout in enumerate(rollouts):
-            if not rollout.documents:
-                raise DataError("missing; the extract is measured against them", "documents")
-            texts = tuple([document.text for document in rollout.documents])
-            length = passages.get(texts)
-            if length is None:
-                length = passages[texts] = sum(map(self.count, texts))
-            shut = gates is not None and not gates[i]
-            scores.append(self._score(rollout, length, texts, shut))
-        return scores
+        return [
+            self._score(rollout, passages.length(rollout), gates is not None and not gates[i])
+            for i, rollout in enumerate(rollouts)
+        ]
 
-    def _score(self, rollout: Rollout, passages: int, texts: Sequence[str], shut: bool) -> Score:
-        if not passages:
-            raise DataError("no text in them", "documents")
+    def _score(self, rollout: Rollout, passages: int, shut: bool) -> Score:
         content = rollout.parsed.cut(self.tags).content
         reason, extract = content.get("reason", ""), content.get("extract", "")
         if self.distinct:
-            reason = _own_words(reason, texts)
+            reason = _own_words(reason, [document.text for document in rollout.documents or ()])
         r, e = self.count(reason), self.count(extract)
         if not r or not e or shut:
             rationale = evidence = 0.0
@@ -243,6 +238,32 @@ class Lengths:
             components={"length_rationale": rationale, "length_evidence": evidence},
             details={"tokens": {"reason": r, "extract": e, "documents": passages}},
         )
+
+
+class _Passages:
+    """The length of each rollout's documents, counted once for all that share them."""
+
+    def __init__(self, count: Callable[[str], int]) -> None:
+        self._count = count
+        self._of_same: dict[int, tuple[Any, int]] = {}
+        self._of_equal: dict[tuple[str, ...], int] = {}
+
+    def length(self, rollout: Rollout) -> int:
+        """DataError where there are no documents, or no text in them."""
+        documents = rollout.documents
+        known = self._of_same.get(id(documents))
+        if known is not None:
+            return known[1]
+        if not documents:
+            raise DataError("missing; the extract is measured against them", "documents")
+        texts = tuple([document.text for document in documents])
+        length = self._of_equal.get(texts)
+        if length is None:
+            length = self._of_equal[texts] = sum(map(self._count, texts))
+        if not length:
+            raise DataError("no text in them", "documents")
+        self._of_same[id(documents)] = (documents, length)  # held, so that its id stays its own
+        return length
 
 
 def _own_words(text: str, documents: Sequence[str], n: int = 4) -> str:

@@ -25,6 +25,12 @@ _SCALES = {
     "billion": 10**9,
     "trillion": 10**12,
 }
+_MAY_FOLLOW = (
+    _SCALES.keys()
+    | _UNITS.keys()
+    | _TENS.keys()
+    | {f"{tens}-{unit}" for tens in _TENS for unit in list(_UNITS)[1:10]}
+)
 _FIGURES = frozenset("0123456789")
 _DIGITS = re.compile(r"-?(?:\d{1,3}(?:,\d{3}){1,9}|\d{1,30})(?:\.\d{1,30})?", re.ASCII)
 
@@ -48,20 +54,27 @@ def number_spans(spans: list[Span]) -> list[Span]:
     out: list[Span] = []
     at = 0
     while at < len(words):
-        value, taken = _number(words, at)
-        width = sum(n for _, n in spans[at : at + max(taken, 1)])
-        out.append((words[at] if value is None else _plain(value), width))
-        at += max(taken, 1)
+        word = words[at]
+        may_begin = word[:1] in _FIGURES or "-" in word or word in _UNITS or word in _TENS
+        value, taken = _number(words, at) if may_begin else (None, 1)
+        if value is None:
+            out.append(spans[at])
+            at += 1
+        else:
+            out.append((_plain(value), sum(n for _, n in spans[at : at + taken])))
+            at += taken
     return out
 
 
 def _number(words: list[str], at: int) -> tuple[Decimal | None, int]:
     """The number that begins at `at` and how many words it takes."""
-    total, current = Decimal(0), _value(words[at])
+    current = _value(words[at])
     if current is None:
-        return None, 0
+        return None, 1
+    if at + 1 == len(words) or words[at + 1] not in _MAY_FOLLOW:
+        return current, 1
     spelled = not words[at][-1].isdigit()
-    taken, scaled, largest = 1, 0, 10**15
+    total, taken, scaled, largest = Decimal(0), 1, 0, 10**15
     for word in words[at + 1 : at + 20]:
         if scale := _SCALES.get(word):
             if scale == 100:
@@ -158,6 +171,8 @@ def date_spans(words: list[str]) -> list[Span]:
 
 def _date(words: list[str], at: int) -> tuple[str | None, int]:
     word = words[at]
+    if word[:1] not in _FIGURES and word not in _MONTHS:
+        return None, 1
     if match := _YEAR_FIRST.fullmatch(word):
         return _iso(match[1], int(match[2]), int(match[3])), 1
     if match := _YEAR_LAST.fullmatch(word):

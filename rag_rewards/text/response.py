@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import msgspec
 
 from rag_rewards.text.normalize import Normalizer
@@ -34,17 +32,21 @@ END_OF_SEQUENCE = frozenset(
 """What the chat templates of the common model families write after the last word."""
 
 
-def strip_end_of_sequence(text: str, tokens: Collection[str] = END_OF_SEQUENCE) -> str:
+_ENDS = frozenset(token[-2:] for token in END_OF_SEQUENCE)
+_OPENING = {">": "<", "]": "["}
+_LONGEST = max(map(len, END_OF_SEQUENCE))
+
+
+def strip_end_of_sequence(text: str) -> str:
     """Take end-of-sequence text off the end, however often it stands there.
 
     >>> strip_end_of_sequence("<answer>Paris</answer><|im_end|>\\n")
     '<answer>Paris</answer>'
     """
-    at = len(text.rstrip())
-    kept = len(text)
-    while at and (bracket := _OPENING.get(text[at - 1])):
-        start = text.rfind(bracket, at - _LONGEST if at > _LONGEST else 0, at)
-        if start < 0 or text[start:at] not in tokens:
+    kept, at = len(text), len(text.rstrip())
+    while text[max(at - 2, 0) : at] in _ENDS:
+        start = text.rfind(_OPENING[text[at - 1]], max(at - _LONGEST, 0), at)
+        if start < 0 or text[start:at] not in END_OF_SEQUENCE:
             break
         kept = at = start
         while at and text[at - 1].isspace():
@@ -52,22 +54,26 @@ def strip_end_of_sequence(text: str, tokens: Collection[str] = END_OF_SEQUENCE) 
     return text[:kept]
 
 
-_OPENING = {">": "<", "]": "["}
-_LONGEST = 32
+class Answer(msgspec.Struct, gc=False, eq=False):
+    """An answer section as the metrics read it: `text` stripped, `normal` None where blank."""
+
+    tags: Tags
+    normalizer: Normalizer
+    text: str | None
+    normal: str | None
 
 
 class Response(msgspec.Struct, gc=False, eq=False):
     """What the policy wrote, in every reading that a reward asks for, each computed once.
 
-    The last cut and the last normal form are kept: the rewards of a recipe ask for the same.
+    The last cut and the last answer are kept: the rewards of a recipe ask for the same.
     """
 
     text: str
     _tags: Tags | None = None
     _cut: Cut | None = None
     _visible: str | None = None
-    _source: tuple[Normalizer, str] | None = None
-    _normal: str = ""
+    _answer: Answer | None = None
 
     def cut(self, tags: Tags) -> Cut:
         """The response cut at these tags."""
@@ -82,11 +88,19 @@ class Response(msgspec.Struct, gc=False, eq=False):
             self._visible = without_thinking(self.text)
         return self._visible
 
-    def normal(self, normalizer: Normalizer, text: str) -> str:
-        """A part of the response, normalised."""
-        if self._source is None or self._source[1] is not text or self._source[0] != normalizer:
-            self._source, self._normal = (normalizer, text), normalizer(text)
-        return self._normal
+    def answer(self, tags: Tags, normalizer: Normalizer) -> Answer:
+        """The answer section, normalised."""
+        known = self._answer
+        if (
+            known is None
+            or (known.tags is not tags and known.tags != tags)
+            or (known.normalizer is not normalizer and known.normalizer != normalizer)
+        ):
+            text = self.cut(tags).content.get("answer")
+            text = text and text.strip()
+            known = Answer(tags, normalizer, text, normalizer(text) if text else None)
+            self._answer = known
+        return known
 
 
 def read_response(text: str) -> Response:

@@ -25,7 +25,7 @@ class SectionStyle(msgspec.Struct, frozen=True):
 
 _THOUGHT = ("think", "/think")
 _Pair = tuple[str, str, str]
-"""(name, opening tag, closing tag)."""
+"""(name, opening tag, closing tag), the tags without their first bracket."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Tags:
     thought_first: tuple[_Pair, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        pairs = tuple((name, f"<{name}>", f"</{name}>") for name in self.names)
+        pairs = tuple((name, f"{name}>", f"/{name}>") for name in self.names)
         object.__setattr__(self, "pairs", pairs)
-        object.__setattr__(self, "thought_first", (("think", "<think>", "</think>"), *pairs))
+        object.__setattr__(self, "thought_first", (("think", "think>", "/think>"), *pairs))
         well_formed = [tag for name in self.names for tag in (name, f"/{name}")]
         known = frozenset((*well_formed, *_THOUGHT))
         object.__setattr__(self, "well_formed", well_formed)
@@ -68,7 +68,7 @@ class Cut(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def counts(self) -> dict[str, int]:
         """Occurrences of every opening and closing tag, wherever they stand."""
-        found = _tags_in(self._text, self._tags)
+        found = _tags_in(self._text.split("<"), self._tags)
         if self._tags.style.unclosed == "to_end":
             _cut_any(self._text, self._tags, found)  # closes the last section
         return Counter(f"<{tag}>" for tag, _, _ in found)
@@ -84,32 +84,32 @@ def cut(text: str, tags: Tags) -> Cut:
     {'think': 'Rome?', 'answer': 'Paris'}
     """
     # Most responses are well-formed: as many brackets as tags, and the tags are where they belong.
-    brackets = text.count("<")
+    pieces = text.split("<")
+    brackets = len(pieces) - 1
     if brackets == len(tags.well_formed):
-        quick = _cut_well_formed(text, tags, tags.pairs)
+        quick = _cut_well_formed(text, pieces, tags, tags.pairs)
     elif brackets == len(tags.well_formed) + 2:
-        quick = _cut_well_formed(text, tags, tags.thought_first)
+        quick = _cut_well_formed(text, pieces, tags, tags.thought_first)
     else:
         quick = None
-    return quick or _cut_any(text, tags, _tags_in(text, tags))
+    return quick or _cut_any(text, tags, _tags_in(pieces, tags))
 
 
-def _cut_well_formed(text: str, tags: Tags, pairs: tuple[_Pair, ...]) -> Cut | None:
+def _cut_well_formed(
+    text: str, pieces: list[str], tags: Tags, pairs: tuple[_Pair, ...]
+) -> Cut | None:
     """The cut of a text whose only brackets are these tags, in this order; else None."""
     content: dict[str, str] = {}
-    exact = pairs is tags.pairs
-    at = 0
+    exact = pairs is tags.pairs and not pieces[0].strip()
+    at = 1
     for name, opening, closing in pairs:
-        start = text.find(opening, at)
-        end = text.find(closing, start)
-        if start < 0 or end < 0 or name in content:
+        inside, after = pieces[at], pieces[at + 1]
+        if not inside.startswith(opening) or not after.startswith(closing) or name in content:
             return None
-        content[name] = text[start + len(opening) : end]
-        if start > at and exact:
-            exact = text[at:start].isspace()
-        at = end + len(closing)
-    if exact and at < len(text):
-        exact = text[at:].isspace()
+        content[name] = inside[len(opening) :]
+        if exact and after != closing:
+            exact = not after[len(closing) :].strip()
+        at += 2
     return Cut(content, _NONE, exact, text, tags)
 
 
@@ -117,11 +117,10 @@ _Found = list[tuple[str, int, int]]
 """(name, or /name of a closing tag; where the tag begins; where it ends)."""
 
 
-def _tags_in(text: str, tags: Tags) -> _Found:
-    """Every tag of the recipe in a text: what stands between brackets is looked up."""
+def _tags_in(pieces: list[str], tags: Tags) -> _Found:
+    """Every tag of the recipe in a text cut at its brackets: what follows one is looked up."""
     found: _Found = []
     known, longest, fold = tags.known, tags.longest, tags.style.ignore_case
-    pieces = text.split("<")
     at = len(pieces[0])
     for piece in pieces[1:]:
         close = piece.find(">", 0, longest)

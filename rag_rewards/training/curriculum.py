@@ -8,8 +8,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from rag_rewards.blueprints import Recipe, Scored
-from rag_rewards.errors import DataError, RolloutError, SettingError
+from rag_rewards.blueprints import Recipe, Scored, named
+from rag_rewards.compose import Batch
+from rag_rewards.errors import DataError, GroupError, RolloutError, SettingError
 from rag_rewards.evidence import Need
 from rag_rewards.rollout import Rollout, Score
 
@@ -91,25 +92,48 @@ class Curriculum:
     def score_each(
         self, rollouts: Sequence[Rollout], groups: Sequence[Sequence[int]] | None = None
     ) -> list[Scored]:
-        """Scores by stage, errors in their place. A group is of one step."""
+        """Scores by stage, errors in their place. A group is of one stage, or in error whole."""
         results: list[Scored | None] = [None] * len(rollouts)
-        by_stage: dict[int, tuple[Recipe, list[int]]] = {}
-        for i, rollout in enumerate(rollouts):
-            try:
-                chosen = self.at(_step(rollout))
-            except DataError as error:
-                error.row = str(rollout.id) if rollout.id is not None else None
-                results[i] = error
+        by_stage: dict[int, tuple[Recipe, list[Sequence[int]]]] = {}
+        for unit in self._units(rollouts, groups):
+            chosen = self._stage_of([rollouts[i] for i in unit])
+            if isinstance(chosen, Recipe):
+                by_stage.setdefault(id(chosen), (chosen, []))[1].append(unit)
                 continue
-            by_stage.setdefault(id(chosen), (chosen, []))[1].append(i)
-        for chosen, members in by_stage.values():
+            for i, error in zip(unit, chosen, strict=True):
+                results[i] = error
+        for recipe, units in by_stage.values():
+            members = [i for unit in units for i in unit]
             place = {i: at for at, i in enumerate(members)}
-            kept = [[place[i] for i in group if i in place] for group in groups or ()]
-            within = [group for group in kept if group] if groups is not None else None
-            scored = chosen.score_each([rollouts[i] for i in members], within)
+            within = [[place[i] for i in unit] for unit in units]
+            scored = recipe.score_each([rollouts[i] for i in members], within)
             for i, result in zip(members, scored, strict=True):
                 results[i] = self._widen(result)
         return [result for result in results if result is not None]
+
+    def _units(
+        self, rollouts: Sequence[Rollout], groups: Sequence[Sequence[int]] | None
+    ) -> Sequence[Sequence[int]]:
+        """What is scored together: the groups where any stage sees groups, else each rollout."""
+        if self.scope == "group":
+            return Batch(rollouts, groups).groups
+        return [[i] for i in range(len(rollouts))]
+
+    def _stage_of(self, unit: Sequence[Rollout]) -> Recipe | list[RolloutError]:
+        """The recipe of all members, or why each of them has none."""
+        faults = [_missing_step(rollout) for rollout in unit]
+        broken = next((fault for fault in faults if fault), None)
+        if broken is not None:
+            beside = f"its group has a row in error ({broken})"
+            return [
+                fault or named(GroupError(beside), rollout)
+                for fault, rollout in zip(faults, unit, strict=True)
+            ]
+        recipes = {id(recipe): recipe for recipe in map(self.at, map(_step, unit))}
+        if len(recipes) == 1:
+            return next(iter(recipes.values()))
+        several = "its rows are of several stages: a group is of one step"
+        return [named(GroupError(several), rollout) for rollout in unit]
 
     def _widen(self, result: Scored) -> Scored:
         if isinstance(result, RolloutError):
@@ -122,3 +146,11 @@ def _step(rollout: Rollout) -> int:
     if rollout.step is None:
         raise DataError("missing; a curriculum goes by the training step", "step")
     return rollout.step
+
+
+def _missing_step(rollout: Rollout) -> RolloutError | None:
+    try:
+        _step(rollout)
+    except DataError as error:
+        return named(error, rollout)
+    return None

@@ -43,11 +43,6 @@ def test_every_token_goes_at_the_end_alone(token):
     assert read_response(f"<answer>Paris</answer>{token}").cut(Tags(("answer",))).exact
 
 
-def test_a_tokenizers_own_token():
-    assert strip_end_of_sequence("Paris<|stop|>", ["<|stop|>"]) == "Paris"
-    assert strip_end_of_sequence("Paris<|im_end|>", ["<|stop|>"]) == "Paris<|im_end|>"
-
-
 def test_the_template_may_have_opened_the_thinking():
     rollout = Rollout(response="Rome?</think><answer>Paris</answer>", response_prefix="<think>")
     found = rollout.parsed.cut(Tags(("think", "answer")))
@@ -71,8 +66,9 @@ def test_what_is_kept_answers_the_question_that_was_asked():
         assert response.cut(strict).content == {}
         assert response.cut(loose).content == {"answer": "The Paris*"}
         assert response.cut(Tags(("ANSWER",))).content == {"ANSWER": "The Paris*"}
-        for text in ("The Paris*", "the Rome"):
-            assert response.normal(squad, text) == squad(text)
-            assert response.normal(lower, text) == lower(text)
+        for normalizer in (squad, lower):
+            assert response.answer(strict, normalizer).normal is None
+            answer = response.answer(loose, normalizer)
+            assert (answer.text, answer.normal) == ("The Paris*", normalizer("The Paris*"))
     assert response.cut(strict) is response.cut(Tags(("answer",)))
     assert response.visible is response.visible
