@@ -8,6 +8,7 @@ they are: nothing is pickled, and no row is encoded on its way.
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
 import subprocess
 import sys
@@ -29,6 +30,8 @@ from rag_rewards.errors import BackendError
 from rag_rewards.scoring import Chunk, Plan, Result, Scorer
 
 _LENGTHS = struct.Struct("<QQ")
+# glibc gives the memory of each chunk back and asks for it anew; kept, it is 8 times fewer faults.
+_KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(64 << 20), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
 _START = """
 import sys
 sys.path[:] = sys.argv[1:]  # the parent's: a module in the current folder is not ours
@@ -110,6 +113,7 @@ def _start(plan: Plan) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
+        env=os.environ | _KEEP_MEMORY,
     )
     _widen(process)
     with contextlib.suppress(BrokenPipeError):  # it ended at once: its first chunk will say so
