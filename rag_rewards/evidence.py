@@ -6,9 +6,10 @@ the rollout already answers it, and how to say what is missing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rag_rewards.errors import DataError
+from rag_rewards.models import JudgeQuestion
 from rag_rewards.rollout import Rollout
 
 
@@ -69,9 +70,10 @@ class SimilarityNeed:
 
 @dataclass(frozen=True)
 class VerdictNeed:
-    """A judge's 0 or 1 on a component."""
+    """A judge's 0 or 1 on a component: 1 where any of the questions is answered by 1."""
 
     component: str
+    questions: tuple[JudgeQuestion, ...] = field(default=(), compare=False, repr=False)
 
     def met(self, rollout: Rollout) -> bool:
         return rollout.verdict(self.component) is not None

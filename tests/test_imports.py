@@ -14,6 +14,8 @@ HEAVY = "torch transformers numpy pandas pyarrow typer rich pydantic yaml".split
 
 LAYERS = [
     ["version", "errors"],
+    ["models"],
+    ["backends"],
     ["text"],
     ["rollout"],
     ["evidence", "settings"],

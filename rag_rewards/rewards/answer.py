@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rag_rewards.evidence import Need, VerdictNeed, unmet
+from rag_rewards.models import JudgeQuestion
 from rag_rewards.rollout import GoldForms, GoldTokens, Rollout, Score
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer, squad, tokens
@@ -135,9 +136,11 @@ class AnswerMatch:
     scope: Literal["rollout"] = "rollout"
 
     def needs(self, rollout: Rollout) -> list[Need]:
-        if self.metric != "judge" or not (self.read(rollout) or "").strip():
+        text = (self.read(rollout) or "").strip() if self.metric == "judge" else ""
+        if not text:
             return []
-        return [VerdictNeed(self.name)]
+        asked = JudgeQuestion("accuracy", rollout.question or "", text, judged_gold(rollout.gold))
+        return [VerdictNeed(self.name, (asked,))]
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         forms = GoldForms(self.normalize)
@@ -245,6 +248,17 @@ def best_f1(normal: str, golds: GoldTokens) -> float:
         if f1 > best:
             best = f1
     return best
+
+
+def judged_gold(required: Required) -> tuple[str, ...]:
+    """What a judge compares with: the aliases, or several required answers as one list.
+
+    >>> judged_gold((("Paris", "City of Paris"),)), judged_gold((("Rome",), ("UK", "Britain")))
+    (('Paris', 'City of Paris'), ('all of: Rome; UK or Britain',))
+    """
+    if len(required) == 1:
+        return required[0]
+    return ("all of: " + "; ".join(" or ".join(aliases) for aliases in required),)
 
 
 def _last_statement(text: str) -> str | None:

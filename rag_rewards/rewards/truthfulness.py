@@ -10,7 +10,14 @@ from typing import Any, Literal
 
 from rag_rewards.errors import DataError
 from rag_rewards.evidence import Need, VerdictNeed, unmet
-from rag_rewards.rewards.answer import exact_match, list_match, substring_match, token_f1
+from rag_rewards.models import JudgeQuestion
+from rag_rewards.rewards.answer import (
+    exact_match,
+    judged_gold,
+    list_match,
+    substring_match,
+    token_f1,
+)
 from rag_rewards.rollout import GoldForms, Rollout, Score
 from rag_rewards.text.boxed import first_box, last_box, unwrap
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
@@ -98,9 +105,10 @@ class Outcome:
     def needs(self, rollout: Rollout) -> list[Need]:
         if self.verifier != "judge":
             return []
-        forms = GoldForms(self._normalize())
-        settled = self._settled(rollout, self.answer(rollout), forms)
-        return [] if settled else [VerdictNeed(self.name)]
+        answer = self.answer(rollout)
+        if answer is None or self._settled(rollout, answer, GoldForms(self._normalize())):
+            return []
+        return [VerdictNeed(self.name, _outcome_questions(rollout, answer))]
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         forms = GoldForms(self._normalize())
@@ -189,6 +197,15 @@ class Outcome:
         )
 
 
+def _outcome_questions(rollout: Rollout, answer: str) -> tuple[JudgeQuestion, ...]:
+    """One question per alias, any yes wins; several required answers are one list."""
+    golds = judged_gold(rollout.gold)
+    question, time = rollout.question or "", rollout.query_time
+    return tuple(
+        JudgeQuestion("outcome", question, answer, (gold,), query_time=time) for gold in golds
+    )
+
+
 def _has_letter(text: str) -> bool:
     return any(map(str.isalnum, text))
 
@@ -213,7 +230,10 @@ class Reasoning:
     scope: Literal["rollout"] = "rollout"
 
     def needs(self, rollout: Rollout) -> list[Need]:
-        return [VerdictNeed(self.name)]
+        gold = judged_gold(rollout.gold) if rollout.answers is not None else ()
+        response, time = rollout.parsed.text, rollout.query_time
+        asked = JudgeQuestion("reasoning", rollout.question or "", response, gold, query_time=time)
+        return [VerdictNeed(self.name, (asked,))]
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         return [self._score(rollout) for rollout in rollouts]
