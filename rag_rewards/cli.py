@@ -92,13 +92,54 @@ def score(
             show_default=False,
         ),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="Policy for likelihoods: a folder, or a server's URL."),
+    ] = None,
+    backend: Annotated[
+        str, typer.Option("--backend", help="transformers, vllm or sglang.")
+    ] = "transformers",
+    dtype: Annotated[str, typer.Option("--dtype", help="float32, bfloat16, float16.")] = "auto",
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu, cuda, …; default: a GPU if there is one.")
+    ] = None,
+    adapter: Annotated[
+        str | None, typer.Option("--adapter", help="Folder of a LoRA adapter for --model.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", help="Folder of a server's tokenizer.")
+    ] = None,
+    token_budget: Annotated[
+        int | None, typer.Option("--token-budget", help="Tokens in memory at a time.")
+    ] = None,
+    truncate: Annotated[
+        bool,
+        typer.Option("--truncate", help="Too long: leave out documents that do not support."),
+    ] = False,
+    nli: Annotated[
+        str | None, typer.Option("--nli", help="Entailment model for citations: a folder.")
+    ] = None,
+    similarity: Annotated[
+        str | None, typer.Option("--similarity", help="Sentence encoder for refusals: a folder.")
+    ] = None,
+    judge: Annotated[
+        str | None, typer.Option("--judge", help="URL of an OpenAI-compatible API, to /v1.")
+    ] = None,
+    judge_model: Annotated[
+        str | None, typer.Option("--judge-model", help="The judge's name there.")
+    ] = None,
+    judge_cache: Annotated[
+        str | None, typer.Option("--judge-cache", help="File that keeps verdicts.")
+    ] = None,
 ) -> None:
     """Score rollouts with a recipe: a row in, the same row with its reward and reasons out."""
     from rich.console import Console
 
+    from rag_rewards.commands.models import ModelOptions
     from rag_rewards.commands.plans import make_plan
     from rag_rewards.commands.score import Options
     from rag_rewards.commands.score import score as run_score
+    from rag_rewards.report.progress import told
     from rag_rewards.report.terminal import plain, print_scores, print_summary
 
     readable = output is None and sys.stdout.isatty() if table is None else table
@@ -119,6 +160,21 @@ def score(
         sort=sort,
         progress=sys.stderr.isatty() if progress is None else progress,
         table=readable and output is None,
+        models=ModelOptions(
+            model=model,
+            backend=backend,
+            dtype=dtype,
+            device=device,
+            adapter=adapter,
+            tokenizer=tokenizer,
+            token_budget=token_budget,
+            truncate=truncate,
+            nli=nli,
+            similarity=similarity,
+            judge=judge,
+            judge_model=judge_model,
+            judge_cache=judge_cache,
+        ),
     )
     run = run_score(plan, options)
     built, console = plan.build(), Console(stderr=True)
@@ -132,7 +188,9 @@ def score(
                 f"{run.tally.rows:,} rows scored before it stand in {run.partial}", file=sys.stderr
             )
         raise typer.Exit(run.exit_code)
-    print_summary(console, run.tally, run.seconds, built.signature)
+    print_summary(console, run.tally, run.seconds, run.signature)
+    if asked := told(run.usage):
+        print(f"models: {asked}", file=sys.stderr)
     if run.tally.errors and options.errors:
         print(f"bad rows: {options.errors}", file=sys.stderr)
     raise typer.Exit(run.exit_code)

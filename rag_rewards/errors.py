@@ -5,12 +5,12 @@
     │   ├── SettingError      unknown or ill-typed setting of a recipe
     │   ├── UnknownRecipeError
     │   └── MissingExtraError an optional dependency is not installed; the message names the extra
-    ├── RolloutError          one rollout cannot be scored; carries the path of the fault
-    │   ├── RowError          the row does not decode
-    │   ├── DataError         a field that the recipe needs is missing or contradictory
-    │   ├── EvidenceError     evidence of a wrong length, not a number, or impossible
-    │   └── GroupError        a group is torn, short, or contains a broken row
-    └── BackendError          a model, judge or server failed
+    └── RolloutError          one rollout cannot be scored; carries the path of the fault
+        ├── RowError          the row does not decode
+        ├── DataError         a field that the recipe needs is missing or contradictory
+        ├── EvidenceError     evidence of a wrong length, not a number, or impossible
+        ├── GroupError        a group is torn, short, or contains a broken row
+        └── BackendError      a model, judge or server gave no answer
 
 What a model wrote is never an error: malformed output is data and gets its defined reward.
 """
@@ -82,5 +82,5 @@ class GroupError(RolloutError):
     """A group that is torn, short, or has a broken member."""
 
 
-class BackendError(RagRewardsError):
-    """A model, a judge or a server failed; nothing was scored in its place."""
+class BackendError(RolloutError):
+    """A model, a judge or a server gave no answer; nothing was scored in its place."""

@@ -31,6 +31,8 @@ class MaskedAnswersNeed:
     """LEAR's answer from a context in which all but one part is masked."""
 
     part: str  # "rationale" or "evidence"
+    temperature: float = 0.0
+    max_tokens: int = 64
 
     def met(self, rollout: Rollout) -> bool:
         return getattr(rollout.masked_answers, self.part, None) is not None

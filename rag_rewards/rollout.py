@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,6 +20,7 @@ from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import Normalizer, tokens
 from rag_rewards.text.response import Response, read_response
 
+R = TypeVar("R", bound="Rollout")
 Text = str | int | float | bool
 """A gold answer as data sets write it; numbers and booleans are read as their text."""
 
@@ -262,7 +263,7 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
         """What models said, alone."""
         return Evidence(**{name: getattr(self, name) for name in EVIDENCE_FIELDS})
 
-    def with_evidence(self, evidence: Evidence) -> Rollout:
+    def with_evidence(self: R, evidence: Evidence) -> R:
         """A rollout with these evidence fields; fields that are None leave what was there."""
         new = {name: getattr(evidence, name) for name in EVIDENCE_FIELDS}
         return msgspec.structs.replace(self, **{k: v for k, v in new.items() if v is not None})

@@ -183,18 +183,27 @@ _DECODER = msgspec.json.Decoder(Row)
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-Gather = Callable[[Sequence[Row]], Sequence[Row]]
-"""Rows to the same rows with the evidence that they lacked."""
+Gather = Callable[[Sequence[Row]], Sequence[Row | RolloutError]]
+"""Rows to the same rows with the evidence that they lacked, or the errors of asking for it."""
 
 
 class Scorer:
-    """Scores chunks of lines with one recipe, after `gather` has added evidence, if given."""
+    """Scores chunks of lines with one recipe, after `gather` has added evidence, if given.
 
-    def __init__(self, plan: Plan, gather: Gather | None = None) -> None:
+    `models` are the fingerprints of those that it asks: they are part of the signature.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        gather: Gather | None = None,
+        models: Mapping[str, str] | None = None,
+    ) -> None:
         self.plan = plan
         self.recipe = plan.build()
         self.gather = gather
-        self._tail = b',"error":null,"signature":' + _ENCODER.encode(self.recipe.signature) + b"}\n"
+        self.signature = signature_of(self.recipe, models or {})
+        self._tail = b',"error":null,"signature":' + _ENCODER.encode(self.signature) + b"}\n"
 
     def score(self, chunk: Chunk) -> Result:
         """Every line scored, or in the errors with its reason. Never both, never neither."""
@@ -295,6 +304,12 @@ class Scorer:
             _ENCODER.encode(score.details),
             self._tail,
         )
+
+
+def signature_of(scored_by: Recipe | Curriculum, models: Mapping[str, str]) -> str:
+    """One line that reproduces the scores: the recipe's own, and the models that were asked."""
+    said = scored_by.signature
+    return f"{said} models {_ENCODER.encode(dict(models)).decode()}" if models else said
 
 
 _PENDING = Score(None)

@@ -41,11 +41,11 @@ main()
 
 
 def score_chunks(
-    plan: Plan, chunks: Iterable[Chunk], workers: int
+    plan: Plan, chunks: Iterable[Chunk], workers: int, scorer: Scorer | None = None
 ) -> Generator[Result, None, None]:
-    """The result of every chunk, in order."""
-    if workers == 1:
-        scorer = Scorer(plan)
+    """The result of every chunk, in order. A `scorer` that asks models works in this process."""
+    if workers == 1 or scorer is not None:
+        scorer = scorer or Scorer(plan)
         for chunk in chunks:
             yield scorer.score(chunk)
         return

@@ -15,7 +15,7 @@ HEAVY = "torch transformers numpy pandas pyarrow typer rich pydantic yaml".split
 LAYERS = [
     ["version", "errors"],
     ["models"],
-    ["backends"],
+    ["backends", "testing"],
     ["text"],
     ["rollout"],
     ["evidence", "settings"],
@@ -24,7 +24,8 @@ LAYERS = [
     ["compose"],
     ["blueprints"],
     ["recipes", "training.curriculum"],
-    ["scoring"],
+    ["scoring", "contexts"],
+    ["gathering"],
     ["attacks"],
     ["reading", "writing", "workers", "report"],
     ["commands"],

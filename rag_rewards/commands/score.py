@@ -8,10 +8,11 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from rag_rewards.commands.models import Asking, ModelOptions
 from rag_rewards.errors import RagRewardsError, UsageError
 from rag_rewards.reading import (
     Source,
@@ -23,9 +24,21 @@ from rag_rewards.reading import (
     sort_groups,
 )
 from rag_rewards.report.progress import Progress, no_progress, progress_bar
-from rag_rewards.scoring import Chunk, ErrorRecord, Plan, Result, Tally, Told
+from rag_rewards.scoring import (
+    Chunk,
+    ErrorRecord,
+    Plan,
+    Result,
+    Scorer,
+    Tally,
+    Told,
+    signature_of,
+)
 from rag_rewards.workers import score_chunks
 from rag_rewards.writing import ErrorFile, Output, Spool, open_output, partial_of
+
+if TYPE_CHECKING:
+    from rag_rewards.gathering import Usage
 
 ALL_SCORED, STOPPED, SOME_IN_ERROR = 0, 2, 3
 
@@ -46,10 +59,13 @@ class Options:
     sort: bool = False
     progress: bool = False
     table: bool = False
+    models: ModelOptions = ModelOptions()
 
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise UsageError(f"--workers is at least 1, found {self.workers}")
+        if self.workers > 1 and self.models.given:
+            raise UsageError("models are asked from one process: leave --workers out")
         if self.group_size is not None and self.group_size < 1:
             raise UsageError(f"--group-size is at least 1, found {self.group_size}")
         if self.group_size is not None and self.sort:
@@ -67,6 +83,8 @@ class Run:
 
     tally: Tally = field(default_factory=Tally)
     told: list[Told] = field(default_factory=list)
+    usage: Usage | None = None
+    signature: str = ""
     stopped_by: str = ""
     partial: str = ""
     seconds: float = 0.0
@@ -84,8 +102,18 @@ def score(plan: Plan, options: Options) -> Run:
     Raises UsageError before anything is scored, OutputError when the output fails half-way.
     """
     _refuse_own_files(options)
+    asking = Asking(plan, options.models) if options.models.given else None
+    try:
+        return _score_asking(plan, options, asking)
+    finally:
+        if asking is not None:
+            asking.close()
+
+
+def _score_asking(plan: Plan, options: Options, asking: Asking | None) -> Run:
     source = open_source(options.source)
-    run = Run()
+    run = Run(usage=asking.usage if asking else None)
+    run.signature = signature_of(plan.build(), asking.fingerprints if asking else {})
     started = time.perf_counter()
     show = progress_bar(source) if options.progress else no_progress()
     try:
@@ -95,7 +123,7 @@ def score(plan: Plan, options: Options) -> Run:
         raise
     try:
         with show:
-            _score_all(plan, options, source, sink, run, show)
+            _score_all(plan, options, source, sink, run, show, asking)
         if not run.stopped_by:
             sink.commit()
     except BrokenPipeError:
@@ -126,9 +154,16 @@ def _refuse_own_files(options: Options) -> None:
 
 
 def _score_all(
-    plan: Plan, options: Options, source: Source, sink: _Sink, run: Run, show: Progress
+    plan: Plan,
+    options: Options,
+    source: Source,
+    sink: _Sink,
+    run: Run,
+    show: Progress,
+    asking: Asking | None,
 ) -> None:
-    scored = score_chunks(plan, _chunks(plan, options, source), options.workers)
+    scorer = Scorer(plan, asking, asking.fingerprints) if asking else None
+    scored = score_chunks(plan, _chunks(plan, options, source), options.workers, scorer)
     with contextlib.closing(scored):  # workers end at once, also when the output fails
         for result in scored:
             if options.on_error == "stop" and result.errors:
@@ -137,7 +172,7 @@ def _score_all(
             sink.take(result)
             run.tally.merge(result.tally)
             run.told.extend(result.told)
-            show.update(run.tally, source.position())
+            show.update(run.tally, source.position(), run.usage)
 
 
 def _stop(result: Result, sink: _Sink, run: Run) -> None:

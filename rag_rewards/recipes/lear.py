@@ -106,6 +106,8 @@ def lear(settings: Lear = Lear()) -> Recipe:
             settings.fold_accents,
             settings.numbers,
             settings.dates,
+            settings.decode.temperature,
+            settings.decode.max_tokens,
         )
         for letter, part in _PARTS.items()
     }

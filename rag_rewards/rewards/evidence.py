@@ -88,6 +88,8 @@ class MaskedAnswer:
     fold_accents: bool = False
     numbers: bool = False
     dates: bool = False
+    temperature: float = 0.0
+    max_tokens: int = 64
     scope: Literal["rollout"] = "rollout"
 
     def needs(self, rollout: Rollout) -> list[Need]:
@@ -95,7 +97,9 @@ class MaskedAnswer:
             return []
         if self.mode == "likelihood":
             return [MaskedLogProbsNeed(self.part)]
-        return [] if self.part == "full" else [MaskedAnswersNeed(self.part)]
+        if self.part == "full":
+            return []
+        return [MaskedAnswersNeed(self.part, self.temperature, self.max_tokens)]
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         f1 = _MeanF1(

@@ -1,0 +1,344 @@
+"""What contrastive likelihoods cost: scoring groups naively, and sharing what they share.
+
+    python benchmarks/likelihood.py                 # the reference work on this machine
+    python benchmarks/likelihood.py --sweep         # also contexts, documents and group sizes
+    python benchmarks/likelihood.py --device cuda --shape 7b --dtype bfloat16
+
+A group is a prompt with documents, one context per supporting document with that document left
+out, and G responses. Compared, on random weights of one shape and the same tokens:
+
+    naive            every pair by itself, log-softmax over every position
+    naive, response  every pair by itself, logits at the response's positions only
+    ours             rag_rewards.backends.transformers
+
+Each runs in a process of its own, for its peak memory. Values must agree.
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+RESULT = HERE / "results" / "likelihood.md"
+METHODS = ("naive", "naive, response", "ours")
+TARGETS = {"naive": 9.0, "naive, response": 2.8}
+
+SHAPES: dict[str, dict[str, int]] = {
+    # 101 million parameters, most of them the embeddings of a large vocabulary.
+    "100m": {
+        "vocab_size": 151_936,
+        "hidden_size": 512,
+        "intermediate_size": 1_408,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+    },
+    "7b": {
+        "vocab_size": 152_064,
+        "hidden_size": 3_584,
+        "intermediate_size": 18_944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+    },
+    "tiny": {
+        "vocab_size": 4_096,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """C tokens of context, n documents left out in turn, G responses of T tokens."""
+
+    context: int = 2_000
+    documents: int = 2
+    group: int = 8
+    response: int = 128
+
+    def __str__(self) -> str:
+        return f"C={self.context:,} n={self.documents} G={self.group} T={self.response}"
+
+    def request(self, vocabulary: int) -> Any:
+        """The tokens, the same everywhere. The documents take 90% of the context, evenly."""
+        from rag_rewards.models import ScoreRequest
+
+        state = 1
+
+        def some(count: int) -> tuple[int, ...]:
+            nonlocal state
+            out = []
+            for _ in range(count):
+                state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+                out.append((state >> 33) % vocabulary)
+            return tuple(out)
+
+        full = some(self.context)
+        size = int(0.9 * self.context / (self.documents + 1))
+        start = int(0.05 * self.context)
+        without = [
+            full[: start + i * size] + full[start + (i + 1) * size :] for i in range(self.documents)
+        ]
+        return ScoreRequest((full, *without), tuple(some(self.response) for _ in range(self.group)))
+
+
+# --- one method, in a process of its own -------------------------------------------------------
+
+
+def make_model(shape: str, dtype: str, device: str) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM, Qwen2Config
+
+    torch.manual_seed(0)
+    config = Qwen2Config(**SHAPES[shape], max_position_embeddings=65_536, tie_word_embeddings=True)
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    return model.eval()
+
+
+class Ids:
+    """A tokenizer is not asked for anything here."""
+
+    eos_token_id = None
+
+    def get_vocab(self) -> dict[str, int]:
+        return {}
+
+
+def naive(model: Any, request: Any, response_only: bool) -> dict[tuple[int, int], list[float]]:
+    import torch
+
+    values = {}
+    for context, response in request.wanted():
+        tokens = request.responses[response]
+        ids = torch.tensor([request.contexts[context] + tokens], device=model.device)
+        keep = len(tokens) + 1 if response_only else 0
+        with torch.no_grad():
+            logits = model(ids, use_cache=False, logits_to_keep=keep).logits[0]
+            logprobs = torch.log_softmax(logits.float(), -1)
+        at = len(logprobs) - len(tokens) - 1
+        chosen = torch.tensor(tokens, device=model.device)
+        values[context, response] = logprobs[at:-1].gather(1, chosen[:, None])[:, 0].cpu().tolist()
+    return values
+
+
+def run_method(method: str, work: Work, shape: str, dtype: str, device: str) -> dict[str, Any]:
+    import torch
+
+    model = make_model(shape, dtype, device)
+    request = work.request(SHAPES[shape]["vocab_size"])
+    tokens = rows = 0
+    before = peak_memory(device)
+    if method == "ours":
+        from rag_rewards.backends.transformers import TransformersPolicy
+
+        policy = TransformersPolicy(model, Ids(), token_budget=16_384)
+        policy.score_sync([Work(64, 1, 2, 8).request(SHAPES[shape]["vocab_size"])])  # warm
+        policy.usage.rows = 0
+        start = clock(device)
+        answer = policy.score_sync([request])[0]
+        seconds = clock(device) - start
+        if isinstance(answer, Exception):
+            raise answer
+        values = {pair: list(found) for pair, found in answer.logprobs.items()}
+        tokens, rows, path = answer.computed, policy.usage.rows, answer.path
+    else:
+        naive(model, Work(64, 1, 2, 8).request(SHAPES[shape]["vocab_size"]), True)
+        start = clock(device)
+        values = naive(model, request, method == "naive, response")
+        seconds = clock(device) - start
+        pairs = request.wanted()
+        tokens = sum(len(request.contexts[c]) + len(request.responses[r]) for c, r in pairs)
+        rows = tokens if method == "naive" else sum(len(request.responses[r]) + 1 for _, r in pairs)
+        path = method
+    return {
+        "seconds": seconds,
+        "peak": peak_memory(device),
+        "before": before,
+        "tokens": tokens,
+        "rows": rows,
+        "path": path,
+        "values": [list(values[pair]) for pair in request.wanted()],
+        "device": torch.cuda.get_device_name() if device == "cuda" else "",
+    }
+
+
+def clock(device: str) -> float:
+    import torch
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def peak_memory(device: str) -> int:
+    """Bytes: of the process, or of the accelerator."""
+    import torch
+
+    if device == "cuda":
+        return int(torch.cuda.max_memory_allocated())
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def spawn(method: str, work: Work, options: argparse.Namespace) -> dict[str, Any]:
+    told = json.dumps([method, vars(work), options.shape, options.dtype, options.device])
+    command = [sys.executable, __file__, "--one", told]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=3_600)
+    seen: dict[str, Any] = json.loads(said.stdout.splitlines()[-1])
+    print(f"  {work}, {method}: {seen['seconds']:.1f} s", file=sys.stderr, flush=True)
+    return seen
+
+
+# --- the tables --------------------------------------------------------------------------------
+
+
+def formula(work: Work) -> tuple[int, int]:
+    """Forward tokens C + Σ(C − e_i) + (1 + n)·Σ(T − 1), and vocabulary rows (1 + n)·ΣT."""
+    size = int(0.9 * work.context / (work.documents + 1))
+    start = int(0.05 * work.context)
+    ends = [start + (i + 1) * size for i in range(work.documents)]
+    served = (1 + work.documents) * work.group
+    tokens = work.context + sum(work.context - end for end in ends)
+    return tokens + served * (work.response - 1), served * work.response
+
+
+def flips(one: list[list[float]], other: list[list[float]], work: Work) -> tuple[int, float]:
+    """Responses whose E is on the other side of the threshold 1, and the mean difference of E."""
+    first, second = contributions(one, work), contributions(other, work)
+    pairs = list(zip(first, second, strict=True))
+    return sum((a > 1) != (b > 1) for a, b in pairs), sum(abs(a - b) for a, b in pairs) / len(pairs)
+
+
+def contributions(values: list[list[float]], work: Work) -> list[float]:
+    sums = [math.fsum(v) for v in values]
+    g = work.group
+    return [sums[r] - min(sums[c * g + r] for c in range(1, work.documents + 1)) for r in range(g)]
+
+
+def reference(work: Work, options: argparse.Namespace) -> list[str]:
+    """All methods on one work, side by side."""
+    runs = {method: spawn(method, work, options) for method in METHODS}
+    ours, response = runs["ours"], runs["naive, response"]
+    tokens, rows = formula(work)
+    head = ["method", "forward tokens", "vocabulary rows", "seconds", "ours is", "peak memory"]
+    lines = [row(*head), row(*["---"] * len(head))]
+    for method, run in runs.items():
+        times = run["seconds"] / ours["seconds"]
+        said = f"{times:.2f} × faster" if method != "ours" else ""
+        lines.append(
+            row(
+                method,
+                f"{run['tokens']:,}",
+                f"{run['rows']:,}",
+                f"{run['seconds']:.2f}",
+                said,
+                f"{run['peak'] / 2**20:,.0f} MiB",
+            )
+        )
+    worst = max(
+        abs(a - b)
+        for x, y in zip(ours["values"], response["values"], strict=True)
+        for a, b in zip(x, y, strict=True)
+    )
+    flipped, moved = flips(ours["values"], response["values"], work)
+    peak = ours["peak"] / response["peak"]
+    lines += [
+        "",
+        f"- forward tokens {ours['tokens']:,} (formula {tokens:,}), "
+        f"vocabulary rows {ours['rows']:,} (formula {rows:,}); path: {ours['path']}",
+        f"- greatest difference from naive: {worst:.2g} nats a token; E moves by {moved:.2g} "
+        f"on average, {flipped} of {work.group} threshold flips",
+        f"- peak memory: {peak:.2f} × that of naive with logits at the response only",
+    ]
+    if options.shape == "100m" and work == Work():
+        for method, target in TARGETS.items():
+            times = runs[method]["seconds"] / ours["seconds"]
+            met = "yes" if times >= target else "NO"
+            lines.append(f"- {method}: {times:.2f} × (target ≥ {target:g}): {met}")
+        lines.append(f"- peak ≤ 1.5 ×: {'yes' if peak <= 1.5 else 'NO'}")
+        lines.append(f"- difference ≤ 1e-4: {'yes' if worst <= 1e-4 else 'NO'}")
+    return lines
+
+
+def sweep(options: argparse.Namespace) -> list[str]:
+    """Ours over sizes of the work, against naive with logits at the response only."""
+    works = [Work(context=c) for c in (1_000, 4_000, 16_000)]
+    works += [Work(documents=n) for n in (1, 4, 6)]
+    works += [Work(group=g) for g in (4, 16)]
+    head = ["work", "naive tokens", "ours", "formula", "naive s", "ours s", "ratio"]
+    lines = [row(*head), row(*["---"] * len(head))]
+    for work in works:
+        ours, other = spawn("ours", work, options), spawn("naive, response", work, options)
+        lines.append(
+            row(
+                str(work),
+                f"{other['tokens']:,}",
+                f"{ours['tokens']:,}",
+                f"{formula(work)[0]:,}",
+                f"{other['seconds']:.1f}",
+                f"{ours['seconds']:.1f}",
+                f"{other['seconds'] / ours['seconds']:.1f} ×",
+            )
+        )
+    return lines
+
+
+def row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def machine(options: argparse.Namespace) -> str:
+    import torch
+    import transformers
+
+    where = torch.cuda.get_device_name() if options.device == "cuda" else platform.machine()
+    return (
+        f"{where}, {os.cpu_count()} cores, {torch.get_num_threads()} threads; shape "
+        f"{options.shape}, {options.dtype}; torch {torch.__version__}, transformers "
+        f"{transformers.__version__}."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shape", choices=SHAPES, default="100m")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--sweep", action="store_true", help="also other sizes of the work")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    for name, default in vars(Work()).items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    options = parser.parse_args()
+    if options.one:
+        method, work, *where = json.loads(options.one)
+        print(json.dumps(run_method(method, Work(**work), *where)))
+        return
+    work = Work(options.context, options.documents, options.group, options.response)
+    lines = ["# Likelihoods, measured", "", machine(options), "", f"## {work}", ""]
+    lines += reference(work, options)
+    if options.sweep:
+        lines += ["", "## Sizes of the work", "", *sweep(options)]
+    page = "\n".join(lines) + "\n"
+    print(page)
+    if options.shape != "tiny":
+        RESULT.parent.mkdir(exist_ok=True)
+        name = RESULT.stem if options.device == "cpu" else f"{RESULT.stem}-{options.device}"
+        RESULT.with_name(f"{name}.md").write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,718 @@
+"""A policy on transformers: the reference, exact on CPU and GPU, for every family it can load.
+
+Tokens that a group shares are run once (see trie.py): the cache is copied where contexts branch
+and once more for the responses. Logits are made only where a response token is predicted, some
+rows at a time, by the model's own head. Where a family does not give the values of plain scoring
+that way, plain scoring is used and every answer says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import threading
+import warnings
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rag_rewards.backends.selfcheck import checked_arrays, selfcheck
+from rag_rewards.backends.trie import Node, Serving, build, forward_tokens, naive_tokens, servings
+from rag_rewards.errors import BackendError, MissingExtraError, UsageError
+from rag_rewards.models import (
+    Capabilities,
+    GenerateAnswer,
+    GenerateRequest,
+    ScoreAnswer,
+    ScoreRequest,
+    TokenIds,
+    Tokenizer,
+)
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
+"""Nats per token by which cached and plain values of one precision may differ."""
+_LEAST_BUDGET = 256
+
+
+@dataclass
+class Usage:
+    """Tokens that the model was run on, and those that it was spared; logit rows; seconds."""
+
+    computed: int = 0
+    reused: int = 0
+    rows: int = 0
+    generated: int = 0
+
+
+@dataclass
+class TransformersPolicy:
+    """Scores and generates with a transformers model, given as it is or loaded by `load`.
+
+    token_budget   tokens in the cache of one batch of responses, contexts included; memory
+                   grows with it, and it is halved when memory runs out
+    prefill        tokens of a context run at a time
+    rows           positions whose logits are in memory at a time
+    float32_logits the last projection in float32, whatever the model's precision
+    plain          score every pair by itself, with nothing shared
+
+    A model that is being trained may be given: it is put in eval mode and without gradients for
+    the time of a call. Sharded weights (ZeRO-3, FSDP) are refused.
+    """
+
+    model: Any
+    tokenizer: Tokenizer
+    name: str = ""
+    weight_version: str | int | None = None
+    token_budget: int = 16_384
+    prefill: int = 2_048
+    rows: int = 256
+    float32_logits: bool = False
+    plain: bool = False
+    usage: Usage = field(default_factory=Usage)
+
+    def __post_init__(self) -> None:
+        _torch()
+        _refuse_shards(self.model)
+        self._lock = threading.Lock()
+        self._checked = False
+        self._note = ""
+        self._whole_head = False
+        self._output: type[Any] | None = None
+        self._fingerprint = ""
+        self._causal = _unwrapped(self.model)
+        self._backbone = getattr(self._causal, self._causal.base_model_prefix)
+        vocabulary = self._causal.get_input_embeddings().weight.shape[0]
+        largest = max(_vocabulary(self.tokenizer), default=0)
+        if largest >= vocabulary:
+            raise UsageError(
+                f"the tokenizer does not fit the model: it has token id {largest}, the model "
+                f"{vocabulary:,} embeddings"
+            )
+
+    @classmethod
+    def load(
+        cls,
+        path: str,
+        *,
+        dtype: str = "auto",
+        device: str | None = None,
+        adapter: str | None = None,
+        **options: Any,
+    ) -> TransformersPolicy:
+        """Load a model and its tokenizer; `adapter` is a folder of a LoRA adapter (peft).
+
+        UsageError names what a folder lacks.
+        """
+        torch = _torch()
+        if dtype not in DTYPES:
+            raise UsageError(f"dtype is one of {', '.join(DTYPES)}, not {dtype!r}")
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        with _explained(path), _no_progress_bar():
+            model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
+            tokenizer: Any = AutoTokenizer.from_pretrained(path)
+        model = model.to(where)
+        if adapter is not None:
+            model = _with_adapter(model, adapter)
+        return cls(model, tokenizer, name=Path(path).name, **options)
+
+    # --- what it is ----------------------------------------------------------------------------
+
+    @property
+    def fingerprint(self) -> str:
+        """Name, precision and a hash of the weights, adapters included."""
+        if not self._fingerprint:
+            self._fingerprint = _hash_of(self.model)
+        version = "" if self.weight_version is None else f" version={self.weight_version}"
+        return f"transformers {self.name} {self.precision} {self._fingerprint}{version}".strip()
+
+    @property
+    def precision(self) -> str:
+        """The model's own, and that of its logits where it is another."""
+        own = str(self._causal.dtype).removeprefix("torch.")
+        return f"{own}+float32 logits" if self.float32_logits and own != "float32" else own
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            exact=True, reuses_prefixes=not self.plain, generates=True, precision=self.precision
+        )
+
+    @property
+    def max_length(self) -> int | None:
+        config = self._causal.config.get_text_config()
+        return getattr(config, "max_position_embeddings", None)
+
+    # --- the protocol --------------------------------------------------------------------------
+
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
+        """Log-probabilities of groups, one after the other, in a thread of their own."""
+        return await asyncio.to_thread(self.score_sync, requests)
+
+    def score_sync(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
+        """The same for callers without an event loop."""
+        with self._lock, self._quiet_model():
+            if not self._checked:
+                self._choose_path()
+            return [self._answer(request) for request in requests]
+
+    async def generate(
+        self, requests: Sequence[GenerateRequest]
+    ) -> list[GenerateAnswer | Exception]:
+        """Continuations. Greedy ones of prompts of one length are made together."""
+        return await asyncio.to_thread(self.generate_sync, requests)
+
+    def generate_sync(
+        self, requests: Sequence[GenerateRequest]
+    ) -> list[GenerateAnswer | Exception]:
+        """The same for callers without an event loop."""
+        answers: list[GenerateAnswer | Exception | None] = [None] * len(requests)
+        with self._lock, self._quiet_model():
+            for batch in _alike(requests, self.token_budget):
+                made = self._generate([requests[i] for i in batch])
+                for at, answer in zip(batch, made, strict=True):
+                    answers[at] = answer
+        return [answer for answer in answers if answer is not None]
+
+    async def selfcheck(self) -> None:
+        """Compare with plain scoring, then as every backend is checked. BackendError."""
+        await selfcheck(self)
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    def refresh(
+        self, weights: Mapping[str, Any] | Iterable[tuple[str, Any]], version: str | int
+    ) -> None:
+        """Take new weights, whole or in part, between two calls; answers carry the version.
+
+        UsageError for a name that the model does not have, before anything is changed.
+        """
+        new = dict(weights)
+        with self._lock:
+            known = self.model.state_dict()
+            if unknown := sorted(set(new) - set(known)):
+                raise UsageError(f"weights that the model does not have: {', '.join(unknown[:3])}")
+            self.model.load_state_dict(new, strict=False)
+            self.weight_version, self._fingerprint = version, ""
+            _forget_float32_head(self._causal)
+
+    # --- scoring -------------------------------------------------------------------------------
+
+    @contextmanager
+    def _quiet_model(self) -> Iterator[None]:
+        """Eval mode and no gradients; a training model is given back as it was."""
+        training = [module for module in self.model.modules() if module.training]
+        self.model.eval()
+        try:
+            with _torch().no_grad():
+                yield
+        finally:
+            for module in training:
+                module.training = True
+
+    def _choose_path(self) -> None:
+        """Compare shortcuts on a small group with this very model's whole forward pass."""
+        self._checked = True
+        request = _probe(self._causal)
+        with self._head_of_all_rows():
+            expected = self._score_plain(request)
+        if why := self._differs(self._score_plain, request, expected):
+            self._whole_head = self.plain = True
+            self._note = f"plain, whole logits (the head alone failed its self-check: {why})"
+        elif not self.plain and (why := self._differs(self._score_shared, request, expected)):
+            self.plain = True
+            self._note = f"plain (sharing a cache failed its self-check: {why})"
+        if self._note:
+            warnings.warn(f"{self.name or 'the model'}: {self._note}", stacklevel=2)
+
+    def _differs(self, score: Any, request: ScoreRequest, expected: Mapping[Any, Any]) -> str:
+        """How a way of scoring departs from the expected values; "" where it does not."""
+        try:
+            worst = _difference(score(request), expected)
+        except Exception as error:
+            return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        if worst <= _TOLERANCE.get(self.precision, _TOLERANCE["bfloat16"]):
+            return ""
+        return f"values differ by up to {worst:.3g} nats"
+
+    @contextmanager
+    def _head_of_all_rows(self) -> Iterator[None]:
+        """Logits by the model's whole forward: what the shortcut to its head is compared with."""
+        before, self._whole_head = self._whole_head, True
+        try:
+            yield
+        finally:
+            self._whole_head = before
+
+    def _answer(self, request: ScoreRequest) -> ScoreAnswer | Exception:
+        if fault := _unusable(request):
+            return BackendError(fault)
+        score = self._score_plain if self.plain else self._score_shared
+        try:
+            values = self._within_memory(score, request)
+            lengths = {pair: len(request.responses[pair[1]]) for pair in request.wanted()}
+            logprobs = checked_arrays(values, lengths, self.fingerprint)
+        except BackendError as error:
+            return error
+        needed = naive_tokens(request)
+        computed = needed if self.plain else forward_tokens(request)
+        self.usage.computed += computed
+        self.usage.reused += needed - computed
+        path = self._note or ("plain" if self.plain else "shared")
+        return ScoreAnswer(logprobs, path, computed, needed - computed, self.weight_version)
+
+    def _within_memory(self, score: Any, request: ScoreRequest) -> dict[tuple[int, int], Any]:
+        """With half the budget, and again, as long as memory runs out."""
+        while True:
+            try:
+                result: dict[tuple[int, int], Any] = score(request)
+                return result
+            except (RuntimeError, MemoryError) as error:
+                if not _is_out_of_memory(error):
+                    raise
+                if self.token_budget <= _LEAST_BUDGET:
+                    raise BackendError(
+                        f"out of memory with a token budget of {self.token_budget}"
+                    ) from error
+            self.token_budget //= 2
+            self.prefill = max(min(self.prefill, self.token_budget) // 2, 64)
+            self.rows = max(self.rows // 2, 16)
+            with suppress(RuntimeError):
+                _torch().cuda.empty_cache()
+            warnings.warn(
+                f"out of memory: going on with a token budget of {self.token_budget}", stacklevel=2
+            )
+
+    def _score_plain(self, request: ScoreRequest) -> dict[tuple[int, int], array[float]]:
+        """Every distinct pair by itself."""
+        values: dict[tuple[int, int], array[float]] = {}
+        for context, serving in servings(request).items():
+            for response, pairs in zip(serving.responses, serving.of, strict=True):
+                found = self._plain_pair(request.contexts[context], response)
+                values.update(dict.fromkeys(pairs, found))
+        return values
+
+    def _plain_pair(self, context: TokenIds, response: TokenIds) -> array[float]:
+        if not response:
+            return array("f")
+        torch, ids = _torch(), self._ids([context + response[:-1]])
+        targets = torch.tensor(response, device=ids.device)
+        if not self._whole_head:
+            hidden = self._hidden(input_ids=ids, use_cache=False)
+            return self._picked(hidden[0, -len(response) :], range(len(response)), targets)
+        logits = self._causal(input_ids=ids, use_cache=False).logits[0, -len(response) :].float()
+        self.usage.rows += len(context) + len(response) - 1
+        chosen = torch.log_softmax(logits, -1).gather(1, targets[:, None])[:, 0]
+        return array("f", chosen.tolist())
+
+    def _score_shared(self, request: ScoreRequest) -> dict[tuple[int, int], array[float]]:
+        """Along the trie of the contexts, every token once."""
+        from transformers import DynamicCache
+
+        serving = servings(request)
+        root = build(request.contexts, list(serving))
+        cache = DynamicCache(config=self._causal.config.get_text_config())
+        return self._visit(root, cache, serving)
+
+    def _visit(
+        self, node: Node, cache: Any, serving: Mapping[int, Serving]
+    ) -> dict[tuple[int, int], array[float]]:
+        """Run a node into the cache, serve the context that ends there, go on below."""
+        values: dict[tuple[int, int], array[float]] = {}
+        behind = self._prefill(node.tokens, cache)
+        for at, context in enumerate(node.ends, start=1):
+            keep = bool(node.children) or at < len(node.ends)
+            values.update(self._serve(serving[context], cache, behind, keep))
+        for child in node.children[:-1]:
+            values.update(self._visit(child, _copied(cache, 1), serving))
+        for child in node.children[-1:]:
+            values.update(self._visit(child, cache, serving))
+        return values
+
+    def _prefill(self, tokens: TokenIds, cache: Any) -> Any:
+        """Run tokens into the cache; the hidden state behind the last of them, [1, H]."""
+        hidden = None
+        for start in range(0, len(tokens), self.prefill):
+            hidden = self._run([tokens[start : start + self.prefill]], cache)
+        return None if hidden is None else hidden[0, -1:]
+
+    def _serve(
+        self, serving: Serving, cache: Any, behind: Any, keep: bool
+    ) -> dict[tuple[int, int], array[float]]:
+        """Log-probabilities of every response behind one context. `behind` is [1, H]."""
+        torch = _torch()
+        responses, shared = serving.responses, serving.shared
+        if shared:
+            cache = _copied(cache, 1) if keep else cache
+            keep = False
+            common = self._run([responses[0][:shared]], cache)[0]
+            behind = torch.cat([behind, common])
+        found: dict[int, array[float]] = {}
+        order = sorted(range(len(responses)), key=lambda i: -len(responses[i]))
+        first = {i: responses[i][: shared + 1] for i in order}
+        found.update(self._shared_rows(behind, first))
+        longer = [i for i in order if len(responses[i]) > shared + 1]
+        batches = list(_batches(longer, responses, cache.get_seq_length(), self.token_budget))
+        for at, batch in enumerate(batches):
+            rest = [responses[i][shared:] for i in batch]
+            last = at == len(batches) - 1 and not keep
+            branch = _repeated(cache, len(batch), last)
+            hidden = self._run([tokens[:-1] for tokens in rest], branch)
+            del branch
+            for i, values in zip(batch, self._own_rows(hidden, rest), strict=True):
+                found[i] = found[i] + values
+        return {pair: found[i] for i, pairs in enumerate(serving.of) for pair in pairs}
+
+    def _shared_rows(self, hidden: Any, targets: Mapping[int, TokenIds]) -> dict[int, array[float]]:
+        """Targets of several responses at the same positions: row t predicts token t of each."""
+        torch = _torch()
+        flat = [token for tokens in targets.values() for token in tokens]
+        rows = [t for tokens in targets.values() for t in range(len(tokens))]
+        values = self._picked(hidden, rows, torch.tensor(flat, device=hidden.device))
+        out, at = {}, 0
+        for i, tokens in targets.items():
+            out[i] = values[at : at + len(tokens)]
+            at += len(tokens)
+        return out
+
+    def _own_rows(self, hidden: Any, responses: Sequence[TokenIds]) -> list[array[float]]:
+        """hidden [B, T, H], right-padded: row t of response b predicts its token t + 1."""
+        torch = _torch()
+        lengths = [len(tokens) - 1 for tokens in responses]
+        rows = torch.cat([hidden[b, :length] for b, length in enumerate(lengths)])
+        flat = [token for tokens in responses for token in tokens[1:]]
+        values = self._picked(rows, range(len(flat)), torch.tensor(flat, device=rows.device))
+        out, at = [], 0
+        for length in lengths:
+            out.append(values[at : at + length])
+            at += length
+        return out
+
+    def _run(self, tokens: Sequence[TokenIds], cache: Any) -> Any:
+        """Hidden states [B, T, H] of right-padded tokens; under causal attention padding needs
+        no mask, and nothing continues behind it."""
+        return self._hidden(input_ids=self._ids(tokens), past_key_values=cache, use_cache=True)
+
+    def _hidden(self, **inputs: Any) -> Any:
+        output = self._backbone(**inputs)
+        self._output = type(output)
+        return output.last_hidden_state
+
+    def _ids(self, tokens: Sequence[TokenIds]) -> Any:
+        width = max(map(len, tokens))
+        padded = [list(row) + [0] * (width - len(row)) for row in tokens]
+        return _torch().tensor(padded, device=self._causal.device)
+
+    # --- logits --------------------------------------------------------------------------------
+
+    def _picked(self, hidden: Any, rows: Iterable[int], targets: Any) -> array[float]:
+        """log p of target k at row `rows[k]` of hidden [R, H]: logit − logsumexp, in float32."""
+        torch = _torch()
+        at = torch.tensor(list(rows), device=hidden.device)
+        out = torch.empty(len(at), dtype=torch.float32, device=hidden.device)
+        for start in range(0, len(hidden), self.rows):
+            logits = self._logits(hidden[start : start + self.rows])
+            here = (at >= start) & (at < start + self.rows)
+            own = at[here] - start
+            out[here] = logits[own, targets[here]] - torch.logsumexp(logits, -1)[own]
+        self.usage.rows += len(hidden)
+        return array("f", out.tolist())
+
+    def _logits(self, hidden: Any) -> Any:
+        """Logits [R, V] in float32 by the model's own head, soft caps and scaling included."""
+        head = _float32_head(self._causal) if self.float32_logits else _as_is()
+        with head, _standing_in(self._backbone, self._output, hidden[None]):
+            dummy = _torch().zeros((1, 1), dtype=_torch().long, device=hidden.device)
+            return self._causal(input_ids=dummy, use_cache=False).logits[0].float()
+
+    # --- generating ----------------------------------------------------------------------------
+
+    def _generate(self, requests: Sequence[GenerateRequest]) -> list[GenerateAnswer | Exception]:
+        """Requests that are alike in all but their prompts, which are of one length."""
+        torch, first = _torch(), requests[0]
+        ids = self._ids([request.prompt for request in requests])
+        sampling: dict[str, Any] = {"do_sample": False}
+        if first.temperature > 0:
+            sampling = {"do_sample": True, "temperature": first.temperature, "top_k": 0}
+        stops: dict[str, Any] = {}
+        if first.stop:
+            stops = {"stop_strings": list(first.stop), "tokenizer": self.tokenizer}
+        ends = self._causal.generation_config.eos_token_id
+        ends = set(ends) if isinstance(ends, (list, tuple)) else {ends}
+        ends.add(getattr(self.tokenizer, "eos_token_id", None))
+        ends.discard(None)
+        pad = min(ends, default=0)
+        with torch.random.fork_rng(enabled=first.seed is not None):
+            if first.seed is not None:
+                torch.manual_seed(first.seed)
+            made = self._causal.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=first.max_tokens,
+                eos_token_id=sorted(ends) or None,
+                pad_token_id=pad,
+                **sampling,
+                **stops,
+            )
+        self.usage.generated += made[:, ids.shape[1] :].numel()
+        return [self._generated(row, ends, first) for row in made[:, ids.shape[1] :].tolist()]
+
+    def _generated(
+        self, tokens: list[int], ends: set[int], request: GenerateRequest
+    ) -> GenerateAnswer:
+        until = next((i for i, token in enumerate(tokens) if token in ends), None)
+        kept = tokens if until is None else tokens[:until]
+        text = self.tokenizer.decode(kept)
+        at = min((text.index(stop) for stop in request.stop if stop in text), default=None)
+        finished = until is not None or at is not None
+        return GenerateAnswer(
+            text if at is None else text[:at],
+            tuple(kept),
+            "stop" if finished else "length",
+            self.weight_version,
+        )
+
+
+# --- caches ------------------------------------------------------------------------------------
+
+
+def _copied(cache: Any, rows: int) -> Any:
+    """A cache of its own with the one row of this repeated; every layer knows how to select rows.
+
+    Tensors are not copied with the objects that hold them: selecting rows makes new ones.
+    """
+    torch = _torch()
+    tensors = [tensor for layer in cache.layers for tensor in _tensors(vars(layer))]
+    twin = copy.deepcopy(cache, {id(tensor): tensor for tensor in tensors})
+    twin.reorder_cache(torch.zeros(rows, dtype=torch.long))
+    return twin
+
+
+def _repeated(cache: Any, rows: int, last: bool) -> Any:
+    """The cache for `rows` responses; the last to use it may have it."""
+    if not last:
+        return _copied(cache, rows)
+    if rows > 1:
+        cache.reorder_cache(_torch().zeros(rows, dtype=_torch().long))
+    return cache
+
+
+def _tensors(held: Any) -> Iterator[Any]:
+    if isinstance(held, _torch().Tensor):
+        yield held
+    elif isinstance(held, Mapping):
+        for value in held.values():
+            yield from _tensors(value)
+
+
+def _batches(
+    positions: Sequence[int], responses: Sequence[TokenIds], before: int, budget: int
+) -> Iterator[list[int]]:
+    """Responses, longest first, in batches of at most `budget` tokens, contexts included."""
+    batch: list[int] = []
+    for i in positions:
+        width = before + len(responses[batch[0] if batch else i])
+        if batch and (len(batch) + 1) * width > budget:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+# --- the model's head --------------------------------------------------------------------------
+
+
+@contextmanager
+def _standing_in(backbone: Any, output: Any, hidden: Any) -> Iterator[None]:
+    """The backbone gives these hidden states: what follows is the model's own way to logits."""
+    own = vars(backbone).get("forward")
+
+    def forward(*args: Any, **options: Any) -> Any:
+        return output(last_hidden_state=hidden)
+
+    backbone.forward = forward
+    try:
+        yield
+    finally:
+        if own is None:
+            del backbone.forward
+        else:
+            backbone.forward = own
+
+
+@contextmanager
+def _as_is() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _float32_head(causal: Any) -> Iterator[None]:
+    """The last projection with a float32 copy of its weights, made once."""
+    torch, head = _torch(), causal.get_output_embeddings()
+    weights = getattr(causal, "_rag_rewards_float32_head", None)
+    if weights is None:
+        bias = getattr(head, "bias", None)
+        weights = (head.weight.float(), None if bias is None else bias.float())
+        causal._rag_rewards_float32_head = weights
+    own = vars(head).get("forward")
+    head.forward = lambda hidden: torch.nn.functional.linear(hidden.float(), *weights)
+    try:
+        yield
+    finally:
+        if own is None:
+            del head.forward
+        else:
+            head.forward = own
+
+
+def _forget_float32_head(causal: Any) -> None:
+    if hasattr(causal, "_rag_rewards_float32_head"):
+        del causal._rag_rewards_float32_head
+
+
+# --- loading and checking ----------------------------------------------------------------------
+
+
+def _torch() -> Any:
+    try:
+        import torch
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(error.name or "transformers", extra="transformers") from None
+    return torch
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """What a folder lacks, in one line."""
+    folder = Path(path)
+    if folder.exists() and not (folder / "config.json").exists():
+        raise UsageError(f"{path} is no model folder: it has no config.json")
+    try:
+        yield
+    except (OSError, ValueError, KeyError) as error:
+        said = " ".join(str(error).split())
+        raise UsageError(f"cannot load a model from {path}: {said[:300]}") from None
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _with_adapter(model: Any, adapter: str) -> Any:
+    try:
+        from peft import PeftModel
+    except ImportError:
+        raise MissingExtraError("peft", extra="transformers") from None
+    with _explained_adapter(adapter):
+        return PeftModel.from_pretrained(model, adapter)
+
+
+@contextmanager
+def _explained_adapter(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        said = " ".join(str(error).split())
+        raise UsageError(f"cannot load an adapter from {path}: {said[:300]}") from None
+
+
+def _unwrapped(model: Any) -> Any:
+    """The causal language model inside data-parallel and adapter wrappers."""
+    while hasattr(model, "module"):
+        model = model.module
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _refuse_shards(model: Any) -> None:
+    """Sharded weights need every rank to run equally often; a scoring server does not."""
+    for module in model.modules():
+        kind = type(module).__name__
+        if "FullyShardedDataParallel" in kind or kind.startswith("FSDP"):
+            break
+        if any(
+            hasattr(parameter, "ds_id") or type(parameter.data).__name__ == "DTensor"
+            for parameter in module.parameters(recurse=False)
+        ):
+            break
+    else:
+        return
+    raise UsageError(
+        "the weights are sharded (ZeRO-3, FSDP): every rank would have to score equally often. "
+        "Score over HTTP with a server that has the weights (vLLM, SGLang)"
+    )
+
+
+def _vocabulary(tokenizer: Any) -> Iterable[int]:
+    known = getattr(tokenizer, "get_vocab", None)
+    return known().values() if known else ()
+
+
+def _hash_of(model: Any) -> str:
+    """Names, shapes and some numbers of every weight: cheap, and another after any training."""
+    torch = _torch()
+    digest = hashlib.blake2b(digest_size=6)
+    for name, weight in sorted(model.state_dict().items()):
+        flat = weight.detach().reshape(-1)
+        step = max(flat.numel() // 512, 1)
+        some = flat[::step][:1024].to(torch.float32).cpu().contiguous()
+        digest.update(f"{name} {tuple(weight.shape)}".encode())
+        digest.update(bytes(some.numpy()))
+    return digest.hexdigest()
+
+
+def _unusable(request: ScoreRequest) -> str:
+    for context, _ in request.wanted():
+        if not request.contexts[context]:
+            return "a context without a token: the first response token has nothing before it"
+    return ""
+
+
+def _probe(causal: Any) -> ScoreRequest:
+    """A small group of pseudo-random tokens: two contexts that branch, responses that do."""
+    top = causal.config.get_text_config().vocab_size - 1
+    numbers = [(i * 7919 + 104729) % max(top, 1) for i in range(64)]
+    start, document, end = tuple(numbers[:7]), tuple(numbers[7:16]), tuple(numbers[16:24])
+    responses = (tuple(numbers[30:36]), (*numbers[30:32], *numbers[40:45]), tuple(numbers[50:51]))
+    return ScoreRequest((start + document + end, start + end), responses)
+
+
+def _difference(one: Mapping[Any, array[float]], other: Mapping[Any, array[float]]) -> float:
+    gaps = [abs(a - b) for pair in other for a, b in zip(one[pair], other[pair], strict=True)]
+    return max((gap if gap == gap else float("inf") for gap in gaps), default=0.0)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    said = str(error).lower()
+    return isinstance(error, MemoryError) or "out of memory" in said or "alloc" in said
+
+
+def _alike(requests: Sequence[GenerateRequest], budget: int) -> Iterator[list[int]]:
+    """Positions of requests that can be generated together: sampled ones are by themselves."""
+    kinds: dict[Any, list[int]] = {}
+    for i, request in enumerate(requests):
+        kind: tuple[Any, ...] = (len(request.prompt), request.max_tokens, request.stop)
+        if request.temperature > 0:
+            kind = (*kind, i)
+        kinds.setdefault(kind, []).append(i)
+    for (length, new, *_), members in kinds.items():
+        size = max(budget // (length + new), 1)
+        for start in range(0, len(members), size):
+            yield members[start : start + size]

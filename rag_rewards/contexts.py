@@ -1,0 +1,298 @@
+"""What a policy is shown: a prompt with its documents, without one of them, and LEAR's masked ones.
+
+A prompt is rendered and tokenised once per context; response ids are appended and never
+tokenised again across the boundary. A document that is left out takes nothing with it: the others
+keep their labels, and what stands before it stays the same tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from rag_rewards.errors import DataError
+from rag_rewards.models import TokenIds, Tokenizer
+from rag_rewards.rollout import Document, Rollout
+from rag_rewards.text.response import strip_end_of_sequence
+from rag_rewards.text.sections import Tags
+
+_PLACE = re.compile(r"\{(\w+)\}")
+_LEAR = Tags(("reason", "extract", "answer"))
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """How a recipe asks: a message with `{question}`, `{documents}` and `{query_time}`.
+
+    Each document stands as `document` says (`untitled` where it has no title), with `{label}`,
+    `{title}` and `{text}`, `separator` between them. A row that brings its own prompt needs no
+    message from here, but its documents must stand in it that way to be left out of it.
+    """
+
+    message: str
+    system: str = ""
+    document: str = "[{label}] {title}\n{text}"
+    untitled: str = "[{label}] {text}"
+    separator: str = "\n\n"
+
+    def block(self, label: str, document: Document) -> str:
+        """A document as the prompt shows it.
+
+        >>> Prompt("").block("2", Document(title="Paris", text="A city."))
+        '[2] Paris\\nA city.'
+        """
+        form = self.document if document.title else self.untitled
+        return fill(form, label=label, title=document.title or "", text=document.text)
+
+    def messages(self, rollout: Rollout, without: Collection[str] = ()) -> list[dict[str, str]]:
+        """The chat that asks a rollout's question, without the documents of these labels."""
+        pairs = zip(rollout.labels, rollout.documents or (), strict=True)
+        blocks = [self.block(label, doc) for label, doc in pairs if label not in without]
+        said = fill(
+            self.message,
+            question=rollout.question or "",
+            documents=self.separator.join(blocks),
+            query_time=rollout.query_time or "",
+        )
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, {"role": "user", "content": said}]
+
+
+def fill(form: str, **values: str) -> str:
+    """Put values into places in one pass: what stands in a value is never a place itself.
+
+    >>> fill("{a} {b} {c}", a="{b}", b="x")
+    '{b} x {c}'
+    """
+    return _PLACE.sub(lambda place: values.get(place[1], place[0]), form)
+
+
+GROUNDED = Prompt(
+    "Answer the question with the help of the documents below. Reason step by step inside "
+    "<think> and </think>, cite a document you rely on by its number, as in [1], and put the "
+    "final answer alone inside <answer> and </answer>.\n\n"
+    "Documents:\n\n{documents}\n\nQuestion: {question}"
+)
+RATIONAL = Prompt(
+    "Read the passages and answer the question in three parts. First, inside <reason> and "
+    "</reason>, work out what the passages say about it. Then, inside <extract> and </extract>, "
+    "give the evidence that is needed, and no more. Last, inside <answer> and </answer>, give the "
+    "answer in a few words.\n\n"
+    "Passages:\n\n{documents}\n\nQuestion: {question}"
+)
+PROMPTS: dict[str, Prompt] = {"lear": RATIONAL}
+"""By recipe; the others ask as GROUNDED does."""
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """Contexts of rollouts as token ids, for one tokenizer.
+
+    `max_length` is what context and response may have together. A rollout beyond it is a
+    DataError, or, with `truncate`, loses documents that do not support the answer, last first.
+    `template` holds further arguments of the chat template (`enable_thinking=False`).
+    """
+
+    tokenizer: Tokenizer
+    prompt: Prompt = GROUNDED
+    max_length: int | None = None
+    truncate: bool = False
+    template: Mapping[str, Any] = field(default_factory=dict)
+
+    def leave_one_out(
+        self, rollout: Rollout, labels: Sequence[str]
+    ) -> tuple[TokenIds, dict[str, TokenIds]]:
+        """The full context, and the context without each of these documents."""
+        room = self._room(len(self.response(rollout)))
+        dropped: tuple[str, ...] = ()
+        spare = [label for label in rollout.labels if label not in rollout.supporting_labels]
+        while True:
+            full = self.context(rollout, dropped)
+            if room is None or len(full) <= room:
+                break
+            if not self.truncate or not spare:
+                raise DataError(self._too_long(len(full), rollout), "documents")
+            dropped = (*dropped, spare.pop())
+        if not dropped:
+            self._compare(rollout, full)
+        return full, {label: self.context(rollout, (*dropped, label)) for label in labels}
+
+    def context(self, rollout: Rollout, without: Collection[str] = ()) -> TokenIds:
+        """The prompt without these documents, up to where the response begins."""
+        text, special = self._rendered(rollout, without)
+        prefix = rollout.response_prefix or ""
+        if prefix and not text.rstrip().endswith(prefix.strip()):
+            text += prefix
+        return self._encode(text, special, rollout)
+
+    def masked(self, rollout: Rollout, part: str) -> TokenIds:
+        """LEAR's context for one of its answers, up to the opened <answer>.
+
+        `rationale`: question, passages and reason. `evidence`: question and extract alone.
+        `full`: everything. What is masked is not in it. Source: LEAR, section 3.1.
+        """
+        content = rollout.parsed.cut(_LEAR).content
+        sections = {"rationale": ["reason"], "evidence": ["extract"], "full": ["reason", "extract"]}
+        said = [f"<{name}>{content.get(name, '')}</{name}>\n" for name in sections[part]]
+        without = rollout.labels if part == "evidence" else ()
+        text, special = self._rendered(rollout, without)
+        ids = self._encode(text + "".join(said) + "<answer>", special, rollout)
+        room = self._room(0)
+        if room is not None and len(ids) >= room:
+            raise DataError(self._too_long(len(ids), rollout), "documents")
+        return ids
+
+    def response(self, rollout: Rollout) -> TokenIds:
+        """The response's own token ids: the trainer's, else those of its text."""
+        if rollout.response_token_ids is not None:
+            return rollout.response_token_ids
+        if not isinstance(rollout.response, str):
+            said = [message for message in rollout.response if message.role == "assistant"]
+            if len(said) != 1 or len(rollout.response) != 1:
+                raise DataError(
+                    "missing; a response of several messages is scored by its token ids",
+                    "response_token_ids",
+                )
+            return self.tokens(said[0].text)
+        return self.tokens(strip_end_of_sequence(rollout.response))
+
+    def tokens(self, text: str) -> TokenIds:
+        """Text that continues a context."""
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def answer_span(self, rollout: Rollout) -> tuple[int, int] | None:
+        """The token range behind the last </think>; None where nothing was thought, or no end."""
+        whole = rollout.parsed.text
+        if "<think>" not in whole or "</think>" not in whole:
+            return None
+        ids = self.response(rollout)
+        ends = self.tokenizer.decode(ids).count("</think>")
+        # The shortest beginning of the response's own tokens that holds every </think>.
+        low, high = 0, len(ids)
+        while low < high:
+            middle = (low + high) // 2
+            if self.tokenizer.decode(ids[:middle]).count("</think>") >= ends:
+                high = middle
+            else:
+                low = middle + 1
+        return low, len(ids)
+
+    # --- rendering -----------------------------------------------------------------------------
+
+    def _rendered(self, rollout: Rollout, without: Collection[str]) -> tuple[str, bool]:
+        """The prompt's text, and whether the tokenizer adds its special tokens to it."""
+        given = rollout.prompt
+        if given is None:
+            if rollout.question is None:
+                raise DataError("missing; the prompt is made from it, or give `prompt`", "question")
+            return self._chat(self.prompt.messages(rollout, without))
+        removed = _Removal(self.prompt, rollout, without)
+        if isinstance(given, str):
+            text = removed.of(given)
+            removed.check()
+            return text, True
+        messages = [
+            {**message, "content": removed.of(message["content"])}
+            if isinstance(message.get("content"), str)
+            else message
+            for message in given
+        ]
+        removed.check()
+        return self._chat(messages)
+
+    def _chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
+        if getattr(self.tokenizer, "chat_template", None) is None:
+            # A base model: the messages' text, one after the other.
+            return "\n\n".join(str(message["content"]) for message in messages) + "\n\n", True
+        text = self.tokenizer.apply_chat_template(
+            [dict(message) for message in messages],
+            tokenize=False,
+            add_generation_prompt=True,
+            **self.template,
+        )
+        return str(text), False
+
+    def _encode(self, text: str, special: bool, rollout: Rollout) -> TokenIds:
+        begins = getattr(self.tokenizer, "bos_token", None)
+        special = special and not (begins and text.startswith(begins))
+        given = rollout.prompt_token_ids
+        if special and given and given[0] != getattr(self.tokenizer, "bos_token_id", None):
+            special = False  # the trainer tokenised it without
+        return tuple(self.tokenizer.encode(text, add_special_tokens=special))
+
+    def _compare(self, rollout: Rollout, full: TokenIds) -> None:
+        """The rendered prompt must be the one the trainer's tokens came from."""
+        given = rollout.prompt_token_ids
+        if given is None or given == full:
+            return
+        at = next(
+            (i for i, (a, b) in enumerate(zip(given, full, strict=False)) if a != b),
+            min(len(given), len(full)),
+        )
+        theirs, ours = (self.tokenizer.decode(ids[at : at + 8]) for ids in (given, full))
+        raise DataError(
+            f"the rendered prompt has other tokens from token {at} on: {ours!r} here, {theirs!r} "
+            "in the row; give the row's own `prompt`, or the Prompt that made it",
+            "prompt_token_ids",
+        )
+
+    def _room(self, response: int) -> int | None:
+        return None if self.max_length is None else self.max_length - response
+
+    def _too_long(self, length: int, rollout: Rollout) -> str:
+        response = len(self.response(rollout))
+        return (
+            f"{length:,} tokens of prompt and {response:,} of response are more than the model's "
+            f"{self.max_length:,}; --truncate leaves out documents that do not support the answer"
+        )
+
+
+@dataclass
+class _Removal:
+    """Documents taken out of a prompt that somebody else rendered."""
+
+    prompt: Prompt
+    rollout: Rollout
+    without: Collection[str]
+    found: dict[str, int] = field(default_factory=dict)
+
+    def of(self, text: str) -> str:
+        """The text without the documents, each with one separator."""
+        for label, block in self._blocks():
+            count = text.count(block)
+            self.found[label] = self.found.get(label, 0) + count
+            if count == 1:
+                text = self._cut(text, block)
+        return text
+
+    def _blocks(self) -> Iterator[tuple[str, str]]:
+        pairs = zip(self.rollout.labels, self.rollout.documents or (), strict=True)
+        return ((label, self.prompt.block(label, d)) for label, d in pairs if label in self.without)
+
+    def _cut(self, text: str, block: str) -> str:
+        separator = self.prompt.separator
+        start = text.index(block)
+        end = start + len(block)
+        if text.startswith(separator, end):
+            return text[:start] + text[end + len(separator) :]
+        if text.endswith(separator, 0, start):
+            return text[: start - len(separator)] + text[end:]
+        return text[:start] + text[end:]
+
+    def check(self) -> None:
+        """DataError unless every document stood there exactly once."""
+        for label, block in self._blocks():
+            count = self.found.get(label, 0)
+            if count == 1:
+                continue
+            shown = msgspec.json.encode(block[:60]).decode()
+            how = "is not in it" if count == 0 else f"is {count} times in it"
+            raise DataError(
+                f"document {label} cannot be left out: {shown}… {how}; say with a Prompt how "
+                "documents stand in the prompt",
+                "prompt",
+            )

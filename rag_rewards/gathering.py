@@ -1,0 +1,465 @@
+"""Ask first: the needs of a batch, answered by models, written on the rollouts as evidence.
+
+    gatherer = Gatherer(Models(policy=policy, judge=judge))
+    informed = gatherer.gather_sync(recipe, rollouts)     # or: await gatherer.gather(…)
+
+Equal questions are asked once, groups that share a prompt are one request, and the kinds of
+model are asked at the same time. What fails marks the rollouts that needed it, and no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from rag_rewards.contexts import GROUNDED, Contexts, Prompt
+from rag_rewards.errors import BackendError, RolloutError
+from rag_rewards.evidence import (
+    EntailmentNeed,
+    LogProbsNeed,
+    MaskedAnswersNeed,
+    MaskedLogProbsNeed,
+    Need,
+    SimilarityNeed,
+    VerdictNeed,
+)
+from rag_rewards.models import (
+    GenerateAnswer,
+    GenerateRequest,
+    Models,
+    Policy,
+    ScoreAnswer,
+    ScoreRequest,
+    TokenIds,
+)
+from rag_rewards.rollout import (
+    Entailment,
+    Evidence,
+    LogProbs,
+    MaskedAnswers,
+    MaskedLogProbs,
+    Rollout,
+    Similarity,
+)
+
+R = TypeVar("R", bound=Rollout)
+N = TypeVar("N", bound=Need)
+T = TypeVar("T")
+
+
+class Asks(Protocol):
+    """Whatever says what it needs: a reward, a recipe, a curriculum."""
+
+    def needs(self, rollout: Rollout) -> Sequence[Need]: ...
+
+
+@dataclass
+class Usage:
+    """What was asked so far: questions after duplicates were removed, tokens, seconds."""
+
+    groups: int = 0
+    computed: int = 0
+    reused: int = 0
+    generated: int = 0
+    pairs: int = 0
+    verdicts: int = 0
+    seconds: float = 0.0
+    path: str = ""
+
+    @property
+    def reuse(self) -> float:
+        """Share of naive scoring's tokens that no model was run on, 0 to 1."""
+        total = self.computed + self.reused
+        return self.reused / total if total else 0.0
+
+
+Open = dict[int, list[Need]]
+"""Position of a rollout → what nothing answers yet."""
+
+
+@dataclass
+class Gatherer:
+    """Asks models what a reward needs to know.
+
+    `prompt` is how rows without a prompt of their own are asked, and how documents stand in
+    those that have one. `selfcheck` lets the policy prove its values before the first use.
+    Errors: a rollout that cannot be asked about (DataError) or whose model failed (BackendError)
+    comes back as its error; a policy that fails its self-check raises for all.
+    """
+
+    models: Models
+    prompt: Prompt = GROUNDED
+    truncate: bool = False
+    selfcheck: bool = True
+    template: dict[str, Any] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+
+    def __post_init__(self) -> None:
+        self._checked = not self.selfcheck
+        self._checking = threading.Lock()
+
+    def gather_sync(self, reward: Asks, rollouts: Sequence[R]) -> list[R | RolloutError]:
+        """The same for scripts and trainers' threads; also where an event loop runs already."""
+        return _run(self.gather(reward, rollouts))
+
+    async def gather(self, reward: Asks, rollouts: Sequence[R]) -> list[R | RolloutError]:
+        """Every rollout with the evidence that it lacked, or with its error."""
+        started = time.perf_counter()
+        found = _Found(len(rollouts))
+        needs = _open_needs(reward, rollouts)
+        kinds: list[Coroutine[Any, Any, None]] = []
+        if self.models.policy is not None:
+            asked = _Policy(self, self.models.policy, rollouts, found)
+            kinds.append(asked.answer(needs))
+        if self.models.entailment is not None:
+            kinds.append(self._entailment(needs, rollouts, found))
+        if self.models.similarity is not None:
+            kinds.append(self._similarity(needs, rollouts, found))
+        if self.models.judge is not None:
+            kinds.append(self._verdicts(needs, rollouts, found))
+        await _all(kinds)
+        self.usage.seconds += time.perf_counter() - started
+        return [found.informed(i, rollout) for i, rollout in enumerate(rollouts)]
+
+    async def check(self, policy: Policy) -> None:
+        """The policy's self-check, once. BackendError."""
+        with self._checking:
+            checked, self._checked = self._checked, True
+        if not checked:
+            try:
+                await policy.selfcheck()
+            except BaseException:
+                self._checked = False
+                raise
+
+    async def _entailment(self, needs: Open, rollouts: Sequence[Rollout], found: _Found) -> None:
+        wanted = _of_kind(needs, EntailmentNeed)
+        pairs = list(dict.fromkeys((n.premise, n.hypothesis) for ns in wanted.values() for n in ns))
+        model = self.models.entailment
+        if not pairs or model is None:
+            return
+        answers = await _one_for_all(lambda: model.entail(pairs), wanted, found, "nli")
+        if answers is None:
+            return
+        self.usage.pairs += len(pairs)
+        known = dict(zip(pairs, answers, strict=True))
+        for i, asked in wanted.items():
+            new = [
+                Entailment(
+                    premise=n.premise,
+                    hypothesis=n.hypothesis,
+                    entailment=known[n.premise, n.hypothesis],
+                )
+                for n in asked
+            ]
+            found.evidence[i]["nli"] = (*(rollouts[i].nli or ()), *new)
+
+    async def _similarity(self, needs: Open, rollouts: Sequence[Rollout], found: _Found) -> None:
+        wanted = _of_kind(needs, SimilarityNeed)
+        pairs = list(dict.fromkeys((n.text, n.reference) for ns in wanted.values() for n in ns))
+        model = self.models.similarity
+        if not pairs or model is None:
+            return
+        answers = await _one_for_all(lambda: model.similarity(pairs), wanted, found, "similarity")
+        if answers is None:
+            return
+        self.usage.pairs += len(pairs)
+        known = dict(zip(pairs, answers, strict=True))
+        for i, asked in wanted.items():
+            new = [
+                Similarity(
+                    text=n.text, reference=n.reference, similarity=known[n.text, n.reference]
+                )
+                for n in asked
+            ]
+            found.evidence[i]["similarity"] = (*(rollouts[i].similarity or ()), *new)
+
+    async def _verdicts(self, needs: Open, rollouts: Sequence[Rollout], found: _Found) -> None:
+        wanted = _of_kind(needs, VerdictNeed)
+        questions = list(
+            dict.fromkeys(q for ns in wanted.values() for n in ns for q in n.questions)
+        )
+        model = self.models.judge
+        if not questions or model is None:
+            return
+        answers = await _one_for_all(lambda: model.judge(questions), wanted, found, "verdicts")
+        if answers is None:
+            return
+        self.usage.verdicts += len(questions)
+        known = dict(zip(questions, answers, strict=True))
+        for i, asked in wanted.items():
+            verdicts: dict[str, Any] = dict(rollouts[i].verdicts or {})
+            for need in asked:
+                verdict = _any_yes([known[question] for question in need.questions])
+                if isinstance(verdict, Exception):
+                    found.fail(i, verdict, f"verdicts.{need.component}")
+                elif verdict is not None:
+                    verdicts[need.component] = verdict
+            found.evidence[i]["verdicts"] = verdicts
+
+
+def _any_yes(answers: Sequence[int | Exception]) -> int | Exception | None:
+    """1 where any answer is 1; else the error that may hide one; else 0."""
+    if any(answer == 1 for answer in answers if isinstance(answer, int)):
+        return 1
+    broken = next((answer for answer in answers if isinstance(answer, Exception)), None)
+    return broken or (0 if answers else None)
+
+
+# --- the policy --------------------------------------------------------------------------------
+
+
+@dataclass
+class _Group:
+    """Rollouts of one prompt: the contexts and responses that somebody needs."""
+
+    contexts: dict[str | None, TokenIds] = field(default_factory=dict)
+    responses: dict[TokenIds, int] = field(default_factory=dict)
+    members: list[tuple[int, tuple[str, ...], TokenIds]] = field(default_factory=list)
+
+    def request(self) -> ScoreRequest:
+        order = {label: at for at, label in enumerate(self.contexts)}
+        pairs = {
+            (order[label], self.responses[response]): None
+            for _, labels, response in self.members
+            for label in (None, *labels)
+        }
+        return ScoreRequest(tuple(self.contexts.values()), tuple(self.responses), tuple(pairs))
+
+
+@dataclass
+class _Policy:
+    """What a batch asks a language model."""
+
+    gatherer: Gatherer
+    policy: Policy
+    rollouts: Sequence[Rollout]
+    found: _Found
+
+    async def answer(self, needs: Open) -> None:
+        likelihoods = _of_kind(needs, LogProbsNeed)
+        generated = _of_kind(needs, MaskedAnswersNeed)
+        masked = _of_kind(needs, MaskedLogProbsNeed)
+        if not (likelihoods or generated or masked):
+            return
+        await self.gatherer.check(self.policy)
+        self.contexts = Contexts(
+            self.policy.tokenizer,
+            self.gatherer.prompt,
+            self.policy.max_length,
+            self.gatherer.truncate,
+            self.gatherer.template,
+        )
+        await _all(
+            [
+                self._likelihoods(likelihoods),
+                self._masked_answers(generated),
+                self._masked_likelihoods(masked),
+            ]
+        )
+
+    async def _likelihoods(self, wanted: dict[int, list[LogProbsNeed]]) -> None:
+        groups: dict[TokenIds, _Group] = {}
+        for i, asked in wanted.items():
+            labels = tuple(dict.fromkeys(label for need in asked for label in need.without))
+            try:
+                full, without = self.contexts.leave_one_out(self.rollouts[i], labels)
+                response = self.contexts.response(self.rollouts[i])
+            except RolloutError as error:
+                self.found.fail(i, error)
+                continue
+            group = groups.setdefault(full, _Group())
+            group.contexts[None] = full
+            group.contexts.update(without)
+            group.responses.setdefault(response, len(group.responses))
+            group.members.append((i, labels, response))
+        requests = [group.request() for group in groups.values()]
+        answers = await self._scored(requests, [[m[0] for m in g.members] for g in groups.values()])
+        for group, answer in zip(groups.values(), answers, strict=True):
+            if answer is not None:
+                self._write_likelihoods(group, answer)
+
+    def _write_likelihoods(self, group: _Group, answer: ScoreAnswer) -> None:
+        order = {label: at for at, label in enumerate(group.contexts)}
+        for i, labels, response in group.members:
+            at = group.responses[response]
+            self.found.evidence[i]["logprobs"] = LogProbs(
+                full=tuple(answer.logprobs[0, at]),
+                without={label: tuple(answer.logprobs[order[label], at]) for label in labels},
+                answer_span=self.contexts.answer_span(self.rollouts[i]),
+            )
+
+    async def _masked_likelihoods(self, wanted: dict[int, list[MaskedLogProbsNeed]]) -> None:
+        requests: list[ScoreRequest] = []
+        asked: list[tuple[int, str]] = []
+        for i, needs in wanted.items():
+            try:
+                aliases = [alias for aliases in self.rollouts[i].gold for alias in aliases]
+                responses = tuple(map(self.contexts.tokens, aliases))
+                new = [(self.contexts.masked(self.rollouts[i], n.part), n.part) for n in needs]
+            except RolloutError as error:
+                self.found.fail(i, error)
+                continue
+            requests.extend(ScoreRequest((context,), responses) for context, _ in new)
+            asked.extend((i, part) for _, part in new)
+        answers = await self._scored(requests, [[i] for i, _ in asked])
+        parts: dict[int, dict[str, Any]] = {}
+        for (i, part), request, answer in zip(asked, requests, answers, strict=True):
+            if answer is not None:
+                per_alias = tuple(
+                    tuple(answer.logprobs[0, at]) for at in range(len(request.responses))
+                )
+                parts.setdefault(i, _parts_of(self.rollouts[i].masked_logprobs))[part] = per_alias
+        for i, known in parts.items():
+            self.found.evidence[i]["masked_logprobs"] = MaskedLogProbs(**known)
+
+    async def _masked_answers(self, wanted: dict[int, list[MaskedAnswersNeed]]) -> None:
+        asked: list[tuple[int, str, GenerateRequest]] = []
+        for i, needs in wanted.items():
+            try:
+                asked += [
+                    (i, n.part, self._generate_request(self.rollouts[i], n, i)) for n in needs
+                ]
+            except RolloutError as error:
+                self.found.fail(i, error)
+        requests = list(dict.fromkeys(request for _, _, request in asked))
+        made = await self._ask(lambda: self.policy.generate(requests), len(requests))
+        known = dict(zip(requests, made, strict=True))
+        parts: dict[int, dict[str, Any]] = {}
+        for i, part, request in asked:
+            answer = known[request]
+            if isinstance(answer, GenerateAnswer):
+                parts.setdefault(i, _parts_of(self.rollouts[i].masked_answers))[part] = answer.text
+            else:
+                self.found.fail(i, answer, f"masked_answers.{part}")
+        self.gatherer.usage.generated += sum(
+            len(answer.token_ids) for answer in made if isinstance(answer, GenerateAnswer)
+        )
+        for i, fields in parts.items():
+            self.found.evidence[i]["masked_answers"] = MaskedAnswers(**fields)
+
+    def _generate_request(
+        self, rollout: Rollout, need: MaskedAnswersNeed, i: int
+    ) -> GenerateRequest:
+        # Sampled answers of equal contexts are different samples, and the same ones next time.
+        seed = i if need.temperature > 0 else None
+        context = self.contexts.masked(rollout, need.part)
+        return GenerateRequest(context, need.max_tokens, need.temperature, ("</answer>",), seed)
+
+    async def _scored(
+        self, requests: Sequence[ScoreRequest], rollouts: Sequence[Sequence[int]]
+    ) -> list[ScoreAnswer | None]:
+        """Answers; where there is none, the rollouts of that request have the error."""
+        answers = await self._ask(lambda: self.policy.score(requests), len(requests))
+        out: list[ScoreAnswer | None] = []
+        usage = self.gatherer.usage
+        for answer, members in zip(answers, rollouts, strict=True):
+            if isinstance(answer, ScoreAnswer):
+                usage.groups += 1
+                usage.computed += answer.computed
+                usage.reused += answer.reused
+                usage.path = answer.path
+                out.append(answer)
+                continue
+            for i in members:
+                self.found.fail(i, answer)
+            out.append(None)
+        return out
+
+    async def _ask(self, ask: Callable[[], Awaitable[list[Any]]], count: int) -> list[Any]:
+        """What came of each request; a call that fails whole fails each of them."""
+        if not count:
+            return []
+        try:
+            answers = await ask()
+        except Exception as error:
+            return [error] * count
+        if len(answers) != count:
+            return [BackendError(f"{len(answers)} answers to {count} requests")] * count
+        return answers
+
+
+def _parts_of(known: Any) -> dict[str, Any]:
+    return {name: getattr(known, name) for name in known.__struct_fields__} if known else {}
+
+
+# --- what is open, what was found --------------------------------------------------------------
+
+
+class _Found:
+    """Evidence by rollout, and the first error of each."""
+
+    def __init__(self, count: int) -> None:
+        self.evidence: list[dict[str, Any]] = [{} for _ in range(count)]
+        self.errors: dict[int, RolloutError] = {}
+
+    def fail(self, i: int, error: BaseException, path: str = "") -> None:
+        if isinstance(error, RolloutError):
+            own = type(error)(error.message, error.path or path)
+        else:
+            said = " ".join(str(error).split())
+            own = BackendError(f"{type(error).__name__}: {said}" if said else repr(error), path)
+        own.__cause__ = error
+        self.errors.setdefault(i, own)
+
+    def informed(self, i: int, rollout: R) -> R | RolloutError:
+        if (error := self.errors.get(i)) is not None:
+            error.row = str(rollout.id) if rollout.id is not None else None
+            return error
+        new = self.evidence[i]
+        return rollout.with_evidence(Evidence(**new)) if new else rollout
+
+
+def _open_needs(reward: Asks, rollouts: Sequence[Rollout]) -> Open:
+    """What nothing answers yet. A rollout whose needs cannot be told has none: scoring says why."""
+    needs: Open = {}
+    for i, rollout in enumerate(rollouts):
+        try:
+            needs[i] = [need for need in reward.needs(rollout) if not need.met(rollout)]
+        except RolloutError:
+            continue
+    return needs
+
+
+def _of_kind(needs: Open, kind: type[N]) -> dict[int, list[N]]:
+    chosen: dict[int, list[N]] = {}
+    for i, asked in needs.items():
+        for need in asked:
+            if isinstance(need, kind):
+                chosen.setdefault(i, []).append(need)
+    return chosen
+
+
+async def _one_for_all(
+    ask: Callable[[], Awaitable[list[Any]]], wanted: Iterable[int], found: _Found, path: str
+) -> list[Any] | None:
+    """The answers of a call that serves all rollouts, or None, and every one has the error."""
+    try:
+        return await ask()
+    except Exception as error:
+        for i in wanted:
+            found.fail(i, error, path)
+        return None
+
+
+async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All at the same time; the first error, when the others have ended."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run to the end, in a thread of its own where this one has an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
