@@ -375,7 +375,9 @@ class TransformersPolicy:
         torch = _torch()
         flat = [token for tokens in targets.values() for token in tokens]
         rows = [t for tokens in targets.values() for t in range(len(tokens))]
-        values = self._picked(hidden, rows, torch.tensor(flat, device=hidden.device))
+        values = self._picked(
+            hidden, rows, torch.tensor(flat, dtype=torch.long, device=hidden.device)
+        )
         out, at = {}, 0
         for i, tokens in targets.items():
             out[i] = values[at : at + len(tokens)]
@@ -388,7 +390,9 @@ class TransformersPolicy:
         lengths = [len(tokens) - 1 for tokens in responses]
         rows = torch.cat([hidden[b, :length] for b, length in enumerate(lengths)])
         flat = [token for tokens in responses for token in tokens[1:]]
-        values = self._picked(rows, range(len(flat)), torch.tensor(flat, device=rows.device))
+        values = self._picked(
+            rows, range(len(flat)), torch.tensor(flat, dtype=torch.long, device=rows.device)
+        )
         out, at = [], 0
         for length in lengths:
             out.append(values[at : at + length])
@@ -415,7 +419,9 @@ class TransformersPolicy:
     def _picked(self, hidden: Any, rows: Iterable[int], targets: Any) -> array[float]:
         """log p of target k at row `rows[k]` of hidden [R, H]: logit − logsumexp, in float32."""
         torch = _torch()
-        at = torch.tensor(list(rows), device=hidden.device)
+        at = torch.tensor(list(rows), dtype=torch.long, device=hidden.device)
+        if not len(at):
+            return array("f")
         out = torch.empty(len(at), dtype=torch.float32, device=hidden.device)
         for start in range(0, len(hidden), self.rows):
             logits = self._logits(hidden[start : start + self.rows])
@@ -590,12 +596,17 @@ def _torch() -> Any:
     return torch
 
 
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+
+
 @contextmanager
 def _explained(path: str) -> Iterator[None]:
     """What a folder lacks, in one line."""
     folder = Path(path)
     if folder.exists() and not (folder / "config.json").exists():
         raise UsageError(f"{path} is no model folder: it has no config.json")
+    if folder.is_dir() and not any((folder / name).exists() for name in _TOKENIZERS):
+        raise UsageError(f"{path} has no tokenizer: none of {', '.join(_TOKENIZERS)}")
     try:
         yield
     except (OSError, ValueError, KeyError) as error:

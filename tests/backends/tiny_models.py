@@ -85,12 +85,10 @@ def make_tokenizer() -> Any:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    plain.train_from_iterator(
-        ["<answer> </answer> <think> </think> the document of the river Paris question"] * 3, trainer
-    )
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=plain, eos_token="<|im_end|>", pad_token="<|pad|>"
-    )
+    text = "<answer> </answer> <think> </think> the document of the river Paris question"
+    plain.train_from_iterator([text] * 3, trainer)
+    special = {"eos_token": "<|im_end|>", "pad_token": "<|pad|>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, **special)
     tokenizer.chat_template = TEMPLATE
     return tokenizer
 

@@ -1,0 +1,239 @@
+"""The file of verdicts: shared, whole after a kill, and never more than a cache."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import closing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag_rewards.backends.cache import Entry, VerdictCache, cache_key
+from rag_rewards.errors import UsageError
+
+WRITER = """
+import sys
+from rag_rewards.backends.cache import Entry, VerdictCache, cache_key
+path, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+with VerdictCache(path).open() as store:
+    for i in range(count):
+        store.put(cache_key(writer=name, i=i), Entry(i % 2, text=f"{name} {i}"))
+        print(i, flush=True)
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "folder" / "verdicts.sqlite"
+
+
+def writer(path, name, count):
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), name, str(count)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def key(i):
+    return cache_key(i=i)
+
+
+def test_what_is_written_is_found_by_another_connection(path):
+    entry = Entry(1, 12, 3, "it says — “yes”")
+    cache = VerdictCache(path)
+    with cache.open() as one, cache.open() as two:
+        one.put(key(1), entry)
+        assert two.get([key(1), key(2), key(1)]) == {key(1): entry}
+        one.put(key(1), Entry(0))
+        assert two.get([key(1)]) == {key(1): Entry(0)}
+    with VerdictCache(str(path)).open() as again:
+        assert again.get([key(1)]) == {key(1): Entry(0)}
+
+
+def test_many_keys_in_one_go(path):
+    with VerdictCache(path).open() as store:
+        for i in range(1201):
+            store.put(key(i), Entry(i % 2))
+        found = store.get(key(i) for i in range(2000))
+    assert found == {key(i): Entry(i % 2) for i in range(1201)}
+
+
+def test_no_keys(path):
+    with VerdictCache(path).open() as store:
+        assert store.get([]) == {}
+
+
+def test_a_long_output_is_kept_in_part(path):
+    with VerdictCache(path).open() as store:
+        store.put(key(1), Entry(1, text="é" * 1_000_000))
+        assert store.get([key(1)])[key(1)].text == "é" * 2000
+
+
+class Trap:
+    """Unpickled, it would make a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (self.folder,)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b'{"verdict":2}',
+        b'{"verdict":true}',
+        b'{"verdict":"1"}',
+        b'{"verdict":1.5}',
+        b'{"text":"x"}',
+        b"[1]",
+        b"1",
+        '{"verdict":7}',
+        17,
+        1.5,
+    ],
+)
+def test_a_broken_entry_is_missing(path, value):
+    cache = VerdictCache(path)
+    with cache.open() as store:
+        store.put(key(1), Entry(1))
+        store.put(key(2), Entry(0))
+    overwrite(path, key(1), value)
+    with cache.open() as store:
+        with pytest.warns(RuntimeWarning, match="1 broken"):
+            assert store.get([key(1), key(2)]) == {key(2): Entry(0)}
+        store.put(key(1), Entry(1))
+        assert store.get([key(1)]) == {key(1): Entry(1)}
+
+
+def overwrite(path, of, value):
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE verdicts SET entry = ? WHERE key = ?", (value, of))
+
+
+def test_nothing_is_unpickled(path, tmp_path):
+    cache, folder = VerdictCache(path), tmp_path / "trap"
+    with cache.open() as store:
+        store.put(key(1), Entry(1))
+    overwrite(path, key(1), pickle.dumps(Trap(str(folder))))
+    with cache.open() as store, pytest.warns(RuntimeWarning, match="broken"):
+        assert store.get([key(1)]) == {}
+    assert not folder.exists()
+
+
+def test_another_file_is_refused_and_left_alone(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("my notes\n" * 1000)
+    with pytest.raises(UsageError, match=r"notes\.txt cannot hold verdicts"):
+        VerdictCache(path)
+    assert path.read_text() == "my notes\n" * 1000
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError):
+        VerdictCache(tmp_path / "file" / "verdicts.sqlite")
+    with pytest.raises(UsageError):
+        VerdictCache(tmp_path)
+
+
+def test_a_damaged_file_costs_questions_not_verdicts(path):
+    cache = VerdictCache(path)
+    with cache.open() as store:
+        for i in range(500):
+            store.put(key(i), Entry(i % 2, text="x" * 500))
+    data = bytearray(path.read_bytes())
+    chance = random.Random(0)
+    for at in range(2 * 4096, len(data)):
+        data[at] = chance.randrange(256)
+    path.write_bytes(data)
+    with cache.open() as store:
+        with pytest.warns(RuntimeWarning, match="cache of verdicts"):
+            assert store.get([key(i) for i in range(500)]) == {}
+        with pytest.warns(RuntimeWarning, match="cannot be written"):
+            store.put(key(1), Entry(1))
+
+
+@pytest.mark.parametrize("bound", [1, 10])
+def test_the_oldest_go(path, bound):
+    with VerdictCache(path, max_entries=bound).open() as store:
+        for i in range(25):
+            store.put(key(i), Entry(1))
+            assert key(i) in store.get([key(i)])
+        assert set(store.get(map(key, range(25)))) == {key(i) for i in range(25 - bound, 25)}
+
+
+def test_the_bound_is_positive(path):
+    with pytest.raises(UsageError):
+        VerdictCache(path, max_entries=0)
+
+
+def test_a_killed_writer_leaves_what_it_wrote(path):
+    process = writer(path, "a", 1_000_000)
+    written = [int(process.stdout.readline()) for _ in range(300)][-1]
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    with VerdictCache(path).open() as store:
+        found = store.get(cache_key(writer="a", i=i) for i in range(written + 1))
+        assert len(found) == written + 1
+        assert found[cache_key(writer="a", i=7)] == Entry(1, text="a 7")
+        store.put(key(1), Entry(1))
+        assert store.get([key(1)])
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_processes_share_a_file(path):
+    names = "abc"
+    processes = [writer(path, name, 300) for name in names]
+    for process in processes:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    with VerdictCache(path).open() as store:
+        for name in names:
+            assert len(store.get(cache_key(writer=name, i=i) for i in range(300))) == 300
+
+
+def test_threads_share_a_cache(path):
+    cache = VerdictCache(path)
+
+    def write(name):
+        with cache.open() as store:
+            for i in range(50):
+                store.put(cache_key(name=name, i=i), Entry(1))
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with cache.open() as store:
+        keys = [cache_key(name=name, i=i) for name in "abcd" for i in range(50)]
+        assert len(store.get(keys)) == 200
+
+
+JSON = st.dictionaries(
+    st.text(st.characters(exclude_categories=["Cs"])), st.integers(0, 9) | st.booleans()
+)
+
+
+@given(JSON, JSON)
+def test_keys_are_equal_where_the_content_is(one, two):
+    same = repr(sorted(one.items())) == repr(sorted(two.items()))
+    assert (cache_key(content=one) == cache_key(content=two)) is same
+    backwards = dict(reversed(one.items()))
+    assert cache_key(content=one) == cache_key(content=backwards)

@@ -1,0 +1,351 @@
+"""The transformers policy against plain scoring, on tiny random models of many families."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+import tiny_models
+import torch
+
+from rag_rewards.backends.transformers import TransformersPolicy
+from rag_rewards.backends.trie import forward_tokens
+from rag_rewards.errors import BackendError, UsageError
+from rag_rewards.models import GenerateRequest, Policy, ScoreAnswer, ScoreRequest
+
+torch.set_num_threads(1)
+TOKENIZER = tiny_models.make_tokenizer()
+FAMILIES = sorted(tiny_models.configurations())
+
+
+def tokens(count: int, seed: int) -> tuple[int, ...]:
+    draw = random.Random(seed)
+    return tuple(draw.randrange(3, tiny_models.VOCABULARY) for _ in range(count))
+
+
+FULL = tokens(90, 1)
+CONTEXTS = (FULL, FULL[:15] + FULL[40:], FULL[:50] + FULL[70:], FULL[:75])
+RESPONSES = (
+    (),
+    tokens(1, 2),
+    tokens(12, 3),
+    tokens(12, 3),
+    tokens(3, 3) + tokens(20, 4),
+    tokens(7, 5),
+    FULL[75:80],
+)
+GROUP = ScoreRequest(CONTEXTS, RESPONSES)
+
+
+def policy(family: str = "qwen2", **options: object) -> TransformersPolicy:
+    return TransformersPolicy(tiny_models.make_model(family), TOKENIZER, name=family, **options)
+
+
+def answer(of: TransformersPolicy, request: ScoreRequest = GROUP) -> ScoreAnswer:
+    (found,) = of.score_sync([request])
+    assert isinstance(found, ScoreAnswer), found
+    return found
+
+
+def worst(found: ScoreAnswer, expected: dict[tuple[int, int], list[float]]) -> float:
+    assert found.logprobs.keys() == expected.keys()
+    gaps = [0.0]
+    for pair, values in expected.items():
+        assert len(found.logprobs[pair]) == len(values)
+        gaps += [abs(a - b) for a, b in zip(found.logprobs[pair], values, strict=True)]
+    return max(gaps)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_shares_and_gives_the_values_of_plain_scoring(family):
+    scorer = policy(family, prefill=32, rows=16, token_budget=300)
+    found = answer(scorer)
+    assert found.path == "shared"
+    # Linear attention adds up in another order when it goes on from a state.
+    tolerance = 5e-4 if family == "qwen3-next" else 1e-4
+    assert worst(found, tiny_models.naive(scorer.model, GROUP)) < tolerance
+    assert found.computed == forward_tokens(GROUP)
+    before = scorer.usage.rows
+    answer(scorer)
+    assert scorer.usage.rows - before <= len(CONTEXTS) * sum(map(len, set(RESPONSES)))
+
+
+@pytest.mark.parametrize("options", [{}, {"prefill": 7}, {"rows": 3}, {"token_budget": 256}])
+def test_sizes_change_no_value(options):
+    scorer = policy(**options)
+    assert worst(answer(scorer), tiny_models.naive(scorer.model, GROUP)) < 1e-4
+
+
+def test_plain_scoring_is_there_on_demand_and_says_so():
+    scorer = policy(plain=True)
+    found = answer(scorer)
+    assert (found.path, found.reused) == ("plain", 0)
+    assert not scorer.capabilities.reuses_prefixes
+    assert worst(found, tiny_models.naive(scorer.model, GROUP)) < 1e-4
+
+
+def test_only_the_pairs_that_are_asked_for():
+    request = ScoreRequest(CONTEXTS, RESPONSES, pairs=((2, 4), (0, 4), (0, 1)))
+    scorer = policy()
+    assert worst(answer(scorer, request), tiny_models.naive(scorer.model, request)) < 1e-4
+
+
+def test_a_family_whose_cache_goes_wrong_falls_back_and_says_so(monkeypatch):
+    scorer = policy()
+
+    def forgetful(cache, rows):
+        from transformers import DynamicCache
+
+        return DynamicCache(config=scorer.model.config)
+
+    monkeypatch.setattr("rag_rewards.backends.transformers._copied", forgetful)
+    with pytest.warns(UserWarning, match="failed its self-check"):
+        found = answer(scorer)
+    assert found.path.startswith("plain (sharing a cache failed its self-check: values differ")
+    assert worst(found, tiny_models.naive(scorer.model, GROUP)) < 1e-4
+
+
+def test_a_model_whose_head_cannot_stand_alone_is_scored_whole():
+    scorer = policy()
+    scorer._backbone = torch.nn.Identity()
+    with pytest.warns(UserWarning, match="the head alone failed"):
+        found = answer(scorer)
+    assert found.path.startswith("plain, whole logits")
+    assert worst(found, tiny_models.naive(scorer.model, GROUP)) < 1e-4
+
+
+def test_a_model_in_training_is_given_back_as_it_was():
+    scorer = policy()
+    expected = tiny_models.naive(scorer.model, GROUP)
+    scorer.model.train()
+    scorer.model.model.norm.eval()
+    assert worst(answer(scorer), expected) < 1e-4
+    assert scorer.model.training
+    assert not scorer.model.model.norm.training
+    assert "forward" not in vars(scorer.model.model)
+    assert all(p.grad is None and p.requires_grad for p in scorer.model.parameters())
+    loss = scorer.model(torch.tensor([FULL]), labels=torch.tensor([FULL])).loss
+    loss.backward()  # what scoring left behind does not stand in the way of training
+
+
+def test_bfloat16_says_its_precision_and_float32_logits_come_nearer():
+    exact = tiny_models.naive(tiny_models.make_model("qwen2"), GROUP)
+    model = tiny_models.make_model("qwen2").to(torch.bfloat16)
+    rough = TransformersPolicy(model, TOKENIZER)
+    fine = TransformersPolicy(model, TOKENIZER, float32_logits=True)
+    assert rough.precision == "bfloat16"
+    assert fine.precision == "bfloat16+float32 logits"
+    assert rough.fingerprint != fine.fingerprint
+    plain = TransformersPolicy(model, TOKENIZER, plain=True)
+    same = {pair: list(values) for pair, values in answer(plain).logprobs.items()}
+    assert worst(answer(rough), same) < 0.5
+    assert worst(answer(fine), exact) < 1.0
+    assert "forward" not in vars(model.get_output_embeddings())
+
+
+def test_new_weights_carry_their_version():
+    scorer = policy()
+    scorer.weight_version = 1
+    before, old = answer(scorer), scorer.fingerprint
+    other = tiny_models.make_model("qwen2", seed=1)
+    scorer.refresh(other.state_dict(), version=2)
+    after = answer(scorer)
+    assert (before.weight_version, after.weight_version) == (1, 2)
+    assert scorer.fingerprint != old
+    assert worst(after, tiny_models.naive(other, GROUP)) < 1e-4
+    with pytest.raises(UsageError, match=r"weights that the model does not have: no\.such"):
+        scorer.refresh({"no.such": torch.zeros(1)}, version=3)
+    assert answer(scorer).weight_version == 2
+
+
+def test_new_weights_reach_the_float32_head():
+    scorer = TransformersPolicy(
+        tiny_models.make_model("granite").to(torch.bfloat16), TOKENIZER, float32_logits=True
+    )
+    before = answer(scorer)
+    new = {name: tensor * 0.5 for name, tensor in scorer.model.state_dict().items()}
+    scorer.refresh(new, version=2)
+    assert answer(scorer).logprobs[0, 2] != before.logprobs[0, 2]
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_a_lora_adapter_counts_and_enters_the_fingerprint(tmp_path):
+    peft = pytest.importorskip("peft")
+    path = tiny_models.save(tmp_path / "base")
+    config = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    torch.manual_seed(0)
+    adapted = peft.get_peft_model(tiny_models.make_model("qwen2"), config)
+    adapted.save_pretrained(str(tmp_path / "adapter"))
+    plain = TransformersPolicy.load(path, dtype="float32", device="cpu")
+    with_adapter = TransformersPolicy.load(
+        path, dtype="float32", device="cpu", adapter=str(tmp_path / "adapter")
+    )
+    assert plain.fingerprint != with_adapter.fingerprint
+    found = answer(with_adapter)
+    assert found.path == "shared"
+    assert worst(found, tiny_models.naive(adapted.eval(), GROUP)) < 1e-4
+    with pytest.raises(UsageError, match="cannot load an adapter from"):
+        TransformersPolicy.load(path, device="cpu", adapter=str(tmp_path / "none"))
+
+
+def test_loading_gives_what_was_saved_and_equal_weights_equal_fingerprints(tmp_path):
+    path = tiny_models.save(tmp_path / "m")
+    loaded = TransformersPolicy.load(path, dtype="float32", device="cpu")
+    assert loaded.fingerprint == TransformersPolicy.load(path, device="cpu").fingerprint
+    assert loaded.fingerprint.startswith("transformers m float32 ")
+    assert loaded.max_length == 2048
+    assert isinstance(loaded, Policy)
+    other = tiny_models.save(tmp_path / "n" / "m", seed=1)
+    assert loaded.fingerprint != TransformersPolicy.load(other, device="cpu").fingerprint
+
+
+def test_the_self_check_passes():
+    asyncio.run(policy().selfcheck())
+
+
+@pytest.mark.parametrize(
+    ("lacks", "message"),
+    [
+        ("model.safetensors", "cannot load a model from"),
+        ("config.json", "is no model folder: it has no config.json"),
+        ("tokenizer.json", "has no tokenizer: none of tokenizer.json, "),
+    ],
+)
+def test_a_folder_that_lacks_something(tmp_path, lacks, message):
+    path = tiny_models.save(tmp_path / "m")
+    (tmp_path / "m" / lacks).unlink()
+    with pytest.raises(UsageError, match=message):
+        TransformersPolicy.load(path, device="cpu")
+
+
+def test_what_cannot_be_loaded_or_used():
+    with pytest.raises(UsageError, match="dtype is one of"):
+        TransformersPolicy.load("x", dtype="int4")
+    small = tiny_models.configurations()["qwen2"]()
+    small.vocab_size = 100
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_config(small)
+    with pytest.raises(UsageError, match="the tokenizer does not fit the model"):
+        TransformersPolicy(model, TOKENIZER)
+    sharded = tiny_models.make_model("qwen2")
+    next(sharded.parameters()).ds_id = 0
+    with pytest.raises(UsageError, match="the weights are sharded"):
+        TransformersPolicy(sharded, TOKENIZER)
+
+
+def test_one_bad_request_fails_alone():
+    scorer = policy()
+    good, bad = scorer.score_sync([GROUP, ScoreRequest(((),), ((5,),))])
+    assert isinstance(good, ScoreAnswer)
+    assert isinstance(bad, BackendError)
+    assert "a context without a token" in str(bad)
+
+
+def test_numbers_that_are_none_are_an_error():
+    scorer = policy()
+    answer(scorer)
+    with torch.no_grad():
+        scorer.model.model.norm.weight[0] = float("nan")
+    (found,) = scorer.score_sync([GROUP])
+    assert isinstance(found, BackendError)
+    assert "not finite" in str(found)
+
+
+def test_out_of_memory_halves_the_budget_and_goes_on(monkeypatch):
+    scorer = policy(token_budget=4096)
+    expected = tiny_models.naive(scorer.model, GROUP)
+    run = TransformersPolicy._run
+
+    def hungry(self, rows, cache):
+        if len(rows) > 1 and self.token_budget > 1024:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        return run(self, rows, cache)
+
+    answer(scorer)
+    monkeypatch.setattr(TransformersPolicy, "_run", hungry)
+    with pytest.warns(UserWarning, match="going on with a token budget of"):
+        found = answer(scorer)
+    assert scorer.token_budget == 1024
+    assert worst(found, expected) < 1e-4
+
+
+def test_memory_that_never_suffices_is_an_error_of_the_group(monkeypatch):
+    scorer = policy(token_budget=512)
+    answer(scorer)
+
+    def full(self, rows, cache):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(TransformersPolicy, "_run", full)
+    with pytest.warns(UserWarning, match="out of memory"):
+        (found,) = scorer.score_sync([GROUP])
+    assert isinstance(found, BackendError)
+    assert "out of memory with a token budget of 256" in str(found)
+
+
+def test_concurrent_calls_wait_for_each_other():
+    scorer = policy()
+    expected = answer(scorer)
+    results: list[ScoreAnswer] = []
+    threads = [threading.Thread(target=lambda: results.append(answer(scorer))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [result.logprobs for result in results] == [expected.logprobs] * 4
+
+
+# --- generating --------------------------------------------------------------------------------
+
+
+def generated(of: TransformersPolicy, *requests: GenerateRequest):
+    return of.generate_sync(requests)
+
+
+def greedy(model, prompt: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """The definition: the likeliest next token, one at a time."""
+    made: tuple[int, ...] = ()
+    with torch.no_grad():
+        while len(made) < count:
+            token = int(model(torch.tensor([prompt + made])).logits[0, -1].argmax())
+            if token == 2:
+                break
+            made += (token,)
+    return made
+
+
+@pytest.mark.parametrize("family", ["qwen2", "gemma2", "lfm2"])
+def test_greedy_generation_is_the_likeliest_token_each_time(family):
+    scorer = policy(family)
+    prompts = [tokens(12, 1), tokens(12, 2), tokens(20, 3)]
+    found = generated(scorer, *(GenerateRequest(prompt, max_tokens=10) for prompt in prompts))
+    assert [f.token_ids for f in found] == [greedy(scorer.model, p, 10) for p in prompts]
+    assert {f.finish_reason for f in found} <= {"stop", "length"}
+
+
+def test_generation_ends_before_a_stop_string():
+    scorer = policy()
+    prompt = tokens(12, 1)
+    (whole,) = generated(scorer, GenerateRequest(prompt, max_tokens=30))
+    stop = whole.text[3:6]
+    (cut,) = generated(scorer, GenerateRequest(prompt, max_tokens=30, stop=(stop,)))
+    assert cut.text == whole.text[: whole.text.index(stop)]
+    assert cut.finish_reason == "stop"
+
+
+def test_sampling_is_the_same_for_the_same_seed_and_leaves_torchs_own_alone():
+    scorer = policy()
+    asked = GenerateRequest(tokens(12, 1), max_tokens=12, temperature=1.0, seed=7)
+    before = torch.random.get_rng_state()
+    first, again = generated(scorer, asked), generated(scorer, asked)
+    other = generated(scorer, GenerateRequest(asked.prompt, 12, 1.0, (), 8))
+    assert first == again
+    assert first != other
+    assert torch.equal(before, torch.random.get_rng_state())

@@ -1,0 +1,241 @@
+"""What a policy is shown: full prompts, prompts without a document, masked prompts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("transformers", reason="transformers is not installed")
+sys.path.insert(0, str(Path(__file__).parent / "backends"))
+
+import tiny_models
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_rewards.contexts import GROUNDED, RATIONAL, Contexts, Prompt, fill
+from rag_rewards.errors import DataError
+from rag_rewards.rollout import Document, Rollout, decode_row
+
+TOKENIZER = tiny_models.make_tokenizer()
+CONTEXTS = Contexts(TOKENIZER)
+DOCUMENTS = [
+    {"title": "Seine", "text": "The Seine flows through Paris."},
+    {"id": 2, "text": "Rome lies on the Tiber."},
+    {"id": 3, "title": "Oslo", "text": "Oslo is a port."},
+]
+
+
+def rollout(**fields):
+    row = {
+        "question": "Which city?",
+        "documents": DOCUMENTS,
+        "supporting": [1],
+        "response": "<think>Seine</think><answer>Paris</answer>",
+        "answers": "Paris",
+    }
+    return decode_row(row | fields)
+
+
+def text(ids):
+    return TOKENIZER.decode(list(ids))
+
+
+def test_the_full_prompt_shows_every_document_under_its_label():
+    shown = text(CONTEXTS.context(rollout()))
+    assert shown.startswith("<|start|>user\n")
+    assert shown.endswith("Question: Which city?<|im_end|>\n<|start|>assistant\n")
+    assert "[1] Seine\nThe Seine flows through Paris.\n\n[2] Rome lies on the Tiber.\n\n" in shown
+
+
+def test_a_document_that_is_left_out_leaves_the_others_their_labels():
+    full, without = CONTEXTS.leave_one_out(rollout(supporting=[1, 2]), ("1", "2"))
+    shown = text(without["2"])
+    assert "[1] Seine" in shown
+    assert "[3] Oslo" in shown
+    assert "Rome" not in shown
+    assert text(without["1"]).count("[2] Rome lies on the Tiber.") == 1
+    assert "Seine" not in text(without["1"])
+    shared = next(i for i, (a, b) in enumerate(zip(full, without["2"], strict=False)) if a != b)
+    assert text(full[:shared]).endswith("Paris.\n\n[")  # the same tokens up to the document
+
+
+def test_response_ids_are_the_rows_own_or_those_of_its_text():
+    assert CONTEXTS.response(rollout(response_token_ids=[5, 6])) == (5, 6)
+    ids = CONTEXTS.response(rollout(response="<answer>Paris</answer><|im_end|>\n"))
+    assert text(ids) == "<answer>Paris</answer>"
+    said = [{"role": "assistant", "content": "Paris"}]
+    assert text(CONTEXTS.response(rollout(response=said))) == "Paris"
+    turns = [*said, {"role": "tool", "content": "Rome"}, *said]
+    with pytest.raises(DataError, match="response_token_ids: missing; a response of several"):
+        CONTEXTS.response(rollout(response=turns))
+
+
+def test_what_the_template_opened_belongs_to_the_context():
+    shown = text(CONTEXTS.context(rollout(response_prefix="<think>\n")))
+    assert shown.endswith("<|start|>assistant\n<think>\n")
+    opened = tiny_models.make_tokenizer()
+    opened.chat_template = tiny_models.TEMPLATE.replace("assistant\n", "assistant\n<think>\n")
+    shown = text(Contexts(opened).context(rollout(response_prefix="<think>\n")))
+    assert shown.count("<think>") == 1 + GROUNDED.message.count("<think>")
+
+
+# --- prompts that rows bring -------------------------------------------------------------------
+
+OWN = "Read this.\n\n[1] Seine\nThe Seine flows through Paris.\n\n[2] Rome lies on the Tiber.\n\n"
+OWN += "[3] Oslo\nOslo is a port.\n\nWhich city?"
+
+
+@pytest.mark.parametrize("as_chat", [False, True])
+def test_documents_are_taken_out_of_a_rows_own_prompt(as_chat):
+    prompt = [{"role": "user", "content": OWN}] if as_chat else OWN
+    full, without = CONTEXTS.leave_one_out(rollout(prompt=prompt), ("1", "3"))
+    assert OWN in text(full)
+    expected = OWN.replace("[1] Seine\nThe Seine flows through Paris.\n\n", "")
+    assert expected in text(without["1"])
+    assert OWN.replace("[3] Oslo\nOslo is a port.\n\n", "") in text(without["3"])
+    assert text(full).startswith("<|start|>user\n" if as_chat else "Read this.")
+
+
+def test_the_last_document_of_a_prompt_takes_the_separator_before_it():
+    own = "Q?\n\n[1] Seine\nThe Seine flows through Paris.\n\n[2] Rome lies on the Tiber."
+    row = rollout(prompt=own, documents=DOCUMENTS[:2])
+    left = own.removesuffix("\n\n[2] Rome lies on the Tiber.")
+    assert text(CONTEXTS.context(row, ("2",))) == left
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ("Which city?", r"prompt: document 1 cannot be left out: \"\[1\] Seine.*is not in it"),
+        (OWN + OWN, "is 2 times in it"),
+    ],
+)
+def test_a_prompt_whose_documents_cannot_be_found(own, message):
+    with pytest.raises(DataError, match=message):
+        CONTEXTS.leave_one_out(rollout(prompt=own), ("1",))
+
+
+def test_another_way_of_showing_documents():
+    prompt = Prompt("{documents}", document="Doc {label}: {text} ({title})", separator=" | ")
+    own = "Doc 1: The Seine flows through Paris. (Seine) | Doc 3: Oslo is a port. (Oslo)"
+    row = rollout(prompt=own, documents=[DOCUMENTS[0], DOCUMENTS[2]])
+    assert text(Contexts(TOKENIZER, prompt).context(row, ("1",))) == "Doc 3: Oslo is a port. (Oslo)"
+
+
+def test_the_trainers_tokens_must_be_those_of_the_prompt():
+    full = CONTEXTS.context(rollout())
+    same, _ = CONTEXTS.leave_one_out(rollout(prompt_token_ids=list(full)), ("1",))
+    assert same == full
+    other = (*full[:9], 3, *full[10:])
+    with pytest.raises(DataError, match=r"prompt_token_ids: .* other tokens from token 9 on: '"):
+        CONTEXTS.leave_one_out(rollout(prompt_token_ids=list(other)), ("1",))
+    with pytest.raises(DataError, match=f"from token {len(full) - 2} on"):
+        CONTEXTS.leave_one_out(rollout(prompt_token_ids=list(full[:-2])), ("1",))
+
+
+def test_a_base_model_without_a_template_reads_plain_text():
+    plain = tiny_models.make_tokenizer()
+    plain.chat_template = None
+    shown = text(Contexts(plain, Prompt("{question}", system="Be brief.")).context(rollout()))
+    assert shown == "Be brief.\n\nWhich city?\n\n"
+
+
+def test_a_row_without_prompt_needs_its_question():
+    with pytest.raises(DataError, match="question: missing; the prompt is made from it"):
+        CONTEXTS.context(Rollout(response="x"))
+
+
+# --- length ------------------------------------------------------------------------------------
+
+
+def test_too_long_is_an_error_and_truncation_is_on_demand():
+    row = rollout(supporting=[1])
+    whole = len(CONTEXTS.context(row)) + len(CONTEXTS.response(row))
+    Contexts(TOKENIZER, max_length=whole).leave_one_out(row, ("1",))
+    tight = Contexts(TOKENIZER, max_length=whole - 1)
+    with pytest.raises(DataError, match=rf"documents: .* of response are more than .* {whole - 1}"):
+        tight.leave_one_out(row, ("1",))
+    full, without = Contexts(TOKENIZER, max_length=whole - 1, truncate=True).leave_one_out(
+        row, ("1",)
+    )
+    assert "[3] Oslo" not in text(full)
+    assert "[2] Rome" in text(full)
+    assert "[3] Oslo" not in text(without["1"])
+    with pytest.raises(DataError, match="more than the model's 60"):
+        Contexts(TOKENIZER, max_length=60, truncate=True).leave_one_out(row, ("1",))
+
+
+# --- the answer's tokens -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("<think>Seine</think><answer>Paris</answer>", "<answer>Paris</answer>"),
+        ("<think>a</think> b <think>c</think> Paris", " Paris"),
+        ("<think>Seine</think>", ""),
+    ],
+)
+def test_the_answer_span_is_what_stands_behind_the_thinking(response, answer):
+    row = rollout(response=response)
+    start, end = CONTEXTS.answer_span(row)
+    ids = CONTEXTS.response(row)
+    assert end == len(ids)
+    assert text(ids[start:end]) == answer
+
+
+@pytest.mark.parametrize("response", ["Paris", "<think>Seine", "Seine</think> Paris"])
+def test_no_thinking_or_no_end_of_it_is_no_span(response):
+    assert CONTEXTS.answer_span(rollout(response=response)) is None
+
+
+def test_thinking_that_the_template_opened_ends_in_the_response():
+    row = rollout(response="Seine</think>Paris", response_prefix="<think>")
+    start, _ = CONTEXTS.answer_span(row)
+    assert text(CONTEXTS.response(row)[start:]) == "Paris"
+
+
+# --- LEAR's masks ------------------------------------------------------------------------------
+
+PARTS = "<reason>REASONED</reason>\n<extract>EXTRACTED</extract>\n<answer>ANSWERED</answer>"
+
+
+@pytest.mark.parametrize(
+    ("part", "there", "masked"),
+    [
+        ("rationale", ["REASONED", "Seine", "Rome"], ["EXTRACTED", "ANSWERED"]),
+        ("evidence", ["EXTRACTED"], ["REASONED", "ANSWERED", "Seine", "Rome", "Oslo"]),
+        ("full", ["REASONED", "EXTRACTED", "Seine"], ["ANSWERED"]),
+    ],
+)
+@pytest.mark.parametrize("own", [None, OWN])
+def test_nothing_of_a_masked_part_is_in_the_context(part, there, masked, own):
+    row = rollout(response=PARTS, prompt=own)
+    shown = text(Contexts(TOKENIZER, RATIONAL).masked(row, part))
+    assert all(word in shown for word in there)
+    assert not any(word in shown for word in masked)
+    assert shown.endswith("</reason>\n<answer>" if part == "rationale" else "</extract>\n<answer>")
+    assert "Which city?" in shown
+
+
+def test_a_masked_context_beyond_the_model_is_an_error():
+    with pytest.raises(DataError, match="more than the model's 50"):
+        Contexts(TOKENIZER, RATIONAL, max_length=50).masked(rollout(response=PARTS), "full")
+
+
+# --- templating --------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_what_stands_in_a_text_is_never_a_place(question, document):
+    assert fill("{question}|{text}", question=question, text=document) == f"{question}|{document}"
+
+
+def test_a_document_that_names_a_place():
+    row = rollout(documents=[{"text": "{question} {label}"}], question="{documents}")
+    shown = text(CONTEXTS.context(row))
+    assert "[1] {question} {label}\n\nQuestion: {documents}<|im_end|>" in shown
+    assert Prompt("").block("1", Document(text="{label}")) == "[1] {label}"

@@ -1,0 +1,390 @@
+"""The gatherer: equal questions once, groups together, failures where they belong."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+
+import pytest
+
+from rag_rewards import decode_row, recipe
+from rag_rewards.errors import BackendError, DataError
+from rag_rewards.gathering import Gatherer
+from rag_rewards.models import GenerateRequest, Models, ScoreRequest
+from rag_rewards.testing import TableEntailment, TableJudge, TablePolicy, TableSimilarity
+
+CTRL = recipe("ctrl-rag")
+DOCUMENTS = [{"text": "Rome is old."}, {"text": "Paris lies on the Seine."}, {"text": "Oslo."}]
+
+
+def row(at=0, **fields):
+    return decode_row(
+        {
+            "id": f"r{at}",
+            "question": "Where?",
+            "documents": DOCUMENTS,
+            "supporting": [1, 2],
+            "answers": "Paris",
+            "response": f"Paris {at}",
+        }
+        | fields
+    )
+
+
+def by_length(context, response):
+    """Log-probabilities that tell every context and every token apart."""
+    return [-0.01 * (len(context) + 1) - 0.001 * (token % 7) for token in response]
+
+
+def informed(gatherer, reward, rows):
+    found = gatherer.gather_sync(reward, rows)
+    assert not any(isinstance(each, Exception) for each in found), found
+    return found
+
+
+# --- likelihoods -------------------------------------------------------------------------------
+
+
+def test_a_group_is_one_request_and_equal_responses_are_asked_once():
+    policy = TablePolicy(by_length)
+    rows = [row(0), row(1), row(2, response="Paris 0"), row(3, question="When?")]
+    found = informed(Gatherer(Models(policy=policy)), CTRL, rows)
+    first, second = policy.asked
+    assert (len(first.contexts), len(first.responses)) == (3, 2)
+    assert (len(second.contexts), len(second.responses)) == (3, 1)
+    assert found[0].logprobs == found[2].logprobs
+    assert all(len(r.logprobs.full) == len("Paris 0") for r in found)
+    assert [sorted(r.logprobs.without) for r in found] == [["1", "2"]] * 4
+    shorter = [len(first.contexts[i]) for i in range(3)]
+    assert shorter[0] > max(shorter[1:])
+    assert found[0].logprobs.full[0] == pytest.approx(by_length(first.contexts[0], (80,))[0])
+
+
+def test_what_is_gathered_is_scored_as_rows_that_bring_it_are():
+    gatherer = Gatherer(Models(policy=TablePolicy(by_length)))
+    found = informed(gatherer, CTRL, [row(0), row(1)])
+    again = [decode_row(decoded(each)) for each in found]
+    assert [s.value for s in CTRL(found)] == [s.value for s in CTRL(again)]
+    assert CTRL(found)[0].components["evidential_contribution"] < 0
+
+
+def decoded(rollout):
+    import msgspec
+
+    return msgspec.json.decode(msgspec.json.encode(rollout))
+
+
+def test_nothing_is_asked_where_rows_bring_the_evidence():
+    logprobs = {"full": [-1.0], "without": {"1": [-2.0], "2": [-3.0]}}
+    rows = [row(0, logprobs=logprobs), row(1)]
+    policy = TablePolicy(by_length)
+    found = informed(Gatherer(Models(policy=policy)), CTRL, rows)
+    assert found[0] is rows[0]
+    assert [len(r.responses) for r in policy.asked] == [1]
+
+
+def test_evidence_that_lacks_a_document_is_asked_anew_whole():
+    rows = [row(0, logprobs={"full": [-1.0], "without": {"1": [-2.0]}})]
+    found = informed(Gatherer(Models(policy=TablePolicy(by_length))), CTRL, rows)
+    assert found[0].logprobs.full != (-1.0,)  # both terms of a difference from one model
+    assert sorted(found[0].logprobs.without) == ["1", "2"]
+
+
+def test_rows_are_not_changed():
+    rows = [row(0)]
+    before = decoded(rows[0])
+    informed(Gatherer(Models(policy=TablePolicy(by_length))), CTRL, rows)
+    assert decoded(rows[0]) == before
+    assert rows[0].logprobs is None
+
+
+def test_a_row_that_cannot_be_shown_is_its_own_error():
+    rows = [row(0), row(1, question=None, group="g"), row(2, supporting=[9])]
+    found = Gatherer(Models(policy=TablePolicy(by_length))).gather_sync(CTRL, rows)
+    assert found[0].logprobs is not None
+    assert isinstance(found[1], DataError)
+    assert str(found[1]).startswith("row r1: question: missing")
+    assert found[2] is rows[2]  # scoring says what is wrong with it
+    assert isinstance(CTRL.score_each([found[2]])[0], DataError)
+
+
+def test_a_request_that_fails_marks_its_group_alone():
+    def sometimes(context, response):
+        return (
+            BackendError("out of luck")
+            if "When" in "".join(map(chr, context))
+            else [-1.0] * len(response)
+        )
+
+    rows = [row(0), row(1, question="When?"), row(2), row(3, question="When?")]
+    found = Gatherer(Models(policy=TablePolicy(sometimes))).gather_sync(CTRL, rows)
+    assert [type(each).__name__ for each in found] == ["Rollout", "BackendError"] * 2
+    assert str(found[3]) == "row r3: out of luck"
+
+
+def test_a_policy_that_breaks_whole_marks_all_that_needed_it():
+    class Broken(TablePolicy):
+        async def score(self, requests):
+            raise ConnectionError("no route")
+
+    logprobs = {"full": [-1.0], "without": {"1": [-2.0], "2": [-3.0]}}
+    rows = [row(0), row(1, logprobs=logprobs)]
+    found = Gatherer(Models(policy=Broken())).gather_sync(CTRL, rows)
+    assert str(found[0]) == "row r0: ConnectionError: no route"
+    assert found[1] is rows[1]
+
+
+def test_a_policy_that_gives_too_few_answers_is_believed_in_none():
+    class Short(TablePolicy):
+        async def score(self, requests):
+            return (await super().score(requests))[:-1]
+
+    rows = [row(0), row(1, question="When?")]
+    found = Gatherer(Models(policy=Short(by_length))).gather_sync(CTRL, rows)
+    assert all("1 answers to 2 requests" in str(each) for each in found)
+
+
+def test_the_self_check_comes_first_and_once():
+    class Checked(TablePolicy):
+        checks = 0
+
+        async def selfcheck(self):
+            assert not self.asked
+            self.checks += 1
+
+    policy = Checked(by_length)
+    gatherer = Gatherer(Models(policy=policy))
+    informed(gatherer, CTRL, [row(0)])
+    informed(gatherer, CTRL, [row(1)])
+    assert policy.checks == 1
+
+
+def test_a_policy_that_lies_is_refused_for_all():
+    class Liar(TablePolicy):
+        async def selfcheck(self):
+            raise BackendError("zeros")
+
+    gatherer = Gatherer(Models(policy=Liar(by_length)))
+    for _ in range(2):
+        with pytest.raises(BackendError, match="zeros"):
+            gatherer.gather_sync(CTRL, [row(0)])
+    assert gatherer.gather_sync(recipe("naive-grpo"), [row(0)]) == [row(0)]
+
+
+def test_usage_counts_tokens():
+    gatherer = Gatherer(Models(policy=TablePolicy(by_length)))
+    informed(gatherer, CTRL, [row(0), row(1)])
+    assert (gatherer.usage.groups, gatherer.usage.path) == (1, "table")
+    assert gatherer.usage.computed > 0
+    assert 0.0 <= gatherer.usage.reuse <= 1.0
+
+
+# --- LEAR --------------------------------------------------------------------------------------
+
+PARTS = "<reason>It lies on the Seine.</reason><extract>Seine</extract><answer>Paris</answer>"
+
+
+def test_masked_answers_are_generated_from_their_contexts():
+    policy = TablePolicy(
+        texts=lambda prompt: "Lyon</answer>" if "<reason>" in text(prompt)[-60:] else "Paris"
+    )
+    lear = recipe("lear", {"decode.max_tokens": 7})
+    found = informed(Gatherer(Models(policy=policy)), lear, [row(0, response=PARTS)])
+    assert found[0].masked_answers.rationale == "Lyon"
+    assert found[0].masked_answers.evidence == "Paris"
+    assert all(isinstance(a, GenerateRequest) for a in policy.asked)
+    assert {(a.max_tokens, a.temperature, a.stop) for a in policy.asked} == {
+        (7, 0.0, ("</answer>",))
+    }
+    evidence = next(text(a.prompt) for a in policy.asked if "<extract>" in text(a.prompt)[-60:])
+    assert "on the Seine" not in evidence
+    assert lear(found)[0].components["answer_evidence"] == 1.0
+
+
+def text(ids):
+    return "".join(map(chr, ids))
+
+
+def test_equal_masked_contexts_are_generated_once_and_missing_sections_not_at_all():
+    policy = TablePolicy(texts=lambda prompt: "Paris")
+    rows = [row(0, response=PARTS), row(1, response=PARTS), row(2, response="Paris")]
+    found = informed(Gatherer(Models(policy=policy)), recipe("lear"), rows)
+    assert policy.generated == 2
+    assert found[2] is rows[2]
+
+
+def test_sampled_answers_of_equal_contexts_are_samples_of_their_own():
+    policy = TablePolicy(texts=lambda prompt: "Paris")
+    lear = recipe("lear", {"decode.temperature": 1.0})
+    rows = [row(0, response=PARTS), row(1, response=PARTS)]
+    informed(Gatherer(Models(policy=policy)), lear, rows)
+    assert sorted(a.seed for a in policy.asked) == [0, 0, 1, 1]
+
+
+def test_likelihood_mode_asks_for_every_alias():
+    policy = TablePolicy(by_length)
+    lear = recipe("lear", {"mode": "likelihood"})
+    rows = [row(0, response=PARTS, answers=["Paris", "Lutetia"])]
+    found = informed(Gatherer(Models(policy=policy)), lear, rows)
+    assert all(isinstance(a, ScoreRequest) for a in policy.asked)
+    known = found[0].masked_logprobs
+    lengths = [[len(values) for values in getattr(known, part)] for part in known.__struct_fields__]
+    assert lengths == [[5, 7]] * 3
+    assert 0 < lear(found)[0].components["answer_full"] < 1
+
+
+def test_a_generation_that_fails_names_its_field():
+    policy = TablePolicy(texts=lambda prompt: BackendError("cut off"))
+    found = Gatherer(Models(policy=policy)).gather_sync(recipe("lear"), [row(0, response=PARTS)])
+    assert str(found[0]) in {
+        f"row r0: masked_answers.{p}: cut off" for p in ("rationale", "evidence")
+    }
+
+
+# --- entailment, similarity, judges ------------------------------------------------------------
+
+
+def test_entailment_pairs_are_asked_once_for_the_batch():
+    nli = TableEntailment(lambda premise, hypothesis: 0.9)
+    ground = recipe("ground-grpo")
+    rows = [
+        row(
+            i,
+            response="<think>t</think><answer>Paris lies on the Seine [2].</answer>",
+            answerable=True,
+        )
+        for i in range(3)
+    ]
+    found = informed(Gatherer(Models(entailment=nli)), ground, rows)
+    assert len(nli.asked) == len(set(nli.asked)) > 0
+    assert all(r.nli == found[0].nli for r in found)
+    assert ground(found)[0].value is not None
+
+
+def test_a_judge_is_asked_once_per_question_and_any_yes_wins():
+    judge = TableJudge(lambda q: int(q.gold == ("Lutetia",)))
+    truth = recipe("truthrl")
+    rows = [
+        row(i, response="\\boxed{The city of light}", answers=["Paris", "Lutetia"])
+        for i in range(2)
+    ]
+    found = informed(Gatherer(Models(judge=judge)), truth, rows)
+    assert [q.gold for q in judge.asked] == [("Paris",), ("Lutetia",)]
+    assert [r.verdicts for r in found] == [{"outcome": 1}] * 2
+    assert truth(found)[0].value == 1.0
+
+
+def test_a_question_without_verdict_is_an_error_of_its_rows_unless_another_says_yes():
+    def judge_of(q):
+        return BackendError("down") if q.gold == ("Paris",) else int(q.gold == ("Lutetia",))
+
+    truth = recipe("truthrl")
+    rows = [
+        row(0, response="\\boxed{x}", answers=["Paris", "Lutetia"]),
+        row(1, response="\\boxed{x}", answers=["Paris", "Rome"]),
+        row(2, response="\\boxed{Paris}"),
+    ]
+    found = Gatherer(Models(judge=TableJudge(judge_of))).gather_sync(truth, rows)
+    assert found[0].verdicts == {"outcome": 1}
+    assert str(found[1]) == "row r1: verdicts.outcome: down"
+    assert found[2] is rows[2]  # an exact match asks no judge
+
+
+def test_similarity_for_refusals_in_other_words():
+    similar = TableSimilarity(lambda text, reference: 0.95)
+    ground = recipe("ground-grpo", {"refusal.matcher": "semantic", "citation.judge_by": "gold"})
+    rows = [row(0, response="<think>t</think><answer>No idea at all.</answer>", answerable=False)]
+    found = informed(Gatherer(Models(similarity=similar)), ground, rows)
+    assert similar.asked
+    assert found[0].similarity is not None
+
+
+def test_one_kind_that_fails_leaves_the_others_evidence():
+    class Down(TableEntailment):
+        async def entail(self, pairs):
+            raise BackendError("no memory")
+
+    both = recipe("ground-grpo", {"refusal.matcher": "semantic"})
+    rows = [
+        row(
+            0,
+            response="<think>t</think><answer>Paris lies on the Seine [2].</answer>",
+            answerable=True,
+        ),
+        row(1, response="<think>t</think><answer>Nobody knows.</answer>", answerable=False),
+    ]
+    models = Models(entailment=Down({}), similarity=TableSimilarity(lambda t, r: 0.1))
+    found = Gatherer(models).gather_sync(both, rows)
+    assert "no memory" in str(found[0])
+    assert isinstance(found[0], BackendError)
+
+
+# --- loops and threads -------------------------------------------------------------------------
+
+
+def test_inside_a_running_loop_the_sync_entry_works_too():
+    gatherer = Gatherer(Models(policy=TablePolicy(by_length)))
+
+    async def trainer():
+        return gatherer.gather_sync(CTRL, [row(0)]), await gatherer.gather(CTRL, [row(0)])
+
+    one, other = asyncio.run(trainer())
+    assert one == other
+
+
+def test_kinds_of_models_are_asked_at_the_same_time():
+    here: dict[str, asyncio.Event] = {}
+
+    class MeetingNli(TableEntailment):
+        async def entail(self, pairs):
+            here["nli"].set()
+            await asyncio.wait_for(here["similarity"].wait(), 5)
+            return await super().entail(pairs)
+
+    class MeetingSimilarity(TableSimilarity):
+        async def similarity(self, pairs):
+            here["similarity"].set()
+            await asyncio.wait_for(here["nli"].wait(), 5)
+            return await super().similarity(pairs)
+
+    async def both():
+        here.update(nli=asyncio.Event(), similarity=asyncio.Event())
+        models = Models(
+            entailment=MeetingNli(lambda p, h: 0.9), similarity=MeetingSimilarity(lambda t, r: 0.1)
+        )
+        asks = recipe("ground-grpo", {"refusal.matcher": "semantic"})
+        said = row(
+            0,
+            response="<think>t</think><answer>Paris lies on the Seine [2].</answer>",
+            answerable=True,
+        )
+        return await Gatherer(models).gather(asks, [said])
+
+    (found,) = asyncio.run(both())
+    assert found.nli
+    assert found.similarity
+
+
+def test_threads_may_share_a_gatherer():
+    gatherer = Gatherer(Models(policy=TablePolicy(by_length)))
+    results = []
+    threads = [
+        threading.Thread(target=lambda i=i: results.append(gatherer.gather_sync(CTRL, [row(i)])))
+        for i in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 4
+    assert all(math.isfinite(sum(r[0].logprobs.full)) for r in results)
+
+
+def test_models_are_closed_together():
+    policy, judge = TablePolicy(), TableJudge({})
+    models = Models(policy=policy, judge=judge)
+    assert models.fingerprints == {"policy": "table", "judge": "table"}
+    asyncio.run(models.close())
+    assert policy.closed
+    assert judge.closed
