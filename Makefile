@@ -3,12 +3,15 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# First and by itself: an index that has a build for processors alone gives that one.
+TORCH  ?= torch==2.13.0
 COVERED := rag_rewards/text/*,rag_rewards/rewards/*,rag_rewards/recipes/*,rag_rewards/compose.py
 
 .PHONY: demo test check bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	touch $(STAMP)
 

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
         as_reward,
         weighted,
     )
+    from rag_rewards.contexts import Prompt
+    from rag_rewards.gathering import Gatherer
+    from rag_rewards.models import Models
     from rag_rewards.recipes import RECIPES, recipe
     from rag_rewards.rollout import Document, Evidence, Rollout, Score, decode_row
     from rag_rewards.text.response import Response
@@ -51,6 +54,9 @@ _LAZY = {
     "rag_rewards.compose": "Batch Clip Gate GroupAdvantage GroupMinMax GroupZScore Mean Product "
     "Reward Sum Threshold as_reward weighted",
     "rag_rewards.blueprints": "Recipe custom",
+    "rag_rewards.contexts": "Prompt",
+    "rag_rewards.gathering": "Gatherer",
+    "rag_rewards.models": "Models",
     "rag_rewards.recipes": "RECIPES recipe",
     "rag_rewards.rollout": "Document Evidence Rollout Score decode_row",
     "rag_rewards.text.response": "Response",
@@ -84,13 +90,16 @@ __all__ = [
     "Evidence",
     "EvidenceError",
     "Gate",
+    "Gatherer",
     "GroupAdvantage",
     "GroupError",
     "GroupMinMax",
     "GroupZScore",
     "Mean",
     "MissingExtraError",
+    "Models",
     "Product",
+    "Prompt",
     "RagRewardsError",
     "Recipe",
     "Response",

@@ -131,6 +131,9 @@ def score(
     judge_cache: Annotated[
         str | None, typer.Option("--judge-cache", help="File that keeps verdicts.")
     ] = None,
+    judge_retries: Annotated[
+        int, typer.Option("--judge-retries", help="Further attempts of a request that failed.")
+    ] = 5,
 ) -> None:
     """Score rollouts with a recipe: a row in, the same row with its reward and reasons out."""
     from rich.console import Console
@@ -174,6 +177,7 @@ def score(
             judge=judge,
             judge_model=judge_model,
             judge_cache=judge_cache,
+            judge_retries=judge_retries,
         ),
     )
     run = run_score(plan, options)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import random
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -133,6 +134,8 @@ class Servers:
     endpoints: tuple[Endpoint, ...]
     limits: Limits = field(default_factory=Limits)
     headers: dict[str, str] = field(default_factory=dict, repr=False)
+    # Made once: reading the certificates takes as long as many a request.
+    tls: ssl.SSLContext = field(default_factory=lambda: _httpx().create_ssl_context(), repr=False)
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
@@ -143,7 +146,9 @@ class Servers:
         timeout = httpx.Timeout(limits.timeout, connect=min(_CONNECT, limits.timeout), pool=None)
         ends = time.monotonic() + (limits.deadline or float("inf"))
         slots = asyncio.Semaphore(at_once), asyncio.Semaphore(at_once)
-        async with httpx.AsyncClient(limits=pool, timeout=timeout, headers=self.headers) as client:
+        async with httpx.AsyncClient(
+            limits=pool, timeout=timeout, headers=self.headers, verify=self.tls
+        ) as client:
             yield Session(self.who, self.endpoints, limits, client, ends, *slots)
 
     async def each(

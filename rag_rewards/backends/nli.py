@@ -9,24 +9,31 @@ text to the model, never one of its control tokens.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import re
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from rag_rewards.errors import BackendError, MissingExtraError, UsageError
+from rag_rewards.backends.folders import (
+    free_memory,
+    identity,
+    is_out_of_memory,
+    load_model,
+    load_tokenizer,
+    model_files,
+    model_folder,
+    needs_extra,
+    read_config,
+    require_complete,
+    sentence_modules,
+    torch_device,
+    torch_dtype,
+)
+from rag_rewards.errors import BackendError, UsageError
 
-DTYPES = ("float32", "bfloat16", "float16", "auto")
-TOKENIZER_FILES = (
-    "tokenizer.json tokenizer.model vocab.txt vocab.json spiece.model spm.model "
-    "sentencepiece.bpe.model"
-).split()
 _TOKEN_BUDGET = {"cuda": 16_384, "cpu": 1_024}
 """Tokens of a batch, padding included. A CPU gains nothing from more, and would pad more."""
 _PREMISE_SHARE = 8
@@ -44,7 +51,7 @@ def load_entailment(
     token_budget: int | None = None,
     entailment_label: str | int | None = None,
     answers: tuple[str, str] = ("1", "0"),
-    cut_hypothesis: bool = False,
+    too_long: TooLong = "zero",
 ) -> LocalEntailment:
     """Load an entailment model from a folder, or by its name from the Hugging Face hub.
 
@@ -58,7 +65,8 @@ def load_entailment(
                       16,384, on a CPU 1,024
     entailment_label  name or index of a classifier's label, where its config does not tell
     answers           what a T5 model writes for yes and for no
-    cut_hypothesis    read the beginning of a hypothesis that is too long, instead of an error
+    too_long          a hypothesis that the model cannot read whole: "zero", nothing entails what
+                      nobody can check; "cut", its beginning is read; "error" for the whole call
 
     Raises MissingExtraError without the packages, UsageError for arguments that cannot be used
     (among them a folder that is not there and a label that nobody can tell), BackendError for a
@@ -72,7 +80,7 @@ def load_entailment(
     where, precision = torch_device(device), torch_dtype(dtype)
     folder = model_folder(model, revision)
     require_complete(folder)
-    config = _config(folder)
+    config = read_config(folder)
     if _writes_text(config):
         if entailment_label is not None:
             raise UsageError("entailment_label is for classifiers; this model writes `answers`")
@@ -85,8 +93,15 @@ def load_entailment(
         max_length=_length(reader, max_length),
         overlap=overlap,
         token_budget=token_budget or _TOKEN_BUDGET.get(where.type, _TOKEN_BUDGET["cuda"]),
-        cut_hypothesis=cut_hypothesis,
+        too_long=too_long,
     )
+
+
+TooLong = Literal["zero", "cut", "error"]
+
+
+class HypothesisTooLong(BackendError):
+    """A statement that does not fit into the model."""
 
 
 # --- the backend -------------------------------------------------------------------------------
@@ -118,19 +133,19 @@ class LocalEntailment:
         max_length: int,
         overlap: int,
         token_budget: int,
-        cut_hypothesis: bool,
+        too_long: TooLong,
     ) -> None:
         self.max_length = max_length
         self.overlap = overlap
         self.token_budget = token_budget
-        self.cut_hypothesis = cut_hypothesis
+        self.too_long = too_long
         self.usage = Usage()
         self._reader: _Classifier | _Writer | None = reader
         self._lock = threading.Lock()
         precision = str(reader.model.dtype).removeprefix("torch.")
         self._fingerprint = (
             f"{name} {precision} {reader.label} max_length={max_length} overlap={overlap}"
-            + (" cut_hypothesis" if cut_hypothesis else "")
+            + (f" too_long={too_long}" if too_long != "zero" else "")
         )
 
     @property
@@ -142,8 +157,8 @@ class LocalEntailment:
         """Probabilities of (premise, hypothesis) pairs, in their order. In a thread, one call
         at a time.
 
-        Raises BackendError: a hypothesis that is too long, a value that is not a number, memory
-        that does not suffice for a single piece.
+        Raises BackendError: a value that is not a number, memory that does not suffice for a
+        single piece, and with too_long="error" a hypothesis that is.
         """
         return await asyncio.to_thread(self.entail_sync, pairs)
 
@@ -176,8 +191,10 @@ class LocalEntailment:
             if frame is None:
                 continue
             try:
-                cut = frame.pieces(self.max_length, self.overlap, self.cut_hypothesis)
-            except BackendError as error:
+                cut = frame.pieces(self.max_length, self.overlap, self.too_long == "cut")
+            except HypothesisTooLong as error:
+                if self.too_long == "zero":
+                    continue
                 raise BackendError(f"{error}: {_short(pairs[at][1])}") from None
             pieces.extend(cut)
             owners.extend([at] * len(cut))
@@ -295,7 +312,7 @@ class Frame:
         """Pieces of at most `limit` tokens, each with the whole hypothesis.
 
         Together they hold every token of the premise; neighbours share `overlap` tokens, at most
-        half of what fits. BackendError where the hypothesis does not leave the premise what it
+        half of what fits. HypothesisTooLong where the hypothesis does not leave the premise what it
         needs, at most an eighth of `limit`, unless its end may be cut off.
         """
         if len(self.ids) <= limit:
@@ -324,9 +341,9 @@ class Frame:
                 "premise and the model's own"
             )
         if not cut_hypothesis:
-            raise BackendError(
+            raise HypothesisTooLong(
                 f"a hypothesis of {found} tokens is too long: {found - excess} fit into "
-                f"{limit} beside {least} of the premise; cut_hypothesis=True reads those"
+                f'{limit} beside {least} of the premise; too_long="cut" reads those'
             )
 
 
@@ -416,13 +433,11 @@ def _classifier(
     _refuse_other_modules(folder)
     names = label_names(config)
     if names:
-        index: int | None = entailment_index(names, label)
-    else:
-        index = None
+        entailment_index(names, label)  # before weights are loaded for nothing
     options = {"num_labels": len(names)} if names else {}
-    model = _load(AutoModelForSequenceClassification, folder, dtype, device, **options)
-    if index is None:
-        index = entailment_index([f"LABEL_{i}" for i in range(model.config.num_labels)], label)
+    model = load_model(AutoModelForSequenceClassification, folder, dtype, device, **options)
+    names = names or [f"LABEL_{i}" for i in range(model.config.num_labels)]
+    index = entailment_index(names, label)
     tokenizer = load_tokenizer(folder, model)
     return _Classifier(model, tokenizer, _pad(tokenizer, model), index)
 
@@ -432,8 +447,11 @@ def label_names(config: Mapping[str, Any]) -> list[str]:
 
     Some configs say id2label, some label2id, some both; UsageError where they say it differently.
     """
-    named = {int(i): str(name) for i, name in (config.get("id2label") or {}).items()}
-    turned = {int(i): str(name) for name, i in (config.get("label2id") or {}).items()}
+    try:
+        named = {int(i): str(name) for i, name in (config.get("id2label") or {}).items()}
+        turned = {int(i): str(name) for name, i in (config.get("label2id") or {}).items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise BackendError(f"the model's config has labels that cannot be read: {error}") from error
     choices = [found for found in (named, turned) if found and not _generic(found.values())]
     if len(choices) == 2 and choices[0] != choices[1]:
         raise UsageError(
@@ -538,7 +556,7 @@ class _Writer:
 def _writer(folder: Path, dtype: Any, device: Any, answers: tuple[str, str]) -> _Writer:
     from transformers import AutoModelForSeq2SeqLM
 
-    model = _load(AutoModelForSeq2SeqLM, folder, dtype, device)
+    model = load_model(AutoModelForSeq2SeqLM, folder, dtype, device)
     tokenizer = load_tokenizer(folder, model)
     start = model.config.decoder_start_token_id
     if start is None:
@@ -573,197 +591,7 @@ def _is_t5(config: Mapping[str, Any]) -> bool:
     return "t5" in str(config.get("model_type", ""))
 
 
-# --- loading -----------------------------------------------------------------------------------
-
-
-@contextmanager
-def needs_extra(extra: str) -> Iterator[None]:
-    """MissingExtraError for an import that fails because a package is not installed."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("sentence-transformers", extra=extra) from error
-
-
-def model_folder(model: str | Path, revision: str | None = None) -> Path:
-    """The folder of a model: the one given, or the copy of one from the Hugging Face hub.
-
-    What looks like a path is never looked for on the hub; UsageError where it is not there.
-    """
-    path = Path(model).expanduser()
-    if path.is_dir():
-        return path
-    if path.exists():
-        raise UsageError(f"{path} is a file: the folder of a model is needed")
-    if _looks_local(model):
-        raise UsageError(f"no folder {path}")
-    return _from_hub(str(model), revision)
-
-
-def _looks_local(model: str | Path) -> bool:
-    """Not the form of a hub name (name, owner/name), or below a folder that is there."""
-    if isinstance(model, Path) or not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", model):
-        return True
-    return "/" in model and Path(model).parent.is_dir()
-
-
-def _from_hub(name: str, revision: str | None) -> Path:
-    """Configs, tokenizer and safetensors; pickled weights only where there are no others."""
-    from huggingface_hub import snapshot_download
-
-    files = ["*.json", "*.txt", "*.model", "*.safetensors"]
-    rest = ["onnx/*", "openvino/*", "checkpoint*/*"]
-    try:
-        folder = snapshot_download(
-            name, revision=revision, allow_patterns=files, ignore_patterns=rest
-        )
-        if not weights(Path(folder)):
-            snapshot_download(
-                name, revision=revision, allow_patterns=["*.bin"], ignore_patterns=rest
-            )
-    except Exception as error:
-        raise BackendError(
-            f"{name} is no folder here, and cannot be had from the hub: {_first_line(error)}"
-        ) from error
-    return Path(folder)
-
-
-def weights(folder: Path) -> list[Path]:
-    """The files that are loaded as weights: safetensors where there are any."""
-    return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
-
-
-def model_files(folder: Path) -> list[Path]:
-    """What a model's values depend on: weights, configs and tokenizer at the top of a folder."""
-    tokenizers = [folder / name for name in TOKENIZER_FILES]
-    configs = [
-        *folder.glob("*config*.json"),
-        *folder.glob("*.index.json"),
-        *(folder / name for name in ("added_tokens.json", "special_tokens_map.json", "merges.txt")),
-    ]
-    return [file for file in {*weights(folder), *tokenizers, *configs} if file.is_file()]
-
-
-def require_complete(folder: Path) -> None:
-    """BackendError that names what a model's folder lacks."""
-    if not (folder / "config.json").is_file():
-        raise BackendError(f"{folder} has no config.json")
-    if not weights(folder):
-        raise BackendError(f"{folder} has no weights (*.safetensors, pytorch_model*.bin)")
-    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        raise BackendError(f"{folder} has no tokenizer ({', '.join(TOKENIZER_FILES)})")
-
-
-def identity(folder: Path, files: Iterable[Path]) -> str:
-    """Twelve hexadecimal digits that tell files apart, by name, size and content.
-
-    Of a large file its ends and 64 samples between them are read: any training run changes some
-    of those, and a model of 40 GB is known in a second.
-    """
-    digest = hashlib.sha256()
-    for file in sorted(files):
-        size = file.stat().st_size
-        digest.update(f"{file.relative_to(folder).as_posix()} {size}\n".encode())
-        with file.open("rb") as stream:
-            for at, length in _samples(size):
-                stream.seek(at)
-                digest.update(stream.read(length))
-    return digest.hexdigest()[:12]
-
-
-def _samples(size: int) -> list[tuple[int, int]]:
-    """(position, length) of what is read of a file: all of it up to 8 MB."""
-    megabyte = 1 << 20
-    if size <= 8 * megabyte:
-        return [(0, size)]
-    between = [(size * i // 65, megabyte // 16) for i in range(1, 65)]
-    return [(0, megabyte), *between, (size - megabyte, megabyte)]
-
-
-def sentence_modules(folder: Path) -> list[tuple[str, Path]]:
-    """(type, folder) of the parts that sentence-transformers lists in modules.json."""
-    listing = folder / "modules.json"
-    if not listing.is_file():
-        return []
-    return [(str(m.get("type", "")), folder / m.get("path", "")) for m in read_json(listing)]
-
-
-def read_json(file: Path) -> Any:
-    """What a JSON file holds; BackendError that names it."""
-    try:
-        return json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise BackendError(f"{file}: {error}") from error
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    config = read_json(folder / "config.json")
-    if not isinstance(config, dict):
-        raise BackendError(f"{folder / 'config.json'} is not an object")
-    return config
-
-
-def torch_device(device: str | None) -> Any:
-    """A torch device that is there; UsageError for any other."""
-    import torch
-
-    name = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        found = torch.device(name)
-        torch.zeros(1, device=found)
-    except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"device={name!r} cannot be used: {_first_line(error)}") from error
-    return found
-
-
-def torch_dtype(dtype: str) -> Any:
-    """What from_pretrained takes as dtype; UsageError for a name that is none of DTYPES."""
-    import torch
-
-    if dtype not in DTYPES:
-        raise UsageError(f"dtype is one of {', '.join(DTYPES)}, not {dtype!r}")
-    return dtype if dtype == "auto" else getattr(torch, dtype)
-
-
-def _load(auto: Any, folder: Path, dtype: Any, device: Any, **options: Any) -> Any:
-    """A model in eval mode; BackendError where weights are missing: they would be random."""
-    with explained(folder):
-        model, report = auto.from_pretrained(
-            folder, dtype=dtype, local_files_only=True, output_loading_info=True, **options
-        )
-    if missing := sorted(report["missing_keys"]):
-        raise BackendError(
-            f"{folder}: weights of the model are missing ({', '.join(missing[:3])}"
-            f"{', …' if len(missing) > 3 else ''}): it was saved as something else"
-        )
-    with explained(folder):
-        return model.to(device).eval()
-
-
-def load_tokenizer(folder: Path, model: Any) -> Any:
-    """A tokenizer that says where its tokens come from, and that fits the model."""
-    from transformers import AutoTokenizer
-
-    with explained(folder):
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    if not tokenizer.is_fast:
-        raise BackendError(f"{folder} has no fast tokenizer (tokenizer.json)")
-    rows = model.get_input_embeddings().weight.shape[0]
-    if (largest := max(tokenizer.get_vocab().values(), default=0)) >= rows:
-        raise BackendError(
-            f"{folder}: the tokenizer does not fit the model: it has token id {largest}, the "
-            f"model {rows} embeddings"
-        )
-    return tokenizer
-
-
-@contextmanager
-def explained(folder: Path) -> Iterator[None]:
-    """BackendError that names the folder, for whatever goes wrong while it is loaded."""
-    try:
-        yield
-    except Exception as error:
-        raise BackendError(f"{folder} cannot be loaded: {_first_line(error)}") from error
+# --- lengths -----------------------------------------------------------------------------------
 
 
 def _length(reader: _Classifier | _Writer, asked: int | None) -> int:
@@ -793,26 +621,6 @@ def _pad(tokenizer: Any, model: Any) -> int:
         if found is not None:
             return int(found)
     return 0
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """torch's error on a GPU, the allocator's on a CPU, and Python's own."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    text = str(error).lower()
-    return "out of memory" in text or "not enough memory" in text
-
-
-def free_memory() -> None:
-    """Give what a GPU holds back without need."""
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n", 1)[0] or type(error).__name__
 
 
 def _short(text: str) -> str:

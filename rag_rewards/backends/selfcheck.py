@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rag_rewards.errors import BackendError, RagRewardsError
-from rag_rewards.models import Policy, ScoreRequest
+from rag_rewards.models import Policy, ScoreAnswer, ScoreRequest
 
 Pair = tuple[int, int]
 
@@ -29,6 +29,7 @@ ROUNDING = 1e-4
 _LENGTH = 160
 """Tokens of a checked sequence: more than one block of any usual prefix cache (16 to 128)."""
 _VARIANTS = 8
+_CHANGED = 2
 _NEXT = 24
 _TEXT = (
     "The bridge over the river was built in 1932 by two engineers from Lyon; it has seven arches, "
@@ -93,7 +94,7 @@ def _at(values: array[float]) -> str:
 async def selfcheck(policy: Policy, *, seed: int | None = None) -> None:
     """Refuse a policy whose log-probabilities cannot be those of a language model.
 
-    About 60 sequences of up to 160 tokens, through `policy.score` alone. The tokens are drawn at
+    About 45 sequences of up to 160 tokens, through `policy.score` alone. The tokens are drawn at
     random, anew each time, so that nothing of them is in a server's cache at first; `seed` fixes
     the draw. Values that must be equal may differ by what the policy's precision costs: in float32
     by 1e-3 per token on average and 5e-3 at most (cached and naive forwards were 2e-5 apart), in
@@ -118,8 +119,9 @@ async def selfcheck(policy: Policy, *, seed: int | None = None) -> None:
     warm = await check.scores(questions.early)
     check.same("repeated", warm, cold, "the same question asked a third time", _REPEATED)
     check.differ("context", other, cold, "another context", _CONTEXT)
+    inside = await _check_tokens(check, questions)
     await _check_group(check, questions, cold, other)
-    await _check_tokens(check, questions)
+    await _check_next(check, questions, inside)
 
 
 async def agree(policy: Policy, reference: Policy, *, seed: int | None = None) -> None:
@@ -130,12 +132,12 @@ async def agree(policy: Policy, reference: Policy, *, seed: int | None = None) -
     """
     check = _Check(policy)
     questions = _Questions.draw(policy, random.Random(seed))  # noqa: S311
-    for request in (questions.group, questions.variants):
+    for request in (questions.group, questions.following):
         expected = await _Check(reference).answer(request)
         for _ in range(2):
             found = await check.answer(request)
             for pair, values in expected.items():
-                what = f"pair {pair} here and by {_name(reference)}"
+                what = f"pair {pair} here and by {reference.fingerprint}"
                 check.same("agreement", found[pair], values, what, _DISAGREE)
 
 
@@ -151,18 +153,26 @@ async def _check_group(
     check.same("group", answer[0, 1], first[:shared], "the beginning of the response alone", _GROUP)
 
 
-async def _check_tokens(check: _Check, questions: _Questions) -> None:
-    """A value belongs to its own token, and next tokens share a probability of 1."""
-    variants = await check.answer(questions.variants)
-    rows = [variants[0, i] for i in range(len(variants))]
-    spreads = [_spread([row[i] for row in rows]) for i in range(questions.changed + 1)]
+async def _check_tokens(check: _Check, questions: _Questions) -> array[float]:
+    """A value belongs to its own token; gives the values of the token that was varied.
+
+    Values shifted by one all along a sequence agree wherever it is split: only other tokens show
+    whose values they are.
+    """
+    rows = [answer[0, 0] for answer in await check.answers(questions.variants)]
+    spreads = [_spread([row[i] for row in rows]) for i in range(_CHANGED + 1)]
     check.unmoved("causal", max(spreads[:-1]), _EARLY)
     check.moved("own token", spreads[-1], max(spreads[:-1]), _LATE)
-    following = await check.answer(questions.following)
-    alone = array("f", [following[0, i][0] for i in range(len(rows))])
-    inside = array("f", [row[questions.changed] for row in rows])
-    check.same("first token", alone, inside, "the same tokens behind the context", _FIRST)
-    check.probabilities([following[0, i][0] for i in range(len(following))])
+    return array("f", [row[_CHANGED] for row in rows])
+
+
+async def _check_next(check: _Check, questions: _Questions, inside: array[float]) -> None:
+    """The first token of a response is like any other, and next tokens share a probability of 1."""
+    answer = await check.answer(questions.following)
+    following = array("f", [answer[0, i][0] for i in range(len(answer))])
+    what = "the same tokens right behind the context"
+    check.same("first token", following[: len(inside)], inside, what, _FIRST)
+    check.probabilities(following)
 
 
 _REPEATED = (
@@ -199,10 +209,10 @@ class _Questions:
     late: ScoreRequest
     elsewhere: ScoreRequest
     group: ScoreRequest
-    variants: ScoreRequest
+    variants: list[ScoreRequest]
+    """Responses that differ in the token at `_CHANGED`, each in a request of its own."""
     following: ScoreRequest
-    changed: int
-    """The position, in each response of `variants`, of the token that differs."""
+    """Those tokens and more, each as a response behind what was before it."""
 
     @classmethod
     def draw(cls, policy: Policy, random_: random.Random) -> _Questions:
@@ -210,7 +220,8 @@ class _Questions:
         length = min(_LENGTH, policy.max_length - 8 if policy.max_length else _LENGTH)
         if length < 16:
             raise BackendError(
-                f"{_name(policy)}: max_length {policy.max_length} is too short to check: 24 needed"
+                f"{policy.fingerprint}: max_length {policy.max_length} is too short to check: at "
+                "least 24 are needed"
             )
         sequence = tuple(random_.choices(alphabet, k=length))
         early, late = length // 16, length - 6
@@ -220,17 +231,17 @@ class _Questions:
         another_end = random_.choice([t for t in alphabet if t != response[-1]])
         responses = (response, (*response[:-1], another_end), response)
         tokens = random_.sample(alphabet, min(_NEXT, len(alphabet)))
-        begin, last = sequence[late : late + 2], sequence[-1]
+        begin, last = sequence[late : late + _CHANGED], sequence[-1]
         return cls(
             early=ScoreRequest((context,), (response,)),
             late=ScoreRequest((sequence[:late],), (sequence[late:],)),
             elsewhere=ScoreRequest((other,), (response,)),
             group=ScoreRequest((context, other), responses, ((1, 0), (0, 1), (0, 2), (0, 0))),
-            variants=ScoreRequest(
-                (sequence[:late],), tuple((*begin, token, last) for token in tokens[:_VARIANTS])
-            ),
+            variants=[
+                ScoreRequest((sequence[:late],), ((*begin, token, last),))
+                for token in tokens[:_VARIANTS]
+            ],
             following=ScoreRequest((sequence[:late] + begin,), tuple((token,) for token in tokens)),
-            changed=2,
         )
 
 
@@ -258,14 +269,24 @@ class _Check:
 
     async def answer(self, request: ScoreRequest) -> dict[Pair, array[float]]:
         """The policy's answer to one request, with the invariants of a call."""
-        answers = await self.policy.score([request])
-        if len(answers) != 1:
-            raise self._refusal("answers", f"1 answer to 1 request, found {len(answers)}", _GROUP)
-        answer = answers[0]
-        if isinstance(answer, BaseException):
-            raise BackendError(f"{_name(self.policy)}: selfcheck failed: {answer}") from answer
+        return (await self.answers([request]))[0]
+
+    async def answers(self, requests: Sequence[ScoreRequest]) -> list[dict[Pair, array[float]]]:
+        """The policy's answers to several requests in one call."""
+        answers = await self.policy.score(requests)
+        if len(answers) != len(requests):
+            expected = f"{len(requests)} answers to as many requests, found {len(answers)}"
+            raise self._refusal("answers", expected, "answers that were lost")
+        return [self._checked(*both) for both in zip(requests, answers, strict=True)]
+
+    def _checked(
+        self, request: ScoreRequest, answer: ScoreAnswer | Exception
+    ) -> dict[Pair, array[float]]:
+        who = f"{self.policy.fingerprint}: selfcheck failed"
+        if isinstance(answer, Exception):
+            raise BackendError(f"{who}: {answer}") from answer
         lengths = {(c, r): len(request.responses[r]) for c, r in request.wanted()}
-        return checked_arrays(answer.logprobs, lengths, f"{_name(self.policy)}: selfcheck failed")
+        return checked_arrays(answer.logprobs, lengths, who)
 
     async def scores(self, request: ScoreRequest) -> array[float]:
         """The values of a request for one pair."""
@@ -341,14 +362,9 @@ class _Check:
             )
 
     def _refusal(self, check: str, expected: str, means: str) -> BackendError:
-        return BackendError(
-            f"{_name(self.policy)}: selfcheck failed: {check}: expected {expected}; usually {means}"
-        )
+        who = f"{self.policy.fingerprint}: selfcheck failed"
+        return BackendError(f"{who}: {check}: expected {expected}; usually {means}")
 
 
 def _spread(values: Sequence[float]) -> float:
     return max(values) - min(values)
-
-
-def _name(policy: Policy) -> str:
-    return policy.fingerprint

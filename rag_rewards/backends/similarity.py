@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rag_rewards.backends.nli import (
+from rag_rewards.backends.folders import (
     explained,
     free_memory,
     identity,

@@ -32,6 +32,7 @@ class ModelOptions:
     judge: str | None = None
     judge_model: str | None = None
     judge_cache: str | None = None
+    judge_retries: int = 5
     similarity: str | None = None
 
     @property
@@ -134,7 +135,10 @@ def _judge(options: ModelOptions) -> Judge:
     from rag_rewards.backends.openai import OpenAIJudge
 
     return OpenAIJudge(
-        str(options.judge_model), base_url=str(options.judge), cache=options.judge_cache
+        str(options.judge_model),
+        base_url=str(options.judge),
+        cache=options.judge_cache,
+        retries=options.judge_retries,
     )
 
 

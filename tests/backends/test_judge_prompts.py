@@ -284,12 +284,15 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
-@pytest.mark.parametrize("kind", ["outcome", "accuracy"])
-def test_a_megabyte_of_anything(piece, kind):
+def test_a_megabyte_of_anything(piece):
     """A quadratic reader would take hours."""
-    many = piece * (1_000_000 // len(piece))
-    assert parse_verdict(many, kind) is None
-    assert parse_verdict('{"score": ' + "[" * 1_000_000 + "]" * 1_000_000 + "}", kind) is None
+    assert parse_verdict(piece * (1_000_000 // len(piece)), "accuracy") is None
+
+
+def test_a_megabyte_of_brackets():
+    deep = "[" * 500_000 + "]" * 500_000
+    assert parse_verdict(f'{{"score": {deep}}}') is None
+    assert parse_verdict(f'{{"score": {deep}}} {{"score": 1}}') == 1
 
 
 @given(st.text(), st.sampled_from([0, 1]), st.booleans())

@@ -17,13 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_rewards import BackendError, MissingExtraError, UsageError
+from rag_rewards.backends.folders import identity, model_files
 from rag_rewards.backends.nli import (
     Frame,
     entailment_index,
-    identity,
     label_names,
     load_entailment,
-    model_files,
     windows,
 )
 from rag_rewards.models import Entailment
@@ -444,17 +443,19 @@ def test_pieces_fit_and_lose_nothing_of_the_premise(premise, hypothesis, limit, 
 
 def test_a_hypothesis_that_is_too_long(bert):
     [premise, hypothesis] = text(20, 60)
+    both = load(bert).entail_sync([PAIRS[0], (premise, hypothesis)])
+    assert both == [*load(bert).entail_sync([PAIRS[0]]), 0.0]  # what nobody can check
     with pytest.raises(BackendError) as caught:
-        load(bert).entail_sync([PAIRS[0], (premise, hypothesis)])
+        load(bert, too_long="error").entail_sync([PAIRS[0], (premise, hypothesis)])
     message = str(caught.value)
     assert "a hypothesis of 60 tokens is too long: 32 fit into 40 beside 5" in message
-    assert "cut_hypothesis=True" in message
+    assert 'too_long="cut"' in message
     assert hypothesis[:20] in message
     shorter = " ".join(hypothesis.split()[:32])
     expected = load(bert).entail_sync([(premise, shorter)])
-    assert load(bert, cut_hypothesis=True).entail_sync([(premise, hypothesis)]) == close(expected)
+    assert load(bert, too_long="cut").entail_sync([(premise, hypothesis)]) == close(expected)
     with pytest.raises(BackendError, match="max_length=3 leaves no room"):
-        load(bert, max_length=3, cut_hypothesis=True).entail_sync([PAIRS[0]])
+        load(bert, max_length=3, too_long="cut").entail_sync([PAIRS[0]])
 
 
 # --- failures while running --------------------------------------------------------------------
@@ -608,6 +609,15 @@ def test_labels_of_a_config():
         label_names({"id2label": named, "label2id": {"x": 1, "entailment": 0}})
     with pytest.raises(UsageError, match="number its labels from 0"):
         label_names({"id2label": {"1": "x", "2": "entailment"}})
+    for unreadable in ({"id2label": ["x", "y"]}, {"label2id": {"x": None}}, {"id2label": {"x": 1}}):
+        with pytest.raises(BackendError, match="labels that cannot be read"):
+            label_names(unreadable)
+
+
+def test_more_labels_than_the_weights_have(copy):
+    edit(copy, id2label={"0": "a", "1": "b", "2": "c", "3": "entailment"}, label2id=None)
+    with pytest.raises(BackendError, match="copy cannot be loaded"):
+        load(copy)
 
 
 def test_labels_that_only_label2id_names(bert, tmp_path):
@@ -698,6 +708,29 @@ def test_a_name_from_the_hub(bert, monkeypatch):
     [(name, revision, patterns)] = asked  # safetensors are there: nothing else is fetched
     assert (name, revision) == ("owner/nli-model", "abc")
     assert "*.bin" not in patterns
+
+
+def test_pickled_weights_are_fetched_where_there_are_no_others(copy, monkeypatch):
+    model = transformers.BertForSequenceClassification.from_pretrained(copy)
+    (copy / "model.safetensors").unlink()
+    asked = []
+
+    def download(name, **options):
+        asked.append(options["allow_patterns"])
+        if asked[1:]:
+            torch.save(model.state_dict(), copy / "pytorch_model.bin")
+        return str(copy)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert load("nli-model").entail_sync(PAIRS[:1]) == close(model_values(model, copy))
+    assert asked[1:] == [["*.bin"]]
+
+
+def model_values(model, folder):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        logits = model.eval()(**tokenizer(*PAIRS[0], return_tensors="pt")).logits[0]
+    return [logits.softmax(-1)[2].item()]
 
 
 def test_a_name_that_the_hub_does_not_have(monkeypatch):
@@ -801,7 +834,7 @@ def test_the_fingerprint_names_what_changes_a_value(bert, t5, copy):
             {"max_length": 30},
             {"overlap": 5},
             {"entailment_label": 0},
-            {"cut_hypothesis": True},
+            {"too_long": "cut"},
         )
     }
     assert len({first, load(t5).fingerprint, *changed}) == 7

