@@ -30,6 +30,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 RESULT = HERE / "results" / "likelihood.md"
 METHODS = ("naive", "naive, response", "ours")
+ROUGH = ("naive, response", "ours", "ours, float32 logits")
 TARGETS = {"naive": 9.0, "naive, response": 2.8}
 
 SHAPES: dict[str, dict[str, int]] = {
@@ -73,8 +74,13 @@ class Work:
     def __str__(self) -> str:
         return f"C={self.context:,} n={self.documents} G={self.group} T={self.response}"
 
+    def ends(self) -> list[int]:
+        """Where the documents that are left out end: evenly spread, each 9% of the context."""
+        step = 0.9 / (self.documents + 1)
+        return [round((0.05 + step * (i + 1)) * self.context) for i in range(self.documents)]
+
     def request(self, vocabulary: int) -> Any:
-        """The tokens, the same everywhere. The documents take 90% of the context, evenly."""
+        """The tokens, the same everywhere."""
         from rag_rewards.models import ScoreRequest
 
         state = 1
@@ -88,11 +94,8 @@ class Work:
             return tuple(out)
 
         full = some(self.context)
-        size = int(0.9 * self.context / (self.documents + 1))
-        start = int(0.05 * self.context)
-        without = [
-            full[: start + i * size] + full[start + (i + 1) * size :] for i in range(self.documents)
-        ]
+        size = int(0.09 * self.context)
+        without = [full[: end - size] + full[end:] for end in self.ends()]
         return ScoreRequest((full, *without), tuple(some(self.response) for _ in range(self.group)))
 
 
@@ -143,10 +146,11 @@ def run_method(method: str, work: Work, shape: str, dtype: str, device: str) -> 
     request = work.request(SHAPES[shape]["vocab_size"])
     tokens = rows = 0
     before = peak_memory(device)
-    if method == "ours":
+    if method.startswith("ours"):
         from rag_rewards.backends.transformers import TransformersPolicy
 
-        policy = TransformersPolicy(model, Ids(), token_budget=16_384)
+        exact = method == "ours, float32 logits"
+        policy = TransformersPolicy(model, Ids(), token_budget=16_384, float32_logits=exact)
         policy.score_sync([Work(64, 1, 2, 8).request(SHAPES[shape]["vocab_size"])])  # warm
         policy.usage.rows = 0
         start = clock(device)
@@ -194,8 +198,10 @@ def peak_memory(device: str) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def spawn(method: str, work: Work, options: argparse.Namespace) -> dict[str, Any]:
-    told = json.dumps([method, vars(work), options.shape, options.dtype, options.device])
+def spawn(
+    method: str, work: Work, options: argparse.Namespace, dtype: str | None = None
+) -> dict[str, Any]:
+    told = json.dumps([method, vars(work), options.shape, dtype or options.dtype, options.device])
     command = [sys.executable, __file__, "--one", told]
     said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=3_600)
     seen: dict[str, Any] = json.loads(said.stdout.splitlines()[-1])
@@ -208,11 +214,8 @@ def spawn(method: str, work: Work, options: argparse.Namespace) -> dict[str, Any
 
 def formula(work: Work) -> tuple[int, int]:
     """Forward tokens C + Σ(C − e_i) + (1 + n)·Σ(T − 1), and vocabulary rows (1 + n)·ΣT."""
-    size = int(0.9 * work.context / (work.documents + 1))
-    start = int(0.05 * work.context)
-    ends = [start + (i + 1) * size for i in range(work.documents)]
     served = (1 + work.documents) * work.group
-    tokens = work.context + sum(work.context - end for end in ends)
+    tokens = work.context + sum(work.context - end for end in work.ends())
     return tokens + served * (work.response - 1), served * work.response
 
 
@@ -297,6 +300,25 @@ def sweep(options: argparse.Namespace) -> list[str]:
     return lines
 
 
+def precision(options: argparse.Namespace) -> list[str]:
+    """What bfloat16 does to E, against float32 on the same tokens and weights."""
+    work = Work(context=1_000, group=8)
+    exact = spawn("naive, response", work, options, "float32")["values"]
+    head = ["bfloat16, " + str(work), "nats a token", "E moves by", "threshold flips"]
+    lines = [row(*head), row(*["---"] * len(head))]
+    for method in ROUGH:
+        values = spawn(method, work, options, "bfloat16")["values"]
+        gaps = [
+            abs(a - b)
+            for x, y in zip(values, exact, strict=True)
+            for a, b in zip(x, y, strict=True)
+        ]
+        flipped, moved = flips(values, exact, work)
+        mean = sum(gaps) / len(gaps)
+        lines.append(row(method, f"{mean:.3g}", f"{moved:.3g}", f"{flipped} of {work.group}"))
+    return lines
+
+
 def row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
@@ -332,6 +354,7 @@ def main() -> None:
     lines += reference(work, options)
     if options.sweep:
         lines += ["", "## Sizes of the work", "", *sweep(options)]
+        lines += ["", "## Precision", "", *precision(options)]
     page = "\n".join(lines) + "\n"
     print(page)
     if options.shape != "tiny":

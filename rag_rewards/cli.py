@@ -195,6 +195,8 @@ def score(
     print_summary(console, run.tally, run.seconds, run.signature)
     if asked := told(run.usage):
         print(f"models: {asked}", file=sys.stderr)
+    if run.judged:
+        print(f"judge: {run.judged}", file=sys.stderr)
     if run.tally.errors and options.errors:
         print(f"bad rows: {options.errors}", file=sys.stderr)
     raise typer.Exit(run.exit_code)

@@ -30,6 +30,7 @@ _LENGTH = 160
 """Tokens of a checked sequence: more than one block of any usual prefix cache (16 to 128)."""
 _VARIANTS = 8
 _CHANGED = 2
+_SPLITS = (9, 17, 33, 65, 129)
 _NEXT = 24
 _TEXT = (
     "The bridge over the river was built in 1932 by two engineers from Lyon; it has seven arches, "
@@ -132,7 +133,7 @@ async def agree(policy: Policy, reference: Policy, *, seed: int | None = None) -
     """
     check = _Check(policy)
     questions = _Questions.draw(policy, random.Random(seed))  # noqa: S311
-    for request in (questions.group, questions.following):
+    for request in (questions.group, questions.following, questions.splits):
         expected = await _Check(reference).answer(request)
         for _ in range(2):
             found = await check.answer(request)
@@ -213,6 +214,8 @@ class _Questions:
     """Responses that differ in the token at `_CHANGED`, each in a request of its own."""
     following: ScoreRequest
     """Those tokens and more, each as a response behind what was before it."""
+    splits: ScoreRequest
+    """Responses that begin right behind a block of a cache, whatever its usual size."""
 
     @classmethod
     def draw(cls, policy: Policy, random_: random.Random) -> _Questions:
@@ -231,6 +234,7 @@ class _Questions:
         another_end = random_.choice([t for t in alphabet if t != response[-1]])
         responses = (response, (*response[:-1], another_end), response)
         tokens = random_.sample(alphabet, min(_NEXT, len(alphabet)))
+        splits = [split for split in _SPLITS if split + _VARIANTS <= length]
         begin, last = sequence[late : late + _CHANGED], sequence[-1]
         return cls(
             early=ScoreRequest((context,), (response,)),
@@ -241,6 +245,11 @@ class _Questions:
                 ScoreRequest((sequence[:late],), ((*begin, token, last),))
                 for token in tokens[:_VARIANTS]
             ],
+            splits=ScoreRequest(
+                tuple(sequence[:split] for split in splits),
+                tuple(sequence[split : split + _VARIANTS] for split in splits),
+                tuple((i, i) for i in range(len(splits))),
+            ),
             following=ScoreRequest((sequence[:late] + begin,), tuple((token,) for token in tokens)),
         )
 

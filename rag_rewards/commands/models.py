@@ -83,6 +83,21 @@ class Asking:
     def usage(self) -> Usage:
         return self.gatherer.usage
 
+    def judged(self) -> str:
+        """What the judge cost, in a few words; "" where none was asked."""
+        usage = getattr(self.models.judge, "usage", None)
+        if usage is None or not usage.verdicts:
+            return ""
+        tokens = usage.prompt_tokens + usage.completion_tokens
+        said = [f"{usage.requests:,} requests", f"{usage.cache_hits:,} from the cache"]
+        if tokens:
+            said.append(f"{tokens:,} tokens")
+        if usage.cost:
+            said.append(f"{usage.cost:.4g} spent")
+        if usage.requests:
+            said.append(f"p95 {usage.latency_p95 * 1000:.0f} ms")
+        return " · ".join(said)
+
     def close(self) -> None:
         import asyncio
 

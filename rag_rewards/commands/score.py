@@ -84,6 +84,7 @@ class Run:
     tally: Tally = field(default_factory=Tally)
     told: list[Told] = field(default_factory=list)
     usage: Usage | None = None
+    judged: str = ""
     signature: str = ""
     stopped_by: str = ""
     partial: str = ""
@@ -138,6 +139,7 @@ def _score_asking(plan: Plan, options: Options, asking: Asking | None) -> Run:
         sink.close()
         run.partial = sink.partial
         run.seconds = time.perf_counter() - started
+        run.judged = asking.judged() if asking else ""
     return run
 
 

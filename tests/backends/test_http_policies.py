@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
+import sys
 import threading
 import time
 from datetime import datetime, timedelta, timezone
@@ -15,10 +17,17 @@ from engine_servers import MODEL, Fault, SglangDouble, VllmDouble
 from ngram import greedy, scored, text_of
 
 from rag_rewards.backends import sglang, vllm
-from rag_rewards.backends.http import HttpError, Limits, _retry_after, endpoints, together
+from rag_rewards.backends.http import (
+    HttpError,
+    Limits,
+    Servers,
+    _retry_after,
+    endpoints,
+    together,
+)
 from rag_rewards.backends.sglang import SglangServer
 from rag_rewards.backends.vllm import VllmServer
-from rag_rewards.errors import BackendError, UsageError
+from rag_rewards.errors import BackendError, MissingExtraError, UsageError
 from rag_rewards.models import GenerateRequest, Policy, ScoreRequest
 
 QUICK = Limits(backoff=0.01, retries=4, timeout=5.0)
@@ -244,6 +253,7 @@ def test_weights_that_change_while_a_group_is_scored_fail_it(pair):
 
 
 def test_the_tokenizer_is_the_one_given_or_that_of_a_folder_here(pair, tmp_path):
+    pytest.importorskip("transformers")
     server, policy = pair
     with pytest.raises(UsageError, match="no folder '/models/tiny': pass tokenizer="):
         _ = policy.tokenizer
@@ -251,6 +261,31 @@ def test_the_tokenizer_is_the_one_given_or_that_of_a_folder_here(pair, tmp_path)
     assert type(policy)(server.url, tokenizer=given).tokenizer is given
     with pytest.raises(UsageError, match="no tokenizer in"):
         _ = type(policy)(server.url, tokenizer=tmp_path).tokenizer
+
+
+def test_a_tokenizer_is_loaded_from_its_folder(kind, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    words = tokenizers.models.WordLevel(vocab={"<unk>": 0, "Lyon": 1}, unk_token="<unk>")
+    made = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer(words))
+    made.save_pretrained(str(tmp_path))
+    double, policy = kind
+    with double() as server:
+        assert policy(server.url, tokenizer=tmp_path).tokenizer.encode("Lyon") == [1]
+
+
+def test_without_transformers_the_extra_is_named(pair, tmp_path, monkeypatch):
+    server, policy = pair
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingExtraError, match=r"rag-rewards\[transformers\]"):
+        _ = type(policy)(server.url, tokenizer=str(tmp_path)).tokenizer
+
+
+def test_without_httpx_the_extra_is_named(pair, monkeypatch):
+    server, policy = pair
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    with pytest.raises(MissingExtraError, match=r"rag-rewards\[http\]"):
+        score(type(policy)(server.url), OTHER)
 
 
 def test_a_policy_works_in_one_event_loop_after_another(pair):
@@ -286,6 +321,27 @@ def test_an_api_key_is_sent_and_not_shown(kind):
         known = policy(server.url, api_key="secret")
         check_values(score(known, OTHER)[0], OTHER)
         assert "secret" not in repr(known._servers)
+
+
+ABORTED = {
+    "vllm": b'{"choices":[{"index":0,"text":"","token_ids":[],"finish_reason":"abort"}]}',
+    "sglang": b'{"text":"","output_ids":[],"meta_info":{"finish_reason":{"type":"abort"}}}',
+}
+WITHOUT_IDS = {
+    "vllm": b'{"choices":[{"index":0,"text":"a","finish_reason":"stop"}]}',
+    "sglang": b'{"text":"a","meta_info":{"finish_reason":{"type":"stop"}}}',
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_generation_that_did_not_end_by_itself_is_an_error(name):
+    double, policy = KINDS[name]
+    with double() as server:
+        for body, message in ((ABORTED, "ended with 'abort'"), (WITHOUT_IDS, "no token ids")):
+            server.faults.append(Fault(200, body=body[name]))
+            (answer,) = asyncio.run(policy(server.url).generate([GenerateRequest((1,))]))
+            assert isinstance(answer, BackendError)
+            assert message in str(answer)
 
 
 # --- servers that fail ---------------------------------------------------------------------------
@@ -487,6 +543,23 @@ def test_other_addresses_than_http_are_refused(url):
         endpoints(url)
 
 
+def test_an_address_that_cannot_be_asked_is_an_error_in_its_place(kind):
+    known = kind[1]("http://localhost:port", limits=QUICK)
+    (answer,) = score(known, OTHER)
+    assert "http://localhost:port cannot be asked" in str(answer)
+    with pytest.raises(BackendError, match="http://localhost:port"):
+        _ = known.fingerprint
+
+
+def test_certificates_are_checked():
+    known = Servers("vllm", endpoints("https://host")).tls
+    assert known.verify_mode is ssl.CERT_REQUIRED
+    assert known.check_hostname
+    # Without an https:// address nothing is read, and nothing would be trusted.
+    none = Servers("vllm", endpoints("http://host")).tls
+    assert (none.verify_mode, none.get_ca_certs()) == (ssl.CERT_REQUIRED, [])
+
+
 def test_addresses_are_cleaned_and_named_without_passwords():
     found = endpoints(["http://a:1/v1/", "http://a:1", "https://me:secret@b/x"])
     assert [endpoint.url for endpoint in found] == ["http://a:1", "https://me:secret@b/x"]
@@ -506,6 +579,7 @@ def test_retry_after_is_a_number_or_a_date():
     assert _retry_after("2.5") == 2.5
     assert 20 < _retry_after(soon) <= 30
     assert _retry_after(None) == _retry_after("soon") == _retry_after("-3") == 0.0
+    assert _retry_after("Wed, 21 Oct 2015 07:28:00 -0000") == 0.0
 
 
 # --- vLLM ----------------------------------------------------------------------------------------
@@ -707,6 +781,15 @@ def test_a_server_that_does_not_count_what_was_cached_is_refused(vllm_server):
     vllm_server.prompt_tokens_details = False
     with pytest.raises(BackendError, match="--enable-prompt-tokens-details"):
         score(cached_policy(vllm_server), GROUP)
+
+
+def test_a_busy_cache_is_not_a_reason_to_ask_the_plain_way(vllm_server):
+    policy = cached_policy(vllm_server)
+    policy._trusted = True
+    vllm_server.faults.extend([Fault(503)] * 5)
+    (answer,) = score(policy, OTHER)
+    assert answer.status == 503
+    assert {path for path, _ in vllm_server.asked} == {"/inference/v1/generate"}
 
 
 def test_a_server_without_the_endpoint_is_refused(vllm_server):

@@ -142,3 +142,24 @@ def test_a_judge_that_is_down_is_an_error_of_the_rows_that_needed_it(cli, tmp_pa
     (record,) = read(f"{out}.errors.jsonl")
     assert (record["line"], record["error"]["type"]) == (1, "BackendError")
     assert [row["reward"] for row in read(out)] == [1.0]
+
+
+def test_a_judge_is_asked_once_and_remembered(cli, tmp_path):
+    from judge_server import JudgeServer
+
+    rows = rows_of("truthrl", "verdicts")[:2]
+    for row in rows:
+        row["response"], row["answers"] = "\\boxed{La Ville Lumière}", ["Paris"]
+    source = write(tmp_path / "in.jsonl", rows)
+    out = tmp_path / "out.jsonl"
+    with JudgeServer() as server:
+        judge = ["--judge", server.url, "--judge-model", "m", "--judge-cache", tmp_path / "v.db"]
+        first = cli("score", source, "-o", out, "-r", "truthrl", "--keep-evidence", *judge, code=0)
+        again = cli("score", source, "-o", out, "-r", "truthrl", "--keep-evidence", *judge, code=0)
+        asked = len({request.raw for request in server.requests})
+        assert len(server.requests) == asked
+    assert f"judge: {asked} requests · 0 from the cache · {110 * asked} tokens" in first.err
+    assert f"judge: 0 requests · {asked} from the cache" in again.err
+    scored = read(out)
+    assert [row["verdicts"] for row in scored] == [{"outcome": 1}] * 2
+    assert '"judge":"openai:m prompt=' in scored[0]["signature"]
