@@ -136,7 +136,7 @@ def test_a_group_that_cannot_be_scored_fails_alone(pair):
     refused, first, second, fine = score(policy, unknown, empty, long, OTHER)
     assert "context 0 is empty" in str(first)
     assert "505 + 7 tokens, more than the 511 that fit" in str(second)
-    assert isinstance(refused, BackendError | type(fine))
+    # Which of the other two is asked first is not defined.
     errors = [e for e in (refused, fine) if isinstance(e, BackendError)]
     assert len(errors) == 1
     assert server.url in str(errors[0])
@@ -239,7 +239,7 @@ def test_a_weight_version_of_the_users_is_in_answers_and_fingerprint(kind):
 def test_weights_that_change_while_a_group_is_scored_fail_it(pair):
     server, policy = pair
     policy.refresh(1)
-    server.delay = 0.1
+    server.delay = 0.3
 
     async def change():
         answers = asyncio.ensure_future(policy.score([OTHER]))
@@ -266,7 +266,7 @@ def test_the_tokenizer_is_the_one_given_or_that_of_a_folder_here(pair, tmp_path)
 def test_a_tokenizer_is_loaded_from_its_folder(kind, tmp_path):
     transformers = pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")
-    words = tokenizers.models.WordLevel(vocab={"<unk>": 0, "Lyon": 1}, unk_token="<unk>")
+    words = tokenizers.models.WordLevel({"<unk>": 0, "Lyon": 1}, "<unk>")
     made = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer(words))
     made.save_pretrained(str(tmp_path))
     double, policy = kind
@@ -465,12 +465,12 @@ def test_a_deadline_ends_a_call(kind):
     double, policy = kind
     with double() as server:
         server.faults.extend([Fault(503, {"retry-after": "60"})] * 9)
-        known = policy(server.url, limits=Limits(deadline=0.5, backoff=0.01))
+        known = policy(server.url, limits=Limits(deadline=2, backoff=0.01))
         start = time.monotonic()
         first, second = score(known, OTHER, GROUP)
-        assert time.monotonic() - start < 3
-        assert "the deadline of 0.5 s is over" in str(first)
-        assert "the deadline of 0.5 s is over" in str(second)
+        assert time.monotonic() - start < 2  # there is nothing to wait for
+        assert "the deadline of 2 s is over" in str(first)
+        assert "the deadline of 2 s is over" in str(second)
         assert "status 503" in str(first)
 
 
