@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 TORCH  ?= torch==2.13.0
 COVERED := rag_rewards/text/*,rag_rewards/rewards/*,rag_rewards/recipes/*,rag_rewards/compose.py
 
-.PHONY: demo test check bench clean
+.PHONY: demo test test-vllm check bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -23,6 +23,12 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest --cov --cov-report=
 	@$(BIN)/coverage report --fail-under=95 --skip-covered --include="$(COVERED)"
+
+# Against a real vLLM server on the CPU, in an environment of its own (3 GB).
+VLLM ?= build/vllm
+test-vllm: $(STAMP)
+	test -x $(VLLM)/bin/python || PYTHON=$(PYTHON) tests/vllm/make_environment.sh $(VLLM)
+	RAG_REWARDS_VLLM_PYTHON=$(VLLM)/bin/python $(BIN)/python -m pytest tests/vllm
 
 check: $(STAMP)
 	$(BIN)/ruff check .

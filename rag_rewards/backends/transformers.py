@@ -427,7 +427,8 @@ class TransformersPolicy:
             logits = self._logits(hidden[start : start + self.rows])
             here = (at >= start) & (at < start + self.rows)
             own = at[here] - start
-            out[here] = logits[own, targets[here]] - torch.logsumexp(logits, -1)[own]
+            chosen = logits[own, targets[here]]
+            out[here] = chosen - _logsumexp(logits)[own]
         self.usage.rows += len(hidden)
         return array("f", out.tolist())
 
@@ -486,6 +487,12 @@ class TransformersPolicy:
         )
 
 
+def _logsumexp(logits: Any) -> Any:
+    """log Σ exp over the last axis, in the memory of the logits, which are lost."""
+    top = logits.amax(-1, keepdim=True)
+    return logits.sub_(top).exp_().sum(-1).log_().add_(top[:, 0])
+
+
 # --- caches ------------------------------------------------------------------------------------
 
 
@@ -521,16 +528,15 @@ def _tensors(held: Any) -> Iterator[Any]:
 def _batches(
     positions: Sequence[int], responses: Sequence[TokenIds], before: int, budget: int
 ) -> Iterator[list[int]]:
-    """Responses, longest first, in batches of at most `budget` tokens, contexts included."""
-    batch: list[int] = []
-    for i in positions:
-        width = before + len(responses[batch[0] if batch else i])
-        if batch and (len(batch) + 1) * width > budget:
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
+    """Responses, longest first, in as few batches of at most `budget` tokens as there can be,
+    contexts included, and those of about one size: memory is that of the largest."""
+    left = list(positions)
+    while left:
+        width = before + len(responses[left[0]])
+        most = max(budget // width, 1)
+        size = -(-len(left) // -(-len(left) // most))
+        yield left[:size]
+        left = left[size:]
 
 
 # --- the model's head --------------------------------------------------------------------------

@@ -117,21 +117,29 @@ def _policy(options: ModelOptions) -> Policy:
         )
     if options.adapter:
         raise UsageError("--adapter is for --backend transformers; a server loads its own")
-    return _server(options.backend, path, options.tokenizer)
+    return _server(options, path)
 
 
-def _server(backend: str, url: str, tokenizer: str | None) -> Policy:
+def _server(options: ModelOptions, model: str) -> Policy:
     """A scoring server, or vLLM in this process where a path is given."""
-    options: dict[str, Any] = {} if tokenizer is None else {"tokenizer": tokenizer}
-    if backend == "sglang":
-        if not _is_url(url):
+    named: dict[str, Any] = {}
+    if options.tokenizer is not None:
+        named["tokenizer"] = options.tokenizer
+    if not _is_url(model):
+        if options.backend == "sglang":
             raise UsageError("--backend sglang takes the URL of a server as --model")
+        from rag_rewards.backends.vllm import VllmEngine
+
+        return VllmEngine(model, dtype=options.dtype, **named)
+    if options.dtype != "auto":
+        named["precision"] = options.dtype  # what the server runs in: it does not say
+    if options.backend == "sglang":
         from rag_rewards.backends.sglang import SglangServer
 
-        return SglangServer(url, **options)
-    from rag_rewards.backends.vllm import VllmEngine, VllmServer
+        return SglangServer(model, **named)
+    from rag_rewards.backends.vllm import VllmServer
 
-    return VllmServer(url, **options) if _is_url(url) else VllmEngine(url, **options)
+    return VllmServer(model, **named)
 
 
 def _entailment(path: str, device: str | None) -> Entailment:
