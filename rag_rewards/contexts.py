@@ -8,7 +8,7 @@ keep their labels, and what stands before it stays the same tokens.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,22 +104,44 @@ class Contexts:
     template: Mapping[str, Any] = field(default_factory=dict)
 
     def leave_one_out(
-        self, rollout: Rollout, labels: Sequence[str]
+        self, rollout: Rollout, labels: Sequence[str], response: int = 0
     ) -> tuple[TokenIds, dict[str, TokenIds]]:
-        """The full context, and the context without each of these documents."""
-        room = self._room(len(self.response(rollout)))
-        dropped: tuple[str, ...] = ()
-        spare = [label for label in rollout.labels if label not in rollout.supporting_labels]
-        while True:
+        """The full context, and the context without each of these documents.
+
+        `response` is the room that responses need, that of the longest of a group, so that
+        truncation leaves its members the same documents.
+        """
+        for label in labels:
+            if label not in rollout.labels:
+                raise DataError(
+                    f"document {label} cannot be left out: the row has no such document",
+                    "documents",
+                )
+        full = self.context(rollout)
+        self._compare(rollout, full)
+        dropped = self._dropped(rollout, response, lambda gone: self.context(rollout, gone))
+        if dropped:
             full = self.context(rollout, dropped)
-            if room is None or len(full) <= room:
-                break
-            if not self.truncate or not spare:
-                raise DataError(self._too_long(len(full), rollout), "documents")
-            dropped = (*dropped, spare.pop())
-        if not dropped:
-            self._compare(rollout, full)
         return full, {label: self.context(rollout, (*dropped, label)) for label in labels}
+
+    def _dropped(
+        self, rollout: Rollout, room: int, render: Callable[[tuple[str, ...]], TokenIds]
+    ) -> tuple[str, ...]:
+        """Documents to leave out so that a context fits beside `room` further tokens."""
+        supporting = rollout.supporting_labels if rollout.supporting is not None else ()
+        spare = [label for label in rollout.labels if label not in supporting]
+        dropped: tuple[str, ...] = ()
+        while self.max_length is not None and (n := len(render(dropped))) + room > self.max_length:
+            if not self.truncate or not spare:
+                way = "--truncate leaves out documents that do not support the answer"
+                why = "no further document can be left out" if self.truncate else way
+                raise DataError(
+                    f"{n:,} tokens of prompt and {room:,} of response are more than the model's "
+                    f"{self.max_length:,}; {why}",
+                    "documents",
+                )
+            dropped = (*dropped, spare.pop())
+        return dropped
 
     def context(self, rollout: Rollout, without: Collection[str] = ()) -> TokenIds:
         """The prompt without these documents, up to where the response begins."""
@@ -129,22 +151,27 @@ class Contexts:
             text += prefix
         return self._encode(text, special, rollout)
 
-    def masked(self, rollout: Rollout, part: str) -> TokenIds:
+    def masked(self, rollout: Rollout, part: str, tags: Tags = _LEAR, room: int = 0) -> TokenIds:
         """LEAR's context for one of its answers, up to the opened <answer>.
 
         `rationale`: question, passages and reason. `evidence`: question and extract alone.
-        `full`: everything. What is masked is not in it. Source: LEAR, section 3.1.
+        `full`: everything. What is masked is not in it. `room` is what may follow, in tokens.
+        Source: LEAR, section 3.1.
         """
-        content = rollout.parsed.cut(_LEAR).content
+        if not rollout.documents:
+            raise DataError("missing; they are masked, or shown, by their text", "documents")
+        if rollout.prompt_token_ids is not None:
+            self._compare(rollout, self.context(rollout))
+        content = rollout.parsed.cut(tags).content
         sections = {"rationale": ["reason"], "evidence": ["extract"], "full": ["reason", "extract"]}
         said = [f"<{name}>{content.get(name, '')}</{name}>\n" for name in sections[part]]
-        without = rollout.labels if part == "evidence" else ()
-        text, special = self._rendered(rollout, without)
-        ids = self._encode(text + "".join(said) + "<answer>", special, rollout)
-        room = self._room(0)
-        if room is not None and len(ids) >= room:
-            raise DataError(self._too_long(len(ids), rollout), "documents")
-        return ids
+
+        def render(gone: tuple[str, ...]) -> TokenIds:
+            without = rollout.labels if part == "evidence" else gone
+            text, special = self._rendered(rollout, without)
+            return self._encode(text + "".join(said) + "<answer>", special, rollout)
+
+        return render(self._dropped(rollout, room, render))
 
     def response(self, rollout: Rollout) -> TokenIds:
         """The response's own token ids: the trainer's, else those of its text."""
@@ -207,13 +234,17 @@ class Contexts:
     def _chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
         if getattr(self.tokenizer, "chat_template", None) is None:
             # A base model: the messages' text, one after the other.
-            return "\n\n".join(str(message["content"]) for message in messages) + "\n\n", True
-        text = self.tokenizer.apply_chat_template(
-            [dict(message) for message in messages],
-            tokenize=False,
-            add_generation_prompt=True,
-            **self.template,
-        )
+            said = [str(message.get("content") or "") for message in messages]
+            return "\n\n".join(said) + "\n\n", True
+        try:
+            text = self.tokenizer.apply_chat_template(
+                [dict(message) for message in messages],
+                tokenize=False,
+                add_generation_prompt=True,
+                **self.template,
+            )
+        except Exception as error:  # a template is code of the model's makers
+            raise DataError(f"the chat template refuses it: {error}", "prompt") from error
         return str(text), False
 
     def _encode(self, text: str, special: bool, rollout: Rollout) -> TokenIds:
@@ -238,16 +269,6 @@ class Contexts:
             f"the rendered prompt has other tokens from token {at} on: {ours!r} here, {theirs!r} "
             "in the row; give the row's own `prompt`, or the Prompt that made it",
             "prompt_token_ids",
-        )
-
-    def _room(self, response: int) -> int | None:
-        return None if self.max_length is None else self.max_length - response
-
-    def _too_long(self, length: int, rollout: Rollout) -> str:
-        response = len(self.response(rollout))
-        return (
-            f"{length:,} tokens of prompt and {response:,} of response are more than the model's "
-            f"{self.max_length:,}; --truncate leaves out documents that do not support the answer"
         )
 
 

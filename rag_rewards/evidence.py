@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from rag_rewards.errors import DataError
 from rag_rewards.models import JudgeQuestion
 from rag_rewards.rollout import Rollout
+from rag_rewards.text.sections import Tags
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class MaskedAnswersNeed:
     part: str  # "rationale" or "evidence"
     temperature: float = 0.0
     max_tokens: int = 64
+    tags: Tags | None = field(default=None, compare=False, repr=False)
 
     def met(self, rollout: Rollout) -> bool:
         return getattr(rollout.masked_answers, self.part, None) is not None
@@ -43,6 +45,7 @@ class MaskedLogProbsNeed:
     """Log-probabilities of every gold alias under one of LEAR's contexts."""
 
     part: str  # "rationale", "evidence" or "full"
+    tags: Tags | None = field(default=None, compare=False, repr=False)
 
     def met(self, rollout: Rollout) -> bool:
         return getattr(rollout.masked_logprobs, self.part, None) is not None

@@ -15,10 +15,18 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, Protocol, TypeVar
 
 from rag_rewards.contexts import GROUNDED, Contexts, Prompt
-from rag_rewards.errors import BackendError, RolloutError
+from rag_rewards.errors import (
+    BackendError,
+    DataError,
+    EvidenceError,
+    GroupError,
+    RolloutError,
+    RowError,
+)
 from rag_rewards.evidence import (
     EntailmentNeed,
     LogProbsNeed,
@@ -103,6 +111,17 @@ class Gatherer:
         self._checked = not self.selfcheck
         self._checking = threading.Lock()
 
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """The models, and what of their prompts changes a value: parts of the signature."""
+        told = self.models.fingerprints
+        if self.models.policy is not None:
+            shown = (self.prompt, self.template, self.truncate)
+            template = getattr(self.models.policy.tokenizer, "chat_template", None)
+            digest = blake2b(repr((shown, template)).encode(), digest_size=6).hexdigest()
+            told["prompt"] = digest + (" truncated" if self.truncate else "")
+        return told
+
     def gather_sync(self, reward: Asks, rollouts: Sequence[R]) -> list[R | RolloutError]:
         """The same for scripts and trainers' threads; also where an event loop runs already."""
         return _run(self.gather(reward, rollouts))
@@ -127,15 +146,16 @@ class Gatherer:
         return [found.informed(i, rollout) for i, rollout in enumerate(rollouts)]
 
     async def check(self, policy: Policy) -> None:
-        """The policy's self-check, once. BackendError."""
-        with self._checking:
-            checked, self._checked = self._checked, True
-        if not checked:
-            try:
-                await policy.selfcheck()
-            except BaseException:
-                self._checked = False
-                raise
+        """The policy's self-check, once; whoever comes meanwhile waits for it. BackendError."""
+
+        def once() -> None:
+            with self._checking:
+                if not self._checked:
+                    asyncio.run(policy.selfcheck())
+                    self._checked = True
+
+        if not self._checked:
+            await asyncio.to_thread(once)
 
     async def _entailment(self, needs: Open, rollouts: Sequence[Rollout], found: _Found) -> None:
         wanted = _of_kind(needs, EntailmentNeed)
@@ -240,6 +260,7 @@ class _Policy:
     policy: Policy
     rollouts: Sequence[Rollout]
     found: _Found
+    spans: dict[int, tuple[int, int] | None] = field(default_factory=dict)
 
     async def answer(self, needs: Open) -> None:
         likelihoods = _of_kind(needs, LogProbsNeed)
@@ -265,11 +286,23 @@ class _Policy:
 
     async def _likelihoods(self, wanted: dict[int, list[LogProbsNeed]]) -> None:
         groups: dict[TokenIds, _Group] = {}
-        for i, asked in wanted.items():
-            labels = tuple(dict.fromkeys(label for need in asked for label in need.without))
+        longest: dict[str | None, int] = {}
+        responses: dict[int, TokenIds] = {}
+        for i in wanted:
             try:
-                full, without = self.contexts.leave_one_out(self.rollouts[i], labels)
-                response = self.contexts.response(self.rollouts[i])
+                responses[i] = self.contexts.response(self.rollouts[i])
+            except RolloutError as error:
+                self.found.fail(i, error)
+                continue
+            key = self.rollouts[i].key
+            longest[key] = max(longest.get(key, 0), len(responses[i]))
+        for i, response in responses.items():
+            rollout = self.rollouts[i]
+            labels = tuple(dict.fromkeys(d for need in wanted[i] for d in need.without))
+            try:
+                room = longest[rollout.key]
+                full, without = self.contexts.leave_one_out(rollout, labels, room)
+                span = self.contexts.answer_span(rollout)
             except RolloutError as error:
                 self.found.fail(i, error)
                 continue
@@ -278,6 +311,7 @@ class _Policy:
             group.contexts.update(without)
             group.responses.setdefault(response, len(group.responses))
             group.members.append((i, labels, response))
+            self.spans[i] = span
         requests = [group.request() for group in groups.values()]
         answers = await self._scored(requests, [[m[0] for m in g.members] for g in groups.values()])
         for group, answer in zip(groups.values(), answers, strict=True):
@@ -291,7 +325,7 @@ class _Policy:
             self.found.evidence[i]["logprobs"] = LogProbs(
                 full=tuple(answer.logprobs[0, at]),
                 without={label: tuple(answer.logprobs[order[label], at]) for label in labels},
-                answer_span=self.contexts.answer_span(self.rollouts[i]),
+                answer_span=self.spans[i],
             )
 
     async def _masked_likelihoods(self, wanted: dict[int, list[MaskedLogProbsNeed]]) -> None:
@@ -301,7 +335,8 @@ class _Policy:
             try:
                 aliases = [alias for aliases in self.rollouts[i].gold for alias in aliases]
                 responses = tuple(map(self.contexts.tokens, aliases))
-                new = [(self.contexts.masked(self.rollouts[i], n.part), n.part) for n in needs]
+                room = max(map(len, responses))
+                new = [(self._masked(i, n, room), n.part) for n in needs]
             except RolloutError as error:
                 self.found.fail(i, error)
                 continue
@@ -348,8 +383,12 @@ class _Policy:
     ) -> GenerateRequest:
         # Sampled answers of equal contexts are different samples, and the same ones next time.
         seed = i if need.temperature > 0 else None
-        context = self.contexts.masked(rollout, need.part)
+        context = self._masked(i, need, need.max_tokens)
         return GenerateRequest(context, need.max_tokens, need.temperature, ("</answer>",), seed)
+
+    def _masked(self, i: int, need: MaskedAnswersNeed | MaskedLogProbsNeed, room: int) -> TokenIds:
+        tags = {} if need.tags is None else {"tags": need.tags}
+        return self.contexts.masked(self.rollouts[i], need.part, room=room, **tags)
 
     async def _scored(
         self, requests: Sequence[ScoreRequest], rollouts: Sequence[Sequence[int]]
@@ -391,6 +430,10 @@ def _parts_of(known: Any) -> dict[str, Any]:
 # --- what is open, what was found --------------------------------------------------------------
 
 
+_TOLD = (RowError, DataError, EvidenceError, GroupError, BackendError)
+"""What an error of a row can be called; backends have finer kinds of their own."""
+
+
 class _Found:
     """Evidence by rollout, and the first error of each."""
 
@@ -400,11 +443,12 @@ class _Found:
 
     def fail(self, i: int, error: BaseException, path: str = "") -> None:
         if isinstance(error, RolloutError):
-            own = type(error)(error.message, error.path or path)
+            kind = type(error) if type(error) in _TOLD else BackendError
+            own = kind(error.message, error.path or path)
         else:
             said = " ".join(str(error).split())
             own = BackendError(f"{type(error).__name__}: {said}" if said else repr(error), path)
-        own.__cause__ = error
+        own.__cause__ = error.with_traceback(None)  # its frames may hold a model's tensors
         self.errors.setdefault(i, own)
 
     def informed(self, i: int, rollout: R) -> R | RolloutError:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from rag_rewards.contexts import GROUNDED, RATIONAL, Contexts, Prompt, fill
 from rag_rewards.errors import DataError
 from rag_rewards.rollout import Document, Rollout, decode_row
+from rag_rewards.text.sections import SectionStyle, Tags
 
 TOKENIZER = tiny_models.make_tokenizer()
 CONTEXTS = Contexts(TOKENIZER)
@@ -152,19 +153,20 @@ def test_a_row_without_prompt_needs_its_question():
 
 def test_too_long_is_an_error_and_truncation_is_on_demand():
     row = rollout(supporting=[1])
-    whole = len(CONTEXTS.context(row)) + len(CONTEXTS.response(row))
-    Contexts(TOKENIZER, max_length=whole).leave_one_out(row, ("1",))
+    room = len(CONTEXTS.response(row))
+    whole = len(CONTEXTS.context(row)) + room
+    Contexts(TOKENIZER, max_length=whole).leave_one_out(row, ("1",), room)
     tight = Contexts(TOKENIZER, max_length=whole - 1)
     with pytest.raises(DataError, match=rf"documents: .* of response are more than .* {whole - 1}"):
-        tight.leave_one_out(row, ("1",))
+        tight.leave_one_out(row, ("1",), room)
     full, without = Contexts(TOKENIZER, max_length=whole - 1, truncate=True).leave_one_out(
-        row, ("1",)
+        row, ("1",), room
     )
     assert "[3] Oslo" not in text(full)
     assert "[2] Rome" in text(full)
     assert "[3] Oslo" not in text(without["1"])
     with pytest.raises(DataError, match="more than the model's 60"):
-        Contexts(TOKENIZER, max_length=60, truncate=True).leave_one_out(row, ("1",))
+        Contexts(TOKENIZER, max_length=60, truncate=True).leave_one_out(row, ("1",), room)
 
 
 # --- the answer's tokens -----------------------------------------------------------------------
@@ -239,3 +241,50 @@ def test_a_document_that_names_a_place():
     shown = text(CONTEXTS.context(row))
     assert "[1] {question} {label}\n\nQuestion: {documents}<|im_end|>" in shown
     assert Prompt("").block("1", Document(text="{label}")) == "[1] {label}"
+
+
+# --- rows that cannot be shown -----------------------------------------------------------------
+
+
+def test_a_document_that_the_row_does_not_have_cannot_be_left_out():
+    row = rollout(documents=None, prompt="[1] a\n\n[2] b\n\nq?", supporting=["1"])
+    with pytest.raises(DataError, match="documents: document 1 cannot be left out: the row has no"):
+        CONTEXTS.leave_one_out(row, ("1",))
+    with pytest.raises(DataError, match="documents: missing; they are masked"):
+        CONTEXTS.masked(rollout(documents=None, response=PARTS), "evidence")
+
+
+def test_a_template_that_refuses_a_chat():
+    strict = tiny_models.make_tokenizer()
+    strict.chat_template = "{{ raise_exception('System role not supported') }}"
+    with pytest.raises(DataError, match="prompt: the chat template refuses it: System role"):
+        Contexts(strict).context(rollout())
+
+
+def test_a_message_without_text_is_no_error_of_a_base_model():
+    plain = tiny_models.make_tokenizer()
+    plain.chat_template = None
+    prompt = [{"role": "user", "content": "q?"}, {"role": "assistant", "tool_calls": []}]
+    assert text(Contexts(plain).context(rollout(prompt=prompt))) == "q?\n\n\n\n"
+
+
+def test_masks_follow_the_recipes_reading_of_tags():
+    tags = Tags(("reason", "extract", "answer"), SectionStyle(ignore_case=True))
+    row = rollout(response="<REASON>REASONED</REASON><extract>E</extract><answer>A</answer>")
+    assert "<reason>REASONED</reason>" in text(CONTEXTS.masked(row, "rationale", tags))
+
+
+def test_masked_prompts_too_must_be_the_trainers():
+    row = rollout(response=PARTS, prompt_token_ids=[5, 6, 7])
+    with pytest.raises(DataError, match="prompt_token_ids: the rendered prompt has other tokens"):
+        CONTEXTS.masked(row, "full")
+
+
+def test_truncation_shortens_masked_prompts_as_well():
+    row = rollout(response=PARTS)
+    long = len(CONTEXTS.masked(row, "full"))
+    with pytest.raises(DataError, match="tokens of prompt and 8 of response are more"):
+        Contexts(TOKENIZER, max_length=long + 7).masked(row, "full", room=8)
+    short = Contexts(TOKENIZER, max_length=long + 7, truncate=True).masked(row, "full", room=8)
+    assert "Oslo" not in text(short)
+    assert "Rome" in text(short)

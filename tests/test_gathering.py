@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from rag_rewards import decode_row, recipe
+from rag_rewards.contexts import Prompt
 from rag_rewards.errors import BackendError, DataError
 from rag_rewards.gathering import Gatherer
 from rag_rewards.models import GenerateRequest, Models, ScoreRequest
@@ -170,6 +171,66 @@ def test_a_policy_that_lies_is_refused_for_all():
         with pytest.raises(BackendError, match="zeros"):
             gatherer.gather_sync(CTRL, [row(0)])
     assert gatherer.gather_sync(recipe("naive-grpo"), [row(0)]) == [row(0)]
+
+
+def test_whoever_comes_during_the_self_check_waits_for_it():
+    class Slow(TablePolicy):
+        async def selfcheck(self):
+            await asyncio.sleep(0.2)
+            raise BackendError("zeros")
+
+    gatherer = Gatherer(Models(policy=Slow(by_length)))
+
+    async def both():
+        asked = [gatherer.gather(CTRL, [row(i)]) for i in range(2)]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    assert [str(each) for each in asyncio.run(both())] == ["zeros", "zeros"]
+
+
+def test_errors_of_rows_are_called_by_their_public_names():
+    class Finer(BackendError):
+        pass
+
+    policy = TablePolicy(lambda context, response: Finer("503", "x"))
+    (found,) = Gatherer(Models(policy=policy)).gather_sync(CTRL, [row(0)])
+    assert type(found) is BackendError
+    assert found.__cause__.__traceback__ is None
+
+
+def test_a_response_without_assistant_is_the_error_of_its_row():
+    said = [{"role": "user", "content": "x"}]
+    rows = [row(0), row(1, response=said, response_token_ids=[5, 6])]
+    found = Gatherer(Models(policy=TablePolicy(by_length))).gather_sync(CTRL, rows)
+    assert found[0].logprobs is not None
+    assert "no assistant message" in str(found[1])
+
+
+def test_a_group_is_truncated_for_its_longest_response():
+    policy = TablePolicy(by_length, max_length=10_000)
+    rows = [row(0, response="Paris"), row(1, response="Paris " * 20)]
+    informed(Gatherer(Models(policy=policy)), CTRL, rows)
+    (whole,) = policy.asked
+    needs = len(whole.contexts[0]) + len("Paris " * 20)
+    tight = TablePolicy(by_length, max_length=needs - 1)
+    informed(Gatherer(Models(policy=tight), truncate=True), CTRL, rows)
+    (group,) = tight.asked  # one request still: all members lost the same document
+    assert len(group.contexts[0]) < len(whole.contexts[0])
+
+
+def test_what_changes_the_prompt_enters_the_signature():
+    def told(**options):
+        return Gatherer(Models(policy=TablePolicy(by_length)), **options).fingerprints["prompt"]
+
+    others = [
+        told(),
+        told(truncate=True),
+        told(prompt=Prompt("{question}")),
+        told(template={"enable_thinking": False}),
+    ]
+    assert len(set(others)) == 4
+    assert told() == told()
+    assert "prompt" not in Gatherer(Models(judge=TableJudge({}))).fingerprints
 
 
 def test_usage_counts_tokens():

@@ -12,6 +12,7 @@ import asyncio
 import copy
 import hashlib
 import threading
+import traceback
 import warnings
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,6 +38,8 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 _TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
 """Nats per token by which cached and plain values of one precision may differ."""
 _LEAST_BUDGET = 256
+_SPARE_IDS = 64
+"""Ids of a tokenizer that a model may lack: some families have special tokens for other sizes."""
 
 
 @dataclass
@@ -83,16 +86,20 @@ class TransformersPolicy:
         self._note = ""
         self._whole_head = False
         self._output: type[Any] | None = None
-        self._fingerprint = ""
+        self._fingerprint = (-1, "")
+        self._head: tuple[Any, Any] | None = None
         self._causal = _unwrapped(self.model)
         self._backbone = getattr(self._causal, self._causal.base_model_prefix)
         vocabulary = self._causal.get_input_embeddings().weight.shape[0]
-        largest = max(_vocabulary(self.tokenizer), default=0)
-        if largest >= vocabulary:
+        beyond = sorted(i for i in _vocabulary(self.tokenizer) if i >= vocabulary)
+        if len(beyond) > _SPARE_IDS:
             raise UsageError(
-                f"the tokenizer does not fit the model: it has token id {largest}, the model "
+                f"the tokenizer does not fit the model: it has token id {beyond[-1]}, the model "
                 f"{vocabulary:,} embeddings"
             )
+        if self.float32_logits and hasattr(self._causal.get_output_embeddings(), "base_layer"):
+            raise UsageError("float32_logits does not go with an adapter on the output layer")
+        self._embeddings = vocabulary
 
     @classmethod
     def load(
@@ -127,10 +134,11 @@ class TransformersPolicy:
     @property
     def fingerprint(self) -> str:
         """Name, precision and a hash of the weights, adapters included."""
-        if not self._fingerprint:
-            self._fingerprint = _hash_of(self.model)
+        changes = sum(parameter._version for parameter in self.model.parameters())
+        if changes != self._fingerprint[0]:  # a training step, too, makes other weights
+            self._fingerprint = (changes, _hash_of(self.model))
         version = "" if self.weight_version is None else f" version={self.weight_version}"
-        return f"transformers {self.name} {self.precision} {self._fingerprint}{version}".strip()
+        return f"transformers {self.name} {self.precision} {self._fingerprint[1]}{version}"
 
     @property
     def precision(self) -> str:
@@ -152,14 +160,19 @@ class TransformersPolicy:
     # --- the protocol --------------------------------------------------------------------------
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
-        """Log-probabilities of groups, one after the other, in a thread of their own."""
-        return await asyncio.to_thread(self.score_sync, requests)
+        """Log-probabilities of groups, one after the other, each in a thread of its own: who
+        interrupts waits for one group, not for all."""
+        answers: list[ScoreAnswer | Exception] = []
+        for request in requests:
+            answers += await asyncio.to_thread(self.score_sync, [request])
+        return answers
 
     def score_sync(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
         """The same for callers without an event loop."""
         with self._lock, self._quiet_model():
             if not self._checked:
                 self._choose_path()
+                self._checked = True
             return [self._answer(request) for request in requests]
 
     async def generate(
@@ -175,7 +188,7 @@ class TransformersPolicy:
         answers: list[GenerateAnswer | Exception | None] = [None] * len(requests)
         with self._lock, self._quiet_model():
             for batch in _alike(requests, self.token_budget):
-                made = self._generate([requests[i] for i in batch])
+                made = self._generated_apart([requests[i] for i in batch])
                 for at, answer in zip(batch, made, strict=True):
                     answers[at] = answer
         return [answer for answer in answers if answer is not None]
@@ -200,8 +213,7 @@ class TransformersPolicy:
             if unknown := sorted(set(new) - set(known)):
                 raise UsageError(f"weights that the model does not have: {', '.join(unknown[:3])}")
             self.model.load_state_dict(new, strict=False)
-            self.weight_version, self._fingerprint = version, ""
-            _forget_float32_head(self._causal)
+            self.weight_version = version
 
     # --- scoring -------------------------------------------------------------------------------
 
@@ -211,15 +223,15 @@ class TransformersPolicy:
         training = [module for module in self.model.modules() if module.training]
         self.model.eval()
         try:
-            with _torch().no_grad():
+            with _torch().no_grad(), _own_forward(self._causal):
                 yield
         finally:
+            self._head = None  # of these weights
             for module in training:
                 module.training = True
 
     def _choose_path(self) -> None:
         """Compare shortcuts on a small group with this very model's whole forward pass."""
-        self._checked = True
         request = _probe(self._causal)
         with self._head_of_all_rows():
             expected = self._score_plain(request)
@@ -252,15 +264,18 @@ class TransformersPolicy:
             self._whole_head = before
 
     def _answer(self, request: ScoreRequest) -> ScoreAnswer | Exception:
-        if fault := _unusable(request):
+        if fault := _unusable(request, self._embeddings):
             return BackendError(fault)
         score = self._score_plain if self.plain else self._score_shared
+        sizes = self.token_budget, self.prefill, self.rows
         try:
             values = self._within_memory(score, request)
             lengths = {pair: len(request.responses[pair[1]]) for pair in request.wanted()}
             logprobs = checked_arrays(values, lengths, self.fingerprint)
-        except BackendError as error:
-            return error
+        except Exception as error:
+            # What one group needs too much must not make all others slow, nor keep its memory.
+            self.token_budget, self.prefill, self.rows = sizes
+            return _as_answer(error)
         needed = naive_tokens(request)
         computed = needed if self.plain else forward_tokens(request)
         self.usage.computed += computed
@@ -277,10 +292,9 @@ class TransformersPolicy:
             except (RuntimeError, MemoryError) as error:
                 if not _is_out_of_memory(error):
                     raise
-                if self.token_budget <= _LEAST_BUDGET:
-                    raise BackendError(
-                        f"out of memory with a token budget of {self.token_budget}"
-                    ) from error
+                traceback.clear_frames(error.__traceback__)  # they hold the caches
+            if self.token_budget <= _LEAST_BUDGET:
+                raise BackendError(f"out of memory with a token budget of {self.token_budget}")
             self.token_budget //= 2
             self.prefill = max(min(self.prefill, self.token_budget) // 2, 64)
             self.rows = max(self.rows // 2, 16)
@@ -434,42 +448,66 @@ class TransformersPolicy:
 
     def _logits(self, hidden: Any) -> Any:
         """Logits [R, V] in float32 by the model's own head, soft caps and scaling included."""
-        head = _float32_head(self._causal) if self.float32_logits else _as_is()
+        head = self._float32_head() if self.float32_logits else _as_is()
         with head, _standing_in(self._backbone, self._output, hidden[None]):
             dummy = _torch().zeros((1, 1), dtype=_torch().long, device=hidden.device)
             return self._causal(input_ids=dummy, use_cache=False).logits[0].float()
 
+    @contextmanager
+    def _float32_head(self) -> Iterator[None]:
+        """The last projection with a float32 copy of its weights, made once a call."""
+        torch, head = _torch(), self._causal.get_output_embeddings()
+        if self._head is None:
+            bias = getattr(head, "bias", None)
+            self._head = (head.weight.float(), None if bias is None else bias.float())
+        weight, bias = self._head
+        with _replaced(
+            head, lambda hidden: torch.nn.functional.linear(hidden.float(), weight, bias)
+        ):
+            yield
+
     # --- generating ----------------------------------------------------------------------------
+
+    def _generated_apart(
+        self, requests: Sequence[GenerateRequest]
+    ) -> list[GenerateAnswer | Exception]:
+        """Together; where that fails, in halves, down to the request that fails by itself."""
+        try:
+            return self._generate(requests)
+        except Exception as error:
+            traceback.clear_frames(error.__traceback__)
+            if len(requests) == 1:
+                return [_as_answer(error)]
+        half = len(requests) // 2
+        return [*self._generated_apart(requests[:half]), *self._generated_apart(requests[half:])]
 
     def _generate(self, requests: Sequence[GenerateRequest]) -> list[GenerateAnswer | Exception]:
         """Requests that are alike in all but their prompts, which are of one length."""
+        for request in requests:
+            if fault := _unusable_ids(request.prompt, self._embeddings):
+                raise BackendError(fault)
         torch, first = _torch(), requests[0]
         ids = self._ids([request.prompt for request in requests])
-        sampling: dict[str, Any] = {"do_sample": False}
-        if first.temperature > 0:
-            sampling = {"do_sample": True, "temperature": first.temperature, "top_k": 0}
         stops: dict[str, Any] = {}
         if first.stop:
             stops = {"stop_strings": list(first.stop), "tokenizer": self.tokenizer}
-        ends = self._causal.generation_config.eos_token_id
-        ends = set(ends) if isinstance(ends, (list, tuple)) else {ends}
-        ends.add(getattr(self.tokenizer, "eos_token_id", None))
-        ends.discard(None)
-        pad = min(ends, default=0)
-        with torch.random.fork_rng(enabled=first.seed is not None):
+        ends = self._ends()
+        with (
+            torch.random.fork_rng(enabled=first.seed is not None),
+            _generation_config(self._causal, first, ends),
+        ):
             if first.seed is not None:
                 torch.manual_seed(first.seed)
-            made = self._causal.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                max_new_tokens=first.max_tokens,
-                eos_token_id=sorted(ends) or None,
-                pad_token_id=pad,
-                **sampling,
-                **stops,
-            )
+            made = self._causal.generate(ids, attention_mask=torch.ones_like(ids), **stops)
         self.usage.generated += made[:, ids.shape[1] :].numel()
         return [self._generated(row, ends, first) for row in made[:, ids.shape[1] :].tolist()]
+
+    def _ends(self) -> set[int]:
+        """Tokens that end a text, by the model and by the tokenizer."""
+        said = self._causal.generation_config.eos_token_id
+        ends = set(said) if isinstance(said, (list, tuple)) else {said}
+        ends.add(getattr(self.tokenizer, "eos_token_id", None))
+        return {end for end in ends if end is not None}
 
     def _generated(
         self, tokens: list[int], ends: set[int], request: GenerateRequest
@@ -543,21 +581,36 @@ def _batches(
 
 
 @contextmanager
-def _standing_in(backbone: Any, output: Any, hidden: Any) -> Iterator[None]:
-    """The backbone gives these hidden states: what follows is the model's own way to logits."""
-    own = vars(backbone).get("forward")
-
-    def forward(*args: Any, **options: Any) -> Any:
-        return output(last_hidden_state=hidden)
-
-    backbone.forward = forward
+def _replaced(module: Any, forward: Any) -> Iterator[None]:
+    """Another forward for a module, for a time."""
+    own = vars(module).get("forward")
+    module.forward = forward
     try:
         yield
     finally:
         if own is None:
-            del backbone.forward
+            del module.forward
         else:
-            backbone.forward = own
+            module.forward = own
+
+
+@contextmanager
+def _standing_in(backbone: Any, output: Any, hidden: Any) -> Iterator[None]:
+    """The backbone gives these hidden states: what follows is the model's own way to logits."""
+
+    def forward(*args: Any, **options: Any) -> Any:
+        return output(last_hidden_state=hidden)
+
+    with _replaced(backbone, forward):
+        yield
+
+
+@contextmanager
+def _own_forward(causal: Any) -> Iterator[None]:
+    """Without the autocast that accelerate puts around a model: one precision for all parts."""
+    own = getattr(causal, "_original_forward", None)
+    with _as_is() if own is None else _replaced(causal, own):
+        yield
 
 
 @contextmanager
@@ -566,28 +619,23 @@ def _as_is() -> Iterator[None]:
 
 
 @contextmanager
-def _float32_head(causal: Any) -> Iterator[None]:
-    """The last projection with a float32 copy of its weights, made once."""
-    torch, head = _torch(), causal.get_output_embeddings()
-    weights = getattr(causal, "_rag_rewards_float32_head", None)
-    if weights is None:
-        bias = getattr(head, "bias", None)
-        weights = (head.weight.float(), None if bias is None else bias.float())
-        causal._rag_rewards_float32_head = weights
-    own = vars(head).get("forward")
-    head.forward = lambda hidden: torch.nn.functional.linear(hidden.float(), *weights)
+def _generation_config(causal: Any, request: GenerateRequest, ends: set[int]) -> Iterator[None]:
+    """What is asked, and nothing of the model's own defaults: no penalty, no nucleus."""
+    from transformers import GenerationConfig
+
+    sampled = {"do_sample": True, "temperature": request.temperature, "top_k": 0, "top_p": 1.0}
+    before = causal.generation_config
+    causal.generation_config = GenerationConfig(
+        max_new_tokens=request.max_tokens,
+        eos_token_id=sorted(ends) or None,
+        pad_token_id=min(ends, default=0),
+        bos_token_id=before.bos_token_id,
+        **(sampled if request.temperature > 0 else {"do_sample": False}),
+    )
     try:
         yield
     finally:
-        if own is None:
-            del head.forward
-        else:
-            head.forward = own
-
-
-def _forget_float32_head(causal: Any) -> None:
-    if hasattr(causal, "_rag_rewards_float32_head"):
-        del causal._rag_rewards_float32_head
+        causal.generation_config = before
 
 
 # --- loading and checking ----------------------------------------------------------------------
@@ -639,7 +687,10 @@ def _with_adapter(model: Any, adapter: str) -> Any:
     except ImportError:
         raise MissingExtraError("peft", extra="transformers") from None
     with _explained_adapter(adapter):
-        return PeftModel.from_pretrained(model, adapter)
+        adapted = PeftModel.from_pretrained(model, adapter)
+    if adapted.active_peft_config.is_prompt_learning:
+        raise UsageError(f"{adapter} is an adapter of prompts; only those of weights are scored")
+    return adapted
 
 
 @contextmanager
@@ -695,11 +746,27 @@ def _hash_of(model: Any) -> str:
     return digest.hexdigest()
 
 
-def _unusable(request: ScoreRequest) -> str:
-    for context, _ in request.wanted():
+def _unusable(request: ScoreRequest, vocabulary: int) -> str:
+    for context in {context for context, _ in request.wanted()}:
         if not request.contexts[context]:
             return "a context without a token: the first response token has nothing before it"
-    return ""
+    faults = (_unusable_ids(ids, vocabulary) for ids in (*request.contexts, *request.responses))
+    return next((fault for fault in faults if fault), "")
+
+
+def _unusable_ids(ids: TokenIds, vocabulary: int) -> str:
+    if not ids or (min(ids) >= 0 and max(ids) < vocabulary):
+        return ""
+    odd = next(i for i in ids if not 0 <= i < vocabulary)
+    return f"token id {odd} is none of the model's {vocabulary:,}"
+
+
+def _as_answer(error: Exception) -> Exception:
+    """The error in the place of an answer, without the frames that hold a model's tensors."""
+    traceback.clear_frames(error.__traceback__)
+    if isinstance(error, BackendError):
+        return error.with_traceback(None)
+    return BackendError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
 
 
 def _probe(causal: Any) -> ScoreRequest:

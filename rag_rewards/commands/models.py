@@ -66,18 +66,18 @@ class Asking:
             if options.similarity
             else None,
         )
-        self.gatherer = Gatherer(
-            self.models,
-            prompt=PROMPTS.get(plan.recipe, GROUNDED),
-            truncate=options.truncate,
-        )
+        names = [stage.get("recipe") for stage in plan.stages] or [plan.recipe]
+        prompts = list(dict.fromkeys(PROMPTS.get(str(name), GROUNDED) for name in names))
+        if self.models.policy is not None and len(prompts) > 1:
+            raise UsageError("stages that ask with different prompts: score each by itself")
+        self.gatherer = Gatherer(self.models, prompt=prompts[0], truncate=options.truncate)
 
     def __call__(self, rows: Sequence[Row]) -> list[Row | RolloutError]:
         return self.gatherer.gather_sync(self.reward, rows)
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        return self.models.fingerprints
+        return self.gatherer.fingerprints
 
     @property
     def usage(self) -> Usage:
@@ -109,6 +109,8 @@ def _policy(options: ModelOptions) -> Policy:
     if options.backend == "transformers":
         if _is_url(path):
             raise UsageError(f"--model {path} is a server: give --backend vllm or sglang")
+        if options.tokenizer:
+            raise UsageError("--tokenizer is for servers; --backend transformers has the model's")
         from rag_rewards.backends.transformers import TransformersPolicy
 
         limit = {} if budget is None else {"token_budget": budget}

@@ -96,10 +96,10 @@ class MaskedAnswer:
         if not self.required or not self._has_section(rollout):
             return []
         if self.mode == "likelihood":
-            return [MaskedLogProbsNeed(self.part)]
+            return [MaskedLogProbsNeed(self.part, self.tags)]
         if self.part == "full":
             return []
-        return [MaskedAnswersNeed(self.part, self.temperature, self.max_tokens)]
+        return [MaskedAnswersNeed(self.part, self.temperature, self.max_tokens, self.tags)]
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         f1 = _MeanF1(

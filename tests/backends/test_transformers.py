@@ -248,6 +248,41 @@ def test_one_bad_request_fails_alone():
     assert "a context without a token" in str(bad)
 
 
+@pytest.mark.parametrize("odd", [-100, tiny_models.VOCABULARY])
+def test_token_ids_that_are_none_fail_alone(odd):
+    scorer = policy()
+    bad = ScoreRequest((FULL,), ((5, 6, odd),))
+    good, broken = scorer.score_sync([GROUP, bad])
+    assert isinstance(good, ScoreAnswer)
+    assert f"token id {odd} is none of the model's 320" in str(broken)
+    asked = [GenerateRequest(FULL), GenerateRequest((*FULL[1:], odd))]
+    made, refused = scorer.generate_sync(asked)
+    assert made.text
+    assert f"token id {odd}" in str(refused)
+
+
+def test_a_model_that_is_trained_in_place_is_scored_as_it_is_now():
+    model = tiny_models.make_model("granite").to(torch.bfloat16)
+    scorer = TransformersPolicy(model, TOKENIZER, float32_logits=True)
+    before, old = answer(scorer), scorer.fingerprint
+    with torch.no_grad():
+        model.lm_head.weight.mul_(3.0)
+    assert answer(scorer).logprobs[0, 2] != before.logprobs[0, 2]
+    assert scorer.fingerprint != old
+
+
+def test_the_autocast_around_a_model_does_not_split_its_precision():
+    scorer = policy()
+    model = scorer.model
+    expected = tiny_models.naive(model, GROUP)
+    model._original_forward = model.forward
+    model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)
+    found = answer(scorer)
+    assert (found.path, scorer.precision) == ("shared", "float32")
+    assert worst(found, expected) < 1e-4
+    assert vars(model)["forward"] is not model._original_forward
+
+
 def test_numbers_that_are_none_are_an_error():
     scorer = policy()
     answer(scorer)
@@ -288,6 +323,8 @@ def test_memory_that_never_suffices_is_an_error_of_the_group(monkeypatch):
         (found,) = scorer.score_sync([GROUP])
     assert isinstance(found, BackendError)
     assert "out of memory with a token budget of 256" in str(found)
+    assert scorer.token_budget == 512  # what one group needs does not slow the others
+    assert found.__traceback__ is None
 
 
 def test_concurrent_calls_wait_for_each_other():
@@ -349,3 +386,30 @@ def test_sampling_is_the_same_for_the_same_seed_and_leaves_torchs_own_alone():
     assert first == again
     assert first != other
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_a_models_own_defaults_do_not_change_what_is_generated():
+    plain, scorer = policy(), policy()
+    own = scorer.model.generation_config
+    own.repetition_penalty, own.top_p, own.top_k, own.num_beams = 3.0, 0.01, 1, 1
+    own.do_sample, own.temperature = True, 0.7
+    greedily = GenerateRequest(tokens(12, 1), max_tokens=12)
+    sampled = GenerateRequest(tokens(12, 1), max_tokens=12, temperature=1.0, seed=3)
+    for asked in (greedily, sampled):
+        assert generated(scorer, asked) == generated(plain, asked)
+    assert scorer.model.generation_config is own
+
+
+def test_a_generation_that_fails_fails_alone(monkeypatch):
+    scorer = policy()
+    real = scorer.model.generate
+
+    def picky(ids, **options):
+        if (ids[:, 0] == 7).any():
+            raise RuntimeError("out of memory")
+        return real(ids, **options)
+
+    monkeypatch.setattr(scorer.model, "generate", picky)
+    prompts = [(start, *tokens(9, 1)) for start in (5, 6, 7, 8)]
+    found = generated(scorer, *(GenerateRequest(prompt, max_tokens=3) for prompt in prompts))
+    assert [isinstance(each, BackendError) for each in found] == [False, False, True, False]
