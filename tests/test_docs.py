@@ -28,8 +28,11 @@ MODULES = [
 ]
 
 
-def blocks(*languages: str) -> list[str]:
-    found = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+
+def blocks(*languages: str, text: str = TEXT) -> list[str]:
+    found = re.findall(r"^```(\w+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     return [code for language, code in found if language in languages]
 
 
@@ -67,6 +70,13 @@ def test_the_readme_shows_code_and_commands():
 def test_readme_code(code, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     exec(compile(code, "README.md", "exec"), {"__name__": "readme"})  # noqa: S102
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_of_the_pages(page, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for code in blocks("python", text=page.read_text("utf-8")):
+        exec(compile(code, page.name, "exec"), {"__name__": "page"})  # noqa: S102
 
 
 @pytest.mark.parametrize("line", commands())
