@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from hashlib import blake2b
 from typing import Any, Protocol, TypeVar
 
@@ -39,6 +39,7 @@ from rag_rewards.evidence import (
 from rag_rewards.models import (
     GenerateAnswer,
     GenerateRequest,
+    Judge,
     Models,
     Policy,
     ScoreAnswer,
@@ -136,11 +137,15 @@ class Gatherer:
             asked = _Policy(self, self.models.policy, rollouts, found)
             kinds.append(asked.answer(needs))
         if self.models.entailment is not None:
-            kinds.append(self._entailment(needs, rollouts, found))
+            entailed = _of_kind(needs, EntailmentNeed)
+            asks = self.models.entailment.entail
+            kinds.append(self._pairs(entailed, asks, "nli", Entailment, rollouts, found))
         if self.models.similarity is not None:
-            kinds.append(self._similarity(needs, rollouts, found))
+            similar = _of_kind(needs, SimilarityNeed)
+            asks = self.models.similarity.similarity
+            kinds.append(self._pairs(similar, asks, "similarity", Similarity, rollouts, found))
         if self.models.judge is not None:
-            kinds.append(self._verdicts(needs, rollouts, found))
+            kinds.append(self._verdicts(self.models.judge, needs, rollouts, found))
         await _all(kinds)
         self.usage.seconds += time.perf_counter() - started
         return [found.informed(i, rollout) for i, rollout in enumerate(rollouts)]
@@ -157,59 +162,38 @@ class Gatherer:
         if not self._checked:
             await asyncio.to_thread(once)
 
-    async def _entailment(self, needs: Open, rollouts: Sequence[Rollout], found: _Found) -> None:
-        wanted = _of_kind(needs, EntailmentNeed)
-        pairs = list(dict.fromkeys((n.premise, n.hypothesis) for ns in wanted.values() for n in ns))
-        model = self.models.entailment
-        if not pairs or model is None:
-            return
-        answers = await _one_for_all(lambda: model.entail(pairs), wanted, found, "nli")
-        if answers is None:
-            return
-        self.usage.pairs += len(pairs)
+    async def _pairs(
+        self,
+        wanted: Mapping[int, Sequence[EntailmentNeed | SimilarityNeed]],
+        ask: Callable[[Sequence[tuple[str, str]]], Awaitable[list[float]]],
+        field_name: str,
+        entry: type[Entailment] | type[Similarity],
+        rollouts: Sequence[Rollout],
+        found: _Found,
+    ) -> None:
+        """Numbers about pairs of texts, as entries of the evidence field of that name."""
+        pairs = list(dict.fromkeys(astuple(need) for needs in wanted.values() for need in needs))
+        answers = await _asked(lambda: ask(pairs), len(pairs))
         known = dict(zip(pairs, answers, strict=True))
-        for i, asked in wanted.items():
-            new = [
-                Entailment(
-                    premise=n.premise,
-                    hypothesis=n.hypothesis,
-                    entailment=known[n.premise, n.hypothesis],
-                )
-                for n in asked
-            ]
-            found.evidence[i]["nli"] = (*(rollouts[i].nli or ()), *new)
-
-    async def _similarity(self, needs: Open, rollouts: Sequence[Rollout], found: _Found) -> None:
-        wanted = _of_kind(needs, SimilarityNeed)
-        pairs = list(dict.fromkeys((n.text, n.reference) for ns in wanted.values() for n in ns))
-        model = self.models.similarity
-        if not pairs or model is None:
-            return
-        answers = await _one_for_all(lambda: model.similarity(pairs), wanted, found, "similarity")
-        if answers is None:
-            return
         self.usage.pairs += len(pairs)
-        known = dict(zip(pairs, answers, strict=True))
-        for i, asked in wanted.items():
-            new = [
-                Similarity(
-                    text=n.text, reference=n.reference, similarity=known[n.text, n.reference]
-                )
-                for n in asked
-            ]
-            found.evidence[i]["similarity"] = (*(rollouts[i].similarity or ()), *new)
+        for i, needs in wanted.items():
+            entries = list(getattr(rollouts[i], field_name) or ())
+            for pair in map(astuple, needs):
+                if isinstance(known[pair], Exception):
+                    found.fail(i, known[pair], field_name)
+                else:
+                    values = (*pair, known[pair])
+                    entries.append(entry(**dict(zip(entry.__struct_fields__, values, strict=True))))
+            found.evidence[i][field_name] = tuple(entries)
 
-    async def _verdicts(self, needs: Open, rollouts: Sequence[Rollout], found: _Found) -> None:
+    async def _verdicts(
+        self, judge: Judge, needs: Open, rollouts: Sequence[Rollout], found: _Found
+    ) -> None:
         wanted = _of_kind(needs, VerdictNeed)
         questions = list(
             dict.fromkeys(q for ns in wanted.values() for n in ns for q in n.questions)
         )
-        model = self.models.judge
-        if not questions or model is None:
-            return
-        answers = await _one_for_all(lambda: model.judge(questions), wanted, found, "verdicts")
-        if answers is None:
-            return
+        answers = await _asked(lambda: judge.judge(questions), len(questions))
         self.usage.verdicts += len(questions)
         known = dict(zip(questions, answers, strict=True))
         for i, asked in wanted.items():
@@ -363,7 +347,7 @@ class _Policy:
             except RolloutError as error:
                 self.found.fail(i, error)
         requests = list(dict.fromkeys(request for _, _, request in asked))
-        made = await self._ask(lambda: self.policy.generate(requests), len(requests))
+        made = await _asked(lambda: self.policy.generate(requests), len(requests))
         known = dict(zip(requests, made, strict=True))
         parts: dict[int, dict[str, Any]] = {}
         for i, part, request in asked:
@@ -394,7 +378,7 @@ class _Policy:
         self, requests: Sequence[ScoreRequest], rollouts: Sequence[Sequence[int]]
     ) -> list[ScoreAnswer | None]:
         """Answers; where there is none, the rollouts of that request have the error."""
-        answers = await self._ask(lambda: self.policy.score(requests), len(requests))
+        answers = await _asked(lambda: self.policy.score(requests), len(requests))
         out: list[ScoreAnswer | None] = []
         usage = self.gatherer.usage
         for answer, members in zip(answers, rollouts, strict=True):
@@ -409,18 +393,6 @@ class _Policy:
                 self.found.fail(i, answer)
             out.append(None)
         return out
-
-    async def _ask(self, ask: Callable[[], Awaitable[list[Any]]], count: int) -> list[Any]:
-        """What came of each request; a call that fails whole fails each of them."""
-        if not count:
-            return []
-        try:
-            answers = await ask()
-        except Exception as error:
-            return [error] * count
-        if len(answers) != count:
-            return [BackendError(f"{len(answers)} answers to {count} requests")] * count
-        return answers
 
 
 def _parts_of(known: Any) -> dict[str, Any]:
@@ -479,16 +451,17 @@ def _of_kind(needs: Open, kind: type[N]) -> dict[int, list[N]]:
     return chosen
 
 
-async def _one_for_all(
-    ask: Callable[[], Awaitable[list[Any]]], wanted: Iterable[int], found: _Found, path: str
-) -> list[Any] | None:
-    """The answers of a call that serves all rollouts, or None, and every one has the error."""
+async def _asked(ask: Callable[[], Awaitable[list[Any]]], count: int) -> list[Any]:
+    """What came of each question; a call that fails whole fails each of them."""
+    if not count:
+        return []
     try:
-        return await ask()
+        answers = await ask()
     except Exception as error:
-        for i in wanted:
-            found.fail(i, error, path)
-        return None
+        return [error] * count
+    if len(answers) != count:
+        return [BackendError(f"{len(answers)} answers to {count} questions")] * count
+    return answers
 
 
 async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -143,7 +143,7 @@ def test_a_policy_that_gives_too_few_answers_is_believed_in_none():
 
     rows = [row(0), row(1, question="When?")]
     found = Gatherer(Models(policy=Short(by_length))).gather_sync(CTRL, rows)
-    assert all("1 answers to 2 requests" in str(each) for each in found)
+    assert all("1 answers to 2 questions" in str(each) for each in found)
 
 
 def test_the_self_check_comes_first_and_once():

@@ -209,12 +209,15 @@ def explained(folder: Path) -> Iterator[None]:
         raise BackendError(f"{folder} cannot be loaded: {first_line(error)}") from error
 
 
+_NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
+
+
 def is_out_of_memory(error: Exception) -> bool:
     """torch's error on a GPU, the allocator's on a CPU, and Python's own."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     text = str(error).lower()
-    return "out of memory" in text or "not enough memory" in text
+    return any(said in text for said in _NO_MEMORY)
 
 
 def free_memory() -> None:

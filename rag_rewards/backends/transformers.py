@@ -16,11 +16,12 @@ import traceback
 import warnings
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rag_rewards.backends.folders import free_memory, is_out_of_memory
 from rag_rewards.backends.selfcheck import checked_arrays, selfcheck
 from rag_rewards.backends.trie import Node, Serving, build, forward_tokens, naive_tokens, servings
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
@@ -290,7 +291,7 @@ class TransformersPolicy:
                 result: dict[tuple[int, int], Any] = score(request)
                 return result
             except (RuntimeError, MemoryError) as error:
-                if not _is_out_of_memory(error):
+                if not is_out_of_memory(error):
                     raise
                 traceback.clear_frames(error.__traceback__)  # they hold the caches
             if self.token_budget <= _LEAST_BUDGET:
@@ -298,8 +299,7 @@ class TransformersPolicy:
             self.token_budget //= 2
             self.prefill = max(min(self.prefill, self.token_budget) // 2, 64)
             self.rows = max(self.rows // 2, 16)
-            with suppress(RuntimeError):
-                _torch().cuda.empty_cache()
+            free_memory()
             warnings.warn(
                 f"out of memory: going on with a token budget of {self.token_budget}", stacklevel=2
             )
@@ -781,11 +781,6 @@ def _probe(causal: Any) -> ScoreRequest:
 def _difference(one: Mapping[Any, array[float]], other: Mapping[Any, array[float]]) -> float:
     gaps = [abs(a - b) for pair in other for a, b in zip(one[pair], other[pair], strict=True)]
     return max((gap if gap == gap else float("inf") for gap in gaps), default=0.0)
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    said = str(error).lower()
-    return isinstance(error, MemoryError) or "out of memory" in said or "alloc" in said
 
 
 def _alike(requests: Sequence[GenerateRequest], budget: int) -> Iterator[list[int]]:

@@ -602,7 +602,7 @@ def test_vllm_is_asked_for_prompt_logprobs_of_token_ids(vllm_server):
 
 
 RECORDED = (
-    b'{"id":"cmpl-bccf7980efdc3bcd","object":"text_completion","created":1795261280,"model":"/tmp/'
+    b'{"id":"cmpl-bccf7980efdc3bcd","object":"text_completion","created":1795261280,"model":"'
     b'tiny-qwen2","choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"length",'
     b'"stop_reason":null,"token_ids":[316],"prompt_logprobs":[null,{"6":{"logprob":'
     b'-6.5939836502075195,"rank":96,"decoded_token":"%"}},{"7":{"logprob":-8.41698169708252,'
@@ -620,7 +620,7 @@ RECORDED = (
 """What vLLM 0.32.0 sent for the prompts [5, 6, 7, 8] and [9, 10, 11]."""
 
 RECORDED_GENERATE = (
-    b'{"request_id":"generate-tokens-b821c2840ac10acf","model":"/tmp/tiny-qwen2","created":'
+    b'{"request_id":"generate-tokens-b821c2840ac10acf","model":"tiny-qwen2","created":'
     b'1795261298,"usage":{"prompt_tokens":4,"total_tokens":5,"completion_tokens":1,'
     b'"prompt_tokens_details":{"cached_tokens":0,"created_cache_tokens":null,"multimodal_tokens":'
     b'null},"completion_tokens_details":null},"prompt_logprobs":[null,{"6":{"logprob":'
