@@ -163,3 +163,15 @@ def test_a_judge_is_asked_once_and_remembered(cli, tmp_path):
     scored = read(out)
     assert [row["verdicts"] for row in scored] == [{"outcome": 1}] * 2
     assert '"judge":"openai:m prompt=' in scored[0]["signature"]
+
+
+def test_citations_checked_by_an_entailment_model(cli, tmp_path):
+    from test_nli import save_classifier
+
+    source = write(tmp_path / "in.jsonl", rows_of("ground-grpo", "nli"))
+    out = tmp_path / "out.jsonl"
+    nli = str(save_classifier(tmp_path / "nli"))
+    ran = cli("score", source, "-o", out, "-r", "ground-grpo", "--nli", nli, "--keep-evidence")
+    assert ran.code == 0, ran.err
+    assert "pairs" in ran.err
+    assert any(0.0 < pair["entailment"] < 1.0 for row in read(out) for pair in row.get("nli", ()))
