@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed-to-develop
 TORCH  ?= torch==2.13.0
 COVERED := rag_rewards/text/*,rag_rewards/rewards/*,rag_rewards/recipes/*,rag_rewards/compose.py
 
-.PHONY: demo test test-vllm check bench clean
+.PHONY: demo test test-trainers test-vllm check bench clean
 
 # The package alone is all that the demonstration needs; tests and checks need models as well.
 $(CORE): pyproject.toml
@@ -29,6 +29,16 @@ demo: $(CORE)
 test: $(STAMP)
 	$(BIN)/python -m pytest --cov --cov-report=
 	@$(BIN)/coverage report --fail-under=95 --skip-covered --include="$(COVERED)"
+
+# Inside the real trainers, each in an environment of its own (1 to 2 GB), made when it is missing.
+TRAINERS ?= trl verl ms_swift openrlhf
+test-trainers:
+	@for trainer in $(TRAINERS); do \
+	    echo "== $$trainer"; \
+	    PYTHON=$(PYTHON) tests/trainers/make_environment.sh $$trainer build/trainers/$$trainer && \
+	    build/trainers/$$trainer/bin/python -m pytest -o filterwarnings=default \
+	        tests/trainers/$$trainer || exit 1; \
+	done
 
 # Against a real vLLM server on the CPU, in an environment of its own (3 GB).
 VLLM ?= build/vllm

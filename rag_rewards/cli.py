@@ -138,10 +138,10 @@ def score(
     """Score rollouts with a recipe: a row in, the same row with its reward and reasons out."""
     from rich.console import Console
 
-    from rag_rewards.commands.models import ModelOptions
     from rag_rewards.commands.plans import make_plan
     from rag_rewards.commands.score import Options
     from rag_rewards.commands.score import score as run_score
+    from rag_rewards.grading import ModelOptions
     from rag_rewards.report.progress import told
     from rag_rewards.report.terminal import plain, print_scores, print_summary
 

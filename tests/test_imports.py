@@ -26,6 +26,7 @@ LAYERS = [
     ["recipes", "training.curriculum"],
     ["scoring", "contexts"],
     ["gathering"],
+    ["grading"],
     ["attacks"],
     ["reading", "writing", "workers", "report"],
     ["commands"],

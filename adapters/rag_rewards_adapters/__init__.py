@@ -1,1 +1,5 @@
-"""Adapters between rag-rewards and trainers. The core imports nothing from here."""
+"""Recipes inside trainers. A module per trainer; each imports its trainer when it is used.
+
+rows.py reads what trainers call labels, columns and extra information; unscored.py says what
+becomes of a rollout that has no score while a trainer runs.
+"""

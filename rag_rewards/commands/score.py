@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from rag_rewards.commands.models import Asking, ModelOptions
 from rag_rewards.errors import RagRewardsError, UsageError
+from rag_rewards.grading import Grader, ModelOptions
 from rag_rewards.reading import (
     Source,
     chunks,
@@ -103,7 +103,8 @@ def score(plan: Plan, options: Options) -> Run:
     Raises UsageError before anything is scored, OutputError when the output fails half-way.
     """
     _refuse_own_files(options)
-    asking = Asking(plan, options.models) if options.models.given else None
+    models = options.models
+    asking = Grader(plan, models.load(), truncate=models.truncate) if models.given else None
     try:
         return _score_asking(plan, options, asking)
     finally:
@@ -111,7 +112,7 @@ def score(plan: Plan, options: Options) -> Run:
             asking.close()
 
 
-def _score_asking(plan: Plan, options: Options, asking: Asking | None) -> Run:
+def _score_asking(plan: Plan, options: Options, asking: Grader | None) -> Run:
     source = open_source(options.source)
     run = Run(usage=asking.usage if asking else None)
     run.signature = signature_of(plan.build(), asking.fingerprints if asking else {})
@@ -162,9 +163,9 @@ def _score_all(
     sink: _Sink,
     run: Run,
     show: Progress,
-    asking: Asking | None,
+    asking: Grader | None,
 ) -> None:
-    scorer = Scorer(plan, asking, asking.fingerprints) if asking else None
+    scorer = Scorer(plan, asking.gather, asking.fingerprints) if asking else None
     scored = score_chunks(plan, _chunks(plan, options, source), options.workers, scorer)
     with contextlib.closing(scored):  # workers end at once, also when the output fails
         for result in scored:

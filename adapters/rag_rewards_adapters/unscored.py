@@ -1,0 +1,42 @@
+"""What becomes of a rollout that has no score while a trainer runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from rag_rewards.blueprints import Scored
+from rag_rewards.errors import RolloutError
+from rag_rewards.rollout import Score
+
+log = logging.getLogger("rag_rewards")
+
+
+class Unscored:
+    """Errors of a trainer's batches: raised at first, later counted, and raised when all fail.
+
+    In the first batch an error is raised: data or settings are wrong, and no training is lost.
+    Later the rollout has no score, which is counted (`count`) and logged; `patience` batches in
+    a row without a single score are raised again, for nothing would be learned from there on.
+    """
+
+    def __init__(self, patience: int = 3) -> None:
+        self.patience = patience
+        self.count = 0
+        self._started = False
+        self._barren = 0
+
+    def settle(self, results: Sequence[Scored]) -> list[Score | None]:
+        """The scores, None where there is none. Raises the first RolloutError as said above."""
+        scores = [result if isinstance(result, Score) else None for result in results]
+        errors = [result for result in results if isinstance(result, RolloutError)]
+        if errors and not self._started:
+            raise errors[0]
+        self._started = True
+        self.count += len(errors)
+        if errors:
+            log.warning("%d of %d rollouts have no score: %s", len(errors), len(scores), errors[0])
+        self._barren = self._barren + 1 if errors and len(errors) == len(scores) else 0
+        if self._barren >= self.patience:
+            raise errors[0]
+        return scores

@@ -1,0 +1,106 @@
+"""Labels, columns and extra information of trainers, as rollouts."""
+
+from __future__ import annotations
+
+import doctest
+
+import numpy as np
+import pytest
+from rag_rewards_adapters import rows
+from rag_rewards_adapters.rows import gold_of, opened, plain, rollout_of
+from rag_rewards_adapters.unscored import Unscored
+
+from rag_rewards.errors import BackendError, DataError, RowError
+from rag_rewards.rollout import Rollout, Score
+
+
+def test_the_examples_run() -> None:
+    assert doctest.testmod(rows).failed == 0
+
+
+def test_arrays_of_any_depth_become_lists() -> None:
+    nested = np.array([np.array(["a", "b"], dtype=object), np.array(["c"], dtype=object)], object)
+    read = plain({"answers": nested, "n": np.int64(3), "flag": np.bool_(True), "x": (1, None)})
+    assert read == {"answers": [["a", "b"], ["c"]], "n": 3, "flag": True, "x": [1, None]}
+    assert type(read["n"]) is int
+    assert type(read["flag"]) is bool
+
+
+@pytest.mark.parametrize(
+    ("label", "fields"),
+    [
+        ("Seine", {"answers": "Seine"}),
+        ("{1, 2}", {"answers": "{1, 2}"}),
+        (["a", "b"], {"answers": ["a", "b"]}),
+        (1969, {"answers": 1969}),
+        ({"answers": ["a"], "supporting": [1]}, {"answers": ["a"], "supporting": [1]}),
+        (' {"answerable": false}', {"answerable": False}),
+        (None, {}),
+    ],
+)
+def test_labels(label: object, fields: dict[str, object]) -> None:
+    assert gold_of(label) == fields
+
+
+def test_a_label_that_is_not_ours_says_what_is() -> None:
+    with pytest.raises(DataError, match="answers.*found .'target'.*prepare"):
+        gold_of({"target": "Seine"})
+
+
+def test_what_only_the_trainer_knows_is_not_read_from_columns() -> None:
+    row = {"answers": "a", "response": "from the data", "step": 9, "logprobs": {"full": []}}
+    rollout = rollout_of(row, response="said", step=2)
+    assert isinstance(rollout, Rollout)
+    assert (rollout.response, rollout.step, rollout.logprobs) == ("said", 2, None)
+
+
+def test_columnar_files_fill_documents_with_none() -> None:
+    documents = np.array([{"id": None, "title": None, "text": "x", "supports": None}], object)
+    rollout = rollout_of({"documents": documents}, response="")
+    assert isinstance(rollout, Rollout)
+    assert rollout.documents is not None
+    assert rollout.labels == ("1",)
+
+
+def test_a_broken_row_is_its_error_and_names_the_row() -> None:
+    error = rollout_of({"id": 7, "documents": [{"text": 3}]}, response="")
+    assert isinstance(error, RowError)
+    assert str(error) == "row 7: documents[0].text: expected str, found int"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prefix"),
+    [
+        ("assistant\n<think>\n", "<think>\n"),
+        ("…<answer>", "<answer>"),
+        ("<think></think>", None),
+        ("put it inside <answer> and </answer>.", None),
+        ("", None),
+        ("<s>", None),
+    ],
+)
+def test_what_a_prompt_opens(prompt: str, prefix: str | None) -> None:
+    assert opened(prompt) == prefix
+
+
+class TestUnscored:
+    good, bad = Score(1.0), BackendError("down")
+
+    def test_an_error_of_the_first_batch_is_raised(self) -> None:
+        with pytest.raises(BackendError, match="down"):
+            Unscored().settle([self.good, self.bad])
+
+    def test_later_it_is_none_and_counted(self) -> None:
+        unscored = Unscored()
+        unscored.settle([self.good])
+        assert unscored.settle([self.good, self.bad]) == [self.good, None]
+        assert unscored.count == 1
+
+    def test_batches_in_a_row_without_a_score_are_raised(self) -> None:
+        unscored = Unscored(patience=2)
+        unscored.settle([self.good])
+        assert unscored.settle([self.bad]) == [None]
+        assert unscored.settle([self.good, self.bad]) == [self.good, None]
+        assert unscored.settle([self.bad]) == [None]
+        with pytest.raises(BackendError):
+            unscored.settle([self.bad])
