@@ -14,7 +14,6 @@ from rag_rewards.models import Models
 from rag_rewards.scoring import Plan
 from rag_rewards.testing import TableJudge
 
-
 RELEVANT = "<relevance>[]</relevance>"
 
 

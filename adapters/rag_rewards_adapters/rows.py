@@ -12,10 +12,12 @@ from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout, decode_row
 
 GOLD = ("supporting", "answers", "answer_kind", "answerable", "out_of_knowledge")
 """What is known about a question; the label of a data set holds some of it."""
-HAPPENED = ("response", "response_prefix", "finish_reason", "prompt", "prompt_token_ids")
-HAPPENED += ("response_token_ids", "step", "split", "weight_version", "group")
+HAPPENED = frozenset(
+    "response response_prefix finish_reason prompt prompt_token_ids response_token_ids "
+    "step split weight_version group".split()
+)
 """What only the trainer can tell: columns of these names are not read."""
-READ = frozenset(Rollout.__struct_fields__) - set(HAPPENED) - set(EVIDENCE_FIELDS)
+READ = frozenset(Rollout.__struct_fields__) - HAPPENED - set(EVIDENCE_FIELDS)
 """Fields of a row that a data set may bring."""
 
 _OPENED = re.compile(r"<(think|relevance|analysis|reason|extract|answer)>\s{0,8}\Z")

@@ -43,7 +43,7 @@ def test_labels(label: object, fields: dict[str, object]) -> None:
 
 
 def test_a_label_that_is_not_ours_says_what_is() -> None:
-    with pytest.raises(DataError, match="answers.*found .'target'.*prepare"):
+    with pytest.raises(DataError, match=r"answers.*found .'target'.*prepare"):
         gold_of({"target": "Seine"})
 
 
