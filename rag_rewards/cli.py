@@ -261,6 +261,27 @@ def replay(
     raise typer.Exit(3 if comparison.errors else 0)
 
 
+@app.command()
+def doctor(
+    json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
+) -> None:
+    """Trainers, plugins, extras and GPU: what is here, and what to do about each gap.
+
+    Exit code 1 when something that is installed does not work.
+    """
+    import msgspec
+    from rich.console import Console
+
+    from rag_rewards.commands.doctor import examine, print_findings
+
+    findings = examine()
+    if json:
+        print(msgspec.json.format(msgspec.json.encode(findings), indent=2).decode())
+    else:
+        print_findings(Console(width=None if sys.stdout.isatty() else 120), findings)
+    raise typer.Exit(any(finding.state == "problem" for finding in findings))
+
+
 def _version(value: bool) -> None:
     if value:
         print(f"rag-rewards {__version__}")

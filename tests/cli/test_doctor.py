@@ -1,0 +1,118 @@
+"""`rag-rewards doctor`: what is found, and what it says to do about gaps."""
+
+from __future__ import annotations
+
+import doctest
+import json
+from importlib import metadata
+
+import pytest
+from conftest import Cli
+
+from rag_rewards.commands import doctor
+from rag_rewards.commands.doctor import Finding, examine, run_apart
+
+
+def found(findings: list[Finding], name: str) -> Finding:
+    return next(finding for finding in findings if finding.name == name)
+
+
+@pytest.fixture
+def pretend(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Versions of packages, as if they were installed."""
+    versions: dict[str, str] = {}
+    real = doctor.installed
+    monkeypatch.setattr(doctor, "installed", lambda name: versions.get(name) or real(name))
+    monkeypatch.setattr(doctor, "run_apart", lambda code: ({"gpus": []}, ""))
+    return versions
+
+
+def test_the_examples_run() -> None:
+    assert doctest.testmod(doctor).failed == 0
+
+
+def test_a_table_and_the_same_as_data(cli: Cli) -> None:
+    shown = cli("doctor", code=0).out
+    told = json.loads(cli("doctor", "--json", code=0).out)
+    assert {"trainers", "extras"} <= {finding["area"] for finding in told}
+    for finding in told:
+        assert finding["name"] in shown
+        assert finding["state"] == "ok" or finding["todo"], finding
+
+
+def test_an_extra_that_is_missing_names_its_way_out(
+    pretend: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = doctor.installed
+    monkeypatch.setattr(doctor, "installed", lambda n: None if n == "pyarrow" else real(n))
+    finding = found(examine(), "parquet")
+    assert (finding.state, finding.todo) == ("absent", 'pip install "rag-rewards[parquet]"')
+
+
+def test_a_package_that_is_too_old_is_a_gap(pretend: dict[str, str]) -> None:
+    pretend["pyarrow"] = "3.0.0"
+    assert found(examine(), "parquet").found == "pyarrow 3.0.0, wanted >=17"
+
+
+def test_a_trainer_that_is_too_old_is_a_problem(pretend: dict[str, str]) -> None:
+    pretend["verl"] = "0.7.1"
+    finding = found(examine(), "verl")
+    assert finding.state == "problem"
+    assert "compute_score" in finding.todo
+
+
+def test_another_version_than_the_tested_one_says_so(pretend: dict[str, str]) -> None:
+    pretend["trl"] = "1.17.0"
+    finding = found(examine(), "TRL")
+    assert (finding.state, finding.found) == ("ok", "1.17.0, tests run against 1.16.0")
+
+
+def test_a_plugin_without_an_entry_point(
+    pretend: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend["verl"] = "0.9.1"
+    monkeypatch.setattr(metadata, "entry_points", lambda group: ())
+    finding = found(examine(), "verl plugin")
+    assert finding.state == "problem"
+    assert "install" in finding.todo
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "says"),
+    [
+        ((None, "ImportError: no"), "problem", "ImportError: no"),
+        (({"reward manager": True, "agent loop": False}, ""), "problem", "agent loop"),
+        (({"reward manager": True, "agent loop": True}, ""), "ok", "agent loop, reward manager"),
+    ],
+)
+def test_what_the_plugin_says_of_itself(
+    pretend: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    answer: tuple[object, str],
+    state: str,
+    says: str,
+) -> None:
+    pretend["verl"] = "0.9.1"
+    point = metadata.EntryPoint("rag_rewards", "x", doctor.PLUGINS)
+    monkeypatch.setattr(metadata, "entry_points", lambda group: (point,))
+    monkeypatch.setattr(
+        doctor, "run_apart", lambda code: answer if "verl" in code else ({"gpus": []}, "")
+    )
+    finding = found(examine(), "verl plugin")
+    assert finding.state == state
+    assert says in finding.found
+
+
+def test_a_problem_is_exit_code_1(cli: Cli, pretend: dict[str, str]) -> None:
+    pretend["trl"] = "0.9.0"
+    cli("doctor", code=1)
+
+
+def test_what_runs_apart_may_fail_or_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_apart('print("noise"); print(\'{"a": []}\')') == ({"a": []}, "")
+    assert run_apart("raise ImportError('gone')") == (None, "ImportError: gone")
+    assert run_apart("import sys; sys.exit(3)") == (None, "exit code 3")
+    monkeypatch.setattr(doctor, "PROBE_SECONDS", 0.2)
+    told, why = run_apart("import time; time.sleep(9)")
+    assert told is None
+    assert "no answer" in why
