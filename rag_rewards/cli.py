@@ -34,6 +34,11 @@ class OnError(str, Enum):
     stop = "stop"
 
 
+class Unanswered(str, Enum):
+    fail = "fail"
+    value = "value"
+
+
 RecipeOption = Annotated[
     str | None, typer.Option("--recipe", "-r", help="Which recipe; see `rag-rewards recipes`.")
 ]
@@ -52,6 +57,46 @@ GroupSizeOption = Annotated[
 ]
 SortOption = Annotated[
     bool, typer.Option("--sort", help="Bring the rows of a group together first.")
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option("--model", help="Policy for likelihoods: a folder, or a server's URL."),
+]
+BackendOption = Annotated[str, typer.Option("--backend", help="transformers, vllm or sglang.")]
+DtypeOption = Annotated[str, typer.Option("--dtype", help="float32, bfloat16, float16.")]
+DeviceOption = Annotated[
+    str | None, typer.Option("--device", help="cpu, cuda, …; default: a GPU if there is one.")
+]
+AdapterOption = Annotated[
+    str | None, typer.Option("--adapter", help="Folder of a LoRA adapter for --model.")
+]
+TokenizerOption = Annotated[
+    str | None, typer.Option("--tokenizer", help="Folder of a server's tokenizer.")
+]
+TokenBudgetOption = Annotated[
+    int | None, typer.Option("--token-budget", help="Tokens in memory at a time.")
+]
+TruncateOption = Annotated[
+    bool,
+    typer.Option("--truncate", help="Too long: leave out documents that do not support."),
+]
+NliOption = Annotated[
+    str | None, typer.Option("--nli", help="Entailment model for citations: a folder.")
+]
+SimilarityOption = Annotated[
+    str | None, typer.Option("--similarity", help="Sentence encoder for refusals: a folder.")
+]
+JudgeOption = Annotated[
+    str | None, typer.Option("--judge", help="URL of an OpenAI-compatible API, to /v1.")
+]
+JudgeModelOption = Annotated[
+    str | None, typer.Option("--judge-model", help="The judge's name there.")
+]
+JudgeCacheOption = Annotated[
+    str | None, typer.Option("--judge-cache", help="File that keeps verdicts.")
+]
+JudgeRetriesOption = Annotated[
+    int, typer.Option("--judge-retries", help="Further attempts of a request that failed.")
 ]
 
 
@@ -92,48 +137,20 @@ def score(
             show_default=False,
         ),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", help="Policy for likelihoods: a folder, or a server's URL."),
-    ] = None,
-    backend: Annotated[
-        str, typer.Option("--backend", help="transformers, vllm or sglang.")
-    ] = "transformers",
-    dtype: Annotated[str, typer.Option("--dtype", help="float32, bfloat16, float16.")] = "auto",
-    device: Annotated[
-        str | None, typer.Option("--device", help="cpu, cuda, …; default: a GPU if there is one.")
-    ] = None,
-    adapter: Annotated[
-        str | None, typer.Option("--adapter", help="Folder of a LoRA adapter for --model.")
-    ] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", help="Folder of a server's tokenizer.")
-    ] = None,
-    token_budget: Annotated[
-        int | None, typer.Option("--token-budget", help="Tokens in memory at a time.")
-    ] = None,
-    truncate: Annotated[
-        bool,
-        typer.Option("--truncate", help="Too long: leave out documents that do not support."),
-    ] = False,
-    nli: Annotated[
-        str | None, typer.Option("--nli", help="Entailment model for citations: a folder.")
-    ] = None,
-    similarity: Annotated[
-        str | None, typer.Option("--similarity", help="Sentence encoder for refusals: a folder.")
-    ] = None,
-    judge: Annotated[
-        str | None, typer.Option("--judge", help="URL of an OpenAI-compatible API, to /v1.")
-    ] = None,
-    judge_model: Annotated[
-        str | None, typer.Option("--judge-model", help="The judge's name there.")
-    ] = None,
-    judge_cache: Annotated[
-        str | None, typer.Option("--judge-cache", help="File that keeps verdicts.")
-    ] = None,
-    judge_retries: Annotated[
-        int, typer.Option("--judge-retries", help="Further attempts of a request that failed.")
-    ] = 5,
+    model: ModelOption = None,
+    backend: BackendOption = "transformers",
+    dtype: DtypeOption = "auto",
+    device: DeviceOption = None,
+    adapter: AdapterOption = None,
+    tokenizer: TokenizerOption = None,
+    token_budget: TokenBudgetOption = None,
+    truncate: TruncateOption = False,
+    nli: NliOption = None,
+    similarity: SimilarityOption = None,
+    judge: JudgeOption = None,
+    judge_model: JudgeModelOption = None,
+    judge_cache: JudgeCacheOption = None,
+    judge_retries: JudgeRetriesOption = 5,
 ) -> None:
     """Score rollouts with a recipe: a row in, the same row with its reward and reasons out."""
     from rich.console import Console
@@ -259,6 +276,85 @@ def replay(
     else:
         print_comparison(Console(width=None if sys.stdout.isatty() else 110), comparison)
     raise typer.Exit(3 if comparison.errors else 0)
+
+
+@app.command(epilog="Example: rag-rewards serve --recipe arena --port 8000")
+def serve(
+    recipe: RecipeOption = None,
+    changes: SetOption = None,
+    config: ConfigOption = None,
+    hardened: HardenedOption = False,
+    host: Annotated[
+        str, typer.Option("--host", help="Another address than this machine's needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port")] = 8000,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="File with the token; or RAG_REWARDS_TOKEN.")
+    ] = None,
+    max_body: Annotated[int, typer.Option("--max-body", help="MiB of a request.")] = 16,
+    max_rows: Annotated[int, typer.Option("--max-rows", help="Rows of a request.")] = 1024,
+    deadline: Annotated[float, typer.Option("--deadline", help="Seconds for a request.")] = 120.0,
+    batch_ms: Annotated[
+        float,
+        typer.Option("--batch-ms", help="A request waits for others before a model is asked."),
+    ] = 5.0,
+    on_error: Annotated[
+        Unanswered,
+        typer.Option("--on-error", help="POST /openrlhf without a score: fail, or --error-value."),
+    ] = Unanswered.fail,
+    error_value: Annotated[float | None, typer.Option("--error-value")] = None,
+    model: ModelOption = None,
+    backend: BackendOption = "transformers",
+    dtype: DtypeOption = "auto",
+    device: DeviceOption = None,
+    adapter: AdapterOption = None,
+    tokenizer: TokenizerOption = None,
+    token_budget: TokenBudgetOption = None,
+    truncate: TruncateOption = False,
+    nli: NliOption = None,
+    similarity: SimilarityOption = None,
+    judge: JudgeOption = None,
+    judge_model: JudgeModelOption = None,
+    judge_cache: JudgeCacheOption = None,
+    judge_retries: JudgeRetriesOption = 5,
+) -> None:
+    """Serve one recipe over HTTP: POST /score, POST /openrlhf, GET /health, /metrics and a page."""
+    from rag_rewards.commands.plans import make_plan
+    from rag_rewards.commands.serve import Address, in_flight, read_token
+    from rag_rewards.commands.serve import serve as run_server
+    from rag_rewards.errors import UsageError
+    from rag_rewards.grading import ModelOptions
+    from rag_rewards.server.options import ServerOptions
+
+    if (on_error is Unanswered.value) != (error_value is not None):
+        raise UsageError("--on-error value and --error-value NUMBER go together")
+    models = ModelOptions(
+        model=model,
+        backend=backend,
+        dtype=dtype,
+        device=device,
+        adapter=adapter,
+        tokenizer=tokenizer,
+        token_budget=token_budget,
+        truncate=truncate,
+        nli=nli,
+        similarity=similarity,
+        judge=judge,
+        judge_model=judge_model,
+        judge_cache=judge_cache,
+        judge_retries=judge_retries,
+    )
+    options = ServerOptions(
+        token=read_token(token_file),
+        max_body=max_body << 20,
+        max_rows=max_rows,
+        deadline=deadline,
+        batch_wait=batch_ms / 1000,
+        in_flight=in_flight(models),
+        error_value=error_value,
+    )
+    plan = make_plan(recipe, changes or (), config, hardened=hardened)
+    run_server(plan, models, Address(host, port), options)
 
 
 @app.command()

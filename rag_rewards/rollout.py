@@ -395,7 +395,7 @@ def decode_row(row: bytes | str | Mapping[str, Any]) -> Rollout:
             return _DECODER.decode(row)
         return msgspec.convert(row, Rollout)
     except msgspec.ValidationError as error:
-        raise _fault(error) from None
+        raise row_error(error) from None
     except msgspec.DecodeError as error:
         _raise_for_constants(row)
         raise RowError(f"not JSON: {error}") from None
@@ -403,7 +403,8 @@ def decode_row(row: bytes | str | Mapping[str, Any]) -> Rollout:
         raise RowError(f"not JSON: {error}") from None
 
 
-def _fault(error: msgspec.ValidationError) -> RowError:
+def row_error(error: msgspec.ValidationError) -> RowError:
+    """What does not decode, in the row's own names."""
     match = _FAULT.fullmatch(str(error))
     what, path = (match["what"], match["path"] or "") if match else (str(error), "")
     path = path.replace("[...]", "[]")

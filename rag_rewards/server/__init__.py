@@ -1,0 +1,1 @@
+"""The HTTP reward server: rows in, scores out, for trainers and for anyone with a socket."""

@@ -1,0 +1,137 @@
+"""OpenRLHF's remote reward protocol: one sample or a batch, as text, its gold row in the label.
+
+Request   {"query": [str], "prompts": [str], "labels": [str]}
+Answer    {"rewards", "scores", "extra_logs": {name: number}}: scalars for one query, else lists
+
+`query` is the prompt and the response with special tokens. The prompt may have lost its beginning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from rag_rewards.blueprints import Scored
+from rag_rewards.errors import DataError, RolloutError
+from rag_rewards.labels import gold_of, opened, rollout_of
+from rag_rewards.rollout import Rollout, Score
+
+ENOUGH = 8
+"""Characters of a prompt that must stand before the response, where it lost its beginning."""
+ERROR_LOG = "rag_rewards_error"
+
+
+class Request(msgspec.Struct):
+    """What the trainer sends."""
+
+    query: list[str]
+    prompts: list[str]
+    labels: list[str | None]
+
+
+class Answer(msgspec.Struct):
+    """What it reads: numbers, the same names always."""
+
+    rewards: float | list[float]
+    scores: float | list[float]
+    extra_logs: dict[str, float | list[float]]
+
+
+def rollouts_of(request: Request) -> list[Rollout | RolloutError]:
+    """A rollout for each query, or the error of reading it. DataError for unequal lengths."""
+    n = len(request.query)
+    if not n or len(request.prompts) != n or len(request.labels) != n:
+        lengths = f"{n}, {len(request.prompts)} and {len(request.labels)}"
+        raise DataError(f"as many of query, prompts and labels, found {lengths}", "query")
+    samples = zip(request.query, request.prompts, request.labels, strict=True)
+    return [_rollout(i, *sample) for i, sample in enumerate(samples)]
+
+
+def _rollout(i: int, query: str, prompt: str, label: str | None) -> Rollout | RolloutError:
+    try:
+        at = response_start(query, prompt)
+        gold = gold_of(label)
+    except RolloutError as error:
+        error.row = str(i)
+        return error
+    return rollout_of(gold, response=query[at:], prompt=query[:at], response_prefix=opened(prompt))
+
+
+def response_start(query: str, prompt: str) -> int:
+    """Where the response begins: behind the prompt, or behind what is left of it.
+
+    >>> response_start("Q? A: Seine", "Q? A:"), response_start("paris? A: Seine", "in paris? A:")
+    (5, 9)
+    """
+    if query.startswith(prompt):
+        return len(prompt)
+    overlap = _overlap(prompt, query[: len(prompt)])
+    if overlap >= min(ENOUGH, len(prompt)):
+        return overlap
+    tail = prompt[-4 * ENOUGH :]
+    at = query.find(tail)
+    if at >= 0 and len(tail) >= ENOUGH:
+        return at + len(tail)  # an earlier part reads otherwise after the tokenizer had it
+    raise DataError(
+        "the query does not continue its prompt: is the data set's template applied by the trainer "
+        "(--data.apply_chat_template, --data.input_template)?",
+        "query",
+    )
+
+
+def _overlap(prompt: str, query: str) -> int:
+    """The longest beginning of the query that is an end of the prompt. Linear (Knuth, Morris and
+    Pratt's prefix function)."""
+    prefix = [0] * len(query)
+    for i in range(1, len(query)):
+        k = prefix[i - 1]
+        while k and query[i] != query[k]:
+            k = prefix[k - 1]
+        prefix[i] = k + (query[i] == query[k])
+    matched = 0
+    for character in prompt:
+        while matched and (matched == len(query) or character != query[matched]):
+            matched = prefix[matched - 1]
+        if matched < len(query) and character == query[matched]:
+            matched += 1
+    return matched
+
+
+def answer_of(
+    results: Sequence[Scored], components: Sequence[str], error_value: float | None
+) -> Answer:
+    """The answer; `error_value` stands for what has no score, and is marked in the logs.
+
+    Raises the first RolloutError where no value stands for it.
+    """
+    rewards, scores, logs = [], [], []
+    for result in results:
+        if isinstance(result, RolloutError):
+            if error_value is None:
+                raise result
+            result = Score(error_value, correct=None)
+            failed = 1.0
+        else:
+            failed = 0.0
+        value = _number(result.value, error_value)
+        rewards.append(value)
+        scores.append(value if result.correct is None else result.correct)
+        parts = {name: _or_nan(result.components.get(name)) for name in components}
+        logs.append({**parts, "acc": _or_nan(result.correct), ERROR_LOG: failed})
+    if len(results) == 1:
+        return Answer(rewards[0], scores[0], dict(logs[0]))
+    return Answer(rewards, scores, {name: [log[name] for log in logs] for name in logs[0]})
+
+
+def _number(value: float | None, error_value: float | None) -> float:
+    if value is not None:
+        return value
+    if error_value is None:
+        raise DataError("the recipe gives this rollout no reward, and no --error-value is set")
+    return error_value
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
