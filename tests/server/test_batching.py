@@ -1,0 +1,193 @@
+"""Requests are gathered before a model sees them; nobody waits for ever; nothing is mixed up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from conftest import asked, run
+
+from rag_rewards.errors import BackendError
+from rag_rewards.models import JudgeQuestion, Models
+from rag_rewards.scoring import Plan
+from rag_rewards.server.telemetry import Circuit, Rate
+
+PLAN = Plan(recipe="truthrl")
+
+
+class SlowJudge:
+    """Right is what has the gold's number; slow, or broken, on demand."""
+
+    fingerprint = "slow"
+
+    def __init__(self, seconds: float = 0.05) -> None:
+        self.seconds = seconds
+        self.calls: list[int] = []
+        self.broken = False
+        self.running = self.most = 0
+
+    async def judge(self, questions: Sequence[JudgeQuestion]) -> list[int | Exception]:
+        self.calls.append(len(questions))
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await asyncio.sleep(self.seconds)
+        self.running -= 1
+        if self.broken:
+            raise BackendError("the judge is down")
+        return [int(question.response[1:] == question.gold[0][1:]) for question in questions]
+
+    async def close(self) -> None:
+        return None
+
+
+def row(i: int, right: bool = True) -> dict[str, Any]:
+    said = f"x{i}" if right else "wrong"  # never the gold's own words: those ask no judge
+    return {"question": f"q{i}", "response": rf"\boxed{{{said}}}", "answers": f"a{i}"}
+
+
+def test_requests_of_many_connections_become_few_batches() -> None:
+    async def test() -> None:
+        judge = SlowJudge()
+        async with asked(PLAN, Models(judge=judge)) as (client, server):
+            answers = await asyncio.gather(
+                *[client.post("/score", json={"rollouts": [row(i, i % 3 > 0)]}) for i in range(60)]
+            )
+        rewards = [answer.json()["scores"][0]["reward"] for answer in answers]
+        assert rewards == [1.0 if i % 3 else -1.0 for i in range(60)]
+        assert sum(judge.calls) == 60
+        assert len(judge.calls) < 10
+        assert judge.most == 1
+        assert server.telemetry.status()["rollouts_waiting"] == 0
+
+    run(test)
+
+
+def test_more_batches_at_a_time_where_the_model_is_a_server() -> None:
+    async def test() -> None:
+        judge = SlowJudge()
+        options = {"batch_rows": 4, "in_flight": 3}
+        async with asked(PLAN, Models(judge=judge), **options) as (client, _):
+            await asyncio.gather(
+                *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(30)]
+            )
+        assert judge.most == 3
+        assert max(judge.calls) == 4
+
+    run(test)
+
+
+def test_a_request_larger_than_a_batch_is_one_batch() -> None:
+    async def test() -> None:
+        judge = SlowJudge(0.0)
+        async with asked(PLAN, Models(judge=judge), batch_rows=4) as (client, _):
+            answer = await client.post("/score", json={"rollouts": [row(i) for i in range(9)]})
+        assert judge.calls == [9]
+        assert {score["reward"] for score in answer.json()["scores"]} == {1.0}
+
+    run(test)
+
+
+def test_a_broken_judge_is_the_error_of_each_row_and_opens_the_circuit() -> None:
+    async def test() -> None:
+        judge = SlowJudge(0.0)
+        async with asked(PLAN, Models(judge=judge)) as (client, _):
+            judge.broken = True
+            body = {"rollouts": [row(i) for i in range(30)]}
+            scores = (await client.post("/score", json=body)).json()["scores"]
+            assert {score["error"]["type"] for score in scores} == {"BackendError"}
+            health = await client.get("/health")
+            assert health.status_code == 503
+            assert "the judge is down" in health.json()["reason"]
+            judge.broken = False
+            for _ in range(3):
+                await client.post("/score", json=body)
+            assert (await client.get("/health")).status_code == 200
+
+    run(test)
+
+
+def test_openrlhf_gets_503_while_the_judge_is_down() -> None:
+    async def test() -> None:
+        judge = SlowJudge(0.0)
+        judge.broken = True
+        sample = {
+            "query": [r"q\boxed{x}"],
+            "prompts": ["q"],
+            "labels": [json.dumps({"question": "q", "answers": "a"})],
+        }
+        async with asked(PLAN, Models(judge=judge)) as (client, _):
+            answer = await client.post("/openrlhf", json=sample)
+        assert answer.status_code == 503
+        assert "the judge is down" in answer.json()["error"]["message"]
+
+    run(test)
+
+
+def test_a_deadline_is_504_and_leaves_the_queue() -> None:
+    async def test() -> None:
+        judge = SlowJudge(0.3)
+        async with asked(PLAN, Models(judge=judge), deadline=0.1) as (client, server):
+            started = time.perf_counter()
+            answers = await asyncio.gather(
+                *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(2)],
+            )
+            assert time.perf_counter() - started < 0.3
+            assert {answer.status_code for answer in answers} == {504}
+            assert answers[0].json()["error"]["type"] == "Deadline"
+            await asyncio.sleep(0.4)
+            assert server.telemetry.status()["rollouts_waiting"] == 0
+
+    run(test)
+
+
+def test_a_model_that_fails_as_a_whole_is_503_for_all_who_wait() -> None:
+    class Refuses(SlowJudge):
+        async def judge(self, questions: Sequence[JudgeQuestion]) -> list[int | Exception]:
+            raise KeyboardInterrupt
+
+    async def test() -> None:
+        async with asked(PLAN, Models(judge=SlowJudge(0.0))) as (client, server):
+            assert server.batcher is not None
+
+            async def refuse(*_: Any) -> Any:
+                raise BackendError("self-check failed")
+
+            server.batcher.grader.score_each_async = refuse  # type: ignore[method-assign]
+            answers = await asyncio.gather(
+                *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(3)]
+            )
+        assert {answer.status_code for answer in answers} == {503}
+        assert "self-check failed" in answers[0].json()["error"]["message"]
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("failures", "is_open"),
+    [([True] * 19, False), ([True] * 20, True), ([True, False] * 30, False)],
+)
+def test_the_circuit_opens_at_a_share_of_enough_rollouts(
+    failures: list[bool], is_open: bool
+) -> None:
+    circuit = Circuit(limit=0.5, least=20)
+    for failed in failures:
+        circuit.record(failed, "down")
+    assert circuit.open is is_open
+
+
+def test_the_circuit_forgets() -> None:
+    circuit = Circuit(limit=0.5, window=20, least=10)
+    for failed in [True] * 20 + [False] * 10:
+        circuit.record(failed)
+    assert not circuit.open
+
+
+def test_the_rate_is_that_of_the_last_minute() -> None:
+    rate = Rate(started=time.monotonic() - 10)
+    rate.add(20)
+    rate.add(30)
+    assert rate.per_second == pytest.approx(5.0, rel=0.2)

@@ -1,0 +1,142 @@
+"""The server as users run it: a process that is started, asked, killed and started again."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from conftest import ARENA, Running
+
+BODY = {"rollouts": [ARENA]}
+
+
+def test_it_scores_and_ends_on_sigterm(serving: Callable[..., Running]) -> None:
+    running = serving("--recipe", "arena")
+    assert httpx.post(f"{running.url}/score", json=BODY).json()["scores"][0]["reward"] == 13.0
+    code, said = running.stop()
+    assert code in (0, -signal.SIGTERM)
+    assert "arena on http://127.0.0.1" in said
+    assert "Traceback" not in said
+
+
+def test_what_is_in_flight_is_finished(serving: Callable[..., Running]) -> None:
+    running = serving("--recipe", "arena")
+    long = {"rollouts": [ARENA | {"response": "<answer>Seine</answer> " * 100_000}] * 3}
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(httpx.post, f"{running.url}/score", json=long, timeout=60)
+        time.sleep(0.3)
+        running.process.send_signal(signal.SIGTERM)
+        assert len(answer.result().json()["scores"]) == 3
+
+
+def test_settings_and_hardened_are_those_of_the_command_line(
+    serving: Callable[..., Running],
+) -> None:
+    running = serving("-r", "arena", "--set", "bonus.value=5", "--hardened")
+    answer = httpx.post(f"{running.url}/score", json=BODY).json()
+    assert answer["scores"][0]["reward"] == 8.0
+    assert '"accuracy.normalizer":"unicode"' in answer["signature"]
+
+
+def test_a_killed_server_comes_back_at_its_port(serving: Callable[..., Running]) -> None:
+    first = serving("--recipe", "arena")
+    first.stop(signal.SIGKILL)
+    with pytest.raises(httpx.TransportError):
+        httpx.post(f"{first.url}/score", json=BODY)
+    serving("--recipe", "arena", port=first.port)
+    assert httpx.post(f"{first.url}/score", json=BODY).status_code == 200
+
+
+def test_clients_that_go_away_leave_it_standing(serving: Callable[..., Running]) -> None:
+    running = serving("--recipe", "arena")
+    half = b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", running.port)) as rude:
+            rude.sendall(half)
+    assert httpx.post(f"{running.url}/score", json=BODY).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["-r", "arena", "--host", "0.0.0.0"], "token"),  # noqa: S104
+        (["-r", "arena", "--token-file", "nowhere"], "cannot read --token-file"),
+        (["-r", "arena", "--on-error", "value"], "--error-value"),
+        (["-r", "arena", "--error-value", "0"], "--error-value"),
+        (["-r", "arnea"], "did you mean 'arena'"),
+        ([], "which recipe"),
+    ],
+)
+def test_unusable_arguments(arguments: list[str], says: str, tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "rag_rewards", "serve", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+        env={k: v for k, v in os.environ.items() if k != "RAG_REWARDS_TOKEN"},
+    )
+    assert ran.returncode == 2
+    assert says in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_another_address_with_a_token_from_a_file(
+    serving: Callable[..., Running], tmp_path: Path
+) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("s3cret\n")
+    running = serving("-r", "arena", "--host", "0.0.0.0", "--token-file", secret)  # noqa: S104
+    assert httpx.post(f"{running.url}/score", json=BODY).status_code == 401
+    url = f"http://any:s3cret@127.0.0.1:{running.port}/score"
+    assert httpx.post(url, json=BODY).status_code == 200
+
+
+def test_an_empty_token_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("\n")
+    running = Running(["-r", "arena", "--token-file", tmp_path / "token"])
+    code, said = running.process.wait(timeout=60), running.stop()[1]
+    assert code == 2
+    assert "is empty" in said
+
+
+def test_it_says_that_a_model_cannot_be_loaded_and_stays_up(
+    serving: Callable[..., Running], tmp_path: Path
+) -> None:
+    running = serving("-r", "ground-grpo", "--nli", tmp_path / "none", wait=False)
+    health = running.wait(503)
+    while health["reason"] == "loading":
+        time.sleep(0.1)
+        health = running.wait(503)
+    assert "none" in health["reason"]
+    answer = httpx.post(f"{running.url}/score", json=BODY)
+    assert answer.status_code == 503
+    assert json.loads(answer.text)["error"]["type"] == "NotReady"
+    _, said = running.stop()
+    assert "not ready" in said
+
+
+def test_many_connections_without_a_failed_request(serving: Callable[..., Running]) -> None:
+    running = serving("--recipe", "arena")
+    body = json.dumps(BODY).encode()
+
+    def ask(_: int) -> int:
+        with httpx.Client() as client:
+            return sum(
+                client.post(f"{running.url}/score", content=body).status_code == 200
+                for _ in range(40)
+            )
+
+    with concurrent.futures.ThreadPoolExecutor(32) as pool:
+        assert sum(pool.map(ask, range(32))) == 32 * 40

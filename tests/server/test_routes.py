@@ -1,0 +1,318 @@
+"""What each route answers, to good requests and to bad ones."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ARENA, asked, run
+
+import rag_rewards as rr
+from rag_rewards.errors import UsageError
+from rag_rewards.rollout import decode_row
+from rag_rewards.scoring import Plan
+
+PLAN = Plan(recipe="arena")
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def examples(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (EXAMPLES / f"{name}.jsonl").read_bytes().splitlines()]
+
+
+class TestScore:
+    def test_scores_as_the_library_does(self) -> None:
+        rows = examples("arena")
+
+        async def test() -> None:
+            async with asked(PLAN) as (client, _):
+                answer = (await client.post("/score", json={"rollouts": rows})).json()
+            expected = rr.recipe("arena")([decode_row(row) for row in rows])
+            assert [score["reward"] for score in answer["scores"]] == [s.value for s in expected]
+            assert answer["scores"][0]["components"] == expected[0].components
+            assert answer["scores"][0]["correct"] == expected[0].correct
+            assert answer["signature"] == rr.recipe("arena").signature
+
+        run(test)
+
+    def test_a_row_that_cannot_be_scored_has_its_error_in_its_place(self) -> None:
+        async def test() -> None:
+            async with asked(PLAN) as (client, server):
+                body = {"rollouts": [ARENA, {"response": "x", "supporting": []}, ARENA]}
+                scores = (await client.post("/score", json=body)).json()["scores"]
+            assert [score["reward"] for score in scores] == [13.0, None, 13.0]
+            assert scores[1]["error"] == {
+                "type": "DataError",
+                "message": "missing",
+                "path": "answers",
+            }
+            assert server.telemetry.status()["rollouts_failed"] == {"DataError": 1}
+
+        run(test)
+
+    def test_groups_of_a_request_are_scored_together(self) -> None:
+        rows = examples("ctrl-rag")
+        expected = rr.recipe("ctrl-rag")([decode_row(row) for row in rows])
+
+        async def test() -> None:
+            async with asked(Plan(recipe="ctrl-rag")) as (client, _):
+                answer = (await client.post("/score", json={"rollouts": rows})).json()
+            assert [score["reward"] for score in answer["scores"]] == [s.value for s in expected]
+
+        run(test)
+
+    @pytest.mark.parametrize(
+        ("body", "status", "kind", "path"),
+        [
+            (b"{", 400, "RowError", ""),
+            (b'\xff{"rollouts": []}', 400, "RowError", ""),
+            (b'{"rollouts": ' + b"[" * 100_000, 422, "RowError", "rollouts[0]"),
+            (b"", 400, "RowError", ""),
+            (b"[]", 422, "RowError", ""),
+            (b"{}", 422, "RowError", "rollouts"),
+            (b'{"rollouts": [{"response": 3}]}', 422, "RowError", "rollouts[0].response"),
+            (
+                b'{"rollouts": [{"response": "", "documents": [{"text": 1}]}]}',
+                422,
+                "RowError",
+                "rollouts[0].documents[0].text",
+            ),
+            (b'{"rollouts": [], "module": "os"}', 422, "RowError", ""),
+            (b'{"rollouts": [], "recipe": "truthrl"}', 404, "UnknownRecipeError", "recipe"),
+        ],
+    )
+    def test_nonsense_is_named(self, body: bytes, status: int, kind: str, path: str) -> None:
+        async def test() -> None:
+            async with asked(PLAN) as (client, _):
+                answer = await client.post("/score", content=body)
+            assert answer.status_code == status, answer.text
+            assert (answer.json()["error"]["type"], answer.json()["error"]["path"]) == (kind, path)
+
+        run(test)
+
+    def test_no_rows_are_no_scores(self) -> None:
+        async def test() -> None:
+            async with asked(PLAN) as (client, _):
+                answer = await client.post("/score", json={"rollouts": [], "recipe": "arena"})
+            assert answer.json()["scores"] == []
+
+        run(test)
+
+    def test_a_body_or_rows_beyond_the_limit(self) -> None:
+        async def parts() -> Any:
+            for _ in range(4):
+                yield b" " * 600
+
+        async def test() -> None:
+            async with asked(PLAN, max_body=2000, max_rows=2) as (client, _):
+                large = await client.post("/score", content=b" " * 2001)
+                chunked = await client.post("/score", content=parts())
+                many = await client.post("/score", json={"rollouts": [{"response": ""}] * 3})
+            assert [a.status_code for a in (large, chunked, many)] == [413, 413, 413]
+            assert many.json()["error"]["path"] == "rollouts"
+
+        run(test)
+
+    def test_a_long_response_is_scored_beside_the_others(self) -> None:
+        async def test() -> None:
+            async with asked(PLAN) as (client, _):
+                row = ARENA | {"response": "<answer>" * 20_000}
+                answer = await client.post("/score", json={"rollouts": [row]})
+            assert answer.json()["scores"][0]["reward"] == 0.0
+
+        run(test)
+
+
+class TestOpenRLHF:
+    label = json.dumps({"answers": ["Seine"], "supporting": []})
+    said = "<relevance>[]</relevance><analysis>none</analysis><answer>Seine</answer>"
+
+    def request(self, prompt: str, query: str, label: str | None = None) -> dict[str, Any]:
+        return {"query": [query], "prompts": [prompt], "labels": [label or self.label]}
+
+    def answer(self, body: dict[str, Any], plan: Plan = PLAN, **options: Any) -> tuple[int, Any]:
+        found: list[Any] = []
+
+        async def test() -> None:
+            async with asked(plan, **options) as (client, _):
+                answer = await client.post("/openrlhf", json=body)
+                found.extend((answer.status_code, json.loads(answer.text)))
+
+        run(test)
+        return found[0], found[1]
+
+    def test_one_query_gets_scalars(self) -> None:
+        status, answer = self.answer(self.request("Q?\n", "Q?\n" + self.said + "<|im_end|>"))
+        assert status == 200
+        assert (answer["rewards"], answer["scores"]) == (13.0, 1.0)
+        assert answer["extra_logs"] == {
+            "format": 1.0,
+            "accuracy": 1.0,
+            "relevance": 1.0,
+            "bonus": 10.0,
+            "acc": 1.0,
+            "rag_rewards_error": 0.0,
+        }
+
+    def test_several_get_lists(self) -> None:
+        body = {
+            "query": ["Q?x", "Q?" + self.said],
+            "prompts": ["Q?"] * 2,
+            "labels": [self.label] * 2,
+        }
+        _, answer = self.answer(body)
+        assert answer["rewards"] == [0.0, 13.0]
+        assert answer["extra_logs"]["accuracy"] == [0.0, 1.0]
+
+    @pytest.mark.parametrize(
+        ("prompt", "query"),
+        [
+            ("a long question, cut on the left", "cut on the left"),
+            ("<answer>Seine</answer> is an example. Q: which river?", " example. Q: which river?"),
+            ("<s>Which river  runs through Paris?", "<s> Which river  runs through Paris?"),
+        ],
+    )
+    def test_the_prompt_is_cut_off_also_where_its_beginning_is_not_there(
+        self, prompt: str, query: str
+    ) -> None:
+        _, answer = self.answer(self.request(prompt, query + self.said + "</s>"))
+        assert answer["rewards"] == 13.0
+
+    def test_what_the_prompt_opened_is_part_of_the_response(self) -> None:
+        prompt = "<|im_start|>assistant\n<think>\n"
+        plan = Plan(recipe="naive-grpo")
+        _, answer = self.answer(
+            self.request(prompt, prompt + "hm</think><answer>Seine</answer>"), plan
+        )
+        assert answer["rewards"] == 2.0
+
+    @pytest.mark.parametrize(
+        ("body", "status", "says"),
+        [
+            ({"query": ["ab"], "prompts": ["xy"], "labels": ["l"]}, 422, "does not continue"),
+            ({"query": ["a"], "prompts": [], "labels": ["l"]}, 422, "1, 0 and 1"),
+            ({"query": [], "prompts": [], "labels": []}, 422, "0, 0 and 0"),
+            ({"query": ["aa"], "prompts": ["a"], "labels": ['{"gold": 1}']}, 422, "label"),
+            ({"query": ["aa"], "prompts": ["a"], "labels": ["Seine"]}, 422, "supporting"),
+            ({"query": "a", "prompts": ["a"], "labels": ["l"]}, 422, "array"),
+        ],
+    )
+    def test_nonsense_is_named(self, body: dict[str, Any], status: int, says: str) -> None:
+        code, answer = self.answer(body)
+        assert code == status
+        assert says in json.dumps(answer)
+
+    def test_a_value_stands_for_what_has_no_score_and_is_counted(self) -> None:
+        async def test() -> None:
+            async with asked(PLAN, error_value=-1.0) as (client, server):
+                body = self.request("a", "aa", '{"answers": "a"}')
+                answer = json.loads((await client.post("/openrlhf", json=body)).text)
+                shown = (await client.get("/metrics")).text
+            assert (answer["rewards"], answer["scores"]) == (-1.0, -1.0)
+            assert answer["extra_logs"]["rag_rewards_error"] == 1.0
+            assert math.isnan(answer["extra_logs"]["accuracy"])
+            assert "rag_rewards_substituted_total 1.0" in shown
+            assert server.telemetry.status()["last_errors"][0]["message"].startswith("supporting")
+
+        run(test)
+
+    def test_a_recipe_of_groups_is_refused_with_the_way_out(self) -> None:
+        status, answer = self.answer(self.request("a", "aa"), Plan(recipe="ctrl-rag"))
+        assert status == 409
+        assert "agent executor" in answer["error"]["message"]
+
+
+class TestToken:
+    @pytest.mark.parametrize(
+        ("header", "status"),
+        [
+            (None, 401),
+            ("Bearer secret", 200),
+            ("bearer  secret", 200),
+            ("Bearer Secret", 401),
+            ("Bearer", 401),
+            ("Basic " + base64.b64encode(b"user:secret").decode(), 200),
+            ("Basic " + base64.b64encode(b"user:other").decode(), 401),
+            ("Basic not-base64", 401),
+            ("Digest secret", 401),
+        ],
+    )
+    def test_as_bearer_or_as_the_password(self, header: str | None, status: int) -> None:
+        headers = {} if header is None else {"Authorization": header}
+
+        async def test() -> None:
+            async with asked(PLAN, token="secret") as (client, _):
+                for method, route in (("POST", "/score"), ("GET", "/metrics"), ("GET", "/")):
+                    answer = await client.request(
+                        method, route, headers=headers, json={"rollouts": []}
+                    )
+                    assert answer.status_code == status
+                assert (await client.get("/health")).status_code == 200
+                assert (await client.get("/nowhere")).status_code == 401
+
+        run(test)
+
+
+class TestPages:
+    def test_health_while_it_loads_and_when_loading_failed(self) -> None:
+        from rag_rewards.server.app import RewardServer
+        from rag_rewards.server.options import ServerOptions
+
+        def fails() -> Any:
+            raise UsageError("no such model")
+
+        server = RewardServer(fails, (), ServerOptions())
+        assert server.health() == (503, {"ready": False, "reason": "loading"})
+
+        async def test() -> None:
+            with pytest.raises(UsageError):
+                await server.start()
+
+        run(test)
+        assert server.health() == (503, {"ready": False, "reason": "UsageError: no such model"})
+
+    def test_metrics_count_requests_latencies_rewards_and_errors(self) -> None:
+        async def test() -> None:
+            async with asked(PLAN) as (client, _):
+                await client.post("/score", json={"rollouts": [ARENA, {"response": ""}]})
+                await client.get("/a/route/of/nobody")
+                shown = (await client.get("/metrics")).text
+            for line in (
+                'rag_rewards_requests_total{route="/score",status="200"} 1.0',
+                'rag_rewards_requests_total{route="other",status="404"} 1.0',
+                'rag_rewards_request_seconds_count{route="/score"} 1.0',
+                "rag_rewards_reward_sum 13.0",
+                'rag_rewards_component_sum{component="bonus"} 10.0',
+                'rag_rewards_errors_total{type="DataError"} 1.0',
+                "rag_rewards_queue_rollouts 0.0",
+            ):
+                assert line in shown
+
+        run(test)
+
+    def test_the_documentation_shows_the_row_and_an_example_that_works(self) -> None:
+        async def test() -> None:
+            async with asked(PLAN) as (client, _):
+                described = (await client.get("/openapi.json")).json()
+                assert (await client.get("/docs")).status_code == 200
+                body = described["paths"]["/score"]["post"]["requestBody"]["content"]
+                example = body["application/json"]["example"]
+                answer = await client.post("/score", json=example)
+            assert "documents" in described["components"]["schemas"]["Rollout"]["properties"]
+            assert answer.json()["scores"][0]["reward"] == 13.0
+
+        run(test)
+
+    def test_the_page_may_load_nothing_from_elsewhere(self) -> None:
+        async def test() -> None:
+            async with asked(PLAN) as (client, _):
+                page = await client.get("/")
+            assert "default-src 'none'" in page.headers["content-security-policy"]
+            assert "http://" not in page.text
+            assert "https://" not in page.text
+
+        run(test)
