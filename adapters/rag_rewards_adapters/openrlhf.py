@@ -1,0 +1,69 @@
+"""OpenRLHF: a reward function in its process, for `--reward.remote_url rewards.py`.
+
+    from rag_rewards_adapters.openrlhf import reward_function
+    reward_func = reward_function(recipe="arena")
+
+The label of the data set (`--data.label_key label`) is the gold row as a JSON string, as
+`rag-rewards prepare --trainer openrlhf` writes it. The same recipe behind a URL is
+`rag-rewards serve`, whose address `--reward.remote_url http://host:8000/openrlhf` takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rag_rewards.errors import RolloutError, UsageError
+from rag_rewards.grading import Grader
+from rag_rewards.server.openrlhf import Request, answer_of, rollouts_of
+from rag_rewards_adapters.unscored import log
+
+Information = dict[str, float | list[float]]
+
+
+class RewardFunction:
+    """What OpenRLHF calls with queries, prompts and labels: lists of one since 0.9.1.
+
+    `error_value` stands for a rollout without a score: the trainer swallows errors and goes on
+    without a reward. It is counted in `failed`, logged, and marked in the logs as
+    `rag_rewards_error`. Without it the error is raised.
+    """
+
+    def __init__(self, grader: Grader, error_value: float | None = None) -> None:
+        if grader.scope == "group":
+            raise UsageError(
+                f"{grader.reward.name} compares the rollouts of a group, and OpenRLHF asks for "
+                "them one by one: use the agent executor, --train.agent_func_path"
+            )
+        self.grader, self.error_value = grader, error_value
+        self.failed = 0
+
+    def __call__(
+        self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any
+    ) -> dict[str, Any]:
+        """{"rewards", "scores", "extra_logs"}: numbers for one query, lists for several."""
+        rollouts = rollouts_of(Request(list(queries), list(prompts), list(labels)))
+        results = self.grader.score_each(rollouts)
+        errors = [result for result in results if isinstance(result, RolloutError)]
+        if errors:
+            self.failed += len(errors)
+            log.error("%d rollouts have no score so far; the last: %s", self.failed, errors[-1])
+        names = self.grader.reward.component_names
+        answer = answer_of(results, names, self.error_value)
+        return {
+            "rewards": answer.rewards,
+            "scores": answer.scores,
+            "extra_logs": answer.extra_logs,
+        }
+
+
+def reward_function(
+    options: Mapping[str, Any] | None = None, *, error_value: float | None = None, **named: Any
+) -> RewardFunction:
+    """A reward function by a recipe's name and settings, and the command line's names for models.
+
+    >>> reward = reward_function(recipe="naive-grpo")
+    >>> reward(["Q?<think></think><answer>a</answer>"], ["Q?"], ['{"answers": "a"}'])["rewards"]
+    2.0
+    """
+    return RewardFunction(Grader.of({**(options or {}), **named}), error_value)

@@ -1,0 +1,219 @@
+"""OpenRLHF's own executor, as a trainer runs it, against our server and our reward function."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from openrlhf.utils import agent
+from openrlhf.utils.agent import SingleTurnAgentExecutor
+
+PROMPT = "<|im_start|>user\nWhich river?<|im_end|>\n<|im_start|>assistant\n"
+RIGHT = "<relevance>[1]</relevance><analysis>1</analysis><answer>Seine</answer><|im_end|>"
+LABEL = json.dumps({"answers": ["Seine"], "supporting": [1]})
+
+
+class Characters:
+    """A tokenizer whose tokens are characters."""
+
+    def __call__(self, text: str, **_: Any) -> Any:
+        import torch
+
+        return {"input_ids": torch.tensor([[ord(c) for c in text]])}
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
+        return "".join(map(chr, ids))
+
+
+class Engine:
+    """Says what it is told to say."""
+
+    def __init__(self, said: str) -> None:
+        self.said = said
+
+    async def generate(self, prompt_ids: Any, params: Any, multi_modal_data: Any = None) -> Any:
+        output = SimpleNamespace(
+            token_ids=[ord(c) for c in self.said],
+            text=self.said,
+            finish_reason="stop",
+            logprobs=None,
+        )
+        return SimpleNamespace(outputs=[output])
+
+
+def executed(
+    endpoint: str, said: str = RIGHT, label: str = LABEL, max_length: int = 2000, n: int = 1
+) -> list[dict[str, Any]]:
+    """What the trainer has after generating, `n` samples at once."""
+    executor = SingleTurnAgentExecutor(endpoint)
+    params = SimpleNamespace(max_tokens=len(RIGHT), logprobs=None)
+
+    async def run() -> list[dict[str, Any]]:
+        return await asyncio.gather(
+            *[
+                executor.execute(PROMPT, label, params, max_length, Characters(), Engine(said))
+                for _ in range(n)
+            ]
+        )
+
+    return asyncio.run(run())
+
+
+class Server:
+    """`rag-rewards serve` as a process."""
+
+    def __init__(self, *arguments: str, port: int | None = None) -> None:
+        self.port = port or _free_port()
+        self.url = f"http://127.0.0.1:{self.port}/openrlhf"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "rag_rewards", "serve", "--port", str(self.port), *arguments],
+            stderr=subprocess.DEVNULL,
+            env=os.environ,
+        )
+
+    def ready(self) -> Server:
+        for _ in range(600):
+            try:
+                urllib.request.urlopen(self.url.replace("openrlhf", "health"), timeout=5)  # noqa: S310
+                return self
+            except (urllib.error.URLError, ConnectionError):
+                time.sleep(0.05)
+        raise AssertionError("the server does not become ready")
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(how)
+        self.process.wait(timeout=30)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def server() -> Any:
+    running = Server("--recipe", "arena").ready()
+    yield running
+    running.stop()
+
+
+def test_the_trainer_gets_reward_score_and_components(server: Server) -> None:
+    (output,) = executed(server.url)
+    assert (output["reward"], output["scores"]) == (13.0, 1.0)
+    assert output["extra_logs"]["bonus"] == 10.0
+    assert all(isinstance(value, float) for value in output["extra_logs"].values())
+
+
+def test_a_wrong_answer_has_the_same_names(server: Server) -> None:
+    right, wrong = executed(server.url)[0], executed(server.url, said="no")[0]
+    assert wrong["reward"] == 0.0
+    assert wrong["extra_logs"].keys() == right["extra_logs"].keys()
+
+
+def test_a_prompt_that_was_cut_on_the_left(server: Server) -> None:
+    (output,) = executed(server.url, max_length=len(RIGHT) + len(PROMPT) - 12)
+    assert len(output["observation_tokens"]) == len(RIGHT) + len(PROMPT) - 12
+    assert output["reward"] == 13.0
+
+
+def test_many_at_once(server: Server) -> None:
+    assert {output["reward"] for output in executed(server.url, n=64)} == {13.0}
+
+
+def test_a_token_in_the_url_reaches_the_server() -> None:
+    os.environ["RAG_REWARDS_TOKEN"] = "s3cret"
+    try:
+        running = Server("--recipe", "arena").ready()
+    finally:
+        del os.environ["RAG_REWARDS_TOKEN"]
+    try:
+        url = running.url.replace("http://", "http://trainer:s3cret@")
+        assert executed(url)[0]["reward"] == 13.0
+    finally:
+        running.stop()
+
+
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainer waits a second between its five attempts."""
+    real = asyncio.sleep
+
+    async def sleep(seconds: float, *rest: Any) -> Any:
+        return await real(min(seconds, 0.1), *rest)
+
+    monkeypatch.setattr(agent.asyncio, "sleep", sleep)
+
+
+def test_without_an_error_value_the_trainer_has_no_reward(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick_retries(monkeypatch)
+    (output,) = executed(server.url, label="{}")
+    assert output["reward"] is None  # swallowed by the trainer, after five attempts
+
+
+def test_with_an_error_value_it_goes_on_and_can_see_it() -> None:
+    running = Server("-r", "arena", "--on-error", "value", "--error-value", "-1").ready()
+    try:
+        (output,) = executed(running.url, label='{"answers": "Seine"}')
+    finally:
+        running.stop()
+    assert (output["reward"], output["extra_logs"]["rag_rewards_error"]) == (-1.0, 1.0)
+    assert math.isnan(output["extra_logs"]["accuracy"])
+
+
+def test_a_server_that_was_killed_and_started_again_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = Server("--recipe", "arena").ready()
+    first.stop(signal.SIGKILL)
+    second: list[Server] = []
+    real = asyncio.sleep
+
+    async def restart(seconds: float, *rest: Any) -> Any:
+        if seconds == 1 and not second:  # after the first attempt failed
+            second.append(Server("--recipe", "arena", port=first.port).ready())
+        return await real(min(seconds, 0.1), *rest)
+
+    monkeypatch.setattr(agent.asyncio, "sleep", restart)
+    try:
+        (output,) = executed(first.url)
+    finally:
+        for server in second:
+            server.stop()
+    assert second
+    assert output["reward"] == 13.0
+
+
+def test_a_python_file_of_two_lines(tmp_path: Path) -> None:
+    file = tmp_path / "rewards.py"
+    file.write_text(
+        "from rag_rewards_adapters.openrlhf import reward_function\n"
+        'reward_func = reward_function(recipe="arena", settings={"bonus.value": 5})\n'
+    )
+    right, wrong = executed(str(file))[0], executed(str(file), said="no")[0]
+    assert (right["reward"], wrong["reward"]) == (8.0, 0.0)
+    assert right["extra_logs"].keys() == wrong["extra_logs"].keys()
+
+
+def test_a_python_file_for_a_recipe_of_groups_is_refused_when_it_is_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "rewards.py"
+    file.write_text(
+        "from rag_rewards_adapters.openrlhf import reward_function\n"
+        'reward_func = reward_function(recipe="ctrl-rag")\n'
+    )
+    with pytest.raises(Exception, match="agent executor"):
+        SingleTurnAgentExecutor(str(file))
