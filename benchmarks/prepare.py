@@ -1,0 +1,106 @@
+"""Time and peak memory of `rag-rewards prepare` on 100,000 rows of HotpotQA's size.
+
+    python benchmarks/prepare.py [--rows 100000]
+
+The rows are made up, seeded, and of the size of HotpotQA's training set: one JSON array of about
+6 kB a row, ten paragraphs of four sentences each. The figures are those of whole commands, start-up
+included. Results go to results/prepare.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+FOLDER = HERE.parent / "build" / "bench"
+WORDS = "river city king album film born county team novel war school song award north".split()
+RUNS = {
+    "verl, arena": ["-r", "arena", "-t", "verl", "-o", "prepared.parquet"],
+    "TRL, ctrl-rag": ["-r", "ctrl-rag", "-t", "trl", "-o", "prepared.jsonl"],
+    "TRL, ctrl-rag, filled to 30 documents, shuffled": [
+        *["-r", "ctrl-rag", "-t", "trl", "-o", "prepared.jsonl"],
+        *["--noise-to", "30", "--order", "shuffled"],
+    ],
+    "verl, arena, 10,000 of them (ARENA's Table 2)": [
+        *["-r", "arena", "-t", "verl", "-o", "prepared.parquet", "--preset", "arena-train"],
+    ],
+}
+
+
+def row(rng: random.Random, number: int) -> dict[str, object]:
+    def sentence() -> str:
+        words = " ".join(rng.choices(WORDS, k=20))
+        return f" The {words} of {rng.randrange(10**6)}."
+
+    titles = [f"Title {number} {i}" for i in range(10)]
+    return {
+        "_id": f"{rng.getrandbits(96):024x}",
+        "answer": f"{rng.choice(WORDS)} {rng.randrange(10**6)}",
+        "question": f"Which {' '.join(rng.choices(WORDS, k=15))}?",
+        "supporting_facts": [[titles[3], 0], [titles[7], 2]],
+        "context": [[title, [sentence() for _ in range(4)]] for title in titles],
+        "type": "bridge",
+        "level": "hard",
+    }
+
+
+def made(rows: int) -> Path:
+    """The file, made once."""
+    path = FOLDER / f"hotpotqa-{rows}.json"
+    if not path.exists():
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        rng, begun = random.Random(7), path.with_suffix(".begun")
+        with begun.open("w", encoding="utf-8") as handle:
+            for number in range(rows):
+                handle.write(("[" if number == 0 else ", ") + json.dumps(row(rng, number)))
+            handle.write("]")
+        begun.replace(path)
+    return path
+
+
+def measured(command: list[str], seconds: float = 600) -> dict[str, float]:
+    """Wall-clock seconds, processor seconds and peak bytes of one command."""
+    spawn = [sys.executable, "-I", str(HERE / "spawn.py"), str(seconds), *command]
+    done = subprocess.run(spawn, capture_output=True, text=True, check=True, cwd=FOLDER)
+    seen = json.loads(done.stdout)
+    assert seen["code"] == 0, done.stderr
+    return seen
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=100_000)
+    rows = parser.parse_args().rows
+    path = made(rows)
+    lines = [
+        "# `rag-rewards prepare`",
+        "",
+        f"{rows:,} rows of HotpotQA's size in one JSON array of {path.stat().st_size / 1e6:,.0f} "
+        f"MB; {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}. "
+        "Whole commands, start-up included; one process.",
+        "",
+        "| | seconds | of a processor | rows a second | peak memory | output |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, options in RUNS.items():
+        command = [sys.executable, "-m", "rag_rewards", "prepare", "hotpotqa", str(path), *options]
+        seen = measured(command)
+        output = FOLDER / options[options.index("-o") + 1]
+        lines.append(
+            f"| {name} | {seen['seconds']:.1f} | {seen['processor']:.1f} | "
+            f"{rows / seen['seconds']:,.0f} | {seen['peak'] / 1e6:,.0f} MB | "
+            f"{output.stat().st_size / 1e6:,.0f} MB |"
+        )
+        print(lines[-1])
+    (HERE / "results" / "prepare.md").write_text("\n".join(lines) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
