@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rag_rewards.version import __version__
 
@@ -32,9 +32,11 @@ NOT_FOR_USERS = ("dev", "docs")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*([^;]*)(?:;\s*(.*))?")
 _CLAUSE = re.compile(r"(>=|<=|==|!=|<|>)\s*([0-9][0-9.]*)")
 _VERL = """
-import json, logging, verl
-from rag_rewards_adapters.verl_plugin import loaded
-print("\\n" + json.dumps(loaded()))
+import json, sys, verl
+import verl.experimental.agent_loop.agent_loop, verl.trainer.ppo.core_algos
+import verl.experimental.reward_loop.reward_manager.registry
+ours = sys.modules.get("rag_rewards_adapters.verl_plugin")
+print("\\n" + json.dumps(ours.loaded() if ours else {"the plugin": "not loaded by verl"}))
 """
 _TORCH = """
 import json, torch
@@ -125,10 +127,10 @@ def _plugin() -> Iterator[Finding]:
     if told is None:
         yield Finding("plugins", name, "problem", f"verl does not load it: {why}", "see the error")
         return
-    missing = sorted(what for what, there in told.items() if not there)
+    missing = [f"{what}: {how}" for what, how in told.items() if how != "registered"]
     if missing:
         todo = "unset VERL_USE_EXTERNAL_PLUGINS, or set it to auto or rag_rewards"
-        yield Finding("plugins", name, "problem", f"not registered: {', '.join(missing)}", todo)
+        yield Finding("plugins", name, "problem", "; ".join(missing), todo)
     else:
         yield Finding("plugins", name, "ok", f"registered: {', '.join(sorted(told))}")
 
@@ -234,7 +236,7 @@ def satisfies(version: Version, wanted: str) -> bool:
     return True
 
 
-def run_apart(code: str) -> tuple[dict[str, list[str]] | None, str]:
+def run_apart(code: str) -> tuple[dict[str, Any] | None, str]:
     """The JSON object that a piece of our own code prints last, or None and why."""
     try:
         ran = subprocess.run(  # noqa: S603 (this interpreter, our own text)

@@ -81,8 +81,8 @@ def test_a_plugin_without_an_entry_point(
     ("answer", "state", "says"),
     [
         ((None, "ImportError: no"), "problem", "ImportError: no"),
-        (({"reward manager": True, "agent loop": False}, ""), "problem", "agent loop"),
-        (({"reward manager": True, "agent loop": True}, ""), "ok", "agent loop, reward manager"),
+        (({"a": "registered", "b": "not imported yet"}, ""), "problem", "b: not imported"),
+        (({"b": "registered", "a": "registered"}, ""), "ok", "a, b"),
     ],
 )
 def test_what_the_plugin_says_of_itself(
