@@ -40,11 +40,15 @@ test-trainers:
 	        tests/trainers/$$trainer || exit 1; \
 	done
 
-# Against a real vLLM server on the CPU, in an environment of its own (3 GB).
+# Against a real vLLM server on the CPU, in an environment of its own (3 GB), which serves verl's
+# trainer in its own as well.
 VLLM ?= build/vllm
 test-vllm: $(STAMP)
 	test -x $(VLLM)/bin/python || PYTHON=$(PYTHON) tests/vllm/make_environment.sh $(VLLM)
 	RAG_REWARDS_VLLM_PYTHON=$(VLLM)/bin/python $(BIN)/python -m pytest tests/vllm
+	PYTHON=$(PYTHON) tests/trainers/make_environment.sh verl build/trainers/verl
+	RAG_REWARDS_VLLM_PYTHON=$(VLLM)/bin/python build/trainers/verl/bin/python -m pytest \
+	    -o filterwarnings=default tests/vllm/test_verl_on_vllm.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .

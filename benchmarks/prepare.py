@@ -99,6 +99,8 @@ def main() -> None:
             f"{output.stat().st_size / 1e6:,.0f} MB |"
         )
         print(lines[-1])
+        for left in FOLDER.glob(f"{output.name}*"):
+            left.unlink()
     (HERE / "results" / "prepare.md").write_text("\n".join(lines) + "\n", "utf-8")
 
 

@@ -34,6 +34,11 @@ class OnError(str, Enum):
     stop = "stop"
 
 
+class Order(str, Enum):
+    kept = "kept"
+    shuffled = "shuffled"
+
+
 class Unanswered(str, Enum):
     fail = "fail"
     value = "value"
@@ -357,6 +362,54 @@ def serve(
     run_server(plan, models, Address(host, port), options)
 
 
+@app.command(epilog="Example: rag-rewards init verl --recipe arena --policy path/to/model")
+def init(
+    trainer: Annotated[str, typer.Argument(help="trl, verl, openrlhf or ms-swift.")],
+    recipe: RecipeOption = None,
+    policy: Annotated[
+        str, typer.Option("--policy", help="The model to train: a folder or a hub's name.")
+    ] = "path/to/model",
+    data: Annotated[
+        str | None, typer.Option("--data", help="What `rag-rewards prepare` wrote.")
+    ] = None,
+    validation: Annotated[str | None, typer.Option("--validation")] = None,
+    folder: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")] = Path(
+        "training"
+    ),
+    changes: SetOption = None,
+    config: ConfigOption = None,
+    hardened: HardenedOption = False,
+    model: ModelOption = None,
+    backend: BackendOption = "transformers",
+    tokenizer: TokenizerOption = None,
+    nli: NliOption = None,
+    similarity: SimilarityOption = None,
+    judge: JudgeOption = None,
+    judge_model: JudgeModelOption = None,
+) -> None:
+    """Write a start script with a recipe's published training side, a source beside each value."""
+    from rag_rewards.commands.init import check, start_of, write
+    from rag_rewards.commands.plans import make_plan
+    from rag_rewards.grading import ModelOptions
+
+    plan = make_plan(recipe, changes or (), config, hardened=hardened)
+    models = ModelOptions(
+        model=model,
+        backend=backend,
+        tokenizer=tokenizer,
+        nli=nli,
+        similarity=similarity,
+        judge=judge,
+        judge_model=judge_model,
+    )
+    rows = data or ("train.parquet" if trainer == "verl" else "train.jsonl")
+    for path in write(trainer, start_of(plan, models, policy, rows, validation), folder):
+        print(path)
+    if fault := check(trainer, folder):
+        print(f"the installed {trainer} does not know: {fault}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
 @app.command()
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
@@ -376,6 +429,107 @@ def doctor(
     else:
         print_findings(Console(width=None if sys.stdout.isatty() else 120), findings)
     raise typer.Exit(any(finding.state == "problem" for finding in findings))
+
+
+@app.command(
+    epilog="Example: rag-rewards prepare hotpotqa hotpot_train_v1.1.json -o train.parquet "
+    "-r arena --trainer verl --preset arena-train"
+)
+def prepare(
+    dataset: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATASET",
+            help="hotpotqa, 2wikimultihopqa, musique, asqa, qampari, eli5, crag, nq, triviaqa, "
+            "or rows of ours.",
+        ),
+    ],
+    source: Annotated[
+        str, typer.Argument(metavar="IN", help="Its own file: JSON, JSONL (.gz, .bz2), .parquet.")
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="verl: .parquet; all others: JSON lines.")
+    ],
+    recipe: Annotated[
+        str, typer.Option("--recipe", "-r", help="Which recipe; see `rag-rewards recipes`.")
+    ],
+    trainer: Annotated[
+        str, typer.Option("--trainer", "-t", help="verl, openrlhf, trl, ms-swift, or none.")
+    ],
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="A paper's size: arena-train, arena-test, ground-grpo-stage1, ground-grpo-stage2."
+        ),
+    ] = None,
+    sample: Annotated[int | None, typer.Option(help="Draw so many of the usable rows.")] = None,
+    unanswerable: Annotated[
+        float | None, typer.Option(help="Share of --sample whose documents do not answer.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of all that is drawn: rows, order, noise.")] = 0,
+    order: Annotated[
+        Order, typer.Option(help="Documents as they come, noise last; or shuffled by the seed.")
+    ] = Order.kept,
+    top: Annotated[
+        int | None,
+        typer.Option(help="Keep the first N documents; 0 is all; asqa … triviaqa: 5."),
+    ] = None,
+    noise: Annotated[
+        int | None, typer.Option(help="Add N documents that have nothing to do with the question.")
+    ] = None,
+    noise_to: Annotated[
+        int | None, typer.Option(help="Add as many as make N documents (CTRL-RAG: 30).")
+    ] = None,
+    noise_from: Annotated[
+        str | None, typer.Option(help="A corpus for noise; default: other rows of IN.")
+    ] = None,
+    find_answers: Annotated[
+        bool,
+        typer.Option(
+            "--find-answers", help="Unmarked documents support an answer that stands in them."
+        ),
+    ] = False,
+    split: Annotated[
+        str | None, typer.Option(help="What the rows call themselves; default: train.")
+    ] = None,
+    progress: Annotated[
+        bool | None,
+        typer.Option(
+            "--progress/--no-progress", help="Default: on a terminal.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Turn a public data set's file into a trainer's, with a recipe's prompt and gold fields.
+
+    Beside it stand a data card and the rows that were left out. Exit code 3 when some were broken.
+    """
+    from rag_rewards.commands.prepare import Options, told
+    from rag_rewards.commands.prepare import prepare as run
+    from rag_rewards.report.terminal import plain
+
+    options = Options(
+        dataset=dataset,
+        source=source,
+        output=output,
+        recipe=recipe,
+        trainer=trainer,
+        split=split,
+        seed=seed,
+        order=order.value,
+        top=top,
+        noise=noise,
+        noise_to=noise_to,
+        noise_from=noise_from,
+        find_answers=find_answers,
+        sample=sample,
+        unanswerable=unanswerable,
+        preset=preset,
+        progress=sys.stderr.isatty() if progress is None else progress,
+    )
+    done = run(options)
+    for line in told(options, done):
+        print(plain(line), file=sys.stderr)
+    raise typer.Exit(3 if done.broken else 0)
 
 
 def _version(value: bool) -> None:

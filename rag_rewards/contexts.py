@@ -7,7 +7,6 @@ keep their labels, and what stands before it stays the same tokens.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,76 +15,14 @@ import msgspec
 
 from rag_rewards.errors import DataError
 from rag_rewards.models import TokenIds, Tokenizer
-from rag_rewards.rollout import Document, Rollout
+from rag_rewards.prompts import GROUNDED, PROMPTS, RATIONAL, Prompt, fill
+from rag_rewards.rollout import Rollout
 from rag_rewards.text.response import strip_end_of_sequence
 from rag_rewards.text.sections import Tags
 
-_PLACE = re.compile(r"\{(\w+)\}")
+__all__ = ["GROUNDED", "PROMPTS", "RATIONAL", "Contexts", "Prompt", "fill"]
+
 _LEAR = Tags(("reason", "extract", "answer"))
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """How a recipe asks: a message with `{question}`, `{documents}` and `{query_time}`.
-
-    Each document stands as `document` says (`untitled` where it has no title), with `{label}`,
-    `{title}` and `{text}`, `separator` between them. A row that brings its own prompt needs no
-    message from here, but its documents must stand in it that way to be left out of it.
-    """
-
-    message: str
-    system: str = ""
-    document: str = "[{label}] {title}\n{text}"
-    untitled: str = "[{label}] {text}"
-    separator: str = "\n\n"
-
-    def block(self, label: str, document: Document) -> str:
-        """A document as the prompt shows it.
-
-        >>> Prompt("").block("2", Document(title="Paris", text="A city."))
-        '[2] Paris\\nA city.'
-        """
-        form = self.document if document.title else self.untitled
-        return fill(form, label=label, title=document.title or "", text=document.text)
-
-    def messages(self, rollout: Rollout, without: Collection[str] = ()) -> list[dict[str, str]]:
-        """The chat that asks a rollout's question, without the documents of these labels."""
-        pairs = zip(rollout.labels, rollout.documents or (), strict=True)
-        blocks = [self.block(label, doc) for label, doc in pairs if label not in without]
-        said = fill(
-            self.message,
-            question=rollout.question or "",
-            documents=self.separator.join(blocks),
-            query_time=rollout.query_time or "",
-        )
-        system = [{"role": "system", "content": self.system}] if self.system else []
-        return [*system, {"role": "user", "content": said}]
-
-
-def fill(form: str, **values: str) -> str:
-    """Put values into places in one pass: what stands in a value is never a place itself.
-
-    >>> fill("{a} {b} {c}", a="{b}", b="x")
-    '{b} x {c}'
-    """
-    return _PLACE.sub(lambda place: values.get(place[1], place[0]), form)
-
-
-GROUNDED = Prompt(
-    "Answer the question with the help of the documents below. Reason step by step inside "
-    "<think> and </think>, cite a document you rely on by its number, as in [1], and put the "
-    "final answer alone inside <answer> and </answer>.\n\n"
-    "Documents:\n\n{documents}\n\nQuestion: {question}"
-)
-RATIONAL = Prompt(
-    "Read the passages and answer the question in three parts. First, inside <reason> and "
-    "</reason>, work out what the passages say about it. Then, inside <extract> and </extract>, "
-    "give the evidence that is needed, and no more. Last, inside <answer> and </answer>, give the "
-    "answer in a few words.\n\n"
-    "Passages:\n\n{documents}\n\nQuestion: {question}"
-)
-PROMPTS: dict[str, Prompt] = {"lear": RATIONAL}
-"""By recipe; the others ask as GROUNDED does."""
 
 
 @dataclass(frozen=True)

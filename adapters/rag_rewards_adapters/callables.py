@@ -1,0 +1,123 @@
+"""Recipes as plain functions: of one rollout, or of a batch.
+
+    reward = each("arena", settings={"bonus.value": 5})
+    reward({"response": "…", "answers": ["Seine"], "supporting": [1]})     # one float
+
+    rewards = batch("ctrl-rag", model="http://scorer:8000", backend="vllm")
+    rewards(rows)                                                          # floats, None: no score
+
+For every trainer, environment or service that calls a Python function (slime, AReaL, NeMo-Gym, a
+loop of one's own). Both pickle: a process that gets one builds the recipe and its models again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rag_rewards.blueprints import Scored
+from rag_rewards.errors import RolloutError, UsageError
+from rag_rewards.grading import Grader
+from rag_rewards.rollout import Rollout, Score, decode_row
+from rag_rewards_adapters.rows import plain
+
+log = logging.getLogger("rag_rewards")
+
+Row = Mapping[str, Any] | Rollout
+
+
+class _Function:
+    """What both have: a recipe and models by plain options, built at once."""
+
+    def __init__(self, recipe: str | None = None, /, **options: Any) -> None:
+        self.options = options if recipe is None else {"recipe": recipe, **options}
+        self.grader = Grader.of(self.options)
+
+    @property
+    def __name__(self) -> str:
+        return str(self.grader.reward.name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_made, (type(self), self.options))
+
+
+class each(_Function):
+    """A recipe as a function of one rollout: a row, as a mapping or a Rollout, to a float.
+
+    Options are the command line's: `settings`, `hardened`, `stages`, `nli`, `judge`, … UsageError
+    for a recipe that compares the rollouts of a group; RolloutError from the call where there is
+    no score.
+
+    >>> each("naive-grpo")({"response": "<think>…</think><answer>Paris</answer>",
+    ...                     "answers": ["Paris"]})
+    2.0
+    """
+
+    def __init__(self, recipe: str | None = None, /, **options: Any) -> None:
+        super().__init__(recipe, **options)
+        if self.grader.scope == "group":
+            raise UsageError(
+                f"recipe {self.grader.reward.name} compares the rollouts of a group: use batch(), "
+                "which sees all of them"
+            )
+
+    def __call__(self, row: Row) -> float:
+        return value_of(self.grader.score_each([_decoded(row)])[0])
+
+    async def scored(self, row: Row) -> float:
+        """The same, for callers with an event loop."""
+        return value_of((await self.grader.score_each_async([_decoded(row)]))[0])
+
+
+class batch(_Function):
+    """A recipe as a function of rollouts: a float for each, or None where there is no score.
+
+    Rows of a group have the same `group`, or else the same question. What has no score is logged
+    with its reason; a caller must not read None as 0.
+
+    >>> batch("naive-grpo")([{"response": "<answer>Paris</answer>", "answers": ["Paris"]},
+    ...                      {"response": "<answer>Paris</answer>"}])
+    [1.0, None]
+    """
+
+    def __call__(self, rows: Sequence[Row]) -> list[float | None]:
+        return _values(self.grader.score_each(_each_decoded(rows)))
+
+    async def scored(self, rows: Sequence[Row]) -> list[float | None]:
+        """The same, for callers with an event loop."""
+        return _values(await self.grader.score_each_async(_each_decoded(rows)))
+
+
+def _made(kind: type[_Function], options: Mapping[str, Any]) -> _Function:
+    return kind(**options)
+
+
+def _decoded(row: Row) -> Rollout:
+    return row if isinstance(row, Rollout) else decode_row(plain(row))
+
+
+def _each_decoded(rows: Sequence[Row]) -> list[Rollout | RolloutError]:
+    decoded: list[Rollout | RolloutError] = []
+    for row in rows:
+        try:
+            decoded.append(_decoded(row))
+        except RolloutError as error:
+            decoded.append(error.with_traceback(None))
+    return decoded
+
+
+def value_of(result: Scored) -> float:
+    """A score's value; raises the error, where there is none."""
+    if isinstance(result, RolloutError):
+        raise result
+    if result.value is None:
+        raise RolloutError("the recipe gives this rollout no score")
+    return result.value
+
+
+def _values(results: Sequence[Scored]) -> list[float | None]:
+    errors = [result for result in results if isinstance(result, RolloutError)]
+    if errors:
+        log.warning("%d of %d rows have no score: %s", len(errors), len(results), errors[0])
+    return [result.value if isinstance(result, Score) else None for result in results]

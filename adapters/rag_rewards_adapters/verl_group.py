@@ -1,0 +1,394 @@
+"""Group rewards in verl: an agent loop around another, whose sessions of one prompt meet.
+
+    actor_rollout_ref.rollout.agent.default_agent_loop=rag_group
+
+Every session of a prompt runs the inner loop (`single_turn_agent`, `tool_agent`), then waits for
+its siblings; the group is scored once, and each session takes its own score. A group is scored
+whole or fails whole: where one session has no score, all of them raise, verl marks the prompt as
+failed, and with `trainer.v1.sampler.sync_refill_failed_groups=True` replaces it. verl's notion of
+failure is the prompt, so this holds for recipes of single rollouts as well: scores beside a
+missing one would be a baseline over fewer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from rag_rewards.errors import GroupError, RolloutError, UsageError
+from rag_rewards.rollout import Rollout, Score
+from rag_rewards_adapters.rows import opened, plain
+from rag_rewards_adapters.verl_rows import (
+    ended,
+    grader_of,
+    judges,
+    numbers_of,
+    options_of,
+    rollout_from,
+    said,
+    score_of,
+    template_of,
+)
+
+if TYPE_CHECKING:
+    from rag_rewards.blueprints import Scored
+    from rag_rewards.grading import Grader
+    from rag_rewards.models import Models
+
+T = TypeVar("T")
+R = TypeVar("R")
+_ENOUGH = 32
+"""Tokens before a turn in which a tag that the chat template opens (`<think>`) stands."""
+
+
+# --- sessions that meet ------------------------------------------------------------------------
+
+
+class Group(Generic[T, R]):
+    """The sessions of one prompt: all of them get a result, or all of them an error.
+
+    `settle` turns what they brought, in the order in which they joined, into their results;
+    `sizes` are the numbers of sessions that may stand together where these have no ids.
+    """
+
+    def __init__(
+        self, settle: Callable[[list[T]], Awaitable[Sequence[R | Exception]]], sizes: Sequence[int]
+    ) -> None:
+        self.settle = settle
+        self.sizes = sizes
+        self.sessions: list[int | None] = []
+        self.failure: Exception | None = None
+        self._closed = False
+        self._left = 0
+        self._brought: dict[int, T] = {}
+        self._results: Sequence[R | Exception] = ()
+        self._ended = asyncio.Event()
+        self._settling: asyncio.Task[None] | None = None
+
+    @property
+    def over(self) -> bool:
+        """Nobody is in it any more, and nobody can come."""
+        return self._closed and self._left == len(self.sessions)
+
+    def join(self, session: int | None) -> int:
+        """A place in the group. GroupError, for all, when its membership is closed already."""
+        if self._closed:
+            late = GroupError(f"session {session} came after its group was closed: it is torn")
+            self._fail(late)
+            raise late
+        self.sessions.append(session)
+        return len(self.sessions) - 1
+
+    def close(self) -> None:
+        """All that belong together are here."""
+        self._closed = True
+        if fault := self._fault():
+            self._fail(fault)
+        self._proceed()
+
+    async def meet(self, place: int, work: Callable[[], Awaitable[T]]) -> R:
+        """The result of the session at this place, when all have done their work."""
+        try:
+            self._brought[place] = await work()
+            self._proceed()
+            await self._ended.wait()
+        except BaseException as error:
+            what = f"{type(error).__name__}: {error}".removesuffix(": ")
+            self._fail(GroupError(f"another session of its prompt failed: {what}"))
+            raise
+        finally:
+            self._left += 1
+        if self.failure is not None:
+            raise self.failure
+        result = self._results[place]
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _fault(self) -> GroupError | None:
+        """Why these sessions are not a whole group."""
+        count = len(self.sessions)
+        named = sorted(session for session in self.sessions if session is not None)
+        if named == list(range(count)) or (not named and count in self.sizes):
+            return None
+        if named:
+            return GroupError(f"sessions {self.sessions} of a prompt came together: it is torn")
+        return GroupError(
+            f"{count} sessions of a prompt came together, not rollout.n or rollout.val_kwargs.n "
+            f"({' or '.join(map(str, self.sizes))}): the batch was divided within a group; choose "
+            "sizes of batches and numbers of agent workers that divide evenly"
+        )
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = self.failure or error
+        if self._settling is not None:
+            self._settling.cancel()
+        self._ended.set()
+
+    def _proceed(self) -> None:
+        """Settle, when all have brought what they have to."""
+        whole = self._closed and len(self._brought) == len(self.sessions)
+        if whole and self.failure is None and self._settling is None:
+            self._settling = asyncio.ensure_future(self._settle())
+
+    async def _settle(self) -> None:
+        try:
+            self._results = await self.settle([self._brought[i] for i in range(len(self._brought))])
+        except Exception as error:
+            self.failure = self.failure or error
+        self._ended.set()
+
+
+class Groups(Generic[T, R]):
+    """Groups at work in one event loop, by prompt.
+
+    Siblings are tasks of one for-loop: each reaches `meet` without suspending. So the first to
+    arrive opens the group and closes it by `call_soon`, which runs when all others have joined.
+    """
+
+    def __init__(self) -> None:
+        self.at_work: dict[str, Group[T, R]] = {}
+
+    async def meet(
+        self,
+        key: str,
+        session: int | None,
+        work: Callable[[], Awaitable[T]],
+        make: Callable[[], Group[T, R]],
+    ) -> R:
+        """The result of a session among its siblings. Nothing stays behind when all have left."""
+        group = self.at_work.get(key)
+        if group is None:
+            group = self.at_work[key] = make()
+            asyncio.get_running_loop().call_soon(self._close, key, group)
+        try:
+            return await group.meet(group.join(session), work)
+        finally:
+            self._forget(key, group)
+
+    def _close(self, key: str, group: Group[T, R]) -> None:
+        group.close()
+        self._forget(key, group)
+
+    def _forget(self, key: str, group: Group[T, R]) -> None:
+        if group.over:
+            self.at_work.pop(key, None)
+
+
+# --- the agent loop ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What the inner loop made of a session, and how a recipe reads it.
+
+    A loop may have several outputs: the last one carries the score.
+    """
+
+    output: Any
+    last: Any
+    rollout: Rollout | RolloutError
+
+
+@dataclass
+class _Shared:
+    """What the sessions of one agent worker share: those under way, and a grader."""
+
+    groups: Groups[_Run, Any] = field(default_factory=Groups)
+    graders: dict[Any, Grader] = field(default_factory=dict)
+
+
+_SHARED: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = weakref.WeakKeyDictionary()
+"""By event loop, since a loop is what sibling sessions have in common; it ends with its loop."""
+
+
+class RagGroupAgentLoop:
+    """verl's agent loop `rag_group`: runs `inner`, and scores the sessions of a prompt together.
+
+    The recipe and its models are those of `reward.custom_reward_function.reward_kwargs`. A recipe
+    that asks a policy, with no `model` among them, asks the rollout engine itself. It has what
+    verl asks of an agent loop, and needs no base class for it.
+    """
+
+    def __init__(
+        self,
+        trainer_config: Any,
+        server_manager: Any,
+        tokenizer: Any,
+        inner: str = "single_turn_agent",
+        **further: Any,
+    ) -> None:
+        # Nothing here may fail: a session that does not reach its group would tear it.
+        self.config = trainer_config.config
+        self.server_manager = server_manager
+        self.tokenizer = tokenizer
+        self.inner = inner
+        self._given = {
+            "trainer_config": trainer_config,
+            "server_manager": server_manager,
+            "tokenizer": tokenizer,
+            **further,
+        }
+
+    async def run(self, sampling_params: dict[str, Any], **columns: Any) -> Any:
+        """The inner loop's output with `reward_score` and `reward_extra_info`.
+
+        RolloutError, in all sessions of a prompt, when one of them has no score.
+        """
+        shared = _SHARED.setdefault(asyncio.get_running_loop(), _Shared())
+        return await shared.groups.meet(
+            self._prompt_of(columns),
+            plain(columns.get("session_id")),
+            lambda: self._work(shared, sampling_params, columns),
+            lambda: Group(lambda runs: self._settle(shared, runs), self._sizes),
+        )
+
+    @staticmethod
+    def _prompt_of(columns: Mapping[str, Any]) -> str:
+        """verl's own name of the prompt: equal texts are different prompts."""
+        if columns.get("uid") is None:
+            raise GroupError("missing; rag_group needs a trainer that names its prompts", "uid")
+        return str(columns["uid"])
+
+    @property
+    def _sizes(self) -> Sequence[int]:
+        rollout = self.config.actor_rollout_ref.rollout
+        return tuple(dict.fromkeys((rollout.n, rollout.val_kwargs.n)))
+
+    async def _work(
+        self, shared: _Shared, sampling_params: dict[str, Any], columns: Mapping[str, Any]
+    ) -> _Run:
+        self._grader(shared)  # says what is wrong before anything is generated
+        output = await self._inner_loop().run(sampling_params, **columns)
+        last = output[-1] if isinstance(output, list) else output
+        return _Run(output, last, self._read(last, columns))
+
+    def _inner_loop(self) -> Any:
+        import hydra
+        from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
+
+        known = sorted(name for name in _agent_loop_registry if name != "rag_group")
+        if self.inner not in known:
+            raise UsageError(f"inner={self.inner}: rag_group wraps one of {', '.join(known)}")
+        # hydra's `instantiate` takes 2 ms, for merging configurations that are merged already.
+        entry = {**_agent_loop_registry[self.inner], **self._given}
+        return hydra.utils.get_class(entry.pop("_target_"))(**entry)
+
+    # --- scoring -------------------------------------------------------------------------------
+
+    def _grader(self, shared: _Shared) -> Grader:
+        """One for all sessions of a worker: its policy proves itself once."""
+        if self.server_manager not in shared.graders:
+            options = options_of(self.config)
+            shared.graders[self.server_manager] = grader_of(
+                options, template=template_of(self.config), models=self._models(options)
+            )
+        return shared.graders[self.server_manager]
+
+    def _models(self, options: Mapping[str, Any]) -> Models | None:
+        """The models that are named, and the rollout engine where no policy is."""
+        from rag_rewards.grading import plan_and_models
+        from rag_rewards_adapters.verl_engine import EnginePolicy
+
+        _, named = plan_and_models({key: options[key] for key in options if key != "prompt"})
+        if named.model:
+            return None
+        ours = self.config.actor_rollout_ref
+        engine = EnginePolicy(
+            self.server_manager, self.tokenizer, ours.rollout, str(ours.model.get("path") or "")
+        )
+        return replace(named.load(), policy=engine)
+
+    async def _settle(self, shared: _Shared, runs: list[_Run]) -> list[Any]:
+        """The outputs of a group with their scores; where one is missing, an error for each."""
+        started = time.perf_counter()
+        grader = self._grader(shared)
+        rollouts = [run.rollout for run in runs]
+        results = await grader.score_each_async(rollouts, [range(len(runs))])
+        results = [_scored(result, grader.models) for result in results]
+        scores = [result for result in results if isinstance(result, Score)]
+        if len(scores) < len(results):
+            broken = next(result for result in results if isinstance(result, RolloutError))
+            beside = GroupError(f"its group has a member in error ({broken})")
+            return [beside if isinstance(result, Score) else result for result in results]
+        judged, seconds = judges(grader.reward), time.perf_counter() - started
+        for run, score in zip(runs, scores, strict=True):
+            run.last.reward_score = score.value
+            run.last.extra_fields["reward_extra_info"] = numbers_of(score, judged)
+            run.last.metrics.compute_score = seconds
+        return [run.output for run in runs]
+
+    # --- what happened -------------------------------------------------------------------------
+
+    def _read(self, output: Any, columns: Mapping[str, Any]) -> Rollout | RolloutError:
+        """An output as a rollout: the model's own words by the loop's mask."""
+        turns = list(_turns(output.response_ids, output.response_mask))
+        return rollout_from(
+            {**columns, "tool_extra_fields": output.extra_fields},
+            group=self._prompt_of(columns),
+            prompt=plain(list(columns["raw_prompt"])),
+            prompt_token_ids=tuple(output.prompt_ids),
+            response_prefix=opened(self._decoded(_before(output.prompt_ids, turns)[-_ENOUGH:])),
+            finish_reason=self._finish(output.response_ids),
+            weight_version=_weights(output.extra_fields),
+            **self._response(turns),
+        )
+
+    def _response(self, turns: Sequence[tuple[bool, list[int]]]) -> dict[str, Any]:
+        """One turn as text with its tokens, several as messages."""
+        if len(turns) == 1 and turns[0][0]:
+            ids = turns[0][1]
+            return {"response": said(self.tokenizer, ids), "response_token_ids": tuple(ids)}
+        messages = [
+            {"role": "assistant", "content": said(self.tokenizer, ids)}
+            if own
+            else {"role": "tool", "content": self._decoded(ids)}
+            for own, ids in turns
+        ]
+        return {"response": messages if any(own for own, _ in turns) else ""}
+
+    def _finish(self, ids: Sequence[int]) -> str:
+        """`length` where the response fills the room that it has without an end."""
+        full = len(ids) >= self.config.actor_rollout_ref.rollout.response_length
+        return "length" if full and not ended(self.tokenizer, ids) else "stop"
+
+    def _decoded(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False))
+
+
+def _scored(result: Scored, models: Models) -> Scored:
+    """A score that has a value, or why it has none."""
+    try:
+        return score_of(result, models)
+    except RolloutError as error:
+        return error
+
+
+def _turns(ids: Sequence[int], mask: Sequence[int]) -> Iterator[tuple[bool, list[int]]]:
+    """Runs of tokens, and whether they are the model's own.
+
+    >>> list(_turns([5, 6, 7, 8], [1, 1, 0, 1]))
+    [(True, [5, 6]), (False, [7]), (True, [8])]
+    """
+    pairs = zip(mask, ids, strict=True)
+    for own, run in groupby(pairs, key=lambda pair: bool(pair[0])):
+        yield own, [token for _, token in run]
+
+
+def _before(prompt: Sequence[int], turns: Sequence[tuple[bool, list[int]]]) -> Sequence[int]:
+    """What stands before the model's last turn: the prompt, or what came from a tool."""
+    last = max((at for at, (own, _) in enumerate(turns) if own), default=0)
+    return turns[last - 1][1] if last else prompt
+
+
+def _weights(fields: Mapping[str, Any]) -> str | int | None:
+    """The weights that wrote it: a training step, or the first and the last of several."""
+    first, last = fields.get("min_global_steps"), fields.get("max_global_steps")
+    if first is None or first == last:
+        return None if last is None else int(last)
+    return f"{first}-{last}"

@@ -1,0 +1,232 @@
+"""Writes docs/trainers.md: which recipe works in which trainer, with what setting, and why not.
+
+The cells are data. tests/adapters/test_matrix.py keeps the page, and the tests of each trainer,
+run inside it, hold its column to what it says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rag_rewards.recipes import RECIPES
+
+PAGE = Path(__file__).with_name("trainers.md")
+State = Literal["works", "setting", "no"]
+JUDGE = {"judge": "http://127.0.0.1:9/v1", "judge_model": "any"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`works` as it is; works with a `setting`, which `said` gives; or not (`no`), and why.
+
+    `options` are what the setting means to the adapter, where a test can give them.
+    """
+
+    state: State
+    said: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        if self.state == "works":
+            return "works" + (f"; {self.said}" if self.said else "")
+        return self.said if self.state == "setting" else f"not available: {self.said}"
+
+
+TRAINERS: dict[str, str] = {
+    "trl": "TRL 1.16",
+    "verl": "verl 0.9",
+    "openrlhf": "OpenRLHF 0.11",
+    "ms_swift": "ms-swift 4.6",
+    "function": "any function",
+}
+
+WORKS = Cell("works")
+_ENTAILMENT = Cell("setting", "`nli=PATH`, or `citation.judge_by=gold`", {"nli": "PATH"})
+_JUDGE = Cell("setting", "`judge=URL`, `judge_model=NAME`, or `verifier=exact`", JUDGE)
+_SERVER = Cell("setting", "`model=URL`, `backend=vllm`")
+_ENGINE = Cell("setting", "`model=URL`, or agent loop `rag_group` (its rollout engine)")
+_BOUND = Cell("setting", "`reward.bind(trainer)`: the model in training; or `model=URL`")
+
+KINDS: dict[str, dict[str, Cell]] = {
+    "rules": dict.fromkeys(TRAINERS, WORKS),
+    "entailment": dict.fromkeys(TRAINERS, _ENTAILMENT),
+    "judge": dict.fromkeys(TRAINERS, _JUDGE),
+    "likelihood": dict.fromkeys(TRAINERS, _SERVER) | {"trl": _BOUND, "verl": _ENGINE},
+    "likelihood of a group": {
+        "trl": _BOUND,
+        "verl": Cell("setting", "agent loop `rag_group` (its rollout engine), V1 trainer"),
+        "openrlhf": Cell("no", "a remote reward sees one rollout [^openrlhf-one]"),
+        "ms_swift": _SERVER,
+        "function": Cell("setting", "`batch()`, `model=URL`"),
+    },
+}
+"""What a recipe asks of its surroundings → what each trainer has of it."""
+
+KIND_OF: dict[str, str] = {
+    "arena": "rules",
+    "ground-grpo-stage1": "entailment",
+    "ground-grpo": "entailment",
+    "lear": "likelihood",
+    "truthrl": "judge",
+    "ctrl-rag": "likelihood of a group",
+    "ctrl-rag-clr": "likelihood",
+    "naive-grpo": "rules",
+    "rag-total": "rules",
+}
+
+STD_FLOOR: dict[str, Cell] = {
+    "trl": Cell("setting", '`std_floor=0.1` and `scale_rewards="none"`'),
+    "verl": Cell("setting", "`algorithm.adv_estimator=rag_grpo_clip_std`"),
+    "openrlhf": Cell("no", "no hook for advantages [^openrlhf-adv]"),
+    "ms_swift": Cell("setting", "`std_floor=0.1` and `--scale_rewards none`", {"std_floor": 0.1}),
+    "function": Cell("setting", "`rag_rewards.training.advantages.group_advantages`"),
+}
+"""LEAR's advantage, (R − mean)/max(std, 0.1)."""
+
+
+NORMALISES: dict[str, tuple[str, str, str, str]] = {
+    "trl": (
+        '`scale_rewards="group"`',
+        '`"none"`',
+        "(R − mean)/(std + 1e-4), n − 1",
+        "refused",
+    ),
+    "verl": (
+        "`algorithm.norm_adv_by_std_in_grpo=True`",
+        "`False`",
+        "(R − mean)/(std + 1e-6), n − 1",
+        "its raw reward: verl takes mean 0 and deviation 1; `rag_grpo_clip_std`: 0",
+    ),
+    "openrlhf": (
+        "`--algo.advantage.estimator group_norm`",
+        "`dr_grpo`",
+        "(R − mean)/(std + 1e-9), n − 1; then clipped to ±10",
+        "refused",
+    ),
+    "ms_swift": (
+        "`--scale_rewards group`",
+        "`none`",
+        "(R − mean)/(std + 1e-4), n − 1",
+        "refused; 0 in evaluation",
+    ),
+}
+"""The trainer's knob, what switches it off, its advantage, and a prompt with one rollout."""
+
+UNSCORED: dict[str, str] = {
+    "trl": "None: it carries no learning signal; counted in `not_scored`",
+    "verl": "it fails; its group is refilled or left out "
+    "(`trainer.v1.sampler.sync_refill_failed_groups`)",
+    "openrlhf": "there is no such thing: a reward of None breaks the batch, so a server has to "
+    "answer a number, and count it",
+    "ms_swift": "None would be summed as 0 (`nansum` in `swift/rl_core/advantage.py`): the "
+    "adapter gives the mean of its group's scores, whose advantage is 0, counts it in "
+    "`not_scored` and logs it",
+}
+"""What becomes of a rollout without a score, after the first batch."""
+
+
+def cell(recipe: str, trainer: str) -> Cell:
+    """What the matrix says of a recipe in a trainer."""
+    return KINDS[KIND_OF[recipe]][trainer]
+
+
+INTRO = """# Inside a trainer
+
+The training loop stays in the trainer; the reward is a recipe, by its name. Each trainer calls
+rewards in its own way, and has a page: [TRL](trl.md), [verl](verl.md), [ms-swift](ms-swift.md).
+What calls a plain Python function of one rollout or of a batch (slime, AReaL, NeMo-Gym, a loop of
+one's own) takes `rag_rewards_adapters.callables`, verifiers `rag_rewards_adapters.verifiers`.
+
+- **TRL** trains on one machine with little set up, and gives a reward its own model: likelihood
+  recipes are on-policy without a server.
+- **verl** for many GPUs; its agent loop sees a whole group and asks the policy's own rollout
+  engine.
+- **ms-swift** where it is already in use (CTRL-RAG was trained with it); a group arrives whole,
+  models are servers.
+- **OpenRLHF** sends single rollouts to a server: the recipes that look at one rollout.
+
+## Which recipe works where
+"""
+
+REST = """
+Any function: `each(recipe)` for one rollout, `batch(recipe)` for many. Settings are those of the
+adapters, by the command line's names; OpenRLHF's are those of `rag_rewards_adapters.openrlhf` or of
+the server behind `--reward.remote_url`.
+
+[^openrlhf-one]: `openrlhf/utils/agent.py`, lines 290 and 292 of 0.11.2: one query, one prompt and
+    one label a call. Its agent executor sees the samples of a prompt.
+[^openrlhf-adv]: `openrlhf/trainer/ppo_utils/experience_maker.py`, lines 268 to 277 of 0.11.2:
+    its estimators are one chain of conditions. Whoever sees the whole group can send our advantage
+    as the reward under `dr_grpo`, which leaves it as it is.
+
+## Who normalises
+
+The trainer does, once. A recipe gives rewards; give a trainer our advantage (`std_floor`, or
+`rag_grpo_clip_std`) only where its own scaling is off, or it is normalised twice. CTRL-RAG's
+min-max within the group is a part of its reward, and does not change this.
+
+{normalises}
+The papers divide by the population's deviation (n). Beside n − 1 every advantage of a group is
+smaller by √((n − 1)/n): 6.5 % for 8 rollouts, the same for all of them. OpenRLHF clips after
+centring: ARENA's 13 survives `group_norm`, but under `dr_grpo` widen `--reward.clip_range`.
+
+## What "not scored" means
+
+A broken row, a model that does not answer, weights that changed between the terms of a difference:
+there is no reward, and 0 would be a lie. In the first batch it is an error that names the row and
+the field. Later:
+
+{unscored}
+In ms-swift the stand-in makes the deviation a little smaller, that of n values of which one is the
+mean: √((k − 1)/(n − 1)) for k scores.
+
+## What on-policy costs
+
+A likelihood recipe asks for one more forward pass for each supporting document; contexts that share
+a beginning share its computation. [models.md](models.md) has the requests and figures. TRL scores
+with the model in training, at every step its own weights; a server's are those it was last given,
+and its rewards lag by as many steps. Rule recipes cost microseconds.
+
+## How it is known
+
+`tests/trainers/golden.py` has the same groups for every trainer: 9 recipes in 10 cases (one
+rollout, a partial group, equal rewards, an unscored member, padding rows, end-of-sequence text, a
+prefilled opening, tool turns, a truncated response). Rewards and advantages are written down there.
+`make test-trainers` takes them through the real advantage code of each trainer, equal to 2e-5
+(float32), with each trainer's ε.
+"""
+
+
+def table() -> str:
+    """The matrix in Markdown."""
+    head = "| recipe | " + " | ".join(TRAINERS.values()) + " |"
+    rows = [_row(f"`{recipe}`", {t: cell(recipe, t) for t in TRAINERS}) for recipe in RECIPES]
+    rows.append(_row("LEAR's advantage", STD_FLOOR))
+    return "\n".join([head, "| --- " * (len(TRAINERS) + 1) + "|", *rows]) + "\n"
+
+
+def _row(name: str, cells: dict[str, Cell]) -> str:
+    return f"| {name} | " + " | ".join(str(cells[trainer]) for trainer in TRAINERS) + " |"
+
+
+def _normalises() -> str:
+    head = "| trainer | its knob | off | its advantage | a prompt with one rollout |"
+    rows = [f"| {TRAINERS[name]} | " + " | ".join(NORMALISES[name]) + " |" for name in NORMALISES]
+    return "\n".join([head, "| --- " * 5 + "|", *rows]) + "\n"
+
+
+def _unscored() -> str:
+    rows = [f"| {TRAINERS[name]} | {said} |" for name, said in UNSCORED.items()]
+    return "\n".join(["| trainer | a rollout without a score |", "| --- | --- |", *rows]) + "\n"
+
+
+def page() -> str:
+    """The whole page."""
+    rest = REST.replace("{normalises}", _normalises()).replace("{unscored}", _unscored())
+    return f"{INTRO}\n{table()}{rest}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")

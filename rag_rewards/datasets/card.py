@@ -1,0 +1,57 @@
+"""The data card beside a prepared file: what is in it, whence it comes, how to make it again."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from rag_rewards.datasets import DataSet
+
+_BODY = """\
+# {title}, prepared for {recipe}
+
+{written:,} questions of {title} ({source}), licence: {licence}. The licence of the data holds for
+this file too.
+
+Supporting documents: {supporting}.
+
+{dropped}
+The prompt, with its documents in their places:
+
+{prompt}
+"""
+
+
+def sha256(path: str | Path) -> str:
+    """A file's digest, in hexadecimal.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file: sha256(file.name)[:8]
+    'e3b0c442'
+    """
+    digest = hashlib.sha256()
+    with open(path, "rb") as handle:
+        while block := handle.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def card(data_set: DataSet, facts: dict[str, Any], prompt: str) -> str:
+    """Markdown with the facts before it, as YAML."""
+    import yaml
+
+    head = yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=100)
+    counts = facts["counts"]
+    dropped = "".join(f"- {reason}: {n:,} left out\n" for reason, n in counts["dropped"].items())
+    body = _BODY.format(
+        title=data_set.title,
+        recipe=facts["recipe"],
+        written=counts["written"],
+        source=data_set.source,
+        licence=data_set.licence,
+        supporting=data_set.supporting,
+        dropped=dropped + "\n" if dropped else "No row was left out.\n",
+        prompt="\n".join(f"    {line}".rstrip() for line in prompt.splitlines()),
+    )
+    return f"---\n{head}---\n\n{body}"

@@ -1,0 +1,117 @@
+"""Recipes as functions of one rollout and of a batch, and the golden groups by them."""
+
+from __future__ import annotations
+
+import asyncio
+import doctest
+import pickle
+import sys
+from pathlib import Path
+
+import pytest
+from rag_rewards_adapters import callables
+from rag_rewards_adapters.callables import batch, each
+
+from rag_rewards.errors import DataError, RowError, SettingError, UnknownRecipeError, UsageError
+from rag_rewards.recipes import RECIPES
+from rag_rewards.rollout import decode_row
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trainers"))
+from golden import CASES, GROUPS, Group, advantages, centred
+
+RIGHT = {
+    "response": "<think>1</think><answer>Seine</answer>",
+    "answers": ["Seine"],
+}
+ALL = pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.id)
+
+
+def test_the_examples_run() -> None:
+    assert doctest.testmod(callables).failed == 0
+
+
+def test_there_is_a_golden_group_for_every_recipe_and_case() -> None:
+    assert {(group.recipe, group.case) for group in GROUPS} == {
+        (recipe, case) for recipe in RECIPES for case in CASES
+    }
+    assert len(CASES) == 10
+
+
+@ALL
+def test_golden_rewards(group: Group) -> None:
+    rewards = batch(group.recipe)([{**row, "group": group.id} for row in group.rows])
+    known = [reward for reward in rewards if reward is not None]
+    assert [reward is None for reward in rewards] == [r is None for r in group.rewards]
+    assert known == pytest.approx([r for r in group.rewards if r is not None], abs=1e-7)
+
+
+@ALL
+def test_one_rollout_at_a_time_gives_the_same(group: Group) -> None:
+    if group.scope == "group":
+        with pytest.raises(UsageError, match=r"compares the rollouts of a group: use batch\(\)"):
+            each(group.recipe)
+        return
+    reward = each(group.recipe)
+    for row, expected in zip(group.rows, group.rewards, strict=True):
+        if expected is None:
+            with pytest.raises(DataError, match=f"row {row['id']}: "):
+                reward(row)
+        else:
+            assert reward(row) == pytest.approx(expected, abs=1e-7)
+
+
+@ALL
+def test_golden_advantages_are_centred_and_leave_the_unscored_alone(group: Group) -> None:
+    for values in (advantages(group), advantages(group, std_floor=0.1), centred(group)):
+        assert sum(values) == pytest.approx(0.0, abs=1e-9)
+        assert all(
+            value == 0.0 for value, r in zip(values, group.rewards, strict=True) if r is None
+        )
+
+
+def test_golden_advantages_by_hand() -> None:
+    group = Group("arena", "by hand", (), (1.0, 3.0))
+    assert advantages(group, sample=False, epsilon=0.0) == pytest.approx([-1.0, 1.0])
+    assert advantages(group, epsilon=0.0) == pytest.approx([-(0.5**0.5), 0.5**0.5])
+    assert advantages(group, epsilon=1.0) == pytest.approx([-1 / (1 + 2**0.5), 1 / (1 + 2**0.5)])
+    assert advantages(Group("lear", "", (), (0.5, 0.52)), std_floor=0.1) == pytest.approx(
+        [-0.1, 0.1]
+    )
+    assert centred(Group("arena", "", (), (1.0, None, 3.0))) == [-1.0, 0.0, 1.0]
+
+
+def test_a_rollout_is_taken_as_a_row_is() -> None:
+    assert each("naive-grpo")(decode_row(RIGHT)) == each("naive-grpo")(RIGHT) == 2.0
+
+
+def test_both_pickle_with_their_options() -> None:
+    one = pickle.loads(pickle.dumps(each("arena", settings={"bonus.value": 5})))  # noqa: S301
+    many = pickle.loads(pickle.dumps(batch(stages=[{"recipe": "arena"}])))  # noqa: S301
+    assert one.options == {"recipe": "arena", "settings": {"bonus.value": 5}}
+    assert one.grader.signature == each("arena", settings={"bonus.value": 5}).grader.signature
+    assert many.grader.reward.name == "curriculum"
+
+
+def test_with_an_event_loop() -> None:
+    async def ask() -> tuple[float, list[float | None]]:
+        rows = [RIGHT, {**RIGHT, "answers": None}]
+        return await each("naive-grpo").scored(RIGHT), await batch("naive-grpo").scored(rows)
+
+    assert asyncio.run(ask()) == (2.0, [2.0, None])
+
+
+def test_a_row_that_does_not_decode_costs_no_other_its_score(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rows = [{"response": 7}, RIGHT]
+    assert batch("naive-grpo")(rows) == [None, 2.0]
+    assert "1 of 2 rows have no score: response: expected str" in caplog.text
+    with pytest.raises(RowError, match="response: expected str"):
+        each("naive-grpo")(rows[0])
+
+
+def test_options_that_cannot_be_used_are_refused_at_once() -> None:
+    with pytest.raises(UnknownRecipeError, match="arena"):
+        each("arenna")
+    with pytest.raises(SettingError):
+        each("arena", settings={"bonus.valu": 5})

@@ -1,0 +1,63 @@
+"""The page about trainers says what the data say, and the data what the recipes are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from rag_rewards_adapters.callables import batch, each
+
+import rag_rewards as rr
+from rag_rewards.errors import DataError, UsageError
+from rag_rewards.recipes import RECIPES
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trainers"))
+import build_matrix
+from build_matrix import KIND_OF, KINDS, PAGE, STD_FLOOR, TRAINERS, cell
+from golden import bare
+
+
+def test_the_page_is_what_the_data_say() -> None:
+    assert PAGE.read_text("utf-8") == build_matrix.page(), "run: python docs/build_matrix.py"
+
+
+def test_every_recipe_has_a_cell_for_every_trainer() -> None:
+    assert set(KIND_OF) == set(RECIPES)
+    assert all(set(cells) == set(TRAINERS) for cells in [*KINDS.values(), STD_FLOOR])
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_kind_of_a_recipe_is_its_own(recipe: str) -> None:
+    fields = " ".join(RECIPES[recipe].fields)
+    assert ("group" in KIND_OF[recipe]) == (rr.recipe(recipe).scope == "group")
+    asks = {
+        "nli": "entailment",
+        "verdicts": "judge",
+        "logprobs": "likelihood",
+        "masked": "likelihood",
+    }
+    expected = {kind for word, kind in asks.items() if word in fields} or {"rules"}
+    assert {KIND_OF[recipe].removesuffix(" of a group")} == expected
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_any_function(recipe: str) -> None:
+    """Rule recipes score by themselves, others name the evidence that a setting would bring."""
+    rewards = batch(recipe)(bare(recipe))
+    said = cell(recipe, "function")
+    assert (None not in rewards) == (said.state == "works")
+    if "batch()" in said.said:
+        with pytest.raises(UsageError, match=r"use batch\(\)"):
+            each(recipe)
+    elif said.state == "setting":
+        with pytest.raises(DataError, match=r"nli|verdicts|logprobs|masked"):
+            each(recipe)(bare(recipe)[rewards.index(None)])
+
+
+def test_settings_that_need_no_model_do_without() -> None:
+    assert None not in batch("truthrl", settings={"verifier": "exact"})(bare("truthrl"))
+    gold = {"citation.judge_by": "gold"}
+    for recipe in ("ground-grpo", "ground-grpo-stage1"):
+        assert None not in batch(recipe, settings=gold)(bare(recipe))

@@ -1,0 +1,100 @@
+"""ms-swift's adapter where ms-swift is not installed: what the trainer passes, as plain lists."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rag_rewards_adapters.ms_swift import RagReward, reward_class
+
+from rag_rewards.errors import DataError, GroupError, UsageError
+from rag_rewards.models import Models
+from rag_rewards.rollout import Rollout
+from rag_rewards.testing import TableJudge
+
+RIGHT = "<think>1</think><answer>Seine</answer>"
+BOXED = r"\boxed{the Seine, I think}"
+
+
+def batch(*completions: str, **columns: Any) -> dict[str, Any]:
+    """The keyword arguments of a call."""
+    n = len(completions)
+    chats = [
+        [{"role": "user", "content": "Which river?"}, {"role": "assistant", "content": text}]
+        for text in completions
+    ]
+    return {
+        "completions": list(completions),
+        "messages": chats,
+        "prompt_id": ["prompt_0"] * n,
+        "answers": [["Seine"]] * n,
+        "trainer_state": SimpleNamespace(global_step=3),
+    } | columns
+
+
+def seen(reward: RagReward, **call: Any) -> list[Rollout]:
+    """The rollouts that reach the recipe."""
+    rollouts: list[Rollout] = []
+    own = reward.grader.score_each
+    reward.grader.score_each = lambda given, groups=None: (  # type: ignore[method-assign]
+        rollouts.extend(given) or own(given, groups)
+    )
+    reward(**call)
+    return rollouts
+
+
+def test_the_module_imports_without_the_trainer_and_without_torch() -> None:
+    code = (
+        "import sys, rag_rewards_adapters.ms_swift as m; m.reward_class('a', recipe='arena')();"
+        "assert not {'swift', 'torch', 'transformers', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_what_the_trainer_knows_is_on_the_rollout() -> None:
+    reward = reward_class("naive", recipe="naive-grpo")()
+    call = batch(RIGHT, finish_reason=["length"], response_token_ids=[[[1, 2], [7, 8, 9]]])
+    (rollout,) = seen(reward, **call)
+    assert rollout.question == "Which river?"
+    assert rollout.prompt == [{"role": "user", "content": "Which river?"}]
+    assert rollout.response_token_ids == (7, 8, 9)  # of the last turn
+    assert (rollout.step, rollout.finish_reason) == (3, "length")
+
+
+def test_a_prefix_that_the_trainer_does_not_put_there() -> None:
+    reward = reward_class("naive", recipe="naive-grpo", response_prefix="<think>")()
+    assert reward(**batch(RIGHT.removeprefix("<think>"))) == [2.0]
+    plain = reward_class("naive", recipe="naive-grpo")()
+    assert plain(**batch(RIGHT.removeprefix("<think>"))) == [1.0]
+
+
+def test_without_prompt_ids_groups_are_not_guessed() -> None:
+    reward = reward_class("naive", recipe="naive-grpo")()
+    with pytest.raises(GroupError, match="no prompt_id"):
+        reward(**batch(RIGHT) | {"prompt_id": None})
+
+
+def test_a_judge_is_asked_in_every_event_loop() -> None:
+    judge = TableJudge(lambda question: 1)
+    kind = reward_class("truth", recipe="truthrl", asynchronous=True)
+    kind.options.grader.models = Models(judge=judge)
+    reward: Any = kind()
+    first = asyncio.run(reward(**batch(BOXED, BOXED)))
+    second = asyncio.run(reward(**batch(BOXED)))
+    assert (first, second) == ([1.0, 1.0], [1.0])
+    assert judge.asked
+
+
+def test_a_gold_that_lacks_a_field_names_the_row() -> None:
+    reward = reward_class("naive", recipe="naive-grpo")()
+    with pytest.raises(DataError, match="row r1: answers: missing"):
+        reward(**batch(RIGHT, RIGHT, answers=[["Seine"], None], id=["r0", "r1"]))
+
+
+def test_options_are_checked_before_there_is_a_trainer() -> None:
+    with pytest.raises(UsageError, match=r"unknown option 'setings'.*settings"):
+        reward_class("arena", recipe="arena", setings={})

@@ -1,0 +1,337 @@
+"""TRL's reward function, called as TRL calls it: what needs no trainer."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rag_rewards_adapters.trl import AsyncRagReward, RagReward
+
+import rag_rewards as rr
+from rag_rewards.errors import (
+    DataError,
+    GroupError,
+    RowError,
+    SettingError,
+    UnknownRecipeError,
+    UsageError,
+)
+from rag_rewards.models import Models
+from rag_rewards.testing import TableJudge
+
+RIGHT = "<relevance>[1]</relevance><analysis>It is 1.</analysis><answer>Seine</answer>"
+GOLD: dict[str, Any] = {
+    "documents": [{"text": "Paris lies on the Seine."}, {"text": "Lyon lies on the Rhône."}],
+    "supporting": [1],
+    "answers": ["Seine"],
+    "answerable": True,
+}
+
+
+def batch(*completions: Any, prompts: Any = None, **more: Any) -> dict[str, Any]:
+    """Keyword arguments as TRL passes them: each column once per completion."""
+    count = len(completions)
+    columns = {name: [value] * count for name, value in GOLD.items()}
+    return {
+        "prompts": prompts or ["Which river?"] * count,
+        "completions": list(completions),
+        "completion_ids": [[1, 2]] * count,
+        "trainer_state": SimpleNamespace(global_step=0),
+        **columns,
+        **more,
+    }
+
+
+def chat(text: str, **more: Any) -> list[dict[str, Any]]:
+    return [{"role": "assistant", "content": text, **more}]
+
+
+def brief(rollout: rr.Rollout) -> float:
+    return float(len(rollout.parsed.text) < 10)
+
+
+class Logged:
+    """TRL's two ways to log."""
+
+    def __init__(self) -> None:
+        self.extra: dict[str, list[Any]] = {}
+        self.metric: dict[str, float] = {}
+
+    def both(self) -> dict[str, Any]:
+        return {
+            "log_extra": lambda name, values: self.extra.setdefault(name, []).extend(values),
+            "log_metric": self.metric.__setitem__,
+        }
+
+
+def test_the_module_needs_neither_torch_nor_the_trainer() -> None:
+    said = "import rag_rewards_adapters.trl, sys; print({'torch', 'trl'} & set(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "set()"
+
+
+class TestRewards:
+    def test_plain_and_conversational_completions_are_the_same(self) -> None:
+        reward = RagReward("arena", settings={"bonus.value": 5})
+        assert reward(**batch(RIGHT, "no")) == [8.0, 0.0]
+        asked = [[{"role": "user", "content": "Which river?"}]] * 2
+        assert reward(**batch(chat(RIGHT), chat("no"), prompts=asked)) == [8.0, 0.0]
+
+    def test_it_goes_by_the_recipe_s_name_or_one_s_own(self) -> None:
+        assert RagReward("arena").__name__ == "arena"
+        assert RagReward("arena", name="strict").__name__ == "strict"
+        assert RagReward(rr.custom("brief", brief)).__name__ == "brief"
+
+    def test_columns_of_other_names(self) -> None:
+        given = batch(RIGHT)
+        given["golden_answers"] = given.pop("answers")
+        assert RagReward("arena", columns={"answers": "golden_answers"})(**given) == [13.0]
+
+    def test_a_recipe_of_one_s_own(self) -> None:
+        assert RagReward(rr.custom("brief", brief))(**batch("short", RIGHT)) == [1.0, 0.0]
+
+    def test_only_the_last_assistant_message_counts(self) -> None:
+        turns = [
+            {"role": "assistant", "content": RIGHT},
+            {"role": "tool", "content": RIGHT},
+            {"role": "assistant", "content": "I do not know."},
+        ]
+        asked = [{"role": "user", "content": "Which river?"}]
+        assert RagReward("arena")(**batch(turns, prompts=[asked])) == [0.0]
+        assert RagReward("arena")(**batch(turns[1:2] + turns[:1], prompts=[asked])) == [13.0]
+
+    def test_a_call_for_a_tool_without_words_is_an_empty_response(self) -> None:
+        called = [{"role": "assistant", "content": None, "tool_calls": [{"type": "function"}]}]
+        assert RagReward("arena")(**batch(called, prompts=[[]])) == [0.0]
+
+    def test_the_question_is_the_last_of_the_user_where_no_column_has_it(self) -> None:
+        judge = TableJudge(lambda question: 1)
+        reward = RagReward("truthrl", settings={"verifier": "judge"}, models=Models(judge=judge))
+        asked = [{"role": "user", "content": "Which river?"}]
+        said = chat("\\boxed{La Seine}")
+        assert reward(**batch(said, prompts=[asked])) == [1.0]
+        assert reward(**batch(said, prompts=[asked], question=["Which, in Paris?"])) == [1.0]
+        assert [question.question for question in judge.asked] == [
+            "Which river?",
+            "Which, in Paris?",
+        ]
+
+    def test_stages_go_by_the_step(self) -> None:
+        reward = RagReward(stages=[{"recipe": "naive-grpo", "until_step": 5}, {"recipe": "arena"}])
+        early = reward(**batch(RIGHT, trainer_state=SimpleNamespace(global_step=4)))
+        late = reward(**batch(RIGHT, trainer_state=SimpleNamespace(global_step=5)))
+        assert early != late == [13.0]
+
+    def test_asynchronously(self) -> None:
+        import asyncio
+        import inspect
+
+        judge = TableJudge(lambda question: int(question.response == "La Seine"))
+        reward = AsyncRagReward("truthrl", models=Models(judge=judge))
+        assert inspect.iscoroutinefunction(reward.__call__)
+        values = asyncio.run(reward(**batch("\\boxed{La Seine}", "\\boxed{Rhone}")))
+        assert values == [1.0, -1.0]
+
+
+GIVEN: dict[str, Any] = {"settings": {"citation.judge_by": "gold"}}
+
+
+class TestThoughts:
+    CLOSED = "It is on the river.</think><answer>Seine [1]</answer>"
+
+    def format_of(self, reward: RagReward, given: dict[str, Any]) -> list[Any]:
+        logged = Logged()
+        reward(**given, **logged.both())
+        return logged.extra["ground-grpo-stage1/format"]
+
+    def test_what_a_plain_prompt_opens_is_read_with_the_response(self) -> None:
+        reward = RagReward("ground-grpo-stage1", **GIVEN)
+        opened = self.format_of(reward, batch(self.CLOSED, prompts=["assistant\n<think>\n"]))
+        assert opened == [1.0]
+        assert self.format_of(reward, batch(self.CLOSED, prompts=["assistant\n"])) == [0.0]
+
+    def test_a_given_prefix_counts_for_chats(self) -> None:
+        given = batch(chat(self.CLOSED), prompts=[[]])
+        assert self.format_of(RagReward("ground-grpo-stage1", **GIVEN), given) == [0.0]
+        prefixed = RagReward("ground-grpo-stage1", **GIVEN, response_prefix="<think>\n")
+        assert self.format_of(prefixed, given) == [1.0]
+
+    @pytest.mark.parametrize("key", ["reasoning_content", "thinking"])
+    def test_thoughts_that_the_trainer_parsed_out_are_put_back(self, key: str) -> None:
+        parsed = chat("<answer>Seine [1]</answer>", **{key: "It is on the river."})
+        reward = RagReward("ground-grpo-stage1", **GIVEN, response_prefix="<think>\n")
+        assert self.format_of(reward, batch(parsed, prompts=[[]])) == [1.0]
+
+    def test_a_tag_that_closes_unopened_is_warned_of_once(self, caplog: Any) -> None:
+        reward = RagReward("ground-grpo-stage1", **GIVEN)
+        with caplog.at_level(logging.WARNING, "rag_rewards"):
+            for _ in range(2):
+                reward(**batch(chat(self.CLOSED), prompts=[[]]))
+        assert len(caplog.records) == 1
+        assert "reward.bind(trainer)" in caplog.text
+
+
+class TestGroups:
+    def needing(self, **options: Any) -> RagReward:
+        best = rr.custom("best", rr.GroupMinMax(rr.recipe("naive-grpo").total))
+        return RagReward(best, **options)
+
+    WELL = "<answer>Seine</answer>"
+
+    def test_blocks_of_the_group_size_are_compared(self) -> None:
+        reward = self.needing(group_size=2)
+        prompts = ["a", "a", "b", "b"]
+        said = ("no", "<answer>Seine</answer>", "no", "no")
+        assert reward(**batch(*said, prompts=prompts)) == pytest.approx([0, 1, 0, 0])
+
+    def test_equal_prompts_side_by_side_are_two_groups(self) -> None:
+        reward = self.needing(group_size=2)
+        said = ("no", self.WELL, self.WELL, self.WELL)
+        assert reward(**batch(*said)) == pytest.approx([0, 1, 0, 0])
+
+    def test_without_a_size_the_way_out_is_shown(self) -> None:
+        with pytest.raises(UsageError, match=r"reward\.bind\(trainer\).*group_size="):
+            self.needing()(**batch("a", "b"))
+
+    def test_a_wrong_size_is_an_error_that_names_rows(self) -> None:
+        with pytest.raises(GroupError, match="3 completions are no whole groups of 2"):
+            self.needing(group_size=2)(**batch("a", "b", "c"))
+        with pytest.raises(GroupError, match=r"completions 0 and 1 .*num_generations=2"):
+            self.needing(group_size=2)(**batch("a", "b", prompts=["x", "y"]))
+
+    def test_a_floor_goes_with_a_trainer(self) -> None:
+        with pytest.raises(UsageError, match=r"std_floor.*reward\.bind\(trainer\)"):
+            RagReward("arena", std_floor=0.1, group_size=2)(**batch("a", "b"))
+
+
+class TestErrors:
+    def test_of_the_first_batch_name_the_row_and_the_field(self) -> None:
+        given = batch(RIGHT, RIGHT)
+        given["answers"] = [["Seine"], None]
+        with pytest.raises(DataError, match="row 1 of the batch: answers: missing"):
+            RagReward("arena")(**given)
+        given["id"] = ["a", "b"]
+        with pytest.raises(DataError, match="row b: answers: missing"):
+            RagReward("arena")(**given)
+
+    def test_of_a_field_that_does_not_decode(self) -> None:
+        given = batch(RIGHT)
+        given["documents"] = [[{"text": 3}]]
+        with pytest.raises(
+            RowError, match=r"row 0 of the batch: documents\[0\]\.text: expected str"
+        ):
+            RagReward("arena")(**given)
+
+    def test_later_there_is_no_score_and_it_is_counted(self) -> None:
+        reward, logged = RagReward("arena"), Logged()
+        reward(**batch(RIGHT))
+        given = batch(RIGHT, RIGHT)
+        given["answers"] = [["Seine"], None]
+        assert reward(**given, **logged.both()) == [13.0, None]
+        assert reward.not_scored == 1
+        assert logged.metric["arena/not_scored"] == 1
+        assert logged.metric["arena/accuracy"] == 1.0
+        assert logged.extra["arena/accuracy"] == [1.0, None]
+        assert reward(**batch("no")) == [0.0]
+
+    def test_batches_without_any_score_end_training(self) -> None:
+        reward = RagReward("arena", patience=2)
+        reward(**batch(RIGHT))
+        given = batch(RIGHT)
+        given["answers"] = [None]
+        assert reward(**given) == [None]
+        with pytest.raises(DataError, match="answers"):
+            reward(**given)
+
+    def test_a_column_that_is_not_there_is_named(self) -> None:
+        with pytest.raises(UsageError, match=r"no column 'answer'.*answers"):
+            RagReward("arena", columns={"answers": "answer"})(**batch(RIGHT))
+
+    @pytest.mark.parametrize(
+        ("name", "settings", "text", "way_out"),
+        [
+            ("ctrl-rag-clr", {}, "x", r"reward\.bind\(trainer\)"),
+            ("lear", {}, "<reason>a</reason><extract>b</extract><answer>c</answer>", "bind"),
+            ("truthrl", {}, "\\boxed{La Seine}", "judge="),
+            (
+                "ground-grpo",
+                {},
+                "<think>t</think><answer>It is the Seine [1].</answer>",
+                "nli=",
+            ),
+        ],
+    )
+    def test_a_model_that_nobody_gave_is_named_in_any_batch(
+        self, name: str, settings: Any, text: str, way_out: str
+    ) -> None:
+        reward = RagReward(name, settings=settings)
+        with pytest.raises(UsageError, match=way_out):
+            reward(**batch(text, question=["Which river?"]))
+
+    @pytest.mark.parametrize(
+        ("options", "error", "message"),
+        [
+            ({"recipe": "arenna"}, UnknownRecipeError, "arena"),
+            ({"recipe": "arena", "settings": {"bonus.valu": 1}}, SettingError, "bonus.value"),
+            ({"recipe": "arena", "nlii": "x"}, UsageError, "nli"),
+            ({"recipe": "arena", "columns": {"answer": "x"}}, UsageError, "answers"),
+            ({}, UsageError, "recipe"),
+            ({"recipe": rr.recipe("arena"), "hardened": True}, UsageError, "name of a recipe"),
+        ],
+    )
+    def test_wrong_arguments_are_errors_at_construction(
+        self, options: Any, error: Any, message: str
+    ) -> None:
+        with pytest.raises(error, match=message):
+            RagReward(**options)
+
+
+class TestLogging:
+    def test_every_column_has_a_value_per_completion(self) -> None:
+        logged = Logged()
+        RagReward("arena", name="a")(**batch(RIGHT, "no"), **logged.both())
+        names = ("format", "accuracy", "relevance", "bonus", "correct")
+        assert logged.extra == {
+            f"a/{name}": [10.0 if name == "bonus" else 1.0, 0.0] for name in names
+        }
+        means = {f"a/{name}": 5.0 if name == "bonus" else 0.5 for name in names}
+        assert logged.metric == means | {"a/not_scored": 0.0}
+
+    def test_what_a_stage_does_not_have_is_an_empty_column_and_no_metric(self) -> None:
+        reward = RagReward(stages=[{"recipe": "naive-grpo", "until_step": 5}, {"recipe": "arena"}])
+        logged = Logged()
+        reward(**batch(RIGHT, "no"), **logged.both())
+        assert logged.extra["curriculum/bonus"] == [None, None]
+        assert "curriculum/bonus" not in logged.metric
+
+
+class TestPickling:
+    @pytest.mark.parametrize("kind", [RagReward, AsyncRagReward])
+    def test_it_travels_and_scores_the_same(self, kind: Any) -> None:
+        reward = kind("arena", settings={"bonus.value": 5}, columns={"answers": "gold"})
+        twin = pickle.loads(pickle.dumps(reward))  # noqa: S301
+        assert type(twin) is kind
+        assert twin.__name__ == "arena"
+        assert twin.signature == reward.signature
+        given = batch(RIGHT)
+        given["gold"] = given.pop("answers")
+        if kind is RagReward:
+            assert twin(**given) == reward(**given) == [8.0]
+
+    def test_a_recipe_of_one_s_own_travels_by_its_function_s_name(self) -> None:
+        twin = pickle.loads(pickle.dumps(RagReward(rr.custom("brief", brief))))  # noqa: S301
+        assert twin(**batch("short")) == [1.0]
+
+    def test_models_stay_behind_and_are_missed_aloud(self) -> None:
+        judge = TableJudge(lambda question: 1)
+        reward = RagReward("truthrl", models=Models(judge=judge))
+        said = batch("\\boxed{La Seine}", question=["Which river?"])
+        assert reward(**said) == [1.0]
+        twin = pickle.loads(pickle.dumps(reward))  # noqa: S301
+        with pytest.raises(UsageError, match="judge="):
+            twin(**said)

@@ -1,0 +1,193 @@
+"""verl's adapter where verl is not installed: settings, rows, the plain function, the plugin."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import math
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rag_rewards_adapters import verl, verl_rows
+from rag_rewards_adapters.verl import ComputeScore, compute_score, grpo_clip_std
+from rag_rewards_adapters.verl_plugin import AfterImport, loaded
+from rag_rewards_adapters.verl_rows import fields_of, grader_of, last_turn, numbers_of, said
+
+from rag_rewards.errors import DataError, RolloutError, UsageError
+from rag_rewards.rollout import Score
+from rag_rewards.training.advantages import group_advantages
+
+RIGHT = "<think>…</think><answer>Seine</answer>"
+
+
+def test_the_examples_run() -> None:
+    assert doctest.testmod(verl).failed == doctest.testmod(verl_rows).failed == 0
+
+
+def test_the_plugin_imports_nothing_of_ours_or_of_a_trainers() -> None:
+    code = (
+        "import sys, rag_rewards_adapters.verl_plugin; "
+        "print([m for m in sys.modules if m.split('.')[0] in ('torch', 'verl', 'rag_rewards')])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
+
+
+def test_the_gold_stands_over_the_extra_information_and_neither_is_changed() -> None:
+    extra = {"index": 4, "answers": ["old"], "question": "?", "url": "…", "supporting": [2]}
+    kept = dict(extra)
+    fields = fields_of({"answers": ["new"], "supporting": None}, extra)
+    assert fields == {"id": 4, "answers": ["new"], "question": "?", "supporting": [2]}
+    assert extra == kept
+    assert fields_of("new", {"id": "a", "index": 4}, None)["id"] == "a"
+
+
+def test_a_label_that_is_not_ours_names_its_row() -> None:
+    with pytest.raises(DataError, match=r"row 4: reward_model.ground_truth: .*none of the fields"):
+        compute_score("qa", RIGHT, {"target": "x"}, {"index": 4}, recipe="naive-grpo")
+
+
+def test_the_plain_function_has_the_same_numbers_for_every_sample() -> None:
+    first, second = (
+        compute_score("qa", text, "Seine", recipe="naive-grpo") for text in (RIGHT, "")
+    )
+    assert first == {"score": 2.0, "format": 1.0, "accuracy": 1.0, "acc": 1.0}
+    assert list(first) == list(second)
+    assert {type(value) for value in (*first.values(), *second.values())} == {float}
+    assert numbers_of(Score(1.0, {"x": None}), judged=True).keys() == {"x", "acc"}
+    assert all(math.isnan(v) for v in numbers_of(Score(1.0, {"x": None}), judged=True).values())
+
+
+def test_what_cannot_be_scored_raises() -> None:
+    with pytest.raises(DataError, match="row 9: answers: missing"):
+        compute_score("qa", RIGHT, None, {"index": 9}, recipe="naive-grpo")
+    with pytest.raises(RolloutError, match=r"no reward"):
+        verl_rows.score_of(Score(None), None)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"recipe": "ctrl-rag"}, "ctrl-rag compares.*default_agent_loop=rag_group"),
+        ({"recipe": "lear", "model": "/models/qwen"}, "every reward worker would load it"),
+        ({"recipe": "arena", "bonus": 5}, "unknown option 'bonus'"),
+        ({}, "which recipe"),
+        ({"recipe": "json:nothing"}, "'json:nothing' cannot be imported"),
+        ({"recipe": "json:dumps", "hardened": True}, "has its settings in Python"),
+    ],
+)
+def test_settings_that_cannot_be_used(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        compute_score("qa", RIGHT, "Seine", **options)
+
+
+def test_a_grader_is_made_once_for_its_settings_and_few_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Any] = []
+
+    def counted(options: Any) -> Any:
+        made.append(options)
+        return grader_of(options)
+
+    monkeypatch.setattr(verl, "grader_of", counted)
+    scorer = ComputeScore(settings=2)
+    wanted = {"recipe": "arena", "settings": {"bonus": {"value": 5}}}
+
+    def grader(_: int) -> Any:
+        return scorer.grader(dict(reversed(wanted.items())))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(map(id, pool.map(grader, range(50))))) == 1
+    assert scorer.grader(wanted).reward.settings.bonus.value == 5
+    assert len(made) == 1
+    for name in ("lear", "truthrl"):
+        scorer.grader({"recipe": name})
+    scorer.grader(wanted)
+    assert len(made) == 4
+
+
+def test_the_end_of_a_sequence_is_cut_and_special_tokens_within_stay() -> None:
+    class Tokenizer:
+        eos_token_id, pad_token_id = 2, 0
+
+        def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+            assert not skip_special_tokens
+            return " ".join(map(str, ids))
+
+    assert said(Tokenizer(), [5, 2, 6, 2, 0, 0]) == "5 2 6"
+    assert said(Tokenizer(), [2, 2]) == ""
+
+
+def test_the_last_turn_is_what_stands_behind_the_last_header() -> None:
+    assert last_turn("a<h>tool<h>b", "<h>") == "b"
+    with pytest.raises(DataError, match=r"'<h>' is not in it.*rag_group"):
+        last_turn("a b", "<h>")
+
+
+def test_the_advantage_of_lear_equals_its_definition() -> None:
+    torch = pytest.importorskip("torch")
+    rewards = torch.tensor([[0.0, 0.5], [0.52, 0.0], [0.0, 2.0], [0.0, -1.0], [0.0, 7.0]])
+    mask = torch.tensor([[1, 1], [1, 0], [0, 1], [1, 1], [1, 1]])
+    prompts = ["a", "a", "b", "b", "c"]
+    for config, floor in ((None, 0.1), ({"std_floor": 2}, 2.0)):
+        values, returns = grpo_clip_std(
+            rewards, mask, index=prompts, config=config, reward_baselines=None
+        )
+        expected = [
+            *group_advantages([0.5, 0.52], std_floor=floor),
+            *group_advantages([2.0, -1.0], std_floor=floor),
+            0.0,
+        ]
+        for row, value, shown in zip(values.tolist(), expected, mask.tolist(), strict=True):
+            assert row == pytest.approx([value * m for m in shown], abs=1e-6)
+        assert torch.equal(values, returns)
+
+
+def test_a_step_runs_right_after_a_modules_own_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "after_one.py").write_text("names = ['own']\n")
+    (tmp_path / "after_two.py").write_text("raise ImportError('as it is')\n")
+    (tmp_path / "after_three.py").write_text("names = ['own']\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+
+    def add(module: Any) -> None:
+        module.names.append("ours")
+
+    early = importlib.import_module("after_three")
+    plugin = AfterImport({"after_one": add, "after_two": add, "after_three": add})
+    plugin.install()
+    plugin.install()
+    assert sys.meta_path.count(plugin) == 1
+    assert early.names == ["own", "ours"]
+    module = importlib.import_module("after_one")
+    assert module.names == ["own", "ours"]
+    assert importlib.reload(module).names == ["own", "ours"]
+    assert "exec_module" not in vars(module.__spec__.loader)
+    with pytest.raises(ImportError, match="as it is"):
+        importlib.import_module("after_two")
+    assert plugin.done == {"after_one": "registered", "after_three": "registered"}
+    assert plugin.find_spec("json", None) is None
+
+
+def test_a_step_that_fails_is_logged_and_the_import_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "after_four.py").write_text("names = ()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    plugin = AfterImport({"after_four": lambda module: module.names.append("ours")})
+    plugin.install()
+    assert importlib.import_module("after_four").names == ()
+    assert "AttributeError" in plugin.done["after_four"]
+    assert "after_four" in caplog.text
+
+
+def test_what_is_registered_can_be_asked() -> None:
+    assert loaded().keys() == {"rag_rewards", "rag_group", "rag_grpo_clip_std"}

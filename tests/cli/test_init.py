@@ -1,0 +1,69 @@
+"""`rag-rewards init`: scripts that say where each of their values comes from."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_rewards.commands.init import WRITERS
+from rag_rewards.recipes import RECIPES
+from rag_rewards.training.published import NOT_STATED, PUBLISHED, training_of
+
+
+def read(folder: Path) -> str:
+    return "\n".join(path.read_text("utf-8") for path in sorted(folder.iterdir()))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("trainer", WRITERS)
+def test_every_recipe_for_every_trainer(
+    cli: Any, tmp_path: Path, trainer: str, recipe: str
+) -> None:
+    folder = tmp_path / "run"
+    told = cli("init", trainer, "-r", recipe, "-o", folder, code=0).out.split()
+    assert sorted(map(Path, told)) == sorted(folder.iterdir())
+    text = read(folder)
+    said = training_of(recipe)
+    for value in (said.learning_rate.value, said.group.value, said.temperature.value):
+        assert str(value) in text
+    assert said.learning_rate.source in text
+    for path in folder.glob("*.py"):
+        compile(path.read_text("utf-8"), path.name, "exec")
+    for path in folder.glob("*.sh"):
+        subprocess.run(["bash", "-n", path], check=True, timeout=30)  # it parses
+
+
+def test_every_recipe_has_a_training_side() -> None:
+    assert set(PUBLISHED) == set(RECIPES)
+    assert all(stated.source == NOT_STATED for _, stated in training_of("ones-own").items())
+
+
+def test_lear_brings_its_scale_and_ctrl_rag_meets_in_groups(cli: Any, tmp_path: Path) -> None:
+    cli("init", "trl", "-r", "lear", "-o", tmp_path / "a", code=0)
+    assert 'scale_rewards="none"' in read(tmp_path / "a")
+    assert "std_floor=0.1" in read(tmp_path / "a")
+    cli("init", "verl", "-r", "ctrl-rag", "-o", tmp_path / "b", code=0)
+    assert "default_agent_loop=rag_group" in read(tmp_path / "b")
+    assert "use_kl_loss=False" in read(tmp_path / "b")
+
+
+def test_settings_and_models_reach_the_script(cli: Any, tmp_path: Path) -> None:
+    options = ["--set", "accuracy.metric=f1", "--hardened", "--nli", "a model's folder"]
+    cli("init", "verl", "-r", "arena", *options, "-o", tmp_path / "v", code=0)
+    text = read(tmp_path / "v")
+    assert "reward_kwargs.settings.accuracy.metric=f1" in text
+    assert "reward_kwargs.hardened=true" in text
+    assert "'+reward.custom_reward_function.reward_kwargs.nli=a model'\"'\"'s folder'" in text
+
+
+def test_nothing_is_written_over(cli: Any, tmp_path: Path) -> None:
+    cli("init", "trl", "-r", "arena", "-o", tmp_path, code=0)
+    assert "is there already" in cli("init", "trl", "-r", "truthrl", "-o", tmp_path, code=2).err
+
+
+def test_an_unknown_trainer_or_recipe(cli: Any, tmp_path: Path) -> None:
+    assert "did you mean 'verl'" in cli("init", "verll", "-r", "arena", code=2).err
+    assert "did you mean 'arena'" in cli("init", "verl", "-r", "arnea", code=2).err

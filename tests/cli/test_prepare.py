@@ -1,0 +1,524 @@
+"""`rag-rewards prepare`: what it writes, says and refuses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+import yaml
+
+from rag_rewards.commands.prepare import PRESETS, Options
+from rag_rewards.text.normalize import squad
+
+
+def facts(number, **changes):
+    """A row of HotpotQA."""
+    titles = [f"T{number}.{i}" for i in range(4)]
+    return {
+        "_id": f"id{number}",
+        "question": f"Question {number}?",
+        "answer": f"answer {number}",
+        "context": [[title, [f"About {title}.", f" More of {title}."]] for title in titles],
+        "supporting_facts": [[titles[1], 0], [titles[2], 1]],
+        "type": "bridge",
+        "level": "easy",
+    } | changes
+
+
+@pytest.fixture
+def hotpotqa(tmp_path):
+    def write(rows, name="hotpot.json"):
+        path = tmp_path / name
+        path.write_text(json.dumps(rows))
+        return path
+
+    return write
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def card_of(path):
+    text = path.with_name(path.name + ".card.md").read_text("utf-8")
+    return yaml.safe_load(text.split("---\n")[1]), text
+
+
+def test_a_data_set_becomes_a_trainers_file(cli, hotpotqa, tmp_path):
+    out = tmp_path / "train.jsonl"
+    source = hotpotqa([facts(i) for i in range(3)])
+    ran = cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "trl", code=0)
+    assert ran.err.splitlines()[0] == f"3 of 3 rows of hotpotqa → {out}"
+    assert ran.out == ""
+    first = read(out)[0]
+    columns = "prompt id question documents supporting answers answer_kind answerable"
+    assert list(first) == columns.split()
+    assert first["supporting"] == ["2", "3"]
+    assert first["answers"] == [["answer 0"]]
+    assert first["documents"][1] == {
+        "id": "2",
+        "title": "T0.1",
+        "text": "About T0.1. More of T0.1.",
+    }
+    [message] = first["prompt"]
+    assert message["role"] == "user"
+    # ARENA's references are numbered and have no titles.
+    assert "\n\n[2] About T0.1. More of T0.1.\n\n[3] About" in message["content"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "hotpot.json",
+        "train.jsonl",
+        "train.jsonl.card.md",
+    ]
+
+
+def test_verls_file(cli, hotpotqa, tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    out = tmp_path / "train.parquet"
+    source = hotpotqa([facts(i) for i in range(3)])
+    cli(
+        *("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "verl"),
+        *("--split", "dev"),
+        code=0,
+    )
+    rows = pq.read_table(out).to_pylist()
+    assert list(rows[0]) == "data_source prompt ability reward_model extra_info".split()
+    assert [row["extra_info"]["index"] for row in rows] == [0, 1, 2]
+    assert rows[2]["extra_info"]["split"] == "dev"
+    assert rows[2]["data_source"] == "hotpotqa"
+    truth = json.loads(rows[2]["reward_model"]["ground_truth"])
+    assert truth == {
+        "supporting": ["2", "3"],
+        "answers": [["answer 2"]],
+        "answer_kind": "short",
+        "answerable": True,
+    }
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_the_same_rows_in_parquet_and_packed(cli, hotpotqa, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    rows = [facts(i) for i in range(5)]
+    columns = []
+    for row in rows:
+        (titles, said), (named, numbers) = (
+            zip(*row[name], strict=True) for name in ("context", "supporting_facts")
+        )
+        context = {"title": titles, "sentences": said}
+        known = {"title": named, "sent_id": numbers}
+        columns.append(row | {"context": context, "supporting_facts": known, "score": float("nan")})
+    pq.write_table(pa.Table.from_pylist(columns), tmp_path / "in.parquet")
+    (tmp_path / "in.json.gz").write_bytes(gzip.compress(json.dumps(rows).encode()))
+    made = [
+        run(cli, source, tmp_path / "out.jsonl")
+        for source in (hotpotqa(rows), tmp_path / "in.parquet", tmp_path / "in.json.gz")
+    ]
+    assert made[0] == made[1] == made[2]
+
+
+def test_what_was_left_out_is_named_and_counted(cli, hotpotqa, tmp_path):
+    out = tmp_path / "out.jsonl"
+    rows = [
+        facts(0),
+        facts(1, supporting_facts=[["Elsewhere", 0]]),
+        facts(2, context=[*facts(2)["context"], ["T2.1", ["Again."]]]),
+        facts(3, supporting_facts=[["T3.1", 7]]),
+        facts(0, _id="other"),
+        facts(5, answer=""),
+        facts(6, question=6),
+        facts(7, supporting_facts=[["Nowhere", 0]]),
+        facts(8, _id="id0"),
+    ]
+    ran = cli("prepare", "hotpotqa", hotpotqa(rows), "-o", out, "-r", "arena", "-t", "trl", code=3)
+    missing = "a supporting title is not among the documents"
+    assert f"2 left out: {missing} (first: row 2, id1: Elsewhere)" in ran.err
+    assert "1 left out: a supporting title matches several documents (first: row 3, id2" in ran.err
+    assert "(first: row 4, id3: T3.1: sentence 7 of 2)" in ran.err
+    assert "1 left out: duplicate (first: row 5, other: of row 1)" in ran.err
+    assert "1 left out: broken row (first: row 7: Expected `str`, got `int` - at `$.question`)" in (
+        ran.err
+    )
+    assert "1 left out: the id of another row (first: row 9, id0: of row 1)" in ran.err
+    dropped = read(tmp_path / "out.jsonl.dropped.jsonl")
+    assert [row["row"] for row in dropped] == [2, 3, 4, 5, 6, 7, 8, 9]
+    assert dropped[6] == {"row": 8, "id": "id7", "reason": missing, "detail": "Nowhere"}
+    card, text = card_of(out)
+    assert card["counts"]["read"] == 9
+    assert card["counts"]["written"] == len(read(out)) == 1
+    assert card["counts"]["dropped"][missing] == 2
+    assert f"- {missing}: 2 left out" in text
+
+
+def test_recipes_that_do_not_read_supporting_keep_the_row(cli, hotpotqa, tmp_path):
+    out = tmp_path / "out.jsonl"
+    rows = [facts(0), facts(1, supporting_facts=[["Elsewhere", 0]])]
+    ran = cli("prepare", "hotpotqa", hotpotqa(rows), "-o", out, "-r", "lear", "-t", "trl", code=0)
+    assert "1 kept without `supporting`: a supporting title is not among" in ran.err
+    assert [row["supporting"] for row in read(out)] == [["2", "3"], None]
+
+
+def test_the_data_card_tells_where_it_came_from(cli, hotpotqa, tmp_path):
+    import hashlib
+
+    out = tmp_path / "out.jsonl"
+    source = hotpotqa([facts(i) for i in range(4)])
+    cli(
+        *("prepare", "hotpotqa", source, "-o", out, "-r", "ctrl-rag", "-t", "trl"),
+        *("--sample", "2", "--seed", "5"),
+        code=0,
+    )
+    card, text = card_of(out)
+    assert card["licence"] == "CC BY-SA 4.0"
+    assert card["source"] == "https://hotpotqa.github.io"
+    assert card["seed"] == 5
+    assert card["input"]["sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
+    assert card["output"]["sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
+    assert card["reward"].startswith("rag-rewards 0.1.0 ctrl-rag {")
+    assert card["counts"] == {
+        "read": 4,
+        "written": 2,
+        "not chosen": 2,
+        "dropped": {},
+        "first of each": {},
+        "kept without supporting": {},
+        "answerable": {"answerable": 2},
+        "rows by documents": {4: 2},
+        "rows by supporting documents": {2: 2},
+    }
+    assert "    Documents:\n\n    {documents}\n" in text
+    assert str(tmp_path) not in text
+
+
+def test_rows_of_ours_are_scored_once_they_have_responses(cli, write, hotpotqa, tmp_path):
+    """Prepared for nobody, answered four times each, scored in groups."""
+    out = tmp_path / "out.jsonl"
+    rows = [facts(0), facts(1, question="Question 0?")]
+    cli("prepare", "hotpotqa", hotpotqa(rows), "-o", out, "-r", "arena", "-t", "none", code=0)
+    right = "<relevance>[2, 3]</relevance><analysis>x</analysis><answer>answer 0</answer>"
+    rolled = [row | {"response": right} for row in read(out) for _ in range(4)]
+    scored = cli("score", write(rolled), "-r", "arena", code=0).rows
+    assert [row["reward"] for row in scored] == [13.0] * 4 + [2.0] * 4
+    assert [row["group"] for row in scored] == ["id0"] * 4 + ["id1"] * 4
+
+
+# --- seeds -------------------------------------------------------------------------------------
+
+NOISY = ("--noise", "3", "--order", "shuffled", "--sample", "12")
+
+
+def run(cli, source, out, *options):
+    cli("prepare", "hotpotqa", source, "-o", out, "-r", "ctrl-rag", "-t", "trl", *options, code=0)
+    return out.read_bytes()
+
+
+def test_the_same_seed_gives_the_same_bytes(cli, hotpotqa, tmp_path):
+    source = hotpotqa([facts(i) for i in range(30)])
+    one = run(cli, source, tmp_path / "x.jsonl", *NOISY)
+    card = (tmp_path / "x.jsonl.card.md").read_bytes()
+    assert run(cli, source, tmp_path / "x.jsonl", *NOISY) == one
+    assert (tmp_path / "x.jsonl.card.md").read_bytes() == card
+    assert run(cli, source, tmp_path / "x.jsonl", *NOISY, "--seed", "1") != one
+
+
+def test_verls_bytes_too(cli, hotpotqa, tmp_path):
+    pytest.importorskip("pyarrow")
+    source = hotpotqa([facts(i) for i in range(30)])
+    made = []
+    for _ in range(2):
+        out = tmp_path / "x.parquet"
+        cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "verl", *NOISY, code=0)
+        made.append(out.read_bytes())
+    assert made[0] == made[1]
+
+
+def test_shuffled_documents_keep_their_marks(cli, hotpotqa, tmp_path):
+    source = hotpotqa([facts(i) for i in range(30)])
+    run(cli, source, tmp_path / "x.jsonl", "--order", "shuffled")
+    rows = read(tmp_path / "x.jsonl")
+    for row in rows:
+        titles = {d["id"]: d["title"] for d in row["documents"]}
+        number = row["id"].removeprefix("id")
+        assert {titles[at] for at in row["supporting"]} == {f"T{number}.1", f"T{number}.2"}
+    assert len({tuple(row["supporting"]) for row in rows}) > 3
+
+
+def test_noise_stands_last_unless_shuffled(cli, hotpotqa, tmp_path):
+    source = hotpotqa([facts(i) for i in range(30)])
+    run(cli, source, tmp_path / "x.jsonl", "--noise", "3")
+    run(cli, source, tmp_path / "y.jsonl", "--noise-to", "9", "--order", "shuffled")
+    for row in read(tmp_path / "x.jsonl"):
+        own = f"T{row['id'].removeprefix('id')}."
+        assert [d["title"].startswith(own) for d in row["documents"]] == [True] * 4 + [False] * 3
+        assert row["supporting"] == ["2", "3"]
+    for row in read(tmp_path / "y.jsonl"):
+        own = f"T{row['id'].removeprefix('id')}."
+        marks = [d["title"].startswith(own) for d in row["documents"]]
+        assert (len(marks), sum(marks)) == (9, 4)
+        answer = squad(row["answers"][0][0])
+        assert not any(answer in squad(d["text"]) for d in row["documents"])
+
+
+def test_noise_from_a_corpus(cli, hotpotqa, tmp_path, shared):
+    corpus = shared / "data/search_r1/corpus_sample.jsonl"
+    source = hotpotqa([facts(0)])
+    run(cli, source, tmp_path / "x.jsonl", "--noise", "2", "--noise-from", corpus)
+    [row] = read(tmp_path / "x.jsonl")
+    assert len(row["documents"]) == 6
+    titles = {row["contents"].split('"')[1] for row in read(corpus)}
+    assert {d["title"] for d in row["documents"][4:]} <= titles
+
+
+def test_a_row_without_enough_noise_is_left_out(cli, hotpotqa, tmp_path):
+    out = tmp_path / "x.jsonl"
+    ran = cli(
+        *("prepare", "hotpotqa", hotpotqa([facts(0)]), "-o", out, "-r", "lear", "-t", "trl"),
+        *("--noise", "2"),
+        code=2,
+    )
+    assert "too few documents for noise: 1 (row 1, id0: 0 of 2)" in ran.err
+    assert not out.exists()
+    assert not list(tmp_path.glob("*.partial"))
+
+
+# --- how many ----------------------------------------------------------------------------------
+
+
+def test_presets_are_the_papers_sizes():
+    assert PRESETS["arena-train"].sizes == {
+        "hotpotqa": 10_000,
+        "2wikimultihopqa": 10_000,
+        "musique": 5_000,
+    }
+    assert set(PRESETS["arena-test"].sizes.values()) == {500}
+    assert PRESETS["ground-grpo-stage2"].unanswerable == 0.5
+
+
+def test_a_preset_draws_its_size(cli, hotpotqa, tmp_path):
+    source = hotpotqa([facts(i) for i in range(520)])
+    out = tmp_path / "test.parquet"
+    pq = pytest.importorskip("pyarrow.parquet")
+    arguments = ("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "verl")
+    ran = cli(*arguments, "--preset", "arena-test", code=0)
+    assert "20 not chosen (seed 0)" in ran.err
+    rows = pq.read_table(out).to_pylist()
+    assert len(rows) == 500
+    numbers = [int(row["extra_info"]["id"][2:]) for row in rows]
+    assert numbers == sorted(numbers)
+    assert {row["extra_info"]["split"] for row in rows} == {"test"}
+    ran = cli(*arguments, "--preset", "arena-train", code=2)
+    assert "10,000 rows are asked for and 520 are usable" in ran.err
+
+
+def test_a_share_of_unanswerable_rows(cli, write, tmp_path):
+    def row(number, found):
+        document = {"title": "T", "text": f"text {number}", "answers_found": [found]}
+        return {"question": f"Q{number}?", "answers": [["a"]], "docs": [document]}
+
+    source = write([row(i, int(i % 3 == 0)) for i in range(30)])
+    out = tmp_path / "out.jsonl"
+    arguments = ("prepare", "asqa", source, "-o", out, "-r", "ground-grpo", "-t", "trl")
+    cli(*arguments, "--sample", "8", "--unanswerable", "0.5", code=0)
+    assert sum(row["answerable"] for row in read(out)) == 4
+    ran = cli(*arguments, "--sample", "24", "--unanswerable", "0.5", code=2)
+    assert "12 rows are asked for and 10 are answerable" in ran.err
+    cli(*arguments[:-3], "ground-grpo-stage1", "-t", "trl", code=0)
+    assert all(row["answerable"] for row in read(out))
+    assert len(read(out)) == 10
+
+
+# --- prompts -----------------------------------------------------------------------------------
+
+
+def test_prompts_ask_for_time_and_lists_where_there_are_any(cli, write, tmp_path, shared):
+    out = tmp_path / "out.jsonl"
+    crag = shared / "data/crag/dev_data_sample10.jsonl"
+    cli("prepare", "crag", crag, "-o", out, "-r", "truthrl", "-t", "trl", code=0)
+    assert read(out)[0]["prompt"][0]["content"].endswith("Query time: 02/28/2024, 10:04:54 PT")
+    assert read(out)[0]["query_time"] == "02/28/2024, 10:04:54 PT"
+    nq = shared / "data/nq/nq_open_oracle_first25.jsonl"
+    cli("prepare", "nq", nq, "-o", out, "-r", "truthrl", "-t", "trl", code=0)
+    assert "uery time" not in read(out)[0]["prompt"][0]["content"]
+    docs = [{"title": "T", "text": "t", "answers_found": [1]}]
+    source = write([{"question": "Q?", "answers": [["a"]], "docs": docs}])
+    cli("prepare", "qampari", source, "-o", out, "-r", "ground-grpo", "-t", "trl", code=0)
+    assert "separated by commas" in read(out)[0]["prompt"][0]["content"]
+
+
+def test_find_answers_marks_documents_that_nobody_marked(cli, write, tmp_path):
+    docs = [{"title": "T", "text": "The Seine."}, {"title": "U", "text": "The Rhine."}]
+    source = write([{"question": "Q?", "qa_pairs": [{"short_answers": ["seine"]}], "docs": docs}])
+    out = tmp_path / "out.jsonl"
+    arguments = ("prepare", "asqa", source, "-o", out, "-r", "ground-grpo", "-t", "trl")
+    ran = cli(*arguments, code=2)
+    assert "not known whether the documents answer it: 1" in ran.err
+    cli(*arguments, "--find-answers", code=0)
+    [row] = read(out)
+    assert (row["supporting"], row["answerable"]) == (["1"], True)
+    assert [document["supports"] for document in row["documents"]] == [[True], [False]]
+
+
+def test_a_retrievers_training_set_is_always_shuffled(cli, write, tmp_path):
+    def passage(text):
+        return {"title": text, "text": text}
+
+    rows = [
+        {
+            "question": f"Q{i}?",
+            "answers": ["a"],
+            "positive_ctxs": [passage(f"p{i}")],
+            "hard_negative_ctxs": [passage(f"h{i}.{j}") for j in range(9)],
+        }
+        for i in range(40)
+    ]
+    out = tmp_path / "out.jsonl"
+    cli("prepare", "nq", write(rows), "-o", out, "-r", "ctrl-rag", "-t", "trl", code=0)
+    places = [row["supporting"] for row in read(out)]
+    assert {len(row["documents"]) for row in read(out)} == {5}
+    assert sorted({place for [place] in places}) == list("12345")
+
+
+# --- what cannot be prepared -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dataset": "hotpot"}, "no data set 'hotpot'; did you mean 'hotpotqa'"),
+        ({"-r": "arenas"}, "no recipe 'arenas'; did you mean 'arena'"),
+        ({"-t": "TRL"}, "no trainer 'TRL'"),
+        ({"-t": "verl"}, "verl reads Parquet: -o out.parquet"),
+        ({"-o": "out.parquet"}, "trl gets JSON lines: -o out.jsonl"),
+        ({"-o": "hotpot.json"}, "hotpot.json would be overwritten"),
+        ({"-o": "/dev/null"}, "no regular file; a data card stands beside it"),
+        ({"source": "none.json"}, "cannot read none.json: No such file"),
+        ({"source": "-"}, "no regular file"),
+        ({"--preset": "arena"}, "no preset 'arena'"),
+        ({"--preset": "ground-grpo-stage1"}, "is for asqa, qampari, eli5"),
+        ({"--preset": "arena-test", "--sample": "3"}, "leave --sample out"),
+        ({"--unanswerable": "0.5"}, "a share of --sample"),
+        ({"--unanswerable": "2", "--sample": "2"}, "a share from 0 to 1"),
+        ({"--sample": "-1"}, "--sample is 0 or more"),
+        ({"--noise": "1", "--noise-to": "3"}, "give one"),
+        ({"--noise-from": "hotpot.json"}, "say with --noise how many"),
+    ],
+)
+def test_arguments_that_cannot_be_used(cli, hotpotqa, tmp_path, monkeypatch, change, message):
+    monkeypatch.chdir(tmp_path)
+    hotpotqa([facts(0)])
+    asked = {"dataset": "hotpotqa", "source": "hotpot.json", "-o": "out.jsonl"}
+    asked |= {"-r": "arena", "-t": "trl"} | change
+    before = (tmp_path / "hotpot.json").read_bytes()
+    ran = cli(
+        *("prepare", asked.pop("dataset"), asked.pop("source")),
+        *(word for pair in asked.items() for word in pair),
+        code=2,
+    )
+    assert message in ran.err
+    assert (tmp_path / "hotpot.json").read_bytes() == before
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+def test_a_truncated_download_makes_no_file(cli, tmp_path, packed):
+    whole = json.dumps([facts(i) for i in range(50)]).encode()
+    whole = gzip.compress(whole) if packed else whole
+    source, out = tmp_path / "hotpot.json.gz", tmp_path / "out.jsonl"
+    source.write_bytes(whole[: len(whole) // 2])
+    out.write_text("from before")
+    arguments = ("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "trl")
+    ran = cli(*arguments, code=2)
+    assert "the download is not whole" in ran.err
+    assert out.read_text() == "from before"
+    assert not list(tmp_path.glob("*.partial"))
+    source.write_bytes(whole)
+    cli(*arguments, code=0)
+    assert len(read(out)) == 50
+
+
+def test_a_file_of_another_data_set_is_named(cli, tmp_path, shared):
+    source = shared / "data/2wikimultihopqa/rows.json"
+    out = tmp_path / "out.jsonl"
+    ran = cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "trl", code=2)
+    assert "looks like 2wikimultihopqa, not hotpotqa" in ran.err
+
+
+@pytest.mark.parametrize("content", ["[]", "\n\n[ ]\n"])
+def test_a_file_without_rows(cli, tmp_path, content):
+    source = tmp_path / "none.json"
+    source.write_text(content)
+    out = tmp_path / "out.jsonl"
+    ran = cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "trl", code=2)
+    assert "has no rows" in ran.err
+
+
+def test_half_a_surrogate_pair_is_a_broken_row(cli, hotpotqa, tmp_path):
+    source = hotpotqa([facts(0, question="\ud800?"), facts(1)])
+    out = tmp_path / "out.jsonl"
+    ran = cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "trl", code=3)
+    assert "1 left out: not JSON (first: row 1: half of a surrogate pair)" in ran.err
+    assert len(read(out)) == 1
+
+
+def test_a_terminal_cannot_be_steered_by_a_row(cli, hotpotqa, tmp_path):
+    source = hotpotqa([facts(0), facts(1, supporting_facts=[["\x1b[31mred", 0]])])
+    out = tmp_path / "out.jsonl"
+    ran = cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "trl", code=0)
+    assert "\x1b" not in ran.err
+    card_of(out)
+
+
+def test_progress_is_drawn_and_taken_away_again(cli, hotpotqa, tmp_path):
+    source = hotpotqa([facts(i) for i in range(600)])
+    out = tmp_path / "out.jsonl"
+    cli(
+        *("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "trl", "--progress"),
+        code=0,
+    )
+    assert len(read(out)) == 600
+
+
+def test_without_pyarrow_the_extra_is_named(cli, hotpotqa, tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    out = tmp_path / "out.parquet"
+    source = hotpotqa([facts(0)])
+    ran = cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "verl", code=2)
+    assert 'pip install "rag-rewards[parquet]"' in ran.err
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    """Ten times the rows, no more than a few further megabytes."""
+    import subprocess
+    import sys
+
+    pytest.importorskip("resource")
+    peaks = []
+    for count in (1_000, 10_000):
+        source = tmp_path / f"{count}.json"
+        with source.open("w") as handle:
+            for i in range(count):
+                row = facts(i)
+                for _, said in row["context"]:
+                    said[1] = f" {i} words" * 60
+                handle.write(("[" if i == 0 else ",") + json.dumps(row))
+            handle.write("]")
+        code = (
+            "import resource, sys\nfrom rag_rewards.commands.prepare import Options, prepare\n"
+            f"prepare(Options('hotpotqa', {str(source)!r}, {str(tmp_path / 'o.jsonl')!r}, "
+            "'ctrl-rag', 'trl', noise=5))\n"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        )
+        peaks.append(int(done.stdout))
+    assert source.stat().st_size > 20e6
+    assert peaks[1] - peaks[0] < 16_000, peaks
+
+
+def test_options_say_what_they_made():
+    options = Options("hotpotqa", "in.json", "out.jsonl", "arena", "trl", preset="arena-test")
+    assert options.called == "test"
+    assert options.card == "out.jsonl.card.md"

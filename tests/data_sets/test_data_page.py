@@ -1,0 +1,86 @@
+"""The commands of docs/data.md, run to the letter on small files of the names it gives."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rag_rewards.cli import main
+from rag_rewards.commands.prepare import PRESETS
+from rag_rewards.datasets import DATASETS
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text("utf-8")
+COMMANDS = re.findall(r"^    (rag-rewards prepare .*)$", PAGE, re.MULTILINE)
+
+
+def hotpotqa(count):
+    return [
+        {
+            "_id": f"{i}",
+            "question": f"Question {i}?",
+            "answer": f"answer {i}",
+            "context": [[f"T{i}.{j}", [f"About {i}.{j}."]] for j in range(10)],
+            "supporting_facts": [[f"T{i}.3", 0]],
+        }
+        for i in range(count)
+    ]
+
+
+def nq(count):
+    return [
+        {
+            "question": f"Question {i}?",
+            "answers": [f"answer {i}"],
+            "ctxs": [
+                {"title": f"T{i}.{j}", "text": f"Text {i}.{j}.", "has_answer": j == 2}
+                for j in range(8)
+            ],
+        }
+        for i in range(count)
+    ]
+
+
+@pytest.fixture
+def files(tmp_path, shared, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("hotpot_train_v1.1.json").write_text(json.dumps(hotpotqa(10_050)))
+    Path("hotpot_dev_distractor_v1.json").write_text(json.dumps(hotpotqa(510)))
+    Path("nq-train.json.gz").write_bytes(gzip.compress(json.dumps(nq(20)).encode()))
+    Path("nq-test.json").write_text(json.dumps(nq(20)))
+    shutil.copy(shared / "data/crag/dev_data_sample10.jsonl", "crag_task_1_dev.jsonl")
+
+
+def test_there_are_commands():
+    assert len(COMMANDS) == 6
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_page(files, command, capsys):
+    words = shlex.split(command)[1:]
+    if "verl" in words:
+        pytest.importorskip("pyarrow")
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert not ended.value.code, capsys.readouterr().err
+    output = Path(words[words.index("-o") + 1])
+    card = Path(f"{output}.card.md").read_text("utf-8").split("---\n")[1]
+    counts = yaml.safe_load(card)["counts"]
+    assert counts["written"] == {"arena-train": 10_000, "arena-test": 500}.get(
+        words[-1], counts["read"] - sum(counts["dropped"].values())
+    )
+    if "--noise-to" in words:
+        assert counts["rows by documents"] == {30: 510}
+    if "--noise" in words:
+        assert counts["rows by documents"] == {9: 20}
+
+
+def test_the_page_names_every_data_set_and_preset():
+    for name in (*DATASETS, *PRESETS):
+        assert f"`{name}`" in PAGE, name

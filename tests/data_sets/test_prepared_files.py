@@ -1,0 +1,183 @@
+"""Real rows all the way: a data set's file, a trainer's file, a rollout of it, a reward."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import rag_rewards as rr
+from rag_rewards.commands.prepare import Options, prepare
+from rag_rewards.labels import gold_of, rollout_of
+from rag_rewards.recipes import RECIPES, recipe
+from rag_rewards.rollout import Evidence, LogProbs, MaskedAnswers, Rollout
+from rag_rewards.testing import TableEntailment
+from rag_rewards.text.refusal import REFUSAL
+
+TRAINERS = ("verl", "openrlhf", "trl", "ms-swift", "none")
+SETTINGS = {"truthrl": {"verifier": "exact"}}
+TEXTUAL = tuple(name for name in RECIPES if not name.startswith("ground-grpo"))
+GROUNDED = ("ground-grpo-stage1", "ground-grpo")
+UNMARKED = ("naive-grpo", "lear", "truthrl")
+REAL = {
+    "hotpotqa": ("hotpotqa/distractor_row_trimmed.json", (*TEXTUAL, *GROUNDED)),
+    "2wikimultihopqa": ("2wikimultihopqa/rows.json", (*TEXTUAL, *GROUNDED)),
+    "musique": ("musique/musique_ans_row.json", (*TEXTUAL, *GROUNDED)),
+    "nq": ("nq/nq_open_oracle_first25.jsonl", (*TEXTUAL, *GROUNDED)),
+    "crag": ("crag/dev_data_sample10.jsonl", UNMARKED),
+    "asqa": ("alce/asqa_eval_row_docs_truncated.jsonl", UNMARKED),
+}
+
+
+def read_back(path: Path, trainer: str):
+    """What a trainer's adapter gets of each row: the chat, and the fields that reach a reward."""
+    if trainer == "verl":
+        pq = pytest.importorskip("pyarrow.parquet")
+        for row in pq.read_table(path).to_pylist():
+            assert row["reward_model"]["style"] == "rule"
+            assert "agent_name" not in row
+            yield row["prompt"], row["extra_info"] | gold_of(row["reward_model"]["ground_truth"])
+        return
+    for line in path.read_bytes().splitlines():
+        row = json.loads(line)
+        if trainer == "openrlhf":
+            assert set(row) == {"input", "label"}
+            yield row["input"], gold_of(row["label"])
+        else:
+            yield row.pop("messages" if trainer == "ms-swift" else "prompt"), row
+
+
+def said(name: str, row: Rollout, right: bool) -> str:
+    """A response in the form that the recipe's prompt asks for."""
+    answers = [aliases[0] if right else "zzz" for aliases in row.gold]
+    listed = ", ".join(answers)
+    cited = "".join(f"[{label}]" for label in (row.supporting_labels if row.supporting else "1"))
+    match name:
+        case "arena":
+            ids = list(map(int, row.supporting_labels)) if right else [99]
+            return (
+                f"<relevance>{ids}</relevance>\n<analysis>x [1]</analysis>\n"
+                f"<answer>{listed}</answer>"
+            )
+        case "lear":
+            reason = "The passages say it in so many words that it is not in doubt."
+            return f"<reason>{reason}</reason><extract>It.</extract><answer>{listed}</answer>"
+        case "truthrl":
+            return f"<think>x</think>\\boxed{{{listed}}}"
+        case "ground-grpo" | "ground-grpo-stage1":
+            if row.answerable is False:
+                return f"<think>x</think><answer>{REFUSAL if right else 'It is zzz.'}</answer>"
+            told = " ".join(f"It is {answer} {cited}." for answer in answers)
+            if row.answer_kind == "list":
+                told = ", ".join(f"{answer} {cited}" for answer in answers)
+            return f"<think>x</think><answer>{told}</answer>"
+        case _:
+            return f"<think>x {cited if right else ''}</think><answer>{listed}</answer>"
+
+
+def known(name: str, row: Rollout, right: bool) -> Rollout:
+    """The same with what models would say."""
+    if name == "lear":
+        answer = row.gold[0][0] if right else "zzz"
+        return row.with_evidence(
+            Evidence(masked_answers=MaskedAnswers(rationale=answer, evidence=answer))
+        )
+    if name in ("ctrl-rag", "ctrl-rag-clr"):
+        worse = (-5.0, -5.0) if right else (-0.1, -0.1)
+        without = dict.fromkeys(row.supporting_labels, worse)
+        return row.with_evidence(Evidence(logprobs=LogProbs(full=(-0.1, -0.1), without=without)))
+    return row
+
+
+def check(options: Options) -> int:
+    """Prepare, read back, and score a right and a wrong response to every question."""
+    done = prepare(options)
+    scorer = recipe(options.recipe, SETTINGS.get(options.recipe))
+    entailment = TableEntailment(lambda premise, hypothesis: float("zzz" not in hypothesis))
+    gatherer = rr.Gatherer(rr.Models(entailment=entailment))
+    rows = list(read_back(Path(options.output), options.trainer))
+    assert len(rows) == done.written > 0
+    for chat, fields in rows:
+        pair = []
+        for right in (True, False):
+            bare = rollout_of(fields, response="", prompt=chat)
+            assert isinstance(bare, Rollout), bare
+            text = said(options.recipe, bare, right)
+            row = rollout_of(fields, response=text, prompt=chat)
+            pair.append(known(options.recipe, row, right))
+        assert fields["question"] in chat[-1]["content"]
+        for document in fields["documents"]:
+            assert document["text"] in chat[-1]["content"]
+        good, bad = scorer(gatherer.gather_sync(scorer, pair))
+        assert good.value > bad.value, (options.recipe, fields["id"], good, bad)
+    return len(rows)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("name", REAL)
+def test_right_answers_to_real_questions_are_worth_more(tmp_path, shared, name, trainer):
+    file, recipes = REAL[name]
+    suffix = "parquet" if trainer == "verl" else "jsonl"
+    for each in recipes:
+        output = str(tmp_path / f"{each}.{suffix}")
+        check(Options(name, str(shared / "data" / file), output, each, trainer))
+
+
+def with_answers(name, shared, tmp_path):
+    """Trust-Align's demonstrations with answers, one question made answerable."""
+    path = shared / f"data/trust_align/{name}_refusal.json"
+    rows = json.loads(path.read_text())["refusal_demos"]
+    for row in rows:
+        count = len(row["docs"][0]["answers_found"])
+        row["answers"] = [[f"answer number {i}", f"alias {i}"] for i in range(count)]
+    document = rows[1]["docs"][0]
+    document["answers_found"] = [1] * len(rows[1]["answers"])
+    document["text"] += " " + ". ".join(aliases[0] for aliases in rows[1]["answers"])
+    made = tmp_path / f"{name}.json"
+    made.write_text(json.dumps(rows))
+    return str(made)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("name", ["asqa", "qampari", "eli5"])
+def test_refusing_and_citing_in_trust_aligns_rows(tmp_path, shared, name, trainer):
+    source = with_answers(name, shared, tmp_path)
+    output = str(tmp_path / f"out.{'parquet' if trainer == 'verl' else 'jsonl'}")
+    assert check(Options(name, source, output, "ground-grpo", trainer)) == 2
+    assert check(Options(name, source, output, "ground-grpo-stage1", trainer)) == 1
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_own_rows(tmp_path, trainer):
+    source = tmp_path / "own.jsonl"
+    rows = [
+        {"question": "A?", "documents": [{"text": "a"}], "answers": "x", "supporting": [1]},
+        {
+            "id": 9,
+            "question": "B “ü”?",
+            "documents": [{"id": "d", "title": "T", "text": "b"}, {"text": "\u2028"}],
+            "answers": [["y", 7], ["z"]],
+            "supporting": ["d"],
+            "answerable": True,
+            "out_of_knowledge": False,
+            "query_time": "now",
+        },
+    ]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    output = str(tmp_path / f"out.{'parquet' if trainer == 'verl' else 'jsonl'}")
+    for name in (*TEXTUAL, "ground-grpo"):
+        expected = 1 if name == "ground-grpo" else 2
+        assert check(Options("rows", str(source), output, name, trainer)) == expected
+
+
+def test_types_are_the_same_in_every_row(tmp_path, shared):
+    """As Arrow sees them: the columns of every row of every set that this recipe takes."""
+    pa = pytest.importorskip("pyarrow")
+    seen = set()
+    for name in ("hotpotqa", "2wikimultihopqa", "musique", "nq"):
+        output = tmp_path / f"{name}.jsonl"
+        prepare(Options(name, str(shared / "data" / REAL[name][0]), str(output), "arena", "trl"))
+        for line in output.read_text("utf-8").splitlines():
+            seen.add(str(pa.Table.from_pylist([json.loads(line)]).schema))
+    assert len(seen) == 1

@@ -1,0 +1,442 @@
+"""Each data set's own row: what it says is known, and what keeps it from being known."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rag_rewards.datasets import DATASETS, data_set, read_gold
+from rag_rewards.datasets.crag import CragRow, crag, page_text
+from rag_rewards.datasets.files import Records
+from rag_rewards.datasets.fit import unfit
+from rag_rewards.datasets.gold import Gold, Problem, with_answers_found
+from rag_rewards.datasets.multihop import AMBIGUOUS, BEYOND, MISSING
+from rag_rewards.errors import UsageError
+from rag_rewards.recipes import RECIPES, blueprint
+from rag_rewards.rollout import Document
+
+
+def golds(tmp_path, name, rows, top=None):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with Records(str(path)) as records:
+        return [found for _, found in read_gold(data_set(name), records, top)]
+
+
+def of_file(name, path, top=None):
+    with Records(str(path)) as records:
+        return [found for _, found in read_gold(data_set(name), records, top)]
+
+
+FACTS = {
+    "_id": "a",
+    "question": "Who?",
+    "answer": "Ann",
+    "context": [["T1", ["One.", " Two."]], ["T2", ["Three."]], ["T3", [" Four."]]],
+    "supporting_facts": [["T3", 0], ["T1", 1], ["T1", 0]],
+    "type": "bridge",
+    "level": "hard",
+}
+
+
+# --- HotpotQA and 2WikiMultiHopQA --------------------------------------------------------------
+
+
+def test_supporting_sentences_name_their_paragraphs(tmp_path):
+    [gold] = golds(tmp_path, "hotpotqa", [FACTS])
+    assert gold.supporting == (0, 2)
+    assert gold.answerable is True
+    assert gold.answers == (("Ann",),)
+    assert [document.text for document in gold.documents] == ["One. Two.", "Three.", "Four."]
+    assert gold.fields()["supporting"] == ["1", "3"]
+    [wiki] = golds(tmp_path, "2wikimultihopqa", [FACTS | {"evidences": []}])
+    assert wiki.documents[0].text == "One. Two."
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "detail"),
+    [
+        ({"supporting_facts": [["T1", 0], ["T9", 0], ["T8", 0]]}, MISSING, "T9; T8"),
+        ({"context": [*FACTS["context"], ["T3", ["Other."]]]}, AMBIGUOUS, "T3"),
+        ({"context": [*FACTS["context"], ["T3", [" Four."]]]}, AMBIGUOUS, "T3"),
+        ({"supporting_facts": [["T2", 1]]}, BEYOND, "T2: sentence 1 of 1"),
+        ({"supporting_facts": [["T2", -1]]}, BEYOND, "T2: sentence -1 of 1"),
+        ({"supporting_facts": [["t1", 0]]}, MISSING, "t1"),
+    ],
+)
+def test_a_fact_without_its_one_paragraph_is_named_and_never_guessed(
+    tmp_path, changes, reason, detail
+):
+    [gold] = golds(tmp_path, "hotpotqa", [FACTS | changes])
+    assert gold.supporting is None
+    assert gold.unsupported == Problem(reason, detail)
+    assert gold.answerable is None
+    assert unfit(gold, blueprint("arena")) == Problem(reason, detail)
+    assert unfit(gold, blueprint("lear")) is None
+
+
+def test_distractors_of_one_title_harm_nobody(tmp_path):
+    twice = [*FACTS["context"], ["T2", ["Again."]]]
+    [gold] = golds(tmp_path, "hotpotqa", [FACTS | {"context": twice}])
+    assert gold.supporting == (0, 2)
+
+
+def test_the_columns_of_hugging_face_are_the_same_rows(tmp_path):
+    columns = {
+        "id": "a",
+        "question": "Who?",
+        "answer": "Ann",
+        "context": {
+            "title": [title for title, _ in FACTS["context"]],
+            "sentences": [said for _, said in FACTS["context"]],
+        },
+        "supporting_facts": {"title": ["T3", "T1", "T1"], "sent_id": [0, 1, 0]},
+    }
+    expected = golds(tmp_path, "hotpotqa", [FACTS])
+    assert golds(tmp_path, "hotpotqa", [columns]) == expected
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.Table.from_pylist([columns]), tmp_path / "train.parquet")
+    assert of_file("hotpotqa", tmp_path / "train.parquet") == expected
+
+
+def test_fewer_documents_may_leave_a_supporting_one_out(tmp_path):
+    [gold] = golds(tmp_path, "hotpotqa", [FACTS], top=2)
+    assert gold.unsupported == Problem(MISSING, "T3")
+
+
+def test_the_full_wiki_row_whose_gold_is_not_there(shared):
+    [gold] = of_file("hotpotqa", shared / "data/hotpotqa/fullwiki_dev_row_missing_gold.jsonl")
+    assert gold.unsupported == Problem(MISSING, "Scott Derrickson; Ed Wood")
+
+
+def test_real_rows_agree_with_another_projects_mapping(shared, tmp_path):
+    """29 + 20 rows whose supporting paragraphs that project marked by itself."""
+    for name in ("hotpotqa", "2wikimultihopqa"):
+        path = shared / f"data/ircot_multihop/{name}_gold_plus_3_distractors.jsonl"
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        native = [as_facts(name, row) for row in rows]
+        found = golds(tmp_path, name, native)
+        checked = 0
+        for row, gold in zip(rows, found, strict=True):
+            if isinstance(gold, Gold) and gold.supporting is not None:
+                marked = [at for at, yes in enumerate(row["is_supporting"]) if yes]
+                assert list(gold.supporting) == marked, row["qid"]
+                checked += 1
+        assert checked == len(rows)
+
+
+def as_facts(name, row):
+    """A derived row in the native form: each paragraph one sentence, gold titles as facts."""
+    return {
+        "_id": row["qid"],
+        "question": row["question"],
+        "answer": row["answer"],
+        "context": [[p["title"], [p["paragraph_text"]]] for p in row["paragraphs"]],
+        "supporting_facts": [[title, 0] for title in row["gold_titles"]],
+    } | ({"evidences": []} if name == "2wikimultihopqa" else {"level": "hard"})
+
+
+# --- MuSiQue -----------------------------------------------------------------------------------
+
+MUSIQUE = {
+    "id": "2hop__1_2",
+    "question": "Who?",
+    "answer": "Ann",
+    "answer_aliases": ["Anna", "Ann"],
+    "answerable": True,
+    "paragraphs": [
+        {"idx": 0, "title": "T", "paragraph_text": "One.", "is_supporting": False},
+        {"idx": 1, "title": "T", "paragraph_text": "Two.", "is_supporting": True},
+    ],
+}
+
+
+def test_musique_marks_its_paragraphs(tmp_path, shared):
+    twin = MUSIQUE | {"answerable": False, "paragraphs": MUSIQUE["paragraphs"][:1]}
+    gold, unanswerable = golds(tmp_path, "musique", [MUSIQUE, twin])
+    assert gold.supporting == (1,)
+    assert gold.answers == (("Ann", "Anna"),)
+    assert unanswerable.answerable is False
+    assert unanswerable.id == "2hop__1_2-unanswerable"
+    [real] = of_file("musique", shared / "data/musique/musique_ans_row.json")
+    assert real.supporting == (4, 17)
+    assert len(real.documents) == 20
+    assert of_file("musique", shared / "data/musique/musique_ans_row.json", 5)[0].unsupported
+
+
+# --- ASQA, QAMPARI, ELI5 -----------------------------------------------------------------------
+
+
+def trust_align(name, shared):
+    """The refusal demonstrations, with answers to count: these have answers_found alone."""
+    path = shared / f"data/trust_align/{name}_refusal.json"
+    rows = json.loads(path.read_text())["refusal_demos"]
+    for row in rows:
+        row["answers"] = [[f"a {i}"] for i in range(len(row["docs"][0]["answers_found"]))]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("asqa", "short"), ("qampari", "list"), ("eli5", "claims")]
+)
+def test_trust_align_says_what_each_document_answers(tmp_path, shared, name, kind):
+    rows = trust_align(name, shared)
+    rows[1]["docs"][2]["answers_found"][1] = 1
+    first, second = golds(tmp_path, name, rows)
+    assert (first.answerable, first.supporting) == (False, ())
+    assert (second.answerable, second.supporting) == (True, (2,))
+    assert second.answer_kind == kind
+    assert second.documents[2].supports[:3] == (False, True, False)[: len(rows[1]["answers"])]
+    assert unfit(second, blueprint("ground-grpo")) is None
+    assert unfit(first, blueprint("ground-grpo")) is None
+    assert unfit(first, blueprint("ground-grpo-stage1")).reason.startswith("unanswerable")
+    only = golds(tmp_path, name, rows, top=2)[1]
+    assert (only.answerable, len(only.documents)) == (False, 2)
+
+
+def test_alce_requires_an_answer_to_every_reading(shared):
+    [gold] = of_file("asqa", shared / "data/alce/asqa_eval_row_docs_truncated.jsonl")
+    assert gold.answers == (
+        ("Daei", "Ali Daei"),
+        ("Bican", "Josef Bican"),
+        ("Sinclair", "Christine Sinclair"),
+    )
+    assert gold.answerable is None
+    reason = unfit(gold, blueprint("ground-grpo"))
+    assert reason == Problem(
+        "not known whether the documents answer it", "no answers_found on its documents"
+    )
+    [claims] = of_file("eli5", shared / "data/alce/eli5_eval_row_docs_truncated.jsonl")
+    assert len(claims.answers) == 3
+    assert claims.answer_kind == "claims"
+
+
+def test_answers_found_must_fit_the_answers(tmp_path):
+    row = {"question": "?", "answers": [["x"]], "docs": [{"text": "t", "answers_found": [1, 0]}]}
+    [problem] = golds(tmp_path, "qampari", [row])
+    assert problem.detail == "docs[0]: 2 for 1 answers"
+
+
+def test_some_documents_without_answers_found_is_not_known(tmp_path):
+    docs = [{"text": "t", "answers_found": [1]}, {"text": "u"}]
+    [gold] = golds(tmp_path, "qampari", [{"question": "?", "answers": [["x"]], "docs": docs}])
+    assert gold.answerable is None
+    assert gold.fields()["documents"][0]["supports"] is None
+
+
+# --- CRAG --------------------------------------------------------------------------------------
+
+
+def test_crag_has_the_time_and_each_page_once(shared):
+    rows = of_file("crag", shared / "data/crag/dev_data_sample10.jsonl")
+    assert rows[0].query_time == "02/28/2024, 10:04:54 PT"
+    assert len(rows[0].documents) == 4  # five results, two of them the same page
+    assert rows[7] == Problem("no gold answer", "the answer is 'nan'")
+    assert not any("<strong>" in d.text for g in rows if isinstance(g, Gold) for d in g.documents)
+    # A page without a snippet is there by its own text.
+    assert "McIlroy" in rows[4].documents[0].text
+    assert unfit(rows[0], blueprint("truthrl")) is None
+    assert unfit(rows[0], blueprint("arena")).reason.startswith("CRAG does not say")
+
+
+def test_crags_alternative_answers_are_a_list_or_its_json():
+    page = {"page_name": "P", "page_snippet": "s"}
+    row = {"query": "?", "search_results": [page], "answer": "5"}
+
+    def answers(alternatives):
+        import msgspec
+
+        return crag(msgspec.convert(row | {"alternative_answers": alternatives}, CragRow))
+
+    assert answers(["five"]).answers == answers('["five"]').answers == (("5", "five"),)
+    assert answers("[]").answers == (("5",),)
+    assert answers("five").reason == "alternative_answers is not a list"
+
+
+def test_the_text_of_a_page():
+    page = "<head><title>T</title><style>p{}</style></head><p>a<b>b</b>c<br>d &lt;e&gt;</p><script>"
+    assert page_text(page + "if (a<b) {}</script>\n<div>f") == "T abc d <e> f"
+    assert page_text("</script>still here") == "still here"
+
+
+# --- Natural Questions and TriviaQA ------------------------------------------------------------
+
+
+def test_gold_passages_come_before_those_that_hold_an_answer(tmp_path):
+    def passages(*marks):
+        ctxs = [{"id": "wiki:7", "title": "T", "text": f"t{i}"} | m for i, m in enumerate(marks)]
+        [found] = golds(tmp_path, "nq", [{"question": "?", "answers": ["a"], "ctxs": ctxs}])
+        return found
+
+    held, missed = {"has_answer": True}, {"has_answer": False}
+    assert passages(missed, held, held).supporting == (1, 2)
+    assert passages(missed, held, held | {"isgold": True}).supporting == (2,)
+    assert passages({"hasanswer": True}).supporting == (0,)
+    none = passages(missed, missed)
+    assert (none.supporting, none.answerable) == ((), False)
+    unknown = passages({}, held)
+    assert (unknown.supporting, unknown.answerable) == (None, None)
+
+
+def test_the_oracle_file(shared):
+    rows = of_file("nq", shared / "data/nq/nq_open_oracle_first25.jsonl")
+    assert len(rows) == 25
+    assert all(row.supporting == (0,) and row.answerable for row in rows)
+    assert rows[0].id == "nq-1"
+
+
+def test_a_retrievers_training_set_has_no_order(tmp_path):
+    def passage(text):
+        return {"title": "T", "text": text, "score": 1, "passage_id": "9"}
+
+    row = {
+        "dataset": "nq_train_psgs_w100",
+        "question": "?",
+        "answers": ["a"],
+        "positive_ctxs": [passage("p"), passage("q")],
+        "negative_ctxs": [passage("n")],
+        "hard_negative_ctxs": [passage("h1"), passage("h2")],
+    }
+    [gold] = golds(tmp_path, "triviaqa", [row])
+    assert [document.text for document in gold.documents] == ["p", "h1", "h2", "n"]
+    assert gold.supporting == (0,)
+    assert not gold.ranked
+
+
+# --- our own rows ------------------------------------------------------------------------------
+
+
+def test_own_rows_are_numbered_anew(tmp_path):
+    row = {
+        "id": 7,
+        "question": "Q",
+        "documents": [{"id": 12, "text": "a"}, {"id": "x", "text": "b", "title": "B"}],
+        "supporting": ["x"],
+        "answers": "yes",
+        "response": "<answer>old</answer>",
+        "reward": 3.0,
+    }
+    [gold] = golds(tmp_path, "rows", [row])
+    fields = gold.fields(supports=False)
+    assert fields["documents"] == [
+        {"id": "1", "title": "", "text": "a"},
+        {"id": "2", "title": "B", "text": "b"},
+    ]
+    assert (fields["id"], fields["supporting"], fields["answers"]) == ("7", ["2"], [["yes"]])
+
+
+@pytest.mark.parametrize(
+    ("changes", "detail"),
+    [
+        ({"supporting": [3]}, "supporting[0]: 3 names no document (documents: 1)"),
+        ({"answers": []}, "answers: no answer in it"),
+        ({"answers": None}, "answers: missing"),
+        ({"documents": [{"title": "t"}]}, "text"),
+        ({"answer_kind": "prose"}, "prose"),
+    ],
+)
+def test_broken_rows_of_ours_are_named(tmp_path, changes, detail):
+    row = {"question": "Q", "documents": [{"text": "a"}], "answers": ["x"]}
+    [problem] = golds(tmp_path, "rows", [row | changes])
+    assert problem.reason == "broken row"
+    assert detail in problem.detail
+
+
+# --- all of them -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("hotpotqa", FACTS | {"question": 7}),
+        ("hotpotqa", FACTS | {"context": [["T1"]]}),
+        ("hotpotqa", FACTS | {"supporting_facts": [["T1", "0"]]}),
+        ("musique", MUSIQUE | {"paragraphs": [{"title": "T", "paragraph_text": "x"}]}),
+        ("qampari", {"question": "?", "docs": [{"title": "T"}], "answers": [["x"]]}),
+    ],
+)
+def test_a_row_that_does_not_decode_is_broken(tmp_path, name, row):
+    [problem] = golds(tmp_path, name, [row])
+    assert problem.reason == "broken row"
+    assert "$" in problem.detail or "missing required field" in problem.detail
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"answer": " "}, "no gold answer"),
+        ({"question": ""}, "no question"),
+        ({"context": []}, "no documents"),
+    ],
+)
+def test_rows_without_the_essentials(tmp_path, changes, reason):
+    assert golds(tmp_path, "hotpotqa", [FACTS | changes]) == [Problem(reason)]
+
+
+REAL = {
+    "hotpotqa": "hotpotqa/distractor_row_trimmed.json",
+    "2wikimultihopqa": "2wikimultihopqa/rows.json",
+    "musique": "musique/musique_ans_row.json",
+    "asqa": "alce/asqa_eval_row_docs_truncated.jsonl",
+    "eli5": "alce/eli5_eval_row_docs_truncated.jsonl",
+    "crag": "crag/dev_data_sample10.jsonl",
+    "nq": "nq/nq_open_oracle_first25.jsonl",
+}
+
+
+@pytest.mark.parametrize("wanted", DATASETS)
+@pytest.mark.parametrize("given", REAL)
+def test_a_file_of_another_data_set_is_named(shared, wanted, given):
+    path = shared / "data" / REAL[given]
+    if wanted == given or {wanted, given} == {"nq", "triviaqa"}:
+        assert any(isinstance(found, Gold) for found in of_file(wanted, path))
+        return
+    with pytest.raises(UsageError, match=f"looks like {given}(?: or .*)?, not {wanted}: its rows"):
+        of_file(wanted, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "message"),
+    [
+        ("triviaqa", "triviaqa/rc_wikipedia_dev_dummy.json", "TriviaQA's own form.*DPR"),
+        ("eli5", "eli5/kilt_eli5_dev_dummy.jsonl", "KILT's form"),
+        ("nq", "nq/flashrag_nq_test_17.jsonl", "questions without documents"),
+        ("hotpotqa", "search_r1/corpus_sample.jsonl", "a corpus without questions"),
+    ],
+)
+def test_forms_without_documents_say_so(shared, name, file, message):
+    with pytest.raises(UsageError, match=message):
+        of_file(name, shared / "data" / file)
+
+
+def test_an_unknown_data_set_names_the_nearest():
+    with pytest.raises(UsageError, match="hotpotqa"):
+        data_set("hotpotQA")
+
+
+# --- answers found in the text -----------------------------------------------------------------
+
+
+def test_answers_are_looked_for_as_whole_words():
+    gold = Gold(
+        question="?",
+        documents=(Document(text="The Seine, in Paris."), Document(text="Parisian")),
+        answers=(("Paris", "Lutetia"), ("seine",), ("yes",)),
+    )
+    found = with_answers_found(gold)
+    assert [document.supports for document in found.documents] == [
+        (True, True, False),
+        (False, False, False),
+    ]
+    assert (found.supporting, found.answerable) == ((0,), True)
+    marked = Gold(question="?", documents=gold.documents, answers=gold.answers, supporting=(1,))
+    assert with_answers_found(marked) is marked
+
+
+def test_claims_are_not_looked_for_and_texts_cannot_check_them(shared):
+    [gold] = of_file("eli5", shared / "data/alce/eli5_eval_row_docs_truncated.jsonl")
+    assert with_answers_found(gold) is gold
+    unable = {name for name in RECIPES if "claims" in str(unfit(gold, blueprint(name)))}
+    assert unable == set(RECIPES) - {"ground-grpo", "ground-grpo-stage1", "ctrl-rag-clr"}

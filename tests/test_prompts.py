@@ -1,0 +1,122 @@
+"""What each recipe asks for is what its reward reads, and documents can be left out of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from rag_rewards import decode_row, recipe
+from rag_rewards.prompts import PROMPTS, prompt_of
+from rag_rewards.recipes import RECIPES
+from rag_rewards.text.refusal import REFUSAL
+
+ROW = {
+    "question": "Which city?",
+    "documents": [{"title": "Seine", "text": "It flows through Paris."}, {"text": "Rome."}],
+    "supporting": [1],
+    "answers": "Paris",
+    "answerable": True,
+    "response": "",
+}
+TAGS = {
+    "arena": {"relevance", "analysis", "answer"},
+    "ground-grpo-stage1": {"think", "answer"},
+    "ground-grpo": {"think", "answer"},
+    "lear": {"reason", "extract", "answer"},
+    "truthrl": {"think"},
+}
+
+
+def asked(name, **fields):
+    row = decode_row(ROW | fields)
+    [message] = prompt_of(name, row).messages(row)
+    return message["content"]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_prompt_names_the_sections_that_the_reward_reads(name):
+    shown = set(re.findall(r"<(\w+)>", asked(name))) - {"question", "references"}
+    assert shown == TAGS.get(name, {"think", "answer"})
+    assert all(f"</{tag}>" in asked(name) for tag in shown)
+    assert "Which city?" in asked(name)
+    assert "It flows through Paris." in asked(name)
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if "rag" not in name])
+def test_an_answer_in_the_order_of_the_prompt_has_the_format(name):
+    """The sections in the order in which the prompt names them."""
+    order = [tag for tag in re.findall(r"<(\w+)>", asked(name)) if tag in TAGS.get(name, "")]
+    order = order or ["think", "answer"]
+    text = "".join(f"<{tag}>[1] Paris</{tag}>" for tag in order)
+    if name == "truthrl":
+        text += " \\boxed{Paris}"
+    row = decode_row(
+        ROW
+        | {
+            "response": text,
+            "masked_answers": {"rationale": "Paris", "evidence": "Paris"},
+            "nli": [
+                {
+                    "premise": "Title: Seine\nIt flows through Paris.",
+                    "hypothesis": "Paris",
+                    "entailment": 0.9,
+                }
+            ],
+        }
+    )
+    settings = {"verifier": "exact"} if name == "truthrl" else {}
+    [score] = recipe(name, settings)([row])
+    assert score.components.get("format", 1.0) == 1.0
+
+
+def test_the_papers_rules():
+    assert "[1] It flows through Paris.\n\n[2] Rome." in asked("arena")  # without titles
+    for name in ("ground-grpo", "ground-grpo-stage1"):
+        assert REFUSAL in asked(name)
+        assert REFUSAL in asked(name, answer_kind="list")
+    assert asked("ground-grpo") != asked("ground-grpo", answer_kind="list")
+    assert asked("ground-grpo") == asked("ground-grpo-stage1")
+    truthful = asked("truthrl", query_time="03/13/2024, 08:29:31 PT")
+    assert "Query time: 03/13/2024, 08:29:31 PT" in truthful
+    assert "\\boxed{I don't know}" in truthful
+    assert "\\boxed{invalid question}" in truthful
+    assert "uery time" not in asked("truthrl")
+
+
+def test_what_the_prompt_offers_is_read_as_such():
+    abstains, invalid = (
+        decode_row(ROW | {"response": f"<think>x</think>\\boxed{{{text}}}"})
+        for text in ("I don't know", "invalid question")
+    )
+    scores = recipe("truthrl", {"verifier": "exact"})([abstains, invalid])
+    assert [score.value for score in scores] == [0.0, -1.0]
+    refused = decode_row(
+        ROW | {"answerable": False, "response": f"<think>x</think><answer>{REFUSAL}</answer>"}
+    )
+    assert recipe("ground-grpo")([refused])[0].components["refusal"] == 1.0
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_documents_are_left_out_of_a_prepared_prompt(name, tmp_path, shared):
+    """The prompt in a file and the prompt that is made when a row has none are the same."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    sys.path.insert(0, str(Path(__file__).parent / "backends"))
+    import tiny_models
+
+    from rag_rewards.commands.prepare import Options, prepare
+    from rag_rewards.contexts import Contexts
+
+    source = shared / "data/musique/musique_ans_row.json"
+    prepare(Options("musique", str(source), str(tmp_path / "out.jsonl"), name, "none"))
+    row = json.loads((tmp_path / "out.jsonl").read_text("utf-8")) | {"response": "x"}
+    with_prompt, without = decode_row(row), decode_row(row | {"prompt": None})
+    assert with_prompt.supporting_labels == ("5", "18")
+    contexts = Contexts(tiny_models.make_tokenizer(), prompt_of(name, without))
+    one = contexts.leave_one_out(with_prompt, with_prompt.supporting_labels)
+    assert one == contexts.leave_one_out(without, without.supporting_labels)
+    assert len({*one[1].values(), one[0]}) == 3
+    assert name in PROMPTS or name not in TAGS

@@ -1,0 +1,50 @@
+"""One rank of a run on two processes: trains, and writes what it saw. `python rank.py FOLDER`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from rag_rewards_adapters.trl import RagReward
+from test_trl_training import Recorded, clr_twin
+from trl_runs import rows, trainer
+
+from rag_rewards.errors import UsageError
+
+
+def straddled(folder: Path) -> str:
+    """What binding says where a group of 4 would have members on both ranks."""
+    reward = RagReward("ctrl-rag")
+    run = trainer(folder, reward, args={"per_device_train_batch_size": 2})
+    try:
+        reward.bind(run)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def main(folder: Path) -> None:
+    refused = straddled(folder)
+    reward = Recorded("ctrl-rag-clr")
+    run = trainer(folder, reward, train_dataset=rows(8), args={"max_steps": 2})
+    reward.bind(run)
+    reward.twin = clr_twin(run)
+    run.train()
+    seen = {
+        "refused": refused,
+        "wrapped": type(run.model_wrapped).__name__,
+        "given": reward.given,
+        "expected": reward.expected,
+        "versions": reward.versions,
+        "rewards": list(run._logs["rewards"]["ctrl-rag-clr"]),
+        "logged": run.state.log_history[1],
+    }
+    (folder / f"rank{os.environ['RANK']}.json").write_text(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,217 @@
+"""What chat templates and tools make of a completion, in the real trainer."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from datasets import Dataset
+from rag_rewards_adapters.trl import RagReward
+from trl_runs import DOCUMENTS, make_tokenizer, rows, says, trainer
+
+from rag_rewards.errors import UsageError
+from rag_rewards.models import ScoreRequest
+
+THOUGHT = "It is on the river.</think><answer>Seine [1]</answer>"
+STAGE1: dict[str, Any] = {"settings": {"citation.judge_by": "gold"}}
+
+
+def thinking_tokenizer() -> Any:
+    """The chat template opens the thinking, as reasoning models' do, unless it is asked not to."""
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = tokenizer.chat_template.replace(
+        "assistant\n{% endif %}",
+        "assistant\n{% if thinking is not defined or thinking %}<think>\n{% endif %}{% endif %}",
+    )
+    return tokenizer
+
+
+def about_paris(requests: list[ScoreRequest], tokenizer: Any) -> list[ScoreRequest]:
+    """Without those of the policy's self-check."""
+    return [r for r in requests if "Paris lies" in tokenizer.decode(r.contexts[0])]
+
+
+class TestOpenedThinking:
+    def logged(self, tmp_path: Any, *, bound: bool, **options: Any) -> dict[str, Any]:
+        reward = RagReward("ground-grpo-stage1", **STAGE1)
+        args = {"max_steps": 1, **options.pop("args", {})}
+        run = trainer(
+            tmp_path,
+            reward,
+            tokenizer=thinking_tokenizer(),
+            rollout_func=says(THOUGHT, "no"),
+            args=args,
+            **options,
+        )
+        if bound:
+            reward.bind(run)
+        run.train()
+        logged: dict[str, Any] = run.state.log_history[0]
+        return logged
+
+    def test_what_the_template_opens_is_found(self, tmp_path: Any) -> None:
+        assert self.logged(tmp_path, bound=True)["ground-grpo-stage1/format"] == 0.5
+
+    def test_unbound_nobody_can_know(self, tmp_path: Any, caplog: Any) -> None:
+        assert self.logged(tmp_path, bound=False)["ground-grpo-stage1/format"] == 0
+        assert "reward.bind(trainer)" in caplog.text
+
+    def test_the_trainer_s_template_arguments_count(self, tmp_path: Any) -> None:
+        args = {"chat_template_kwargs": {"thinking": False}}
+        logged = self.logged(tmp_path, bound=True, args=args)
+        assert logged["ground-grpo-stage1/format"] == 0
+
+    def test_a_plain_prompt_says_so_itself(self, tmp_path: Any) -> None:
+        def plain(row: Any) -> dict[str, str]:
+            return {"prompt": row["prompt"][0]["content"] + "\n<think>\n"}
+
+        data = Dataset.from_list([dict(row, **plain(row)) for row in rows()])
+        logged = self.logged(tmp_path, bound=False, train_dataset=data)
+        assert logged["ground-grpo-stage1/format"] == 0.5
+
+    def test_likelihoods_are_asked_after_what_was_opened(self, tmp_path: Any) -> None:
+        seen: list[ScoreRequest] = []
+        reward = RagReward("ctrl-rag-clr")
+        run = trainer(tmp_path, reward, tokenizer=thinking_tokenizer(), args={"max_steps": 1})
+        reward.bind(run)
+        policy = reward.grader.models.policy
+        score = policy.score_sync
+        policy.score_sync = lambda requests: [seen.extend(requests), score(requests)][1]
+        run.train()
+        asked = run._tokenize_prompts([run.train_dataset[i]["prompt"] for i in range(4)])[0]
+        full = {request.contexts[0] for request in about_paris(seen, run.processing_class)}
+        assert full <= {tuple(ids) for ids in asked}
+        assert full
+
+
+def look_up(query: str) -> str:
+    """
+    Search the library.
+
+    Args:
+        query: what to look for
+
+    Returns:
+        What was found.
+    """
+    return f"About {query}: the Seine, <answer>Seine</answer>."
+
+
+class TestTools:
+    """The trainer's own tool loop, with what the model samples written down."""
+
+    CALL = '<tool_call>\n{"name": "look_up", "arguments": {"query": "Paris"}}\n</tool_call>'
+
+    def run(self, tmp_path: Any, reward: RagReward, turns: list[list[str]]) -> Any:
+        tokenizer = make_tokenizer()
+        template = files("trl").joinpath("chat_templates/qwen3.jinja").read_text()
+        tokenizer.chat_template = template
+        run = trainer(
+            tmp_path,
+            reward,
+            tokenizer=tokenizer,
+            tools=[look_up],
+            args={"max_steps": 1, "max_completion_length": 900},
+        )
+        said: Iterator[list[str]] = iter(turns)
+
+        def sampled(prompt_ids: Any, *_: Any, **__: Any) -> tuple[list[list[int]], None]:
+            texts = next(said)
+            assert len(texts) == len(prompt_ids)
+            end = tokenizer.eos_token_id
+            return [[*tokenizer.encode(text), end] for text in texts], None
+
+        run._generate_single_turn = sampled
+        return run
+
+    def test_what_a_tool_returns_is_not_the_model_s_answer(self, tmp_path: Any) -> None:
+        reward = RagReward("naive-grpo")
+        well = "<think>It says so.</think><answer>Seine</answer>"
+        turns = [[self.CALL, self.CALL, well, "no idea"], [well, "I do not know."]]
+        run = self.run(tmp_path, reward, turns)
+        reward.bind(run)
+        run.train()
+        assert run.state.log_history[0]["tools/call_frequency"] == 0.5
+        assert list(run._logs["extra"]["naive-grpo/accuracy"]) == [1.0, 0.0, 1.0, 0.0]
+
+    def test_the_last_answer_s_likelihood_follows_all_that_was_said(self, tmp_path: Any) -> None:
+        seen: list[ScoreRequest] = []
+        reward = RagReward("ctrl-rag-clr")
+        run = self.run(tmp_path, reward, [[self.CALL] * 4, ["The Seine."] * 4])
+        reward.bind(run)
+        policy = reward.grader.models.policy
+        score = policy.score_sync
+        policy.score_sync = lambda requests: [seen.extend(requests), score(requests)][1]
+        run.train()
+        tokenizer = run.processing_class
+        (request,) = about_paris(seen, tokenizer)
+        full, without = map(tokenizer.decode, request.contexts)
+        assert [tokenizer.decode(ids) for ids in request.responses] == ["The Seine."]
+        assert "About Paris: the Seine" in full
+        assert "About Paris: the Seine" in without
+        assert DOCUMENTS[0]["text"] in full
+        assert DOCUMENTS[0]["text"] not in without
+
+
+def test_thoughts_that_the_tokenizer_parses_out_count(tmp_path: Any) -> None:
+    from trl.chat_template_utils import add_response_schema
+
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = files("trl").joinpath("chat_templates/qwen3.jinja").read_text()
+    add_response_schema(tokenizer)
+    reward = RagReward("ground-grpo-stage1", **STAGE1)
+    run = trainer(
+        tmp_path,
+        reward,
+        tokenizer=tokenizer,
+        rollout_func=says(f"<think>{THOUGHT}", "no"),
+        args={"max_steps": 1},
+    )
+    reward.bind(run)
+    run.train()
+    assert "<think>" not in run._logs["completion"][0][0]["content"]
+    assert run.state.log_history[0]["ground-grpo-stage1/format"] == 0.5
+
+
+def test_a_truncated_response_is_known_by_its_last_token(tmp_path: Any) -> None:
+    reward = RagReward("arena")
+    run = trainer(tmp_path, reward)
+    reward.bind(run)
+    end = run.processing_class.eos_token_id
+    assert [reward._finish(ids) for ids in ([5, end], [5, 6], [], None)] == [
+        "stop",
+        "length",
+        None,
+        None,
+    ]
+
+
+def test_a_bound_reward_travels_without_the_trainer(tmp_path: Any) -> None:
+    reward = RagReward("ctrl-rag")
+    run = trainer(tmp_path, reward, tokenizer=thinking_tokenizer())
+    reward.bind(run)
+    twin = pickle.loads(pickle.dumps(reward))  # noqa: S301
+    row = rows(1)[0]
+    batch = {
+        "prompts": [row["prompt"]] * 4,
+        "completions": [[{"role": "assistant", "content": "Seine"}]] * 4,
+        "completion_ids": [[5]] * 4,
+        "trainer_state": run.state,
+        **{name: [row[name]] * 4 for name in ("documents", "supporting", "answers")},
+    }
+    assert len(reward(**batch)) == 4
+    with pytest.raises(UsageError, match=r"reward\.bind\(trainer\)"):
+        twin(**batch)
+    twin.bind(run)
+    assert twin(**batch) == reward(**batch)
+
+
+def test_a_second_trainer_s_model_takes_the_place_of_the_first_s(tmp_path: Any) -> None:
+    reward = RagReward("ctrl-rag")
+    for _ in range(2):
+        run = trainer(tmp_path, reward)
+        reward.bind(run)
+        assert reward.grader.models.policy.model is run.model

@@ -1,0 +1,107 @@
+"""The golden groups through GRPOTrainer's own rewards and advantages; generation alone is given."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rag_rewards_adapters.trl import RagReward
+from trl_runs import trainer
+
+from rag_rewards.models import Models
+from rag_rewards.testing import TableEntailment, TableJudge, TablePolicy
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+import golden
+
+ASKED = Models(
+    policy=TablePolicy({}), entailment=TableEntailment({}), judge=TableJudge(lambda asked: 0)
+)
+"""Whoever a recipe asks is there; the golden rows answer for them."""
+COLUMNS = (*golden.GOLD, "id")
+FLOOR = 0.3
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: Any) -> Callable[[int, str], Any]:
+    """Trainers by group size and scaling, each made once. A group of one is evaluation's alone."""
+
+    @lru_cache
+    def make(size: int, scale: str) -> Any:
+        args = {
+            "num_generations": max(size, 2),
+            "num_generations_eval": size,
+            "per_device_train_batch_size": max(size, 2),
+            "per_device_eval_batch_size": size,
+            "scale_rewards": scale,
+        }
+        run = trainer(tmp_path_factory.mktemp("run"), RagReward("arena"), args=args)
+        run.model.train(size > 1)
+        return run
+
+    return make
+
+
+def completion(row: dict[str, Any]) -> Any:
+    """What the trainer hands on: text, or the messages of its tool loop."""
+    said = row["response"]
+    return said if isinstance(said, str) else [dict(message) for message in said]
+
+
+def prompt(row: dict[str, Any]) -> Any:
+    if isinstance(row["response"], str):
+        return row["question"] + "\n" + row.get("response_prefix", "")
+    return [{"role": "user", "content": row["question"]}]
+
+
+def given(run: Any, reward: RagReward, group: golden.Group) -> list[float]:
+    """The advantages that the trainer computes for a group of these completions."""
+    reward.grader._gatherer = golden.Recorded(group)  # type: ignore[assignment]
+    inputs = [{"prompt": prompt(r), **{name: r.get(name) for name in COLUMNS}} for r in group.rows]
+    end = run.processing_class.eos_token_id
+    last = [6 if row.get("finish_reason") == "length" else end for row in group.rows]
+    ids = [[5, 6, 7, token] for token in last]  # as many as golden likelihoods have values
+    completions = [completion(row) for row in group.rows]
+    count = len(group.rows)
+    run._generate = lambda _: ([[4]] * count, ids, None, completions, None, {}, None, [])
+    advantages: list[float] = run._generate_and_score_completions(inputs)["advantages"].tolist()
+    return advantages
+
+
+def reward_in(run: Any, group: golden.Group, **options: Any) -> RagReward:
+    reward = RagReward(group.recipe, settings=group.settings, models=ASKED, **options)
+    run.reward_funcs, run.reward_func_names = [reward], [reward.__name__]
+    reward.bind(run)
+    return reward
+
+
+def settled(run: Any, reward: RagReward, group: golden.Group) -> list[float]:
+    """As in the middle of training: a first batch went well."""
+    whole = next(g for g in golden.GROUPS if g.recipe == group.recipe and g.case == "whole group")
+    if len(whole.rows) == len(group.rows):
+        given(run, reward, whole)
+    return given(run, reward, group)
+
+
+@pytest.mark.parametrize("group", golden.GROUPS, ids=lambda group: group.id)
+class TestAdvantages:
+    def test_the_trainer_scales(self, made: Any, group: golden.Group) -> None:
+        run = made(len(group.rows), "group")
+        found = settled(run, reward_in(run, group), group)
+        expected = golden.advantages(group, sample=True, epsilon=1e-4)
+        assert found == pytest.approx(expected, abs=1e-4)
+
+    def test_nobody_scales(self, made: Any, group: golden.Group) -> None:
+        run = made(len(group.rows), "none")
+        found = settled(run, reward_in(run, group), group)
+        assert found == pytest.approx(golden.centred(group), abs=1e-5)
+
+    def test_we_scale_with_a_floor(self, made: Any, group: golden.Group) -> None:
+        run = made(len(group.rows), "none")
+        found = settled(run, reward_in(run, group, std_floor=FLOOR), group)
+        assert found == pytest.approx(golden.advantages(group, std_floor=FLOOR), abs=1e-5)

@@ -1,0 +1,125 @@
+"""Groups, weights and metrics on several ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rag_rewards_adapters.trl import RagReward
+from trl_runs import rows, trainer
+
+from rag_rewards.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: Any) -> list[dict[str, Any]]:
+    """What each of two processes saw, under data-parallel training over gloo."""
+    folder = tmp_path_factory.mktemp("ranks")
+    script = Path(__file__).with_name("rank.py")
+    launch = "-m torch.distributed.run --standalone --nproc-per-node 2".split()
+    ran = subprocess.run(
+        [sys.executable, *launch, str(script), str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return [json.loads((folder / f"rank{i}.json").read_text()) for i in range(2)]
+
+
+def test_every_rank_scores_its_own_groups_with_the_common_weights(
+    ranks: list[dict[str, Any]],
+) -> None:
+    for seen in ranks:
+        assert seen["wrapped"] == "DistributedDataParallel"
+        assert [len(values) for values in seen["given"]] == [4, 4]
+        for values, expected in zip(seen["given"], seen["expected"], strict=True):
+            assert values == pytest.approx(expected, abs=1e-3)
+    first, second = ranks
+    assert first["given"] != second["given"]
+    assert first["versions"] == second["versions"]
+    assert first["versions"][0][1] != first["versions"][1][1]
+
+
+def test_the_trainer_gathers_what_the_ranks_gave(ranks: list[dict[str, Any]]) -> None:
+    first, second = ranks
+    both = first["given"][-1] + second["given"][-1]
+    assert first["rewards"][-8:] == pytest.approx(both)
+    assert first["logged"]["ctrl-rag-clr/clr"] == pytest.approx(sum(both) / 8)
+
+
+def test_groups_that_would_straddle_ranks_are_refused(ranks: list[dict[str, Any]]) -> None:
+    for seen in ranks:
+        assert "a rank has 2 completions" in seen["refused"]
+        assert "multiple of 4" in seen["refused"]
+
+
+def test_split_groups_of_evaluation_are_refused(tmp_path: Any) -> None:
+    reward = RagReward("ctrl-rag")
+    args = {"per_device_eval_batch_size": 6}
+    run = trainer(tmp_path, reward, args=args, eval_dataset=rows(2))
+    with pytest.raises(UsageError, match=r"per_device_eval_batch_size=6.*num_generations_eval=4"):
+        reward.bind(run)
+
+
+def test_sharded_weights_are_refused_and_a_server_is_named(tmp_path: Any, monkeypatch: Any) -> None:
+    for name, change in (("FSDP", "fsdp"), ("ZeRO-3", "deepspeed")):
+        reward = RagReward("ctrl-rag")
+        run = trainer(tmp_path, reward)
+        if change == "fsdp":
+            run.is_fsdp_enabled = True
+        else:
+            plugins = type(run.accelerator.state)
+            monkeypatch.setattr(
+                plugins, "deepspeed_plugin", SimpleNamespace(zero_stage=3), raising=False
+            )
+        with pytest.raises(UsageError, match=rf'{name}.*model="http.*backend="vllm"'):
+            reward.bind(run)
+
+
+def test_sharded_weights_do_not_matter_to_rules(tmp_path: Any) -> None:
+    reward = RagReward("arena")
+    run = trainer(tmp_path, reward)
+    run.is_fsdp_enabled = True
+    reward.bind(run)
+
+
+def test_another_group_size_than_the_trainer_s_is_refused(tmp_path: Any) -> None:
+    reward = RagReward("ctrl-rag", group_size=8)
+    with pytest.raises(UsageError, match="group_size=8, but the trainer has num_generations=4"):
+        reward.bind(trainer(tmp_path, reward))
+
+
+def test_columns_that_the_trainer_would_drop_are_refused(tmp_path: Any) -> None:
+    reward = RagReward("arena")
+    with pytest.raises(UsageError, match="remove_unused_columns=False"):
+        reward.bind(trainer(tmp_path, reward, args={"remove_unused_columns": True}))
+
+
+def test_two_rewards_of_one_name_are_refused(tmp_path: Any) -> None:
+    rewards = [RagReward("arena"), RagReward("arena", hardened=True)]
+    with pytest.raises(UsageError, match="name="):
+        rewards[0].bind(trainer(tmp_path, rewards))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "way_out"), [("truthrl", "judge="), ("ground-grpo", "nli="), ("lear", None)]
+)
+def test_a_model_that_is_missing_is_named_before_training(
+    tmp_path: Any, recipe: str, way_out: str | None
+) -> None:
+    reward = RagReward(recipe)
+    run = trainer(tmp_path, reward)
+    if way_out is None:
+        reward.bind(run)
+        assert reward.grader.models.policy.model is run.model
+    else:
+        with pytest.raises(UsageError, match=way_out):
+            reward.bind(run)

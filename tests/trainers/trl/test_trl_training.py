@@ -1,0 +1,354 @@
+"""Recipes inside GRPOTrainer: real training steps of a tiny model on the CPU."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Any
+
+import pandas
+import pytest
+import torch
+from rag_rewards_adapters.trl import AsyncRagReward, RagReward
+from trl_runs import (
+    BLOCKS,
+    DOCUMENTS,
+    advantages,
+    make_model,
+    make_tokenizer,
+    rows,
+    says,
+    trainer,
+    weights,
+)
+from trl_runs import naive as naive_logprobs
+
+import rag_rewards as rr
+from rag_rewards.errors import BackendError, DataError, UsageError
+from rag_rewards.models import Models, ScoreRequest
+from rag_rewards.testing import TableJudge
+from rag_rewards.training.advantages import group_advantages
+
+RIGHT = "<relevance>[1]</relevance><analysis>It is 1.</analysis><answer>Seine</answer>"
+WRONG = "<relevance>[2]</relevance><analysis>It is 2.</analysis><answer>Rhone</answer>"
+BARE = "<answer>the Seine</answer>"
+ARENA = (RIGHT, WRONG, BARE, "no idea")
+ARENA_REWARDS = [13.0, 1.0, 1.0, 0.0]
+
+
+class Recorded(RagReward):
+    """Keeps what it gave and, where asked, what `twin` says of the same batch and weights."""
+
+    def __init__(self, *recipe: Any, twin: Any = None, **options: Any) -> None:
+        super().__init__(*recipe, **options)
+        self.twin = twin
+        self.given: list[list[float | None]] = []
+        self.expected: list[list[float]] = []
+        self.versions: list[tuple[Any, str]] = []
+
+    def __call__(self, **batch: Any) -> list[float | None]:
+        if self.twin is not None:
+            self.expected.append(self.twin(**batch))
+        training = self._trainer.model.training
+        values = super().__call__(**batch)
+        assert self._trainer.model.training is training
+        assert torch.is_grad_enabled()
+        self.given.append(values)
+        if (policy := self.grader.models.policy) is not None:
+            self.versions.append((policy.weight_version, policy.fingerprint))
+        return values
+
+
+# --- rules -------------------------------------------------------------------------------------
+
+
+def test_a_rule_recipe_trains_and_its_parts_are_logged(tmp_path: Any) -> None:
+    reward = Recorded("arena")
+    run = trainer(tmp_path, reward, rollout_func=says(*ARENA), args={"log_completions": True})
+    reward.bind(run)
+    before = weights(run.model)
+    run.train()
+
+    assert reward.given == [ARENA_REWARDS] * 2
+    assert not torch.equal(before, weights(run.model))
+    logged = run.state.log_history[0]
+    assert logged["rewards/arena/mean"] == pytest.approx(3.75)
+    assert logged["arena/format"] == 0.5
+    assert logged["arena/correct"] == 0.5
+    assert logged["arena/not_scored"] == 0
+    table = pandas.read_parquet(sorted((tmp_path / "completions").glob("*.parquet"))[-1])
+    assert list(table["arena/relevance"]) == [1.0, 0.0, 0.0, 0.0]
+    assert list(table["arena"]) == ARENA_REWARDS
+
+
+def test_the_model_s_own_words_are_scored_in_evaluation_too(tmp_path: Any) -> None:
+    reward = Recorded("ctrl-rag", group_size=4)
+    evaluation = {"eval_strategy": "steps", "eval_steps": 2}
+    evaluation |= {"per_device_eval_batch_size": 4, "num_generations_eval": 2}
+    run = trainer(tmp_path, reward, args=evaluation, eval_dataset=rows(2))
+    reward.bind(run)
+    run.train()
+    assert [len(values) for values in reward.given] == [4, 4, 4]
+    assert any("eval_rewards/ctrl-rag/mean" in logged for logged in run.state.log_history)
+    assert any("eval_ctrl-rag/clr" in logged for logged in run.state.log_history)
+
+
+def test_stages_go_by_the_trainer_s_step(tmp_path: Any) -> None:
+    stages = [{"recipe": "naive-grpo", "until_step": 1}, {"recipe": "arena"}]
+    reward = Recorded(stages=stages)
+    run = trainer(tmp_path, reward, rollout_func=says(*ARENA))
+    reward.bind(run)
+    run.train()
+    naive = [score.value for score in rr.recipe("naive-grpo")(said(*ARENA))]
+    assert reward.given == [naive, ARENA_REWARDS]
+    first, second = run.state.log_history[:2]
+    assert "curriculum/bonus" not in first
+    assert second["curriculum/bonus"] == 2.5
+
+
+def said(*texts: str) -> list[rr.Rollout]:
+    gold = {"documents": [rr.Document(**d) for d in DOCUMENTS], "supporting": (1,)}
+    return [rr.Rollout(response=text, answers=["Seine", "the Seine"], **gold) for text in texts]
+
+
+# --- the trainer's own model -------------------------------------------------------------------
+
+
+def clr_twin(run: Any, threshold: float = 1.0) -> Any:
+    """E·1[E > τ]/√T by whole forward passes, from a prompt with the first block cut out by hand."""
+    block = BLOCKS[: BLOCKS.index("[2]")]
+
+    def without(prompt: Any) -> Any:
+        assert block in prompt[0]["content"]
+        return [{"role": "user", "content": prompt[0]["content"].replace(block, "")}]
+
+    def twin(prompts: Any, completion_ids: Any, **_: Any) -> list[float]:
+        full = run._tokenize_prompts(prompts)[0]
+        left = run._tokenize_prompts([without(prompt) for prompt in prompts])[0]
+        values = []
+        for a, b, ids in zip(full, left, completion_ids, strict=True):
+            request = ScoreRequest((tuple(a), tuple(b)), (tuple(ids),))
+            logprobs = naive_logprobs(run.model.eval(), request)
+            contribution = sum(logprobs[0, 0]) - sum(logprobs[1, 0])
+            values.append((contribution > threshold) * contribution / math.sqrt(len(ids)))
+        run.model.train()
+        return values
+
+    return twin
+
+
+@pytest.mark.parametrize("family", ["qwen2", "gpt2"])
+def test_likelihoods_are_those_of_the_weights_of_every_step(tmp_path: Any, family: str) -> None:
+    reward = Recorded("ctrl-rag-clr")
+    options = {"max_steps": 3, "gradient_checkpointing": family == "qwen2"}
+    run = trainer(tmp_path, reward, model=make_model(family), args=options)
+    reward.bind(run)
+    reward.twin = clr_twin(run)
+    run.train()
+
+    assert reward.given == [pytest.approx(values, abs=1e-3) for values in reward.expected]
+    assert any(value > 0 for values in reward.given for value in values)
+    assert [step for step, _ in reward.versions] == [0, 1, 2]
+    assert len({weights for _, weights in reward.versions}) == 3
+    assert "version=2" in reward.signature
+    assert run.state.log_history[-2]["grad_norm"] > 0
+
+
+def test_group_likelihoods_are_compared_within_the_trainer_s_groups(tmp_path: Any) -> None:
+    reward = Recorded("ctrl-rag", settings={"threshold": None})
+    texts = ("It is the Seine.", "The Seine, I think [1].", "No idea.", "Seine")
+    groups = {"per_device_train_batch_size": 8, "max_steps": 2}
+    run = trainer(tmp_path, reward, rollout_func=says(*texts), args=groups)
+    reward.bind(run)
+    reward.twin = clr_twin(run, -math.inf)
+    run.train()
+
+    right = [1, 1, 0, 1]
+    for values, clr in zip(reward.given, reward.expected, strict=True):
+        for start in (0, 4):
+            own = clr[start : start + 4]
+            low, high = min(own), max(own)
+            expected = [(c - low) / (high - low) * r for c, r in zip(own, right, strict=True)]
+            assert values[start : start + 4] == pytest.approx(expected, abs=1e-3)
+            assert max(values[start : start + 4]) > 0
+
+
+def wordy(seed: int = 0) -> tuple[Any, Any]:
+    """A model that can say nothing but letters, so that greedy answers are words."""
+    model, tokenizer = make_model("qwen2", seed), make_tokenizer()
+    letters = [i for text, i in tokenizer.get_vocab().items() if text.isalpha() and text.isascii()]
+    head = model.get_output_embeddings().weight
+    silent = [i for i in range(head.shape[0]) if i not in letters]
+    with torch.no_grad():
+        head[silent] = 0.0
+    return model, tokenizer
+
+
+def greedy(model: Any, tokenizer: Any, text: str, count: int) -> str:
+    ids = torch.tensor([tokenizer.encode(text, add_special_tokens=False)])
+    start = ids.shape[1]
+    for _ in range(count):
+        with torch.no_grad():
+            ids = torch.cat([ids, model(ids).logits[:, -1:].argmax(-1)], 1)
+    return str(tokenizer.decode(ids[0, start:]))
+
+
+def test_masked_answers_are_the_model_s_own_from_masked_contexts(tmp_path: Any) -> None:
+    model, tokenizer = wordy()
+    chat = "<|start|>user\n{}<|im_end|>\n<|start|>assistant\n"
+    question = "Which river runs through Paris? (0)"
+    rationale = chat.format(f"{BLOCKS}\n\n{question}") + "<reason>Paris</reason>\n<answer>"
+    evidence = chat.format(question) + "<extract>Seine</extract>\n<answer>"
+    by_rationale, by_evidence = (greedy(model, tokenizer, t, 6) for t in (rationale, evidence))
+    assert by_rationale != by_evidence
+
+    text = "<reason>Paris</reason><extract>Seine</extract><answer>Seine</answer>"
+    components: dict[str, Any] = {}
+    for gold in (by_rationale, by_evidence):
+        reward = Recorded("lear", settings={"decode.max_tokens": 6})
+        run = trainer(
+            tmp_path,
+            reward,
+            model=wordy()[0],
+            tokenizer=tokenizer,
+            train_dataset=rows(1).map(lambda row, gold=gold: {"answers": [gold]}),
+            rollout_func=says(text, "no idea"),
+            args={"max_steps": 1},
+        )
+        reward.bind(run)
+        run.train()
+        components[gold] = run.state.log_history[0]
+
+    # Two of four completions are well formed, and the gold answer is what the mask leads to.
+    assert components[by_rationale]["lear/answer_rationale"] == 0.5
+    assert components[by_evidence]["lear/answer_evidence"] == 0.5
+    assert components[by_rationale]["lear/answer_evidence"] < 0.5
+    assert components[by_evidence]["lear/answer_rationale"] < 0.5
+
+
+def test_adapters_are_part_of_the_policy(tmp_path: Any) -> None:
+    from peft import LoraConfig
+
+    reward = Recorded("ctrl-rag-clr")
+    lora = LoraConfig(target_modules=["q_proj", "v_proj"], r=4, task_type="CAUSAL_LM")
+    run = trainer(tmp_path, reward, peft_config=lora, args={"max_steps": 3})
+    reward.bind(run)
+    reward.twin = clr_twin(run)
+    run.train()
+    assert reward.given == [pytest.approx(values, abs=1e-3) for values in reward.expected]
+    assert len({weights for _, weights in reward.versions}) == 3
+
+
+# --- advantages --------------------------------------------------------------------------------
+
+
+def test_lear_s_floor_is_what_the_trainer_s_loss_gets(tmp_path: Any) -> None:
+    texts = [
+        "<reason>a</reason><extract>b</extract><answer>Seine</answer>",
+        "<reason>a b c d e f g</reason><extract>b</extract><answer>Seine</answer>",
+        "<answer>Seine</answer>",
+        "no",
+    ]
+    plain = Recorded("lear", settings={"answers": ["f"]})
+    floored = Recorded("lear", settings={"answers": ["f"]}, std_floor=0.6)
+    for reward, scale in ((plain, "group"), (floored, "none")):
+        run = trainer(
+            tmp_path,
+            reward,
+            rollout_func=says(*texts),
+            args={"scale_rewards": scale, "max_steps": 1},
+        )
+        reward.bind(run)
+        run.train()
+
+    raw = plain.given[0]
+    assert 0 < statistics.pstdev(raw) < 0.6
+    ours = group_advantages(raw, std_floor=0.6)
+    assert ours == [pytest.approx((r - statistics.fmean(raw)) / 0.6) for r in raw]
+    assert advantages(run) == pytest.approx(ours, abs=1e-6)
+    assert run.state.log_history[0]["lear/reward"] == pytest.approx(statistics.fmean(raw))
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({}, 'scale_rewards="none"'),
+        (
+            {"scale_rewards": "none", "multi_objective_aggregation": "normalize_then_sum"},
+            "sum_then_normalize",
+        ),
+    ],
+)
+def test_nothing_is_normalised_twice(tmp_path: Any, args: Any, message: str) -> None:
+    reward = RagReward("arena", std_floor=0.1)
+    with pytest.raises(UsageError, match=message):
+        reward.bind(trainer(tmp_path, reward, args=args))
+
+
+class TestNotScored:
+    """A judge that is down for one answer, from the second step on."""
+
+    def judge(self, run: list[Any]) -> TableJudge:
+        def verdict(question: Any) -> int | Exception:
+            if question.response == "broken" and run[0].state.global_step:
+                return BackendError("the judge is down")
+            return int(question.response == "Seine")
+
+        return TableJudge(verdict)
+
+    @pytest.mark.parametrize("floor", [None, 0.1])
+    def test_its_advantage_is_0_and_no_other_is_changed(self, tmp_path: Any, floor: Any) -> None:
+        texts = ("\\boxed{Seine}", "\\boxed{broken}", "\\boxed{Rhone}", "\\boxed{Rhone}")
+        held: list[Any] = []
+        settings = {"verifier": "judge"}
+        models = Models(judge=self.judge(held))
+        reward = Recorded("truthrl", settings=settings, models=models, std_floor=floor)
+        run = trainer(tmp_path, reward, rollout_func=says(*texts), args={"scale_rewards": "none"})
+        held.append(run)
+        reward.bind(run)
+        run.train()
+        assert None not in reward.given[0]
+        assert reward.given[1][1] is None
+        assert reward.not_scored == 1
+        assert run.state.log_history[1]["truthrl/not_scored"] == 1
+        assert run.state.log_history[1]["truthrl/correct"] == pytest.approx(1 / 3)
+        scored = [1.0, -1.0, -1.0]
+        if floor is None:
+            expected = [reward - statistics.fmean(scored) for reward in scored]
+        else:
+            expected = group_advantages(scored, std_floor=floor)
+        expected.insert(1, 0.0)
+        assert advantages(run) == pytest.approx(expected, abs=1e-6)
+
+
+def test_asynchronous_rewards_give_the_same(tmp_path: Any) -> None:
+    texts = ("\\boxed{Seine}", "\\boxed{Rhone}", "\\boxed{I don't know}", "nothing")
+    judge = TableJudge(lambda question: int(question.response == "Seine"))
+    given = {}
+    for kind in (RagReward, AsyncRagReward):
+        reward = kind("truthrl", models=Models(judge=judge))
+        run = trainer(tmp_path, [reward, RagReward("naive-grpo")], rollout_func=says(*texts))
+        reward.bind(run)
+        run.train()
+        given[kind] = list(run._logs["rewards"]["truthrl"])
+    assert given[RagReward] == given[AsyncRagReward]
+    assert len(set(given[RagReward])) == 3
+
+
+def test_likelihoods_can_be_asked_for_asynchronously(tmp_path: Any) -> None:
+    given = {}
+    for kind in (RagReward, AsyncRagReward):
+        reward = kind("ctrl-rag-clr")
+        run = trainer(tmp_path, reward)
+        reward.bind(run)
+        run.train()
+        given[kind] = list(run._logs["rewards"]["ctrl-rag-clr"])
+    assert given[RagReward] == given[AsyncRagReward]
+    assert max(given[RagReward]) > 0
+
+
+def test_a_row_without_its_gold_is_an_error_before_training(tmp_path: Any) -> None:
+    data = rows(3).map(lambda row, i: {"answers": None if i == 2 else ["Seine"]}, with_indices=True)
+    reward = RagReward("arena")
+    with pytest.raises(DataError, match=r"row 2 of train_dataset: answers: missing"):
+        reward.bind(trainer(tmp_path, reward, train_dataset=data))

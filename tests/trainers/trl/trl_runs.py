@@ -1,0 +1,100 @@
+"""Short real runs of GRPOTrainer on a tiny model: what the tests of this folder share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parents[2]
+# TRL looks for packages by name, and the folder tests/vllm would be one.
+sys.path[:] = [path for path in sys.path if Path(path) != TESTS]
+sys.path.append(str(TESTS / "backends"))
+
+import torch  # noqa: E402
+from datasets import Dataset  # noqa: E402
+from tiny_models import make_model, make_tokenizer, naive  # noqa: E402, F401
+from trl import GRPOConfig, GRPOTrainer  # noqa: E402
+
+DOCUMENTS = [
+    {"title": "Paris", "text": "Paris lies on the Seine."},
+    {"title": "Lyon", "text": "Lyon lies on the Rhône."},
+    {"title": "Nile", "text": "The Nile is long."},
+]
+BLOCKS = "\n\n".join(
+    f"[{i}] {document['title']}\n{document['text']}" for i, document in enumerate(DOCUMENTS, 1)
+)
+ASKED = ("Which river runs through Paris?", "On what does Paris lie?")
+
+
+def rows(count: int = 4, **more: Any) -> Dataset:
+    """Chats that show the documents, with their gold fields; `more` are further columns."""
+    return Dataset.from_list(
+        [
+            {
+                "prompt": [{"role": "user", "content": f"{BLOCKS}\n\n{ASKED[i % 2]} ({i})"}],
+                "documents": DOCUMENTS,
+                "supporting": [1],
+                "answers": ["Seine", "the Seine"],
+                "answerable": True,
+                "out_of_knowledge": False,
+                **more,
+            }
+            for i in range(count)
+        ]
+    )
+
+
+def config(folder: Any, **changes: Any) -> GRPOConfig:
+    options: dict[str, Any] = {
+        "output_dir": str(folder),
+        "per_device_train_batch_size": 4,
+        "num_generations": 4,
+        "max_completion_length": 12,
+        "max_steps": 2,
+        "learning_rate": 1e-2,
+        "logging_steps": 1,
+        "report_to": "none",
+        "save_strategy": "no",
+        "use_cpu": True,
+        "bf16": False,
+        "seed": 3,
+        "disable_tqdm": True,
+        "num_completions_to_print": 1,
+    }
+    return GRPOConfig(**(options | changes))
+
+
+def trainer(folder: Any, rewards: Any, **options: Any) -> GRPOTrainer:
+    """A trainer of a tiny model; `args` are changes of the configuration."""
+    made: dict[str, Any] = {
+        "model": options.pop("model", None) or make_model("qwen2"),
+        "processing_class": options.pop("tokenizer", None) or make_tokenizer(),
+        "train_dataset": options.pop("train_dataset", None) or rows(),
+    }
+    args = config(folder, **options.pop("args", {}))
+    return GRPOTrainer(reward_funcs=rewards, args=args, **made, **options)
+
+
+def says(*texts: str) -> Any:
+    """A rollout function: the members of every group say these texts, one each, and end."""
+
+    def rollout(prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
+        tokenizer = trainer.processing_class
+        ids = [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in texts]
+        return {
+            "prompt_ids": trainer._tokenize_prompts(prompts)[0],
+            "completion_ids": [ids[i % len(ids)] for i in range(len(prompts))],
+            "logprobs": None,
+        }
+
+    return rollout
+
+
+def advantages(trainer: GRPOTrainer) -> list[float]:
+    """Of the last generation, as the trainer gave them to its loss."""
+    return list(trainer._logs["advantages"])
+
+
+def weights(model: Any) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten().clone() for parameter in model.parameters()])

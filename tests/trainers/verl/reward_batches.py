@@ -1,0 +1,135 @@
+"""Batches as verl hands them to its reward loop: what the tests of this folder's rewards share."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+BACKENDS = Path(__file__).resolve().parents[2] / "backends"
+sys.path.append(str(BACKENDS))
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from hydra import compose, initialize_config_module  # noqa: E402
+from judge_server import JudgeServer, Reply  # noqa: E402, F401
+from tensordict import TensorDict  # noqa: E402
+from tiny_models import make_tokenizer  # noqa: E402
+from verl import DataProto  # noqa: E402
+from verl.experimental.reward_loop.reward_loop import (  # noqa: E402
+    RewardLoopWorker,
+    migrate_legacy_reward_impl,
+)
+
+KWARGS = "+reward.custom_reward_function.reward_kwargs"
+TEMPLATE = (
+    "{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n"
+    "{% if enable_thinking is defined and enable_thinking %}<think>\n{% endif %}{% endif %}"
+)
+"""ChatML in the tiny tokenizer's words; reasoning models open <think> in the prompt like this."""
+DOCUMENTS = [
+    {"title": "Paris", "text": "Paris lies on the Seine."},
+    {"title": "Lyon", "text": "Lyon lies on the Rhône."},
+]
+GOLD = {"answers": ["Seine", "the Seine"], "supporting": [1], "answerable": True}
+ASKED = "Which river runs through Paris?"
+
+
+def saved_tokenizer(folder: Path) -> Any:
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def composed(tokenizer: Path, *overrides: str) -> Any:
+    """verl's own configuration, as `main_ppo` composes it, for two reward workers."""
+    fixed = (
+        f"actor_rollout_ref.model.path={tokenizer}",
+        "actor_rollout_ref.rollout.response_length=1024",
+        "reward.num_workers=2",
+    )
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return migrate_legacy_reward_impl(compose("ppo_trainer", overrides=[*fixed, *overrides]))
+
+
+def managed(tokenizer: Path, *overrides: str) -> Any:
+    """The same with our reward manager."""
+    return composed(tokenizer, "reward.reward_manager.name=rag_rewards", *overrides)
+
+
+def worker_of(config: Any) -> RewardLoopWorker:
+    """verl's own worker, in this process."""
+    return RewardLoopWorker(config)
+
+
+def scored(config: Any, data: DataProto) -> list[dict[str, Any]]:
+    """What that worker gives a batch; it is made inside its event loop, as under Ray."""
+
+    async def work() -> list[dict[str, Any]]:
+        return await worker_of(config).compute_score_batch(data)
+
+    return asyncio.run(work())
+
+
+@dataclass
+class Said:
+    """One response, and the row of the data set that it answers."""
+
+    text: str
+    ground_truth: Any = field(default_factory=lambda: dict(GOLD))
+    extra_info: dict[str, Any] = field(
+        default_factory=lambda: {"index": 7, "question": ASKED, "documents": DOCUMENTS}
+    )
+    columns: dict[str, Any] = field(default_factory=dict)
+    ids: list[int] | None = None
+    ends: bool = True
+    think: bool = False
+
+
+def batch_of(tokenizer: Any, rows: Sequence[Said], pad: int = 4) -> DataProto:
+    """Prompts padded on the left, responses on the right, data columns as arrays of objects."""
+    prompts, responses = [], []
+    for row in rows:
+        chat = [{"role": "user", "content": ASKED}]
+        text = tokenizer.apply_chat_template(
+            chat, tokenize=False, add_generation_prompt=True, enable_thinking=row.think
+        )
+        prompts.append(tokenizer.encode(text, add_special_tokens=False))
+        ids = row.ids or tokenizer.encode(row.text, add_special_tokens=False)
+        responses.append(ids + [tokenizer.eos_token_id] * row.ends)
+    before, after = (max(map(len, ids)) + pad for ids in (prompts, responses))
+    shape = len(rows), before + after
+    tokens = torch.full(shape, tokenizer.pad_token_id)
+    mask = torch.zeros(shape, dtype=torch.long)
+    for i, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
+        end = before + len(response)
+        tokens[i, before - len(prompt) : end] = torch.tensor(prompt + response)
+        mask[i, before - len(prompt) : end] = 1
+    parts = {"prompts": tokens[:, :before], "responses": tokens[:, before:]}
+    columns = [
+        {
+            "data_source": "river",
+            "reward_model": {"style": "rule", "ground_truth": row.ground_truth},
+            "extra_info": row.extra_info,
+            "raw_prompt": [{"role": "user", "content": ASKED}],
+            **row.columns,
+        }
+        for row in rows
+    ]
+    return DataProto(
+        batch=TensorDict(
+            {**parts, "input_ids": tokens, "attention_mask": mask}, batch_size=len(rows)
+        ),
+        non_tensor_batch={name: _objects([c.get(name) for c in columns]) for name in columns[0]},
+    )
+
+
+def _objects(values: list[Any]) -> np.ndarray:
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array

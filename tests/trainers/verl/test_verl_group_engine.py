@@ -1,0 +1,246 @@
+"""The rollout engine as a policy, on verl's own clients."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+import v1_trainer as v1
+from omegaconf import OmegaConf
+from rag_rewards_adapters import verl_engine
+from rag_rewards_adapters.verl_engine import EnginePolicy
+from tiny_models import make_model, make_tokenizer, naive
+from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
+
+from rag_rewards.errors import BackendError
+from rag_rewards.gathering import Gatherer
+from rag_rewards.models import GenerateRequest, Models, ScoreRequest
+
+ROLLOUT = {"name": "vllm", "dtype": "float32", "max_model_len": 300, "response_length": 64}
+GROUP = ScoreRequest(
+    (tuple(range(10, 60)), tuple(range(10, 40))), ((5, 6, 7), (9,), (5, 6, 7, 8), ())
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return v1.save(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def engine(folder):
+    return v1.Engine(folder, {"Paris": ["Seine"]}, ROLLOUT["max_model_len"])
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(verl_engine, "_PAUSES", (0.0, 0.0, 0.0))
+
+
+def client_on(engine, kind=LLMServerClient):
+    """verl's client, with the engine in the place of a load balancer and a server's actor."""
+
+    async def generate(**asked):
+        return await engine.generate(**asked)
+
+    async def acquire(request_id, **_):
+        return "here", SimpleNamespace(generate=SimpleNamespace(remote=generate))
+
+    client = kind(OmegaConf.create({"actor_rollout_ref": {"rollout": ROLLOUT}}))
+    client._acquire_server = acquire
+    client._release_server = lambda server_id, request_id=None: None
+    return client
+
+
+def asked(client, work, **rollout):
+    """The result of `work(policy)`, on a loop of its own."""
+
+    async def run():
+        config = OmegaConf.create({**ROLLOUT, **rollout})
+        return await work(EnginePolicy(client, make_tokenizer(), config, "tiny"))
+
+    return asyncio.run(run())
+
+
+def scored(client, request=GROUP, **rollout):
+    (answer,) = asked(client, lambda policy: policy.score([request]), **rollout)
+    return answer
+
+
+class Lying:
+    """An engine whose outputs are changed on their way."""
+
+    def __init__(self, engine, change):
+        self.engine, self.change, self.count = engine, change, 0
+
+    async def generate(self, **asked):
+        output = await self.engine.generate(**asked)
+        self.count += 1
+        self.change(output, self.count)
+        return output
+
+
+@pytest.mark.parametrize("kind", [LLMServerClient, FullyAsyncLLMServerClient])
+def test_values_are_those_of_the_definition(engine, kind):
+    engine.set_global_steps(4)
+    answer = scored(client_on(engine, kind))
+    expected = naive(make_model("qwen2"), GROUP)
+    assert answer.logprobs.keys() == expected.keys()
+    for pair, values in expected.items():
+        assert list(answer.logprobs[pair]) == pytest.approx(values, abs=1e-4)
+    assert answer.weight_version == 4
+    assert answer.path == "verl vllm"
+
+
+def test_the_asynchronous_client_drops_them_itself(engine):
+    client = client_on(engine, FullyAsyncLLMServerClient)
+    parameters = {"max_tokens": 1, "prompt_logprobs": 0}
+    call = client.generate(request_id="a", prompt_ids=[5, 6, 7], sampling_params=parameters)
+    assert "prompt_logprobs" not in asyncio.run(call).extra_fields
+
+
+def test_the_engine_passes_the_selfcheck(engine):
+    asked(client_on(engine), lambda policy: policy.selfcheck())
+
+
+def test_the_gatherer_checks_it_on_the_clients_own_loop(engine):
+    loops = set()
+    inner = engine.generate
+
+    async def generate(**parameters):
+        loops.add(asyncio.get_running_loop())
+        return await inner(**parameters)
+
+    engine.generate = generate
+
+    async def work(policy):
+        await Gatherer(Models(policy=policy)).check(policy)
+        return loops == {asyncio.get_running_loop()}
+
+    assert asked(client_on(engine), work)
+
+
+def test_a_check_that_a_change_of_weights_spoils_is_made_again(engine):
+    def change(output, count):
+        values = output.extra_fields["prompt_logprobs"]
+        output.extra_fields["global_steps"] = int(count > 4)
+        if count == 4:
+            values[:] = [[3 * value[0] - 1] for value in values]
+
+    lying = Lying(engine, change)
+    asked(client_on(lying), lambda policy: policy.selfcheck())
+
+
+def test_an_engine_that_shifts_its_values_is_refused(engine):
+    def shift(output, _):
+        values = output.extra_fields["prompt_logprobs"]
+        values[:] = [[-1.0], *values[:-1]]
+
+    with pytest.raises(BackendError, match="selfcheck failed"):
+        asked(client_on(Lying(engine, shift)), lambda policy: policy.selfcheck())
+
+
+@pytest.mark.parametrize("aborts", [1, 3, 4])
+def test_what_is_aborted_is_asked_again(engine, aborts):
+    def abort(output, count):
+        if count <= aborts:
+            output.stop_reason = "aborted"
+            output.extra_fields.pop("prompt_logprobs")
+
+    request = ScoreRequest(((5, 6),), ((7, 8),))
+    answer = scored(client_on(Lying(engine, abort)), request)
+    if aborts < 4:
+        assert len(answer.logprobs[0, 0]) == 2
+    else:
+        assert "aborted 4 times in a row, by changes of weights" in str(answer)
+
+
+def test_a_group_whose_weights_changed_is_asked_again(engine):
+    def change(output, count):
+        output.extra_fields["global_steps"] = 1 if count < 3 else 2
+
+    lying = Lying(engine, change)
+    assert scored(client_on(lying)).weight_version == 2
+    assert lying.count == 2 * 6
+
+
+def test_weights_that_keep_changing_are_an_error(engine):
+    def change(output, count):
+        output.extra_fields["global_steps"] = count
+
+    lying = Lying(engine, change)
+    answer = scored(client_on(lying))
+    assert isinstance(answer, BackendError)
+    assert "the weights changed between the two terms of a difference" in str(answer)
+    assert lying.count == 3 * 6
+
+
+def test_values_of_other_tokens_are_an_error(engine):
+    def other(output, _):
+        output.extra_fields["prompt_ids"][3] = [299]
+
+    assert "other tokens came back" in str(scored(client_on(Lying(engine, other))))
+
+
+def test_an_engine_without_them_is_named(engine):
+    def drop(output, _):
+        output.extra_fields.pop("prompt_logprobs")
+
+    assert "has no prompt_logprobs" in str(scored(client_on(Lying(engine, drop))))
+
+
+def test_a_failing_request_fails_alone(engine):
+    def die(output, count):
+        if count == 1:
+            raise RuntimeError("first line\nCUDA out of memory")
+
+    one, other = ScoreRequest(((5, 6),), ((7, 8),)), ScoreRequest(((5, 6),), ((9,),))
+    client = client_on(Lying(engine, die))
+    failed, answer = asked(client, lambda policy: policy.score([one, other]))
+    assert str(failed).endswith("RuntimeError: CUDA out of memory")
+    assert len(answer.logprobs[0, 0]) == 1
+
+
+def test_one_token_must_be_left_for_the_engine(engine):
+    fits = ScoreRequest((tuple(range(3, 203)) + tuple(range(3, 99)),), ((7, 8, 9),))
+    longer = ScoreRequest(fits.contexts, ((7, 8, 9, 10),))
+    client = client_on(engine)
+    short, long = asked(client, lambda policy: policy.score([fits, longer]))
+    assert len(short.logprobs[0, 0]) == 3
+    assert "296 + 4 tokens, more than the 299 that fit" in str(long)
+
+
+def test_a_group_stays_on_one_server_unless_ids_must_differ(engine):
+    ids: list[str] = []
+    client = client_on(engine)
+    acquire = client._acquire_server
+
+    async def noted(request_id, **asked):
+        ids.append(request_id)
+        return await acquire(request_id, **asked)
+
+    client._acquire_server = noted
+    scored(client)
+    assert len(ids) == 6
+    assert len(set(ids)) == 1
+    ids.clear()
+    scored(client, full_determinism=True)
+    assert len(set(ids)) == 6
+
+
+def test_generation_ends_before_a_stop(engine, monkeypatch):
+    tokenizer = make_tokenizer()
+    told = tokenizer.encode("Seine</answer> and more", add_special_tokens=False)
+    monkeypatch.setattr(engine, "greedy", lambda ids: told)
+    prompt = tuple(range(20, 60))
+    requests = [
+        GenerateRequest(prompt, 40, stop=("</answer>",)),
+        GenerateRequest(prompt, 40, stop=("!",)),
+        GenerateRequest(prompt, 4, stop=("!",)),
+    ]
+    ended, short, cut = asked(client_on(engine), lambda policy: policy.generate(requests))
+    assert (ended.text, ended.finish_reason) == ("Seine", "stop")
+    assert (short.text, short.finish_reason) == ("Seine</answer> and more", "stop")
+    assert cut.finish_reason == "length"
+    assert len(cut.token_ids) == 4

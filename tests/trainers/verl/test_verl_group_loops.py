@@ -1,0 +1,400 @@
+"""`rag_group` under verl's own agent worker, without Ray: TransferQueue is a dict."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import v1_trainer as v1
+from rag_rewards_adapters import verl_engine, verl_group
+from tensordict import NonTensorData
+from verl import DataProto
+from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
+from verl.trainer.ppo.v1 import agent_loop_tq
+from verl.utils import tensordict_utils as tu
+
+import rag_rewards as rr
+from rag_rewards.backends.transformers import TransformersPolicy
+from rag_rewards.errors import GroupError
+from rag_rewards.grading import Grader
+from rag_rewards.models import Models
+
+Worker = agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class
+
+
+class Queue:
+    """TransferQueue as a dict: tags and fields by key."""
+
+    def __init__(self):
+        self.tags, self.fields = {}, {}
+
+    def init(self):
+        pass
+
+    async def async_kv_put(self, key, partition_id, tag):
+        self.tags.setdefault(key, {}).update(tag)
+
+    async def async_kv_batch_put(self, keys, fields, tags, partition_id):
+        for i, (key, tag) in enumerate(zip(keys, tags, strict=True)):
+            self.tags[key] = tag
+            self.fields[key] = {name: fields[i][name] for name in fields.keys()}  # noqa: SIM118
+
+    def status(self, uid):
+        return self.tags[uid]["status"]
+
+    def sessions(self, uid):
+        """Reward, extra information and text of each session that was put in."""
+        found = {}
+        for key, fields in self.fields.items():
+            name, session, _ = key.rsplit("_", 2)
+            if name == uid:
+                extra = fields["extra_fields"]
+                found[int(session)] = SimpleNamespace(
+                    reward=fields["rm_scores"].tolist(),
+                    extra=getattr(extra, "data", extra),
+                    response=fields["responses"].tolist(),
+                    turns=int(getattr(fields["num_turns"], "data", fields["num_turns"])),
+                )
+        return [found[i] for i in sorted(found)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return v1.save(tmp_path_factory.mktemp("model"))
+
+
+class Client:
+    """The engine without a load balancer, as agent loops call it."""
+
+    def __init__(self, engine):
+        self.engine = engine
+
+    async def generate(self, request_id, *, prompt_ids, sampling_params, **media):
+        output = await self.engine.generate(prompt_ids, dict(sampling_params), request_id)
+        step = output.extra_fields["global_steps"]
+        output.extra_fields.setdefault("min_global_steps", step)
+        output.extra_fields.setdefault("max_global_steps", step)
+        return output
+
+
+def rolled_out(monkeypatch, config, engine, rows, *, validate=False, client=Client):
+    """Run verl's worker over rows, each a prompt of its own; the queue when all have ended."""
+    queue = Queue()
+    monkeypatch.setattr(agent_loop_tq, "tq", queue)
+
+    async def run():
+        worker = Worker(config, client(engine), reward_loop_worker_handles=[])
+        batch = tu.get_tensordict(
+            {
+                **{
+                    name: np.array([row[name] for row in rows], dtype=object)
+                    for name in ("data_source", "reward_model", "extra_info")
+                },
+                "raw_prompt": np.array([row["prompt"] for row in rows] + [None], dtype=object)[:-1],
+                "uid": np.array([f"uid-{i}" for i in range(len(rows))], dtype=object),
+                "index": np.array([0] * len(rows), dtype=object),
+                "tools_kwargs": np.array([{}] * len(rows), dtype=object),
+            }
+        )
+        batch["global_steps"] = NonTensorData(7)
+        if validate:
+            batch["validate"] = NonTensorData(True)
+        await worker.generate_sequences(batch)
+        await asyncio.wait_for(asyncio.gather(*worker.background_tasks), 60)
+
+    asyncio.run(run())
+    gc.collect()
+    return queue
+
+
+def engine_of(folder, replies):
+    return v1.Engine(folder, replies, v1.LENGTHS["max_model_len"])
+
+
+def rollout(row, response, **fields):
+    extra = row["extra_info"]
+    gold = json.loads(row["reward_model"]["ground_truth"])
+    known = {"question": extra["question"], "documents": extra["documents"]}
+    return rr.decode_row({**known, **gold, "group": "g", "response": response, **fields})
+
+
+def rewards_of(queue, uid="uid-0"):
+    return [session.reward[-1] for session in queue.sessions(uid)]
+
+
+def infos_of(queue, uid="uid-0"):
+    return [session.extra["reward_extra_info"] for session in queue.sessions(uid)]
+
+
+def test_rule_rewards_of_a_group(monkeypatch, folder):
+    said = [v1.arena("Seine"), v1.arena("Rhone"), "no format"]
+    row, engine = v1.question("Paris"), engine_of(folder, {"Paris": said})
+    queue = rolled_out(monkeypatch, v1.configuration(folder, "arena"), engine, [row])
+    assert queue.status("uid-0") == "finished"
+    expected = rr.recipe("arena")([rollout(row, text) for text in said])
+    assert sorted(rewards_of(queue)) == sorted(score.value for score in expected)
+    for session in queue.sessions("uid-0"):
+        text = engine.tokenizer.decode(session.response[:-1])
+        score = expected[said.index(text)]
+        assert session.reward == [0.0] * (len(session.response) - 1) + [score.value]
+        info = session.extra["reward_extra_info"]
+        assert info == {**score.components, "acc": score.correct}
+        assert all(type(value) is float for value in info.values())
+        assert session.turns == 2
+        assert session.extra["min_global_steps"] == session.extra["max_global_steps"] == 0
+        assert session.extra["turn_scores"] == []
+
+
+def test_validation_scores_a_group_of_one(monkeypatch, folder):
+    row = v1.question("Paris")
+    queue = rolled_out(
+        monkeypatch,
+        v1.configuration(folder, "arena"),
+        engine_of(folder, {"Paris": [v1.arena("Seine")]}),
+        [row],
+        validate=True,
+    )
+    assert rewards_of(queue) == [13.0]
+
+
+def logprob_reward(folder, row, said):
+    """The same group through a transformers policy in this process."""
+    policy = TransformersPolicy.load(folder, dtype="float32", device="cpu")
+    tokenizer = policy.tokenizer
+    prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True)
+    ids = prompt["input_ids"] if hasattr(prompt, "keys") else prompt
+    rollouts = [
+        rollout(
+            row,
+            text,
+            prompt=row["prompt"],
+            prompt_token_ids=ids,
+            response_token_ids=[*tokenizer.encode(text, add_special_tokens=False), 2],
+        )
+        for text in said
+    ]
+    grader = Grader(rr.recipe("ctrl-rag", {"threshold": None}), Models(policy=policy))
+    return grader.score_each(rollouts, [range(len(said))])
+
+
+async def check():
+    """A self-check that is content; the real one has tests of its own."""
+
+
+def test_likelihoods_come_from_the_rollout_engine(monkeypatch, folder):
+    said = ["<think>a</think><answer>Seine</answer>", "<answer>the Seine</answer>", "Rhone"]
+    row, engine = v1.question("Paris"), engine_of(folder, {"Paris": said})
+    config = v1.configuration(
+        folder, "ctrl-rag", "+reward.custom_reward_function.reward_kwargs.settings.threshold=null"
+    )
+    checks = []
+    monkeypatch.setattr(verl_engine, "selfcheck", lambda policy: checks.append(policy) or check())
+    queue = rolled_out(monkeypatch, config, engine, [row, v1.question("Paris")])
+    assert len(checks) == 1  # once for a worker
+    expected = dict(zip(said, logprob_reward(folder, row, said), strict=True))
+    for uid in ("uid-0", "uid-1"):
+        sessions = queue.sessions(uid)
+        assert len(sessions) == 3
+        for session in sessions:
+            score = expected[engine.tokenizer.decode(session.response[:-1])]
+            assert session.reward[-1] == pytest.approx(score.value, abs=1e-5)
+            info = session.extra["reward_extra_info"]
+            for name, value in score.components.items():
+                assert info[name] == pytest.approx(value, abs=1e-4)
+    assert len({score.components["evidential_contribution"] for score in expected.values()}) == 3
+
+
+def test_masked_answers_come_from_the_rollout_engine(monkeypatch, folder):
+    said = [v1.rational("Seine"), v1.rational("Rhone").replace("It is", "Here it is")]
+    row, engine = v1.question("Paris"), engine_of(folder, {"Paris": said})
+    config = v1.configuration(folder, "lear", "actor_rollout_ref.rollout.n=2")
+    queue = rolled_out(monkeypatch, config, engine, [row])
+    assert engine.calls["masked"] == 3  # the evidence is the same, and asked for once
+    infos = infos_of(queue)
+    assert all(set(info) == set(infos[0]) for info in infos)
+    policy = TransformersPolicy.load(folder, dtype="float32", device="cpu")
+    grader = Grader(rr.recipe("lear"), Models(policy=policy))
+    rollouts = [rollout(row, text, prompt=row["prompt"]) for text in said]
+    expected = dict(zip(said, grader.score_each(rollouts), strict=True))
+    for session in queue.sessions("uid-0"):
+        text = engine.tokenizer.decode(session.response[:-1])
+        assert session.reward[-1] == pytest.approx(expected[text].value, abs=1e-6)
+
+
+TOOLS = '''
+from verl.tools.function_tool import function_tool
+
+
+@function_tool
+def search(query: str) -> str:
+    """Search the documents.
+
+    Args:
+        query: What to look for.
+    """
+    return "<answer>Rhone</answer> is what the tool says."
+'''
+CALL = '<tool_call>{"name": "search", "arguments": {"query": "river"}}</tool_call>'
+
+
+def with_tools(tmp_path, folder, recipe, *overrides):
+    tools, loops = tmp_path / "tools.py", tmp_path / "loops.yaml"
+    tools.write_text(TOOLS)
+    loops.write_text(
+        "- name: rag_group\n"
+        "  _target_: rag_rewards_adapters.verl_group.RagGroupAgentLoop\n"
+        "  inner: tool_agent\n"
+    )
+    rollout = "actor_rollout_ref.rollout"
+    return v1.configuration(
+        folder,
+        recipe,
+        f"{rollout}.response_length=400",
+        f"{rollout}.multi_turn.enable=True",
+        f"{rollout}.multi_turn.format=hermes",
+        f"{rollout}.multi_turn.function_tool_path={tools}",
+        f"{rollout}.agent.agent_loop_config_path={loops}",
+        *overrides,
+    )
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """verl's registries as they were, after a test has read its own loops and tools from files."""
+    from verl.experimental.agent_loop import agent_loop
+    from verl.tools import function_tool
+
+    monkeypatch.setattr(agent_loop, "_agent_loop_registry", dict(agent_loop._agent_loop_registry))
+    monkeypatch.setattr(function_tool, "FUNCTION_TOOL_REGISTRY", {})
+
+
+def test_what_a_tool_says_is_never_the_answer(monkeypatch, folder, tmp_path, registry):
+    row = v1.question("Paris")
+    engine = engine_of(folder, {"Paris": [CALL], "what the tool says": [v1.arena("Seine")]})
+    config = with_tools(tmp_path, folder, "arena")
+    queue = rolled_out(monkeypatch, config, engine, [row])
+    assert engine.calls["sampled"] == 6
+    assert rewards_of(queue) == [13.0] * 3
+    for session in queue.sessions("uid-0"):
+        assert session.turns == 4
+        assert "what the tool says" in engine.tokenizer.decode(session.response)
+
+
+def test_likelihoods_of_several_turns_are_refused(monkeypatch, folder, tmp_path, registry, caplog):
+    row = v1.question("Paris")
+    engine = engine_of(folder, {"Paris": [CALL], "what the tool says": ["<answer>Seine</answer>"]})
+    queue = rolled_out(monkeypatch, with_tools(tmp_path, folder, "ctrl-rag"), engine, [row])
+    assert queue.status("uid-0") == "failure"
+    assert queue.sessions("uid-0") == []
+    assert "a response of several messages is scored by its token ids" in caplog.text
+
+
+def test_a_group_with_a_dead_member_fails_whole(monkeypatch, folder, caplog):
+    rows = [v1.question("Paris"), v1.question("Rouen")]
+    said = [v1.arena("Seine")]
+    engine = engine_of(folder, {"Paris": [*said, None, *said], "Rouen": said})
+    queue = rolled_out(monkeypatch, v1.configuration(folder, "arena"), engine, rows)
+    assert queue.status("uid-0") == "failure"
+    assert queue.sessions("uid-0") == []
+    assert "another session of its prompt failed: RuntimeError: the engine is dead" in caplog.text
+    assert queue.status("uid-1") == "finished"
+    assert rewards_of(queue, "uid-1") == [13.0] * 3
+
+
+def test_a_broken_row_fails_its_group_and_names_itself(monkeypatch, folder, caplog):
+    row = v1.question("Paris", id="row-17")
+    row["reward_model"]["ground_truth"] = json.dumps({"answers": ["Seine"], "supporting": [9]})
+    engine = engine_of(folder, {"Paris": [v1.arena("Seine")]})
+    queue = rolled_out(monkeypatch, v1.configuration(folder, "arena"), engine, [row])
+    assert queue.status("uid-0") == "failure"
+    assert queue.sessions("uid-0") == []
+    assert "row row-17: supporting[0]: 9 names no document (documents: 1, 2)" in caplog.text
+
+
+def test_an_unknown_inner_loop_is_named(monkeypatch, folder, tmp_path, registry, caplog):
+    config = with_tools(tmp_path, folder, "arena")
+    path = tmp_path / "loops.yaml"
+    path.write_text(path.read_text().replace("tool_agent", "tool_agnt"))
+    engine = engine_of(folder, {"Paris": [v1.arena("Seine")]})
+    queue = rolled_out(monkeypatch, config, engine, [v1.question("Paris")])
+    assert queue.status("uid-0") == "failure"
+    assert "inner=tool_agnt: rag_group wraps one of single_turn_agent, tool_agent" in caplog.text
+
+
+def test_a_prefilled_think_is_read_as_said(monkeypatch, folder):
+    seen = []
+    read = verl_group.RagGroupAgentLoop._read
+
+    def spy(self, output, columns):
+        seen.append(read(self, output, columns))
+        return seen[-1]
+
+    monkeypatch.setattr(verl_group.RagGroupAgentLoop, "_read", spy)
+    template = v1.TEMPLATE.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
+    config = v1.configuration(folder, "naive-grpo")
+    config.actor_rollout_ref.model.custom_chat_template = template
+    engine = engine_of(folder, {"Paris": ["Look.</think><answer>Seine</answer>"]})
+    queue = rolled_out(monkeypatch, config, engine, [v1.question("Paris")])
+    assert [rollout.response_prefix for rollout in seen] == ["<think>\n"] * 3
+    assert {rollout.finish_reason for rollout in seen} == {"stop"}
+    assert {rollout.step for rollout in seen} == {7}
+    assert rewards_of(queue) == [2.0] * 3
+
+
+def test_a_response_that_fills_its_room_is_truncated(monkeypatch, folder):
+    seen = []
+    read = verl_group.RagGroupAgentLoop._read
+    monkeypatch.setattr(
+        verl_group.RagGroupAgentLoop,
+        "_read",
+        lambda self, output, columns: seen.append(read(self, output, columns)) or seen[-1],
+    )
+    engine = engine_of(folder, {"Paris": ["word " * 200]})
+    queue = rolled_out(
+        monkeypatch, v1.configuration(folder, "arena"), engine, [v1.question("Paris")]
+    )
+    assert [rollout.finish_reason for rollout in seen] == ["length"] * 3
+    assert not any(math.isnan(reward) for reward in rewards_of(queue))
+    assert torch.tensor(queue.sessions("uid-0")[0].reward).numel() == v1.LENGTHS["response_length"]
+
+
+def legacy(config, engine, row, count):
+    """The worker of the trainers before V1, which get their sessions as rows of a batch."""
+
+    async def run():
+        worker = AgentLoopWorker(config, Client(engine))
+        batch = DataProto.from_dict(
+            tensors={"dummy": torch.zeros(count, 1)},
+            non_tensors={
+                "uid": np.array(["uid-0"] * count, dtype=object),
+                "raw_prompt": np.array([row["prompt"]] * count + [None], dtype=object)[:-1],
+                "reward_model": np.array([row["reward_model"]] * count, dtype=object),
+                "extra_info": np.array([row["extra_info"]] * count, dtype=object),
+            },
+        )
+        return await worker.generate_sequences(batch)
+
+    return asyncio.run(run())
+
+
+def test_trainers_before_v1_bring_whole_groups(folder):
+    said = [v1.arena("Seine"), v1.arena("Rhone"), "no format"]
+    config, engine = v1.configuration(folder, "arena"), engine_of(folder, {"Paris": said})
+    batch = legacy(config, engine, v1.question("Paris"), 3)
+    expected = rr.recipe("arena")([rollout(v1.question("Paris"), text) for text in said])
+    rewards = batch.batch["rm_scores"].sum(-1).tolist()
+    assert sorted(rewards) == sorted(score.value for score in expected)
+    assert set(batch.meta_info["reward_extra_keys"]) == {*expected[0].components, "acc"}
+
+
+def test_a_group_divided_over_workers_is_refused(folder):
+    config = v1.configuration(folder, "arena")
+    engine = engine_of(folder, {"Paris": [v1.arena("Seine")]})
+    with pytest.raises(GroupError, match=r"2 sessions of a prompt .* \(3 or 1\)"):
+        legacy(config, engine, v1.question("Paris"), 2)

@@ -1,0 +1,141 @@
+"""`rag_group` in verl's V1 trainer: two steps and validation, under Ray."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import ray
+import v1_trainer as v1
+
+import rag_rewards as rr
+from rag_rewards.backends.transformers import TransformersPolicy
+from rag_rewards.grading import Grader
+from rag_rewards.models import Models
+
+SAID = ["<think>a</think><answer>Seine</answer>", "<answer>the Seine</answer>", "Rhone"]
+SETTINGS = "reward.custom_reward_function.reward_kwargs.settings"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """What a training of two steps logged, and the batches that its actor was updated with."""
+    path = tmp_path_factory.mktemp("training")
+    folder = v1.save(path / "model")
+    names = ["Paris", "Rouen", "Troyes", "Melun", "Vernon", "Sens"]
+    replies = dict.fromkeys(names, SAID) | {"Rouen": [SAID[0], None, SAID[0]]}
+    train = v1.write(path / "train.parquet", [v1.question(name) for name in names])
+    val = v1.write(path / "val.parquet", [v1.question(name) for name in ("Paris", "Troyes")])
+    config = v1.configuration(
+        folder,
+        "ctrl-rag",
+        f"+{SETTINGS}.threshold=null",
+        *v1.trainer_overrides(train, val),
+    )
+    with v1.cluster():
+        server = ray.remote(v1.Engine).remote(folder, replies, v1.LENGTHS["max_model_len"])
+        training = v1.train(config, server, path / "log.jsonl")
+    return SimpleNamespace(folder=folder, **vars(training))
+
+
+@pytest.fixture(scope="module")
+def expected(trained):
+    """Scores of a prompt's three responses by transformers, in this process."""
+    policy = TransformersPolicy.load(trained.folder, dtype="float32", device="cpu")
+    grader = Grader(rr.recipe("ctrl-rag", {"threshold": None}), Models(policy=policy))
+    known: dict[str, dict[str, rr.Score]] = {}
+
+    def scores(name):
+        if name not in known:
+            row = v1.question(name)
+            gold = json.loads(row["reward_model"]["ground_truth"])
+            rollouts = [
+                rr.decode_row(
+                    {
+                        "question": row["extra_info"]["question"],
+                        "documents": row["extra_info"]["documents"],
+                        "prompt": row["prompt"],
+                        "response": text,
+                        "response_token_ids": [
+                            *policy.tokenizer.encode(text, add_special_tokens=False),
+                            2,
+                        ],
+                        **gold,
+                    }
+                )
+                for text in SAID
+            ]
+            known[name] = dict(zip(SAID, grader.score_each(rollouts), strict=True))
+        return known[name]
+
+    return SimpleNamespace(scores=scores, tokenizer=policy.tokenizer)
+
+
+def test_every_group_is_whole_and_scored_as_by_transformers(trained, expected):
+    assert len(trained.seen) == 2
+    for batch in trained.seen:
+        groups = v1.groups_of(batch)
+        assert [len(group) for group in groups.values()] == [3, 3]
+        for group in groups.values():
+            scores = expected.scores(group[0]["extra_info"]["index"])
+            said = [expected.tokenizer.decode(rollout["responses"][:-1]) for rollout in group]
+            assert sorted(said) == sorted(SAID)
+            for text, rollout in zip(said, group, strict=True):
+                *before, last = rollout["rm_scores"]
+                assert not any(before)
+                assert last == pytest.approx(scores[text].value, abs=1e-5)
+                info = rollout["extra_fields"]["reward_extra_info"]
+                assert info["acc"] == scores[text].correct
+                for name, value in scores[text].components.items():
+                    assert info[name] == pytest.approx(value, abs=1e-4)
+
+
+def test_advantages_are_those_of_the_groups_rewards(trained):
+    for batch in trained.seen:
+        for group in v1.groups_of(batch).values():
+            rewards = [rollout["rm_scores"][-1] for rollout in group]
+            mean = sum(rewards) / len(rewards)
+            for reward, rollout in zip(rewards, group, strict=True):
+                wanted = [reward - mean] * len(rollout["responses"])
+                assert rollout["advantages"] == pytest.approx(wanted, abs=1e-6)
+
+
+def test_both_terms_come_from_the_weights_that_wrote_the_rollout(trained):
+    for step, batch in enumerate(trained.seen):
+        for rollout in batch.values():
+            if not rollout["padding"]:
+                assert rollout["extra_fields"]["max_global_steps"] == step
+
+
+def test_a_group_that_fails_is_replaced_and_counted(trained):
+    trained_on = [
+        group[0]["extra_info"]["index"]
+        for batch in trained.seen
+        for group in v1.groups_of(batch).values()
+    ]
+    assert "Rouen" not in trained_on
+    assert len(trained_on) == 4
+    assert (
+        sum(m.get("training/rollout_failure/evicted_samples", 0) for m in trained.logged.values())
+        == 1
+    )
+
+
+def test_components_are_logged_at_every_step(trained):
+    for step, batch in enumerate(trained.seen, start=1):
+        infos = [
+            rollout["extra_fields"]["reward_extra_info"]
+            for rollout in batch.values()
+            if not rollout["padding"]
+        ]
+        for name in ("evidential_contribution", "clr", "clr_normalized", "accuracy", "acc"):
+            mean = sum(info[name] for info in infos) / len(infos)
+            assert trained.logged[step][f"rag_rewards/{name}/mean"] == pytest.approx(mean)
+
+
+def test_validation_reports_the_right_answers(trained):
+    validated = {name for step in trained.logged.values() for name in step if "val-core" in name}
+    assert validated == {"val-core/rivers/acc/mean@1"}
+    for step in (0, 2):
+        assert 0.0 <= trained.logged[step]["val-core/rivers/acc/mean@1"] <= 1.0

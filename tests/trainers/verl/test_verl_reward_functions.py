@@ -1,0 +1,106 @@
+"""The plain function, in verl's own reward managers."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rag_rewards_adapters.verl
+from rag_rewards_adapters.verl import compute_score
+from reward_batches import (
+    ASKED,
+    DOCUMENTS,
+    GOLD,
+    KWARGS,
+    JudgeServer,
+    Reply,
+    Said,
+    batch_of,
+    composed,
+    saved_tokenizer,
+    scored,
+)
+
+import rag_rewards as rr
+
+RIGHT = "<relevance>[1]</relevance><analysis>Document 1.</analysis><answer>Seine</answer>"
+TEXTS = (RIGHT, "<answer>Seine</answer>", "x")
+FILE = str(Path(rag_rewards_adapters.verl.__file__))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tokenizer")
+    saved_tokenizer(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path) -> Any:
+    return saved_tokenizer(folder)
+
+
+def function(folder: Path, path: str, *flags: str, manager: str = "naive") -> Any:
+    return composed(
+        folder,
+        f"reward.reward_manager.name={manager}",
+        f"reward.custom_reward_function.path={path}",
+        *flags,
+    )
+
+
+@pytest.mark.parametrize("path", ["pkg://rag_rewards_adapters.verl", f"file://{FILE}", FILE])
+def test_verls_naive_manager_takes_the_function_from_wherever_it_is_loaded(
+    folder: Path, tokenizer: Any, path: str
+) -> None:
+    flags = (f"{KWARGS}.recipe=arena", f"{KWARGS}.settings.accuracy.metric=f1")
+    for _ in range(2):  # verl executes a file anew at each load
+        rows = [Said(text) for text in TEXTS]
+        results = scored(function(folder, path, *flags), batch_of(tokenizer, rows))
+        known = {"question": ASKED, "documents": DOCUMENTS, **GOLD}
+        expected = rr.recipe("arena", {"accuracy.metric": "f1"})(
+            [rr.decode_row({**known, "response": text}) for text in TEXTS]
+        )
+        assert [r["reward_score"] for r in results] == [s.value for s in expected]
+        assert [r["reward_extra_info"] for r in results] == [
+            {"score": s.value, **s.components, "acc": s.correct} for s in expected
+        ]
+
+
+def test_judges_are_asked_at_once_by_the_coroutine(folder: Path, tokenizer: Any) -> None:
+    def judge(request: Any) -> Reply:
+        verdict = int("Garonne" in request.material)
+        return Reply(text=json.dumps({"explanation": "", "score": verdict}), delay=0.3)
+
+    with JudgeServer(judge) as server:
+        flags = ("recipe=truthrl", f"judge={server.url}", "judge_model=tiny")
+        config = function(
+            folder,
+            "pkg://rag_rewards_adapters.verl",
+            "reward.custom_reward_function.name=compute_score_async",
+            *(f"{KWARGS}.{flag}" for flag in flags),
+        )
+        rows = [Said(f"\\boxed{{{word}}}") for word in ("Garonne", "Loire", "Rhine", "Po")]
+        results = scored(config, batch_of(tokenizer, rows))
+        assert [r["reward_score"] for r in results] == [1.0, -1.0, -1.0, -1.0]
+        assert server.most_at_once > 1
+
+
+def test_the_function_is_found_again_in_another_process() -> None:
+    assert not inspect.iscoroutinefunction(compute_score)
+    assert pickle.loads(pickle.dumps(compute_score)) is compute_score  # noqa: S301
+    wanted = partial(compute_score, recipe="naive-grpo")
+    with ProcessPoolExecutor(1) as pool:  # as verl's prime manager scores
+        result = pool.submit(wanted, "qa", RIGHT, "Seine", {"index": 1}).result(60)
+    assert result["acc"] == 1.0
+
+
+def test_the_router_that_verl_adds_is_not_taken_for_a_setting() -> None:
+    router = {"reward_router_address": "localhost:1", "reward_model_tokenizer": object()}
+    assert compute_score("qa", RIGHT, "Seine", None, recipe="naive-grpo", **router)["acc"] == 1.0

@@ -1,0 +1,35 @@
+"""docs/verl.md, followed to the letter."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+from reward_batches import Said, batch_of, composed, saved_tokenizer, scored, worker_of
+from verl.trainer.ppo.core_algos import get_adv_estimator_fn
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "verl.md").read_text("utf-8")
+BLOCKS = [block.split() for block in re.findall(r"^```flags\n(.*?)^```", PAGE, re.S | re.M)]
+
+
+@pytest.mark.parametrize("flags", BLOCKS, ids=lambda flags: flags[0].rpartition(".")[2])
+def test_flags_compose_and_start_a_reward_worker(flags: list[str], tmp_path: Path) -> None:
+    saved_tokenizer(tmp_path)
+    config = composed(tmp_path, *flags)
+    if any("reward_kwargs" in flag for flag in flags):
+        assert asyncio.run(_made(config)).reward_manager
+    else:
+        assert get_adv_estimator_fn(config.algorithm.adv_estimator)
+
+
+async def _made(config: object) -> object:
+    return worker_of(config)
+
+
+def test_the_first_block_scores_a_rollout(tmp_path: Path) -> None:
+    tokenizer = saved_tokenizer(tmp_path)
+    text = "<relevance>[1]</relevance><analysis>1.</analysis><answer>Seine</answer>"
+    (result,) = scored(composed(tmp_path, *BLOCKS[0]), batch_of(tokenizer, [Said(text)]))
+    assert result["reward_extra_info"]["acc"] == 1.0

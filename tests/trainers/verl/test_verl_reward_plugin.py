@@ -1,0 +1,105 @@
+"""The plugin in verl's processes: what it registers, what it costs, and that it can be seen."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from typing import Any
+
+import pytest
+
+STATE = """
+import json, sys
+import verl
+{then}
+from rag_rewards_adapters.verl_plugin import loaded
+ours = sorted(m for m in sys.modules if m.startswith(("rag_rewards", "verl.exp", "verl.trainer")))
+print(json.dumps([loaded(), ours]))
+"""
+
+
+def state(then: str = "", **environment: str) -> Any:
+    """What `loaded` says in a fresh process after `import verl`, and what was imported."""
+    told = subprocess.run(
+        [sys.executable, "-c", STATE.format(then=then)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return json.loads(told.stdout.splitlines()[-1])
+
+
+def test_importing_verl_imports_nothing_more_than_the_plugin() -> None:
+    found, modules = state()
+    assert set(found.values()) == {"not imported yet"}
+    assert modules == ["rag_rewards_adapters", "rag_rewards_adapters.verl_plugin"]
+
+
+def test_the_plugin_takes_less_than_fifty_milliseconds() -> None:
+    entry = next(e for e in entry_points(group="verl.plugins") if e.name == "rag_rewards")
+    assert entry.value == "rag_rewards_adapters.verl_plugin"
+    code = (
+        "import time, logging, importlib.metadata, importlib.machinery, importlib.abc\n"
+        "t = time.process_time()\n"
+        f"import {entry.value}\n"
+        "print(time.process_time() - t)"
+    )
+    seconds = [
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)
+        for _ in range(3)
+    ]
+    assert min(seconds) < 0.05
+
+
+REGISTRIES = """
+from verl.trainer.ppo.core_algos import get_adv_estimator_fn
+from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
+assert get_adv_estimator_fn("rag_grpo_clip_std").__module__ == "rag_rewards_adapters.verl_plugin"
+assert get_reward_manager_cls("rag_rewards").__module__ == "rag_rewards_adapters.verl_manager"
+"""
+AGENTS = """
+from verl.experimental.agent_loop import agent_loop
+from rag_rewards_adapters import verl_group
+target = agent_loop._agent_loop_registry["rag_group"]["_target_"]
+assert getattr(verl_group, target.rpartition(".")[2]).__module__ == verl_group.__name__
+"""
+
+
+def test_verl_finds_all_three_by_the_entry_point() -> None:
+    pytest.importorskip("cachetools", reason="verl's agent loop needs it and does not ask for it")
+    found, _ = state(REGISTRIES + AGENTS, VERL_USE_EXTERNAL_PLUGINS="rag_rewards")
+    assert set(found.values()) == {"registered"}
+
+
+def test_and_by_the_environment_where_verl_knows_no_entry_points() -> None:
+    module = "rag_rewards_adapters.verl_plugin"
+    off = {"VERL_USE_EXTERNAL_PLUGINS": "none", "VERL_USE_EXTERNAL_MODULES": module}
+    found, _ = state(REGISTRIES, **off)
+    assert found["rag_rewards"] == found["rag_grpo_clip_std"] == "registered"
+
+
+def test_modules_that_were_there_before_are_registered_at_once() -> None:
+    off = {"VERL_USE_EXTERNAL_PLUGINS": "none"}
+    late = (
+        "import verl.trainer.ppo.core_algos\n"
+        "import verl.experimental.reward_loop.reward_manager\n"
+        "import rag_rewards_adapters.verl_plugin\n" + REGISTRIES
+    )
+    found, _ = state(late, **off)
+    assert found["rag_rewards"] == found["rag_grpo_clip_std"] == "registered"
+
+
+def test_a_registration_that_fails_is_said_and_verl_goes_on() -> None:
+    broken = (
+        "import rag_rewards_adapters\n"
+        "sys.modules['rag_rewards_adapters.verl_manager'] = None\n"
+        "from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls\n"
+        "assert get_reward_manager_cls('naive')\n"
+    )
+    found, _ = state(broken)
+    assert "ModuleNotFoundError" in found["rag_rewards"]

@@ -1,0 +1,398 @@
+"""verl's V1 trainer on two processors: what a machine without a GPU cannot have, stood in for.
+
+Real are the trainer's loop, agent workers and loops, TransferQueue, replay buffer, load balancer,
+client, data loader, batch balancing, advantages, validation and logging. Stand-ins are the engine
+behind the server (a tiny model that says what it is told, and scores like vLLM), the actor's
+update and the weights' way to the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "backends"))
+
+from tiny_models import TEMPLATE, save  # noqa: E402
+
+__all__ = ["TEMPLATE", "save"]
+
+
+SAMPLER = "pkg://rag_rewards_adapters.verl_sampler"
+LENGTHS = {"prompt_length": 700, "response_length": 160, "max_model_len": 1000}
+
+
+# --- data ----------------------------------------------------------------------------------------
+
+
+def question(name: str, **fields: Any) -> dict[str, Any]:
+    """A row: two documents, of which the first supports the answer."""
+    documents = [
+        {"id": 1, "title": name, "text": f"{name} lies on the river Seine."},
+        {"id": 2, "title": "Lyon", "text": "Lyon lies on the river Rhone."},
+    ]
+    asked = f"Which river runs through {name}?"
+    blocks = "\n\n".join(f"[{d['id']}] {d['title']}\n{d['text']}" for d in documents)
+    return {
+        "data_source": "rivers",
+        "prompt": [{"role": "user", "content": f"{blocks}\n\n{asked}"}],
+        "reward_model": {
+            "style": "rule",
+            "ground_truth": json.dumps({"answers": ["Seine", "the Seine"], "supporting": [1]}),
+        },
+        "extra_info": {"index": name, "question": asked, "documents": documents, **fields},
+    }
+
+
+def arena(answer: str, cited: str = "[1]", think: str = "") -> str:
+    """What ARENA's format asks for."""
+    return (
+        f"<relevance>{cited}</relevance><analysis>{think or 'Look.'}</analysis>"
+        f"<answer>{answer}</answer>"
+    )
+
+
+def rational(answer: str) -> str:
+    """What LEAR's format asks for."""
+    return f"<reason>It is there.</reason><extract>The Seine.</extract><answer>{answer}</answer>"
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    import pandas
+
+    pandas.DataFrame(rows).to_parquet(path)
+    return str(path)
+
+
+# --- the engine ----------------------------------------------------------------------------------
+
+
+class Engine:
+    """What verl's vLLM server answers, from a tiny model in this process.
+
+    `replies` maps a part of a prompt to what is said to it, in turn; what is None fails. Further
+    to them, a prompt that ends in an opened <answer> is continued greedily by the model. Written
+    after verl's vLLMHttpServer.generate and extract_prompt_logprobs.
+    """
+
+    def __init__(self, folder: str, replies: dict[str, list[str | None]], limit: int) -> None:
+        import torch
+        import transformers
+
+        torch.set_num_threads(1)
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        self.replies, self.limit = replies, limit
+        self.global_steps = 0
+        self.asked: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+
+    async def generate(
+        self,
+        prompt_ids: list[int],
+        sampling_params: dict[str, Any],
+        request_id: str,
+        image_data: Any = None,
+        video_data: Any = None,
+    ) -> Any:
+        from verl.workers.rollout.replica import TokenOutput
+
+        room = self.limit - len(prompt_ids)
+        if room < 1:
+            raise ValueError(f"Prompt length ({len(prompt_ids)}) leaves no room to generate")
+        most = min(sampling_params.pop("max_tokens", LENGTHS["response_length"]), room)
+        fields: dict[str, Any] = {"global_steps": self.global_steps, "num_cached_tokens": 0}
+        await asyncio.sleep(0)
+        if sampling_params.get("prompt_logprobs") is not None:
+            self.calls["scored"] += 1
+            fields.update(self.prompt_logprobs(prompt_ids))
+            said = [2]
+        else:
+            said = self.said(prompt_ids, sampling_params.get("stop"))
+        said = said[:most]
+        logprobs = [-0.5] * len(said) if sampling_params.pop("logprobs", False) else None
+        return TokenOutput(
+            token_ids=said, log_probs=logprobs, stop_reason="completed", extra_fields=fields
+        )
+
+    def prompt_logprobs(self, ids: list[int]) -> dict[str, Any]:
+        import torch
+
+        with torch.no_grad():
+            rows = torch.log_softmax(self.model(torch.tensor([ids])).logits[0].float(), -1)
+        values = [[rows[i, token].item()] for i, token in enumerate(ids[1:])]
+        return {"prompt_logprobs": [*values, [0.0]], "prompt_ids": [*([t] for t in ids[1:]), [0]]}
+
+    def said(self, ids: list[int], stop: Any) -> list[int]:
+        prompt = self.tokenizer.decode(ids)
+        if stop is not None:
+            self.calls["masked"] += 1
+            return self.greedy(ids)
+        self.calls["sampled"] += 1
+        name = max((name for name in self.replies if name in prompt), key=len)
+        turn = self.asked[name]
+        self.asked[name] += 1
+        text = self.replies[name][turn % len(self.replies[name])]
+        if text is None:
+            raise RuntimeError("the engine is dead")
+        return [*self.tokenizer.encode(text, add_special_tokens=False), 2]
+
+    def greedy(self, ids: list[int], length: int = 8) -> list[int]:
+        import torch
+
+        with torch.no_grad():
+            made = self.model.generate(
+                torch.tensor([ids]), max_new_tokens=length, do_sample=False, pad_token_id=0
+            )
+        return made[0, len(ids) :].tolist()
+
+    def set_global_steps(self, global_steps: int) -> None:
+        self.global_steps = global_steps
+
+
+class Served:
+    """What verl's vLLM server answers, from a vLLM server of its own at an address."""
+
+    def __init__(self, url: str, limit: int) -> None:
+        import httpx
+
+        self.client = httpx.AsyncClient(base_url=url, timeout=120)
+        self.limit, self.global_steps = limit, 0
+
+    async def generate(
+        self,
+        prompt_ids: list[int],
+        sampling_params: dict[str, Any],
+        request_id: str,
+        image_data: Any = None,
+        video_data: Any = None,
+    ) -> Any:
+        from verl.workers.rollout.replica import TokenOutput
+
+        most = min(
+            sampling_params.pop("max_tokens", LENGTHS["response_length"]),
+            self.limit - len(prompt_ids),
+        )
+        logprobs = 0 if sampling_params.pop("logprobs", False) else None
+        body = {"model": None, "prompt": [prompt_ids], "max_tokens": most, "logprobs": logprobs}
+        answer = await self.client.post(
+            "/v1/completions", json={**body, **sampling_params, "return_token_ids": True}
+        )
+        answer.raise_for_status()
+        (choice,) = answer.json()["choices"]
+        fields: dict[str, Any] = {"global_steps": self.global_steps}
+        if sampling_params.get("prompt_logprobs") is not None:
+            rows = [next(iter(row.items())) for row in choice["prompt_logprobs"][1:]]
+            fields["prompt_logprobs"] = [*([row["logprob"]] for _, row in rows), [0.0]]
+            fields["prompt_ids"] = [*([int(token)] for token, _ in rows), [0]]
+        return TokenOutput(
+            token_ids=choice["token_ids"],
+            log_probs=choice["logprobs"]["token_logprobs"] if logprobs is not None else None,
+            stop_reason="completed",
+            extra_fields=fields,
+        )
+
+    def set_global_steps(self, global_steps: int) -> None:
+        self.global_steps = global_steps
+
+
+# --- configuration -------------------------------------------------------------------------------
+
+
+def configuration(folder: str, recipe: str, *overrides: str) -> Any:
+    """verl's own configuration, with what these tests need to be other."""
+    import verl
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    kwargs = "reward.custom_reward_function.reward_kwargs"
+    rollout = "actor_rollout_ref.rollout"
+    chosen = [
+        f"actor_rollout_ref.model.path={folder}",
+        "+actor_rollout_ref.model.override_config.attn_implementation=eager",
+        f"{rollout}.name=vllm",
+        f"{rollout}.dtype=float32",
+        f"{rollout}.n=3",
+        f"{rollout}.val_kwargs.n=1",
+        f"{rollout}.calculate_log_probs=True",
+        *(f"{rollout}.{name}={value}" for name, value in LENGTHS.items()),
+        f"{rollout}.agent.num_workers=1",
+        f"{rollout}.agent.default_agent_loop=rag_group",
+        f"+{kwargs}.recipe={recipe}",
+    ]
+    with initialize_config_dir(
+        str(Path(verl.__file__).parent / "trainer/config"), version_base=None
+    ):
+        config = compose("ppo_trainer", overrides=[*chosen, *overrides])
+    OmegaConf.resolve(config)
+    return config
+
+
+# --- the trainer ---------------------------------------------------------------------------------
+
+
+def trainer_overrides(train: str, val: str) -> list[str]:
+    return [
+        f"data.train_files={train}",
+        f"data.val_files={val}",
+        "data.train_batch_size=2",
+        "data.shuffle=False",
+        "data.dataloader_num_workers=0",
+        f"data.max_prompt_length={LENGTHS['prompt_length']}",
+        f"data.max_response_length={LENGTHS['response_length']}",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=2",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
+        "algorithm.adv_estimator=grpo",
+        "algorithm.norm_adv_by_std_in_grpo=False",
+        "algorithm.rollout_correction.bypass_mode=True",
+        "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+        "++trainer.v1.sampler.sampler_kwargs.poll_interval=0.1",
+        "trainer.use_v1=True",
+        "trainer.v1.trainer_mode=sync",
+        "trainer.v1.sampler.sync_refill_failed_groups=True",
+        f"trainer.v1.sampler.custom_sampler.path={SAMPLER}",
+        "trainer.v1.sampler.custom_sampler.name=RagReplayBuffer",
+        "trainer.n_gpus_per_node=1",
+        "trainer.logger=[file]",
+        "trainer.resume_mode=disable",
+        "trainer.total_training_steps=2",
+        "trainer.total_epochs=4",
+        "trainer.test_freq=2",
+        "trainer.save_freq=-1",
+        "trainer.device=cpu",
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
+    ]
+
+
+def stand_in(monkeypatch: Any, server: Any, seen: list[dict[str, Any]]) -> None:
+    """Put stand-ins into verl for the processes that have no CPU version.
+
+    `server` is the handle of an actor with the methods of `Engine`; `seen` gets each step's batch
+    as the actor's update finds it.
+    """
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+    from verl.workers.rollout.llm_server import LLMServerManager
+    from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
+
+    class Replica(RolloutReplica):
+        async def launch_servers(self) -> None:
+            self.servers, self._server_handle, self._server_address = [server], server, "stand-in"
+
+    def setup(self: Any) -> None:
+        self._init_tokenizer()
+        self._init_dataloader()
+        self._init_dump_executor()
+        self.actor_rollout_wg = SimpleNamespace(
+            _dispatch_info={"actor": [0]}, world_size=1, workers=[None]
+        )
+        # No reward worker is needed: whoever asked one would fail here.
+        self.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=[])
+        self.teacher_model_manager = self.distillation_config = None
+        self.llm_server_manager = LLMServerManager.create(
+            config=self.config, worker_group=self.actor_rollout_wg
+        )
+        self.checkpoint_manager = Weights(server)
+        self._load_checkpoint()
+
+    def update_actor(self: Any, batch: Any, metrics: dict[str, Any]) -> Any:
+        seen.append(contents(batch))
+        return batch
+
+    monkeypatch.setitem(RolloutReplicaRegistry._registry, "vllm", lambda: Replica)
+    monkeypatch.setattr(PPOTrainerSync, "_setup", setup)
+    monkeypatch.setattr(PPOTrainer, "_update_actor", update_actor)
+    monkeypatch.setattr(PPOTrainer, "_get_n_gpus_for_throughput", lambda self: 1)
+
+
+@contextmanager
+def cluster() -> Iterator[None]:
+    """A Ray of one test alone; nothing of it stays behind."""
+    import pytest
+    import ray
+
+    folder = tempfile.mkdtemp(prefix="ray-")  # sockets need short paths
+    env = {
+        "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
+        "TRANSFER_QUEUE_ENABLE": "1",
+        "RAY_AUTH_MODE": "disabled",
+        "TOKENIZERS_PARALLELISM": "false",
+        "OMP_NUM_THREADS": "1",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in env.items():
+            patch.setenv(name, value)
+        ray.init(
+            num_cpus=8, include_dashboard=False, _temp_dir=folder, runtime_env={"env_vars": env}
+        )
+        try:
+            yield
+        finally:
+            ray.shutdown()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def train(config: Any, server: Any, log: Path) -> SimpleNamespace:
+    """Run verl's task runner: the batches its actor was updated with, and what was logged."""
+    import pytest
+    from verl.trainer.main_ppo import TaskRunnerV1
+
+    seen: list[dict[str, Any]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VERL_FILE_LOGGER_PATH", str(log))
+        stand_in(patch, server, seen)
+        TaskRunnerV1.__ray_metadata__.modified_class().run(config)
+    lines = map(json.loads, log.read_text().splitlines())
+    return SimpleNamespace(seen=seen, logged={line["step"]: line["data"] for line in lines})
+
+
+def groups_of(batch: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The rollouts of a batch by prompt, without padding."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for rollout in batch.values():
+        if not rollout["padding"]:
+            groups.setdefault(rollout["uid"], []).append(rollout)
+    return groups
+
+
+class Weights:
+    """The checkpoint manager: tells the engine which weights it has."""
+
+    def __init__(self, server: Any) -> None:
+        self.server = server
+
+    def update_weights(self, global_steps: int | None = None) -> None:
+        import ray
+
+        if global_steps is not None:
+            ray.get(self.server.set_global_steps.remote(global_steps))
+
+    def sleep_replicas(self) -> None:
+        """There is no memory to free."""
+
+
+def contents(batch: Any) -> dict[str, Any]:
+    """What the trainer knows of a batch's rollouts, by key."""
+    import transfer_queue as tq
+
+    fields = ["uid", "responses", "rm_scores", "advantages", "extra_fields", "extra_info"]
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+    columns = {name: [getattr(v, "data", v) for v in list(data[name])] for name in fields[4:]}
+    columns |= {name: [v.tolist() for v in data[name].unbind()] for name in fields[1:4]}
+    columns["uid"] = [getattr(v, "data", v) for v in list(data["uid"])]
+    return {
+        key: {name: values[i] for name, values in columns.items()}
+        | {"padding": bool(tag.get("is_padding"))}
+        for i, (key, tag) in enumerate(zip(batch.keys, batch.tags, strict=True))
+    }
