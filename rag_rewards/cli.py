@@ -440,8 +440,8 @@ def prepare(
         str,
         typer.Argument(
             metavar="DATASET",
-            help="hotpotqa, 2wikimultihopqa, musique, asqa, qampari, eli5, crag, nq, triviaqa, "
-            "or rows of ours.",
+            help="hotpotqa, 2wikimultihopqa, musique, asqa, qampari, eli5, crag, nq, triviaqa; "
+            "rows: this package's own.",
         ),
     ],
     source: Annotated[
@@ -472,7 +472,9 @@ def prepare(
     ] = Order.kept,
     top: Annotated[
         int | None,
-        typer.Option(help="Keep the first N documents; 0 is all; asqa … triviaqa: 5."),
+        typer.Option(
+            help="Keep the first N documents, 0 all; asqa, qampari, eli5, nq, triviaqa: 5."
+        ),
     ] = None,
     noise: Annotated[
         int | None, typer.Option(help="Add N documents that have nothing to do with the question.")
