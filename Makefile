@@ -44,11 +44,11 @@ test-trainers:
 # trainer in its own as well.
 VLLM ?= build/vllm
 test-vllm: $(STAMP)
-	test -x $(VLLM)/bin/python || PYTHON=$(PYTHON) tests/vllm/make_environment.sh $(VLLM)
-	RAG_REWARDS_VLLM_PYTHON=$(VLLM)/bin/python $(BIN)/python -m pytest tests/vllm
+	test -x $(VLLM)/bin/python || PYTHON=$(PYTHON) tests/on_vllm/make_environment.sh $(VLLM)
+	RAG_REWARDS_VLLM_PYTHON=$(VLLM)/bin/python $(BIN)/python -m pytest tests/on_vllm
 	PYTHON=$(PYTHON) tests/trainers/make_environment.sh verl build/trainers/verl
 	RAG_REWARDS_VLLM_PYTHON=$(VLLM)/bin/python build/trainers/verl/bin/python -m pytest \
-	    -o filterwarnings=default tests/vllm/test_verl_on_vllm.py
+	    -o filterwarnings=default tests/on_vllm/test_verl_on_vllm.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .

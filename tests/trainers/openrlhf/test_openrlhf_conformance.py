@@ -59,7 +59,7 @@ class _Finder:
 
 
 def installed(name: str) -> bool:
-    """A folder of that name on the path, such as this repository's tests/vllm, is no package."""
+    """A folder of that name on the path is no package."""
     spec = find_spec(name)
     return spec is not None and spec.origin is not None
 

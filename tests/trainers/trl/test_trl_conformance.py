@@ -12,12 +12,17 @@ import pytest
 from rag_rewards_adapters.trl import RagReward
 from trl_runs import trainer
 
+from rag_rewards.errors import UsageError
 from rag_rewards.models import Models
+from rag_rewards.recipes import RECIPES
 from rag_rewards.testing import TableEntailment, TableJudge, TablePolicy
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+TRAINERS = Path(__file__).resolve().parents[1]
+sys.path.append(str(TRAINERS))
+sys.path.append(str(TRAINERS.parents[1] / "docs"))
 
 import golden
+from build_matrix import STD_FLOOR, cell
 
 ASKED = Models(
     policy=TablePolicy({}), entailment=TableEntailment({}), judge=TableJudge(lambda asked: 0)
@@ -105,3 +110,43 @@ class TestAdvantages:
         run = made(len(group.rows), "none")
         found = settled(run, reward_in(run, group, std_floor=FLOOR), group)
         assert found == pytest.approx(golden.advantages(group, std_floor=FLOOR), abs=1e-5)
+
+
+# --- the matrix --------------------------------------------------------------------------------
+
+
+def batch(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Rows as the trainer passes them to a reward."""
+    named = {name: [row.get(name) for row in rows] for name in COLUMNS}
+    return {
+        "prompts": [prompt(row) for row in rows],
+        "completions": [completion(row) for row in rows],
+        **named,
+    }
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_matrix_says_what_works_here(made: Any, recipe: str) -> None:
+    """By itself; or, what is missing is named: a model, or `bind`, which brings the policy."""
+    said, rows = cell(recipe, "trl"), golden.bare(recipe)
+    whole = next(group for group in golden.GROUPS if group.id == f"{recipe}: whole group")
+    reward = RagReward(recipe)
+    if said.state == "works":
+        assert reward(**batch(rows)) == pytest.approx(whole.rewards)
+        return
+    assert said.state == "setting"
+    with pytest.raises(UsageError, match=r"reward\.bind\(trainer\)|nli=|judge="):
+        reward(**batch(rows))
+    if "bind" in said.said:
+        run = made(len(rows), "group")
+        run.reward_funcs, run.reward_func_names = [reward], [reward.__name__]
+        reward.bind(run)
+        assert reward.grader.models.policy.model is run.model  # type: ignore[union-attr]
+
+
+def test_the_matrix_has_lears_advantage_here(made: Any) -> None:
+    assert all(word in STD_FLOOR["trl"].said for word in ("std_floor", 'scale_rewards="none"'))
+    whole = next(group for group in golden.GROUPS if group.id == "lear: whole group")
+    run = made(len(whole.rows), "none")
+    found = settled(run, reward_in(run, whole, std_floor=0.1), whole)
+    assert found == pytest.approx(golden.advantages(whole, std_floor=0.1), abs=1e-5)

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parents[2]
-# TRL looks for packages by name, and the folder tests/vllm would be one.
-sys.path[:] = [path for path in sys.path if Path(path) != TESTS]
 sys.path.append(str(TESTS / "backends"))
 
 import torch  # noqa: E402

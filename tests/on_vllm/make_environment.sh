@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # An environment of its own for vLLM on a CPU: it pins torch and transformers.
-#   tests/vllm/make_environment.sh FOLDER        (about 3 GB; PYTHON picks the interpreter)
+#   tests/on_vllm/make_environment.sh FOLDER        (about 3 GB; PYTHON picks the interpreter)
 set -euo pipefail
 folder=${1:?the folder to make}
 "${PYTHON:-python3}" -m venv "$folder"
