@@ -9,7 +9,8 @@ import weakref
 
 import pytest
 from rag_rewards_adapters import verl_group
-from rag_rewards_adapters.verl_group import Group, Groups, _turns
+from rag_rewards_adapters.meeting import Group, Groups
+from rag_rewards_adapters.verl_group import _turns
 
 from rag_rewards.errors import BackendError, GroupError
 

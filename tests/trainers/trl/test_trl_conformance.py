@@ -17,9 +17,8 @@ from rag_rewards.models import Models
 from rag_rewards.recipes import RECIPES
 from rag_rewards.testing import TableEntailment, TableJudge, TablePolicy
 
-TRAINERS = Path(__file__).resolve().parents[1]
-sys.path.append(str(TRAINERS))
-sys.path.append(str(TRAINERS.parents[1] / "docs"))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[3] / "docs"))
 
 import golden
 from build_matrix import STD_FLOOR, cell
