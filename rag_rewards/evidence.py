@@ -1,23 +1,27 @@
 """Needs: what a reward must know about a rollout that only a model can say.
 
 A reward's `needs(rollout)` lists them; evidence on the rollout answers them. A need knows whether
-the rollout already answers it, and how to say what is missing.
+the rollout already answers it, which kind of model it asks, and how to say what is missing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 from rag_rewards.errors import DataError
 from rag_rewards.models import JudgeQuestion
 from rag_rewards.rollout import Rollout
 from rag_rewards.text.sections import Tags
 
+Model = Literal["policy", "entailment", "similarity", "judge"]
+
 
 @dataclass(frozen=True)
 class LogProbsNeed:
     """Token log-probabilities of the response, in full and without each of these documents."""
 
+    asks: ClassVar[Model] = "policy"
     without: tuple[str, ...]
 
     def met(self, rollout: Rollout) -> bool:
@@ -31,6 +35,7 @@ class LogProbsNeed:
 class MaskedAnswersNeed:
     """LEAR's answer from a context in which all but one part is masked."""
 
+    asks: ClassVar[Model] = "policy"
     part: str  # "rationale" or "evidence"
     temperature: float = 0.0
     max_tokens: int = 64
@@ -44,6 +49,7 @@ class MaskedAnswersNeed:
 class MaskedLogProbsNeed:
     """Log-probabilities of every gold alias under one of LEAR's contexts."""
 
+    asks: ClassVar[Model] = "policy"
     part: str  # "rationale", "evidence" or "full"
     tags: Tags | None = field(default=None, compare=False, repr=False)
 
@@ -55,6 +61,7 @@ class MaskedLogProbsNeed:
 class EntailmentNeed:
     """P(premise entails hypothesis)."""
 
+    asks: ClassVar[Model] = "entailment"
     premise: str
     hypothesis: str
 
@@ -66,6 +73,7 @@ class EntailmentNeed:
 class SimilarityNeed:
     """Similarity of a text to a reference."""
 
+    asks: ClassVar[Model] = "similarity"
     text: str
     reference: str
 
@@ -77,6 +85,7 @@ class SimilarityNeed:
 class VerdictNeed:
     """A judge's 0 or 1 on a component: 1 where any of the questions is answered by 1."""
 
+    asks: ClassVar[Model] = "judge"
     component: str
     questions: tuple[JudgeQuestion, ...] = field(default=(), compare=False, repr=False)
 

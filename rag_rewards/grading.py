@@ -19,6 +19,7 @@ from rag_rewards.blueprints import Recipe, Scored, named
 from rag_rewards.compose import Batch
 from rag_rewards.contexts import GROUNDED, PROMPTS, Prompt
 from rag_rewards.errors import GroupError, RolloutError, SettingError, UsageError
+from rag_rewards.evidence import Model
 from rag_rewards.models import Entailment, Judge, Models, Policy, Similarity
 from rag_rewards.rollout import Rollout
 from rag_rewards.scoring import Plan, signature_of
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
     from rag_rewards.gathering import Gatherer, Usage
 
 R = TypeVar("R", bound=Rollout)
+WAYS_OUT: dict[Model, str] = {
+    "policy": 'model="path/to/model", or a server: model="http://host:8000", backend="vllm"',
+    "entailment": 'nli="path/to/model"',
+    "similarity": 'similarity="path/to/model"',
+    "judge": 'judge="http://host:8000/v1", judge_model="NAME"',
+}
+"""The option that brings each kind of model."""
 BACKENDS = ("transformers", "vllm", "sglang")
 
 
@@ -140,6 +148,10 @@ class Grader:
         """Whether there is any model to ask."""
         return self.models != Models()
 
+    def missing(self, rollouts: Sequence[Rollout]) -> set[Model]:
+        """The kinds of model that these rollouts still ask and that nobody gave."""
+        return {kind for kind in asked(self.reward, rollouts) if not getattr(self.models, kind)}
+
     @property
     def fingerprints(self) -> dict[str, str]:
         return self.gatherer.fingerprints
@@ -214,6 +226,18 @@ class Grader:
 
     def close(self) -> None:
         asyncio.run(self.models.close())
+
+
+def asked(reward: Recipe | Curriculum, rollouts: Sequence[Rollout]) -> set[Model]:
+    """The kinds of model that are asked about these rollouts. Where needs cannot be told, scoring
+    says why."""
+    kinds: set[Model] = set()
+    for rollout in rollouts:
+        try:
+            kinds |= {need.asks for need in reward.needs(rollout) if not need.met(rollout)}
+        except RolloutError:
+            continue
+    return kinds
 
 
 def plan_and_models(options: Mapping[str, Any]) -> tuple[Plan, ModelOptions]:

@@ -19,10 +19,10 @@ from typing import Any
 
 from rag_rewards.blueprints import Scored
 from rag_rewards.errors import GroupError, RolloutError, UsageError
-from rag_rewards.grading import Grader
+from rag_rewards.grading import WAYS_OUT, Grader
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import did_you_mean
-from rag_rewards.training.advantages import group_advantages
+from rag_rewards.training.advantages import advantages_of_groups
 from rag_rewards_adapters.rows import READ, rollout_of
 from rag_rewards_adapters.unscored import Unscored
 
@@ -151,7 +151,12 @@ class RagReward:
                 raise UsageError(
                     f"the data set has no column {column!r}{did_you_mean(column, known)}"
                 )
-        return [self._rollout(batch, i, names) for i in batch.members]
+        rollouts = [self._rollout(batch, i, names) for i in batch.members]
+        missing = self.grader.missing([r for r in rollouts if isinstance(r, Rollout)])
+        if missing:
+            kind = min(missing)
+            raise UsageError(f"{self._name} has no model to ask ({kind}): give {WAYS_OUT[kind]}")
+        return rollouts
 
     def _rollout(self, batch: _Batch, i: int, names: Mapping[str, str]) -> Rollout | RolloutError:
         fields = {name: batch.at(column, i) for name, column in names.items()}
@@ -199,7 +204,7 @@ class RagReward:
         values = [score.value if score else None for score in scores]
         self._log(scores, values)
         if self.options.std_floor is not None:
-            values = _advantages(values, groups, self.options.std_floor)
+            values = advantages_of_groups(values, groups, std_floor=self.options.std_floor)
         return batch.spread(_neutral(values, groups))
 
     def _log(self, scores: Sequence[Score | None], values: Sequence[float | None]) -> None:
@@ -285,19 +290,6 @@ def _asked(messages: Sequence[Mapping[str, Any]]) -> str | None:
     """The last thing a user said."""
     said = [message.get("content") for message in messages if message.get("role") == "user"]
     return said[-1] if said and isinstance(said[-1], str) else None
-
-
-def _advantages(
-    values: Sequence[float | None], groups: Sequence[Sequence[int]], floor: float
-) -> list[float | None]:
-    """Group advantages of those that have a score."""
-    given: list[float | None] = [None] * len(values)
-    for group in groups:
-        scored = {i: value for i in group if (value := values[i]) is not None}
-        advantages = group_advantages(list(scored.values()), std_floor=floor)
-        for i, advantage in zip(scored, advantages, strict=True):
-            given[i] = advantage
-    return given
 
 
 def _neutral(values: Sequence[float | None], groups: Sequence[Sequence[int]]) -> list[float]:

@@ -21,21 +21,13 @@ from typing import Any
 from rag_rewards.blueprints import Recipe, Scored
 from rag_rewards.contexts import Prompt
 from rag_rewards.errors import GroupError, RolloutError, UsageError
-from rag_rewards.evidence import (
-    EntailmentNeed,
-    LogProbsNeed,
-    MaskedAnswersNeed,
-    MaskedLogProbsNeed,
-    Need,
-    SimilarityNeed,
-    VerdictNeed,
-)
-from rag_rewards.grading import Grader, ModelOptions, plan_and_models
+from rag_rewards.evidence import LogProbsNeed, Model
+from rag_rewards.grading import WAYS_OUT, Grader, ModelOptions, asked, plan_and_models
 from rag_rewards.models import Models, Policy
 from rag_rewards.rollout import Evidence, LogProbs, Rollout, Score
 from rag_rewards.scoring import Plan
 from rag_rewards.settings import did_you_mean
-from rag_rewards.training.advantages import group_advantages
+from rag_rewards.training.advantages import advantages_of_groups
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards_adapters.rows import READ, opened, rollout_of
 from rag_rewards_adapters.unscored import Unscored
@@ -45,20 +37,7 @@ log = logging.getLogger("rag_rewards")
 SCANNED = 2_000
 """Rows of each data set that `bind` looks at."""
 
-_ANSWERED_BY: dict[type[Need], str] = {
-    LogProbsNeed: "policy",
-    MaskedAnswersNeed: "policy",
-    MaskedLogProbsNeed: "policy",
-    EntailmentNeed: "entailment",
-    SimilarityNeed: "similarity",
-    VerdictNeed: "judge",
-}
-_WAY_OUT = {
-    "policy": "call reward.bind(trainer) once the trainer is made, or give model=",
-    "entailment": 'give nli="path/to/model"',
-    "similarity": 'give similarity="path/to/model"',
-    "judge": 'give judge="http://host:8000/v1", judge_model="NAME"',
-}
+_BIND = "call reward.bind(trainer) once the trainer is made"
 _SHAPES = (
     "<think>Read [1].</think><answer>It is x [1].</answer>",
     "<reason>Read 1.</reason><extract>x</extract><answer>x</answer>",
@@ -221,7 +200,8 @@ class RagReward:
             models = replace(models, policy=None)
         self._trainer, self._told, self._live = trainer, _told_by(trainer), None
         self._grader = self._made(models)
-        self._provide(_probes(self._recipes))
+        probes = _probes()
+        self._provide({kind for recipe in self._recipes for kind in asked(recipe, probes)})
         for where, row in _rows(trainer):
             self._check_row(where, row)
 
@@ -235,16 +215,19 @@ class RagReward:
         """Whether completions of a prompt must be seen together."""
         return self.grader.scope == "group" or self._std_floor is not None
 
-    def _provide(self, asked: Sequence[tuple[Recipe | Curriculum, Rollout]]) -> None:
+    def _provide(self, kinds: set[Model]) -> None:
         """Whoever is asked is there: the trainer's model, where that is missing; or UsageError."""
-        missing = {kind for kind in _kinds(asked) if getattr(self.grader.models, kind) is None}
+        missing = {kind for kind in kinds if getattr(self.grader.models, kind) is None}
         if "policy" in missing and self._trainer is not None:
             self._live = _live(self._trainer, self._options.token_budget)
             self._grader = self._made(replace(self.grader.models, policy=self._live))
             missing.remove("policy")
         if missing:
             kind = min(missing)
-            raise UsageError(f"{self.__name__} has no model to ask ({kind}): {_WAY_OUT[kind]}")
+            way = f"{_BIND}, or give" if kind == "policy" else "give"
+            raise UsageError(
+                f"{self.__name__} has no model to ask ({kind}): {way} {WAYS_OUT[kind]}"
+            )
 
     def _check_row(self, where: str, row: Mapping[str, Any]) -> None:
         """Raise what keeps an empty response to this row from a score."""
@@ -268,8 +251,8 @@ class RagReward:
             for i in range(len(call.prompts))
         ]
         self._warn_of_open_thoughts(rollouts)
-        reward = self.grader.reward
-        self._provide([(reward, rollout) for rollout in rollouts if isinstance(rollout, Rollout)])
+        good = [rollout for rollout in rollouts if isinstance(rollout, Rollout)]
+        self._provide(asked(self.grader.reward, good))
         if self._live is not None:
             self._live.weight_version = call.step
         return rollouts, groups
@@ -291,15 +274,15 @@ class RagReward:
         return [range(start, start + size) for start in range(0, count, size)]
 
     def _size(self) -> int:
-        bind = "call reward.bind(trainer) once the trainer is made"
         if self._told is not None:
             evaluates = self._trainer is not None and not self._trainer.model.training
             return self._told.group_size_eval if evaluates else self._told.group_size
         if self._std_floor is not None:
-            raise UsageError(f"std_floor goes with a trainer that does not scale: {bind}")
+            raise UsageError(f"std_floor goes with a trainer that does not scale: {_BIND}")
         if self._group_size is None:
             raise UsageError(
-                f"{self.__name__} compares the completions of a prompt: {bind}, or give group_size="
+                f"{self.__name__} compares the completions of a prompt: {_BIND}, or give "
+                "group_size="
             )
         return self._group_size
 
@@ -392,7 +375,7 @@ class RagReward:
         self._log(call, scores, values)
         if self._std_floor is None or groups is None:
             return values
-        return _advantages(values, groups, self._std_floor)
+        return advantages_of_groups(values, groups, std_floor=self._std_floor)
 
     def _log(
         self, call: _Call, scores: Sequence[Score | None], values: Sequence[float | None]
@@ -468,9 +451,9 @@ def _generation_prefix(tokenizer: Any, template: Mapping[str, Any]) -> str | Non
     """What the chat template opens for the model at the end of every prompt."""
     if getattr(tokenizer, "chat_template", None) is None:
         return None
-    asked = [{"role": "user", "content": "?"}]
+    chat = [{"role": "user", "content": "?"}]
     text = tokenizer.apply_chat_template(
-        asked, tokenize=False, add_generation_prompt=True, **template
+        chat, tokenize=False, add_generation_prompt=True, **template
     )
     return opened(text)
 
@@ -538,7 +521,7 @@ def _rows(trainer: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 # --- what a recipe needs -----------------------------------------------------------------------
 
 
-def _probes(recipes: Sequence[Recipe]) -> list[tuple[Recipe | Curriculum, Rollout]]:
+def _probes() -> list[Rollout]:
     """A question with well-formed responses: what a recipe asks about them, it asks."""
     known: dict[str, Any] = {
         "question": "?",
@@ -548,18 +531,7 @@ def _probes(recipes: Sequence[Recipe]) -> list[tuple[Recipe | Curriculum, Rollou
         "answerable": True,
     }
     rollouts = [rollout_of(known, response=shape) for shape in _SHAPES]
-    return [(recipe, r) for recipe in recipes for r in rollouts if isinstance(r, Rollout)]
-
-
-def _kinds(asked: Sequence[tuple[Recipe | Curriculum, Rollout]]) -> set[str]:
-    """The kinds of model that are asked. Where needs cannot be told, scoring says why."""
-    kinds: set[str] = set()
-    for reward, rollout in asked:
-        try:
-            kinds |= {_ANSWERED_BY[type(need)] for need in reward.needs(rollout)}
-        except RolloutError:
-            continue
-    return kinds
+    return [rollout for rollout in rollouts if isinstance(rollout, Rollout)]
 
 
 def _fault(recipe: Recipe, rollout: Rollout) -> RolloutError | None:
@@ -594,23 +566,10 @@ def _last_question(prompt: Any) -> str | None:
     """The last user message of a chat."""
     if isinstance(prompt, str):
         return None
-    asked = [message for message in prompt if message["role"] == "user"]
-    content = asked[-1]["content"] if asked else None
+    users = [message for message in prompt if message["role"] == "user"]
+    content = users[-1]["content"] if users else None
     return content if isinstance(content, str) else None
 
 
 def _text(response: Any) -> str:
     return response if isinstance(response, str) else "".join(m.text for m in response)
-
-
-def _advantages(
-    values: Sequence[float | None], groups: Sequence[Sequence[int]], floor: float
-) -> list[float | None]:
-    """Group advantages of those that have a score."""
-    given: list[float | None] = [None] * len(values)
-    for group in groups:
-        scored = {i: value for i in group if (value := values[i]) is not None}
-        advantages = group_advantages(list(scored.values()), std_floor=floor)
-        for i, advantage in zip(scored, advantages, strict=True):
-            given[i] = advantage
-    return given

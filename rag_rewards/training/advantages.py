@@ -37,6 +37,25 @@ def group_advantages(rewards: Sequence[float], *, std_floor: float = 0.1) -> lis
     return [(reward - mean) / scale for reward in rewards]
 
 
+def advantages_of_groups(
+    rewards: Sequence[float | None], groups: Sequence[Sequence[int]], *, std_floor: float = 0.1
+) -> list[float | None]:
+    """Group advantages, by the positions of each group's members; None where there is no reward.
+
+    What has no reward is left out of its group's mean and deviation.
+
+    >>> advantages_of_groups([1.0, None, 0.0, 5.0], [[0, 1, 2], [3]])
+    [1.0, None, -1.0, 0.0]
+    """
+    given: list[float | None] = [None] * len(rewards)
+    for group in groups:
+        scored = {i: reward for i in group if (reward := rewards[i]) is not None}
+        advantages = group_advantages(list(scored.values()), std_floor=std_floor)
+        for i, advantage in zip(scored, advantages, strict=True):
+            given[i] = advantage
+    return given
+
+
 def zscores(rewards: Sequence[float], *, epsilon: float = 1e-8) -> list[float]:
     """(R_i − mean)/(std + ε), population std. Source: CTRL-RAG, Eq. 8; GRPO.
 

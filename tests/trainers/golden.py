@@ -21,7 +21,7 @@ import rag_rewards as rr
 from rag_rewards.grading import Grader
 from rag_rewards.models import Models
 from rag_rewards.rollout import Evidence, Rollout, Score, decode_row
-from rag_rewards.testing import TableEntailment
+from rag_rewards.testing import TableEntailment, TableJudge, TablePolicy
 from rag_rewards.training.advantages import group_advantages, zscores
 
 Row = dict[str, Any]
@@ -355,7 +355,9 @@ class Recorded:
         return self.gather_sync(reward, rollouts)
 
 
-ASKED = Models(entailment=TableEntailment({}))
+ASKED = Models(
+    policy=TablePolicy({}), entailment=TableEntailment({}), judge=TableJudge(lambda asked: 0)
+)
 """Models that there are, so that a grader asks its gatherer."""
 
 

@@ -359,7 +359,7 @@ def test_the_matrix_says_what_works_here(recipe: str) -> None:
         assert rewards(made(recipe), samples)[:, 0].tolist() == pytest.approx(golden.rewards)
         return
     assert said.state == "setting"
-    with pytest.raises(RolloutError, match=r"nli|verdicts|logprobs|masked_answers"):
+    with pytest.raises(UsageError, match=r"give (nli|judge|model)="):
         rewards(made(recipe), samples)
 
 
