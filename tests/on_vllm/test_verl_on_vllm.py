@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("verl")
+pytest.importorskip("verl.protocol")
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "trainers/verl"))
 
