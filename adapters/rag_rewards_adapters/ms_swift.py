@@ -112,6 +112,7 @@ class RagReward:
         batch = _Batch(completions, columns)
         rollouts = self._rollouts(batch)
         groups = self._groups(batch)
+        self._check_models(rollouts)
         return self._settled(batch, self.grader.score_each(rollouts, groups), groups)
 
     @property
@@ -151,12 +152,14 @@ class RagReward:
                 raise UsageError(
                     f"the data set has no column {column!r}{did_you_mean(column, known)}"
                 )
-        rollouts = [self._rollout(batch, i, names) for i in batch.members]
+        return [self._rollout(batch, i, names) for i in batch.members]
+
+    def _check_models(self, rollouts: Sequence[Rollout | RolloutError]) -> None:
+        """UsageError where these ask a kind of model that nobody gave."""
         missing = self.grader.missing([r for r in rollouts if isinstance(r, Rollout)])
         if missing:
             kind = min(missing)
             raise UsageError(f"{self._name} has no model to ask ({kind}): give {WAYS_OUT[kind]}")
-        return rollouts
 
     def _rollout(self, batch: _Batch, i: int, names: Mapping[str, str]) -> Rollout | RolloutError:
         fields = {name: batch.at(column, i) for name, column in names.items()}
@@ -226,6 +229,7 @@ class AsyncRagReward(RagReward):
         batch = _Batch(completions, columns)
         rollouts = self._rollouts(batch)
         groups = self._groups(batch)
+        self._check_models(rollouts)
         results = await self.grader.score_each_async(rollouts, groups)
         return self._settled(batch, results, groups)
 

@@ -282,7 +282,7 @@ def test_groups_that_would_straddle_ranks_are_refused_at_construction() -> None:
 def test_without_evidence_or_a_model_ctrl_rag_says_what_is_missing() -> None:
     reward = made("ctrl-rag")
     gold = {"supporting": [1], "documents": [{"text": "x"}]}
-    with pytest.raises(DataError, match=r"row 0 of the batch: logprobs: missing"):
+    with pytest.raises(UsageError, match=r"no model to ask \(policy\): give model="):
         rewards(reward, answered(*[RIGHT] * 4, **gold))
 
 
