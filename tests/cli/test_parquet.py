@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -96,9 +97,7 @@ def test_fields_that_only_some_rows_have(cli, write, arena, tmp_path, n):
 
 @pytest.mark.parametrize("recipe", ["arena", "ctrl-rag", "ground-grpo", "lear", "truthrl"])
 def test_every_example_there_and_back(cli, tmp_path, recipe, monkeypatch):
-    from conftest import ROOT
-
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(Path(__file__).resolve().parents[2])
     out = tmp_path / "out.parquet"
     ran = cli("score", f"examples/{recipe}.jsonl", "-r", recipe, code=0)
     cli("score", f"examples/{recipe}.jsonl", "-r", recipe, "-o", out, code=0)
