@@ -256,6 +256,21 @@ def groups_by_key(lines: Iterable[Line]) -> Iterator[Group]:
         yield Group(current, problem)
 
 
+def groups_of(source: Source, size: int | None = None, sort: bool = False) -> Iterator[Group]:
+    """The groups of an open file: neighbours of one key, every `size` rows, or brought together.
+
+    UsageError for a size below 1, and for a size and `sort` together.
+    """
+    if size is not None and size < 1:
+        raise UsageError(f"--group-size is at least 1, found {size}")
+    if size is not None and sort:
+        raise UsageError("--group-size goes by position, --sort by key: give one of them")
+    if size is not None:
+        yield from groups_by_size(source.lines, size)
+    else:
+        yield from groups_by_key(sort_groups(source) if sort else source.lines)
+
+
 NO_KEY = "no group: give `group` or `question` in the row, or --group-size"
 TOGETHER = "its rollouts must stand together: sort the file, or give --sort"
 

@@ -262,7 +262,7 @@ class Scorer:
             chunk.lines, chunk.numbers, read, informed, results, strict=True
         ):
             if isinstance(result, RolloutError):
-                out.errors.append(_ENCODER.encode(_record(line, number, row, result)) + b"\n")
+                out.errors.append(_ENCODER.encode(error_record(line, number, row, result)) + b"\n")
                 out.error_numbers.append(number)
                 out.tally.fail(result)
                 continue
@@ -374,7 +374,10 @@ def _own_fields(line: bytes, row: Row, anew: Collection[str]) -> bytes:
     return _ENCODER.encode(fields)[:-1]
 
 
-def _record(line: bytes, number: int, row: Row | RolloutError, error: RolloutError) -> ErrorRecord:
+def error_record(
+    line: bytes, number: int, row: Row | RolloutError, error: RolloutError
+) -> ErrorRecord:
+    """A bad row's line of the errors file, with its id where one can be read."""
     said = {"type": type(error).__name__, "message": error.message, "path": error.path}
     known = str(row.id) if isinstance(row, Row) and row.id is not None else _lenient_id(line)
     try:

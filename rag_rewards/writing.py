@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -113,10 +113,16 @@ class Spool:
         self._lengths.append(len(line))
         self._at += len(line)
 
-    def lines(self) -> Iterator[bytes]:
+    def lines(self, of: Container[int] | None = None) -> Iterator[bytes]:
+        """In the order of their numbers, those in `of` alone where it is given."""
         for i in sorted(range(len(self._numbers)), key=self._numbers.__getitem__):
+            if of is not None and self._numbers[i] not in of:
+                continue
             self._file.seek(self._starts[i])
             yield self._file.read(self._lengths[i])
+        self.close()
+
+    def close(self) -> None:
         self._file.close()
 
 

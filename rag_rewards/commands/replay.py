@@ -15,7 +15,7 @@ from rich.text import Text
 
 from rag_rewards.commands.plans import make_plan, parse_changes, read_config
 from rag_rewards.errors import RolloutError, UsageError
-from rag_rewards.reading import Group, groups_by_key, groups_by_size, open_source, sort_groups
+from rag_rewards.reading import Group, groups_of, open_source
 from rag_rewards.recipes import dotted
 from rag_rewards.report.terminal import plain
 from rag_rewards.rollout import Rollout, Score, decode_row
@@ -139,15 +139,8 @@ def compare(
 
 
 def _groups(source: str, group_size: int | None, sort: bool) -> Iterator[Group]:
-    if group_size is not None and group_size < 1:
-        raise UsageError(f"--group-size is at least 1, found {group_size}")
-    if group_size is not None and sort:
-        raise UsageError("--group-size goes by position, --sort by key: give one of them")
     with contextlib.closing(open_source(source)) as opened:
-        if group_size is not None:
-            yield from groups_by_size(opened.lines, group_size)
-        else:
-            yield from groups_by_key(sort_groups(opened) if sort else opened.lines)
+        yield from groups_of(opened, group_size, sort)
 
 
 def _decoded(group: Group, found: Comparison) -> list[Rollout]:
