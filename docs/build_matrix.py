@@ -47,17 +47,19 @@ _ENTAILMENT = Cell("setting", "`nli=PATH`, or `citation.judge_by=gold`", {"nli":
 _JUDGE = Cell("setting", "`judge=URL`, `judge_model=NAME`, or `verifier=exact`", JUDGE)
 _SERVER = Cell("setting", "`model=URL`, `backend=vllm`")
 _ENGINE = Cell("setting", "`model=URL`, or agent loop `rag_group` (its rollout engine)")
+_EXECUTOR = Cell("setting", "`model=URL`, or the agent executor (the policy's own vLLM)")
 _BOUND = Cell("setting", "`reward.bind(trainer)`: the model in training; or `model=URL`")
 
 KINDS: dict[str, dict[str, Cell]] = {
     "rules": dict.fromkeys(TRAINERS, WORKS),
     "entailment": dict.fromkeys(TRAINERS, _ENTAILMENT),
     "judge": dict.fromkeys(TRAINERS, _JUDGE),
-    "likelihood": dict.fromkeys(TRAINERS, _SERVER) | {"trl": _BOUND, "verl": _ENGINE},
+    "likelihood": dict.fromkeys(TRAINERS, _SERVER)
+    | {"trl": _BOUND, "verl": _ENGINE, "openrlhf": _EXECUTOR},
     "likelihood of a group": {
         "trl": _BOUND,
         "verl": Cell("setting", "agent loop `rag_group` (its rollout engine), V1 trainer"),
-        "openrlhf": Cell("no", "a remote reward sees one rollout [^openrlhf-one]"),
+        "openrlhf": Cell("setting", "agent executor (the policy's own vLLM) [^openrlhf-one]"),
         "ms_swift": _SERVER,
         "function": Cell("setting", "`batch()`, `model=URL`"),
     },
@@ -79,7 +81,11 @@ KIND_OF: dict[str, str] = {
 STD_FLOOR: dict[str, Cell] = {
     "trl": Cell("setting", '`std_floor=0.1` and `scale_rewards="none"`'),
     "verl": Cell("setting", "`algorithm.adv_estimator=rag_grpo_clip_std`"),
-    "openrlhf": Cell("no", "no hook for advantages [^openrlhf-adv]"),
+    "openrlhf": Cell(
+        "setting",
+        "agent executor with `std_floor=0.1`, and `dr_grpo` [^openrlhf-adv]",
+        {"std_floor": 0.1},
+    ),
     "ms_swift": Cell("setting", "`std_floor=0.1` and `--scale_rewards none`", {"std_floor": 0.1}),
     "function": Cell("setting", "`rag_rewards.training.advantages.group_advantages`"),
 }
@@ -118,8 +124,9 @@ UNSCORED: dict[str, str] = {
     "trl": "None: it carries no learning signal; counted in `not_scored`",
     "verl": "it fails; its group is refilled or left out "
     "(`trainer.v1.sampler.sync_refill_failed_groups`)",
-    "openrlhf": "there is no such thing: a reward of None breaks the batch, so a server has to "
-    "answer a number, and count it",
+    "openrlhf": "there is no such thing: a reward of None breaks the batch. The error ends the "
+    "training; with `error_value` (a server: `--on-error value`) that number stands for it, "
+    "counted, logged and marked as `rag_rewards_error`",
     "ms_swift": "None would be summed as 0 (`nansum` in `swift/rl_core/advantage.py`): the "
     "adapter gives the mean of its group's scores, whose advantage is 0, counts it in "
     "`not_scored` and logs it",
@@ -135,9 +142,11 @@ def cell(recipe: str, trainer: str) -> Cell:
 INTRO = """# Inside a trainer
 
 The training loop stays in the trainer; the reward is a recipe, by its name. Each trainer calls
-rewards in its own way, and has a page: [TRL](trl.md), [verl](verl.md), [ms-swift](ms-swift.md).
-What calls a plain Python function of one rollout or of a batch (slime, AReaL, NeMo-Gym, a loop of
-one's own) takes `rag_rewards_adapters.callables`, verifiers `rag_rewards_adapters.verifiers`.
+rewards in its own way, and has a page: [TRL](trl.md), [verl](verl.md), [OpenRLHF](openrlhf.md),
+[ms-swift](ms-swift.md); [start-training.md](start-training.md) goes from a data set's file to a
+first step. What calls a plain Python function of one rollout or of a batch (slime, AReaL, NeMo-Gym,
+a loop of one's own) takes `rag_rewards_adapters.callables`, verifiers
+`rag_rewards_adapters.verifiers`.
 
 - **TRL** trains on one machine with little set up, and gives a reward its own model: likelihood
   recipes are on-policy without a server.
@@ -145,7 +154,8 @@ one's own) takes `rag_rewards_adapters.callables`, verifiers `rag_rewards_adapte
   engine.
 - **ms-swift** where it is already in use (CTRL-RAG was trained with it); a group arrives whole,
   models are servers.
-- **OpenRLHF** sends single rollouts to a server: the recipes that look at one rollout.
+- **OpenRLHF** sends single rollouts to a server, or scores groups in its agent executor, with the
+  policy's own vLLM.
 
 ## Which recipe works where
 """
@@ -155,11 +165,12 @@ Any function: `each(recipe)` for one rollout, `batch(recipe)` for many. Settings
 adapters, by the command line's names; OpenRLHF's are those of `rag_rewards_adapters.openrlhf` or of
 the server behind `--reward.remote_url`.
 
-[^openrlhf-one]: `openrlhf/utils/agent.py`, lines 290 and 292 of 0.11.2: one query, one prompt and
-    one label a call. Its agent executor sees the samples of a prompt.
-[^openrlhf-adv]: `openrlhf/trainer/ppo_utils/experience_maker.py`, lines 268 to 277 of 0.11.2:
-    its estimators are one chain of conditions. Whoever sees the whole group can send our advantage
-    as the reward under `dr_grpo`, which leaves it as it is.
+[^openrlhf-one]: A remote reward gets one query, one prompt and one label a call
+    (`openrlhf/utils/agent.py`, lines 290 and 292 of 0.11.2); its agent executor, all samples of a
+    prompt.
+[^openrlhf-adv]: `openrlhf/trainer/ppo_utils/experience_maker.py`, lines 268 to 277 of 0.11.2: its
+    estimators are one chain of conditions, without a place for another. The executor sends the
+    advantage around the group's mean as the reward, and `dr_grpo` takes the mean off again.
 
 ## Who normalises
 

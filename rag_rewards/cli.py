@@ -283,6 +283,217 @@ def replay(
     raise typer.Exit(3 if comparison.errors else 0)
 
 
+@app.command(epilog="Example: rag-rewards audit --recipe arena --hardened")
+def audit(
+    source: Annotated[
+        str | None, typer.Argument(metavar="[IN]", help="Rows of your own to attack.")
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option("--recipe", "-r", help="A recipe, or module:name of a reward of your own."),
+    ] = None,
+    changes: SetOption = None,
+    config: ConfigOption = None,
+    hardened: HardenedOption = False,
+    attacks: Annotated[
+        list[str] | None,
+        typer.Option("--attack", help="module:name of an attack of your own; repeatable."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
+    model: ModelOption = None,
+    backend: BackendOption = "transformers",
+    tokenizer: TokenizerOption = None,
+    nli: NliOption = None,
+    similarity: SimilarityOption = None,
+    judge: JudgeOption = None,
+    judge_model: JudgeModelOption = None,
+    judge_cache: JudgeCacheOption = None,
+) -> None:
+    """Try every known way to cheat a reward: which attack pays?
+
+    Exit code 1 when one does, else 3 when some rows could not be scored.
+    """
+    import msgspec
+    from rich.console import Console
+
+    from rag_rewards.commands.audit import as_data, print_audit, reward_of
+    from rag_rewards.commands.audit import run as run_audit
+    from rag_rewards.grading import ModelOptions
+
+    models = ModelOptions(
+        model=model,
+        backend=backend,
+        tokenizer=tokenizer,
+        nli=nli,
+        similarity=similarity,
+        judge=judge,
+        judge_model=judge_model,
+        judge_cache=judge_cache,
+    )
+    reward = reward_of(recipe, changes or (), config, hardened=hardened)
+    found = run_audit(reward, source, attacks or (), models)
+    if json:
+        print(msgspec.json.format(msgspec.json.encode(as_data(found)), indent=2).decode())
+    else:
+        print_audit(Console(width=None if sys.stdout.isatty() else 120), found)
+    raise typer.Exit((3 if found.failed else 0) if found.ok else 1)
+
+
+@app.command(epilog="Example: rag-rewards evaluate examples/arena.jsonl --metrics em,f1,relevance")
+def evaluate(
+    sources: Annotated[
+        list[str], typer.Argument(metavar="IN…", help="JSONL or .parquet; further runs to compare.")
+    ],
+    metrics: Annotated[
+        list[str],
+        typer.Option("--metrics", "-m", help="A list: em,f1(normalizer=triviaqa),pass@8,by:hops"),
+    ],
+    by: Annotated[
+        list[str] | None,
+        typer.Option("--by", help="Also per value of a field of the rows; or: confidence."),
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="JSON to a file, beside the table.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
+    resamples: Annotated[int, typer.Option("--resamples", help="Of the bootstrap.")] = 1000,
+    seed: Annotated[int, typer.Option("--seed", help="Of the bootstrap.")] = 0,
+    nli: NliOption = None,
+    device: DeviceOption = None,
+    judge: JudgeOption = None,
+    judge_model: JudgeModelOption = None,
+    judge_cache: JudgeCacheOption = None,
+    judge_retries: JudgeRetriesOption = 5,
+) -> None:
+    """Metrics of rows, with the counts behind them and 95% intervals; several runs compared.
+
+    Exit code 3 when rows were in error, or lacked what a metric needs.
+    """
+    from rich.console import Console
+
+    from rag_rewards.commands.evaluate import Options, as_json, print_evaluation, write
+    from rag_rewards.commands.evaluate import evaluate as run
+    from rag_rewards.grading import ModelOptions
+
+    options = Options(
+        sources=sources,
+        metrics=metrics,
+        by=by or (),
+        output=output,
+        resamples=resamples,
+        seed=seed,
+        models=ModelOptions(
+            nli=nli,
+            device=device,
+            judge=judge,
+            judge_model=judge_model,
+            judge_cache=judge_cache,
+            judge_retries=judge_retries,
+        ),
+    )
+    found = run(options)
+    if output:
+        write(found, output)
+    if json:
+        print(as_json(found).decode(), end="")
+    else:
+        print_evaluation(Console(width=None if sys.stdout.isatty() else 120), found)
+    if found.asked:
+        print(f"models: {found.asked}", file=sys.stderr)
+    print(found.signature, file=sys.stderr)
+    raise typer.Exit(3 if found.in_error else 0)
+
+
+@app.command(
+    epilog="Example: rag-rewards explain examples/ctrl-rag.jsonl --id kinshasa-right -r ctrl-rag"
+)
+def explain(
+    source: Annotated[str, typer.Argument(metavar="IN", help="Rows, scored or not; - is stdin.")],
+    name: Annotated[str, typer.Option("--id", help="Which row; one without an id is its line.")],
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="A page, one .html file.")
+    ] = None,
+    recipe: RecipeOption = None,
+    changes: SetOption = None,
+    config: ConfigOption = None,
+    hardened: HardenedOption = False,
+    json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
+    model: ModelOption = None,
+    backend: BackendOption = "transformers",
+    dtype: DtypeOption = "auto",
+    device: DeviceOption = None,
+    adapter: AdapterOption = None,
+    tokenizer: TokenizerOption = None,
+    truncate: TruncateOption = False,
+    nli: NliOption = None,
+    similarity: SimilarityOption = None,
+    judge: JudgeOption = None,
+    judge_model: JudgeModelOption = None,
+    judge_cache: JudgeCacheOption = None,
+) -> None:
+    """Explain one row: words by what the documents added, documents, components and reasons."""
+    import msgspec
+    from rich.console import Console
+
+    from rag_rewards.commands.explain import explained
+    from rag_rewards.commands.plans import make_plan
+    from rag_rewards.commands.report import write_page
+    from rag_rewards.grading import ModelOptions
+    from rag_rewards.report.shaded import print_explanation
+
+    options = ModelOptions(
+        model=model,
+        backend=backend,
+        dtype=dtype,
+        device=device,
+        adapter=adapter,
+        tokenizer=tokenizer,
+        truncate=truncate,
+        nli=nli,
+        similarity=similarity,
+        judge=judge,
+        judge_model=judge_model,
+        judge_cache=judge_cache,
+    )
+    asked = recipe or config or changes or hardened
+    plan = make_plan(recipe, changes or (), config, hardened=hardened) if asked else None
+    found = explained(source, name, plan, options)
+    if output:
+        from rag_rewards.report.page import page
+
+        write_page(output, page(f"{found.id} – rag-rewards", "row.js", found))
+    elif json:
+        print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+    else:
+        print_explanation(Console(width=None if sys.stdout.isatty() else 110), found)
+
+
+@app.command(epilog="Example: rag-rewards report scored.jsonl -o report.html")
+def report(
+    source: Annotated[str, typer.Argument(metavar="IN", help="Scored rows; - is stdin.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="The page, one .html file.")],
+    recipe: RecipeOption = None,
+    changes: SetOption = None,
+    config: ConfigOption = None,
+    hardened: HardenedOption = False,
+    title: Annotated[str | None, typer.Option("--title")] = None,
+) -> None:
+    """Look at scored rows: one page with charts, groups, drift over training, and every rollout.
+
+    Rows without a score are scored first, with --recipe. Exit code 3 when some cannot be shown.
+    """
+    from rag_rewards.commands.plans import make_plan
+    from rag_rewards.commands.report import report as write_report
+    from rag_rewards.report.terminal import plain
+
+    asked = recipe or config or changes or hardened
+    plan = make_plan(recipe, changes or (), config, hardened=hardened) if asked else None
+    done = write_report(source, output, plan, title)
+    for line in done.told:
+        print(plain(line), file=sys.stderr)
+    raise typer.Exit(3 if done.faults else 0)
+
+
 @app.command(epilog="Example: rag-rewards serve --recipe arena --port 8000")
 def serve(
     recipe: RecipeOption = None,
@@ -531,6 +742,205 @@ def prepare(
     done = run(options)
     for line in told(options, done):
         print(plain(line), file=sys.stderr)
+    raise typer.Exit(3 if done.broken else 0)
+
+
+@app.command(
+    epilog="Example: rag-rewards probe questions.jsonl -o labelled.jsonl -r truthrl "
+    "--set verifier=exact --model path/to/model"
+)
+def probe(
+    source: Annotated[
+        str, typer.Argument(metavar="IN", help="Rollouts in groups; with --model, questions.")
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="A row a question, with its label. JSON lines.")
+    ],
+    recipe: RecipeOption = None,
+    changes: SetOption = None,
+    config: ConfigOption = None,
+    hardened: HardenedOption = False,
+    samples: Annotated[
+        int, typer.Option("--samples", help="Responses to each question; with --model.")
+    ] = 256,
+    temperature: Annotated[float, typer.Option("--temperature", help="Of the sampling.")] = 1.0,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", help="Of a response.")] = 2048,
+    seed: Annotated[int, typer.Option("--seed", help="Of the sampling.")] = 0,
+    batch: Annotated[
+        int, typer.Option("--batch", help="Responses asked for at a time; lost at most if killed.")
+    ] = 64,
+    keep_rollouts: Annotated[
+        str | None, typer.Option("--keep-rollouts", help="File for what was sampled, as rows.")
+    ] = None,
+    right_at: Annotated[
+        float, typer.Option("--right-at", help="`correct` from which a response is right.")
+    ] = 1.0,
+    group_size: GroupSizeOption = None,
+    sort: SortOption = False,
+    progress: Annotated[
+        bool | None,
+        typer.Option(
+            "--progress/--no-progress", help="Default: on a terminal.", show_default=False
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="Policy to sample from: a folder, or a server's URL."),
+    ] = None,
+    backend: BackendOption = "transformers",
+    dtype: DtypeOption = "auto",
+    device: DeviceOption = None,
+    adapter: AdapterOption = None,
+    tokenizer: TokenizerOption = None,
+    truncate: TruncateOption = False,
+    nli: NliOption = None,
+    similarity: SimilarityOption = None,
+    judge: JudgeOption = None,
+    judge_model: JudgeModelOption = None,
+    judge_cache: JudgeCacheOption = None,
+    judge_retries: JudgeRetriesOption = 5,
+) -> None:
+    """Label questions out of knowledge: none of k responses is right, as the recipe says.
+
+    With --model the responses are sampled and kept in OUT.samples.jsonl: run it again to go on.
+    """
+    from rag_rewards.commands.plans import make_plan
+    from rag_rewards.commands.probe import Options, told, told_of_sampling
+    from rag_rewards.commands.probe import probe as run
+    from rag_rewards.datasets.sampling import Drawing
+    from rag_rewards.grading import ModelOptions
+    from rag_rewards.report.terminal import plain
+
+    planned = recipe or changes or config or hardened
+    options = Options(
+        source=source,
+        output=output,
+        plan=make_plan(recipe, changes or (), config, hardened=hardened) if planned else None,
+        models=ModelOptions(
+            model=model,
+            backend=backend,
+            dtype=dtype,
+            device=device,
+            adapter=adapter,
+            tokenizer=tokenizer,
+            truncate=truncate,
+            nli=nli,
+            similarity=similarity,
+            judge=judge,
+            judge_model=judge_model,
+            judge_cache=judge_cache,
+            judge_retries=judge_retries,
+        ),
+        drawing=Drawing(samples, temperature, max_tokens, seed, batch),
+        right_at=right_at,
+        keep_rollouts=keep_rollouts,
+        group_size=group_size,
+        sort=sort,
+        progress=sys.stderr.isatty() if progress is None else progress,
+    )
+    done = run(options)
+    for line in (*told(options, done), *told_of_sampling(options, done)):
+        print(plain(line), file=sys.stderr)
+    if done.broken:
+        print(f"bad rows: {options.errors}", file=sys.stderr)
+    raise typer.Exit(3 if done.broken else 0)
+
+
+@app.command(
+    epilog="Example: rag-rewards select scored.jsonl -o train.jsonl --pass 0.1:0.875=0.9 "
+    "--pass 1:1=0.1 --sample 10000"
+)
+def select(
+    source: Annotated[
+        str, typer.Argument(metavar="IN", help="Scored rollouts in groups; - is stdin.")
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="A row a question, or --rollouts, or --make.")
+    ],
+    recipe: RecipeOption = None,
+    changes: SetOption = None,
+    config: ConfigOption = None,
+    hardened: HardenedOption = False,
+    passes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pass", help="Share of right responses, LOW:HIGH[=SHARE of the rows]; repeatable."
+        ),
+    ] = None,
+    std_of: Annotated[
+        str, typer.Option("--std-of", help="S (log-likelihood) or E (evidential contribution).")
+    ] = "S",
+    min_std: Annotated[
+        float | None,
+        typer.Option("--min-std", help="Its standard deviation over the group is above this."),
+    ] = None,
+    min_spread: Annotated[
+        float | None,
+        typer.Option("--min-spread", help="max − min of the reward is above this; 0: a signal."),
+    ] = None,
+    min_samples: Annotated[
+        int, typer.Option("--min-samples", help="Groups of at least so many responses.")
+    ] = 1,
+    right_at: Annotated[
+        float, typer.Option("--right-at", help="`correct` from which a response is right.")
+    ] = 1.0,
+    unique: Annotated[
+        bool, typer.Option("--unique", help="Each question once, whatever its documents.")
+    ] = False,
+    exclude: Annotated[
+        str | None, typer.Option("--exclude", help="File of questions to leave out.")
+    ] = None,
+    sample: Annotated[int | None, typer.Option("--sample", help="Draw so many questions.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of all that is drawn.")] = 0,
+    rollouts: Annotated[
+        bool, typer.Option("--rollouts", help="All rollouts of the questions that are kept.")
+    ] = False,
+    make: Annotated[
+        str | None,
+        typer.Option("--make", help="A training set of chats: r-tuning, rft, dpo or sft."),
+    ] = None,
+    style: Annotated[
+        str,
+        typer.Option("--style", help="sft: direct (the gold answer) or reasoning (a response)."),
+    ] = "direct",
+    group_size: GroupSizeOption = None,
+    sort: SortOption = False,
+) -> None:
+    """Select questions to train on by what was made of them, or make a training set of chats.
+
+    Counts before and after each step stand in the summary and in OUT.card.md.
+    """
+    from rag_rewards.commands.plans import make_plan
+    from rag_rewards.commands.select import Options, told
+    from rag_rewards.commands.select import select as run
+    from rag_rewards.report.terminal import plain
+
+    planned = recipe or changes or config or hardened
+    options = Options(
+        source=source,
+        output=output,
+        plan=make_plan(recipe, changes or (), config, hardened=hardened) if planned else None,
+        passes=tuple(passes or ()),
+        std_of=std_of,
+        min_std=min_std,
+        min_spread=min_spread,
+        min_samples=min_samples,
+        right_at=right_at,
+        unique=unique,
+        exclude=exclude,
+        sample=sample,
+        seed=seed,
+        rollouts=rollouts,
+        make=make,
+        style=style,
+        group_size=group_size,
+        sort=sort,
+    )
+    done = run(options)
+    for line in told(options, done):
+        print(plain(line), file=sys.stderr)
+    if done.broken:
+        print(f"bad rows: {options.errors}", file=sys.stderr)
     raise typer.Exit(3 if done.broken else 0)
 
 

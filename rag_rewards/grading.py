@@ -294,8 +294,10 @@ def _groups_by_key(known: Sequence[Rollout | RolloutError]) -> list[Sequence[int
     """Groups by the rollouts' own keys; a row that does not decode is a group of its own."""
     good = [i for i, row in enumerate(known) if isinstance(row, Rollout)]
     batch = Batch([row for row in known if isinstance(row, Rollout)])
-    apart: list[Sequence[int]] = [[i] for i in range(len(known)) if i not in set(good)]
-    return [[good[i] for i in group] for group in batch.groups] + apart
+    apart: list[Sequence[int]] = [
+        [i] for i, row in enumerate(known) if not isinstance(row, Rollout)
+    ]
+    return [*[[good[i] for i in group] for group in batch.groups], *apart]
 
 
 def _placed(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from rag_rewards.errors import DataError, RolloutError
+import msgspec
+
+from rag_rewards.errors import DataError, RolloutError, RowError
 from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout, decode_row
 
 GOLD = ("supporting", "answers", "answer_kind", "answerable", "out_of_knowledge")
@@ -24,37 +26,39 @@ _OPENED = re.compile(r"<(think|relevance|analysis|reason|extract|answer)>\s{0,8}
 
 
 def plain(value: Any) -> Any:
-    """Arrays and scalars of numpy or torch as lists and numbers, to any depth.
+    """Arrays and scalars of numpy or torch as lists and numbers, to any depth; NaN, with which
+    tables say that nothing is there, as None.
 
     >>> plain({"answers": ("Seine",)})
     {'answers': ['Seine']}
     """
+    if isinstance(value, float) and math.isnan(value):
+        return None
     if isinstance(value, (str, int, float, type(None))) and not hasattr(value, "tolist"):
         return value
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if hasattr(value, "tolist"):
         value = value.tolist()
-        return plain(value) if isinstance(value, (list, dict)) else value
+        return plain(value)
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value
 
 
 def gold_of(label: Any) -> dict[str, Any]:
-    """A label as fields of a row: a row's own gold fields (a mapping, or its JSON), else answers.
+    """A label as fields of a row: a row's own gold fields (a mapping, or its JSON), else answers
+    (text, a list, or its JSON). DataError for what is neither.
 
     >>> gold_of('{"answers": ["Seine"], "supporting": [1]}')
     {'answers': ['Seine'], 'supporting': [1]}
-    >>> gold_of("Seine"), gold_of(["Seine", "the Seine"])
+    >>> gold_of("Seine"), gold_of('["Seine", "the Seine"]')
     ({'answers': 'Seine'}, {'answers': ['Seine', 'the Seine']})
     """
-    label = plain(label)
-    if isinstance(label, str) and label.lstrip().startswith("{"):
-        try:
-            label = json.loads(label)
-        except ValueError:
-            return {"answers": label}  # an answer that begins with a brace
+    try:
+        label = _decoded(plain(label))
+    except RecursionError:
+        raise DataError("nested too deeply", "label") from None
     if label is None:
         return {}
     if not isinstance(label, dict):
@@ -68,6 +72,24 @@ def gold_of(label: Any) -> dict[str, Any]:
     return label
 
 
+_MEANT = re.compile(rf"""['"]({"|".join(sorted(READ))})['"]\s{{0,8}}:""")
+
+
+def _decoded(label: Any) -> Any:
+    """What a text that is JSON says; other text is an answer, unless it was meant to be a row."""
+    if not isinstance(label, str) or label.lstrip()[:1] not in ("{", "["):
+        return label
+    try:
+        said = msgspec.json.decode(label)
+    except (msgspec.DecodeError, UnicodeError):
+        if _MEANT.search(label):
+            raise DataError("the label looks like a row, but is not JSON", "label") from None
+        return label  # an answer that begins with a brace
+    if isinstance(said, list) and not all(isinstance(item, (str, list)) for item in said):
+        return label
+    return said
+
+
 def rollout_of(fields: Mapping[str, Any], **happened: Any) -> Rollout | RolloutError:
     """A rollout from a data set's fields and what happened; or the error of its row.
 
@@ -76,7 +98,11 @@ def rollout_of(fields: Mapping[str, Any], **happened: Any) -> Rollout | RolloutE
     >>> rollout_of({"answers": ["Seine"], "url": "…"}, response="Seine").answers
     ['Seine']
     """
-    read = {name: plain(fields[name]) for name in READ if fields.get(name) is not None}
+    try:
+        read = {name: plain(fields[name]) for name in READ if fields.get(name) is not None}
+    except RecursionError:
+        return RowError("nested too deeply")
+    read = {name: value for name, value in read.items() if value is not None}
     if isinstance(documents := read.get("documents"), list):
         read["documents"] = [_without_none(document) for document in documents]
     read.update({name: value for name, value in happened.items() if value is not None})

@@ -183,7 +183,8 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
             label = canonical(document.id) if document.id is not None else str(position)
             labels.append(label if label.isdigit() and label.isascii() else str(position))
         if len(set(labels)) < len(labels):
-            at = next(i for i, label in enumerate(labels) if label in labels[:i])
+            first = {label: i for i, label in reversed(list(enumerate(labels)))}
+            at = next(i for i, label in enumerate(labels) if first[label] < i)
             raise DataError(f"two documents are labelled {labels[at]}", f"documents[{at}].id")
         return tuple(labels)
 

@@ -16,6 +16,7 @@ from typing import Any
 from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.grading import Grader
 from rag_rewards.server.openrlhf import Request, answer_of, rollouts_of
+from rag_rewards.training.curriculum import Curriculum
 from rag_rewards_adapters.unscored import log
 
 Information = dict[str, float | list[float]]
@@ -34,6 +35,10 @@ class RewardFunction:
             raise UsageError(
                 f"{grader.reward.name} compares the rollouts of a group, and OpenRLHF asks for "
                 "them one by one: use the agent executor, --train.agent_func_path"
+            )
+        if isinstance(grader.reward, Curriculum):
+            raise UsageError(
+                "OpenRLHF tells a reward no training step: start it once for each stage"
             )
         self.grader, self.error_value = grader, error_value
         self.failed = 0

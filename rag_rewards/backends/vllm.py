@@ -49,11 +49,11 @@ from rag_rewards.models import (
     Tokenizer,
 )
 
-_PLAIN = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
+PLAIN = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
 # Without detokenize=False the token ids of unwritten rows are looked up, and the engine dies.
-_CACHED = {**_PLAIN, "detokenize": False, "skip_reading_prefix_cache": False}
+_CACHED = {**PLAIN, "detokenize": False, "skip_reading_prefix_cache": False}
 # A server's defaults may come from the model's generation_config.json: none of them is meant here.
-_SAMPLING = {
+SAMPLING = {
     "top_p": 1.0,
     "top_k": -1,
     "min_p": 0.0,
@@ -228,7 +228,7 @@ class VllmServer:
 
     async def _batch(self, group: Sequence[Ask], model: str, place: Place) -> list[Scored]:
         """Sequences in one request: all tokens run, no cache read."""
-        body = {"model": model, "prompt": [ask.tokens for ask in group], **_PLAIN}
+        body = {"model": model, "prompt": [ask.tokens for ask in group], **PLAIN}
         choices = (await place.post("/v1/completions", body, _Completion)).choices
         who = f"vllm {model} at {place.endpoint.name}"
         if sorted(choice.index for choice in choices) != list(range(len(group))):
@@ -295,13 +295,13 @@ class VllmServer:
             "stop": request.stop,
             "seed": request.seed,
             "return_token_ids": True,
-            **_SAMPLING,
+            **SAMPLING,
         }
         choices = (await place.post("/v1/completions", body, _Completion)).choices
         who = f"vllm {model.id} at {place.endpoint.name}"
         if len(choices) != 1:
             raise BackendError(f"{who}: expected 1 choice, found {len(choices)}")
-        return _generated(choices[0], version, who)
+        return generated(choices[0], version, who)
 
     # --- what the servers say of themselves ------------------------------------------------------
 
@@ -465,13 +465,13 @@ class VllmEngine:
 
     def _run(self, group: Sequence[Ask]) -> list[Scored | BackendError]:
         """Every sequence; those of which too much was cached once more, the plain way."""
-        outputs = self._engine(group, _CACHED if self.cached else {**_PLAIN, "detokenize": False})
+        outputs = self._engine(group, _CACHED if self.cached else {**PLAIN, "detokenize": False})
         again = [
             i
             for i, output in enumerate(outputs)
             if self.cached and not believable(output.num_cached_tokens, group[i])
         ]
-        plain = self._engine([group[i] for i in again], {**_PLAIN, "detokenize": False})
+        plain = self._engine([group[i] for i in again], {**PLAIN, "detokenize": False})
         extra = dict(zip(again, plain, strict=True))
         return [self._scored(ask, outputs[i], extra.get(i)) for i, ask in enumerate(group)]
 
@@ -526,14 +526,14 @@ class VllmEngine:
                 temperature=request.temperature,
                 stop=list(request.stop),
                 seed=request.seed,
-                **_SAMPLING,
+                **SAMPLING,
             )
             for request in requests
         ]
         answers: list[GenerateAnswer | Exception] = []
         for output in self._call(prompts, parameters):
             try:
-                answers.append(_generated(output.outputs[0], version, self.fingerprint))
+                answers.append(generated(output.outputs[0], version, self.fingerprint))
             except BackendError as error:
                 answers.append(error)
         return answers
@@ -601,7 +601,7 @@ def values_of(
     return values
 
 
-def _generated(choice: Any, version: str | int | None, who: str) -> GenerateAnswer:
+def generated(choice: Any, version: str | int | None, who: str) -> GenerateAnswer:
     if choice.finish_reason not in ("stop", "length"):
         raise BackendError(f"{who}: generation ended with {choice.finish_reason!r}")
     if choice.token_ids is None:

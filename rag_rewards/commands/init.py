@@ -33,6 +33,7 @@ _SCALED = "{}: the reward brings the scale"
 _DIVIDE = "a prompt's rollouts at a time; on several devices divide the next by their number"
 _VERL_KL = {"k2": "mse", "k3": "low_var_kl"}
 YOURS = "yours"
+_HERE = "$PWD/"
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,12 @@ def _array(lines: Iterable[Line]) -> Iterator[str]:
         if comment != last:
             yield f"    # {comment}"
         last = comment
-        yield f"    {shlex.join([entry] if isinstance(entry, str) else entry)}"
+        yield f"    {' '.join(map(_word, [entry] if isinstance(entry, str) else entry))}"
+
+
+def _word(text: str) -> str:
+    """A word of the shell; the script's own folder is the shell's to fill in."""
+    return f'"{text}"' if text.startswith(_HERE) else shlex.quote(text)
 
 
 def _flag(name: str, *values: Any) -> tuple[str, ...]:
@@ -186,14 +192,18 @@ def trl(start: Start) -> dict[str, str]:
     if start.validation:
         validation = f"        eval_dataset=load({_quoted(start.validation)}),\n"
     return {
-        "train.py": f'''"""GRPO with TRL and the reward {start.name}: python train.py"""
+        "train.py": f'''"""GRPO with TRL and the reward {start.name}: python train.py
+
+Further settings of GRPOConfig on the command line stand over these: --max_steps 10.
+"""
 
 from datasets import load_dataset
+from transformers import HfArgumentParser
 from trl import GRPOConfig, GRPOTrainer
 
 from rag_rewards_adapters.trl import RagReward
 
-args = GRPOConfig(
+settings = dict(
 {settings}
 )
 reward = RagReward({reward})
@@ -204,10 +214,12 @@ def load(path):
 
 
 if __name__ == "__main__":
+    parser = HfArgumentParser(GRPOConfig)
+    parser.set_defaults(**settings)
     trainer = GRPOTrainer(
         {_quoted(start.model)},
         reward_funcs=reward,
-        args=args,
+        args=parser.parse_args_into_dataclasses()[0],
         train_dataset=load({_quoted(start.data)}),
 {validation}    )
     reward.bind(trainer)
@@ -238,6 +250,9 @@ def verl(start: Start) -> dict[str, str]:
         (YOURS, f"data.train_files={start.data}"),
         (YOURS, f"data.val_files={start.validation or start.data}"),
         (YOURS, "trainer.n_gpus_per_node=8"),
+        (YOURS, "trainer.logger=[console]"),
+        (YOURS, f"{rollout}.name=vllm"),
+        (YOURS, f"{actor}.use_dynamic_bsz=True"),
         (YOURS, f"trainer.experiment_name={start.name}"),
         (OWN, "reward.reward_manager.name=rag_rewards"),
         *[(OWN, f"{kwargs}.{key}={_hydra(value)}") for key, value in _flat(start.options)],
@@ -247,6 +262,7 @@ def verl(start: Start) -> dict[str, str]:
             f"{actor}.ppo_mini_batch_size={said.prompts.value}",
         ),
         _of("data.max_prompt_length=", said.prompt_tokens),
+        (f"{OWN}: a prompt is whole or left out", "data.filter_overlong_prompts=True"),
         _of("data.max_response_length=", said.response_tokens),
         _of(f"{rollout}.n=", said.group),
         _of(f"{rollout}.temperature=", said.temperature),
@@ -326,21 +342,24 @@ def _hydra(value: Any) -> str:
 
 def openrlhf(start: Start) -> dict[str, str]:
     """A script, and a file with the reward; group recipes have an agent executor there."""
+    if start.plan.stages:
+        raise UsageError("OpenRLHF tells a reward no training step: write a script for each stage")
     said = start.training
     rollouts = said.prompts.value * said.group.value
-    way, pages = "--reward.remote_url", "rewards.py"
-    if start.group or start.asks_policy:
-        way, pages = "--train.agent_func_path", "agent.py"
     floor = said.std_floor
+    way, pages = "--reward.remote_url", "rewards.py"
+    if start.group or start.asks_policy or floor.value is not None:
+        way, pages = "--train.agent_func_path", "agent.py"
     estimator = "group_norm" if floor.value is None else "dr_grpo"
     lines: list[Line] = [
         (YOURS, _flag("--actor.model_name_or_path", start.model)),
         (YOURS, _flag("--data.prompt_dataset", start.data)),
         (YOURS, _flag("--ckpt.output_dir", start.name)),
+        *_openrlhf_machine(start),
         (_FILES, _flag("--data.input_key", "input")),
         (_FILES, _flag("--data.label_key", "label")),
         (_FILES, _flag("--data.apply_chat_template")),
-        (OWN, _flag(way, pages)),
+        (OWN, _flag(way, _HERE + pages)),
         _flag_of("--rollout.batch_size", said.prompts),
         (_ONCE.format(said.prompts.source), _flag("--train.batch_size", rollouts)),
         _flag_of("--rollout.n_samples_per_prompt", said.group),
@@ -348,8 +367,8 @@ def openrlhf(start: Start) -> dict[str, str]:
         _flag_of("--rollout.top_p", said.top_p),
         _flag_of("--rollout.max_new_tokens", said.response_tokens),
         (
-            "room for prompt and response",
-            _flag("--data.max_len", said.prompt_tokens.value + said.response_tokens.value),
+            "room for prompt and response, and a token for log-probabilities",
+            _flag("--data.max_len", said.prompt_tokens.value + said.response_tokens.value + 1),
         ),
         _flag_of("--actor.adam.lr", said.learning_rate),
         _flag_of("--actor.lr_scheduler", said.schedule),
@@ -362,7 +381,7 @@ def openrlhf(start: Start) -> dict[str, str]:
         ),
         *_openrlhf_kl(said),
         (
-            f"{OWN}: rewards are not clipped before they are centred",
+            f"{OWN}: what is centred is not clipped",
             _flag("--reward.clip_range", -100, 100),
         ),
     ]
@@ -375,6 +394,22 @@ def openrlhf(start: Start) -> dict[str, str]:
     run = "python3 -m openrlhf.cli.train_ppo_ray"
     script = _script(start, "GRPO with OpenRLHF", lines, run, before)
     return {"train.sh": script, pages: _openrlhf_page(start, pages)}
+
+
+def _openrlhf_machine(start: Start) -> Iterator[Line]:
+    """Its flags have no useful defaults: without engines nothing generates."""
+    for name in ("actor", "ref"):
+        yield YOURS, _flag(f"--{name}.num_gpus_per_node", 8)
+    turns = f"{YOURS}: an engine on each, in turn with training"
+    yield turns, _flag("--vllm.num_engines", 8)
+    for name in ("--train.colocate_all", "--vllm.enable_sleep", "--ds.enable_sleep"):
+        yield turns, _flag(name)
+    # What log-probabilities of a prompt need is not in the memory that vLLM plans for.
+    yield YOURS, _flag("--vllm.gpu_memory_utilization", 0.5 if start.asks_policy else 0.6)
+    if start.validation:
+        yield YOURS, _flag("--eval.dataset", start.validation)
+        yield YOURS, _flag("--eval.steps", 20)
+        yield f"{OWN}: the reward of one answer", _flag("--eval.n_samples_per_prompt", 1)
 
 
 def _openrlhf_kl(said: Training) -> Iterator[Line]:
@@ -420,6 +455,7 @@ def ms_swift(start: Start) -> dict[str, str]:
         (YOURS, _flag("--model", start.model)),
         (YOURS, _flag("--dataset", start.data)),
         (YOURS, _flag("--output_dir", start.name)),
+        *([(YOURS, _flag("--val_dataset", start.validation))] if start.validation else []),
         (OWN, _flag("--external_plugins", "plugin.py")),
         (OWN, _flag("--reward_funcs", start.name)),
         _flag_of("--num_generations", said.group),
@@ -475,7 +511,7 @@ from pathlib import Path
 from trl import GRPOConfig
 known = {field.name for field in dataclasses.fields(GRPOConfig)}
 text = (Path(folder) / "train.py").read_text()
-array = text[text.index("GRPOConfig(") : text.index("\\nreward = ")]
+array = text[text.index("settings = dict(") : text.index("\\nreward = ")]
 used = re.findall(r"^    (\\w+)=", array, re.M)
 print(json.dumps({"unknown": [name for name in used if name not in known]}))
 """,
@@ -521,9 +557,23 @@ print("\\n" + json.dumps({"unknown": [name for name in used if name not in known
 def start_of(
     plan: Plan, models: ModelOptions, model: str, data: str, validation: str | None
 ) -> Start:
-    """The start of a plan; a curriculum trains as its last stage's paper did."""
+    """The start of a plan; a curriculum trains as its last stage's paper did.
+
+    Scripts run in their own folder, and workers in any: paths that there are stand there in full.
+    """
     last = plan.recipe or str(plan.stages[-1].get("recipe"))
-    return Start(plan, models, training_of(last), model, data, validation)
+    return Start(
+        plan,
+        models,
+        training_of(last),
+        _in_full(model),
+        _in_full(data),
+        _in_full(validation) if validation else None,
+    )
+
+
+def _in_full(path: str) -> str:
+    return str(Path(path).resolve()) if Path(path).exists() else path
 
 
 def as_data(training: Training) -> dict[str, Any]:

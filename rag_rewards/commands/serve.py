@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from rag_rewards.server.options import ServerOptions
 
 TOKEN = "RAG_REWARDS_TOKEN"  # noqa: S105 (the name of a variable)
-GRACE_SECONDS = 30
+GRACE_SECONDS = 1
+"""Beyond the deadline of a request, when the server is told to end."""
 REMOTE_IN_FLIGHT = 8
 """Batches with servers at a time; a model in this process takes one after the other."""
 
@@ -68,7 +69,7 @@ def serve(plan: Plan, models: ModelOptions, address: Address, options: ServerOpt
         port=address.port,
         log_level="warning",
         access_log=False,
-        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_graceful_shutdown=int(options.deadline) + GRACE_SECONDS,
         server_header=False,
     )
 

@@ -175,10 +175,13 @@ class AnswerMatch:
             text, normal = answer.text, answer.normal
             value = self._value(rollout, text, normal, forms)
             return Score(value, details={"answer": text})
-        text = self.read(rollout)
-        normal = None if not text or text.isspace() else forms.normalize(text)
-        value = self._value(rollout, text, normal, forms)
+        value = self.value_of(rollout, self.read(rollout), forms)
         return _RIGHT if value == 1.0 else Score(value)
+
+    def value_of(self, rollout: Rollout, text: str | None, forms: GoldForms) -> float:
+        """How right a text is as the rollout's answer, whoever read it. Range 0 to 1."""
+        normal = None if not text or text.isspace() else forms.normalize(text)
+        return self._value(rollout, text, normal, forms)
 
     def _value(
         self, rollout: Rollout, text: str | None, normal: str | None, forms: GoldForms

@@ -103,15 +103,18 @@ class Outcome:
             )
 
     def needs(self, rollout: Rollout) -> list[Need]:
+        return self.needs_of(rollout, self.answer(rollout))
+
+    def needs_of(self, rollout: Rollout, answer: str | None) -> list[Need]:
+        """What a judge must say about an answer, where no rule settles it."""
         if self.verifier != "judge":
             return []
-        answer = self.answer(rollout)
-        if answer is None or self._settled(rollout, answer, GoldForms(self._normalize())):
+        if answer is None or self._settled(rollout, answer, GoldForms(self.normalize)):
             return []
         return [VerdictNeed(self.name, _outcome_questions(rollout, answer))]
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        forms = GoldForms(self._normalize())
+        forms = GoldForms(self.normalize)
         return [self._score(rollout, forms) for rollout in rollouts]
 
     def answer(self, rollout: Rollout) -> str | None:
@@ -122,7 +125,7 @@ class Outcome:
 
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
         answer = self.answer(rollout)
-        truth = self._truth(rollout, answer, forms)
+        truth = self.truth_of(rollout, answer, forms)
         enhanced = False
         if self.knowledge_enhanced:
             if rollout.out_of_knowledge is None:
@@ -139,7 +142,8 @@ class Outcome:
             details=details,
         )
 
-    def _truth(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Truth:
+    def truth_of(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Truth:
+        """Whether a text is a right answer, an abstention or neither; None is no answer."""
         settled = self._settled(rollout, answer, forms)
         if settled or answer is None:
             return settled or "incorrect"
@@ -188,7 +192,8 @@ class Outcome:
         mean = sum(token_f1(answer, a, normalize) for a in required) / len(required)
         return mean >= float(self.verifier.removeprefix("f1>="))
 
-    def _normalize(self) -> Normalizer:
+    @property
+    def normalize(self) -> Normalizer:
         return normalizer(
             self.normalizer,
             fold_accents=self.fold_accents,

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -17,14 +19,14 @@ import msgspec
 
 from rag_rewards.blueprints import Scored
 from rag_rewards.compose import Batch
-from rag_rewards.errors import DataError, MissingExtraError, RolloutError, RowError
+from rag_rewards.errors import BackendError, DataError, MissingExtraError, RolloutError, RowError
 from rag_rewards.grading import Grader
 from rag_rewards.rollout import Rollout, Score, row_error
 from rag_rewards.server import openrlhf
 from rag_rewards.server.batching import INLINE_BYTES, Batcher
 from rag_rewards.server.guard import Guard, TooLarge, body_of
 from rag_rewards.server.options import ServerOptions
-from rag_rewards.server.telemetry import Circuit, Telemetry
+from rag_rewards.server.telemetry import Circuit, Telemetry, log, shown
 from rag_rewards.version import __version__
 
 try:
@@ -32,7 +34,7 @@ try:
 except ImportError as error:
     raise MissingExtraError(error.name or "fastapi", extra="server") from None
 
-Handler = Callable[[bytes], Awaitable[bytes]]
+Handler = Callable[[bytes], Coroutine[Any, Any, bytes]]
 
 
 class ScoreRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -52,6 +54,16 @@ class Refusal(Exception):
 
 
 _ENCODE = msgspec.json.Encoder().encode
+RETRY_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What a server that has loaded scores with."""
+
+    grader: Grader
+    batcher: Batcher
+    signature: str
 
 
 class RewardServer:
@@ -64,106 +76,132 @@ class RewardServer:
         self.options = options
         self.telemetry = Telemetry(components, Circuit(options.error_share))
         self.components = tuple(components)
-        self.batcher: Batcher | None = None
-        self.grader: Grader | None = None
+        self.ready: Ready | None = None
         self.fault = ""
         self._load = load
         self._rows = msgspec.json.Decoder(ScoreRequest)
         self._samples = msgspec.json.Decoder(openrlhf.Request)
 
     async def start(self) -> None:
-        """Load what the recipe needs. What fails is told by /health, and raised."""
-        try:
-            grader = await asyncio.to_thread(self._load)
-        except Exception as error:
-            self.fault = f"{type(error).__name__}: {error}"
-            raise
+        """Load what the recipe needs. What fails is told by /health, and raised; a backend that
+        does not answer yet is asked again."""
+        while self.ready is None:
+            try:
+                grader, signature = await asyncio.to_thread(self._made)
+            except Exception as error:
+                self.fault = f"{type(error).__name__}: {shown(error)}"
+                if not isinstance(error, BackendError):
+                    raise
+                log.warning("not ready: %s", self.fault)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                self.ready, self.fault = Ready(grader, self._batcher(grader), signature), ""
+
+    async def stop(self) -> None:
+        """Let go of the models."""
+        if self.ready is not None:
+            await self.ready.grader.models.close()
+
+    def _made(self) -> tuple[Grader, str]:
+        grader = self._load()
+        return grader, grader.signature  # a server tells its fingerprint when it is asked
+
+    def _batcher(self, grader: Grader) -> Batcher:
         options = self.options
-        self.batcher = Batcher(
+        return Batcher(
             grader,
             self.telemetry,
             wait=options.batch_wait,
             rows=options.batch_rows,
             in_flight=options.in_flight,
         )
-        self.grader = grader
-        self.signature = grader.signature
 
     # --- routes ------------------------------------------------------------------------------
 
-    async def score(self, body: bytes) -> bytes:
+    async def rows(self, body: bytes) -> bytes:
         """Scores of whole rows. Rows that cannot be scored have their error in their place."""
         asked = self._decoded(self._rows, body)
-        grader, batcher = self._ready()
-        if asked.recipe not in (None, grader.reward.name):
-            message = f"this server scores {grader.reward.name!r}, not {asked.recipe!r}"
+        ready = self._ready()
+        name = ready.grader.reward.name
+        if asked.recipe not in (None, name):
+            message = f"this server scores {name!r}, not {asked.recipe!r}"
             raise Refusal(404, "UnknownRecipeError", message, "recipe")
         self._limit(len(asked.rollouts), "rollouts")
         groups = Batch(asked.rollouts).groups
-        results = await batcher.score(asked.rollouts, groups)
+        results = await ready.batcher.score(asked.rollouts, groups, len(body))
         scores = [_told(result) for result in results]
-        return _ENCODE({"scores": scores, "signature": self.signature})
+        return _ENCODE({"scores": scores, "signature": ready.signature})
 
-    async def openrlhf(self, body: bytes) -> bytes:
+    async def samples(self, body: bytes) -> bytes:
         """Rewards in the shape that OpenRLHF reads."""
         asked = self._decoded(self._samples, body)
-        grader, batcher = self._ready()
-        if grader.scope == "group":
-            message = (
-                f"{grader.reward.name} compares the rollouts of a group, and OpenRLHF sends them "
-                "one by one: use the agent executor (--train.agent_func_path)"
-            )
-            raise Refusal(409, "GroupError", message)
+        ready = self._ready()
+        if why := openrlhf.refusal(ready.grader.reward):
+            raise Refusal(409, "GroupError", why)
         self._limit(len(asked.query), "query")
         try:
-            results = await self._samples_scored(batcher, openrlhf.rollouts_of(asked))
+            results = await self._samples_scored(ready.batcher, asked, len(body))
             answer = openrlhf.answer_of(results, self.components, self.options.error_value)
         except RolloutError as error:
             status = 422 if isinstance(error, (DataError, RowError)) else 503
-            raise Refusal(status, type(error).__name__, str(error), error.path) from None
+            raise Refusal(status, type(error).__name__, shown(error), error.path) from None
         substituted = sum(isinstance(result, RolloutError) for result in results)
         self.telemetry.substituted.inc(substituted)
         # NaN is what Python's own reader, the client's, understands of a missing number.
         return json.dumps(msgspec.structs.asdict(answer)).encode()
 
     async def _samples_scored(
-        self, batcher: Batcher, read: Sequence[Rollout | RolloutError]
+        self, batcher: Batcher, asked: openrlhf.Request, size: int
     ) -> list[Scored]:
+        if size <= INLINE_BYTES:
+            read = openrlhf.rollouts_of(asked)
+        else:
+            read = await asyncio.to_thread(openrlhf.rollouts_of, asked)
         good = [rollout for rollout in read if isinstance(rollout, Rollout)]
-        scored = iter(await batcher.score(good, [[i] for i in range(len(good))]))
-        bad = [error for error in read if isinstance(error, RolloutError)]
-        self.telemetry.told(bad)
+        scored = iter(await batcher.score(good, [[i] for i in range(len(good))], size))
+        self.telemetry.told([error for error in read if isinstance(error, RolloutError)])
         return [next(scored) if isinstance(row, Rollout) else row for row in read]
 
     def health(self) -> tuple[int, dict[str, Any]]:
-        """200 when ready to score, 503 with the reason while it is not."""
-        if self.fault:
-            return 503, {"ready": False, "reason": self.fault}
-        if self.grader is None:
-            return 503, {"ready": False, "reason": "loading"}
-        if self.telemetry.circuit.open:
-            return 503, {"ready": False, "reason": self.telemetry.circuit.cause}
-        return 200, {"ready": True, "recipe": self.grader.reward.name}
+        """200 when ready to score, 503 with the reason while it is not.
+
+        It needs no token, so that where there is one the reason is the kind of error alone.
+        """
+        circuit = self.telemetry.circuit
+        if self.ready is not None and not circuit.open:
+            return 200, {"ready": True, "recipe": self.ready.grader.reward.name}
+        reason = circuit.cause if self.ready is not None else self.fault or "loading"
+        if self.options.token is not None:
+            reason = reason.partition(":")[0]
+        return 503, {"ready": False, "reason": reason}
 
     def status(self) -> dict[str, Any]:
         """What is loaded and how it goes."""
-        grader = self.grader
+        ready = self.ready
+        grader = ready.grader if ready else None
         loaded = {
             "recipe": grader.reward.name if grader else None,
             "equation": grader.reward.equation if grader else None,
             "models": grader.fingerprints if grader and grader.asks else {},
-            "signature": self.signature if grader else None,
+            "signature": ready.signature if ready else None,
             "version": __version__,
         }
         code, health = self.health()
-        return {"health": health | {"status": code}, "loaded": loaded, **self.telemetry.status()}
+        waiting = ready.batcher.waiting if ready else 0
+        return {
+            "health": health | {"status": code},
+            "loaded": loaded,
+            **self.telemetry.status(waiting),
+        }
 
     # --- steps -------------------------------------------------------------------------------
 
-    def _ready(self) -> tuple[Grader, Batcher]:
-        if self.grader is None or self.batcher is None:
+    def _ready(self) -> Ready:
+        if self.ready is None:
             raise Refusal(503, "NotReady", self.fault or "loading")
-        return self.grader, self.batcher
+        if self.ready.batcher.waiting > self.options.max_waiting:
+            raise Refusal(503, "Busy", f"{self.ready.batcher.waiting:,} rollouts wait already")
+        return self.ready
 
     def _decoded(self, decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         try:
@@ -181,31 +219,41 @@ class RewardServer:
 
     async def answer(self, request: Request, handler: Handler) -> Response:
         """Read the body, handle it within the deadline, say what went wrong."""
+        deadline = time.monotonic() + self.options.deadline
         try:
-            body = await body_of(request.receive, self.options.max_body)
-            work = handler(body)
-            if len(body) <= INLINE_BYTES and not (self.grader and self.grader.asks):
-                return _json(await work)  # rules: done before anyone could go
-            return _json(await self._while_wanted(request, work))
-        except TooLarge as error:
-            return _json(_ENCODE(Refusal(413, "TooLarge", str(error)).body), 413)
-        except Refusal as refusal:
+            body = await asyncio.wait_for(
+                body_of(request.receive, self.options.max_body), self.options.deadline
+            )
+            return _json(await self._while_wanted(request, handler(body), len(body), deadline))
+        except Exception as error:
+            refusal = self._refusal_of(error)
             return _json(_ENCODE(refusal.body), refusal.status)
-        except asyncio.TimeoutError:
-            late = Refusal(504, "Deadline", f"no score within {self.options.deadline:g} seconds")
-            return _json(_ENCODE(late.body), 504)
-        except RolloutError as error:  # a model that failed as a whole
-            failed = Refusal(503, type(error).__name__, str(error))
-            return _json(_ENCODE(failed.body), 503)
 
-    async def _while_wanted(self, request: Request, work: Awaitable[bytes]) -> bytes:
+    def _refusal_of(self, error: Exception) -> Refusal:
+        """What a client is told; an error that nobody foresaw is in the log."""
+        if isinstance(error, Refusal):
+            return error
+        if isinstance(error, TooLarge):
+            return Refusal(413, "TooLarge", str(error))
+        if isinstance(error, asyncio.TimeoutError):
+            late = BackendError(f"no score within {self.options.deadline:g} seconds")
+            self.telemetry.told([late])
+            return Refusal(504, "Deadline", late.message)
+        log.exception("a request failed", exc_info=error)
+        return Refusal(500, type(error).__name__, "see the server's log")
+
+    async def _while_wanted(
+        self, request: Request, work: Coroutine[Any, Any, bytes], size: int, deadline: float
+    ) -> bytes:
         """The result, unless the deadline passes or the client goes away."""
+        if size <= INLINE_BYTES and not (self.ready and self.ready.grader.asks):
+            return await work  # rules: done before anyone could go
         scoring = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(_disconnected(request))
         try:
             done, _ = await asyncio.wait(
                 (scoring, gone),
-                timeout=self.options.deadline,
+                timeout=max(deadline - time.monotonic(), 0.0),
                 return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
@@ -233,7 +281,8 @@ def _told(result: Scored) -> dict[str, Any]:
             "details": result.details,
             "error": None,
         }
-    error = {"type": type(result).__name__, "message": result.message, "path": result.path}
+    message = result.message.encode("utf-8", "replace").decode()
+    error = {"type": type(result).__name__, "message": message, "path": result.path}
     return {"reward": None, "components": {}, "correct": None, "details": {}, "error": error}
 
 
@@ -253,6 +302,7 @@ def build(server: RewardServer) -> Any:
         loading.add_done_callback(_said)
         yield
         loading.cancel()
+        await server.stop()
 
     api = FastAPI(
         title="rag-rewards",
@@ -264,12 +314,12 @@ def build(server: RewardServer) -> Any:
     @api.post("/score", openapi_extra=SCORE)
     async def score(request: Request) -> Response:
         """Score rollouts. Rollouts of one group belong into one request."""
-        return await server.answer(request, server.score)
+        return await server.answer(request, server.rows)
 
     @api.post("/openrlhf", openapi_extra=OPENRLHF)
     async def openrlhf(request: Request) -> Response:
         """OpenRLHF's remote reward protocol."""
-        return await server.answer(request, server.openrlhf)
+        return await server.answer(request, server.samples)
 
     @api.get("/health", openapi_extra=HEALTH)
     async def health() -> Response:
@@ -317,7 +367,5 @@ def _page() -> bytes:
 
 def _said(loading: asyncio.Future[None]) -> None:
     """A load that failed is logged; the server stays up and says so."""
-    from rag_rewards.server.telemetry import log
-
     if not loading.cancelled() and (error := loading.exception()) is not None:
         log.error("not ready: %s: %s", type(error).__name__, error)

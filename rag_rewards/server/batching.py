@@ -8,24 +8,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rag_rewards.blueprints import Scored
+from rag_rewards.errors import BackendError, RolloutError
 from rag_rewards.grading import Grader
 from rag_rewards.rollout import Rollout
-from rag_rewards.server.telemetry import Telemetry
+from rag_rewards.server.telemetry import Telemetry, log
 
 Groups = Sequence[Sequence[int]]
 
 INLINE_BYTES = 1 << 16
-"""Text up to this size is scored by rules at once; more of it in a thread, so that one long
-response does not hold up the other connections."""
+"""Rules score requests up to this size at once; larger ones in a thread, so that one of them does
+not hold up the other connections."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Waiting:
     """Rollouts of one request, and whoever waits for their scores."""
 
     rollouts: Sequence[Rollout]
     groups: Groups
     answer: asyncio.Future[list[Scored]]
+    since: float
 
 
 class Batcher:
@@ -47,71 +49,78 @@ class Batcher:
     ) -> None:
         self.grader, self.telemetry = grader, telemetry
         self.wait, self.rows, self.in_flight = wait, rows, in_flight
+        self.waiting = 0
         self._queue: deque[Waiting] = deque()
-        self._waiting_rows = 0
         self._timer: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Task[None]] = set()
 
-    async def score(self, rollouts: Sequence[Rollout], groups: Groups) -> list[Scored]:
-        """A score or an error for each rollout. Who is cancelled leaves the queue."""
-        if not self.grader.asks:
-            results = await self._by_rules(rollouts, groups)
-        else:
-            results = await self._with_others(rollouts, groups)
+    async def score(
+        self, rollouts: Sequence[Rollout], groups: Groups, size: int = 0
+    ) -> list[Scored]:
+        """A score or an error for each rollout; `size` is that of the request in bytes.
+
+        What fails as a whole is the error of each. Who is cancelled leaves the queue.
+        """
+        try:
+            if self.grader.asks:
+                results = await self._with_others(rollouts, groups)
+            elif size <= INLINE_BYTES:
+                results = self.grader.score_each(rollouts, groups)
+            else:
+                results = await asyncio.to_thread(self.grader.score_each, rollouts, groups)
+        except Exception as error:
+            results = [_failure(error)] * len(rollouts)
         self.telemetry.told(results)
         return results
 
-    async def _by_rules(self, rollouts: Sequence[Rollout], groups: Groups) -> list[Scored]:
-        size = sum(len(r.response) if isinstance(r.response, str) else 1024 for r in rollouts)
-        if size <= INLINE_BYTES:
-            return self.grader.score_each(rollouts, groups)
-        return await asyncio.to_thread(self.grader.score_each, rollouts, groups)
-
     async def _with_others(self, rollouts: Sequence[Rollout], groups: Groups) -> list[Scored]:
-        answer: asyncio.Future[list[Scored]] = asyncio.get_running_loop().create_future()
-        self._queue.append(Waiting(rollouts, groups, answer))
+        loop = asyncio.get_running_loop()
+        waiting = Waiting(rollouts, groups, loop.create_future(), loop.time())
+        self._queue.append(waiting)
         self._count(len(rollouts))
         self._wake()
-        return await answer
+        try:
+            return await waiting.answer
+        except asyncio.CancelledError:
+            if waiting in self._queue:
+                self._queue.remove(waiting)
+                self._count(-len(rollouts))
+            raise
 
     def _count(self, change: int) -> None:
-        self._waiting_rows += change
-        self.telemetry.queue.set(self._waiting_rows)
+        self.waiting += change
+        self.telemetry.queue.set(self.waiting)
 
     def _wake(self) -> None:
-        """Start a batch when it is full, or when its first request has waited long enough."""
-        if not self._queue or len(self._running) >= self.in_flight:
-            return
-        if self._waiting_rows >= self.rows:
-            self._start()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self.wait, self._start)
-
-    def _start(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        batch = self._taken()
-        if batch:
-            task = asyncio.get_running_loop().create_task(self._run(batch))
+        """Start batches while there is room for one that is full or has waited long enough."""
+        loop = asyncio.get_running_loop()
+        while self._queue and len(self._running) < self.in_flight:
+            left = self._queue[0].since + self.wait - loop.time()
+            if left > 0 and self.waiting < self.rows:
+                if self._timer is None:
+                    self._timer = loop.call_later(left, self._ring)
+                return
+            task = loop.create_task(self._run(self._taken()))
             self._running.add(task)
             task.add_done_callback(self._ended)
 
+    def _ring(self) -> None:
+        self._timer = None
+        self._wake()
+
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        if self._queue and len(self._running) < self.in_flight:
-            self._start()  # they waited while the batch was with the models
+        self._wake()
 
     def _taken(self) -> list[Waiting]:
-        """Requests for one batch, without those that nobody waits for any more."""
+        """Requests for one batch."""
         batch: list[Waiting] = []
         size = 0
         while self._queue and (not batch or size + len(self._queue[0].rollouts) <= self.rows):
             waiting = self._queue.popleft()
             self._count(-len(waiting.rollouts))
-            if not waiting.answer.done():
-                batch.append(waiting)
-                size += len(waiting.rollouts)
+            batch.append(waiting)
+            size += len(waiting.rollouts)
         return batch
 
     async def _run(self, batch: Sequence[Waiting]) -> None:
@@ -123,13 +132,18 @@ class Batcher:
         try:
             results = await self.grader.score_each_async(rollouts, groups)
         except Exception as error:
-            for waiting in batch:
-                if not waiting.answer.done():
-                    waiting.answer.set_exception(error)
-            return
+            results = [_failure(error)] * len(rollouts)
         at = 0
         for waiting in batch:
             end = at + len(waiting.rollouts)
             if not waiting.answer.done():
                 waiting.answer.set_result(results[at:end])
             at = end
+
+
+def _failure(error: Exception) -> RolloutError:
+    """What failed a whole batch, as the error of each of its rollouts."""
+    if isinstance(error, RolloutError):
+        return error
+    log.exception("scoring failed", exc_info=error)
+    return BackendError(f"{type(error).__name__}: {error}")

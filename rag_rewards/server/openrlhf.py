@@ -13,10 +13,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rag_rewards.blueprints import Scored
+from rag_rewards.blueprints import Recipe, Scored
 from rag_rewards.errors import DataError, RolloutError
 from rag_rewards.labels import gold_of, opened, rollout_of
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.training.curriculum import Curriculum
 
 ENOUGH = 8
 """Characters of a prompt that must stand before the response, where it lost its beginning."""
@@ -37,6 +38,18 @@ class Answer(msgspec.Struct):
     rewards: float | list[float]
     scores: float | list[float]
     extra_logs: dict[str, float | list[float]]
+
+
+def refusal(reward: Recipe | Curriculum) -> str:
+    """Why a recipe cannot be asked for single samples; "" where it can."""
+    if reward.scope == "group":
+        return (
+            f"{reward.name} compares the rollouts of a group, and OpenRLHF sends them one by one: "
+            "use the agent executor (--train.agent_func_path)"
+        )
+    if isinstance(reward, Curriculum):
+        return "stages go by the training step, which OpenRLHF does not send"
+    return ""
 
 
 def rollouts_of(request: Request) -> list[Rollout | RolloutError]:
@@ -71,9 +84,14 @@ def response_start(query: str, prompt: str) -> int:
     if overlap >= min(ENOUGH, len(prompt)):
         return overlap
     tail = prompt[-4 * ENOUGH :]
-    at = query.find(tail)
+    # An earlier part may read otherwise after the tokenizer had it. Turns and examples in the
+    # prompt end alike: as often as the end stands in the prompt, it stands in the query before
+    # the response.
+    at = -1
+    for _ in range(prompt.count(tail)):
+        at = query.find(tail, at + 1)
     if at >= 0 and len(tail) >= ENOUGH:
-        return at + len(tail)  # an earlier part reads otherwise after the tokenizer had it
+        return at + len(tail)
     raise DataError(
         "the query does not continue its prompt: is the data set's template applied by the trainer "
         "(--data.apply_chat_template, --data.input_template)?",
@@ -107,30 +125,26 @@ def answer_of(
     Raises the first RolloutError where no value stands for it.
     """
     rewards, scores, logs = [], [], []
-    for result in results:
-        if isinstance(result, RolloutError):
-            if error_value is None:
-                raise result
-            result = Score(error_value, correct=None)
-            failed = 1.0
-        else:
-            failed = 0.0
-        value = _number(result.value, error_value)
+    for result in map(_reward, results):
+        if isinstance(result, RolloutError) and error_value is None:
+            raise result
+        score = Score(error_value) if isinstance(result, RolloutError) else result
+        value = float(score.value or 0.0)
         rewards.append(value)
-        scores.append(value if result.correct is None else result.correct)
-        parts = {name: _or_nan(result.components.get(name)) for name in components}
-        logs.append({**parts, "acc": _or_nan(result.correct), ERROR_LOG: failed})
+        scores.append(value if score.correct is None else score.correct)
+        parts = {name: _or_nan(score.components.get(name)) for name in components}
+        failed = float(isinstance(result, RolloutError))
+        logs.append({**parts, "acc": _or_nan(score.correct), ERROR_LOG: failed})
     if len(results) == 1:
         return Answer(rewards[0], scores[0], dict(logs[0]))
     return Answer(rewards, scores, {name: [log[name] for log in logs] for name in logs[0]})
 
 
-def _number(value: float | None, error_value: float | None) -> float:
-    if value is not None:
-        return value
-    if error_value is None:
-        raise DataError("the recipe gives this rollout no reward, and no --error-value is set")
-    return error_value
+def _reward(result: Scored) -> Scored:
+    """The result; an error where a recipe gives a rollout no reward."""
+    if isinstance(result, Score) and result.value is None:
+        return DataError("the recipe gives this rollout no reward")
+    return result
 
 
 def _or_nan(value: float | None) -> float:

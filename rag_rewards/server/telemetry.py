@@ -17,21 +17,29 @@ log = logging.getLogger("rag_rewards.server")
 
 LAST_ERRORS = 20
 RATE_SECONDS = 60
+FORGIVEN_SECONDS = 60.0
+LONGEST_MESSAGE = 300
 _LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Circuit:
     """Open when too large a share of the latest rollouts has no score; closed again by itself.
 
-    `limit` is that share over the last `window` rollouts, at least `least` of them.
+    `limit` is that share over the last `window` rollouts, at least `least` of them. After a minute
+    without a failure it is closed as well: nobody may ask a server that says it is not ready.
     """
 
     def __init__(self, limit: float = 0.5, window: int = 200, least: int = 20) -> None:
         self.limit, self.window, self.least = limit, window, least
         self.cause = ""
-        self.open = False
+        self._over = False
+        self._last = 0.0
         self._latest: deque[bool] = deque(maxlen=window)
         self._failed = 0
+
+    @property
+    def open(self) -> bool:
+        return self._over and time.monotonic() - self._last < FORGIVEN_SECONDS
 
     def record(self, failed: bool, cause: str = "") -> None:
         """One rollout more. What opens and closes the circuit is logged, once."""
@@ -40,14 +48,14 @@ class Circuit:
         self._latest.append(failed)
         self._failed += failed
         if failed:
-            self.cause = cause
+            self.cause, self._last = cause, time.monotonic()
         share = self._failed / len(self._latest)
         over = len(self._latest) >= self.least and share > self.limit
-        if over and not self.open:
+        if over and not self._over:
             log.error("%.0f%% of the latest rollouts have no score: %s", 100 * share, self.cause)
-        elif self.open and not over:
+        elif self._over and not over:
             log.warning("scoring again; the last cause was: %s", self.cause)
-        self.open = over
+        self._over = over
 
 
 @dataclass
@@ -69,6 +77,11 @@ class Rate:
         now = time.monotonic()
         recent = sum(count for at, count in self._slots if at > now - RATE_SECONDS)
         return recent / max(min(now - self.started, RATE_SECONDS), 1.0)
+
+
+def shown(error: BaseException) -> str:
+    """An error's message: not too long, and of characters that can be sent."""
+    return str(error)[:LONGEST_MESSAGE].encode("utf-8", "replace").decode()
 
 
 class Telemetry:
@@ -142,11 +155,11 @@ class Telemetry:
                 self._sum(name, value)
 
     def _tell_error(self, error: RolloutError) -> None:
-        kind = type(error).__name__
+        kind, message = type(error).__name__, shown(error)
         self.errors.labels(kind).inc()
         self.failed[kind] += 1
-        self.circuit.record(True, f"{kind}: {error}")
-        self.last_errors.append({"type": kind, "message": str(error)[:500], "time": time.time()})
+        self.circuit.record(True, f"{kind}: {message}")
+        self.last_errors.append({"type": kind, "message": message, "time": time.time()})
 
     def _sum(self, name: str, value: float) -> None:
         sums = self._sums.setdefault(name, [0, 0.0])
@@ -159,14 +172,14 @@ class Telemetry:
 
         return generate_latest(self.registry)
 
-    def status(self) -> dict[str, Any]:
+    def status(self, waiting: int = 0) -> dict[str, Any]:
         """For people: counts, rate, means since the start, the latest errors, newest first."""
         return {
             "uptime_seconds": round(time.monotonic() - self.rate.started, 1),
             "rollouts_scored": self.scored,
             "rollouts_failed": dict(self.failed),
             "rollouts_per_second": round(self.rate.per_second, 2),
-            "rollouts_waiting": int(self.queue._value.get()),
+            "rollouts_waiting": waiting,
             "means": {name: total / n for name, (n, total) in self._sums.items()},
             "last_errors": list(reversed(self.last_errors)),
         }

@@ -31,6 +31,8 @@ def test_arrays_of_any_depth_become_lists() -> None:
     [
         ("Seine", {"answers": "Seine"}),
         ("{1, 2}", {"answers": "{1, 2}"}),
+        ('["Seine", "the Seine"]', {"answers": ["Seine", "the Seine"]}),
+        ("[1, 2]", {"answers": "[1, 2]"}),
         (["a", "b"], {"answers": ["a", "b"]}),
         (1969, {"answers": 1969}),
         ({"answers": ["a"], "supporting": [1]}, {"answers": ["a"], "supporting": [1]}),
@@ -45,6 +47,29 @@ def test_labels(label: object, fields: dict[str, object]) -> None:
 def test_a_label_that_is_not_ours_says_what_is() -> None:
     with pytest.raises(DataError, match=r"answers.*found .'target'.*prepare"):
         gold_of({"target": "Seine"})
+
+
+@pytest.mark.parametrize("label", ["{'answers': ['Seine']}", '{"answers": ["Seine"', '{"answers":'])
+def test_a_row_that_is_not_json_is_no_answer(label: str) -> None:
+    with pytest.raises(DataError, match="not JSON"):
+        gold_of(label)
+
+
+def test_what_a_table_lacks_is_no_answer() -> None:
+    assert plain([float("nan"), np.nan, 1.0]) == [None, None, 1.0]
+    rollout = rollout_of({"answers": float("nan")}, response="nan")
+    assert isinstance(rollout, Rollout)
+    assert rollout.answers is None
+    assert isinstance(rollout_of({"answers": ["a", float("nan")]}, response=""), RowError)
+
+
+def test_labels_nested_without_end() -> None:
+    deep: list[object] = []
+    for _ in range(3000):
+        deep = [deep]
+    with pytest.raises(DataError, match="deeply"):
+        gold_of({"answers": deep})
+    assert isinstance(rollout_of({"answers": deep}, response=""), RowError)
 
 
 def test_what_only_the_trainer_knows_is_not_read_from_columns() -> None:

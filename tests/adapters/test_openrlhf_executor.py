@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rag_rewards_adapters.openrlhf import reward_function
 from rag_rewards_adapters.openrlhf_agent import Habits, _asked_for, _sent, executor
 from rag_rewards_adapters.openrlhf_engine import Updates
 
@@ -50,6 +51,12 @@ def test_what_cannot_be_used_is_said_when_the_file_is_loaded(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         executor(**options)
+
+
+def test_a_reward_function_refuses_a_curriculum_as_well() -> None:
+    stages = [{"recipe": "naive-grpo", "until_step": 9}, {"recipe": "arena"}]
+    with pytest.raises(UsageError, match="no training step"):
+        reward_function(stages=stages)
 
 
 def test_a_recipe_of_ones_own() -> None:
@@ -95,8 +102,8 @@ def test_updates_of_weights_are_counted_on_their_way() -> None:
         engine = SimpleNamespace(collective_rpc=collective_rpc)
         updates = Updates(engine)
         for method in ("init_process_group", "update_weight", "update_weight_cuda_ipc"):
-            answer = await engine.collective_rpc(method, args=("a",))
+            answer = await engine.collective_rpc(method, args="a")
         return updates.count, answer
 
     assert asyncio.run(work()) == (2, "done")
-    assert [method for method, _ in sent][0] == "init_process_group"
+    assert sent[0] == ("init_process_group", "a")

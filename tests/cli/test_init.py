@@ -59,6 +59,35 @@ def test_settings_and_models_reach_the_script(cli: Any, tmp_path: Path) -> None:
     assert "'+reward.custom_reward_function.reward_kwargs.nli=a model'\"'\"'s folder'" in text
 
 
+def test_paths_that_are_there_stand_in_full_since_scripts_run_in_their_own_folder(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.jsonl").touch()
+    (tmp_path / "some model").mkdir()
+    given = ["--data", "rows.jsonl", "--validation", "later.jsonl", "--policy", "some model"]
+    cli("init", "openrlhf", "-r", "lear", *given, "-o", "run", code=0)
+    text = (tmp_path / "run" / "train.sh").read_text("utf-8")
+    assert f"--data.prompt_dataset {tmp_path}/rows.jsonl\n" in text
+    assert f"--actor.model_name_or_path '{tmp_path}/some model'\n" in text
+    assert "--eval.dataset later.jsonl\n" in text
+    assert '--train.agent_func_path "$PWD/agent.py"\n' in text
+    assert "std_floor=0.1" in (tmp_path / "run" / "agent.py").read_text("utf-8")
+
+
+def test_openrlhf_has_engines_and_no_curricula(cli: Any, tmp_path: Path) -> None:
+    cli("init", "openrlhf", "-r", "arena", "-o", tmp_path / "a", code=0)
+    text = read(tmp_path / "a")
+    assert "--vllm.num_engines 8" in text
+    assert '--reward.remote_url "$PWD/rewards.py"' in text
+    config = tmp_path / "stages.yaml"
+    config.write_text(
+        "stages:\n- {recipe: ground-grpo-stage1, until_step: 9}\n- {recipe: ground-grpo}\n"
+    )
+    told = cli("init", "openrlhf", "--config", config, "-o", tmp_path / "b", code=2)
+    assert "no training step" in told.err
+
+
 def test_nothing_is_written_over(cli: Any, tmp_path: Path) -> None:
     cli("init", "trl", "-r", "arena", "-o", tmp_path, code=0)
     assert "is there already" in cli("init", "trl", "-r", "truthrl", "-o", tmp_path, code=2).err

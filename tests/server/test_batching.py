@@ -144,26 +144,118 @@ def test_a_deadline_is_504_and_leaves_the_queue() -> None:
     run(test)
 
 
-def test_a_model_that_fails_as_a_whole_is_503_for_all_who_wait() -> None:
-    class Refuses(SlowJudge):
-        async def judge(self, questions: Sequence[JudgeQuestion]) -> list[int | Exception]:
-            raise KeyboardInterrupt
+async def breaks(server: Any, error: Exception) -> None:
+    """Whatever is asked from now on fails as a whole."""
 
+    async def refuse(*_: Any) -> Any:
+        raise error
+
+    server.ready.grader.score_each_async = refuse
+
+
+def test_a_model_that_fails_as_a_whole_is_the_error_of_each_rollout() -> None:
     async def test() -> None:
-        async with asked(PLAN, Models(judge=SlowJudge(0.0))) as (client, server):
-            assert server.batcher is not None
-
-            async def refuse(*_: Any) -> Any:
-                raise BackendError("self-check failed")
-
-            server.batcher.grader.score_each_async = refuse  # type: ignore[method-assign]
+        async with asked(PLAN, Models(judge=SlowJudge(0.0)), error_value=-1.0) as (client, server):
+            await breaks(server, BackendError("self-check failed"))
             answers = await asyncio.gather(
-                *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(3)]
+                *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(30)]
             )
-        assert {answer.status_code for answer in answers} == {503}
-        assert "self-check failed" in answers[0].json()["error"]["message"]
+            errors = [answer.json()["scores"][0]["error"] for answer in answers]
+            assert {error["message"] for error in errors} == {"self-check failed"}
+            assert (await client.get("/health")).status_code == 503
+            label = json.dumps({"question": "q", "answers": "a"})
+            sample = {"query": [r"q\boxed{x}"], "prompts": ["q"], "labels": [label]}
+            assert (await client.post("/openrlhf", json=sample)).json()["rewards"] == -1.0
 
     run(test)
+
+
+def test_what_nobody_foresaw_is_an_error_too_and_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test() -> None:
+        async with asked(PLAN, Models(judge=SlowJudge(0.0))) as (client, server):
+            await breaks(server, KeyError("gone"))
+            answer = await client.post("/score", json={"rollouts": [row(1)]})
+            assert answer.json()["scores"][0]["error"]["type"] == "BackendError"
+
+    run(test)
+    assert "KeyError" in caplog.text
+
+
+def test_who_goes_away_leaves_the_queue_at_once() -> None:
+    async def test() -> None:
+        judge = SlowJudge(0.5)
+        async with asked(PLAN, Models(judge=judge), deadline=0.1) as (client, server):
+            asks = [client.post("/score", json={"rollouts": [row(i)]}) for i in range(20)]
+            first = asyncio.ensure_future(client.post("/score", json={"rollouts": [row(99)]}))
+            await asyncio.sleep(0.02)  # it is with the judge
+            await asyncio.gather(*asks)
+            assert server.ready.batcher.waiting == 0
+            assert len(server.ready.batcher._queue) == 0
+            await first
+
+    run(test)
+
+
+def test_more_than_may_wait_is_refused() -> None:
+    async def test() -> None:
+        async with asked(PLAN, Models(judge=SlowJudge(0.2)), max_waiting=3) as (client, _):
+            answers = await asyncio.gather(
+                *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(20)]
+            )
+            assert {answer.status_code for answer in answers} == {200, 503}
+            busy = next(answer for answer in answers if answer.status_code == 503)
+            assert busy.json()["error"]["type"] == "Busy"
+
+    run(test)
+
+
+def test_free_slots_are_used() -> None:
+    async def test() -> None:
+        judge = SlowJudge(0.2)
+        options = {"batch_rows": 8, "in_flight": 4}
+        async with asked(PLAN, Models(judge=judge), **options) as (client, _):
+            bodies = [{"rollouts": [row(8 * i + k) for k in range(8)]} for i in range(4)]
+            await asyncio.gather(*[client.post("/score", json=body) for body in bodies])
+        assert judge.most == 4
+
+    run(test)
+
+
+def test_a_body_that_drips_is_cut_off_by_the_deadline() -> None:
+    async def drips() -> Any:
+        for _ in range(50):
+            yield b" "
+            await asyncio.sleep(0.02)
+
+    async def test() -> None:
+        async with asked(PLAN, Models(judge=SlowJudge()), deadline=0.1) as (client, _):
+            assert (await client.post("/score", content=drips())).status_code == 504
+
+    run(test)
+
+
+def test_a_backend_that_does_not_answer_yet_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from rag_rewards.grading import Grader
+    from rag_rewards.server import app
+    from rag_rewards.server.options import ServerOptions
+
+    monkeypatch.setattr(app, "RETRY_SECONDS", 0.01)
+    seen: list[int] = []
+
+    def load() -> Grader:
+        seen.append(server.health()[0])
+        if len(seen) < 3:
+            raise BackendError("connection refused")
+        return Grader(PLAN)
+
+    server = app.RewardServer(load, ("outcome",), ServerOptions())
+    asyncio.run(server.start())
+    assert seen == [503, 503, 503]
+    assert server.health()[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -177,6 +269,16 @@ def test_the_circuit_opens_at_a_share_of_enough_rollouts(
     for failed in failures:
         circuit.record(failed, "down")
     assert circuit.open is is_open
+
+
+def test_the_circuit_closes_when_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    circuit = Circuit(least=5)
+    for _ in range(10):
+        circuit.record(True, "down")
+    assert circuit.open
+    later = time.monotonic() + 61
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert not circuit.open
 
 
 def test_the_circuit_forgets() -> None:

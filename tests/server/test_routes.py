@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import rag_rewards as rr
 from rag_rewards.errors import UsageError
 from rag_rewards.rollout import decode_row
 from rag_rewards.scoring import Plan
+from rag_rewards.server.options import ServerOptions
 
 PLAN = Plan(recipe="arena")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -168,6 +170,18 @@ class TestOpenRLHF:
         assert answer["rewards"] == [0.0, 13.0]
         assert answer["extra_logs"]["accuracy"] == [0.0, 1.0]
 
+    def test_the_end_of_a_prompt_of_several_turns_is_the_last(self) -> None:
+        turn = "<|im_start|>assistant\n<think>\n"
+        prompt = f"one{turn}</think><answer>Rhône</answer>two{turn}"
+        query = "<s>" + prompt.replace("one", "1") + "</think><answer>Seine</answer>"
+        _, answer = self.answer(self.request(prompt, query), Plan(recipe="naive-grpo"))
+        assert answer["rewards"] == 2.0
+
+    def test_stages_are_refused_since_no_step_is_sent(self) -> None:
+        plan = Plan(stages=[{"recipe": "arena", "until_step": 3}, {"recipe": "naive-grpo"}])
+        status, answer = self.answer(self.request("a", "aa"), plan)
+        assert (status, "step" in answer["error"]["message"]) == (409, True)
+
     @pytest.mark.parametrize(
         ("prompt", "query"),
         [
@@ -199,6 +213,9 @@ class TestOpenRLHF:
             ({"query": ["aa"], "prompts": ["a"], "labels": ['{"gold": 1}']}, 422, "label"),
             ({"query": ["aa"], "prompts": ["a"], "labels": ["Seine"]}, 422, "supporting"),
             ({"query": "a", "prompts": ["a"], "labels": ["l"]}, 422, "array"),
+            ({"query": ["aa"], "prompts": ["a"], "labels": ["{'answers': 1}"]}, 422, "not JSON"),
+            ({"query": ["aa"], "prompts": ["a"], "labels": ['{"id":"\\ud800"}']}, 422, "label"),
+            ({"query": ["aa"], "prompts": ["a"], "labels": ['{"a":' * 20_000]}, 422, ""),
         ],
     )
     def test_nonsense_is_named(self, body: dict[str, Any], status: int, says: str) -> None:
@@ -257,10 +274,55 @@ class TestToken:
         run(test)
 
 
+class TestHealth:
+    def test_it_tells_strangers_the_kind_of_error_alone(self) -> None:
+        async def test() -> None:
+            async with asked(PLAN, token="secret") as (client, _):
+                headers = {"Authorization": "Bearer secret"}
+                rows = [{"response": "", "answers": "a", "supporting": ["s3cret" * 99]}] * 30
+                body = {"rollouts": [row | {"documents": [{"text": "d"}]} for row in rows]}
+                await client.post("/score", json=body, headers=headers)
+                health = await client.get("/health")
+                status = (await client.get("/status", headers=headers)).json()
+            assert health.json() == {"ready": False, "reason": "DataError"}
+            assert len(status["last_errors"][0]["message"]) == 300
+
+        run(test)
+
+
+def test_many_documents_with_one_label_cost_no_more_than_others() -> None:
+    documents = [{"text": "", "id": i} for i in range(20_000)] + [{"text": "", "id": 19_999}]
+
+    async def test() -> None:
+        async with asked(PLAN) as (client, _):
+            body = {"rollouts": [ARENA | {"documents": documents}]}
+            begun = time.process_time()
+            answer = await client.post("/score", json=body)
+            assert time.process_time() - begun < 2
+        assert "two documents are labelled" in answer.json()["scores"][0]["error"]["message"]
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_body": 0},
+        {"max_rows": -1},
+        {"deadline": 0.0},
+        {"batch_wait": -1.0},
+        {"error_value": math.nan},
+        {"token": "schlüssel"},
+    ],
+)
+def test_options_that_cannot_be_used(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        ServerOptions(**options)
+
+
 class TestPages:
     def test_health_while_it_loads_and_when_loading_failed(self) -> None:
         from rag_rewards.server.app import RewardServer
-        from rag_rewards.server.options import ServerOptions
 
         def fails() -> Any:
             raise UsageError("no such model")

@@ -6,78 +6,39 @@ never called: the names that its imports want from ray, vllm, deepspeed, flash-a
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
+from absent import stood_in_for
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "docs"))
 from build_matrix import STD_FLOOR, cell
-from golden import GROUPS, Group, advantages, bare, centred, scored
+from golden import ASKED, GROUPS, Group, Recorded, advantages, bare, centred, scored
 from rag_rewards_adapters.callables import each
+from rag_rewards_adapters.openrlhf_agent import Call, executor
 
+import rag_rewards as rr
 from rag_rewards.errors import RolloutError, UsageError
+from rag_rewards.grading import Grader
 from rag_rewards.recipes import RECIPES
 
-ABSENT = {"ray", "vllm", "deepspeed", "flash_attn", "peft", "datasets", "torchdata"}
 EPSILON = 1e-9  # group_norm's own
 TOLERANCE = {"abs": 2e-5, "rel": 2e-5}
 """Rewards and advantages are float32 there."""
 
 
-class _Absent(ModuleType):
-    __path__: list[str] = []  # noqa: RUF012
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return MagicMock(name=f"{self.__name__}.{name}")
-
-
-class _Finder:
-    """Modules with any name in them, for packages that are not installed."""
-
-    def __init__(self, names: set[str]) -> None:
-        self.names = names
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name.partition(".")[0] not in self.names:
-            return None
-        return ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return _Absent(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        return None
-
-
-def installed(name: str) -> bool:
-    """A folder of that name on the path is no package."""
-    spec = find_spec(name)
-    return spec is not None and spec.origin is not None
-
-
 @pytest.fixture(scope="module")
 def maker() -> Any:
-    before = set(sys.modules)
-    finder = _Finder({name for name in ABSENT if not installed(name)})
-    sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
-    try:
+    with stood_in_for():
         from openrlhf.trainer.ppo_utils import experience_maker
 
         yield experience_maker
-    finally:
-        sys.meta_path.remove(finder)  # type: ignore[arg-type]
-        for name in set(sys.modules) - before:
-            if name.partition(".")[0] in finder.names | {"openrlhf"}:
-                del sys.modules[name]
 
 
 def run(
@@ -169,16 +130,86 @@ def test_a_rollout_without_a_reward_breaks_the_whole_batch(maker: Any) -> None:
         run(maker, None, 2, "group_norm")
 
 
+# --- the executor ------------------------------------------------------------------------------
+
+
+class Pieces:
+    """A tokenizer of four tokens a text: the golden rows have four log-probabilities."""
+
+    eos_token_id = pad_token_id = None
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+
+    def encode(self, text: str) -> list[int]:
+        ends = [len(text) * part // 4 for part in range(5)]
+        self.pieces += [text[start:end] for start, end in pairwise(ends)]
+        return list(range(len(self.pieces) - 4, len(self.pieces)))
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
+        return "".join(self.pieces[i] for i in ids)
+
+
+def said(row: dict[str, Any], tokenizer: Pieces, prompt: str) -> dict[str, Any]:
+    """What the single-turn executor gives for a response."""
+    before, own = tokenizer.encode(prompt), tokenizer.encode(row["response"])
+    return {
+        "observation_tokens": before + own,
+        "action_ranges": [(len(before), len(before) + len(own))],
+        "truncated": row.get("finish_reason") == "length",
+    }
+
+
+OF_ONE_TURN = [
+    group for group in GROUPS if group.whole and group.case not in ("tool turns", "padding rows")
+]
+
+
+@pytest.mark.parametrize("group", OF_ONE_TURN, ids=lambda group: group.id)
+@pytest.mark.parametrize("floor", [None, 0.1])
+def test_the_executor_gives_the_golden_rewards_and_lears_advantages(
+    group: Group, floor: float | None
+) -> None:
+    scoring = executor(recipe=group.recipe, std_floor=floor)().scoring
+    grader = scoring._grader = Grader(scoring.reward)
+    grader._gatherer, grader.models = Recorded(group), ASKED  # type: ignore[assignment]
+    prompt = "Into which sea?\n" + group.rows[0].get("response_prefix", "")
+    tokenizer = Pieces()
+    call = Call(prompt, group.label, None, tokenizer, None)
+
+    async def sample(row: dict[str, Any]) -> dict[str, Any]:
+        async def generate() -> dict[str, Any]:
+            return said(row, tokenizer, prompt)
+
+        return await scoring.scored(call, generate)
+
+    async def together() -> list[dict[str, Any]]:
+        return await asyncio.gather(*map(sample, group.rows))
+
+    outputs = asyncio.run(together())
+    sent = [output["reward"] for output in outputs]
+    if floor is None:
+        assert sent == pytest.approx(group.rewards)
+        return
+    assert [output["extra_logs"]["raw_reward"] for output in outputs] == pytest.approx(
+        group.rewards
+    )
+    mean = sum(sent) / len(sent)
+    golden = advantages(group, std_floor=floor)
+    assert [reward - mean for reward in sent] == pytest.approx(golden, abs=1e-9)
+
+
 # --- the matrix --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_matrix_says_what_a_server_of_single_rollouts_can_score(recipe: str) -> None:
-    state = cell(recipe, "openrlhf").state
-    if state == "no":
+    said = cell(recipe, "openrlhf")
+    if rr.recipe(recipe).scope == "group":
+        assert said.said.startswith("agent executor")
         with pytest.raises(UsageError, match="compares the rollouts of a group"):
             each(recipe)
-    elif state == "works":
+    elif said.state == "works":
         golden = next(group for group in GROUPS if group.id == f"{recipe}: whole group")
         assert [each(recipe)(row) for row in bare(recipe)] == pytest.approx(golden.rewards)
     else:
@@ -186,8 +217,17 @@ def test_the_matrix_says_what_a_server_of_single_rollouts_can_score(recipe: str)
             [each(recipe)(row) for row in bare(recipe)]
 
 
-def test_the_matrix_has_no_lears_advantage_here(maker: Any) -> None:
-    """Estimators are a chain of conditions: another name is refused."""
-    assert STD_FLOOR["openrlhf"].state == "no"
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_executor_is_made_for_every_recipe_with_what_the_matrix_says(recipe: str) -> None:
+    options = cell(recipe, "openrlhf").options
+    loaded = {key: value for key, value in options.items() if key != "nli"}  # no model here
+    assert executor(recipe=recipe, **loaded)().scoring.reward.name == recipe
+
+
+def test_lears_advantage_is_the_executors_since_estimators_are_a_chain_of_conditions(
+    maker: Any,
+) -> None:
+    floor = STD_FLOOR["openrlhf"].options
+    assert executor(recipe="lear", **floor)().scoring.habits.std_floor == 0.1
     with pytest.raises(Exception, match="advantage_estimator rag_grpo_clip_std"):
         run(maker, [1.0, 0.0], 2, "rag_grpo_clip_std")

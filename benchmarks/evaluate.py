@@ -1,0 +1,148 @@
+"""Time and peak memory of `rag-rewards evaluate`: 100,000 rows, every metric that needs no model.
+
+    python benchmarks/evaluate.py [--rows 100000]
+
+The rows are made up and seeded: groups of 8 rollouts, 5 documents of 100 words, a response of about
+250 words with every section that a metric reads. The figures are those of whole commands, start-up
+and 1,000 resamples included. Results go to results/evaluate.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+FOLDER = HERE.parent / "build" / "bench"
+WORDS = "river city king album film born county team novel war school song award north".split()
+REFUSAL = "I apologize, but I couldn't find an answer to your question in the search results."
+GROUP, DOCUMENTS = 8, 5
+RULES = (
+    "em,f1,f1(hotpotqa=true),substring,truthfulness(verifier=exact,reads=auto),answer-rate,"
+    "compression-ratio,answer-recall,relevance,citation,majority@8,pass@1,pass@8,group-signal"
+)
+RUNS = {
+    "em, f1, substring": ["rows.jsonl", "-m", "em,f1,substring"],
+    "all rule metrics": ["rows.jsonl", "-m", RULES],
+    "all rule metrics, by question type": ["rows.jsonl", "-m", RULES, "--by", "type"],
+    "all rule metrics, two runs compared": ["rows.jsonl", "again.jsonl", "-m", RULES],
+    "all rule metrics, every row a prompt of its own": ["alone.jsonl", "-m", RULES],
+    "trust-score, judged by entailments in the rows": ["rows.jsonl", "-m", "trust-score"],
+}
+
+
+def prose(rng: random.Random, count: int) -> str:
+    return " ".join(rng.choices(WORDS, k=count))
+
+
+def response(rng: random.Random, gold: str) -> tuple[str, list[dict[str, object]]]:
+    """A response, and what an entailment model says about its two cited statements."""
+    if rng.random() < 0.1:
+        return f"<reason>{prose(rng, 60)}</reason><answer>{REFUSAL}</answer>", []
+    named = rng.sample(range(1, DOCUMENTS + 1), rng.randint(1, 3))
+    said = [f"{prose(rng, 12).capitalize()} {rng.choice([gold, prose(rng, 1)])}" for _ in "ab"]
+    answer = f"{said[0]} [{named[0]}]. {said[1]} [{named[-1]}]."
+    cited = zip(said, (named[0], named[-1]), strict=True)
+    text = (
+        f"<relevance>{json.dumps(sorted(named))}</relevance>"
+        f"<reason>{prose(rng, 80)} {rng.choice([gold, ''])}</reason>"
+        f"<extract>{prose(rng, rng.randint(10, 60))} {rng.choice([gold, ''])}</extract>"
+        f"<answer>{rng.choice([gold, answer, answer])}</answer>"
+    )
+    return text, [{"hypothesis": f"{s}.", "premise": d, "entailment": 0.9} for s, d in cited]
+
+
+def row(rng: random.Random, number: int, about: dict[str, object], alone: bool) -> bytes:
+    text, entailed = response(rng, str(about["answers"][0]))  # type: ignore[index]
+    documents: list[dict[str, str]] = about["documents"]  # type: ignore[assignment]
+    nli = [
+        e
+        | {
+            "premise": f"Title: {documents[e['premise'] - 1]['title']}\n"  # type: ignore[operator]
+            + documents[e["premise"] - 1]["text"]
+        }  # type: ignore[operator]
+        for e in entailed
+    ]
+    scored = {"reward": round(rng.random(), 3), "components": {"format": float(rng.random() < 0.8)}}
+    own = {"id": str(number)} | ({"group": str(number)} if alone else {})
+    return json.dumps(own | about | scored | {"response": text, "nli": nli}).encode() + b"\n"
+
+
+def question(rng: random.Random, number: int) -> dict[str, object]:
+    gold = rng.randrange(DOCUMENTS) if rng.random() < 0.8 else None
+    documents = [
+        {"title": f"T{number}-{i}", "text": prose(rng, 100), "supports": [i == gold]}
+        for i in range(DOCUMENTS)
+    ]
+    return {
+        "question": f"Which {prose(rng, 10)} of {number}?",
+        "type": rng.choice(("bridge", "comparison", "inference")),
+        "documents": documents,
+        "supporting": [] if gold is None else [gold + 1],
+        "answers": [f"{prose(rng, 2)} {number}", f"the {prose(rng, 1)}"],
+    }
+
+
+def made(name: str, rows: int, seed: int, *, alone: bool = False) -> Path:
+    """A file of rows, made anew; the questions are the same under every seed."""
+    path = FOLDER / name
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    questions, rng = random.Random(7), random.Random(seed)
+    with path.open("wb") as handle:
+        for number in range(rows):
+            if number % GROUP == 0:
+                about = question(questions, number // GROUP)
+            handle.write(row(rng, number, about, alone))
+    return path
+
+
+def measured(command: list[str], seconds: float = 600) -> dict[str, float]:
+    """Wall-clock seconds, processor seconds and peak bytes of one command."""
+    spawn = [sys.executable, "-I", str(HERE / "spawn.py"), str(seconds), *command]
+    done = subprocess.run(spawn, capture_output=True, text=True, check=True, cwd=FOLDER)
+    seen = json.loads(done.stdout)
+    assert seen["code"] in (0, 3), done.stderr
+    return seen
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=100_000)
+    rows = parser.parse_args().rows
+    paths = [
+        made("rows.jsonl", rows, 1),
+        made("again.jsonl", rows, 2),
+        made("alone.jsonl", rows, 1, alone=True),
+    ]
+    lines = [
+        "# `rag-rewards evaluate`",
+        "",
+        f"{rows:,} rows in {rows // GROUP:,} groups, {paths[0].stat().st_size / 1e6:,.0f} MB; "
+        f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the "
+        f"start, Python {platform.python_version()}. Whole commands, start-up and 1,000 resamples "
+        "included; one process. The target is 30 seconds for all rule metrics on a quiet machine: "
+        "a busy one shows in the first column, hardly in the second.",
+        "",
+        "| | seconds | of a processor | rows a second | peak memory |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, options in RUNS.items():
+        seen = measured([sys.executable, "-m", "rag_rewards", "evaluate", *options, "--json"])
+        lines.append(
+            f"| {name} | {seen['seconds']:.1f} | {seen['processor']:.1f} | "
+            f"{rows / seen['seconds']:,.0f} | {seen['peak'] / 1e6:,.0f} MB |"
+        )
+        print(lines[-1], flush=True)
+    for path in paths:
+        path.unlink()
+    (HERE / "results" / "evaluate.md").write_text("\n".join(lines) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

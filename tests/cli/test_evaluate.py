@@ -1,0 +1,237 @@
+"""`evaluate`: metrics of files, as tables and as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+BACKENDS = Path(__file__).parents[1] / "backends"
+FEW = ("--resamples", "100")
+
+
+def evaluated(cli, *arguments, code=0, **options):
+    return json.loads(cli("evaluate", *arguments, *FEW, "--json", code=code, **options).out)
+
+
+def values_of(report):
+    return {name: value["value"] for name, value in report["values"].items()}
+
+
+def answer(said, **fields):
+    return {"response": f"<answer>{said}</answer>", "answers": ["Paris"], **fields}
+
+
+def test_values_counts_and_intervals(cli):
+    found = evaluated(cli, EXAMPLES / "arena.jsonl", "-m", "em,relevance,pass@2")
+    [run] = found["runs"]
+    assert (run["rows"], run["errors"], run["groups"]) == (41, 0, 8)
+    em, relevance, passed = run["metrics"]
+    assert em["counts"] == {"right": 16, "rows": 41}
+    value = em["values"]["em"]
+    assert value["value"] == pytest.approx(16 / 41)
+    assert value["low"] < value["value"] < value["high"]
+    assert set(relevance["values"]) == {"relevance", "precision", "recall"}
+    assert (passed["unit"], passed["units"], passed["prompts"]) == ("group", 8, 8)
+    assert found["signature"].endswith(
+        '{"metrics":["em","relevance","pass@2"],"by":[],"resamples":100,"seed":0}'
+    )
+
+
+def test_the_same_bytes_for_a_seed(cli):
+    arguments = ("evaluate", EXAMPLES / "arena.jsonl", "-m", "f1", "--json", *FEW)
+    first = cli(*arguments, code=0).out
+    assert cli(*arguments, code=0).out == first
+    assert cli(*arguments, "--seed", "1", code=0).out != first
+
+
+def test_em_is_the_accuracy_of_the_recipe(cli, tmp_path):
+    """Two ways to one number: scored rows' `correct`, and the metric."""
+    scored = tmp_path / "scored.jsonl"
+    cli("score", EXAMPLES / "naive-grpo.jsonl", "-r", "naive-grpo", "-o", scored, code=0)
+    rows = [json.loads(line) for line in scored.read_text().splitlines()]
+    found = evaluated(cli, scored, "-m", "em(reads=answer,normalizer=triviaqa),group-signal")
+    em, signal = found["runs"][0]["metrics"]
+    assert values_of(em)["em"] == pytest.approx(sum(r["correct"] for r in rows) / len(rows))
+    assert values_of(signal)["accuracy.std"] > 0
+
+
+def test_every_example_evaluates(cli):
+    found = evaluated(cli, EXAMPLES / "truthrl.jsonl", "-m", "truthfulness,majority@2")
+    assert values_of(found["runs"][0]["metrics"][0])["uncertainty"] > 0
+    found = evaluated(cli, EXAMPLES / "lear.jsonl", "-m", "compression-ratio,answer-recall,align")
+    compression, recall, align = found["runs"][0]["metrics"]
+    assert values_of(compression)["compression-ratio"] > 1
+    assert 0 < values_of(recall)["answer-recall"] < 1
+    assert align["counts"]["unread"] == align["counts"]["rows"]  # it reasons in another section
+
+
+def test_a_table_for_people(cli, write):
+    path = write([answer("Paris", id="a", hops=1), answer("Rome", id="b", hops=2), "{"])
+    ran = cli("evaluate", path, "-m", "em,judge,pass@2", "--by", "hops", *FEW, code=3)
+    assert "3 rows" in ran.out
+    assert "1 in error" in ran.out
+    assert "right 1 · rows 2" in ran.out
+    assert "judge: 2 rows left out, the first: row a: verdicts.accuracy: missing" in ran.out
+    assert "line 3: not JSON" in ran.out
+    assert "by hops" in ran.out
+    assert '"metrics":["em","judge","pass@2"]' in ran.err
+
+
+def test_text_of_rows_steers_no_terminal(cli, write):
+    path = write([answer("Paris", type="\x1b[31m"), {"response": "x", "id": "\x1b[2J"}])
+    ran = cli("evaluate", path, "-m", "em", "--by", "type", *FEW, code=3)
+    assert "\x1b" not in ran.out
+    assert "␛[31m" in ran.out
+
+
+def test_output_is_written_beside_the_table(cli, write, tmp_path):
+    path, out = write([answer("Paris")]), tmp_path / "found.json"
+    ran = cli("evaluate", path, "-m", "em", "-o", out, *FEW, code=0)
+    assert "1.0000" in ran.out
+    assert json.loads(out.read_text()) == evaluated(cli, path, "-m", "em")
+    assert "would overwrite" in cli("evaluate", path, "-m", "em", "-o", path, code=2).err
+    assert json.loads(path.read_text())["answers"] == ["Paris"]
+
+
+def test_by_in_the_list_and_as_an_option(cli, write):
+    path = write([answer("Paris", kind="x"), answer("Rome", kind="y")])
+    listed = evaluated(cli, path, "-m", "em,by:kind")
+    assert listed == evaluated(cli, path, "-m", "em", "--by", "kind")
+    parts = listed["runs"][0]["by"]["kind"]
+    assert {label: values_of(reports[0]) for label, reports in parts.items()} == {
+        "x": {"em": 1.0},
+        "y": {"em": 0.0},
+    }
+
+
+def test_runs_are_compared(cli, write):
+    base = write([answer("Rome", id=i) for i in range(20)], "base.jsonl")
+    other = write([answer("Paris", id=i) for i in range(1, 21)], "other.jsonl")
+    third = write([answer("Rome", id="x")], "third.jsonl")
+    found = evaluated(cli, base, other, third, "-m", "em")
+    first, second = found["comparisons"]
+    assert first["rows"] == {"shared": 19, "only_base": 1, "only_other": 1, "twice": 0}
+    [difference] = first["differences"]
+    assert (difference["difference"], difference["units"], difference["holds"]) == (1.0, 19, True)
+    assert second["rows"]["shared"] == 0
+    assert second["differences"][0]["difference"] is None
+    said = cli("evaluate", base, other, "-m", "em", *FEW, code=0).out
+    assert "19 rows shared, 1 in the first alone, 1 in the second alone" in said
+    assert "+1.0000 to +1.0000" in said
+
+
+def test_reference_reliance(cli, write):
+    documents = [{"text": "Paris"}]
+    given = write([answer("Paris", id=i, documents=documents) for i in "ab"], "with.jsonl")
+    alone = write([answer("Rome", id="a"), answer("Paris", id="b")], "without.jsonl")
+    found = evaluated(cli, given, alone, "-m", "reference-reliance")
+    assert values_of(found["pairs"][0]) == {
+        "reference-reliance": 0.5,
+        "with": 1.0,
+        "without": 0.5,
+    }
+    assert found["comparisons"] == []
+    said = cli("evaluate", given, alone, "-m", "reference-reliance", *FEW, code=0).out
+    assert "with and without documents" in said
+    assert (
+        "documents first" in cli("evaluate", alone, given, "-m", "reference-reliance", code=2).err
+    )
+    assert "takes two files" in cli("evaluate", given, "-m", "reference-reliance", code=2).err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["{empty}", "-m", "em"], "empty.jsonl has no rows"),
+        (["{rows}", "-m", "exact"], "no metric 'exact'"),
+        (["{rows}", "-m", ","], "which metrics?"),
+        (["{rows}", "-m", "em", "--by", "hops"], "no row has 'hops'"),
+        (["{rows}", "-m", "em", "--resamples", "1"], "at least 2"),
+        (["{rows}", "-m", "majority@0"], "at least 1"),
+        (["-", "-", "-m", "em"], "read once"),
+        (["/no/such/file", "-m", "em"], "cannot read"),
+        (["{rows}", "-m", "judge", "--judge", "http://127.0.0.1:9/v1"], "--judge-model"),
+    ],
+)
+def test_unusable_arguments(cli, write, arguments, said):
+    paths = {"{empty}": write([], "empty.jsonl"), "{rows}": write([answer("Paris")])}
+    ran = cli("evaluate", *[paths.get(a, a) for a in arguments], code=2)
+    assert said in ran.err
+
+
+def test_a_file_of_broken_rows(cli, write):
+    found = evaluated(cli, write(["{", "[]"]), "-m", "em,trust-score,group-signal", code=3)
+    [run] = found["runs"]
+    assert (run["rows"], run["errors"]) == (2, 2)
+    assert sum(fault["count"] for fault in run["broken"]) == 2
+    assert all(v is None for m in run["metrics"] for v in values_of(m).values())
+
+
+def test_too_small_groups_are_counted_and_no_error(cli, write):
+    rows = [answer("Paris", group="g", reward=1.0), answer("Rome", group="h", reward=0.0)]
+    found = evaluated(cli, write(rows), "-m", "pass@2,group-signal")
+    for report in found["runs"][0]["metrics"]:
+        assert [(f["unit"], f["count"]) for f in report["left_out"]] == [("group", 2)]
+
+
+def test_standard_input_and_parquet(cli, write, tmp_path):
+    data = write([answer("Paris")]).read_bytes()
+    assert values_of(evaluated(cli, "-", "-m", "em", stdin=data)["runs"][0]["metrics"][0]) == {
+        "em": 1.0
+    }
+    arrow = pytest.importorskip("pyarrow")
+    path = tmp_path / "rows.parquet"
+    arrow.parquet = pytest.importorskip("pyarrow.parquet")
+    arrow.parquet.write_table(arrow.Table.from_pylist([answer("Rome", kind="x")]), path)
+    found = evaluated(cli, path, "-m", "em", "--by", "kind")
+    assert list(found["runs"][0]["by"]["kind"]) == ["x"]
+
+
+# --- models -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def backends(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(BACKENDS), *sys.path])
+
+
+def test_a_judge_is_asked_about_rows_without_a_verdict(cli, write, backends):
+    pytest.importorskip("httpx")
+    from judge_server import JudgeServer, Reply
+
+    rows = [answer("Lutetia", id="a"), answer("Rome", id="b", verdicts={"accuracy": 0})]
+    with JudgeServer(lambda request: Reply("yes")) as server:
+        judge = ["--judge", server.url, "--judge-model", "m"]
+        found = evaluated(cli, write(rows), "-m", "judge", *judge)
+        assert len(server.requests) == 1
+    assert values_of(found["runs"][0]["metrics"][0]) == {"judge": 0.5}
+    assert '"judge":"openai:m' in found["signature"]
+    assert found["asked"] == "1 verdicts"
+
+
+def test_a_judge_that_is_down_costs_the_other_metrics_nothing(cli, write):
+    pytest.importorskip("httpx")
+    down = ["--judge", "http://127.0.0.1:9/v1", "--judge-model", "m", "--judge-retries", "0"]
+    found = evaluated(cli, write([answer("Rome")]), "-m", "judge,em", *down, code=3)
+    judged, em = found["runs"][0]["metrics"]
+    assert (values_of(judged), values_of(em)) == ({"judge": None}, {"em": 0.0})
+    assert judged["left_out"][0]["type"] == "BackendError"
+
+
+def test_citations_judged_by_an_entailment_model(cli, write, tmp_path, backends):
+    pytest.importorskip("torch")
+    from test_nli import save_classifier
+
+    lines = (EXAMPLES / "ground-grpo.jsonl").read_text().splitlines()
+    rows = [{k: v for k, v in json.loads(line).items() if k != "nli"} for line in lines]
+    path, nli = write(rows), save_classifier(tmp_path / "nli")
+    without = evaluated(cli, path, "-m", "trust-score", code=3)
+    assert without["runs"][0]["metrics"][0]["left_out"][0]["path"] == "nli"
+    found = evaluated(cli, path, "-m", "trust-score,align", "--nli", nli)
+    trust, align = found["runs"][0]["metrics"]
+    assert trust["counts"]["rows"] == align["counts"]["rows"] == len(rows)
+    assert "pairs" in found["asked"]

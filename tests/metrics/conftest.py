@@ -1,0 +1,58 @@
+"""Rows through the engine, as the command line sends them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from rag_rewards.metrics import metric_of
+from rag_rewards.metrics.measuring import measure
+from rag_rewards.metrics.sample import Run
+from rag_rewards.metrics.summary import MetricReport, Resampling, summarise
+from rag_rewards.scoring import Chunk
+
+Rows = Iterable[dict[str, Any]]
+
+
+def read(rows: Rows, *metrics: str, by: tuple[str, ...] = (), name: str = "run") -> Run:
+    lines = [json.dumps(row).encode() for row in rows]
+    half = (len(lines) + 1) // 2  # what spans chunks must not matter
+    numbers = list(range(1, len(lines) + 1))
+    chunks = [
+        Chunk(lines=lines[at : at + half], numbers=numbers[at : at + half])
+        for at in range(0, len(lines), half or 1)
+    ]
+    return measure(name, chunks, [metric_of(text) for text in metrics], by=by)
+
+
+@pytest.fixture(scope="session")
+def reported() -> Callable[..., MetricReport]:
+    """The report of one metric over rows."""
+
+    def report(metric: str, rows: Rows, resamples: int = 20) -> MetricReport:
+        run = read(rows, metric)
+        [found] = summarise([metric_of(metric)], run.samples, Resampling(resamples))
+        found.left_out = run.left_out[0]
+        return found
+
+    return report
+
+
+@pytest.fixture(scope="session")
+def values(reported: Callable[..., MetricReport]) -> Callable[..., dict[str, float | None]]:
+    """The values of one metric over rows; every row must have been measured."""
+
+    def of(metric: str, rows: Rows) -> dict[str, float | None]:
+        report = reported(metric, rows)
+        assert not report.left_out, report.left_out
+        return {name: value.value for name, value in report.values.items()}
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def run_of() -> Callable[..., Run]:
+    return read

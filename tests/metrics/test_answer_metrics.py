@@ -1,0 +1,117 @@
+"""em, f1, substring, judge and reference reliance."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_rewards.metrics.answers import hotpotqa_f1
+from rag_rewards.metrics.reading import read_answer
+from rag_rewards.rewards import exact_match, substring_match, token_f1
+from rag_rewards.rollout import Rollout
+from rag_rewards.text.normalize import squad
+
+quick = settings(deadline=None, max_examples=100)
+TEXTS = st.text(st.sampled_from("ab yesno.A "), max_size=8)
+
+
+def row(response, answers, **fields):
+    return {"response": response, "answers": answers, **fields}
+
+
+def test_the_official_scorers_values(shared, values):
+    """HotpotQA's, ARENA's and Search-R1's, but that an empty prediction is right nowhere here."""
+    path = shared / "parity" / "generated" / "answer_metrics.json"
+    cases = [
+        case for case in json.loads(path.read_text("utf-8"))["answer_metrics"] if case.get("pred")
+    ]
+    assert len(cases) == 5
+    for case in cases:
+        rows = [row(f"<answer>{case['pred']}</answer>", [case["gold"]])]
+        pairs = {
+            "em": case["hotpot_em"],
+            "em(normalizer=triviaqa)": case["arena_em"],
+            "f1(hotpotqa=true)": case["hotpot_f1_prec_rec"][0],
+            "f1": case["musique_f1"],
+            "f1(normalizer=triviaqa)": case["arena_f1"],
+            "substring": case["searchr1_subem"],
+            "substring(normalizer=lower)": case["ragqa_leaderboard_acc"],
+        }
+        for metric, theirs in pairs.items():
+            [ours] = values(metric, rows).values()
+            assert ours == pytest.approx(float(theirs)), (metric, case)
+
+
+@quick
+@given(st.lists(st.tuples(TEXTS, st.lists(TEXTS.filter(str.strip), min_size=1)), min_size=1))
+def test_means_over_rows_against_their_twins(values, cases):
+    rows = [row(f"<answer>{said}</answer>", gold) for said, gold in cases]
+    for metric, function in (("em", exact_match), ("substring", substring_match), ("f1", token_f1)):
+        slow = [function(said.strip(), gold) if said.strip() else 0.0 for said, gold in cases]
+        assert values(metric, rows)[metric] == pytest.approx(sum(slow) / len(slow))
+
+
+@quick
+@given(TEXTS, st.lists(TEXTS, min_size=1, max_size=3))
+def test_hotpotqa_f1_against_its_twin(said, aliases):
+    def slow(alias):
+        a, b = squad(said), squad(alias)
+        closed = {"yes", "no", "noanswer"}
+        return 0.0 if (a in closed or b in closed) and a != b else token_f1(said, [alias])
+
+    assert hotpotqa_f1(said, aliases, squad) == max(map(slow, aliases))
+
+
+def test_hotpotqa_closed_answers(values):
+    rows = [row("<answer>yes it is</answer>", ["yes"]), row("yes", ["yes"])]
+    assert values("f1(hotpotqa=true)", rows) == {"f1": 0.5}
+    assert values("f1", rows)["f1"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("response", "reads", "expected"),
+    [
+        ("<think>a</think> x <answer>b</answer> \\boxed{c}", "auto", "b"),
+        ("<think>\\boxed{a}</think> x \\boxed{\\text{c}}", "auto", "c"),
+        ("<think>a</think> x", "auto", " x"),
+        ("<think>a <answer>b</answer>", "auto", ""),
+        ("x", "answer", None),
+        ("x", "box", None),
+        ("<answer>b</answer>", "box", None),
+        ("<answer>b</answer>", "response", "<answer>b</answer>"),
+    ],
+)
+def test_which_text_is_the_answer(response, reads, expected):
+    assert read_answer(Rollout(response=response), reads) == expected
+
+
+def test_several_required_answers(values):
+    both = [["Paris"], ["Rome", "Roma"]]
+    rows = [row("Roma, Paris", both), row("Paris", both)]
+    assert values("em", rows) == {"em": 0.5}
+    assert values("substring", rows) == {"substring": 0.5}
+    assert values("f1", [row("Paris", both)]) == {"f1": 0.5}
+    assert values("f1(hotpotqa=true)", [row("Paris", both)]) == {"f1": 0.5}
+
+
+def test_judge(values, reported):
+    rows = [
+        row("Paris", ["x"], verdicts={"accuracy": 1, "outcome": 0}),
+        row("Rome", ["x"], verdicts={"accuracy": 0, "outcome": 0}),
+        row("<think>never ends", ["x"]),
+    ]
+    assert values("judge", rows) == {"judge": pytest.approx(1 / 3)}
+    assert values("judge(component=outcome)", rows) == {"judge": 0.0}
+    report = reported("judge", [*rows, row("Bonn", ["x"])])
+    [fault] = report.left_out
+    assert (fault.count, fault.path, report.units) == (1, "verdicts.accuracy", 3)
+
+
+def test_rows_without_gold_are_left_out_by_name(reported):
+    report = reported("em", [row("a", ["a"]), {"response": "b", "id": "q"}, row("c", [])])
+    assert report.values["em"].value == 1.0
+    assert [(f.type, f.path, f.count) for f in report.left_out] == [("DataError", "answers", 2)]
+    assert report.left_out[0].first == "row q: answers: missing"

@@ -1,0 +1,131 @@
+"""The bootstrap on long integers against one that counts unit by unit."""
+
+from __future__ import annotations
+
+import math
+import random
+from itertools import islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_rewards.metrics.bootstrap import (
+    column_of,
+    interval,
+    intervals,
+    poisson_planes,
+    resampled_sums,
+)
+
+quick = settings(deadline=None, max_examples=80)
+FLOATS = st.floats(-1e6, 1e6, allow_nan=False, width=32)
+
+
+def counts_of(planes: tuple[int, ...], units: int) -> list[int]:
+    return [sum((plane >> i & 1) << p for p, plane in enumerate(planes)) for i in range(units)]
+
+
+def slow_counts(rng: random.Random, units: int) -> list[int]:
+    """Inverse-transform sampling of Poisson(1), one unit at a time, from the same 16 bits."""
+    digits = [rng.getrandbits(units) for _ in range(16)]
+    counts = []
+    for i in range(units):
+        uniform = sum((digit >> i & 1) << b for b, digit in enumerate(digits))
+        # The planes hold the complement of the uniform number.
+        u = 2**16 - 1 - uniform
+        survival = [
+            1 - sum(math.exp(-1) / math.factorial(m) for m in range(j)) for j in range(1, 8)
+        ]
+        counts.append(sum(u < round(p * 2**16) for p in survival))
+    return counts
+
+
+@quick
+@given(st.integers(0, 2**32), st.integers(1, 300))
+def test_planes_are_the_counts_of_the_slow_twin(seed, units):
+    fast = counts_of(poisson_planes(random.Random(seed), units), units)
+    assert fast == slow_counts(random.Random(seed), units)
+
+
+def test_counts_are_poisson():
+    n = 200_000
+    counts = counts_of(poisson_planes(random.Random(3), n), n)
+    for k in range(5):
+        expected = math.exp(-1) / math.factorial(k)
+        assert counts.count(k) / n == pytest.approx(expected, abs=4 * math.sqrt(expected / n))
+
+
+@quick
+@given(
+    st.one_of(
+        st.lists(FLOATS, min_size=1, max_size=60),
+        st.lists(st.sampled_from([0.0, 1 / 3, 0.5, 1.0]), min_size=1, max_size=60),
+        st.lists(st.integers(0, 5000).map(float), min_size=1, max_size=60),
+    ),
+    st.integers(0, 2**32),
+)
+def test_totals_are_the_sums_of_the_slow_twin(values, seed):
+    units = len(values)
+    planes = poisson_planes(random.Random(seed), units)
+    counts = counts_of(planes, units)
+    slow = math.fsum(c * v for c, v in zip(counts, values, strict=True))
+    kept = (max(values) - min(values)) * 2**-16 if len(set(values)) > 16 else 0.0
+    tolerance = kept * sum(counts) + 1e-9 * (1 + max(map(abs, values)) * sum(counts))
+    assert column_of(values).total(planes, sum(counts)) == pytest.approx(slow, abs=tolerance)
+
+
+def test_the_interval_is_that_of_drawing_with_replacement():
+    rng = random.Random(5)
+    values = [rng.gauss(10, 3) for _ in range(400)]
+    columns = [values, [1.0] * len(values)]
+    [ours] = intervals(columns, [lambda sums: {"mean": sums[0] / sums[1]}], resamples=2000)
+    drawn = [math.fsum(rng.choices(values, k=400)) / 400 for _ in range(2000)]
+    assert ours["mean"] == pytest.approx(interval(drawn), abs=0.06)
+    spread = 1.96 * 3 / math.sqrt(400)
+    low, high = ours["mean"]
+    assert (high - low) / 2 == pytest.approx(spread, rel=0.1)
+
+
+def test_columns_share_their_counts_and_a_seed_gives_them_again():
+    columns = [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]]
+    sums = list(islice(resampled_sums(columns, seed=1), 200))
+    assert all(b == pytest.approx(2 * a) for a, b in sums)
+    assert sums == list(islice(resampled_sums(columns, seed=1), 200))
+    assert sums != list(islice(resampled_sums(columns, seed=2), 200))
+    assert len({a for a, _ in sums}) > 5
+
+
+def test_the_counts_of_a_seed_are_the_same_everywhere():
+    first = [round(total) for (total,) in resampled_sums([[1.0, 10.0, 100.0, 1000.0]], resamples=3)]
+    assert first == FIRST
+
+
+FIRST = [1411, 1211, 1101]
+
+
+def test_a_resample_that_counts_nobody_is_drawn_again():
+    assert min(total for (total,) in resampled_sums([[1.0]], resamples=300)) >= 1.0
+    assert list(resampled_sums([[]], resamples=3)) == list(resampled_sums([], resamples=3)) == []
+
+
+def test_equal_values_have_an_interval_without_width():
+    [found] = intervals([[0.1] * 7, [1.0] * 7], [lambda s: {"mean": s[0] / s[1]}], resamples=100)
+    assert found["mean"] == pytest.approx((0.1, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([], None), ([1.0], None), ([None, 1.0, None], None), ([2.0, None, 1.0], (1.0, 2.0))],
+)
+def test_resamples_without_a_value_are_left_out(values, expected):
+    assert interval(values) == expected
+
+
+@quick
+@given(st.lists(FLOATS, min_size=2, max_size=300))
+def test_an_interval_leaves_a_fortieth_out_on_each_side(values):
+    low, high = interval(values)
+    assert low <= high
+    assert sum(v < low for v in values) <= len(values) / 40
+    assert sum(v > high for v in values) <= len(values) / 40

@@ -1,0 +1,101 @@
+"""Relevance, citation, compression ratio, answer recall."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_rewards.metrics.documents import compression, named_documents
+from rag_rewards.rollout import Document, Rollout
+
+quick = settings(deadline=None, max_examples=120)
+LABELS = st.sets(st.sampled_from("12345"))
+DOCUMENTS = [{"text": "one two three four"}, {"title": "not counted", "text": "five six"}]
+
+
+@quick
+@given(LABELS, LABELS)
+def test_named_documents_against_their_equations(named, supporting):
+    both = sum(label in supporting for label in named)
+    precision = both / len(named) if named else 0.0
+    recall = both / len(supporting) if supporting else 0.0
+    # 2|N ∩ D+| / (|N| + |D+|) is the same F1, another way
+    f1 = 2 * both / (len(named) + len(supporting)) if named or supporting else 1.0
+    if not named and not supporting:
+        precision = recall = 1.0
+    assert named_documents(named, supporting) == pytest.approx((precision, recall, f1))
+
+
+def row(response, supporting, **fields):
+    return {"response": response, "supporting": supporting, "documents": DOCUMENTS, **fields}
+
+
+def test_relevance(values, reported):
+    rows = [
+        row("<relevance>[1, 2]</relevance>", [1]),
+        row('<relevance>["2"]</relevance>', ["2"]),
+        row("<relevance>all of them</relevance>", [1]),
+        row("", []),
+    ]
+    assert values("relevance", rows) == pytest.approx(
+        {"relevance": (2 / 3 + 1 + 0 + 1) / 4, "precision": (0.5 + 2) / 4, "recall": 3 / 4}
+    )
+    [fault] = reported("relevance", [{"response": "x"}]).left_out
+    assert fault.path == "supporting"
+
+
+def test_citation(values):
+    rows = [row("<think>[2]</think> So [1].", [1, 2]), row("So [1][9].", [1])]
+    assert values("citation", rows) == pytest.approx(
+        {"citation": (2 / 3 + 2 / 3) / 2, "precision": (1 + 0.5) / 2, "recall": (0.5 + 1) / 2}
+    )
+
+
+def lear(extract, reason="because"):
+    return f"<reason>{reason}</reason><extract>{extract}</extract><answer>x</answer>"
+
+
+@quick
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 6)), min_size=1, max_size=8))
+def test_compression_against_its_equations(values, cases):
+    rows = [
+        {"response": lear("w " * evidence), "documents": [{"text": "p " * passages}]}
+        for passages, evidence in cases
+    ]
+    kept = [(passages, evidence) for passages, evidence in cases if evidence]
+    found = values("compression-ratio", rows)
+    if not kept:
+        assert found == {"compression-ratio": None, "mean": None}
+        return
+    assert found["compression-ratio"] == pytest.approx(
+        sum(p for p, _ in kept) / sum(e for _, e in kept)
+    )
+    assert found["mean"] == pytest.approx(sum(p / e for p, e in kept) / len(kept))
+
+
+def test_titles_are_not_passages():
+    documents = tuple(Document(**document) for document in DOCUMENTS)
+    found = compression(Rollout(response=lear("two words"), documents=documents))
+    assert found == (6.0, 2.0, 3.0, 1.0, 0.0)
+
+
+def test_rows_that_extract_nothing_are_counted(reported):
+    report = reported("compression-ratio", [{"response": "x", "documents": DOCUMENTS}])
+    assert report.counts["empty"] == report.counts["rows"] == 1.0
+    [fault] = reported("compression-ratio", [{"response": lear("x")}]).left_out
+    assert fault.path == "documents"
+
+
+def test_answer_recall(values):
+    rows = [
+        {"response": lear("the Seine flows", "the river"), "answers": ["The Seine!", "Rhine"]},
+        {"response": lear("a river", "Rhine it is"), "answers": ["The Seine!", "Rhine"]},
+        {"response": lear("Seine", "Seine and Oise"), "answers": [["Seine"], ["Oise"]]},
+        {"response": "Seine", "answers": ["Seine"]},
+    ]
+    assert values("answer-recall", rows) == {"answer-recall": 0.25, "rationale": 0.5}
+    assert values("answer-recall", [{"response": lear("?!"), "answers": ["?!"]}]) == {
+        "answer-recall": 1.0,
+        "rationale": 0.0,
+    }

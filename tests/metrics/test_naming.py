@@ -1,0 +1,93 @@
+"""A metric's repr is its identity, and what the command line reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag_rewards.errors import UsageError
+from rag_rewards.metrics import F1, METRICS, MajorityAtK, TrustScore, metric_of, metrics_of
+
+NAMED = st.sampled_from(sorted(METRICS))
+SETTINGS = {
+    "normalizer": st.sampled_from(["squad", "lower", "triviaqa", "unicode"]),
+    "reads": st.sampled_from(["auto", "answer", "box", "response"]),
+    "hotpotqa": st.booleans(),
+    "component": st.sampled_from(["accuracy", "outcome"]),
+    "compared": st.sampled_from(["exact", "f1", "substring"]),
+    "verifier": st.sampled_from(["judge", "exact", "substring", "f1>=0.5"]),
+    "reasoning": st.sampled_from(["think", "analysis"]),
+    "threshold": st.floats(0, 1),
+    "k": st.integers(1, 99),
+} | dict.fromkeys(("w1", "w2", "w3"), st.floats(0, 10))
+
+
+@given(st.data())
+def test_the_repr_is_read_back(data):
+    made = METRICS[data.draw(NAMED)]
+    named = [field.name for field in dataclasses.fields(made)]
+    metric = made(**{name: data.draw(SETTINGS[name]) for name in named})
+    assert metric_of(repr(metric)) == metric
+
+
+def test_identity():
+    assert repr(F1()) == "f1"
+    assert repr(F1(hotpotqa=True)) == "f1(hotpotqa=true)"
+    assert repr(MajorityAtK(5, verifier="f1>=0.5")) == "majority@5(verifier=f1>=0.5)"
+    assert metric_of(" trust-score ( threshold = 0.7 ) ") == TrustScore(threshold=0.7)
+
+
+def test_lists():
+    metrics, by = metrics_of(["em,f1(normalizer=lower,reads=box),em", "by:hops, pass@2"])
+    assert list(map(repr, metrics)) == ["em", "f1(normalizer=lower,reads=box)", "pass@2"]
+    assert by == ["hops"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("recall", "no metric 'recall'"),
+        ("exact", "no metric"),
+        ("em@3", "no metric 'em@3'"),
+        ("pass", "such as pass@8"),
+        ("pass@k", "such as pass@8"),
+        ("pass@0", "at least 1"),
+        ("em(", "NAME(key=value"),
+        ("em(x)", "key=value expected"),
+        ("em(normaliser=lower)", "did you mean 'normalizer'"),
+        ("em(normalizer=upper)", "metric em: normalizer"),
+        ("relevance(x=1)", "it has none"),
+        ("align(reasoning=<b>)", "a section's name"),
+        ("truthfulness(w1=much)", "metric truthfulness: w1"),
+        ("", "NAME"),
+    ],
+)
+def test_what_is_wrong_is_said(text, said):
+    with pytest.raises(UsageError) as raised:
+        metric_of(text)
+    assert said in str(raised.value)
+
+
+def test_an_empty_list():
+    with pytest.raises(UsageError, match="which metrics"):
+        metrics_of([" , ", "by:hops"])
+
+
+def test_the_page_lists_every_metric_with_its_settings():
+    page = (Path(__file__).parents[2] / "docs" / "evaluate.md").read_text("utf-8")
+    told = {}
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| `") and len(cells) == 3:
+            told |= dict.fromkeys(re.findall(r"`([^`]+)`", cells[0]), cells[2])
+    assert told.pop("by:FIELD") == ""
+    assert {name.replace("@K", "@k") for name in told} == set(METRICS)
+    for name, made in METRICS.items():
+        said = set(re.findall(r"`(\w+)`", told[name.replace("@k", "@K")])) - {"f1"}
+        expected = {field.name for field in dataclasses.fields(made)} - {"k"}
+        assert said - {"hotpotqa"} == expected - {"hotpotqa"}, name

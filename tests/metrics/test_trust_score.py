@@ -1,0 +1,390 @@
+"""Trust-Score against its authors' evaluation code, the published sample, and slow twins."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_rewards import Rollout
+from rag_rewards.metrics.trust import (
+    TrustScore,
+    citation_scores,
+    list_correctness,
+    refuses,
+    trust_score,
+)
+from rag_rewards.rewards import RefusalDetector
+from rag_rewards.text.refusal import REFUSAL, SHORT_REFUSAL
+
+quick = settings(deadline=None, max_examples=150)
+KINDS = {"asqa": None, "qampari": "list", "eli5": "claims"}
+CORRECTNESS = {
+    "asqa": "calib_str_em_f1",
+    "qampari": "calib_qampari_em_f1",
+    "eli5": "calib_claims_nli_f1",
+}
+
+
+@pytest.fixture(scope="session")
+def reference(shared):
+    path = shared / "parity" / "generated" / "trust_eval_metrics.json"
+    return json.loads(path.read_text("utf-8"))
+
+
+def rows_of(reference, name):
+    """The set as rows. Its NLI calls are the evidence, each as they asked it."""
+    found = reference["sets"][name]
+    nli = [
+        {
+            "premise": call["premise"],
+            "hypothesis": call["hypothesis"],
+            "entailment": float(call["entails"]),
+        }
+        for call in found["nli_calls"]
+    ]
+    return [
+        {
+            "id": i,
+            "question": row["question"],
+            "answers": row["answers"],
+            "answer_kind": KINDS[name],
+            "documents": [
+                {
+                    "title": d["title"],
+                    "text": d["text"],
+                    "supports": list(map(bool, d["answers_found"])),
+                }
+                for d in row["docs"]
+            ],
+            "response": row["output"],
+            "nli": nli,
+        }
+        for i, row in enumerate(found["data"])
+    ]
+
+
+def in_percent(found):
+    return {name: value * 100 for name, value in found.items()}
+
+
+def expected_of(reference, name):
+    theirs = reference["sets"][name]["expected"]
+    return {
+        "trust-score": theirs["trust_score"],
+        "f1_gr": theirs["macro_f1"],
+        "f1_ac": theirs[CORRECTNESS[name]],
+        "f1_gc": theirs["answered_citation_f1"],
+        "f1_refuse": theirs["refuse_f1"],
+        "f1_answer": theirs["answerable_f1"],
+    }
+
+
+@pytest.mark.parametrize("name", ["qampari", "eli5"])
+def test_values_of_the_authors_code(reference, values, name):
+    ours = in_percent(values("trust-score", rows_of(reference, name)))
+    assert ours == pytest.approx(expected_of(reference, name))
+
+
+def test_values_of_the_authors_code_where_a_citation_of_zero_is_the_last_document(
+    reference, values
+):
+    """[0] is invalid here; with what their code makes of it, the last document, all agrees."""
+    rows = rows_of(reference, "asqa")
+    theirs = expected_of(reference, "asqa")
+    ours = in_percent(values("trust-score", rows))
+    # One of six answered rows loses its recall and precision of 1.
+    recall, precision = 66.66666666666666 - 100 / 6, 75.0 - 100 / 6
+    assert ours["f1_gc"] == pytest.approx(2 * recall * precision / (recall + precision))
+    for name in ("f1_gr", "f1_ac", "f1_refuse", "f1_answer"):
+        assert ours[name] == pytest.approx(theirs[name])
+    [zero] = [row for row in rows if "[0]" in row["response"]]
+    zero["response"] = zero["response"].replace("[0]", f"[{len(zero['documents'])}]")
+    assert in_percent(values("trust-score", rows)) == pytest.approx(theirs)
+
+
+def test_citations_of_each_row(reference, values):
+    items = iter(reference["per_item_citation"])
+    for name in ("asqa", "eli5", "qampari"):
+        for row in rows_of(reference, name):
+            theirs = next(items)
+            assert theirs["output"] == row["response"]
+            if refuses(row["response"]) or "[0]" in row["response"]:
+                continue  # they measure refusals too; [0]: above
+            found = TrustScore()._citations(_row(row), row["response"])
+            assert [100 * v for v in found] == pytest.approx(
+                [theirs["regular_rec"], theirs["regular_prec"]]
+            )
+
+
+def _row(row):
+    from rag_rewards import decode_row
+
+    return decode_row(row)
+
+
+def test_answer_rate_beside_the_ideal(reference, values):
+    for name in KINDS:
+        theirs = reference["sets"][name]["expected"]
+        ours = in_percent(values("answer-rate", rows_of(reference, name)))
+        assert ours["answer-rate"] == pytest.approx(theirs["answered_ratio"], abs=0.005)
+        rows = len(reference["sets"][name]["data"])
+        assert ours["ideal"] == pytest.approx(100 * theirs["answerable_num"] / rows)
+
+
+def test_refusals_are_those_of_the_authors_detector(shared):
+    path = shared / "parity" / "generated" / "refusal_fuzz_scores.json"
+    rows = json.loads(path.read_text("utf-8"))["rows"]
+    theirs = {r["text"]: r["trust_eval_is_refusal (fuzzywuzzy+Levenshtein, >85)"] for r in rows}
+    assert set(theirs.values()) == {True, False}
+    assert {text: refuses(text) for text in theirs} == theirs
+
+
+def test_the_published_sample(shared):
+    """Its counts give its values: 10 rows, 5 answered, 7 answerable, 5 both."""
+    theirs = json.loads(
+        (shared / "parity" / "trust_eval_readme_sample_output.json").read_text("utf-8")
+    )
+    answered, answerable = theirs["answered_num"], theirs["answerable_num"]
+    sums = {
+        "rows": answered / theirs["answered_ratio"] * 100,
+        "answered": answered,
+        "answerable": answerable,
+        "answered_answerable": theirs["overlapped_num"],
+        "calibrated": theirs["calib_answered_str_em"] / 100 * answered,
+        "citation_recall": theirs["answered_citation_rec"] / 100 * answered,
+        "citation_precision": theirs["answered_citation_prec"] / 100 * answered,
+    }
+    assert sums["calibrated"] / answerable * 100 == pytest.approx(theirs["calib_answerable_str_em"])
+    assert in_percent(trust_score(sums)) == pytest.approx(
+        {
+            "trust-score": theirs["trust_score"],
+            "f1_gr": theirs["macro_f1"],
+            "f1_ac": theirs["calib_str_em_f1"],
+            "f1_gc": theirs["answered_citation_f1"],
+            "f1_refuse": theirs["refusal_f1"],
+            "f1_answer": theirs["answerable_f1"],
+        }
+    )
+
+
+def test_alces_published_correctness(shared, reported):
+    """STR-EM of each gold answer, for the systems' outputs whose gold answers are at hand."""
+    gold_file = shared / "data" / "alce" / "asqa_eval_row_docs_truncated.jsonl"
+    gold = {}
+    for line in gold_file.read_text("utf-8").splitlines():
+        row = json.loads(line)
+        gold[str(row["sample_id"])] = [pair["short_answers"] for pair in row["qa_pairs"]]
+    published = shared / "parity" / "alce_human_eval_utility_sample200.jsonl"
+    cases = [json.loads(line) for line in published.read_text("utf-8").splitlines()]
+    cases = [case for case in cases if case["dataset"] == "asqa" and case["id"] in gold]
+    assert len(cases) == 4
+    for case in cases:
+        theirs = case["automatic_correctness_scores"]
+        row = {"response": case["output"], "answers": gold[case["id"]], "answerable": True}
+        found = reported("trust-score", [row]).counts["calibrated"]
+        assert found == pytest.approx(sum(theirs) / len(theirs))
+
+
+# --- slow twins ---------------------------------------------------------------------------------
+
+OUTCOMES = st.lists(
+    st.tuples(st.booleans(), st.booleans(), *[st.floats(0, 1)] * 3), min_size=1, max_size=30
+)
+
+
+def slow_f1(right, chosen, wanted):
+    precision = right / chosen if chosen else 0.0
+    recall = right / wanted if wanted else 0.0
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+@quick
+@given(OUTCOMES)
+def test_trust_score_against_its_equations(rows):
+    """From (answered, answerable, calibrated, recall, precision) of each row, set by set."""
+    answered = [r for r in rows if r[0]]
+    answerable = [r for r in rows if r[1]]
+    refused, unanswerable = [r for r in rows if not r[0]], [r for r in rows if not r[1]]
+    both = [r for r in rows if r[0] and r[1]]
+    neither = [r for r in rows if not r[0] and not r[1]]
+    calibrated = sum(r[2] for r in both)
+    gr = (
+        slow_f1(len(neither), len(refused), len(unanswerable))
+        + slow_f1(len(both), len(answered), len(answerable))
+    ) / 2
+    ac = slow_f1(calibrated, len(answered), len(answerable))
+    recall = sum(r[3] for r in answered) / len(answered) if answered else 0.0
+    precision = sum(r[4] for r in answered) / len(answered) if answered else 0.0
+    gc = 2 * recall * precision / (recall + precision) if recall * precision else 0.0
+    sums = {
+        "rows": float(len(rows)),
+        "answered": float(len(answered)),
+        "answerable": float(len(answerable)),
+        "answered_answerable": float(len(both)),
+        "calibrated": calibrated,
+        "citation_recall": sum(r[3] for r in answered),
+        "citation_precision": sum(r[4] for r in answered),
+    }
+    found = trust_score(sums)
+    assert found["f1_gr"] == pytest.approx(gr)
+    assert found["f1_ac"] == pytest.approx(ac)
+    assert found["f1_gc"] == pytest.approx(gc)
+    assert found["trust-score"] == pytest.approx((gr + ac + gc) / 3)
+
+
+LABELS = st.lists(st.sampled_from("123"), max_size=3, unique=True)
+
+
+@quick
+@given(
+    st.lists(st.one_of(st.none(), LABELS), max_size=4),
+    st.sets(st.tuples(st.integers(0, 3), st.frozensets(st.sampled_from("123"), min_size=1))),
+    st.dictionaries(st.sampled_from("123"), st.frozensets(st.integers(0, 2))),
+)
+def test_citations_against_their_equations(cited, entailing, gold):
+    def entails(at, labels):
+        return (at, frozenset(labels)) in entailing
+
+    def shares(one, rest):
+        others = set().union(*(gold.get(label, frozenset()) for label in rest))
+        return bool(gold.get(one, frozenset()) & others)
+
+    recalls, credited, counted = [], 0, 0
+    for at, labels in enumerate(cited):
+        if labels is None or labels == []:
+            recalls.append(0)
+            continue
+        together = entails(at, labels)
+        recalls.append(together)
+        for one in labels:
+            counted += 1
+            rest = [label for label in labels if label != one]
+            needless = rest and not entails(at, [one]) and entails(at, rest)
+            credited += together and (not needless or shares(one, rest))
+    recall = sum(recalls) / len(recalls) if recalls else 0.0
+    precision = credited / counted if counted else 0.0
+    assert citation_scores(cited, entails, shares) == (recall, precision)
+
+
+WORDS = st.sampled_from(["Ju Dou", "mulan", "The Titanic!", "a", "Red", ""])
+
+
+@quick
+@given(st.lists(WORDS, max_size=9), st.lists(st.lists(WORDS, min_size=1, max_size=2), max_size=8))
+def test_list_correctness_against_its_equation(items, gold):
+    from rag_rewards.text.normalize import squad
+
+    said = [squad(item) for item in items if squad(item)]
+    known = [squad(alias) for aliases in gold for alias in aliases]
+    found = sum(any(squad(alias) in said for alias in aliases) for aliases in gold)
+    found = sum(any(squad(alias) and squad(alias) in said for alias in aliases) for aliases in gold)
+    if not said or not gold or not found:
+        assert list_correctness(items, gold) == 0.0
+        return
+    precision = sum(item in known for item in said) / len(said)
+    recall = min(5, found) / min(5, len(gold))
+    assert list_correctness(items, gold) == pytest.approx(
+        2 * precision * recall / (precision + recall)
+    )
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+DOCUMENTS = [
+    {"text": "Paris is the capital.", "supports": [True, False]},
+    {"text": "So it is.", "supports": [False, False]},
+]
+
+
+def row(response, **fields):
+    return {
+        "question": "Which?",
+        "documents": DOCUMENTS,
+        "answers": [["Paris"], ["Rome"]],
+        "response": response,
+        "nli": [{"premise": DOCUMENTS[0]["text"], "hypothesis": "Paris it is.", "entailment": 0.5}],
+    } | fields
+
+
+def test_only_supported_answers_count_and_thinking_does_not(values):
+    found = values("trust-score", [row("<think>Bonn [2]</think><answer>Paris it is [1].</answer>")])
+    assert found["f1_ac"] == found["f1_gc"] == 1.0
+    assert values("trust-score(threshold=0.6)", [row("Paris it is [1].")])["f1_gc"] == 0.0
+
+
+def test_everything_empty_is_zero_and_no_division_error(values):
+    found = values("trust-score", [row("")])
+    assert found["f1_ac"] == found["f1_gc"] == 0.0
+    refused = values("trust-score", [row(REFUSAL)])
+    assert refused == dict.fromkeys(refused, 0.0)
+
+
+def test_whether_documents_answer_is_asked_of_them_and_else_of_the_row(values, reported):
+    plain = [{"text": "Paris is the capital."}]
+    assert values("answer-rate", [row("x", documents=plain, answerable=True)])["ideal"] == 1.0
+    assert values("answer-rate", [row("x", answerable=False)])["ideal"] == 1.0
+    report = reported("answer-rate", [row("x", documents=plain)])
+    [fault] = report.left_out
+    assert (fault.type, fault.path, fault.count) == ("DataError", "answerable", 1)
+    short = [{"text": "t", "supports": [True]}]
+    [fault] = reported("trust-score", [row("x", documents=short)]).left_out
+    assert "expected 2, found 1" in fault.first
+    assert fault.path == "documents[].supports"
+
+
+def test_missing_entailments_are_named(reported):
+    [fault] = reported("trust-score", [row("Paris it is [1].", nli=[])] * 3).left_out
+    assert (fault.count, fault.path) == (3, "nli")
+    assert "Paris it is." in fault.first
+
+
+def test_needs_are_what_is_read():
+    rollout = Rollout(
+        question="Which?",
+        documents=_row(row("")).documents,
+        answers=[["Paris"], ["Rome"]],
+        response="Paris it is [1][2]. Nothing. Wrong [9].",
+    )
+    asked = {(need.premise, need.hypothesis) for need in TrustScore().needs(rollout)}
+    first, second = (d["text"] for d in DOCUMENTS)
+    assert asked == {
+        (f"{first}\n{second}", "Paris it is."),
+        (first, "Paris it is."),
+        (second, "Paris it is."),
+    }
+    assert TrustScore().needs(Rollout(response=REFUSAL)) == []
+
+
+# --- align --------------------------------------------------------------------------------------
+
+
+def test_align(values):
+    says = {"premise": "It is Paris.", "hypothesis": "Paris", "entailment": 0.7}
+    rows = [
+        {"response": "<think>It is Paris.</think><answer>Paris [1]</answer>", "nli": [says]},
+        {"response": "<think>It is Paris.</think> Paris", "nli": [says]},
+        {"response": "<answer>Paris</answer>"},
+        {"response": "<think>It is Paris."},
+    ]
+    assert values("align", rows) == {"align": 0.5}
+    assert values("align(threshold=0.8)", rows) == {"align": 0.0}
+    reason = [{"response": "<reason>It is Paris.</reason><answer>Paris</answer>", "nli": [says]}]
+    assert values("align(reasoning=reason)", reason) == {"align": 1.0}
+
+
+@quick
+@given(
+    st.lists(st.tuples(st.integers(0, 43), st.sampled_from(["", "x", "not ", " the"])), max_size=8),
+    st.sampled_from(["", "It is Paris. ", "Well, "]),
+)
+def test_refusals_are_those_of_the_rewards_detector(edits, before):
+    """One detector in two places: here with a cut-off, which is faster."""
+    flag = SHORT_REFUSAL
+    for at, new in edits:
+        flag = flag[:at] + new + flag[at + 1 :]
+    text = before + flag
+    detector = RefusalDetector(texts=(SHORT_REFUSAL,), matcher="partial_ratio")
+    assert refuses(text) == detector.refused(Rollout(response=text), text)[0]

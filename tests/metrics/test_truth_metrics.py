@@ -1,0 +1,129 @@
+"""Truthfulness, majority@k and pass@k."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from math import isclose
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_rewards.errors import UsageError
+from rag_rewards.metrics import MajorityAtK, PassAtK, Truthfulness
+from rag_rewards.metrics.truth import NO_ANSWER, majority, pass_at_k, truthfulness
+
+quick = settings(deadline=None, max_examples=150)
+
+
+def box(text, group="g", **fields):
+    return {"response": f"\\boxed{{{text}}}", "answers": ["Paris"], "group": group, **fields}
+
+
+NO_BOX = {"response": "Paris", "answers": ["Paris"], "group": "g"}
+MIXED = [box("Paris"), box("paris."), box("I don't know"), box("Rome"), NO_BOX]
+
+
+@quick
+@given(*[st.floats(0, 1)] * 3, st.tuples(*[st.floats(0, 5)] * 3))
+def test_truthfulness_against_its_equation(right, unsure, wrong, weights):
+    expected = sum(
+        w * x for w, x in zip((*weights[:2], -weights[2]), (right, unsure, wrong), strict=True)
+    )
+    assert isclose(truthfulness(right, unsure, wrong, weights), expected, abs_tol=1e-12)
+
+
+def test_truthfulness_of_rows(values):
+    found = values("truthfulness(verifier=exact)", MIXED)
+    assert found == pytest.approx(
+        {"truthfulness": 0.0, "accuracy": 0.4, "uncertainty": 0.2, "hallucination": 0.4}
+    )
+    weighed = values("truthfulness(verifier=exact,w1=2,w2=0.5,w3=3)", MIXED)
+    assert weighed["truthfulness"] == pytest.approx(2 * 0.4 + 0.5 * 0.2 - 3 * 0.4)
+    auto = values("truthfulness(verifier=exact,reads=auto)", [NO_BOX])
+    assert auto["accuracy"] == 1.0
+
+
+def test_a_judge_is_the_default_and_asked_about_what_no_rule_settles(values, reported):
+    assert values("truthfulness", [box("paris"), NO_BOX, box("i dont know")])["accuracy"] == 1 / 3
+    judged = [box("City of Light", verdicts={"outcome": 1})]
+    assert values("truthfulness", judged)["accuracy"] == 1.0
+    [fault] = reported("truthfulness", [box("City of Light")]).left_out
+    assert fault.path == "verdicts.outcome"
+
+
+VOTES = st.lists(
+    st.sampled_from(
+        [("a", "correct"), ("b", "incorrect"), ("c", "incorrect"), ("", "uncertain"), NO_ANSWER]
+    ),
+    min_size=1,
+    max_size=9,
+)
+
+
+@quick
+@given(VOTES)
+def test_majority_against_its_twin(votes):
+    voting = [vote for vote in votes if vote != NO_ANSWER]
+    if not voting:
+        assert majority(votes) == "incorrect"
+        return
+    best = max(Counter(voting).values())
+    winners = [vote for vote in voting if Counter(voting)[vote] == best]
+    assert majority(votes) == winners[0][1]
+
+
+def test_majority_of_rows(values, reported):
+    assert values("majority@5", MIXED) == {
+        "majority@5": 1.0,
+        "abstention": 0.0,
+        "hallucination": 0.0,
+    }
+    rows = [box("I don't know"), box("Rome"), box("I DON'T KNOW."), box("Paris"), box("Paris")]
+    assert values("majority@3", rows)["abstention"] == 1.0  # the first three
+    report = reported("majority@4", [*rows, box("Paris", "other")])
+    assert report.counts == {"correct": 0.0, "abstained": 1.0, "groups": 1.0}
+    assert [(f.unit, f.type, f.count) for f in report.left_out] == [("group", "GroupError", 1)]
+
+
+@quick
+@given(st.integers(1, 9), st.data())
+def test_pass_at_k_against_counting_all_draws(n, data):
+    correct, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
+    draws = list(combinations(range(n), k))
+    slow = sum(any(i < correct for i in draw) for draw in draws) / len(draws)
+    assert pass_at_k(n, correct, k) == pytest.approx(slow)
+
+
+def test_pass_at_k_of_rows(values, reported):
+    assert values("pass@2(reads=box)", MIXED)["pass@2"] == pytest.approx(pass_at_k(5, 2, 2))
+    rows = [*MIXED, box("Rome", "wrong"), box("Rome", "wrong")]
+    assert values("pass@1(reads=box)", rows)["pass@1"] == pytest.approx((0.4 + 0) / 2)
+    report = reported("pass@8", rows)
+    assert report.values["pass@8"].value is None
+    assert [f.count for f in report.left_out] == [2]
+
+
+def test_a_member_in_error_costs_the_group_no_value(reported):
+    rows = [box("Paris"), box("Rome"), {"response": "x", "group": "g"}]
+    report = reported("pass@1", rows)
+    assert report.values["pass@1"].value == 0.5
+    assert [(f.unit, f.path, f.count) for f in report.left_out] == [("row", "answers", 1)]
+
+
+def test_rows_without_group_and_question_are_left_out(reported):
+    report = reported("pass@1", [{"response": "Paris", "answers": ["Paris"]}])
+    assert report.values["pass@1"].value is None
+    assert "no group" in report.left_out[0].first
+
+
+@pytest.mark.parametrize("make", [lambda: MajorityAtK(0), lambda: PassAtK(-1)])
+def test_k_is_at_least_one(make):
+    with pytest.raises(UsageError, match="at least 1"):
+        make()
+
+
+def test_an_unknown_verifier():
+    with pytest.raises(UsageError, match="verifier is"):
+        Truthfulness(verifier="guess")

@@ -1,0 +1,155 @@
+"""OpenRLHF's own rollout actor without Ray, around an engine that is a tiny model.
+
+Real are the loading of `agent.py`, the samples of a prompt gathered in one loop, the single-turn
+executor and the conversion of what it returns. The engine answers as vLLM's asynchronous one does
+(`vllm/v1/engine/async_llm.py`, `vllm/outputs.py`): an output whose `prompt_logprobs` has a row per
+token of the prompt, the first of them None.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import openrlhf.utils.agent  # noqa: F401  (before the others, so that it stays: agent.py needs it)
+from absent import stood_in_for
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "backends"))
+from tiny_models import make_model, make_tokenizer
+
+
+@dataclass
+class SamplingParams:
+    """The fields of vLLM's that the trainer and the adapter set, with vLLM's defaults."""
+
+    n: int = 1
+    max_tokens: int | None = 16
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    stop: list[str] = field(default_factory=list)
+    seed: int | None = None
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    detokenize: bool = True
+    skip_special_tokens: bool = True
+
+
+class Engine:
+    """vLLM's asynchronous engine: it says what it is told, and scores by a model's own rows."""
+
+    def __init__(self, replies: Sequence[str | Exception], limit: int = 1500) -> None:
+        self.tokenizer, self.model = make_tokenizer(), make_model("qwen2")
+        self.model_config = SimpleNamespace(
+            model="tiny", dtype="torch.float32", max_model_len=limit
+        )
+        self.replies = replies
+        self.calls: Counter[str] = Counter()
+        self.updated: list[str] = []
+
+    async def collective_rpc(self, method: str, args: Any = ()) -> None:
+        self.updated.append(method)
+
+    async def generate(
+        self, prompt: Any, params: SamplingParams, request_id: str
+    ) -> AsyncIterator[Any]:
+        ids = prompt["prompt_token_ids"]
+        room = self.model_config.max_model_len - len(ids)
+        if room < 1:
+            raise ValueError(f"a prompt of {len(ids)} tokens leaves no room")
+        await asyncio.sleep(0)
+        rows = None
+        if params.prompt_logprobs is not None:
+            self.calls["scored"] += 1
+            rows, said = self.rows(ids), [5]
+        elif params.stop:
+            self.calls["masked"] += 1
+            said = self.greedy(ids, min(params.max_tokens or room, room), params.stop)
+        else:
+            reply = self.replies[self.calls["sampled"] % len(self.replies)]
+            self.calls["sampled"] += 1
+            if isinstance(reply, Exception):
+                raise reply
+            await asyncio.sleep(0.01 * (self.calls["sampled"] % 3))  # they end out of order
+            said = [*self.tokenizer.encode(reply, add_special_tokens=False), 2]
+        said = said[: params.max_tokens]
+        text = self.tokenizer.decode(said, skip_special_tokens=params.skip_special_tokens)
+        for stop in params.stop:
+            text = text.partition(stop)[0]
+        ended = said[-1:] == [2] or any(stop in self.tokenizer.decode(said) for stop in params.stop)
+        output = SimpleNamespace(
+            token_ids=said, text=text, finish_reason="stop" if ended else "length", logprobs=None
+        )
+        yield SimpleNamespace(outputs=[output], prompt_logprobs=rows)
+
+    def rows(self, ids: list[int]) -> list[Any]:
+        import torch
+
+        with torch.no_grad():
+            values = torch.log_softmax(self.model(torch.tensor([ids])).logits[0].float(), -1)
+        return [
+            None,
+            *(
+                {token: SimpleNamespace(logprob=values[i, token].item())}
+                for i, token in enumerate(ids[1:])
+            ),
+        ]
+
+    def greedy(self, ids: list[int], most: int, stop: list[str]) -> list[int]:
+        import torch
+
+        with torch.no_grad():
+            found = self.model.generate(
+                torch.tensor([ids]), max_new_tokens=most, do_sample=False, eos_token_id=2
+            )
+        return found[0, len(ids) :].tolist()
+
+
+class Trainer:
+    """OpenRLHF's modules, read anew with Ray's decorator as the identity."""
+
+    def __init__(self) -> None:
+        with stood_in_for():
+            import ray
+            import vllm
+            import vllm.inputs
+
+            ray.remote = lambda *given, **_: given[0] if given else (lambda made: made)
+            vllm.SamplingParams = SamplingParams
+            vllm.inputs.TokensPrompt = dict
+            from openrlhf.trainer.ppo_utils import experience_maker, samples_generator
+            from openrlhf.trainer.ray import vllm_engine
+
+        self.engine: ModuleType = vllm_engine
+        self.samples: ModuleType = samples_generator
+        self.experience: ModuleType = experience_maker
+
+    def actor(self, agent: Path, engine: Engine) -> Any:
+        """One rollout actor: its executor loaded from a file, as the trainer does."""
+        actor = object.__new__(self.engine.RolloutRayActor)
+        actor.executor = self.engine._load_agent_executor(str(agent))
+        actor.llm, actor._mm_pad_token_ids = engine, None
+        return actor
+
+    def experiences(self, responses: list[dict[str, Any]]) -> list[Any]:
+        """What the trainer makes of them."""
+        convert = self.samples.SamplesGenerator._process_response_into_experience
+        return [convert(None, response, max_len=4096) for response in responses]
+
+
+def sampling(tokens: int = 400) -> SamplingParams:
+    """As the trainer makes them for a prompt."""
+    return SamplingParams(
+        temperature=1.0, top_k=-1, max_tokens=tokens, min_tokens=1, skip_special_tokens=False
+    )

@@ -1,0 +1,21 @@
+"""docs/start-training.md, TRL's part: it really trains a step."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from walkthrough import commands, follow, lay_out
+
+
+def test_the_page_leads_to_a_step(tmp_path: Path, shared: Path) -> None:
+    prepare, init, start, small = commands("TRL")
+    assert small.startswith(f"{start} --")
+    lay_out(tmp_path, shared)
+    for command in (prepare, init, small):
+        ran = follow(command, tmp_path)
+        assert ran.returncode == 0, ran.stderr[-3000:]
+    assert "'arena/not_scored': '0'" in ran.stdout
+    assert "'rewards/arena/mean':" in ran.stdout
+    assert (tmp_path / "arena" / "checkpoint-1").is_dir()

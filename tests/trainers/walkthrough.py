@@ -1,0 +1,57 @@
+"""The commands of docs/start-training.md, followed to the letter inside a trainer's environment.
+
+A real row of HotpotQA stands in for the download, a tiny model for the policy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+PAGE = TESTS.parent / "docs" / "start-training.md"
+
+sys.path.append(str(TESTS / "backends"))
+
+
+def commands(trainer: str) -> list[str]:
+    """The commands of a trainer's section, one a line."""
+    section = PAGE.read_text("utf-8").partition(f"\n## {trainer}\n")[2].partition("\n## ")[0]
+    return "".join(re.findall(r"^```sh\n(.*?)^```", section, re.DOTALL | re.MULTILINE)).splitlines()
+
+
+def lay_out(folder: Path, shared: Path, rows: int = 4) -> None:
+    """What the page takes for granted: HotpotQA's file (variants of a real row), and a model."""
+    from tiny_models import save
+
+    [row] = json.loads((shared / "data/hotpotqa/distractor_row_trimmed.json").read_text("utf-8"))
+    made = [
+        {**row, "_id": f"{row['_id']}-{i}", "question": f"{row['question']} ({i})"}
+        for i in range(rows)
+    ]
+    (folder / "hotpot_train_v1.1.json").write_text(json.dumps(made), "utf-8")
+    save(folder / "path" / "to" / "model")
+
+
+def follow(command: str, folder: Path, seconds: int = 80) -> subprocess.CompletedProcess[str]:
+    """Run one command as the page has it, with this environment's own programs."""
+    here = os.environ | {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "HF_DATASETS_CACHE": str(folder / "cache"),
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    return subprocess.run(
+        shlex.split(command),
+        cwd=folder,
+        env=here,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
