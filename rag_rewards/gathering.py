@@ -123,18 +123,27 @@ class Gatherer:
             told["prompt"] = digest + (" truncated" if self.truncate else "")
         return told
 
-    def gather_sync(self, reward: Asks, rollouts: Sequence[R]) -> list[R | RolloutError]:
+    def gather_sync(
+        self, reward: Asks, rollouts: Sequence[R], groups: Sequence[Sequence[int]] | None = None
+    ) -> list[R | RolloutError]:
         """The same for scripts and trainers' threads; also where an event loop runs already."""
-        return _run(self.gather(reward, rollouts))
+        return _run(self.gather(reward, rollouts, groups))
 
-    async def gather(self, reward: Asks, rollouts: Sequence[R]) -> list[R | RolloutError]:
-        """Every rollout with the evidence that it lacked, or with its error."""
+    async def gather(
+        self, reward: Asks, rollouts: Sequence[R], groups: Sequence[Sequence[int]] | None = None
+    ) -> list[R | RolloutError]:
+        """Every rollout with the evidence that it lacked, or with its error.
+
+        `groups` gives the positions of each group's members where the rollouts' own keys do not.
+        What a rollout is told depends on its group alone, whoever else is asked about with it.
+        """
         started = time.perf_counter()
         found = _Found(len(rollouts))
         needs = _open_needs(reward, rollouts)
         kinds: list[Coroutine[Any, Any, None]] = []
         if self.models.policy is not None:
-            asked = _Policy(self, self.models.policy, rollouts, found)
+            places = _places(rollouts, groups)
+            asked = _Policy(self, self.models.policy, rollouts, found, places)
             kinds.append(asked.answer(needs))
         if self.models.entailment is not None:
             entailed = _of_kind(needs, EntailmentNeed)
@@ -244,6 +253,7 @@ class _Policy:
     policy: Policy
     rollouts: Sequence[Rollout]
     found: _Found
+    places: Sequence[tuple[Any, int]]
     spans: dict[int, tuple[int, int] | None] = field(default_factory=dict)
 
     async def answer(self, needs: Open) -> None:
@@ -270,7 +280,7 @@ class _Policy:
 
     async def _likelihoods(self, wanted: dict[int, list[LogProbsNeed]]) -> None:
         groups: dict[TokenIds, _Group] = {}
-        longest: dict[str | None, int] = {}
+        longest: dict[Any, int] = {}
         responses: dict[int, TokenIds] = {}
         for i in wanted:
             try:
@@ -278,13 +288,13 @@ class _Policy:
             except RolloutError as error:
                 self.found.fail(i, error)
                 continue
-            key = self.rollouts[i].key
+            key = self.places[i][0]
             longest[key] = max(longest.get(key, 0), len(responses[i]))
         for i, response in responses.items():
             rollout = self.rollouts[i]
             labels = tuple(dict.fromkeys(d for need in wanted[i] for d in need.without))
             try:
-                room = longest[rollout.key]
+                room = longest[self.places[i][0]]
                 full, without = self.contexts.leave_one_out(rollout, labels, room)
                 span = self.contexts.answer_span(rollout)
             except RolloutError as error:
@@ -366,7 +376,7 @@ class _Policy:
         self, rollout: Rollout, need: MaskedAnswersNeed, i: int
     ) -> GenerateRequest:
         # Sampled answers of equal contexts are different samples, and the same ones next time.
-        seed = i if need.temperature > 0 else None
+        seed = self.places[i][1] if need.temperature > 0 else None
         context = self._masked(i, need, need.max_tokens)
         return GenerateRequest(context, need.max_tokens, need.temperature, ("</answer>",), seed)
 
@@ -393,6 +403,21 @@ class _Policy:
                 self.found.fail(i, answer)
             out.append(None)
         return out
+
+
+def _places(
+    rollouts: Sequence[Rollout], groups: Sequence[Sequence[int]] | None
+) -> list[tuple[Any, int]]:
+    """The group of each rollout, and which of its members it is."""
+    if groups is None:
+        members: dict[Any, list[int]] = {}
+        for i, rollout in enumerate(rollouts):
+            members.setdefault(("alone", i) if rollout.key is None else rollout.key, []).append(i)
+        groups = list(members.values())
+    places: dict[int, tuple[Any, int]] = {}
+    for number, group in enumerate(groups):
+        places.update({i: (number, at) for at, i in enumerate(group)})
+    return [places.get(i, (("alone", i), 0)) for i in range(len(rollouts))]
 
 
 def _parts_of(known: Any) -> dict[str, Any]:

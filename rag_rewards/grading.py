@@ -177,7 +177,11 @@ class Grader:
         """A score or an error for each; what comes in as an error stays one, and in group scope
         takes its group with it. `groups` gives the positions of each group's members where the
         rollouts' own keys do not."""
-        return self._score(self._asked_sync(rollouts), groups)
+        known = list(rollouts)
+        if self.asks:
+            good, within = _good(rollouts, groups)
+            known = _placed(known, self.gatherer.gather_sync(self.reward, good, within))
+        return self._score(known, groups)
 
     async def score_each_async(
         self,
@@ -187,16 +191,9 @@ class Grader:
         """The same for callers with an event loop."""
         known = list(rollouts)
         if self.asks:
-            good = [row for row in rollouts if isinstance(row, Rollout)]
-            known = _placed(known, await self.gatherer.gather(self.reward, good))
+            good, within = _good(rollouts, groups)
+            known = _placed(known, await self.gatherer.gather(self.reward, good, within))
         return self._score(known, groups)
-
-    def _asked_sync(
-        self, rollouts: Sequence[Rollout | RolloutError]
-    ) -> list[Rollout | RolloutError]:
-        if not self.asks:
-            return list(rollouts)
-        return _placed(rollouts, self.gather([r for r in rollouts if isinstance(r, Rollout)]))
 
     def _score(
         self,
@@ -298,6 +295,18 @@ def _groups_by_key(known: Sequence[Rollout | RolloutError]) -> list[Sequence[int
         [i] for i, row in enumerate(known) if not isinstance(row, Rollout)
     ]
     return [*[[good[i] for i in group] for group in batch.groups], *apart]
+
+
+def _good(
+    rollouts: Sequence[Rollout | RolloutError], groups: Sequence[Sequence[int]] | None
+) -> tuple[list[Rollout], list[list[int]] | None]:
+    """The rollouts without the errors among them, and their groups by their new positions."""
+    good = [row for row in rollouts if isinstance(row, Rollout)]
+    if groups is None:
+        return good, None
+    places = (i for i, row in enumerate(rollouts) if isinstance(row, Rollout))
+    new = {i: at for at, i in enumerate(places)}
+    return good, [[new[i] for i in group if i in new] for group in groups]
 
 
 def _placed(

@@ -218,6 +218,21 @@ def test_a_group_is_truncated_for_its_longest_response():
     assert len(group.contexts[0]) < len(whole.contexts[0])
 
 
+def test_another_group_of_the_same_question_changes_nothing():
+    policy = TablePolicy(by_length, max_length=10_000)
+    rows = [row(0, response="Paris"), row(1, response="Paris " * 20)]
+    informed(Gatherer(Models(policy=policy)), CTRL, rows)
+    needs = len(policy.asked[0].contexts[0]) + len("Paris " * 20)
+    shown = {}
+    for groups in ([[0], [1]], [[0, 1]]):
+        tight = TablePolicy(by_length, max_length=needs - 1)
+        Gatherer(Models(policy=tight), truncate=True).gather_sync(CTRL, rows, groups)
+        shown[len(groups)] = max(len(group.contexts[0]) for group in tight.asked)
+    alone = TablePolicy(by_length, max_length=needs - 1)
+    informed(Gatherer(Models(policy=alone), truncate=True), CTRL, rows[:1])
+    assert shown[2] == len(alone.asked[0].contexts[0]) > shown[1]
+
+
 def test_what_changes_the_prompt_enters_the_signature():
     def told(**options):
         return Gatherer(Models(policy=TablePolicy(by_length)), **options).fingerprints["prompt"]

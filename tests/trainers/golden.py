@@ -348,10 +348,14 @@ class Recorded:
         known = [decode_row(row) for row in group.rows]
         self._said = {row.parsed.text: row.evidence for row in known if row.answers is not None}
 
-    def gather_sync(self, reward: Any, rollouts: Sequence[Rollout]) -> list[Rollout]:
+    def gather_sync(
+        self, reward: Any, rollouts: Sequence[Rollout], groups: Any = None
+    ) -> list[Rollout]:
         return [row.with_evidence(self._said.get(row.parsed.text, Evidence())) for row in rollouts]
 
-    async def gather(self, reward: Any, rollouts: Sequence[Rollout]) -> list[Rollout]:
+    async def gather(
+        self, reward: Any, rollouts: Sequence[Rollout], groups: Any = None
+    ) -> list[Rollout]:
         return self.gather_sync(reward, rollouts)
 
 
