@@ -16,7 +16,8 @@ INTRO = """# The hardened profile
 
 `--hardened` (in Python `rr.recipe(name, hardened=True)`) flips the settings below and nothing
 else; any of them can be set back with `--set`. An attack pays when a response earns more than the
-same response without it, at equal correctness. `tests/attacks/` holds some nine hundred of them.
+same response without it, at equal correctness. `rag-rewards audit` ([look.md](look.md)) tries some
+nine hundred of them.
 
 Strict matching reads what a sentence asserts, by rules and not by understanding. It errs towards
 not paying: a right answer that stands in a list of three places ("Paris, Île-de-France, France"),

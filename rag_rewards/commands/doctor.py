@@ -30,7 +30,7 @@ PLUGINS = "verl.plugins"
 NOT_FOR_USERS = ("dev", "docs")
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*([^;]*)(?:;\s*(.*))?")
-_CLAUSE = re.compile(r"(>=|<=|==|!=|<|>)\s*([0-9][0-9.]*)")
+_CLAUSE = re.compile(r"(~=|>=|<=|==|!=|<|>)\s*([0-9][0-9.]*)")
 _VERL = """
 import json, sys, verl
 import verl.experimental.agent_loop.agent_loop, verl.trainer.ppo.core_algos
@@ -70,7 +70,7 @@ class Trainer:
 
 
 TRAINERS = (
-    Trainer("TRL", "trl", (1, 0), "1.16.0", "upgrade it", "pip install trl"),
+    Trainer("TRL", "trl", (1, 15), "1.16.0", "upgrade it", "pip install trl"),
     Trainer(
         "verl",
         "verl",
@@ -214,12 +214,13 @@ def shortfall(package: str, wanted: str) -> str:
 
 
 def satisfies(version: Version, wanted: str) -> bool:
-    """Whether a version meets clauses like ">=2.5,<3".
+    """Whether a version meets clauses like ">=2.5,<3" or "~=2.5.1" (2.5.1 or later, but 2.5).
 
-    >>> satisfies((2, 13, 0), ">=2.5,<3"), satisfies((2, 4), ">=2.5")
-    (True, False)
+    >>> satisfies((2, 13, 0), ">=2.5,<3"), satisfies((2, 4), ">=2.5"), satisfies((3, 0), "~=2.5")
+    (True, False, False)
     """
     tests = {
+        "~=": lambda a, b: a >= b,
         ">=": lambda a, b: a >= b,
         "<=": lambda a, b: a <= b,
         "==": lambda a, b: a == b,
@@ -232,6 +233,8 @@ def satisfies(version: Version, wanted: str) -> bool:
         width = max(len(version), len(limit))
         padded = [tuple(v + (0,) * (width - len(v))) for v in (version, limit)]
         if not tests[sign](*padded):
+            return False
+        if sign == "~=" and padded[0][: len(limit) - 1] != limit[:-1]:
             return False
     return True
 
@@ -251,7 +254,20 @@ def run_apart(code: str) -> tuple[dict[str, Any] | None, str]:
     if ran.returncode:
         lines = ran.stderr.strip().splitlines()
         return None, lines[-1] if lines else f"exit code {ran.returncode}"
-    return json.loads(ran.stdout.strip().splitlines()[-1]), ""
+    told = _last_object(ran.stdout)
+    return told, "" if told is not None else "it ran, and told nothing"
+
+
+def _last_object(output: str) -> dict[str, Any] | None:
+    """The last line that is a JSON object: libraries print too, also when a process ends."""
+    for line in reversed(output.splitlines()):
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            return found
+    return None
 
 
 # --- telling -----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ it. Where the trainer is installed, its own code reads what was written.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -58,7 +59,8 @@ class Start:
     @property
     def asks_policy(self) -> bool:
         """Likelihoods or masked answers of the policy in training."""
-        return self.name in ("ctrl-rag", "ctrl-rag-clr", "lear") and self.models.model is None
+        named = {self.plan.recipe, *(stage.get("recipe") for stage in self.plan.stages)}
+        return bool(named & {"ctrl-rag", "ctrl-rag-clr", "lear"}) and self.models.model is None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -246,9 +248,9 @@ def verl(start: Start) -> dict[str, str]:
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     kwargs = "+reward.custom_reward_function.reward_kwargs"
     lines: list[Line] = [
-        (YOURS, f"actor_rollout_ref.model.path={start.model}"),
-        (YOURS, f"data.train_files={start.data}"),
-        (YOURS, f"data.val_files={start.validation or start.data}"),
+        (YOURS, f"actor_rollout_ref.model.path={_hydra(start.model)}"),
+        (YOURS, f"data.train_files={_hydra(start.data)}"),
+        (YOURS, f"data.val_files={_hydra(start.validation or start.data)}"),
         (YOURS, "trainer.n_gpus_per_node=8"),
         (YOURS, "trainer.logger=[console]"),
         (YOURS, f"{rollout}.name=vllm"),
@@ -334,7 +336,14 @@ def _hydra(value: Any) -> str:
         return "{" + ",".join(f"{key}:{_hydra(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(map(_hydra, value)) + "]"
+    if isinstance(value, str) and (not _BARE.fullmatch(value) or value.lower() in _MEANINGFUL):
+        return "'" + value.replace("'", "\\'") + "'"
     return str(value)
+
+
+_BARE = re.compile(r"[A-Za-z_./][\w./:@+-]*")
+_MEANINGFUL = {"true", "false", "null", "none", "nan", "inf"}
+"""Texts that hydra reads as they stand, but for these."""
 
 
 # --- OpenRLHF ----------------------------------------------------------------------------------

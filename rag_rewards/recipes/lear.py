@@ -150,7 +150,8 @@ LEAR = Blueprint(
         "7: of many answer sections the first counts (closed: hardened)",
         "24: '.' as extract takes the full length reward (closed: hardened)",
         "13: a well-formed wrong response keeps its format share: the paper's own definition",
-        "1, 2, 30: a list or a negation keeps part of an F1: the paper's own metric",
+        "1, 2, 3, 9, 10, 30: a list, a negation or a quotation keeps part of an F1: the paper's "
+        "own metric",
         "25, 29: a longer rationale earns up to 0.05 more, by new words: the paper's own "
         "definition",
         "31: an answer in the rationale is rewarded there: what answer_rationale measures",

@@ -223,13 +223,14 @@ def strict_contains(
     [True, False, False, False, False, True]
     """
     folded = _own_text(fold(text))
-    words = _words(folded, normalize)
+    words = _words(folded.replace("、", "、 "), normalize)
     stream: list[str] = []
     owner: list[int] = []
     for i, word in enumerate(words):
         stream.extend(word.pieces)
         owner.extend([i] * len(word.pieces))
     reading = _Reading(words, required)
+    mentions: list[tuple[int, int]] = []
     for alias in aliases:
         sought = _words(fold(alias), normalize)
         if sought and not sought[-1].pieces and len(sought) > 1:
@@ -242,11 +243,20 @@ def strict_contains(
             if alias.strip() and alias.strip().casefold() in folded:
                 return True  # gold that is no word, compared as it is written
             continue
-        for start in islice(_find(stream, wanted), _MAX_MENTIONS):
-            first, last = owner[start], owner[start + len(wanted) - 1]
-            if reading.asserts(first, last):
-                return True
-    return False
+        mentions.extend(
+            (owner[start], owner[start + len(wanted) - 1])
+            for start in islice(_find(stream, wanted), _MAX_MENTIONS)
+        )
+    return any(reading.asserts(first, last) for first, last in _widest(mentions))
+
+
+def _widest(mentions: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Mentions that lie in no wider one: "Atlantic" in "Atlantic Ocean is wrong" is none."""
+    reached = -1
+    for first, last in sorted(mentions, key=lambda mention: (mention[0], -mention[1])):
+        if last > reached:
+            reached = last
+            yield first, last
 
 
 def _ends_in_article(words: Sequence[_Word], wanted: list[str], reading: _Reading) -> bool:

@@ -9,38 +9,40 @@ from __future__ import annotations
 import re
 import time
 from functools import cache
-from statistics import mean
 from typing import Any
 
 import pytest
 
 import rag_rewards as rr
-from rag_rewards.recipes import RECIPES
-
-from .cases import (
-    CASES,
-    LIKELY,
+from rag_rewards.attacks import stand_ins
+from rag_rewards.attacks.cases import CASES, LIKELY, Case
+from rag_rewards.attacks.policies import POLICIES, Policy
+from rag_rewards.attacks.rows import (
     REASON,
     REFUSAL,
     ROW,
     SAID,
     TEXTS,
-    Case,
     Row,
     arena,
     boxed,
-    complete,
-    earns,
     lear,
     tagged,
 )
+from rag_rewards.attacks.stand_ins import complete
+from rag_rewards.recipes import RECIPES
 
 SLIGHT = 1e-6  # min-max scaling leaves 1e-8
 
 
+def earns(name: str, row: Row, settings: dict[str, Any] | None = None, *, hardened: bool) -> float:
+    return stand_ins.earns(rr.recipe(name, settings, hardened=hardened), row)
+
+
 @cache
 def gain(case: Case, hardened: bool) -> float:
-    return case.gain(hardened=hardened)
+    before, after = case.earned(rr.recipe(case.recipe, case.settings, hardened=hardened))
+    return after - before
 
 
 def told(recipe: str, *, closed: bool | None = None) -> set[int]:
@@ -62,8 +64,7 @@ def test_the_table() -> None:
 def test_hardened_does_not_pay(case: Case) -> None:
     if case.attack in told(case.recipe, closed=False):
         return  # by the paper's own definition
-    before = earns(case.recipe, case.honest, case.settings, hardened=True)
-    after = earns(case.recipe, case.attacked, case.settings, hardened=True)
+    before, after = case.earned(rr.recipe(case.recipe, case.settings, hardened=True))
     assert after <= before + SLIGHT, (
         f"earns {after:.3g}, without the attack {before:.3g}: {case.attacked['response'][:200]!r}"
     )
@@ -88,118 +89,11 @@ def test_loopholes_by_definition_do_pay(recipe: str) -> None:
 
 # --- degenerate policies -----------------------------------------------------------------------
 
-CITIES = ("Paris", "Rome", "Berlin", "Madrid")
-COUNTRIES = ("France", "Italy", "Germany", "Spain")
 
-
-def whole(*, cited: bool = True) -> str:
-    """Every document, sentence by sentence."""
-    return " ".join(
-        f"{part.rstrip('.')}{f' [{n}]' if cited else ''}."
-        for n, text in enumerate(TEXTS, 1)
-        for part in text.split(". ")
-    )
-
-
-def mean_of(name: str, rows: list[Row], settings: dict[str, Any] | None = None) -> float:
-    """Mean hardened reward, every row a group of its own with its wrong and its right rival."""
-    return mean(earns(name, row, settings, hardened=True) for row in rows)
-
-
-def asked(n: int, response: str, **more: Any) -> Row:
-    return {
-        "question": f"What is the capital of {COUNTRIES[n]}?",
-        "answers": [CITIES[n]],
-        "supporting": [n + 1],
-        "response": response,
-        **more,
-    }
-
-
-def test_ground_policies() -> None:
-    def mix(answer: Any, refusal: Any) -> list[Row]:
-        yes = [asked(n, tagged(answer(n)), answerable=True) for n in range(4)]
-        no = [asked(n, tagged(refusal(n)), answerable=False) for n in range(4)]
-        return yes + no
-
-    def right(n: int) -> str:
-        return f"{CITIES[n]} is the capital of {COUNTRIES[n]} [{n + 1}]."
-
-    honest = mean_of("ground-grpo", mix(right, lambda n: REFUSAL))
-    for name, policy in {
-        "always abstains": mix(lambda n: REFUSAL, lambda n: REFUSAL),
-        "never abstains": mix(right, right),
-        "copies": mix(lambda n: whole(), lambda n: whole()),
-        "hedges": mix(lambda n: f"{REFUSAL} {right(n)}", lambda n: f"{REFUSAL} {right(n)}"),
-        "hedges, uncited": mix(
-            lambda n: f"{REFUSAL} There is no doubt it is {CITIES[n]}.",
-            lambda n: f"{REFUSAL} There is no doubt it is Bonn.",
-        ),
-    }.items():
-        assert mean_of("ground-grpo", policy) < honest, name
-
-
-@pytest.mark.parametrize("verifier", ["judge", "exact", "substring"])
-def test_truthrl_policies(verifier: str) -> None:
-    settings = {"verifier": verifier}
-    judged = {"verdicts": {"outcome": 0}}
-
-    def mix(known: Any, unknown: Any) -> list[Row]:
-        return [asked(n, boxed(known(n) if n < 2 else unknown(n)), **judged) for n in range(4)]
-
-    honest = mean_of("truthrl", mix(lambda n: CITIES[n], lambda n: "I don't know"), settings)
-    for name, policy in {
-        "always abstains": mix(lambda n: "I don't know", lambda n: "I don't know"),
-        "never abstains": mix(lambda n: CITIES[n], lambda n: "Bonn"),
-        "hedges": mix(lambda n: f"{CITIES[n]}, or I don't know", lambda n: "Bonn, I don't know"),
-        "copies": mix(lambda n: whole(cited=False), lambda n: whole(cited=False)),
-        "lists": mix(lambda n: ". ".join(CITIES), lambda n: ". ".join(CITIES)),
-    }.items():
-        assert mean_of("truthrl", policy, settings) < honest, name
-
-
-@pytest.mark.parametrize("recipe", ["arena", "naive-grpo", "ctrl-rag", "rag-total"])
-def test_answer_policies(recipe: str) -> None:
-    """The honest policy is right on half of the rows and guesses on the others."""
-    shape = arena if recipe == "arena" else tagged
-
-    def rows(answer: Any) -> list[Row]:
-        out = []
-        for n in range(4):
-            likely = {"logprobs": LIKELY["logprobs"] | {"without": {str(n + 1): [-2.0] * 10}}}
-            out.append(asked(n, shape(answer(n)), **likely))
-        return out
-
-    def score(answer: Any) -> float:
-        made = rr.recipe(recipe, hardened=True)
-        total = []
-        for row in rows(answer):
-            rival = row | {"response": shape("Bonn")}
-            scored = made([complete(made, r | {"group": "g"}) for r in (row, rival)])
-            total.append(scored[0].value or 0.0)
-        return mean(total)
-
-    honest = score(lambda n: CITIES[n] if n < 2 else "Bonn")
-    for name, policy in {
-        "always abstains": lambda n: "I don't know",
-        "copies": lambda n: whole(),
-        "copies, uncited": lambda n: whole(cited=False),
-        "lists": lambda n: ", ".join(CITIES),
-        "lists as sentences": lambda n: ". ".join(CITIES) + ".",
-    }.items():
-        assert score(policy) < honest, name
-
-
-def test_lear_policies() -> None:
-    """Copying every passage leads to the same answers, at the cost of the extract's length."""
-    right = {"masked_answers": {"rationale": "Paris", "evidence": "Paris"}}
-    honest = earns("lear", {"response": lear("Paris")} | right, hardened=True)
-    copied = {"response": lear("Paris", " ".join(TEXTS), " ".join(TEXTS))} | right
-    assert earns("lear", copied, hardened=True) < honest
-    abstains = {"response": lear("I don't know")} | {
-        "masked_answers": {"rationale": "I don't know", "evidence": "I don't know"}
-    }
-    assert earns("lear", abstains, hardened=True) < honest
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.id)
+def test_a_degenerate_policy_does_not_pay(policy: Policy) -> None:
+    honest, attacked = policy.earned(rr.recipe(policy.recipe, policy.settings, hardened=True))
+    assert attacked < honest
 
 
 # --- 14 and 29: megabytes of anything ----------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from conftest import Cli
 
 from rag_rewards.commands import doctor
-from rag_rewards.commands.doctor import Finding, examine, run_apart
+from rag_rewards.commands.doctor import Finding, examine, run_apart, satisfies
 
 
 def found(findings: list[Finding], name: str) -> Finding:
@@ -59,6 +59,36 @@ def test_a_trainer_that_is_too_old_is_a_problem(pretend: dict[str, str]) -> None
     finding = found(examine(), "verl")
     assert finding.state == "problem"
     assert "compute_score" in finding.todo
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "before", "first"),
+    [("trl", "TRL", "1.14.0", "1.15.0"), ("ms-swift", "ms-swift", "3.12.1", "4.0.0")],
+)
+def test_the_first_version_that_has_what_an_adapter_reads(
+    pretend: dict[str, str], package: str, name: str, before: str, first: str
+) -> None:
+    pretend[package] = before
+    assert found(examine(), name).state == "problem"
+    pretend[package] = first
+    assert found(examine(), name).state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "met"),
+    [
+        ((2, 5), "~=2.5", True),
+        ((2, 13), "~=2.5", True),
+        ((2, 4), "~=2.5", False),
+        ((3, 0), "~=2.5", False),
+        ((2, 5, 3), "~=2.5.1", True),
+        ((2, 6), "~=2.5.1", False),
+        ((2, 5), "~=2.5.0", True),
+        ((2, 9), "~=2.5,<2.9", False),
+    ],
+)
+def test_a_compatible_release(version: tuple[int, ...], wanted: str, met: bool) -> None:
+    assert satisfies(version, wanted) is met
 
 
 def test_another_version_than_the_tested_one_says_so(pretend: dict[str, str]) -> None:
@@ -112,6 +142,10 @@ def test_what_runs_apart_may_fail_or_hang(monkeypatch: pytest.MonkeyPatch) -> No
     assert run_apart('print("noise"); print(\'{"a": []}\')') == ({"a": []}, "")
     assert run_apart("raise ImportError('gone')") == (None, "ImportError: gone")
     assert run_apart("import sys; sys.exit(3)") == (None, "exit code 3")
+    assert run_apart("pass") == (None, "it ran, and told nothing")
+    assert run_apart("print('[1]')") == (None, "it ran, and told nothing")
+    ends = "import atexit; atexit.register(print, 'closing'); print('{\"a\": 1}'); print(3)"
+    assert run_apart(ends) == ({"a": 1}, "")
     monkeypatch.setattr(doctor, "PROBE_SECONDS", 0.2)
     told, why = run_apart("import time; time.sleep(9)")
     assert told is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,8 @@ def test_settings_and_models_reach_the_script(cli: Any, tmp_path: Path) -> None:
     text = read(tmp_path / "v")
     assert "reward_kwargs.settings.accuracy.metric=f1" in text
     assert "reward_kwargs.hardened=true" in text
-    assert "'+reward.custom_reward_function.reward_kwargs.nli=a model'\"'\"'s folder'" in text
+    words = shlex.split(text[text.index("settings=(") : text.index("\n)\n")], comments=True)
+    assert r"+reward.custom_reward_function.reward_kwargs.nli='a model\'s folder'" in words
 
 
 def test_paths_that_are_there_stand_in_full_since_scripts_run_in_their_own_folder(
@@ -86,6 +88,13 @@ def test_openrlhf_has_engines_and_no_curricula(cli: Any, tmp_path: Path) -> None
     )
     told = cli("init", "openrlhf", "--config", config, "-o", tmp_path / "b", code=2)
     assert "no training step" in told.err
+
+
+def test_a_stage_that_asks_the_policy_meets_in_groups(cli: Any, tmp_path: Path) -> None:
+    stages = tmp_path / "stages.yaml"
+    stages.write_text("stages: [{recipe: naive-grpo, until_step: 9}, {recipe: lear}]")
+    cli("init", "verl", "--config", stages, "-o", tmp_path / "v", code=0)
+    assert "default_agent_loop=rag_group" in read(tmp_path / "v")
 
 
 def test_nothing_is_written_over(cli: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,28 @@ def init(recipe: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_installed_trainer_knows_every_key(tmp_path: Path, recipe: str) -> None:
     ran = init(recipe, tmp_path / "run")
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "name", ["a,b", "a{c", "step=100", "train file's.parquet", "my model (v2)", "~/x", "a#b", "123"]
+)
+def test_paths_reach_hydra_as_they_are(tmp_path: Path, name: str) -> None:
+    from hydra import compose, initialize_config_module
+
+    from rag_rewards.commands.init import start_of, write
+    from rag_rewards.grading import ModelOptions
+    from rag_rewards.scoring import Plan
+
+    start = start_of(
+        Plan(recipe="arena"), ModelOptions(judge="http://h", judge_model=name), name, name, None
+    )
+    write(TRAINER, start, tmp_path / "run")
+    text = (tmp_path / "run" / "train.sh").read_text()
+    array = text[text.index("settings=(") + len("settings=(") : text.index("\n)\n")]
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer", overrides=shlex.split(array, comments=True))
+    assert config.data.train_files == config.actor_rollout_ref.model.path == name
+    assert config.reward.custom_reward_function.reward_kwargs.judge_model == name
 
 
 def test_a_key_that_it_does_not_know_is_named(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 """The attacks of the threat list as rows: what is attacked, and the same row without the attack.
 
-A case pays when its attacked row earns more than its honest row. Rows carry evidence that is
-consistent with their text: log-probabilities by a rule over words, entailment by word overlap,
-masked answers and verdicts as given.
+A case pays when its attacked row earns more than its honest row. Rows bring what decides the
+case (a verdict, masked answers); the rest of their evidence is what `stand_ins` say.
 """
 
 from __future__ import annotations
@@ -12,161 +11,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import rag_rewards as rr
-from rag_rewards.evidence import EntailmentNeed
-from rag_rewards.rollout import Rollout, decode_row
-
-Row = dict[str, Any]
-
-DOCUMENTS = [
-    {
-        "id": 1,
-        "title": "France",
-        "text": "Paris is the capital of France. It lies on the Seine in "
-        "the north of the country and has two million people.",
-    },
-    {
-        "id": 2,
-        "title": "Italy",
-        "text": "Rome is the capital of Italy. It lies on the Tiber and is "
-        "known for ancient ruins and many churches.",
-    },
-    {
-        "id": 3,
-        "title": "Germany",
-        "text": "Berlin is the capital of Germany. It lies on the Spree "
-        "and was divided until 1990 by a wall.",
-    },
-    {
-        "id": 4,
-        "title": "Spain",
-        "text": "Madrid is the capital of Spain. It lies in the centre of "
-        "the country at some altitude.",
-    },
-    {
-        "id": 5,
-        "title": "Portugal",
-        "text": "Lisbon is the capital of Portugal. It lies on the "
-        "Tagus and was rebuilt after an earthquake.",
-    },
-]
-TEXTS: list[str] = [str(document["text"]) for document in DOCUMENTS]
-ROW: Row = {
-    "question": "What is the capital of France?",
-    "documents": DOCUMENTS,
-    "supporting": [1],
-    "answers": ["Paris"],
-    "answerable": True,
-}
-REFUSAL = "I apologize, but I couldn't find an answer to your question in the search results."
-SAID = "Paris is the capital of France"
-REASON = "The passages are about capitals of several countries."
-
-ANSWER_RECIPES = ("truthrl", "ctrl-rag", "rag-total")  # those that look for an asserted answer
-
-
-# --- outputs as each recipe wants them ---------------------------------------------------------
-
-
-def arena(answer: str, named: str = "[1]", analysis: str = "Some analysis.") -> str:
-    return f"<relevance>{named}</relevance><analysis>{analysis}</analysis><answer>{answer}</answer>"
-
-
-def tagged(answer: str, thinking: str = "Some thinking.") -> str:
-    return f"<think>{thinking}</think><answer>{answer}</answer>"
-
-
-def lear(answer: str, extract: str = f"{SAID}.", reason: str = REASON) -> str:
-    return f"<reason>{reason}</reason><extract>{extract}</extract><answer>{answer}</answer>"
-
-
-def boxed(answer: str, thinking: str = "Some thinking.") -> str:
-    return rf"<think>{thinking}</think> \boxed{{{answer}}}"
-
-
-SHAPE = {
-    "arena": arena,
-    "naive-grpo": tagged,
-    "ground-grpo": tagged,
-    "ground-grpo-stage1": tagged,
-    "lear": lear,
-    "truthrl": boxed,
-    "ctrl-rag": tagged,
-    "ctrl-rag-clr": tagged,
-    "rag-total": tagged,
-}
-
-
-# --- evidence ----------------------------------------------------------------------------------
-
-_IDLE = frozenset(re.findall(r"\w+", "the a an is of it in on and was that this answer to i"))
-
-
-def entailed(premise: str, hypothesis: str) -> float:
-    """Most words of the hypothesis stand in the premise, and no negation only in the former."""
-    known = set(re.findall(r"\w+", premise.lower()))
-    said = {word for word in re.findall(r"\w+", hypothesis.lower()) if word not in _IDLE}
-    if not said or said & {"not", "never", "no"} - known:
-        return 0.05
-    return 0.95 if len(said & known) >= 0.75 * len(said) else 0.05
-
-
-def logprobs(response: str) -> Row:
-    """One token per word; a word of the first document is likelier with it by half a nat."""
-    words = response.split() or ["-"]
-    known = set(re.findall(r"\w+", TEXTS[0].lower()))
-    gain = [0.5 if re.sub(r"\W|</?\w+>", "", w.lower()) in known else 0.05 for w in words]
-    start = len(response[: response.rfind("</think>")].split()) if "</think>" in response else 0
-    unclosed = response.rfind("<think>") > response.rfind("</think>")
-    return {
-        "full": [-1.0] * len(words),
-        "without": {"1": [-1.0 - g for g in gain]},
-        "answer_span": [len(words) if unclosed else start, len(words)],
-    }
-
-
-def complete(recipe: rr.Recipe, row: Row) -> Rollout:
-    """A row with every entailment that the recipe asks for."""
-    row = ROW | row
-    row.setdefault("logprobs", logprobs(row.get("response_prefix", "") + row["response"]))
-    rollout = decode_row(row)
-    for _ in range(3):
-        asked = [
-            {
-                "premise": need.premise,
-                "hypothesis": need.hypothesis,
-                "entailment": entailed(need.premise, need.hypothesis),
-            }
-            for need in recipe.needs(rollout)
-            if isinstance(need, EntailmentNeed) and not need.met(rollout)
-        ]
-        if not asked:
-            break
-        row = row | {"nli": [*row.get("nli", ()), *asked]}
-        rollout = decode_row(row)
-    return rollout
-
-
-COMPANIONS = (
-    {"response": tagged(f"The capital is {SAID[:5]}", "Hm. " * 9)},
-    {"response": tagged("Madrid")},
+from rag_rewards.attacks.rows import (
+    ANSWER_RECIPES,
+    REASON,
+    REFUSAL,
+    SAID,
+    SHAPE,
+    TEXTS,
+    Row,
+    arena,
+    boxed,
+    lear,
+    tagged,
 )
-
-
-def earns(
-    name: str, row: Row, settings: Mapping[str, Any] | None = None, *, hardened: bool
-) -> float:
-    """The reward of a row; in ctrl-rag beside a right and a wrong rollout of its group."""
-    recipe = rr.recipe(name, dict(settings or {}), hardened=hardened)
-    rows = [row, *COMPANIONS] if name == "ctrl-rag" else [row]
-    shared = {key: row[key] for key in ("answers", "supporting", "documents") if key in row}
-    rollouts = [complete(recipe, shared | each | {"group": "g"}) for each in rows]
-    value = recipe(rollouts)[0].value
-    assert value is not None
-    return value
-
-
-# --- cases -------------------------------------------------------------------------------------
+from rag_rewards.attacks.stand_ins import earns
+from rag_rewards.blueprints import Recipe
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,13 +43,9 @@ class Case:
     def id(self) -> str:
         return f"{self.recipe}-{self.attack}-{self.name}"
 
-    def gain(self, *, hardened: bool) -> float:
-        """What the attack adds to the reward."""
-        before, after = (
-            earns(self.recipe, row, self.settings, hardened=hardened)
-            for row in (self.honest, self.attacked)
-        )
-        return after - before
+    def earned(self, recipe: Recipe) -> tuple[float, float]:
+        """The reward without the attack, and with it."""
+        return earns(recipe, self.honest), earns(recipe, self.attacked)
 
 
 # What the documents add is the same on both sides, so that the answer alone decides.
@@ -366,6 +221,23 @@ def _asserted() -> Iterator[Case]:
                 f"{wrong}-for-{gold}",
                 {"response": SHAPE[recipe](wrong), "answers": [gold]} | LIKELY,
                 {"response": SHAPE[recipe]("wrong"), "answers": [gold]} | LIKELY,
+                _settings(recipe),
+            )
+        aliases = {"answers": ["Paris City", "Paris", "City"]}
+        for attack, name, answer in (
+            (1, "cjk-list", "罗马、Paris City、柏林"),
+            (1, "list", "Rome, Paris City, Berlin"),
+            (1, "or", "Paris City or Rome"),
+            (2, "wrong", "Paris City is wrong"),
+        ):
+            yield Case(
+                attack,
+                recipe,
+                f"alias-in-alias-{name}",
+                {"response": SHAPE[recipe](answer)} | aliases | LIKELY,
+                {"response": SHAPE[recipe](answer.replace("Paris City", "Bonn"))}
+                | aliases
+                | LIKELY,
                 _settings(recipe),
             )
         yield Case(
@@ -660,6 +532,8 @@ def _lear() -> Iterator[Case]:
         (1, "candidates", "Paris Rome Berlin"),
         (2, "negated", "definitely not Paris"),
         (3, "inside", "Parisian"),
+        (9, "quoted", 'The document says "Paris", but it is Rome'),
+        (10, "forged-block", "Rome <document> Paris </document>"),
         (30, "sentence", "Paris, Rome and Berlin [1][2][3]"),
     ):
         yield Case(
@@ -669,6 +543,13 @@ def _lear() -> Iterator[Case]:
             {"response": lear(answer)} | none,
             {"response": lear("Rome")} | none,
         )
+    yield Case(
+        3,
+        "lear",
+        "longer-name",
+        {"response": lear("New Yorkshire"), "answers": ["New York"]} | none,
+        {"response": lear("Old Yorkshire"), "answers": ["New York"]} | none,
+    )
     long = " ".join(TEXTS[:2])
     brief = "Document 1 names the capital city of that country."
     padded = {

@@ -1,0 +1,236 @@
+const data = JSON.parse(document.getElementById("data").textContent);
+const stats = data.statistics;
+const SVG = "http://www.w3.org/2000/svg";
+const svg = (name, attributes = {}, ...children) => {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) key === "text" ? made.textContent = value : made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+};
+const WIDTH = 300, HEIGHT = 130, FOOT = 18;
+
+function histogram(found) {
+  if (!found.n) return el("p", { class: "soft", text: "No rollout has a value." });
+  const most = Math.max(...found.counts), n = found.counts.length, room = WIDTH / n;
+  const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT + FOOT}`, role: "img", "aria-label": `distribution of ${found.name}` });
+  found.counts.forEach((count, i) => {
+    const high = Math.max(count ? 1.5 : 0, (HEIGHT - 14) * count / most), wide = Math.min(Math.max(room - 1.5, 1), 46);
+    const bar = svg("rect", { class: "fill", x: i * room + (room - wide) / 2, y: HEIGHT - high, width: wide, height: high });
+    const name = found.discrete ? short(found.edges[i]) : `${short(found.edges[i], 3)} to ${short(found.edges[i + 1], 3)}`;
+    bar.append(svg("title", { text: `${name}: ${count.toLocaleString()}` }));
+    picture.append(bar);
+    if (found.discrete && n <= 7) picture.append(svg("text", { x: (i + 0.5) * room, y: HEIGHT + 13, "text-anchor": "middle", text: short(found.edges[i], 3) }),
+      svg("text", { x: (i + 0.5) * room, y: HEIGHT - high - 3, "text-anchor": "middle", text: count.toLocaleString() }));
+  });
+  picture.append(svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT }));
+  if (!found.discrete || n > 7) picture.append(svg("text", { x: 0, y: HEIGHT + 13, text: short(found.low, 3) }), svg("text", { x: WIDTH, y: HEIGHT + 13, "text-anchor": "end", text: short(found.high, 3) }));
+  return picture;
+}
+function distribution(found) {
+  const said = found.n ? found.said || `mean ${short(found.mean, 3)}, std ${short(found.std, 3)}` : "";
+  const missing = found.missing && found.n ? `, ${found.missing.toLocaleString()} without` : "";
+  return el("figure", { class: "chart" }, el("figcaption", {}, found.name + " ", el("span", { class: "soft", text: said + missing })), histogram(found));
+}
+function line(name, points) {
+  const there = points.filter(each => each[1] !== null && each[1] !== undefined);
+  if (there.length < 2) return null;
+  const xs = there.map(each => each[0]), ys = there.map(each => each[1]);
+  const [x0, x1, y0, y1] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+  const px = x => (x - x0) / (x1 - x0 || 1) * WIDTH, py = y => y1 === y0 ? HEIGHT / 2 : 8 + (1 - (y - y0) / (y1 - y0)) * (HEIGHT - 16);
+  const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT + FOOT}`, role: "img", "aria-label": `${name} over training steps, from ${short(ys[0], 3)} to ${short(ys.at(-1), 3)}` },
+    svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT }),
+    svg("path", { class: "line", d: there.map(([x, y], i) => `${i ? "L" : "M"}${px(x).toFixed(1)},${py(y).toFixed(1)}`).join("") }),
+    svg("text", { x: 0, y: HEIGHT + 13, text: `step ${x0}` }), svg("text", { x: WIDTH, y: HEIGHT + 13, "text-anchor": "end", text: x1 }));
+  if (y1 > y0) picture.append(svg("text", { x: 2, y: 9, text: short(y1, 3) }), svg("text", { x: 2, y: HEIGHT - 4, text: short(y0, 3) }));
+  for (const [x, y] of there) { const dot = svg("circle", { class: "dot", cx: px(x), cy: py(y), r: 3 }); dot.append(svg("title", { text: `step ${x}: ${short(y)}` })); picture.append(dot); }
+  return el("figure", { class: "chart" }, el("figcaption", {}, name + " ", el("span", { class: "soft", text: y0 === y1 ? `always ${short(y0)}` : `${short(ys[0], 3)} → ${short(ys.at(-1), 3)}` })), picture);
+}
+const section = (id, title, ...children) => el("section", { id, "aria-label": title }, el("h2", { text: title }), ...children);
+const fact = (name, text) => el("div", {}, el("b", { text }), el("span", { text: name }));
+
+function overview() {
+  const reward = stats.distributions[0], signal = stats.signals[0], correct = stats.distributions.find(each => each.name === "correct");
+  const parts = [el("div", { class: "facts" },
+    fact("rollouts", stats.rows.toLocaleString()), fact("groups", data.groups.toLocaleString()),
+    fact("mean reward", short(reward && reward.mean)), correct && correct.n ? fact("correct", percent(correct.mean)) : null,
+    fact("groups without signal", signal ? percent(signal.dead) : "–"))];
+  const notes = [...stats.alarms.map(each => ["drift: " + each.said, "bad"]), ...stats.notes.map(text => [text, ""])];
+  if (data.failed) notes.push([`${data.failed.toLocaleString()} rows are in error and not shown`, "bad"], ...data.faults.slice(0, 5).map(([row, text]) => [`${row}: ${text}`, "soft"]));
+  if (notes.length) parts.push(el("ul", { class: "notes" }, ...notes.map(([text, kind]) => el("li", { text, class: kind }))));
+  if (data.equation) parts.push(el("p", {}, el("code", { text: "reward = " + data.equation })));
+  return parts;
+}
+function against() {
+  const names = stats.names;
+  if (names.length < 2) return [el("p", { class: "soft", text: "There is one number a rollout: nothing to compare." })];
+  const heads = ["", ...names];
+  const rows = names.map((name, i) => el("tr", {}, el("th", { scope: "row", text: name }), ...names.map((_, j) => {
+    const value = stats.matrix[i][j], node = el("td", { class: "heat", text: value === null ? "–" : (Math.abs(value) < 0.005 ? 0 : value).toFixed(2) });
+    if (value === null) node.title = "one of them never varies";
+    else if (i !== j && Math.abs(value) >= 0.05) { node.classList.add(value > 0 ? "more" : "less"); node.style.setProperty("--share", Math.round(80 * Math.abs(value)) + "%"); }
+    return node;
+  })));
+  const varies = Math.max(1, names.findIndex((_, i) => i > 0 && stats.distributions[i].low < stats.distributions[i].high));
+  const pick = (id, chosen) => el("select", { id, onchange: scatter }, ...names.map((name, i) => el("option", { value: i, text: name, selected: i === chosen })));
+  return [table(heads, rows, "correlations"), el("p", { class: "soft", text: "Pearson correlation over all rollouts; – where one of the two never varies." }),
+    el("div", { class: "controls" }, el("label", {}, "across", pick("across", varies)), el("label", {}, "up", pick("up", 0))),
+    el("figure", { class: "chart" }, el("canvas", { id: "scatter", width: 900, height: 320, role: "img", "aria-label": "one number against another" }), el("figcaption", { id: "scatter-said", class: "soft" }))];
+}
+const column = name => name === "reward" ? columns.reward : name === "correct" ? columns.correct : columns.parts[name];
+function scatter() {
+  const board = document.getElementById("scatter");
+  if (!board || !columns) return;
+  const [x, y] = ["across", "up"].map(id => stats.names[document.getElementById(id).value]);
+  const xs = column(x), ys = column(y), pairs = [];
+  for (let i = 0; i < xs.length; i++) if (xs[i] !== null && ys[i] !== null) pairs.push([xs[i], ys[i]]);
+  const pen = board.getContext("2d"), style = getComputedStyle(document.documentElement);
+  const range = k => { let low = Infinity, high = -Infinity; for (const pair of pairs) { low = Math.min(low, pair[k]); high = Math.max(high, pair[k]); } return [low, high]; };
+  const [x0, x1] = range(0), [y0, y1] = range(1);
+  const [wide, high] = [0, 1].map(k => new Set(pairs.map(pair => pair[k])).size <= 7 ? [90, 44][k] : 8);
+  pen.clearRect(0, 0, 900, 320);
+  pen.fillStyle = style.getPropertyValue("--bar");
+  pen.globalAlpha = Math.max(0.04, Math.min(0.5, 300 / pairs.length));
+  let seed = 7; // a little noise that is the same each time: equal pairs do not hide each other
+  const noise = () => (seed = (seed * 16807) % 2147483647) / 2147483647 - 0.5;
+  for (const [a, b] of pairs) { pen.beginPath(); pen.arc(90 + (x1 > x0 ? (a - x0) / (x1 - x0) : 0.5) * 750 + wide * noise(), 268 - (y1 > y0 ? (b - y0) / (y1 - y0) : 0.5) * 225 + high * noise(), 3, 0, 7); pen.fill(); }
+  pen.globalAlpha = 1; pen.fillStyle = style.getPropertyValue("--soft"); pen.font = "13px system-ui";
+  if (pairs.length) { pen.textAlign = "center"; pen.fillText(short(x0, 3), x1 > x0 ? 90 : 465, 314); if (x1 > x0) pen.fillText(short(x1, 3), 840, 314); pen.textAlign = "left"; pen.fillText(short(y0, 3), 2, y1 > y0 ? 272 : 160); if (y1 > y0) pen.fillText(short(y1, 3), 2, 47); }
+  document.getElementById("scatter-said").textContent = pairs.length ? `${y} (up) against ${x} (across), ${pairs.length.toLocaleString()} rollouts, slightly scattered` : "No rollout has both.";
+}
+function groups() {
+  const sizes = Object.entries(stats.sizes).map(([size, n]) => `${n.toLocaleString()} of ${size}`);
+  const parts = [el("p", { class: "soft", text: sizes.length ? `Groups by size: ${sizes.slice(0, 12).join(", ")}${sizes.length > 12 ? ", …" : ""}.` : "There are no groups." })];
+  const live = stats.signals.filter(each => each.dead !== null);
+  if (!live.length) return [...parts, el("p", { class: "soft", text: "No group has two scored rollouts: spread is not defined." })];
+  parts.push(el("div", { class: "charts" }, distribution(stats.spreads)), table(["", "groups without spread", "mean spread (std)"],
+    live.map(each => el("tr", {}, cell(each.name), cell(percent(each.dead), each.dead > 0.5 ? "number bad" : "number"), cell(short(each.spread, 3), "number"))), "signal"));
+  if (!data.showcase.length) return [...parts, el("p", { class: "soft", text: "In no group do rewards differ: there is no best and no worst." })];
+  parts.push(el("h3", { text: "Where rewards are furthest apart" }), el("div", { id: "showcase" }, el("p", { class: "soft", text: "…" })));
+  return parts;
+}
+function showcase() {
+  const place = document.getElementById("showcase");
+  if (!place) return;
+  place.replaceChildren(...data.showcase.map(([group, best, worst]) => el("details", { class: "group", ontoggle: sides },
+    el("summary", { text: `${columns.question[group] || columns.key[group] || columns.id[best]} – ${short(columns.reward[best], 3)} against ${short(columns.reward[worst], 3)}` }),
+    el("div", { class: "sides", "data-best": best, "data-worst": worst }))));
+}
+async function sides(event) {
+  const place = event.target.querySelector(".sides");
+  if (!event.target.open || place.childElementCount) return;
+  const both = await Promise.all([["best", place.dataset.best], ["worst", place.dataset.worst]].map(async ([name, i]) => el("div", {}, el("h3", { text: `${name}: ${columns.id[i]}` }), await rollout(+i, true))));
+  place.replaceChildren(...both);
+}
+function responses() {
+  const shares = Object.entries(stats.rates).filter(([, value]) => value !== null);
+  return [el("div", { class: "facts" }, ...shares.map(([name, value]) => fact(name, name.endsWith("each") ? short(value, 3) : percent(value)))), el("div", { class: "charts" }, distribution(stats.words))];
+}
+function training() {
+  if (!stats.steps.length) return [el("p", { class: "soft", text: "The rows carry no `step`, or one step alone: nothing to see over training." })];
+  const names = Object.keys(stats.steps[0].values);
+  const charts = names.map(name => line(name, stats.steps.map(each => [each.step, each.values[name]]))).filter(Boolean);
+  const alarms = stats.alarms.length ? el("ul", { class: "notes" }, ...stats.alarms.map(each => el("li", {}, el("b", { class: "bad", text: each.what + " " }), each.said)))
+    : el("p", { class: "soft", text: stats.steps.length < 4 ? "Too few steps to look for drift." : "Nothing has drifted from the first quarter of the steps to the last." });
+  return [alarms, el("div", { class: "charts" }, ...charts)];
+}
+
+// --- the table -----------------------------------------------------------------------------------
+const PAGE = 50;
+let columns = null, search = [], chosen = [], at = 0;
+const blocks = new Map();
+const LOOKS = {
+  all: () => true, "right": i => columns.correct[i] === 1, "wrong": i => columns.correct[i] !== null && columns.correct[i] < 1,
+  "abstains or refuses": i => columns.refused[i] === 1, "cites nothing": i => columns.cites[i] === 0, "cut at the limit": i => columns.cut[i] === 1,
+  "not in format": i => columns.parts.format && columns.parts.format[i] < 1, "not scored": i => columns.reward[i] === null, "with text in this page": i => columns.block[i] !== null,
+};
+const ORDERS = {
+  "as in the file": null, "highest reward": i => columns.reward[i] === null ? Infinity : -columns.reward[i], "lowest reward": i => columns.reward[i] ?? Infinity,
+  "highest advantage": i => -(columns.advantage[i] ?? -1e9), "lowest advantage": i => columns.advantage[i] ?? 1e9, "longest": i => -columns.words[i], "shortest": i => columns.words[i],
+};
+function rollouts() {
+  const options = all => Object.keys(all).map(text => el("option", { text }));
+  const number = (id, text) => el("label", {}, text, el("input", { id, type: "number", step: "any", oninput: filter }));
+  return [el("div", { class: "controls", role: "search" },
+    el("label", {}, "search id, question, answer", el("input", { id: "search", type: "search", oninput: filter })),
+    el("label", {}, "show", el("select", { id: "look", onchange: filter }, ...options(LOOKS))),
+    el("label", {}, "order", el("select", { id: "order", onchange: filter }, ...options(ORDERS))),
+    number("least", "reward from"), number("most", "to"),
+    stats.steps.length ? number("step", "step") : null),
+    el("p", { class: "soft", id: "found", role: "status", text: "…" }), el("div", { id: "table" }),
+    el("div", { class: "controls" }, el("button", { id: "back", type: "button", text: "← previous", onclick: () => turn(-1) }), el("button", { id: "next", type: "button", text: "next →", onclick: () => turn(1) }), el("span", { class: "soft", id: "where" })),
+    data.texts < stats.rows ? el("p", { class: "soft", text: `To stay small, this page holds the text of ${data.texts.toLocaleString()} of ${stats.rows.toLocaleString()} rollouts; the numbers are of all. \`rag-rewards explain\` shows any of them.` }) : null];
+}
+const value = id => { const node = document.getElementById(id); return node ? node.value : ""; };
+function filter() {
+  if (!columns) return;
+  const words = value("search").toLowerCase().split(/\s+/).filter(Boolean), look = LOOKS[value("look")];
+  const [least, most, step] = ["least", "most", "step"].map(id => value(id) === "" ? null : +value(id));
+  chosen = [];
+  for (let i = 0; i < columns.id.length; i++) {
+    const reward = columns.reward[i];
+    if (!look(i) || (least !== null && !(reward !== null && reward >= least)) || (most !== null && !(reward !== null && reward <= most)) || (step !== null && columns.step[i] !== step)) continue;
+    if (words.every(word => search[i].includes(word))) chosen.push(i);
+  }
+  const key = ORDERS[value("order")];
+  if (key) { const keys = new Map(chosen.map(i => [i, key(i)])); chosen.sort((a, b) => keys.get(a) - keys.get(b) || a - b); }
+  at = 0;
+  show();
+}
+function turn(way) { at = Math.min(Math.max(at + way * PAGE, 0), Math.max(chosen.length - 1, 0)); at -= at % PAGE; show(); }
+function show() {
+  const parts = Object.keys(columns.parts), heads = ["rollout", "reward", "answer", "question", ...parts];
+  const rows = chosen.slice(at, at + PAGE).map(i => el("tr", { onclick: () => open(i) },
+    el("td", {}, el("button", { type: "button", text: columns.id[i], onclick: event => { event.stopPropagation(); open(i); } })),
+    cell(short(columns.reward[i]), "number"), cell(columns.answer[i]), cell(columns.question[columns.group[i]], "wide"), ...parts.map(name => cell(short(columns.parts[name][i], 3), "number wide"))));
+  const made = table(heads, rows, "rollouts");
+  made.querySelectorAll("th").forEach((head, i) => { if (i > 2) head.className = "wide"; });
+  document.getElementById("table").replaceChildren(chosen.length ? made : el("p", { class: "soft", text: columns.id.length ? "No rollout is like that." : "The file has no rollouts." }));
+  document.getElementById("found").textContent = `${chosen.length.toLocaleString()} of ${columns.id.length.toLocaleString()} rollouts`;
+  document.getElementById("where").textContent = chosen.length ? `${(at + 1).toLocaleString()} to ${Math.min(at + PAGE, chosen.length).toLocaleString()}` : "";
+  document.getElementById("back").disabled = at === 0;
+  document.getElementById("next").disabled = at + PAGE >= chosen.length;
+}
+async function rollout(i, folded) {
+  const place = columns.block[i];
+  if (place === null) return explanationOfNumbers(i);
+  if (!blocks.has(place)) blocks.set(place, unpack("block-" + place));
+  const block = await blocks.get(place), found = block.rows[i];
+  const passages = (found.passages || []).map(each => ({ ...each, text: block.texts[each.text] }));
+  return explanation({ ...found, passages, equation: data.equation }, folded);
+}
+function explanationOfNumbers(i) {
+  const parts = Object.keys(columns.parts).map(name => ({ name, value: columns.parts[name][i] }));
+  return el("article", { class: "rollout" }, el("p", { class: "soft", text: `The text of this rollout is not in this page: rag-rewards explain FILE --id ${columns.id[i]} shows it.` }),
+    el("h3", { text: "Question" }), el("p", { class: "said", text: columns.question[columns.group[i]] }), el("h3", { text: "Answer" }), el("p", { class: "said", text: columns.answer[i] || "–" }),
+    table(["component", "value"], [{ name: "reward", value: columns.reward[i] }, ...parts].map(part => el("tr", {}, cell(part.name), cell(short(part.value), "number")))));
+}
+async function open(i) {
+  const group = columns.group[i], others = columns.id.map((_, k) => k).filter(k => k !== i && columns.group[k] === group);
+  const box = el("dialog", { "aria-label": columns.id[i], onclose: () => box.remove(), onclick: event => { if (event.target === box) box.close(); } },
+    el("button", { type: "button", class: "close", text: "close", onclick: () => box.close() }), el("h1", { text: columns.id[i] }));
+  document.body.append(box);
+  box.showModal();
+  box.append(await rollout(i));
+  if (others.length) box.append(el("h3", { text: "Others of its group" }), el("p", {}, ...others.slice(0, 32).flatMap(k =>
+    [el("button", { type: "button", text: `${columns.id[k]} (${short(columns.reward[k], 3)})`, onclick: () => { box.close(); open(k); } }), " "])));
+}
+
+// --- drawn at once, then what has to be unpacked -------------------------------------------------------
+const sections = [["distributions", "Distributions"], ["against", "Components against each other"], ["groups", "Groups"], ["responses", "Responses"], ["training", "Over training"], ["rollouts", "Rollouts"]];
+document.getElementById("page").replaceChildren(
+  el("header", {}, el("h1", { text: data.title }), el("nav", { "aria-label": "sections" }, ...sections.map(([id, text]) => el("a", { href: "#" + id, text })))),
+  ...overview(),
+  section("distributions", "Distributions", el("div", { class: "charts" }, ...stats.distributions.map(distribution))),
+  section("against", "Components against each other", ...against()),
+  section("groups", "Groups", ...groups()),
+  section("responses", "Responses", ...responses()),
+  section("training", "Over training", ...training()),
+  section("rollouts", "Rollouts", ...rollouts()),
+  el("p", { class: "soft" }, el("code", { text: data.signature || "" }), ` rag-rewards ${data.version}`));
+unpack("columns").then(found => {
+  columns = found;
+  search = columns.id.map((id, i) => `${id} ${columns.question[columns.group[i]]} ${columns.answer[i]}`.toLowerCase());
+  filter(); showcase(); scatter();
+  document.documentElement.dataset.ready = "yes";
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", scatter);

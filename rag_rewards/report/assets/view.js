@@ -1,0 +1,110 @@
+"use strict";
+// What both pages share. Text of rows reaches the document through textContent alone.
+const el = (name, attributes = {}, ...children) => {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key === "class") made.className = value;
+    else if (key === "text") made.textContent = value;
+    else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children.filter(child => child !== null && child !== undefined));
+  return made;
+};
+const short = (value, digits = 4) =>
+  value === null || value === undefined ? "–" : Number.isInteger(value) ? String(value) : String(+value.toPrecision(digits));
+const signed = value => (value > 0 ? "+" : value < 0 ? "−" : "") + short(Math.abs(value), 3);
+const percent = value => value === null || value === undefined ? "–" : (100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0) + "%";
+const unpack = async id => {
+  const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), char => char.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return JSON.parse(await new Response(stream).text());
+};
+const table = (heads, rows, kind) => el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": kind || "table" }, el("table", { class: kind },
+  el("thead", {}, el("tr", {}, ...heads.map(text => el("th", { scope: "col", text })))),
+  el("tbody", {}, ...rows)));
+const cell = (text, kind, attributes = {}) => el("td", { class: kind, text, ...attributes });
+
+const FULL = 2; // nats of a full colour
+const shade = (node, value) => {
+  node.classList.remove("more", "less");
+  if (node.title.endsWith("from the documents")) node.title = "";
+  if (value === null || value === undefined || Math.abs(value) < 0.05) return;
+  node.classList.add(value > 0 ? "more" : "less");
+  node.style.setProperty("--share", Math.round(15 + 85 * Math.min(Math.abs(value) / FULL, 1)) + "%");
+  node.title = signed(value) + " nats from the documents";
+};
+function segment(each, names) {
+  const label = each.c && each.c.find(name => names.has(name));
+  const node = label === undefined ? el("span", { class: each.k || "", text: each.t })
+    : el("a", { class: "cite", href: "#" + names.get(label), text: each.t });
+  if (each.k === "cite" && label === undefined) node.title = "no such document";
+  shade(node, each.v);
+  return node;
+}
+let drawn = 0;
+function explanation(found, folded = false) {
+  const mark = "d" + ++drawn + "-";
+  const passages = found.passages || [];
+  const names = new Map(passages.map((each, i) => [each.label, mark + i]));
+  const facts = [["reward", found.reward === null ? "not scored" : short(found.reward)]];
+  if (found.advantage !== undefined) facts.push(["advantage", signed(found.advantage)]);
+  if (found.correct !== undefined) facts.push(["correct", short(found.correct)]);
+  if (found.step !== undefined) facts.push(["step", short(found.step)]);
+  const box = el("article", { class: "rollout" },
+    el("div", { class: "facts" }, ...facts.map(([name, text]) => el("div", {}, el("b", { text }), el("span", { text: name })))),
+    el("p", { class: "why", text: found.reason || "" }));
+  if (found.equation) box.append(el("p", {}, el("code", { text: "reward = " + found.equation })));
+  if (found.question) box.append(el("h3", { text: "Question" }), el("p", { class: "said", text: found.question }));
+  if ((found.gold || []).length) box.append(el("h3", { text: "Gold answer" }), ...found.gold.map(all => el("p", { class: "said", text: all.join(" | ") })));
+  const segments = found.segments || [];
+  box.append(el("h3", { text: "Response" }), segments.length
+    ? el("p", { class: "response" }, ...segments.map(each => segment(each, names)))
+    : el("p", { class: "soft", text: "The response is empty." }));
+  const shades = Object.entries(found.shades || {}).filter(([, values]) => values.length === segments.length);
+  if (shades.length > 1) box.append(shadeBy(box.querySelector(".response"), segments, shades));
+  if (segments.some(each => each.v !== undefined && each.v !== null)) {
+    const more = el("span", { text: "green" }), less = el("span", { text: "red" });
+    shade(more, FULL); shade(less, -FULL); more.title = less.title = "";
+    box.append(el("p", { class: "soft" }, more, " the documents make it likelier, ", less, ` less likely; full colour at ${FULL} nats; ${found.tokens}`));
+  }
+  for (const note of found.notes || []) box.append(el("p", { class: "soft", text: note }));
+  if ((found.parts || []).length) box.append(el("h3", { text: "Components" }), table(["component", "value", "why", "what would change it"],
+    found.parts.map(part => el("tr", {}, cell(part.name), cell(short(part.value), "number"), cell(part.why || ""), cell(part.change || ""))), "parts"));
+  if ((found.changes || []).length) box.append(el("h3", { text: "What if" }), table(["the same response", "reward", "change"],
+    found.changes.map(each => el("tr", { title: each.response }, cell(each.what), cell(short(each.reward), "number"), cell(signed(each.reward - found.reward), "number")))));
+  if (passages.length) {
+    const most = Math.max(...passages.map(each => Math.abs(each.effect ?? 0)), 1e-9);
+    const known = passages.some(each => each.effect !== undefined && each.effect !== null);
+    const order = passages.map((each, i) => [each, i]);
+    if (known) order.sort((a, b) => (b[0].effect ?? -1e9) - (a[0].effect ?? -1e9));
+    const title = known ? "Documents, by what the response owes them" : "Documents", drawn = order.map(([each, i]) => passage(each, mark + i, most));
+    box.append(...folded ? [el("details", {}, el("summary", { text: title }), ...drawn)] : [el("h3", { text: title }), ...drawn]);
+  } else box.append(el("p", { class: "soft", text: "The row brings no documents." }));
+  if (found.signature) box.append(el("p", { class: "soft" }, el("code", { text: found.signature })));
+  return box;
+}
+function shadeBy(response, segments, shades) {
+  const choose = (button, values) => () => {
+    [...response.children].forEach((node, i) => shade(node, values[i]));
+    for (const other of button.parentElement.querySelectorAll("button")) other.setAttribute("aria-pressed", other === button);
+  };
+  const box = el("p", { class: "shades soft" }, "shade by ");
+  for (const [name, values] of [["the reward", segments.map(each => each.v)], ...shades.map(([label, values]) => ["document " + label, values])]) {
+    const button = el("button", { type: "button", text: name, "aria-pressed": String(name === "the reward") });
+    button.addEventListener("click", choose(button, values));
+    box.append(button, " ");
+  }
+  return box;
+}
+function passage(each, id, most) {
+  const marks = [each.supporting ? "supports" : "", each.cited ? "cited" : ""].filter(Boolean).join(", ");
+  const head = el("div", { class: "head" }, el("b", { text: `[${each.label}] ${each.title || ""}` }), el("span", { class: "soft", text: marks }));
+  if (each.effect !== undefined && each.effect !== null) {
+    const bar = el("span", { class: each.effect < 0 ? "bar below" : "bar" });
+    bar.style.width = Math.max(100 * Math.abs(each.effect) / most, 0.5) + "%";
+    head.append(el("span", { class: "number", text: signed(each.effect) + " nats" }), el("span", { class: "track" }, bar));
+  }
+  return el("section", { class: each.supporting ? "passage supports" : "passage", id, tabindex: "-1" }, head, el("p", { text: each.text }));
+}

@@ -1,0 +1,116 @@
+"""An explanation on a terminal: words shaded by what the documents added to them."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rag_rewards.report.explanation import Explanation, Segment
+from rag_rewards.report.terminal import plain
+
+STRONG = 2.0
+"""Nats at which a word has its full colour."""
+
+
+def print_explanation(console: Console, found: Explanation) -> None:
+    """Everything about one rollout, the reward first."""
+    reward = "not scored" if found.reward is None else f"{found.reward:.4g}"
+    said = f"  advantage {found.advantage:+.2f} in its group" if found.advantage is not None else ""
+    console.print(
+        Text.assemble((plain(found.id), "bold cyan"), "  ", (f"reward {reward}", "bold"), said)
+    )
+    if found.equation:
+        console.print(Text(f"reward = {plain(found.equation)}", style="dim"))
+    console.print(Text(plain(found.reason)))
+    if found.question:
+        console.print(Text.assemble(("\nquestion  ", "bold"), plain(found.question)))
+    for aliases in found.gold:
+        console.print(Text.assemble(("gold      ", "bold"), plain(" | ".join(aliases))))
+    console.print(Text("\nresponse", style="bold"))
+    console.print(shaded(found))
+    if any(each.v is not None for each in found.segments):
+        console.print(_legend(found))
+    for note in found.notes:
+        console.print(Text(f"note: {plain(note)}", style="dim"))
+    console.print(_parts(found))
+    if found.passages:
+        console.print(_passages(found))
+    if found.changes:
+        console.print(_changes(found))
+    if found.signature:
+        console.print(Text(plain(found.signature), style="dim"), soft_wrap=True)
+
+
+def shaded(found: Explanation) -> Text:
+    """The response: green words owe to the documents, red ones stand against them."""
+    text = Text()
+    for each in found.segments:
+        text.append(plain(each.text), style=_style(each))
+    return text
+
+
+def _style(each: Segment) -> str:
+    base = {"tag": "dim ", "cite": "bold underline "}.get(each.k, "")
+    if each.v is None or abs(each.v) < 0.05:
+        return base.strip()
+    share = min(abs(each.v) / STRONG, 1.0)
+    strong, weak = 130, 30
+    level = round(weak + share * (strong - weak))
+    colour = f"rgb(0,{level},40)" if each.v > 0 else f"rgb({level},0,20)"
+    return f"{base}white on {colour}"
+
+
+def _legend(found: Explanation) -> Text:
+    return Text.assemble(
+        ("green", "white on rgb(0,130,40)"),
+        " the documents make it likelier  ",
+        ("red", "white on rgb(130,0,20)"),
+        f" less likely; full colour at {STRONG:g} nats; {plain(found.tokens)}",
+        style="dim",
+    )
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for name in columns:
+        table.add_column(
+            name,
+            overflow="fold",
+            justify="right" if name in ("value", "nats", "reward") else "left",
+        )
+    return table
+
+
+def _parts(found: Explanation) -> Table:
+    table = _table("components", "component", "value", "why", "what would change it")
+    for part in found.parts:
+        value = "–" if part.value is None else f"{part.value:.4g}"
+        table.add_row(
+            Text(plain(part.name)), value, Text(plain(part.why)), Text(plain(part.change))
+        )
+    return table
+
+
+def _passages(found: Explanation) -> Table:
+    """By how much each matters, the most first."""
+    table = _table("documents", "", "nats", "document")
+    order = sorted(found.passages, key=lambda each: -(each.effect or 0.0))
+    for each in order:
+        marks = ("supports" if each.supporting else "", "cited" if each.cited else "")
+        effect = "" if each.effect is None else f"{each.effect:+.2f}"
+        label = Text.assemble((f"[{plain(each.label)}] ", "cyan"), ", ".join(filter(None, marks)))
+        text = f"{each.title}: {each.text}" if each.title else each.text
+        table.add_row(label, effect, Text(plain(" ".join(text.split())[:400])))
+    return table
+
+
+def _changes(found: Explanation) -> Table:
+    table = _table("what if", "the same response", "reward")
+    for each in found.changes:
+        now = f"{each.reward:.4g}"
+        if found.reward is not None:
+            now += f" ({each.reward - found.reward:+.4g})"
+        table.add_row(Text(plain(each.what)), now)
+    return table

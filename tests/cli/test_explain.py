@@ -1,0 +1,133 @@
+"""One row explained, in the terminal, as data and as a page."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "backends"))
+
+import tiny_models
+
+
+@pytest.fixture
+def scored(cli, write, arena, tmp_path):
+    wrong = "<relevance>[2]</relevance><analysis>One.</analysis><answer>Rhine</answer>"
+    documents = [{"text": "Paris lies on the Seine."}, {"text": "The Rhine is long."}]
+    rows = [
+        arena(group="g", documents=documents),
+        arena(id="b", group="g", documents=documents, response=wrong),
+    ]
+    out = tmp_path / "scored.jsonl"
+    cli("score", write(rows), "-r", "arena", "--set", "bonus.value=5", "-o", out, code=0)
+    return out
+
+
+def data(cli, *arguments):
+    return json.loads(cli("explain", *arguments, "--json", code=0).out)
+
+
+def test_a_row_in_the_terminal(cli, scored):
+    said = cli("explain", scored, "--id", "b", code=0).out
+    assert "“Rhine” is wrong; names 2, supporting 1" in said
+    assert "advantage -1.00 in its group" in said
+    assert "answer “Seine”" in said
+    assert "name exactly [1]" in said
+
+
+def test_what_would_change_it_is_scored_under_the_rows_own_settings(cli, scored):
+    found = data(cli, scored, "--id", "b")
+    assert found["reward"] == 1.0
+    assert {each["what"]: each["reward"] for each in found["changes"]} == {
+        "with the answer “Seine”": 2.0,
+        "naming [1]": 2.0,
+        "naming [1], with the answer “Seine”": 8.0,
+    }
+    assert '"bonus.value":5.0' in found["signature"]
+
+
+def test_another_recipe(cli, scored):
+    found = data(cli, scored, "--id", "b", "-r", "arena", "--hardened")
+    assert '"format.words":true' in found["signature"]
+
+
+def test_words_by_what_the_documents_added(cli, write, likely):
+    rows = [likely(id="1", response="It is Paris [1]"), likely(id="2", response="No idea here")]
+    rows[0]["logprobs"] = {
+        "full": [-0.1, -0.2, -0.3, -0.1],
+        "without": {"1": [-0.1, -0.2, -3.3, -1.1], "2": [-0.1, -0.2, -0.3, -0.1]},
+    }
+    found = data(cli, write(rows), "--id", "1", "-r", "ctrl-rag")
+    assert found["tokens"] == "words"
+    assert [(each["t"], each["v"]) for each in found["segments"]] == [
+        ("It ", 0.0),
+        ("is ", 0.0),
+        ("Paris ", 3.0),
+        ("[1]", 1.0),
+    ]
+    assert [each.get("effect") for each in found["passages"]] == [4.0, 0.0]
+
+
+def test_a_row_without_an_id_is_its_line(cli, write, arena):
+    assert (
+        data(cli, write([arena(id=None), arena(id=None)]), "--id", "2", "-r", "arena")["id"] == "2"
+    )
+
+
+def test_a_models_tokens_and_every_document(cli, write, tmp_path):
+    folder = tiny_models.save(tmp_path / "model")
+    rows = [
+        {
+            "id": "x",
+            "question": "Which river?",
+            "documents": [{"text": "The Seine."}, {"text": "The Rhine."}, {"text": "The Elbe."}],
+            "supporting": [1],
+            "answers": ["Seine"],
+            "response": "It is the Seine [1].",
+        }
+    ]
+    found = data(cli, write(rows), "--id", "x", "-r", "ctrl-rag", "--model", folder)
+    assert all("effect" in each for each in found["passages"])
+    assert found["tokens"] == "tokens of the tokenizer"
+    assert "".join(each["t"] for each in found["segments"]) == rows[0]["response"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--id", "bb"), "no row has the id bb; did you mean b?"),
+        (("--id", "zzz"), "no row has the id zzz; the first is a"),
+    ],
+)
+def test_no_such_row(cli, scored, arguments, said):
+    assert said in cli("explain", scored, *arguments, code=2).err
+
+
+def test_rows_that_cannot_be_explained(cli, write, arena, tmp_path):
+    assert "give --recipe" in cli("explain", write([arena()]), "--id", "a", code=2).err
+    torn = write([arena(), arena(id="b", answers=None)])
+    said = cli("explain", torn, "--id", "b", "-r", "arena", code=2).err
+    assert "row b cannot be scored: answers: missing" in said
+    broken = write([arena(), '{"id": "c", "response": 3}'])
+    assert "row 2: response" in cli("explain", broken, "--id", "2", "-r", "arena", code=2).err
+    assert "no row" in cli("explain", write([]), "--id", "a", "-r", "arena", code=2).err
+    twice = write([arena(), arena()])
+    assert "2 rows have the id a" in cli("explain", twice, "--id", "a", "-r", "arena", code=2).err
+
+
+def test_a_response_does_not_steer_the_terminal(cli, write, arena):
+    rows = write([arena(response="\u001b[31mred \u202eback"), arena(id="b")])
+    said = cli("explain", rows, "--id", "a", "-r", "arena", code=0).out
+    assert "\u001b" not in said
+    assert "\u202e" not in said
+    assert "␛" in said
+
+
+def test_a_page(cli, scored, tmp_path):
+    page = tmp_path / "row.html"
+    assert cli("explain", scored, "--id", "b", "-o", page, code=0).out == ""
+    assert "Rhine" in page.read_text()
+    assert not (tmp_path / "row.html.partial").exists()

@@ -1,0 +1,281 @@
+"""The pages in a real browser: drawn, filtered, opened; nothing loaded, no markup of rows run."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_rewards.cli import main
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+if CHROMIUM is None:
+    pytest.skip("no chromium", allow_module_level=True)
+sync_api = pytest.importorskip("playwright.sync_api")
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+MARKUP = (
+    "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """A page of rows."""
+
+    def page(command: str, rows: list[dict[str, Any]] | Path, *arguments: str) -> Path:
+        source = rows if isinstance(rows, Path) else tmp_path / "rows.jsonl"
+        if not isinstance(rows, Path):
+            source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        out = tmp_path / f"{command}.html"
+        with pytest.raises(SystemExit):
+            main([command, str(source), "-o", str(out), *arguments])
+        return out
+
+    return page
+
+
+class Seen:
+    """A page, and what its console and its network did."""
+
+    def __init__(self, browser: Any, path: Path, **context: Any) -> None:
+        self.page = browser.new_context(**context).new_page()
+        self.console: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.console.append(message.text))
+        self.page.on("pageerror", lambda error: self.console.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(path.as_uri())
+        if path.name == "report.html":
+            self.page.wait_for_selector("html[data-ready]", timeout=15_000)
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing on the console, nothing over the network."""
+        loaded = [url for url in self.requests if not url.startswith(("file:", "data:"))]
+        return not self.console and not loaded and len(self.requests) <= 2
+
+    def texts(self, selector: str) -> list[str]:
+        return list(self.page.locator(selector).all_inner_texts())
+
+
+def training() -> list[dict[str, Any]]:
+    """Twelve steps of a run whose responses grow."""
+    rows = []
+    for step in range(12):
+        for member in range(4):
+            right = member <= step // 4
+            answer = "Seine" if right else "Rhine"
+            rows.append(
+                {
+                    "id": f"{step}-{member}",
+                    "group": f"g{step}",
+                    "step": step,
+                    "question": "Which river runs through Paris?",
+                    "documents": [{"text": "Paris lies on the Seine."}, {"text": "Rhine."}],
+                    "supporting": [1],
+                    "answers": ["Seine"],
+                    "response": f"<relevance>[1]</relevance><analysis>{'so ' * (5 + 3 * step)}"
+                    f"</analysis><answer>{answer}</answer>",
+                }
+            )
+    return rows
+
+
+def test_charts_are_drawn_and_nothing_is_loaded(browser: Any, make: Make) -> None:
+    seen = Seen(browser, make("report", training(), "-r", "arena"))
+    assert seen.quiet, (seen.console, seen.requests)
+    bars = seen.page.locator("#distributions svg rect").count()
+    assert bars >= 8
+    assert seen.page.locator("#training svg path.line").count() >= 6
+    assert "accuracy" in seen.texts("#against thead th")
+    drawn = seen.page.evaluate(
+        "() => { const c = document.getElementById('scatter'); const d = c.getContext('2d')"
+        ".getImageData(0, 0, c.width, c.height).data; return d.some(v => v > 0); }"
+    )
+    assert drawn
+    assert "words a response" in " ".join(seen.texts("#training .notes li"))
+
+
+def test_the_table_is_searched_filtered_and_ordered(browser: Any, make: Make) -> None:
+    seen = Seen(browser, make("report", training(), "-r", "arena"))
+    page = seen.page
+    assert page.inner_text("#found") == "48 of 48 rollouts"
+    page.fill("#search", "seine")
+    right = int(page.inner_text("#found").split()[0])
+    assert right == sum("Seine</answer>" in row["response"] for row in training())
+    page.fill("#search", "seine 3-0")
+    assert page.inner_text("#found") == "1 of 48 rollouts"
+    page.fill("#search", "nothing like this")
+    assert "No rollout is like that." in page.inner_text("#table")
+    page.fill("#search", "")
+    page.select_option("#look", "wrong")
+    assert page.inner_text("#found") == f"{48 - right} of 48 rollouts"
+    page.select_option("#look", "all")
+    page.select_option("#order", "highest reward")
+    assert page.locator("#table tbody tr").first.locator("td").nth(1).inner_text() == "13"
+    page.fill("#step", "3")
+    assert page.inner_text("#found") == "4 of 48 rollouts"
+    page.fill("#least", "13")
+    assert page.inner_text("#found") == "1 of 48 rollouts"
+    assert seen.quiet, seen.console
+
+
+def test_a_rollout_opens_and_closes_by_keyboard(browser: Any, make: Make) -> None:
+    seen = Seen(browser, make("report", training(), "-r", "arena"))
+    page = seen.page
+    page.locator("#table button").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog article")
+    assert "what would change it" in page.inner_text("dialog")
+    assert "Paris lies on the Seine." in page.inner_text("dialog")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog", state="detached")
+    page.locator("#showcase summary").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#showcase .sides article")
+    assert page.locator("#showcase details[open] .sides article").count() == 2
+    assert seen.quiet, seen.console
+
+
+def test_pages_turn(browser: Any, make: Make) -> None:
+    rows = [row | {"id": f"{n}-{row['id']}"} for n in range(3) for row in training()]
+    seen = Seen(browser, make("report", rows, "-r", "arena"))
+    assert seen.page.inner_text("#where") == "1 to 50"
+    seen.page.click("#next")
+    seen.page.click("#next")
+    assert seen.page.inner_text("#where") == "101 to 144"
+    assert seen.page.is_disabled("#next")
+
+
+def hostile() -> list[dict[str, Any]]:
+    row = training()[0]
+    return [
+        row
+        | {
+            "id": MARKUP + str(i),
+            "group": MARKUP,
+            "question": MARKUP,
+            "documents": [{"title": MARKUP, "text": MARKUP}, {"text": "x"}],
+            "answers": [MARKUP],
+            "response": f"{MARKUP} \u2028 <!-- <answer>{MARKUP}</answer> [1]",
+        }
+        for i in range(2)
+    ]
+
+
+def test_markup_of_a_model_is_text(browser: Any, make: Make) -> None:
+    path = make("report", hostile(), "-r", "arena", "--title", MARKUP)
+    seen = Seen(browser, path)
+    seen.page.locator("#table button").first.click()
+    seen.page.wait_for_selector("dialog article")
+    assert MARKUP in seen.page.inner_text("dialog .response")
+    assert seen.page.query_selector("img") is None
+    assert "owned" not in (seen.page.title().replace(MARKUP, ""))
+    assert seen.quiet, seen.console
+    row = Seen(browser, make("explain", hostile(), "-r", "arena", "--id", MARKUP + "0"))
+    assert MARKUP in row.page.inner_text(".response")
+    assert row.page.query_selector("img") is None
+    assert row.quiet, row.console
+
+
+def test_no_script_but_the_pages_own_may_run(browser: Any, make: Make) -> None:
+    seen = Seen(browser, make("report", training(), "-r", "arena"))
+    seen.page.evaluate(
+        "() => { const s = document.createElement('script'); s.textContent = "
+        "\"document.title='owned'\"; document.body.append(s); }"
+    )
+    assert seen.page.title() != "owned"
+    assert "Content Security Policy" in " ".join(seen.console)
+
+
+def test_a_page_is_one_file_that_names_no_other(make: Make) -> None:
+    text = make("report", training(), "-r", "arena").read_text()
+    outside = re.sub(r'<script type="(?:application/json|text/plain)".*?</script>', "", text)
+    links = set(re.findall(r"https?://[^\s\"'<]+", outside))
+    assert links == {"http://www.w3.org/2000/svg"}  # a name, not an address
+    assert "default-src 'none'" in outside
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1400])
+def test_it_fits_a_phone_and_a_wide_screen(
+    browser: Any, make: Make, scheme: str, width: int
+) -> None:
+    screen = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
+    for path in (
+        make("report", training(), "-r", "arena"),
+        make("explain", EXAMPLES / "ctrl-rag.jsonl", "-r", "ctrl-rag", "--id", "kinshasa-right"),
+    ):
+        seen = Seen(browser, path, **screen)
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert seen.quiet, seen.console
+
+
+def test_words_are_shaded_and_citations_lead_to_documents(browser: Any, make: Make) -> None:
+    rows = EXAMPLES / "ctrl-rag.jsonl"
+    seen = Seen(browser, make("explain", rows, "-r", "ctrl-rag", "--id", "kinshasa-right"))
+    assert "Kinshasa " in seen.texts(".response .more")
+    assert "Atlantic " not in seen.texts(".response .more")  # it came from the other document
+    seen.page.get_by_role("button", name="document 2").click()
+    assert "Kinshasa " not in seen.texts(".response .more")
+    assert "Atlantic " in " ".join(seen.texts(".response .more")) + " "
+    link = seen.page.locator(".response a.cite").first
+    link.click()
+    assert seen.page.locator(".passage:target").inner_text().startswith("[1] Kinshasa")
+    assert seen.quiet, seen.console
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([], ["the file has no row that can be shown", "The file has no rollouts."]),
+        (training()[:1], ["every group is of one rollout", "spread is not defined"]),
+        ([training()[0], training()[0] | {"id": "x"}], ["every reward is 13"]),
+        (
+            [{"response": "x", "reward": None, "components": {}}],
+            ["no rollout has a reward", "nothing to compare"],
+        ),
+    ],
+)
+def test_an_empty_picture_has_words(
+    browser: Any, make: Make, rows: list[dict[str, Any]], said: list[str]
+) -> None:
+    recipe = ("-r", "arena") if rows and "answers" in rows[0] else ()
+    seen = Seen(browser, make("report", rows, *recipe))
+    text = seen.page.inner_text("body")
+    for words in said:
+        assert words in text
+    assert seen.quiet, seen.console
+
+
+def test_a_full_page_keeps_numbers_and_says_where_the_text_is(
+    browser: Any, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rag_rewards.commands import report
+
+    monkeypatch.setattr(report, "TEXT_BYTES", 1)
+    monkeypatch.setattr(report, "BLOCK_ROWS", 4)
+    seen = Seen(browser, make("report", training(), "-r", "arena"))
+    assert "holds the text of 4 of 48 rollouts" in seen.page.inner_text("#rollouts")
+    seen.page.fill("#search", "7-0")
+    seen.page.locator("#table button").first.click()
+    seen.page.wait_for_selector("dialog article")
+    assert "rag-rewards explain FILE --id 7-0" in seen.page.inner_text("dialog")
+    assert seen.quiet, seen.console
