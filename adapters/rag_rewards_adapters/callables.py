@@ -19,8 +19,8 @@ from typing import Any
 from rag_rewards.blueprints import Scored
 from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.grading import Grader
+from rag_rewards.labels import plain
 from rag_rewards.rollout import Rollout, Score, decode_row
-from rag_rewards_adapters.rows import plain
 
 log = logging.getLogger("rag_rewards")
 

@@ -20,7 +20,9 @@ class Group(Generic[T, R]):
 
     `settle` turns what they brought, in the order in which they joined, into their results;
     `sizes` are the numbers of sessions that may stand together where these have no ids (any, where
-    none is given).
+    none is given). Where they have ids, 0 to k − 1 are whole for every k: verl lets a prompt have a
+    number of its own (`__rollout_n__`, which never reaches a session), so that two sessions where
+    the configuration says four may be all there are.
     """
 
     def __init__(
@@ -106,9 +108,15 @@ class Group(Generic[T, R]):
     async def _settle(self) -> None:
         try:
             self._results = await self.settle([self._brought[i] for i in range(len(self._brought))])
+            if (found := len(self._results)) != (count := len(self.sessions)):
+                raise GroupError(f"settling gave {found} results for {count} sessions")
         except Exception as error:
             self.failure = self.failure or error
-        self._ended.set()
+        except BaseException as error:  # cancelled: whoever waits must not wait for ever
+            self.failure = self.failure or GroupError(f"settling ended by {type(error).__name__}")
+            raise
+        finally:
+            self._ended.set()
 
 
 class Groups(Generic[T, R]):

@@ -12,18 +12,18 @@ names of a row (`answers`, `documents`, `supporting`, …) beside `messages`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from rag_rewards.blueprints import Scored
 from rag_rewards.errors import GroupError, RolloutError, UsageError
-from rag_rewards.grading import WAYS_OUT, Grader
+from rag_rewards.grading import Grader
+from rag_rewards.labels import plain, rollout_of
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.settings import did_you_mean
 from rag_rewards.training.advantages import advantages_of_groups
-from rag_rewards_adapters.rows import READ, rollout_of
+from rag_rewards_adapters.columns import check_fields, column_names, last_question, no_model
 from rag_rewards_adapters.unscored import Unscored
 
 log = logging.getLogger("rag_rewards")
@@ -49,8 +49,18 @@ def reward_class(name: str, *, asynchronous: bool = False, **options: Any) -> ty
     """A class that ms-swift makes with `args=` alone, and whose name it logs the reward under."""
     own = Options.of(options)
     base = AsyncRagReward if asynchronous else RagReward
-    made: type[RagReward] = type(name, (base,), {"options": own, "__module__": __name__})
+
+    def reduced(reward: RagReward) -> tuple[Callable[..., RagReward], tuple[Any, ...], Any]:
+        return _made_again, (name, asynchronous, options), vars(reward)
+
+    content = {"options": own, "__module__": __name__, "__reduce__": reduced}
+    made: type[RagReward] = type(name, (base,), content)
     return made
+
+
+def _made_again(name: str, asynchronous: bool, options: Mapping[str, Any]) -> RagReward:
+    """A reward in a process that it was sent to, which has no class of its name."""
+    return reward_class(name, asynchronous=asynchronous, **options)()
 
 
 @dataclass(frozen=True)
@@ -75,9 +85,8 @@ class Options:
         mine = {key: given.get(key, default) for key, default in own.items()}
         prompting = {key: given[key] for key in ("prompt", "template") if key in given}
         rest = {k: v for k, v in given.items() if k not in own and k not in prompting}
-        for ours in mine["columns"] or {}:
-            if ours not in READ:
-                raise UsageError(f"columns: no field {ours!r}{did_you_mean(ours, sorted(READ))}")
+        mine["columns"] = dict(mine["columns"] or {})
+        check_fields(mine["columns"])
         return cls(Grader.of(rest, **prompting), **mine)
 
 
@@ -97,6 +106,9 @@ class RagReward:
     ms-swift sums rewards with nansum (swift/rl_core/advantage.py, compute_advantages): None would
     count as 0. So a completion without a score gets the mean of its group's scores, whose
     advantage is 0; it is counted in `not_scored` and logged. In the first batch it is an error.
+
+    A reward pickles by its name and options: a process that gets one builds the recipe and its
+    models again.
     """
 
     options: Options
@@ -129,11 +141,16 @@ class RagReward:
     def _name(self) -> str:
         return type(self).__name__
 
+    @property
+    def _grouped(self) -> bool:
+        """Whether completions of a prompt must be seen together."""
+        return self.grader.scope == "group" or self.options.std_floor is not None
+
     # --- the trainer's arguments ---------------------------------------------------------------
 
     def _check(self, args: Any) -> None:
         """What cannot work with these arguments. UsageError."""
-        if self.grader.scope == "group" or self.options.std_floor is not None:
+        if self._grouped:
             _check_ranks(self._name, args)
         scale = getattr(args, "scale_rewards", None)
         if self.options.std_floor is not None and scale not in (None, "none"):
@@ -145,27 +162,20 @@ class RagReward:
     # --- rollouts ------------------------------------------------------------------------------
 
     def _rollouts(self, batch: _Batch) -> list[Rollout | RolloutError]:
-        names = {name: self.options.columns.get(name, name) for name in READ}
-        for column in self.options.columns.values():
-            if column not in batch.columns:
-                known = sorted(batch.columns)
-                raise UsageError(
-                    f"the data set has no column {column!r}{did_you_mean(column, known)}"
-                )
+        names = column_names(self.options.columns, batch.columns)
         return [self._rollout(batch, i, names) for i in batch.members]
 
     def _check_models(self, rollouts: Sequence[Rollout | RolloutError]) -> None:
         """UsageError where these ask a kind of model that nobody gave."""
         missing = self.grader.missing([r for r in rollouts if isinstance(r, Rollout)])
         if missing:
-            kind = min(missing)
-            raise UsageError(f"{self._name} has no model to ask ({kind}): give {WAYS_OUT[kind]}")
+            raise no_model(self._name, min(missing))
 
     def _rollout(self, batch: _Batch, i: int, names: Mapping[str, str]) -> Rollout | RolloutError:
         fields = {name: batch.at(column, i) for name, column in names.items()}
         before = (batch.at("messages", i) or [])[:-1]
         if fields["question"] is None:
-            fields["question"] = _asked(before)
+            fields["question"] = last_question(before)
         turns = batch.at("response_token_ids", i) or []
         return rollout_of(
             fields,
@@ -180,19 +190,20 @@ class RagReward:
 
     def _groups(self, batch: _Batch) -> list[Sequence[int]]:
         """Positions among the batch's members: those of a prompt, in the trainer's group size."""
-        sizes = _sizes(self.args)
+        prompts = batch.prompts
+        size = _size(self.args, prompts)
         groups: list[Sequence[int]] = []
-        for prompt, found in batch.prompts.items():
-            size = next((size for size in sizes if len(found) % size == 0), None)
-            if size is None and sizes and self.grader.scope == "group":
+        for prompt, found in prompts.items():
+            torn = size is not None and len(found) % size != 0
+            if torn and self._grouped:
                 raise GroupError(
                     f"{prompt} has {len(found)} completions in this batch, no whole groups of "
-                    f"num_generations={sizes[0]}: make per_device_train_batch_size × "
-                    f"steps_per_generation a multiple of {sizes[0]}"
+                    f"num_generations={size}: make per_device_train_batch_size × "
+                    f"steps_per_generation a multiple of {size}"
                 )
-            size = size or len(found)
+            block = len(found) if torn or size is None else size
             # Equal texts have one prompt_id: several groups of it stand one after another.
-            groups += [found[at : at + size] for at in range(0, len(found), size)]
+            groups += [found[at : at + block] for at in range(0, len(found), block)]
         return groups
 
     # --- scores --------------------------------------------------------------------------------
@@ -200,10 +211,7 @@ class RagReward:
     def _settled(
         self, batch: _Batch, results: Sequence[Scored], groups: Sequence[Sequence[int]]
     ) -> list[float]:
-        for i, result in zip(batch.members, results, strict=True):
-            if isinstance(result, RolloutError) and result.row is None:
-                result.row = f"{i} of the batch"
-        scores = self._unscored.settle(results)
+        scores = self._unscored.settle(results, batch.members)
         values = [score.value if score else None for score in scores]
         self._log(scores, values)
         if self.options.std_floor is not None:
@@ -238,9 +246,13 @@ class _Batch:
     """The completions of a call. Of several samples of one request (turns), the last counts."""
 
     def __init__(self, completions: Sequence[Any], columns: Mapping[str, Any]) -> None:
-        self.completions, self.columns = completions, columns
+        self.completions = completions
+        self.columns = {
+            name: plain(values) if hasattr(values, "tolist") else values
+            for name, values in columns.items()
+        }
         self.step = getattr(columns.get("trainer_state"), "global_step", None)
-        requests = columns.get("request_id") or range(len(completions))
+        requests = self.columns.get("request_id") or range(len(completions))
         self._requests = [
             i if request in (None, "") else request for i, request in enumerate(requests)
         ]
@@ -259,7 +271,7 @@ class _Batch:
         for at, i in enumerate(self.members):
             prompt = self.at("prompt_id", i)
             if not prompt:
-                raise GroupError("no prompt_id: ms-swift 4.6 or later tells which rows belong")
+                raise GroupError("no prompt_id: ms-swift 4.0 or later tells which rows belong")
             found.setdefault(str(prompt), []).append(at)
         return found
 
@@ -268,10 +280,16 @@ class _Batch:
         return [values[self._place[request]] for request in self._requests]
 
 
-def _sizes(args: Any) -> list[int]:
-    """Completions per prompt in training, and in evaluation where that differs."""
-    given = (getattr(args, name, None) for name in ("num_generations", "num_generations_eval"))
-    return list(dict.fromkeys(size for size in given if size))
+def _size(args: Any, prompts: Mapping[str, Sequence[int]]) -> int | None:
+    """Completions per prompt, one number for the whole batch; None where it is not known.
+
+    ms-swift does not say whether it trains or evaluates: it evaluates where every prompt has
+    exactly the evaluation's number. Else a part of a training group would pass for a whole one.
+    """
+    sizes = (getattr(args, name, None) for name in ("num_generations", "num_generations_eval"))
+    training, evaluation = sizes
+    evaluates = evaluation and all(len(found) == evaluation for found in prompts.values())
+    return (evaluation if evaluates else training) or None
 
 
 def _check_ranks(name: str, args: Any) -> None:
@@ -288,12 +306,6 @@ def _check_ranks(name: str, args: Any) -> None:
             "(per_device_train_batch_size × steps_per_generation), no multiple of "
             f"num_generations={size}: set one of them so that it is"
         )
-
-
-def _asked(messages: Sequence[Mapping[str, Any]]) -> str | None:
-    """The last thing a user said."""
-    said = [message.get("content") for message in messages if message.get("role") == "user"]
-    return said[-1] if said and isinstance(said[-1], str) else None
 
 
 def _neutral(values: Sequence[float | None], groups: Sequence[Sequence[int]]) -> list[float]:

@@ -22,12 +22,12 @@ from rag_rewards.blueprints import Recipe, Scored
 from rag_rewards.contexts import Prompt
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.grading import WAYS_OUT, Grader, ModelOptions, plan_and_models
+from rag_rewards.labels import gold_of, opened, rollout_of
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.server.openrlhf import answer_of
 from rag_rewards.training.advantages import advantages_of_groups, mean_std
 from rag_rewards_adapters.meeting import Group, Groups
 from rag_rewards_adapters.openrlhf_engine import EnginePolicy
-from rag_rewards_adapters.rows import gold_of, opened, rollout_of
 from rag_rewards_adapters.unscored import Unscored
 from rag_rewards_adapters.verl_rows import said
 

@@ -22,14 +22,14 @@ from rag_rewards.blueprints import Recipe, Scored
 from rag_rewards.contexts import Prompt
 from rag_rewards.errors import GroupError, RolloutError, UsageError
 from rag_rewards.evidence import LogProbsNeed, Model
-from rag_rewards.grading import WAYS_OUT, Grader, ModelOptions, asked, plan_and_models
+from rag_rewards.grading import Grader, ModelOptions, asked, plan_and_models
+from rag_rewards.labels import opened, rollout_of
 from rag_rewards.models import Models, Policy
 from rag_rewards.rollout import Evidence, LogProbs, Rollout, Score
 from rag_rewards.scoring import Plan
-from rag_rewards.settings import did_you_mean
 from rag_rewards.training.advantages import advantages_of_groups
 from rag_rewards.training.curriculum import Curriculum
-from rag_rewards_adapters.rows import READ, opened, rollout_of
+from rag_rewards_adapters.columns import check_fields, column_names, last_question, no_model
 from rag_rewards_adapters.unscored import Unscored
 
 log = logging.getLogger("rag_rewards")
@@ -138,9 +138,7 @@ class RagReward:
         self._live: Any = None
         self._grader: Grader | None = self._made(models or self._options.load())
         self.__name__ = name or self._grader.reward.name
-        for ours in self._columns:
-            if ours not in READ:
-                raise UsageError(f"columns: no field {ours!r}{did_you_mean(ours, sorted(READ))}")
+        check_fields(self._columns)
 
     def __call__(self, **batch: Any) -> list[float | None]:
         """What GRPOTrainer calls: prompts, completions, completion_ids, the columns, and so on."""
@@ -225,9 +223,7 @@ class RagReward:
         if missing:
             kind = min(missing)
             way = f"{_BIND}, or give" if kind == "policy" else "give"
-            raise UsageError(
-                f"{self.__name__} has no model to ask ({kind}): {way} {WAYS_OUT[kind]}"
-            )
+            raise no_model(self.__name__, kind, way)
 
     def _check_row(self, where: str, row: Mapping[str, Any]) -> None:
         """Raise what keeps an empty response to this row from a score."""
@@ -288,12 +284,7 @@ class RagReward:
 
     def _fields(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """What a data set has for us, a row or all its columns, under our names."""
-        for column in self._columns.values():
-            if column not in row:
-                raise UsageError(
-                    f"the data set has no column {column!r}{did_you_mean(column, sorted(row))}"
-                )
-        named = {name: self._columns.get(name, name) for name in READ}
+        named = column_names(self._columns, row)
         return {name: row[column] for name, column in named.items() if column in row}
 
     def _rollout(self, call: _Call, i: int, row: dict[str, Any]) -> Rollout | RolloutError:
@@ -303,7 +294,7 @@ class RagReward:
         own = ids if completion is call.completions[i] else None
         response, prefix = self._said(completion, own, self._opened(prompt))
         if row.get("question") is None:
-            row["question"] = _last_question(prompt)
+            row["question"] = last_question(prompt)
         return rollout_of(
             row,
             prompt=prompt,
@@ -367,10 +358,7 @@ class RagReward:
     def _settled(
         self, call: _Call, results: Sequence[Scored], groups: Sequence[Sequence[int]] | None
     ) -> list[float | None]:
-        for i, result in enumerate(results):
-            if isinstance(result, RolloutError) and result.row is None:
-                result.row = f"{i} of the batch"
-        scores = self._unscored.settle(results)
+        scores = self._unscored.settle(results, range(len(results)))
         values = [score.value if score else None for score in scores]
         self._log(call, scores, values)
         if self._std_floor is None or groups is None:
@@ -560,15 +548,6 @@ def _before_the_last(prompt: Any, completion: Any) -> tuple[Any, Any]:
     if not own:
         return prompt, completion
     return [*prompt, *completion[: own[-1]]], [completion[own[-1]]]
-
-
-def _last_question(prompt: Any) -> str | None:
-    """The last user message of a chat."""
-    if isinstance(prompt, str):
-        return None
-    users = [message for message in prompt if message["role"] == "user"]
-    content = users[-1]["content"] if users else None
-    return content if isinstance(content, str) else None
 
 
 def _text(response: Any) -> str:

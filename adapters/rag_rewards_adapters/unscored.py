@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from rag_rewards.blueprints import Scored
-from rag_rewards.errors import RolloutError
+from rag_rewards.errors import DataError, RolloutError
 from rag_rewards.rollout import Score
 
 log = logging.getLogger("rag_rewards")
@@ -18,6 +18,7 @@ class Unscored:
     In the first batch an error is raised: data or settings are wrong, and no training is lost.
     Later the rollout has no score, which is counted (`count`) and logged; `patience` batches in
     a row without a single score are raised again, for nothing would be learned from there on.
+    A score whose value is None is none.
     """
 
     def __init__(self, patience: int = 3) -> None:
@@ -26,8 +27,15 @@ class Unscored:
         self._started = False
         self._barren = 0
 
-    def settle(self, results: Sequence[Scored]) -> list[Score | None]:
-        """The scores, None where there is none. Raises the first RolloutError as said above."""
+    def settle(self, results: Sequence[Scored], rows: Sequence[int] = ()) -> list[Score | None]:
+        """The scores, None where there is none. Raises the first RolloutError as said above.
+
+        `rows` are positions in the batch, which name the errors of rows that have no id.
+        """
+        results = [_valued(result) for result in results]
+        for result, row in zip(results, rows, strict=False):
+            if isinstance(result, RolloutError) and result.row is None:
+                result.row = f"{row} of the batch"
         scores = [result if isinstance(result, Score) else None for result in results]
         errors = [result for result in results if isinstance(result, RolloutError)]
         if errors and not self._started:
@@ -40,3 +48,10 @@ class Unscored:
         if self._barren >= self.patience:
             raise errors[0]
         return scores
+
+
+def _valued(result: Scored) -> Scored:
+    """A score that has a value, or the error that there is none."""
+    if isinstance(result, Score) and result.value is None:
+        return DataError("the recipe gives this rollout no reward", "response")
+    return result

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from rag_rewards.labels import rollout_of
 from rag_rewards.rollout import Score
 from rag_rewards_adapters.callables import each, value_of
-from rag_rewards_adapters.rows import rollout_of
 
 
 def reward(recipe: str, **options: Any) -> Callable[[Any, Any], Awaitable[float]]:
@@ -42,7 +42,8 @@ def reward(recipe: str, **options: Any) -> Callable[[Any, Any], Awaitable[float]
 def _fields(task: Any) -> dict[str, Any]:
     """The task's data; what its prompt asks is the question where no field says it."""
     fields = dict(task.model_dump())
-    fields.setdefault("question", task.prompt_text or None)
+    if fields.get("question") is None:
+        fields["question"] = task.prompt_text or None
     return fields
 
 

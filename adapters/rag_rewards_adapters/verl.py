@@ -18,9 +18,10 @@ from typing import Any
 import msgspec
 
 from rag_rewards.errors import RolloutError, UsageError
+from rag_rewards.labels import rollout_of
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.training.advantages import group_advantages
-from rag_rewards_adapters.rows import rollout_of
+from rag_rewards.training.curriculum import Curriculum
 from rag_rewards_adapters.verl_rows import (
     fields_of,
     grader_of,
@@ -36,7 +37,12 @@ BYPASSED = (
     "in the data (verl 0.9 and later, its V1 trainer)"
 )
 """Why a recipe of group scope was not scored, and the way out."""
-
+STEPLESS = (
+    "a curriculum goes by the training step, which verl does not tell a reward function: use the "
+    "reward manager (reward.reward_manager.name=rag_rewards) or the agent loop rag_group, which "
+    "know it (verl 0.9 and later), or start compute_score once for each stage"
+)
+"""Why stages were not scored, and the way out."""
 
 _ROUTER = ("reward_router_address", "reward_model_tokenizer")
 """What verl's naive manager adds for rewards that ask its reward model."""
@@ -46,9 +52,9 @@ class ComputeScore:
     """`compute_score(data_source, solution_str, ground_truth, extra_info, **reward_kwargs)`.
 
     Returns the reward as `score`, the recipe's components and, where it knows a right answer,
-    `acc`: the same numeric keys for every sample. UsageError for settings that cannot be used and
-    for recipes of group scope; RolloutError where a rollout cannot be scored: verl then counts it
-    as failed.
+    `acc`: the same numeric keys for every sample. UsageError for settings that cannot be used, for
+    recipes of group scope and for curricula; RolloutError where a rollout cannot be scored: verl
+    then counts it as failed.
 
     The text alone is read: where a trainer strips special tokens and tools took turns, the reward
     manager `rag_rewards` or the agent loop sees more.
@@ -129,9 +135,11 @@ def grpo_clip_std(
 
 
 def of_rollouts(grader: Any) -> Any:
-    """The grader, if it scores single rollouts. UsageError for group scope."""
+    """The grader, if it scores single rollouts at any step. UsageError for others."""
     if grader.scope == "group":
         raise UsageError(BYPASSED.format(name=grader.reward.name))
+    if isinstance(grader.reward, Curriculum):
+        raise UsageError(STEPLESS)
     return grader
 
 

@@ -21,9 +21,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rag_rewards.errors import GroupError, RolloutError, UsageError
+from rag_rewards.labels import opened, plain
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards_adapters.meeting import Group, Groups
-from rag_rewards_adapters.rows import opened, plain
 from rag_rewards_adapters.verl_rows import (
     ended,
     grader_of,

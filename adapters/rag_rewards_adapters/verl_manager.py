@@ -10,8 +10,8 @@ from typing import Any
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from rag_rewards.errors import DataError, RolloutError, UsageError
+from rag_rewards.labels import opened, plain
 from rag_rewards.rollout import Rollout
-from rag_rewards_adapters.rows import opened, plain
 from rag_rewards_adapters.verl import BYPASSED
 from rag_rewards_adapters.verl_rows import (
     ended,

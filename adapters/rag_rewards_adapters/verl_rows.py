@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rag_rewards.errors import DataError, RolloutError, UsageError
+from rag_rewards.labels import READ, gold_of, plain, rollout_of
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards_adapters.rows import READ, gold_of, plain, rollout_of
 
 KEPT = frozenset(("acc", "reward", "score", "uid", "index"))
 """Names that verl gives a meaning of its own: no component can have one."""

@@ -6,16 +6,21 @@ import doctest
 
 import numpy as np
 import pytest
-from rag_rewards_adapters import rows
-from rag_rewards_adapters.rows import gold_of, opened, plain, rollout_of
+from rag_rewards_adapters import columns
+from rag_rewards_adapters.columns import check_fields, column_names, last_question, no_model
 from rag_rewards_adapters.unscored import Unscored
 
-from rag_rewards.errors import BackendError, DataError, RowError
+from rag_rewards import labels
+from rag_rewards.errors import BackendError, DataError, RowError, UsageError
+from rag_rewards.labels import gold_of, opened, plain, rollout_of
 from rag_rewards.rollout import Rollout, Score
 
 
 def test_the_examples_run() -> None:
-    assert doctest.testmod(rows).failed == 0
+    for module in (labels, columns):
+        ran = doctest.testmod(module)
+        assert ran.attempted > 0
+        assert ran.failed == 0
 
 
 def test_arrays_of_any_depth_become_lists() -> None:
@@ -129,3 +134,45 @@ class TestUnscored:
         assert unscored.settle([self.bad]) == [None]
         with pytest.raises(BackendError):
             unscored.settle([self.bad])
+
+    def test_a_score_without_a_value_is_no_score(self) -> None:
+        with pytest.raises(DataError, match=r"row 7 of the batch: .*gives this rollout no reward"):
+            Unscored().settle([self.good, Score(None)], rows=[5, 7])
+        unscored = Unscored(patience=2)
+        unscored.settle([self.good])
+        assert unscored.settle([self.good, Score(None)]) == [self.good, None]
+        assert unscored.settle([Score(None)]) == [None]
+        assert unscored.count == 2
+        with pytest.raises(DataError, match="no reward"):
+            unscored.settle([Score(None)])
+
+    def test_an_error_that_knows_its_row_keeps_it(self) -> None:
+        error = BackendError("down")
+        error.row = "r1"
+        with pytest.raises(BackendError, match="row r1: down"):
+            Unscored().settle([error], rows=[0])
+
+
+class TestColumns:
+    def test_a_field_that_is_none_of_ours_names_the_nearest(self) -> None:
+        with pytest.raises(UsageError, match=r"columns: no field 'answer'.*answers"):
+            check_fields({"answer": "x"})
+
+    def test_fields_have_their_own_name_or_the_data_sets(self) -> None:
+        names = column_names({"answers": "gold"}, ["gold"])
+        assert (names["answers"], names["documents"]) == ("gold", "documents")
+        with pytest.raises(UsageError, match=r"no column 'gold'.*golds"):
+            column_names({"answers": "gold"}, ["golds"])
+
+    def test_the_last_question_of_a_chat(self) -> None:
+        chat = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}, {"role": "x"}]
+        assert last_question(chat) == "b"
+        assert last_question([{"role": "user", "content": [{"type": "image"}]}]) is None
+        assert last_question([]) is None
+        assert last_question("a") is None
+
+    def test_a_model_that_nobody_gave(self) -> None:
+        assert str(no_model("mine", "judge", "bind, or give")) == (
+            'mine has no model to ask (judge): bind, or give judge="http://host:8000/v1", '
+            'judge_model="NAME"'
+        )

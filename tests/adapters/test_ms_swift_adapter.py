@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from rag_rewards_adapters.ms_swift import RagReward, reward_class
 
@@ -76,6 +78,76 @@ def test_without_prompt_ids_groups_are_not_guessed() -> None:
     reward = reward_class("naive", recipe="naive-grpo")()
     with pytest.raises(GroupError, match="no prompt_id"):
         reward(**batch(RIGHT) | {"prompt_id": None})
+
+
+SIZES = SimpleNamespace(num_generations=8, num_generations_eval=2)
+
+
+def prompts(*counts: int) -> dict[str, Any]:
+    """A batch with so many completions of each prompt."""
+    ids = [f"prompt_{i}" for i, count in enumerate(counts) for _ in range(count)]
+    return batch(*[RIGHT] * len(ids), prompt_id=ids)
+
+
+def test_a_floor_needs_whole_groups_as_group_recipes_do() -> None:
+    reward = reward_class("naive", recipe="naive-grpo", std_floor=0.1)(args=SIZES)
+    with pytest.raises(GroupError, match=r"prompt_1 has 4 completions.*num_generations=8"):
+        reward(**prompts(8, 4))
+    plain = reward_class("naive", recipe="naive-grpo")(args=SIZES)
+    assert plain(**prompts(8, 4)) == [2.0] * 12  # sees single rollouts
+
+
+@pytest.mark.parametrize("counts", [(4, 12), (2, 8), (2, 2, 4)])
+def test_the_size_of_evaluation_does_not_excuse_a_torn_group(counts: tuple[int, ...]) -> None:
+    reward = reward_class("naive", recipe="naive-grpo", std_floor=0.1)(args=SIZES)
+    with pytest.raises(GroupError, match="no whole groups of num_generations=8"):
+        reward(**prompts(*counts))
+
+
+@pytest.mark.parametrize(("counts", "size"), [((2, 2), 2), ((8, 16), 8)])
+def test_a_batch_has_one_size_of_group(counts: tuple[int, ...], size: int) -> None:
+    reward = reward_class("naive", recipe="naive-grpo", std_floor=0.1)(args=SIZES)
+    found: list[int] = []
+    own = reward.grader.score_each
+    reward.grader.score_each = lambda given, groups=None: (  # type: ignore[method-assign]
+        found.extend(map(len, groups or ())) or own(given, groups)
+    )
+    reward(**prompts(*counts))
+    assert found == [size] * (sum(counts) // size)
+
+
+def test_columns_may_be_arrays() -> None:
+    reward = reward_class("naive", recipe="naive-grpo")()
+    chats = np.empty(2, object)
+    chats[:] = batch(RIGHT, RIGHT)["messages"]
+    answers = np.empty(2, object)
+    answers[:] = [np.array(["Seine"]), np.array(["Loire", "Liger"])]
+    given = batch(
+        RIGHT,
+        RIGHT,
+        answers=answers,
+        messages=chats,
+        prompt_id=np.array(["a", "b"]),
+        request_id=np.array(["r0", "r1"]),
+        id=np.array([4, 5]),
+    )
+    rollouts = seen(reward, **given)
+    assert [rollout.answers for rollout in rollouts] == [["Seine"], ["Loire", "Liger"]]
+    assert [rollout.question for rollout in rollouts] == ["Which river?"] * 2
+    assert reward(**given) == [2.0, 1.0]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_reward_travels_by_its_name_and_options(asynchronous: bool) -> None:
+    kind = reward_class(
+        "mine", recipe="naive-grpo", response_prefix="<think>", asynchronous=asynchronous
+    )
+    reward = kind(args=SIZES)
+    reward._unscored.count = 3
+    sent: Any = pickle.loads(pickle.dumps(reward))  # noqa: S301
+    assert (type(sent).__name__, sent.args, sent.not_scored) == ("mine", SIZES, 3)
+    values = sent(**batch(RIGHT.removeprefix("<think>")))
+    assert (asyncio.run(values) if asynchronous else values) == [2.0]
 
 
 def test_a_judge_is_asked_in_every_event_loop() -> None:

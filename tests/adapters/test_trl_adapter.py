@@ -239,6 +239,18 @@ class TestErrors:
         assert logged.extra["arena/accuracy"] == [1.0, None]
         assert reward(**batch("no")) == [0.0]
 
+    def test_a_recipe_that_gives_no_reward_is_an_error_at_first_and_counted_later(self) -> None:
+        some = rr.custom("some", lambda rollout: None if rollout.parsed.text == "?" else 1.0)
+        with pytest.raises(DataError, match=r"row 1 of the batch: .*gives this rollout no reward"):
+            RagReward(some)(**batch("x", "?"))
+        reward = RagReward(some, patience=2)
+        assert reward(**batch("x")) == [1.0]
+        assert reward(**batch("x", "?")) == [1.0, None]
+        assert reward(**batch("?")) == [None]
+        assert reward.not_scored == 2
+        with pytest.raises(DataError, match="no reward"):
+            reward(**batch("?"))
+
     def test_batches_without_any_score_end_training(self) -> None:
         reward = RagReward("arena", patience=2)
         reward(**batch(RIGHT))

@@ -15,7 +15,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from rag_rewards_adapters.verifiers import reward
+from rag_rewards_adapters.verifiers import _fields, reward
 
 from rag_rewards.errors import DataError, UsageError
 
@@ -85,6 +85,21 @@ def test_a_rollout_that_said_nothing_is_an_empty_response() -> None:
 def test_gold_that_lacks_a_field_is_an_error_with_its_name() -> None:
     with pytest.raises(DataError, match="row 7: answers: missing"):
         scored(reward("naive-grpo"), Data(id="7"), Trace(REPLY))
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ({}, "Which river?"),
+        ({"question": None}, "Which river?"),
+        ({"question": "Which, in Paris?"}, "Which, in Paris?"),
+    ],
+)
+def test_what_the_prompt_asks_is_the_question_where_no_field_says_it(
+    given: dict[str, Any], asked: str
+) -> None:
+    task = Data(**given)
+    assert _fields(task)["question"] == asked
 
 
 def test_recipes_that_compare_a_group_are_refused_when_the_module_is_imported() -> None:

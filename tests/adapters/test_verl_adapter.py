@@ -73,6 +73,10 @@ def test_what_cannot_be_scored_raises() -> None:
     ("options", "told"),
     [
         ({"recipe": "ctrl-rag"}, "ctrl-rag compares.*default_agent_loop=rag_group"),
+        (
+            {"stages": [{"recipe": "naive-grpo", "until_step": 9}, {"recipe": "arena"}]},
+            "training step.*reward_manager.name=rag_rewards.*rag_group",
+        ),
         ({"recipe": "lear", "model": "/models/qwen"}, "every reward worker would load it"),
         ({"recipe": "arena", "bonus": 5}, "unknown option 'bonus'"),
         ({}, "which recipe"),

@@ -184,6 +184,31 @@ def test_settling_that_fails_fails_all():
         assert str(error) == "no answer"
 
 
+def test_settling_that_is_cancelled_leaves_nobody_waiting():
+    async def scenario(groups):
+        async def settle(brought):
+            raise asyncio.CancelledError
+
+        return await outcomes(Prompt(groups, settle=settle).start([after(0.001, 1)] * 2))
+
+    for error in meeting(scenario):
+        assert isinstance(error, GroupError)
+        assert str(error) == "settling ended by CancelledError"
+
+
+@pytest.mark.parametrize("results", [[], [1], [1, 2, 3]])
+def test_settling_gives_every_session_a_result(results):
+    async def scenario(groups):
+        async def settle(brought):
+            return results
+
+        return await outcomes(Prompt(groups, settle=settle).start([after(0.001, 1)] * 2))
+
+    for error in meeting(scenario):
+        assert isinstance(error, GroupError)
+        assert str(error) == f"settling gave {len(results)} results for 2 sessions"
+
+
 def test_each_session_gets_its_own_error():
     async def scenario(groups):
         async def settle(brought):
@@ -231,6 +256,17 @@ def test_sessions_without_ids_are_counted(count):
         expected = f"{count} sessions of a prompt came together, not rollout.n"
         assert all(str(error).startswith(expected) for error in results)
         assert "(4 or 1)" in str(results[0])
+
+
+@pytest.mark.parametrize("count", [2, 4, 6])
+def test_a_prompt_may_have_a_number_of_its_own(count):
+    """verl's `__rollout_n__`: with ids, the configured numbers do not bind."""
+
+    async def scenario(groups):
+        prompt = Prompt(groups, sizes=(4, 1))
+        return await outcomes(prompt.start([after(0.001, 1)] * count))
+
+    assert meeting(scenario) == [2] * count
 
 
 def test_a_prompt_may_come_again():

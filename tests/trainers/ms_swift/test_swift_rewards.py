@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 from rag_rewards_adapters.ms_swift import AsyncRagReward, RagReward, register
-from rag_rewards_adapters.rows import READ
 from swift.rewards import orms
 from swift.rl_core.advantage import compute_advantages, compute_advantages_dynamic
 from swift.rl_core.data import GRPOSample
 from swift.rl_core.grpo_algorithm import compute_rewards_per_func
 
 from rag_rewards.errors import DataError, GroupError, RolloutError, SettingError, UsageError
+from rag_rewards.labels import READ
 from rag_rewards.recipes import RECIPES
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
