@@ -24,6 +24,7 @@ from rag_rewards.labels import plain, rollout_of
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.training.advantages import advantages_of_groups
 from rag_rewards_adapters.columns import check_fields, column_names, last_question, no_model
+from rag_rewards_adapters.logs import TrainingLog
 from rag_rewards_adapters.unscored import Unscored
 
 log = logging.getLogger("rag_rewards")
@@ -116,6 +117,7 @@ class RagReward:
     def __init__(self, args: Any = None, **_: Any) -> None:
         self.args = args
         self._unscored = Unscored(self.options.patience)
+        self._shown = TrainingLog.of(args)
         if args is not None:
             self._check(args)
 
@@ -213,19 +215,23 @@ class RagReward:
     ) -> list[float]:
         scores = self._unscored.settle(results, batch.members)
         values = [score.value if score else None for score in scores]
-        self._log(scores, values)
+        self._log(batch, scores, values)
         if self.options.std_floor is not None:
             values = advantages_of_groups(values, groups, std_floor=self.options.std_floor)
         return batch.spread(_neutral(values, groups))
 
-    def _log(self, scores: Sequence[Score | None], values: Sequence[float | None]) -> None:
+    def _log(
+        self, batch: _Batch, scores: Sequence[Score | None], values: Sequence[float | None]
+    ) -> None:
         """Means of the components: ms-swift itself logs the reward alone."""
-        said = []
+        means: dict[str, float] = {}
         for name in self.grader.reward.component_names:
             column = [score.components.get(name) for score in scores if score]
             if known := [value for value in column if value is not None]:
-                said.append(f"{name} {fmean(known):.4g}")
-        log.info("%s: %s; not scored %d", self._name, ", ".join(said), list(values).count(None))
+                means[f"{self._name}/{name}"] = fmean(known)
+        means[f"{self._name}/not_scored"] = float(list(values).count(None))
+        self._shown.write(means, batch.step)
+        log.info(", ".join(f"{name} {mean:.4g}" for name, mean in means.items()))
 
 
 class AsyncRagReward(RagReward):
