@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed-to-develop
 TORCH  ?= torch==2.13.0
 COVERED := rag_rewards/text/*,rag_rewards/rewards/*,rag_rewards/recipes/*,rag_rewards/compose.py
 
-.PHONY: demo test test-trainers test-vllm check bench clean
+.PHONY: demo test test-trainers test-vllm check bench docs clean
 
 # The package alone is all that the demonstration needs; tests and checks need models as well.
 $(CORE): pyproject.toml
@@ -54,6 +54,14 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site, in build/site. The pages that are written from the code are written anew.
+docs: $(CORE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	$(BIN)/python docs/build_hardened.py
+	$(BIN)/python docs/build_matrix.py
+	$(BIN)/python docs/build_recipes.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(CORE)
 	$(BIN)/python benchmarks/rules.py

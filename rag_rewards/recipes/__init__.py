@@ -28,6 +28,7 @@ RECIPES: dict[str, Blueprint] = {
         RAG_TOTAL,
     )
 }
+"""Every recipe's blueprint, by its name."""
 
 
 def blueprint(name: str) -> Blueprint:

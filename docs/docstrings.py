@@ -1,0 +1,59 @@
+"""Docstrings as Markdown: examples, tables and tags of a terminal stay what they are on a page."""
+
+from __future__ import annotations
+
+import re
+from inspect import cleandoc
+from typing import Any
+
+from griffe import Class, Extension, Module, Object
+
+_COLUMNS = re.compile(r"\S {2,}\S")
+_RECORDS = {"Evidence", "NamedTuple", "Struct", "msgspec.Struct"}
+_CODE = re.compile(r"(``?[^`]+``?)")
+
+
+class Docstrings(Extension):
+    """Turns every docstring of a package into Markdown once it is read."""
+
+    def on_package(self, *, pkg: Module, **_: Any) -> None:
+        _rewrite(pkg)
+
+
+def _rewrite(within: Object) -> None:
+    if within.docstring:
+        within.docstring.value = markdown(within.docstring.value) + _fields(within)
+    for member in within.members.values():
+        if not member.is_alias:
+            _rewrite(member)  # type: ignore[arg-type]
+
+
+def _fields(record: Object) -> str:
+    """The fields of a record, whose constructor stands nowhere in its source."""
+    if not isinstance(record, Class) or not _RECORDS & set(map(str, record.bases)):
+        return ""
+    lines = [
+        f"{name}: {field.annotation}" + (f" = {field.value}" if field.value is not None else "")
+        for name, field in record.attributes.items()
+        if field.annotation is not None and "property" not in field.labels
+    ]
+    return "\n\n```python\n" + "\n".join(lines) + "\n```" if lines else ""
+
+
+def markdown(text: str) -> str:
+    """A docstring as Markdown, paragraph by paragraph."""
+    return "\n\n".join(_paragraph(part) for part in re.split(r"\n\s*\n", cleandoc(text)))
+
+
+def _paragraph(text: str) -> str:
+    if text.startswith(">>>"):
+        return f"```pycon\n{text}\n```"
+    if text.startswith("    "):
+        return text
+    if any(_COLUMNS.search(line.strip()) for line in text.splitlines()):
+        return f"```text\n{text}\n```"
+    return "".join(part if part.startswith("`") else _plain(part) for part in _CODE.split(text))
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"([*\[\]])", r"\\\1", text.replace("<", "&lt;"))

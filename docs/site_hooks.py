@@ -1,0 +1,46 @@
+"""What the site needs beside the pages: measured figures, which stand outside this folder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files, InclusionLevel
+
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
+_ROW = re.compile(r"^\|.*$", re.MULTILINE)
+_CODE = re.compile(r"`[^`\n]+`")
+_LINK = re.compile(r"\[([^\]]+)\]\(\.\./benchmarks/results/([\w.-]+\.md)\)")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Every file of figures is a page, reached by links alone."""
+    for path in sorted(RESULTS.glob("*.md")):
+        files.append(
+            File.generated(
+                config,
+                f"benchmarks/{path.name}",
+                abs_src_path=str(path),
+                inclusion=InclusionLevel.NOT_IN_NAV,
+            )
+        )
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Pages as GitHub shows them: with their figures, and with the bars in code of a table.
+
+    A link to figures that are not yet measured is plain text.
+    """
+    return _LINK.sub(_within, _ROW.sub(_unescaped, markdown))
+
+
+def _within(link: re.Match[str]) -> str:
+    label, name = link.groups()
+    return f"[{label}](benchmarks/{name})" if (RESULTS / name).exists() else f"`{label}`"
+
+
+def _unescaped(row: re.Match[str]) -> str:
+    """GitHub wants bars escaped in code as well; here a backslash in code would be shown."""
+    return _CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0])

@@ -1,0 +1,180 @@
+"""The site: pages that say what the code does, commands that run, and a build without warnings."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rag_rewards as rr
+from rag_rewards import metrics, rewards, testing
+from rag_rewards.cli import main
+from rag_rewards.recipes import RECIPES
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(DOCS))
+build_recipes = importlib.import_module("build_recipes")
+
+# Reaching for the network, in whatever way, ends the build.
+BUILD = """
+import socket, sys
+def refuse(*_):
+    raise OSError("the build asks the network")
+socket.socket.connect = socket.getaddrinfo = socket.create_connection = refuse
+from mkdocs.__main__ import cli
+cli(["build", "--strict", "--quiet", "--site-dir", sys.argv[1]])
+"""
+
+
+# --- pages of recipes --------------------------------------------------------------------------
+
+
+def test_the_pages_of_recipes_are_what_the_code_says() -> None:
+    written = {path.name: path.read_text("utf-8") for path in build_recipes.FOLDER.glob("*.md")}
+    assert written == build_recipes.pages(), "run: python docs/build_recipes.py"
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_component_is_told_and_keeps_its_range(name: str) -> None:
+    recipe, parts = rr.recipe(name), build_recipes.PARTS[name]
+    assert tuple(parts) == recipe.component_names
+    for score in recipe(build_recipes.rows_of(name)):
+        for component, value in score.components.items():
+            assert value is not None
+            assert parts[component].takes(value), (component, value)
+
+
+def test_a_range_can_be_left() -> None:
+    parts = build_recipes.PARTS
+    assert not parts["arena"]["relevance"].takes(0.7)
+    assert not parts["lear"]["answer"].takes(1.1)
+    assert not parts["ctrl-rag"]["clr"].takes(-0.1)
+    assert parts["ctrl-rag"]["evidential_contribution"].takes(-3.0)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_example_of_a_page_is_one_group_that_teaches(name: str) -> None:
+    rows = build_recipes.rows_of(name)
+    group = [row for row in rows if row.group == rows[0].group]
+    rewards = {score.value for score in rr.recipe(name)(group)}
+    assert len(rewards) > 1
+    text = build_recipes.page(RECIPES[name])
+    assert all(row.id in text for row in group)
+
+
+# --- commands ----------------------------------------------------------------------------------
+
+
+def commands(page: Path) -> list[str]:
+    """The lines that call `rag-rewards` in the page's shell blocks, in order."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    lines = "\n".join(blocks).splitlines()
+    return [line for line in lines if line.startswith("rag-rewards ")]
+
+
+@pytest.mark.parametrize("page", ["index.md", "cookbook.md"])
+def test_commands_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch, capsys) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    lines = commands(DOCS / page)
+    assert lines
+    for line in lines:
+        with pytest.raises(SystemExit) as ended:
+            main(shlex.split(line, comments=True)[1:])
+        assert not ended.value.code, f"{line}: {capsys.readouterr().err}"
+
+
+# --- the site ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site, from a process that cannot reach any network."""
+    pytest.importorskip("material", reason='pip install "rag-rewards[docs]"')
+    pytest.importorskip("mkdocstrings", reason='pip install "rag-rewards[docs]"')
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, str(folder)],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_the_site_builds_without_a_warning_and_has_every_page(site: Path) -> None:
+    pages = {path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")}
+    assert pages <= {path.relative_to(site) for path in site.rglob("*.html")}
+    assert not list(site.rglob("*.py"))
+
+
+def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
+    loads = re.compile(r"<(?:script|img|iframe|source)[^>]+src=\"(?:https?:)?//[^\"]+|<link[^>]+>")
+    for path in site.rglob("*.html"):
+        for tag in loads.findall(path.read_text("utf-8")):
+            assert tag.startswith("<link"), (path, tag)
+            assert 'href="http' not in tag or "canonical" in tag, (path, tag)
+
+
+def test_bars_and_figures_reach_a_page(site: Path) -> None:
+    selection = (site / "selection.html").read_text("utf-8")
+    assert "<code>--std-of S|E --min-std X</code>" in selection
+    trl = (site / "trl.html").read_text("utf-8")
+    assert 'href="benchmarks/trainers-trl.html"' in trl
+    assert (site / "benchmarks" / "trainers-trl.html").exists()
+
+
+def test_figures_that_are_not_measured_are_no_link(monkeypatch, tmp_path) -> None:
+    pytest.importorskip("mkdocs")
+    hooks = importlib.import_module("site_hooks")
+    monkeypatch.setattr(hooks, "RESULTS", tmp_path)
+    (tmp_path / "there.md").write_text("x")
+    shown = hooks.on_page_markdown(
+        "[a](../benchmarks/results/there.md) [b](../benchmarks/results/gone.md)", None
+    )
+    assert shown == "[a](benchmarks/there.md) `b`"
+
+
+PUBLIC = {
+    "rag_rewards": rr.__all__,
+    "rag_rewards.rewards": rewards.__all__,
+    "rag_rewards.metrics": metrics.__all__,
+    "rag_rewards.testing": [name for name in vars(testing) if name.startswith("Table")],
+    "rag_rewards.training": ["group_advantages", "advantages_of_groups", "zscores", "Training"],
+    "rag_rewards.grading": ["Grader", "ModelOptions"],
+    "rag_rewards.gathering": ["Gatherer"],
+    "rag_rewards.server": ["ServerOptions"],
+    "rag_rewards_adapters.trl": ["RagReward", "AsyncRagReward"],
+    "rag_rewards_adapters.verl": ["ComputeScore", "RagGroupAgentLoop", "grpo_clip_std"],
+    "rag_rewards_adapters.openrlhf": ["reward_function", "executor"],
+    "rag_rewards_adapters.ms_swift": ["register", "RagReward"],
+    "rag_rewards_adapters.callables": ["each", "batch"],
+    "rag_rewards_adapters.verifiers": ["reward"],
+}
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_name_has_its_place_in_the_api(site: Path, module: str) -> None:
+    text = "".join(path.read_text("utf-8") for path in (site / "api").glob("*.html"))
+    anchors = re.findall(rf'id="({re.escape(module)}[\w.]*)"', text)
+    missing = {name for name in PUBLIC[module] if not name.startswith("_")}
+    missing -= {anchor.rpartition(".")[2] for anchor in anchors}
+    assert not missing
+
+
+def test_docstrings_reach_a_page_as_they_are_in_a_terminal() -> None:
+    pytest.importorskip("griffe")
+    markdown = importlib.import_module("docstrings").markdown
+    assert markdown("1.\n\n>>> 1\n1") == "1.\n\n```pycon\n>>> 1\n1\n```"
+    assert markdown("a     one\nb     two") == "```text\na     one\nb     two\n```"
+    assert markdown("reads <answer>, `[<a>]`, x*y*z") == r"reads &lt;answer>, `[<a>]`, x\*y\*z"
