@@ -14,7 +14,7 @@ from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer, squad, tokens
 from rag_rewards.text.sections import Tags
 from rag_rewards.text.statements import sentences
-from rag_rewards.text.strict import LONGEST_ANSWER, strict_contains
+from rag_rewards.text.strict import LONGEST_ANSWER, StrictText
 
 Metric = Literal["exact", "substring", "f1", "judge"]
 Reads = Literal["answer", "response", "final"]
@@ -221,13 +221,8 @@ class AnswerMatch:
             if section is not None and len(section.split()) > LONGEST_ANSWER:
                 return 0.0
             texts = [text] if alone else [text, rollout.parsed.visible]
-            return float(
-                all(
-                    strict_contains(t, aliases, normalize, required=several)
-                    for aliases in required
-                    for t in texts
-                )
-            )
+            read = [StrictText(each, normalize, required=several) for each in texts]
+            return float(all(each.contains(aliases) for aliases in required for each in read))
         if self.metric == "exact" and len(required) > 1:
             return list_match(text, required, normalize, extra=self.extra)
         best = [_best(_COMPARE[self.metric], text, aliases, normalize) for aliases in required]

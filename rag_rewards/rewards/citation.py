@@ -15,7 +15,7 @@ from rag_rewards.rollout import GoldForms, Rollout, Score
 from rag_rewards.text.citations import CITATION, cited_labels, compiled, split_valid
 from rag_rewards.text.normalize import NormalizerName, normalizer, squad
 from rag_rewards.text.statements import Statement, statements
-from rag_rewards.text.strict import strict_contains, without_forgeries
+from rag_rewards.text.strict import StrictText, without_forgeries
 
 Aggregate = Literal["sum", "mean", "answers"]
 JudgeBy = Literal["nli", "gold"]
@@ -201,12 +201,9 @@ class Grounding:
         required = rollout.gold
         if not self.strict or rollout.answer_kind in ("list", "claims"):
             return range(len(required))
-        whole, n = "\n".join(s.text for s in found), len(required)
-        return [
-            i
-            for i, aliases in enumerate(required)
-            if strict_contains(whole, aliases, forms.normalize, required=n)
-        ]
+        text = "\n".join(statement.text for statement in found)
+        whole = StrictText(text, forms.normalize, required=len(required))
+        return [i for i, aliases in enumerate(required) if whole.contains(aliases)]
 
     def _check(
         self,
@@ -229,9 +226,8 @@ class Grounding:
             return
         normalize, required = forms.normalize, rollout.gold
         if self.strict:
-            for i, aliases in enumerate(required):
-                if strict_contains(statement.text, aliases, normalize, required=len(required)):
-                    yield i
+            read = StrictText(statement.text, normalize, required=len(required))
+            yield from (i for i, aliases in enumerate(required) if read.contains(aliases))
             return
         normal = normalize(statement.text)
         for i, aliases in enumerate(required):

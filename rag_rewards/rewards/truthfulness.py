@@ -22,7 +22,7 @@ from rag_rewards.rollout import GoldForms, Rollout, Score
 from rag_rewards.text.boxed import first_box, last_box, unwrap
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
 from rag_rewards.text.refusal import ABSTENTIONS, EDGES, phrase, says
-from rag_rewards.text.strict import LONGEST_ANSWER, strict_contains
+from rag_rewards.text.strict import LONGEST_ANSWER, StrictText
 
 Truth = Literal["correct", "uncertain", "incorrect"]
 Scheme = Literal["ternary", "binary"]
@@ -186,7 +186,8 @@ class Outcome:
             n = len(required)
             if len(answer.split()) > LONGEST_ANSWER:
                 return False
-            return all(strict_contains(answer, a, normalize, required=n) for a in required)
+            read = StrictText(answer, normalize, required=n)
+            return all(map(read.contains, required))
         if self.verifier == "substring":
             return all(substring_match(answer, aliases, normalize) for aliases in required)
         mean = sum(token_f1(answer, a, normalize) for a in required) / len(required)

@@ -222,32 +222,46 @@ def strict_contains(
     ...     "either Paris or Rome", "Not Rome, but Paris")]
     [True, False, False, False, False, True]
     """
-    folded = _own_text(fold(text))
-    words = _words(folded.replace("、", "、 "), normalize)
-    stream: list[str] = []
-    owner: list[int] = []
-    for i, word in enumerate(words):
-        stream.extend(word.pieces)
-        owner.extend([i] * len(word.pieces))
-    reading = _Reading(words, required)
-    mentions: list[tuple[int, int]] = []
-    for alias in aliases:
-        sought = _words(fold(alias), normalize)
-        if sought and not sought[-1].pieces and len(sought) > 1:
-            # "Vitamin A": the last word only looks like an article.
-            if _ends_in_article(words, [word.text for word in sought], reading):
-                return True
-            continue
-        wanted = [piece for word in sought for piece in word.pieces]
-        if not wanted:
-            if alias.strip() and alias.strip().casefold() in folded:
-                return True  # gold that is no word, compared as it is written
-            continue
-        mentions.extend(
-            (owner[start], owner[start + len(wanted) - 1])
-            for start in islice(_find(stream, wanted), _MAX_MENTIONS)
-        )
-    return any(reading.asserts(first, last) for first, last in _widest(mentions))
+    return StrictText(text, normalize, required=required).contains(aliases)
+
+
+class StrictText:
+    """A text, read once, that is asked for any number of answers as `strict_contains` is."""
+
+    def __init__(self, text: str, normalize: Normalizer, *, required: int = 1) -> None:
+        self._normalize = normalize
+        self._folded = _own_text(fold(text))
+        self._words = _words(self._folded.replace("、", "、 "), normalize)
+        stream = [piece for word in self._words for piece in word.pieces]
+        self._owner = [i for i, word in enumerate(self._words) for _ in word.pieces]
+        self._pieces = _joined(stream)
+        self._texts = _joined([word.text for word in self._words])
+        self._reading = _Reading(self._words, required)
+
+    def contains(self, aliases: Sequence[str]) -> bool:
+        """Whether some alias is asserted somewhere in the text."""
+        mentions: list[tuple[int, int]] = []
+        for alias in aliases:
+            sought = _words(fold(alias), self._normalize)
+            if sought and not sought[-1].pieces and len(sought) > 1:
+                # "Vitamin A": the last word only looks like an article.
+                if self._ends_in_article([word.text for word in sought]):
+                    return True
+                continue
+            wanted = [piece for word in sought for piece in word.pieces]
+            if not wanted:
+                if alias.strip() and alias.strip().casefold() in self._folded:
+                    return True  # gold that is no word, compared as it is written
+                continue
+            mentions.extend(
+                (self._owner[start], self._owner[start + len(wanted) - 1])
+                for start in islice(_find(self._pieces, wanted), _MAX_MENTIONS)
+            )
+        return any(self._reading.asserts(first, last) for first, last in _widest(mentions))
+
+    def _ends_in_article(self, wanted: list[str]) -> bool:
+        starts = islice(_find(self._texts, wanted), _MAX_MENTIONS)
+        return any(self._reading.asserts(at, at + len(wanted) - 1) for at in starts)
 
 
 def _widest(mentions: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -259,16 +273,13 @@ def _widest(mentions: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
             yield first, last
 
 
-def _ends_in_article(words: Sequence[_Word], wanted: list[str], reading: _Reading) -> bool:
-    texts = [word.text for word in words]
-    starts = islice(_find(texts, wanted), _MAX_MENTIONS)
-    return any(reading.asserts(at, at + len(wanted) - 1) for at in starts)
+def _joined(stream: Sequence[str]) -> str:
+    return "\x00" + "\x00".join(stream) + "\x00"
 
 
-def _find(stream: Sequence[str], wanted: Sequence[str]) -> Iterator[int]:
-    """Positions of a run of words. The separator makes it one linear string search."""
-    joined = "\x00" + "\x00".join(stream) + "\x00"
-    needle = "\x00" + "\x00".join(wanted) + "\x00"
+def _find(joined: str, wanted: Sequence[str]) -> Iterator[int]:
+    """Positions of a run of words among joined ones: the separator makes it one linear search."""
+    needle = _joined(wanted)
     at, counted, start = joined.find(needle), 0, 0
     while at >= 0:
         counted += joined.count("\x00", start, at)
