@@ -158,7 +158,8 @@ def fold(text: str) -> str:
     for _ in range(2):
         text = unicodedata.normalize("NFKC", text).casefold()
     text = unicodedata.normalize("NFKC", text).translate(_TYPOGRAPHY)
-    return text if text.isascii() else _unmixed(text)
+    # A letter that was folded may take an accent that its look-alike could not.
+    return text if text.isascii() else unicodedata.normalize("NFC", _unmixed(text))
 
 
 def _unmixed(text: str) -> str:
