@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -311,6 +310,8 @@ def build(server: RewardServer) -> Any:
         lifespan=lifespan,
     )
 
+    shown_page = (files("rag_rewards.server") / "status.html").read_bytes()
+
     @api.post("/score", openapi_extra=SCORE)
     async def score(request: Request) -> Response:
         """Score rollouts. Rollouts of one group belong into one request."""
@@ -339,7 +340,7 @@ def build(server: RewardServer) -> Any:
 
     @api.get("/", include_in_schema=False)
     async def page() -> Response:
-        return Response(_page(), media_type="text/html", headers=_PAGE_HEADERS)
+        return Response(shown_page, media_type="text/html", headers=_PAGE_HEADERS)
 
     schema = api.openapi
 
@@ -358,11 +359,6 @@ _PAGE_HEADERS = {
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
-
-
-@lru_cache(maxsize=1)
-def _page() -> bytes:
-    return (files("rag_rewards.server") / "status.html").read_bytes()
 
 
 def _said(loading: asyncio.Future[None]) -> None:
