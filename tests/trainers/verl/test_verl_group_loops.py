@@ -189,16 +189,18 @@ async def check():
 
 def test_likelihoods_come_from_the_rollout_engine(monkeypatch, folder):
     said = ["<think>a</think><answer>Seine</answer>", "<answer>the Seine</answer>", "Rhone"]
-    row, engine = v1.question("Paris"), engine_of(folder, {"Paris": said})
+    # Each prompt has replies of its own: sessions of two prompts ask in no given order.
+    rows = {"uid-0": v1.question("Paris"), "uid-1": v1.question("Rouen")}
+    engine = engine_of(folder, {"Paris": said, "Rouen": said})
     config = v1.configuration(
         folder, "ctrl-rag", "+reward.custom_reward_function.reward_kwargs.settings.threshold=null"
     )
     checks = []
     monkeypatch.setattr(verl_engine, "selfcheck", lambda policy: checks.append(policy) or check())
-    queue = rolled_out(monkeypatch, config, engine, [row, v1.question("Paris")])
+    queue = rolled_out(monkeypatch, config, engine, list(rows.values()))
     assert len(checks) == 1  # once for a worker
-    expected = dict(zip(said, logprob_reward(folder, row, said), strict=True))
-    for uid in ("uid-0", "uid-1"):
+    for uid, row in rows.items():
+        expected = dict(zip(said, logprob_reward(folder, row, said), strict=True))
         sessions = queue.sessions(uid)
         assert len(sessions) == 3
         for session in sessions:
@@ -207,7 +209,8 @@ def test_likelihoods_come_from_the_rollout_engine(monkeypatch, folder):
             info = session.extra["reward_extra_info"]
             for name, value in score.components.items():
                 assert info[name] == pytest.approx(value, abs=1e-4)
-    assert len({score.components["evidential_contribution"] for score in expected.values()}) == 3
+        values = {score.components["evidential_contribution"] for score in expected.values()}
+        assert len(values) == 3
 
 
 def test_masked_answers_come_from_the_rollout_engine(monkeypatch, folder):
