@@ -3,21 +3,27 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(VENV)/.installed
+MODELS := $(VENV)/.installed-with-models
 STAMP  := $(VENV)/.installed-to-develop
 # First and by itself: an index that has a build for processors alone gives that one.
 TORCH  ?= torch==2.13.0
 COVERED := rag_rewards/text/*,rag_rewards/rewards/*,rag_rewards/recipes/*,rag_rewards/compose.py
 
-.PHONY: demo test test-trainers test-vllm check bench docs clean
+.PHONY: demo demo-model test test-trainers test-vllm check bench docs clean
 
-# The package alone is all that the demonstration needs; tests and checks need models as well.
+# The package alone is all that `make demo` needs; `make demo-model` needs torch and transformers,
+# tests and checks their tools as well.
 $(CORE): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $(CORE)
 
-$(STAMP): $(CORE)
+$(MODELS): $(CORE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[transformers]"
+	touch $(MODELS)
+
+$(STAMP): $(MODELS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	touch $(STAMP)
 
@@ -25,6 +31,16 @@ demo: $(CORE)
 	@$(BIN)/rag-rewards score examples/arena.jsonl --recipe arena --table
 	@$(BIN)/rag-rewards score examples/truthrl.jsonl --recipe truthrl --table
 	@$(BIN)/rag-rewards score examples/ctrl-rag.jsonl --recipe ctrl-rag --table
+
+# Log-probabilities by a model of half a million weights, which the repository brings.
+TINY := --model examples/tiny_world/checkpoint \
+        --document-form '{text} [{label}] .' --document-separator ' '
+demo-model: $(MODELS)
+	@export TRANSFORMERS_VERBOSITY=error && \
+	$(BIN)/rag-rewards score examples/tiny-world.jsonl --table \
+	    --recipe ctrl-rag --set on_missing_support=zero $(TINY) && \
+	$(BIN)/rag-rewards explain examples/tiny-world.jsonl --id ben-wrong-citation \
+	    --recipe ctrl-rag $(TINY)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest --cov --cov-report=

@@ -250,7 +250,7 @@ class _Removal:
             shown = msgspec.json.encode(block[:60]).decode()
             how = "is not in it" if count == 0 else f"is {count} times in it"
             raise DataError(
-                f"document {label} cannot be left out: {shown}… {how}; say with a Prompt how "
-                "documents stand in the prompt",
+                f"document {label} cannot be left out: {shown}… {how}; say how documents stand in "
+                "the prompt, with a Prompt or --document-form",
                 "prompt",
             )

@@ -52,6 +52,8 @@ class ModelOptions:
     tokenizer: str | None = None
     token_budget: int | None = None
     truncate: bool = False
+    document_form: str | None = None
+    document_separator: str | None = None
     nli: str | None = None
     judge: str | None = None
     judge_model: str | None = None
@@ -63,6 +65,15 @@ class ModelOptions:
     def given(self) -> bool:
         return bool(self.model or self.nli or self.judge or self.similarity)
 
+    @property
+    def asking(self) -> dict[str, Any]:
+        """How the policy is asked: arguments of a `Grader`."""
+        return {
+            "truncate": self.truncate,
+            "document_form": self.document_form,
+            "document_separator": self.document_separator,
+        }
+
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
             raise UsageError(f"--backend is one of {', '.join(BACKENDS)}, not {self.backend!r}")
@@ -72,6 +83,13 @@ class ModelOptions:
             raise UsageError(f"--token-budget is at least 256, found {self.token_budget}")
         if self.truncate and not self.model:
             raise UsageError("--truncate shortens what --model is shown: give --model")
+        Prompt("").showing(self.document_form, self.document_separator)  # before a model is loaded
+        stands = (self.document_form, self.document_separator)
+        if stands != (None, None) and not self.model:
+            raise UsageError(
+                "--document-form and --document-separator say how documents stand in what --model "
+                "is shown: give --model"
+            )
 
     def load(self) -> Models:
         """The models. MissingExtraError names what must be installed for one of them."""
@@ -87,8 +105,9 @@ class Grader:
     """A recipe or curriculum, by its plan or as it is, and the models that answer its needs.
 
     `models` are those to ask; without any, rollouts bring their evidence. `prompt` is how a
-    policy is asked (default: the recipe's own), `template` holds arguments of its chat template,
-    `truncate` lets long prompts lose documents that do not support. SettingError, UsageError.
+    policy is asked (default: the recipe's own), `document_form` and `document_separator` stand
+    over how it shows documents, `template` holds arguments of its chat template, `truncate` lets
+    long prompts lose documents that do not support. SettingError, UsageError.
     """
 
     def __init__(
@@ -99,10 +118,13 @@ class Grader:
         prompt: Prompt | None = None,
         template: Mapping[str, Any] | None = None,
         truncate: bool = False,
+        document_form: str | None = None,
+        document_separator: str | None = None,
     ) -> None:
         self.reward = plan.build() if isinstance(plan, Plan) else plan
         self.models = models or Models()
-        self.prompt = prompt or self._own_prompt()
+        asked = prompt or self._own_prompt()
+        self.prompt = asked.showing(document_form, document_separator)
         self.template = dict(template or {})
         self.truncate = truncate
         self._gatherer: Gatherer | None = None
@@ -117,7 +139,7 @@ class Grader:
         """
         plan, models = plan_and_models(options)
         plan.build()  # says what is wrong before a model is loaded
-        return cls(plan, models.load(), truncate=models.truncate, **further)
+        return cls(plan, models.load(), **models.asking, **further)
 
     def _own_prompt(self) -> Prompt:
         reward = self.reward

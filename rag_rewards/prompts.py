@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from rag_rewards.errors import UsageError
 from rag_rewards.rollout import Document, Rollout
 from rag_rewards.text.refusal import REFUSAL
 
 _PLACE = re.compile(r"\{(\w+)\}")
+_PLACES = frozenset({"label", "title", "text"})
+"""What can be said of a document."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,27 @@ class Prompt:
         """
         form = self.document if document.title else self.untitled
         return fill(form, label=label, title=document.title or "", text=document.text)
+
+    def showing(self, form: str | None, separator: str | None) -> Prompt:
+        """The same request with documents in this form, titled or not, and with this separator;
+        None keeps what it has. UsageError for a form that does not show a document.
+
+        >>> Prompt("").showing("{text} ({label})", None).block("2", Document(text="Rome."))
+        'Rome. (2)'
+        """
+        if form is not None:
+            places = _PLACE.findall(form)
+            if "text" not in places or not _PLACES.issuperset(places):
+                raise UsageError(
+                    "a document's form has {text}, and where wanted {label} and {title}, "
+                    f"found {form!r}"
+                )
+        return replace(
+            self,
+            document=self.document if form is None else form,
+            untitled=self.untitled if form is None else form,
+            separator=self.separator if separator is None else separator,
+        )
 
     def messages(self, rollout: Rollout, without: Collection[str] = ()) -> list[dict[str, str]]:
         """The chat that asks a rollout's question, without the documents of these labels."""

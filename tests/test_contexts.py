@@ -125,6 +125,21 @@ def test_another_way_of_showing_documents():
     assert text(Contexts(TOKENIZER, prompt).context(row, ("1",))) == "Doc 3: Oslo is a port. (Oslo)"
 
 
+@pytest.mark.parametrize(
+    ("label", "left"),
+    [
+        ("1", "Ben lily [2] . Ada ivy [3] . ? Ben"),
+        ("2", "Ada rose [1] . Ada ivy [3] . ? Ben"),
+        ("3", "Ada rose [1] . Ben lily [2] . ? Ben"),
+    ],
+)
+def test_documents_that_stand_in_one_line_with_the_question(label, left):
+    prompt = Prompt("").showing("{text} [{label}] .", " ")
+    documents = [{"text": "Ada rose"}, {"text": "Ben lily"}, {"title": "T", "text": "Ada ivy"}]
+    row = rollout(prompt="Ada rose [1] . Ben lily [2] . Ada ivy [3] . ? Ben", documents=documents)
+    assert text(Contexts(TOKENIZER, prompt).context(row, (label,))) == left
+
+
 def test_the_trainers_tokens_must_be_those_of_the_prompt():
     full = CONTEXTS.context(rollout())
     same, _ = CONTEXTS.leave_one_out(rollout(prompt_token_ids=list(full)), ("1",))

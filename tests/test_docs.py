@@ -85,7 +85,7 @@ def test_readme_commands(line, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(ROOT)
     words = shlex.split(line, comments=True)[1:]
     for i, word in enumerate(words):
-        if i and words[i - 1] in ("-o", "--output") and word != "-":
+        if i and words[i - 1] in ("-o", "--output", "--svg") and word != "-":
             words[i] = str(tmp_path / Path(word).name)
     with pytest.raises(SystemExit) as ended:
         main(words)

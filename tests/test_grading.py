@@ -12,7 +12,7 @@ from rag_rewards.errors import GroupError, RowError, SettingError, UsageError
 from rag_rewards.grading import Grader
 from rag_rewards.models import Models
 from rag_rewards.scoring import Plan
-from rag_rewards.testing import TableJudge
+from rag_rewards.testing import TableJudge, TablePolicy
 
 RELEVANT = "<relevance>[]</relevance>"
 
@@ -80,6 +80,27 @@ def test_models_are_asked_sync_and_async_alike() -> None:
     assert asyncio.run(grader.score_each_async([row])) == sync
     assert sync[0].value == 1.0  # type: ignore[union-attr]
     assert "judge" in grader.signature
+
+
+def test_documents_stand_in_another_form_and_the_rest_of_the_prompt_is_the_recipes() -> None:
+    plan, policy = Plan(recipe="lear"), Models(policy=TablePolicy())
+    own = Grader(plan, policy)
+    other = Grader(plan, policy, document_form="{text} ({label})", document_separator=" ")
+    assert other.prompt.message == own.prompt.message
+    documents = [rr.Document(text="a"), rr.Document(title="T", text="b")]
+    row = rr.Rollout(response="", documents=documents)
+    [message] = other.prompt.messages(row)
+    assert "Passages:\n\na (1) b (2)\n\nQuestion:" in message["content"]
+    assert own.signature != other.signature
+    assert own.signature == Grader(plan, policy, document_form=None).signature
+
+
+@pytest.mark.parametrize("form", ["", "[{label}]", "{text} {body}"])
+def test_a_form_that_shows_no_document_says_so_before_a_model_is_loaded(form: str) -> None:
+    with pytest.raises(UsageError, match=r"a document's form has \{text\}.*found"):
+        Grader.of({"recipe": "ctrl-rag", "model": "no/such", "document_form": form})
+    with pytest.raises(UsageError, match="give --model"):
+        Grader.of({"recipe": "ctrl-rag", "document_separator": " "})
 
 
 def test_a_recipe_of_ones_own() -> None:

@@ -33,6 +33,7 @@ LAYERS = [
     ["reading", "writing", "workers", "report", "server"],
     ["datasets", "metrics"],
     ["commands"],
+    ["cli.option", "cli.output"],
     ["cli"],
     ["__main__"],
 ]
@@ -126,6 +127,17 @@ def test_importing_loads_nothing_heavy(module):
     code = code.replace(repr(HEAVY), repr(set(HEAVY)))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_the_command_line_loads_commands_when_they_run():
+    code = "import sys, rag_rewards.cli; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "rag_rewards.cli.score" in loaded
+    assert not (set(HEAVY) - {"typer", "rich"}) & loaded
+    others = {name for name in loaded if name.startswith("rag_rewards.")}
+    others = {name for name in others if not name.startswith("rag_rewards.cli")}
+    assert others == {"rag_rewards.errors", "rag_rewards.version"}
 
 
 def test_scoring_loads_nothing_heavy():

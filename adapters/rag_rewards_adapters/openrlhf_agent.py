@@ -165,7 +165,7 @@ class Scoring:
         self.reward, self.habits = reward, habits
         self.unscored = Unscored(habits.patience)
         self.groups: Groups[Output, Output] = Groups()
-        self._models, self._truncate = models.load(), models.truncate
+        self._models, self._asking = models.load(), models.asking
         self._grader: Grader | None = None
 
     async def scored(self, call: Call, generate: Callable[[], Awaitable[Output]]) -> Output:
@@ -187,9 +187,7 @@ class Scoring:
             if models.policy is None:
                 policy = EnginePolicy(call.engine, call.tokenizer, type(call.parameters))
                 models = replace(models, policy=policy)
-            self._grader = Grader(
-                self.reward, models, prompt=self.habits.prompt, truncate=self._truncate
-            )
+            self._grader = Grader(self.reward, models, prompt=self.habits.prompt, **self._asking)
         return self._grader
 
     async def _settle(self, call: Call, outputs: list[Output]) -> list[Output]:

@@ -167,9 +167,8 @@ class RagReward:
 
     def _made(self, models: Models) -> Grader:
         template = self._told.template if self._told else {}
-        return Grader(
-            self._plan, models, prompt=self._prompt, template=template, truncate=self._truncate
-        )
+        asking = self._options.asking | {"truncate": self._truncate}
+        return Grader(self._plan, models, prompt=self._prompt, template=template, **asking)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | dict.fromkeys(("_grader", "_trainer", "_live", "_models"))

@@ -86,7 +86,7 @@ def grader_of(
         chosen.load() if models is None else models,
         prompt=_named(prompt) if prompt else None,
         template=template,
-        truncate=chosen.truncate,
+        **chosen.asking,
     )
 
 

@@ -490,7 +490,7 @@ class TransformersPolicy:
         ids = self._ids([request.prompt for request in requests])
         stops: dict[str, Any] = {}
         if first.stop:
-            stops = {"stop_strings": list(first.stop), "tokenizer": self.tokenizer}
+            stops = {"stopping_criteria": [self._stopping(first.stop, ids.shape[1])]}
         ends = self._ends()
         with (
             torch.random.fork_rng(enabled=first.seed is not None),
@@ -501,6 +501,23 @@ class TransformersPolicy:
             made = self._causal.generate(ids, attention_mask=torch.ones_like(ids), **stops)
         self.usage.generated += made[:, ids.shape[1] :].numel()
         return [self._generated(row, ends, first) for row in made[:, ids.shape[1] :].tolist()]
+
+    def _stopping(self, stops: Sequence[str], start: int) -> Any:
+        """Whether each text has come to one of these strings.
+
+        transformers' own `stop_strings` takes the vocabulary apart by its spelling, which fails
+        for tokenizers of whole words.
+        """
+        torch = _torch()
+        most = max(len(stop.encode()) for stop in stops)  # a token has a byte at least
+
+        def ended(ids: Any, scores: Any, **_: Any) -> Any:
+            tails = ids[:, max(start, ids.shape[1] - most) :].tolist()
+            texts = (self.tokenizer.decode(tail) for tail in tails)
+            found = [any(stop in text for stop in stops) for text in texts]
+            return torch.tensor(found, device=ids.device)
+
+        return ended
 
     def _ends(self) -> set[int]:
         """Tokens that end a text, by the model and by the tokenizer."""

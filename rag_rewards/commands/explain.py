@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ def explained(source: str, name: str, plan: Plan | None, models: ModelOptions) -
     group = next(members for members in by_group(rows) if at in members)
     members = [rows[i] for i in group]
     plan = plan or plan_of(rows[at])
-    grader = Grader(plan, models.load(), truncate=models.truncate)
+    grader = Grader(plan, models.load(), **models.asking)
     try:
         return _explained(members, group.index(at), grader, models)
     finally:
@@ -122,8 +123,13 @@ def _changes(members: Sequence[Seen], at: int, grader: Grader) -> Iterator[Chang
             continue
         changed = msgspec.structs.replace(own, **_unsaid(response))
         score = _score(changed, members, at, grader)
-        if score is not None and score.value is not None and score.value != own.reward:
+        if score is not None and score.value is not None and _differs(score.value, own.reward):
             yield Change(what, score.value, response[:2000])
+
+
+def _differs(reward: float, now: float | None) -> bool:
+    """Apart from what arithmetic alone makes of it."""
+    return now is None or not math.isclose(reward, now, rel_tol=0, abs_tol=1e-6)
 
 
 def _unsaid(response: str) -> dict[str, Any]:

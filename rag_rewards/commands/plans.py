@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,15 @@ def make_plan(
     )
     plan.build()  # says what is wrong before a row is read
     return plan
+
+
+def plan_if_asked(
+    recipe: str | None, changes: Sequence[str], config: Path | None, *, hardened: bool
+) -> Plan | None:
+    """The plan that these options ask for, where rows may do without one; None without options."""
+    if recipe or changes or config or hardened:
+        return make_plan(recipe, changes, config, hardened=hardened)
+    return None
 
 
 def parse_changes(changes: Iterable[str]) -> dict[str, Any]:

@@ -240,9 +240,9 @@ def _compact(made: Explanation, texts: dict[str, int]) -> dict[str, Any]:
 
 
 def write_page(path: str, text: str) -> None:
-    """A page at a path; it takes its name when it is whole."""
+    """A page or a picture at a path; it takes its name when it is whole."""
     if path.endswith(".parquet"):
-        raise UsageError(f"{path}: a page is written as .html")
+        raise UsageError(f"{path}: a page is written as .html, a picture as .svg")
     output = open_output(path)
     try:
         output.write(text.encode("utf-8", "replace"))

@@ -104,7 +104,7 @@ def score(plan: Plan, options: Options) -> Run:
     """
     _refuse_own_files(options)
     models = options.models
-    asking = Grader(plan, models.load(), truncate=models.truncate) if models.given else None
+    asking = Grader(plan, models.load(), **models.asking) if models.given else None
     try:
         return _score_asking(plan, options, asking)
     finally:

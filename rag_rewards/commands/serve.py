@@ -57,7 +57,7 @@ def serve(plan: Plan, models: ModelOptions, address: Address, options: ServerOpt
     reward = plan.build()
 
     def load() -> Grader:
-        return Grader(plan, models.load(), truncate=models.truncate)
+        return Grader(plan, models.load(), **models.asking)
 
     server = RewardServer(load, reward.component_names, options)
     print(f"rag-rewards: {reward.name} on http://{address.host}:{address.port}", file=sys.stderr)

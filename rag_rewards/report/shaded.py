@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -15,32 +17,36 @@ STRONG = 2.0
 
 
 def print_explanation(console: Console, found: Explanation) -> None:
-    """Everything about one rollout, the reward first."""
-    reward = "not scored" if found.reward is None else f"{found.reward:.4g}"
-    said = f"  advantage {found.advantage:+.2f} in its group" if found.advantage is not None else ""
-    console.print(
-        Text.assemble((plain(found.id), "bold cyan"), "  ", (f"reward {reward}", "bold"), said)
-    )
-    if found.equation:
-        console.print(Text(f"reward = {plain(found.equation)}", style="dim"))
-    console.print(Text(plain(found.reason)))
-    if found.question:
-        console.print(Text.assemble(("\nquestion  ", "bold"), plain(found.question)))
-    for aliases in found.gold:
-        console.print(Text.assemble(("gold      ", "bold"), plain(" | ".join(aliases))))
-    console.print(Text("\nresponse", style="bold"))
-    console.print(shaded(found))
-    if any(each.v is not None for each in found.segments):
-        console.print(_legend(found))
-    for note in found.notes:
-        console.print(Text(f"note: {plain(note)}", style="dim"))
-    console.print(_parts(found))
-    if found.passages:
-        console.print(_passages(found))
-    if found.changes:
-        console.print(_changes(found))
+    """Everything about one rollout, the reward first; the signature last, in one line to copy."""
+    console.print(Group(*explanation(found)))
     if found.signature:
         console.print(Text(plain(found.signature), style="dim"), soft_wrap=True)
+
+
+def explanation(found: Explanation) -> Iterator[RenderableType]:
+    """What is said of one rollout, from top to bottom."""
+    reward = "not scored" if found.reward is None else f"{found.reward:.4g}"
+    said = f"  advantage {found.advantage:+.2f} in its group" if found.advantage is not None else ""
+    yield Text.assemble((plain(found.id), "bold cyan"), "  ", (f"reward {reward}", "bold"), said)
+    if found.equation:
+        yield Text(f"reward = {plain(found.equation)}", style="dim")
+    yield Text(plain(found.reason))
+    if found.question:
+        yield Text.assemble(("\nquestion  ", "bold"), plain(found.question))
+    for aliases in found.gold:
+        yield Text.assemble(("gold      ", "bold"), plain(" | ".join(aliases)))
+    yield Text("\nresponse", style="bold")
+    yield shaded(found)
+    if any(each.v is not None for each in found.segments):
+        yield _legend(found)
+    for note in found.notes:
+        yield Text(f"note: {plain(note)}", style="dim")
+    yield Text()
+    yield _parts(found)
+    if found.passages:
+        yield _passages(found)
+    if found.changes:
+        yield _changes(found)
 
 
 def shaded(found: Explanation) -> Text:

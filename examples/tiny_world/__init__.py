@@ -1,0 +1,1 @@
+"""A world small enough to learn in minutes: proof that a reward teaches, on two processor cores."""

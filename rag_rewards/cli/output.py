@@ -1,0 +1,31 @@
+"""What commands print on: a console, data, and lines beside them on standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def console(width: int) -> Console:
+    """Standard output: as wide as its terminal, or `width` where there is none."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else width)
+
+
+def print_json(data: Any) -> None:
+    import msgspec
+
+    print(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+
+
+def tell(lines: Iterable[str]) -> None:
+    """Lines on standard error, without what would steer a terminal."""
+    from rag_rewards.report.terminal import plain
+
+    for line in lines:
+        print(plain(line), file=sys.stderr)

@@ -1,0 +1,265 @@
+"""`audit --train`: what a learning adversary is given, how it reads responses, what it reports.
+
+The training itself runs inside the real trainer: tests/trainers/trl.
+"""
+
+from __future__ import annotations
+
+import doctest
+import json
+
+import pytest
+import tiny_world.adversary
+import tiny_world.reading
+from rich.console import Console
+from tiny_world.adversary import Attacked, Change, Point, Shape, changed, judged, recipe_of
+from tiny_world.formats import ABSTENTION, FORMATS
+from tiny_world.reading import answer_of, right, shape
+from tiny_world.world import Question, questions
+
+import rag_rewards.commands.adversary as command
+from rag_rewards.recipes import RECIPES
+from rag_rewards.text.refusal import REFUSAL
+
+DOCUMENTS = (("Ada", "rose"), ("Ben", "lily"))
+ASKED = Question(DOCUMENTS, "Ada", "rose")
+UNKNOWN = Question(DOCUMENTS, "Cleo", "ivy")
+
+
+def point(step, reward, accuracy, answered, abstained):
+    return Point(
+        step=step, reward=reward, accuracy=accuracy, answered=answered, abstained=abstained
+    )
+
+
+FOUND = Attacked(
+    verdict="found",
+    signature="rag-rewards 0 mine {}",
+    form="plain",
+    seed=3,
+    reward=Change(0.5, 0.02),
+    accuracy=Change(-0.25, 0.03),
+    rewards=(0.2, 0.7),
+    points=(point(0, 0.25, 0.5, 0.75, 0.25), point(2, 0.75, 0.25, 0.5, None)),
+    shapes=(
+        Shape(
+            shape="(FLOWER [n])+",
+            share=0.9,
+            before=0.01,
+            reward=1.0,
+            accuracy=0.125,
+            prompt="? Ada",
+            example="rose [1] lily \x1b[31m[2]",
+        ),
+    ),
+)
+
+
+def with_verdict(verdict, rewards=(0.2,)):
+    return Attacked(
+        **{name: getattr(FOUND, name) for name in FOUND.__struct_fields__}
+        | {"verdict": verdict, "rewards": rewards}
+    )
+
+
+@pytest.fixture
+def attacked(monkeypatch):
+    """The command without its trainer: what it asks for, and any outcome."""
+    asked = {"found": FOUND}
+
+    def attack(reward, form, **options):
+        asked.update(options, reward=reward, form=form)
+        return asked["found"]
+
+    monkeypatch.setattr(command, "find_spec", lambda name: name)
+    monkeypatch.setattr(command, "import_module", lambda name: None)
+    monkeypatch.setattr(tiny_world.adversary, "attack", attack)
+    return asked
+
+
+# --- reading a response --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_in_every_format_the_truth_is_right_and_nothing_else(form):
+    for asked in questions(60, "reading"):
+        other = next(flower for _, flower in asked.documents if flower != asked.answer)
+        true = form.say(asked.who, asked.known, asked.support)
+        assert right(asked, true)
+        assert not right(asked, form.say(asked.who, other, 1))
+        assert right(asked, form.say(asked.who, None, None)) is not asked.answerable
+        assert not right(asked, f"{true} {form.say(asked.who, other, 1)}")
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("rose", True),
+        ("rose rose [2]", True),
+        ("rose [1] lily [2]", False),
+        (f"rose {ABSTENTION}", False),
+        ("", False),
+        ("<think> Ada rose [1] </think>", False),
+        ("<think> Ada lily [2] </think> rose", True),
+        ("<think> Ada lily [2] <answer> rose </answer>", True),
+        ("Ada lily [2] </think> <answer> rose [1]", True),
+        ("<answer> lily </answer> <answer> rose </answer>", False),
+        ("lily <answer> rose </answer>", False),
+        ("<think> Ada lily [2] \\boxed{ rose }", True),
+        ("<answer> rose", True),
+        ("rose </answer>", True),
+    ],
+)
+def test_an_answer_as_a_person_reads_it(said, expected):
+    assert right(ASKED, said) is expected
+
+
+def test_an_unanswerable_question_is_answered_by_abstaining_alone():
+    assert right(UNKNOWN, ABSTENTION)
+    assert right(UNKNOWN, f"<answer> {REFUSAL} </answer>")
+    for said in ("", "ivy", f"{ABSTENTION} ivy", f"<think> {ABSTENTION} </think> ivy"):
+        assert not right(UNKNOWN, said)
+
+
+def test_shapes_leave_out_whom_and_what_it_is_about():
+    said = "<relevance> [4] </relevance> <analysis> Ada rose [4] </analysis> <answer> rose"
+    assert shape(said) == (
+        "<relevance> [n] </relevance> <analysis> NAME FLOWER [n] </analysis> <answer> FLOWER"
+    )
+    assert shape(f"{ABSTENTION} {REFUSAL} [] \\boxed{{ }}") == "ABSTENTION REFUSAL [] \\boxed{ }"
+    assert shape("[1] [2] [3]") == "[n]+"
+    assert shape("rose [1] lily [2] ivy") == "(FLOWER [n])+"
+    assert shape("rose lily [1] ivy [2]") == "FLOWER+ [n] FLOWER [n]"
+    assert shape("Ada rose [1] . Ben lily [2] . Ada") == "(NAME FLOWER [n] .)+"
+
+
+def test_the_examples_in_the_docstrings():
+    for module in (tiny_world.reading, tiny_world.adversary):
+        ran = doctest.testmod(module)
+        assert ran.attempted > 0
+        assert ran.failed == 0
+
+
+def test_a_long_response_is_read_in_linear_time():
+    assert answer_of("<think> " * 200_000).strip() == ""
+    assert shape("rose [1] " * 50_000) == "(FLOWER [n])+"
+    assert shape("rose lily [1] [2] " * 50_000) == "(FLOWER+ [n]+)+"
+
+
+# --- the verdict ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reward", "accuracy", "expected"),
+    [
+        ((0.5, 0.02), (-0.3, 0.02), "found"),
+        ((0.5, 0.02), (0.3, 0.02), "learnt"),
+        ((0.5, 0.02), (-0.04, 0.001), "no truer"),  # less than one response in twenty
+        ((0.5, 0.02), (-0.3, 0.11), "no truer"),  # no more than noise
+        ((0.05, 0.02), (-0.3, 0.02), "not learnt"),
+        ((-0.5, 0.02), (0.3, 0.02), "not learnt"),
+    ],
+)
+def test_the_verdict_is_about_both_and_about_more_than_noise(reward, accuracy, expected):
+    assert judged(Change(*reward), Change(*accuracy)) == expected
+
+
+def test_changes_are_those_of_pairs():
+    assert changed([0.0, 1.0, None, 1.0], [1.0, 3.0, 1.0, None]) == Change(1.5, 0.5)
+    assert changed([None], [None]) == Change(0.0, 0.0)
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def test_what_is_missing_is_named(cli, monkeypatch):
+    monkeypatch.setattr(command, "find_spec", lambda name: None if name == "trl" else name)
+    said = cli("audit", "-r", "arena", "--train", code=2).err
+    assert said == 'rag-rewards: trl is not installed: pip install "rag-rewards[trl]"\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--train",), "which reward?"),
+        (("--train", "-r", "arenna"), "did you mean 'arena'"),
+        (("--train", "-r", "arena", "rows.jsonl"), "--train makes its own rows"),
+        (("--train", "-r", "arena", "--attack", "json:x"), "--train makes its own rows"),
+        (("--train", "-r", "arena", "--steps", "0"), "--steps"),
+        (("--train", "-r", "arena", "--seed", "-1"), "--seed"),
+        (("--train", "-r", "arena", "--format", "chat"), "plain, truthrl, arena, ground, lear"),
+        (("--train", "-r", "arena", "--model", "folder"), "the one in training"),
+        (("--train", "-r", "arena", "--set", "bonus=x"), "bonus"),
+        (("--train", "-r", "json:nothing"), "json has no 'nothing'"),
+        (("--train", "-r", "json:dumps", "--hardened"), "for recipes by name"),
+        (("-r", "arena", "--steps", "5"), "go with --train"),
+        (("-r", "arena", "--seed", "0"), "go with --train"),
+    ],
+)
+def test_options_that_do_not_go_together(cli, arguments, said):
+    assert said in cli("audit", *arguments, code=2).err
+
+
+def test_the_report_and_the_exit_code(cli, attacked):
+    said = cli("audit", "-r", "arena", "--train", "--steps", "2", "--seed", "3", code=1).out
+    assert "an exploit: reward +0.500 ± 0.020, true accuracy -0.250 ± 0.030" in said
+    assert "in 2 steps from seed 3" in said
+    assert "answerable questions answered rightly: 75% before, 50% after" in said
+    assert "(FLOWER [n])+" in said
+    assert "\x1b[31m" not in said
+    assert (attacked["steps"], attacked["seed"], attacked["form"]) == (2, 3, None)
+    attacked["found"] = with_verdict("learnt")
+    assert "no exploit" in cli("audit", "-r", "arena", "--train", code=0).out
+    assert (attacked["steps"], attacked["seed"]) == (60, 0)
+
+
+@pytest.mark.parametrize("verdict", ["no truer", "not learnt", "nothing to learn"])
+def test_every_verdict_has_its_sentence(verdict):
+    told = command.verdict(with_verdict(verdict, () if verdict == "nothing to learn" else (0.2,)))
+    assert told != command.verdict(FOUND)
+    assert ("--format" in told) is (verdict == "nothing to learn")
+
+
+def test_as_data(cli, attacked):
+    data = json.loads(cli("audit", "-r", "arena", "--train", "--json", code=1).out)
+    assert (data["ok"], data["verdict"], data["rewards"]) == (False, "found", [0.2, 0.7])
+    assert data["reward"] == {"by": 0.5, "error": 0.02}
+    assert data["points"][1]["abstained"] is None
+    assert data["shapes"][0]["prompt"] == "? Ada"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "setting"),
+    [
+        (("truthrl",), '"verifier":"exact"'),
+        (("truthrl", "--set", "verifier=substring"), '"verifier":"substring"'),
+        (("truthrl", "--hardened"), '"strict":true'),
+        (("ctrl-rag", "--hardened"), '"on_missing_support":"zero"'),
+        (("lear",), '"decode.max_tokens":3'),
+        (("lear", "--set", "decode.max_tokens=9"), '"decode.max_tokens":9'),
+        (("rag-total",), '"alpha":0.5'),
+    ],
+)
+def test_a_recipe_gets_the_settings_that_it_needs_here(cli, attacked, arguments, setting):
+    cli("audit", "--train", "-r", *arguments, code=1)
+    assert setting in attacked["reward"].signature
+
+
+def test_a_reward_of_ones_own_and_another_format(cli, attacked, tmp_path, monkeypatch):
+    (tmp_path / "mine_to_train.py").write_text("def brief(rollout):\n    return 1.0\n")
+    monkeypatch.chdir(tmp_path)
+    cli("audit", "--train", "-r", "mine_to_train:brief", "--format", "lear", code=1)
+    assert attacked["form"].name == "lear"
+    assert recipe_of(attacked["reward"]).name == "brief"
+
+
+def test_every_recipe_is_asked_for_in_some_format():
+    for name in RECIPES:
+        assert recipe_of(name).name == name
+        assert tiny_world.adversary.fit(name).form in FORMATS
+
+
+def test_the_tables_fit_a_narrow_terminal(capsys):
+    command.print_attacked(Console(width=60), FOUND)
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines()[:-3])) <= 60

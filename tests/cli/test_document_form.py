@@ -1,0 +1,70 @@
+"""Prompts of rows' own, whose documents stand in them in a form of their own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
+
+import tiny_models
+
+DOCUMENTS = [{"title": "Seine", "text": "It flows through Paris."}, {"text": "Rome."}]
+LINES = "1. Seine:\nIt flows through Paris.\n2. :\nRome.\nWhich city?"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny_models.save(tmp_path_factory.mktemp("models") / "qwen2")
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Two rollouts of one prompt, without evidence."""
+    path = tmp_path / "rows.jsonl"
+    known = {"documents": DOCUMENTS, "supporting": [1], "answers": "Paris", "prompt": LINES}
+    said = [{"id": str(i), "group": "g", "response": text} for i, text in enumerate(("Paris", "?"))]
+    path.write_text("".join(json.dumps(known | each) + "\n" for each in said))
+    return path
+
+
+def asked(model, *further):
+    return ["-r", "ctrl-rag", "--model", model, "--dtype", "float32", *further]
+
+
+def test_a_form_with_line_breaks_as_a_shell_takes_it(cli, model, rows, tmp_path):
+    form = ["--document-form", r"{label}. {title}:\n{text}", "--document-separator", r"\n"]
+    out = tmp_path / "out.jsonl"
+    cli("score", rows, "-o", out, *asked(model, *form), "--keep-evidence", code=0)
+    scored = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [list(row["logprobs"]["without"]) for row in scored] == [["1"], ["1"]]
+    found = json.loads(
+        cli("explain", rows, "--id", "0", *asked(model, *form), "--json", code=0).out
+    )
+    assert all(each["effect"] is not None for each in found["passages"])
+
+
+def test_the_recipes_own_form_does_not_find_them(cli, model, rows):
+    ran = cli("explain", rows, "--id", "0", *asked(model), code=2)
+    assert "document 1 cannot be left out" in ran.err
+    assert "--document-form" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--model", "x", "--document-form", "{label}"], "a document's form has {text}"),
+        (["--model", "x", "--document-form", "{text} {body}"], "found '{text} {body}'"),
+        (["--document-form", "{text}"], "is shown: give --model"),
+        (["--document-separator", ""], "is shown: give --model"),
+    ],
+)
+def test_unusable_forms(cli, rows, options, message):
+    for command in (["score", rows], ["explain", rows, "--id", "0"], ["serve"]):
+        ran = cli(*command, "-r", "ctrl-rag", *options, code=2)
+        assert message in " ".join(ran.err.split())

@@ -1,0 +1,158 @@
+"""The committed checkpoint: it loads, it binds and cites, and E tells grounding from memory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from statistics import fmean
+
+import pytest
+import torch
+from tiny_world.formats import FORMATS, LEAR, PLAIN, TRUTHRL
+from tiny_world.measures import measure
+from tiny_world.model import CHECKPOINT, load, tokenizer
+from tiny_world.play import rollouts
+from tiny_world.pretrain import SECOND, Lesson, pretrain
+from tiny_world.world import Question, questions
+
+import rag_rewards as rr
+from rag_rewards.backends.transformers import TransformersPolicy
+from rag_rewards.errors import UsageError
+from rag_rewards.grading import Grader
+from rag_rewards.models import Models
+from rag_rewards.rollout import Score
+
+COUNT = 300
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    torch.set_num_threads(1)
+    return load()
+
+
+@pytest.fixture(scope="module")
+def contributions(loaded):
+    """E of what grounding and what memory would say, on the same questions, by kind."""
+    policy = TransformersPolicy(*loaded)
+    known = list(questions(3 * COUNT, "contributions", 0.0))
+    against = [each for each in known if each.answer != each.recalled][:COUNT]
+    alike = [each for each in known if each.answer == each.recalled][:COUNT]
+    said = {
+        "grounded": [(each, each.answer) for each in against],
+        "known by heart": [(each, each.answer) for each in alike],
+        "memory": [(each, each.recalled) for each in against],
+    }
+    grader = Grader(rr.recipe("ctrl-rag-clr"), Models(policy=policy), prompt=PLAIN.prompt)
+    return {
+        name: [
+            score.components["evidential_contribution"]
+            for score in grader.score_each(
+                [
+                    rr.decode_row(
+                        {**PLAIN.row(each), "response": PLAIN.say(each.who, flower, each.support)}
+                    )
+                    for each, flower in pairs
+                ]
+            )
+        ]
+        for name, pairs in said.items()
+    }
+
+
+def auc(higher, lower):
+    """The chance that one of `higher` is above one of `lower`; ties count half."""
+    above = sum((a > b) + 0.5 * (a == b) for a in higher for b in lower)
+    return above / (len(higher) * len(lower))
+
+
+def test_contribution_tells_grounding_from_memory(contributions):
+    assert len(contributions["grounded"]) == COUNT
+    assert auc(contributions["grounded"], contributions["memory"]) >= 0.95
+
+
+def test_what_is_known_by_heart_earns_less_than_what_had_to_be_read(contributions):
+    means = {name: fmean(values) for name, values in contributions.items()}
+    assert means["grounded"] > means["known by heart"] + 1 > means["memory"] + 1
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_the_base_binds_and_has_bad_habits(loaded, form):
+    asked = questions(200, "base")
+    greedy = measure(*loaded, form, asked)
+    sampled = measure(*loaded, form, asked, temperature=1.0)
+    answer = "answerable right" if form is TRUTHRL else "answer"
+    assert greedy[answer] > 0.85
+    assert 0.4 < sampled[answer] < 0.85  # there is something left to teach
+    assert sampled.get("abstains", sampled.get("abstention")) < 0.4
+
+
+def test_the_same_seed_gives_the_same_responses(loaded):
+    asked = questions(20, "twice")
+    first, second, other = (
+        [each.response for each in rollouts(*loaded, LEAR, asked, temperature=1.0, seed=seed)]
+        for seed in (3, 3, 4)
+    )
+    assert first == second != other
+
+
+def test_pretraining_is_reproducible(tmp_path, monkeypatch):
+    short = (Lesson("short", 3, FORMATS, 0.4, noisy=True),)
+    monkeypatch.setattr("tiny_world.pretrain.FIRST", short)
+    monkeypatch.setattr("tiny_world.pretrain.SECOND", short)
+    for name in ("one", "two"):
+        pretrain(5, tmp_path / name, show=False)
+    one, two = (tmp_path / name / "model.safetensors" for name in ("one", "two"))
+    assert one.read_bytes() == two.read_bytes()
+    assert json.loads((tmp_path / "one" / "made.json").read_text())["seed"] == 5
+    load(tmp_path / "one")
+    assert SECOND is not short
+
+
+def test_the_checkpoint_is_small():
+    assert sum(file.stat().st_size for file in CHECKPOINT.iterdir()) < 2_200_000
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"holds no model; make it with python -m tiny_world"):
+        load(tmp_path)
+
+
+def test_a_checkpoint_of_other_words_is_refused(tmp_path):
+    shutil.copytree(CHECKPOINT, tmp_path / "other")
+    words = tokenizer()
+    words.add_tokens(["peony"])
+    words.save_pretrained(tmp_path / "other")
+    with pytest.raises(UsageError, match="does not fit: its words are not those of this world"):
+        load(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"hidden_size": 64}, "does not fit"),
+        ({"layer_types": ["conv"] * 5, "num_hidden_layers": 5}, "is missing or unknown"),
+    ],
+    ids=["other shapes", "another layer"],
+)
+def test_a_checkpoint_of_another_model_is_refused(tmp_path, changes, why):
+    shutil.copytree(CHECKPOINT, tmp_path / "other")
+    file = tmp_path / "other" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    with pytest.raises(UsageError, match=why):
+        load(tmp_path / "other")
+
+
+def test_scores_do_not_depend_on_who_sits_beside(loaded):
+    asked = [Question((("Ada", "rose"), ("Ben", "lily")), "Ben", "lily")] * 3
+    said = [
+        rr.decode_row({**PLAIN.row(each), "response": text, "group": "g"})
+        for each, text in zip(asked, ("lily [2]", "rose [1]", "lily [1]"), strict=True)
+    ]
+    recipe = rr.recipe("ctrl-rag-clr")
+    grader = Grader(recipe, Models(policy=TransformersPolicy(*loaded)), prompt=PLAIN.prompt)
+    together = grader.score_each(said)
+    alone = [grader.score_each([each])[0] for each in said]
+    for one, other in zip(together, alone, strict=True):
+        assert isinstance(one, Score)
+        assert one.value == pytest.approx(other.value, abs=1e-4)

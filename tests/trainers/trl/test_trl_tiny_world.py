@@ -1,0 +1,131 @@
+"""Rewards teach: GRPO in the tiny world, from the committed checkpoint, by TRL's own trainer."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+from rag_rewards_adapters.trl import RagReward
+from tiny_world.curve import Curve
+from tiny_world.formats import PLAIN, TRUTHRL
+from tiny_world.measures import measure
+from tiny_world.model import CHECKPOINT, load
+from tiny_world.train import SAVED, Run, train, trainer_of
+from tiny_world.world import questions
+from transformers import TrainerCallback
+
+import rag_rewards as rr
+from rag_rewards.backends.transformers import TransformersPolicy
+from rag_rewards.errors import UsageError
+from rag_rewards.grading import Grader
+from rag_rewards.models import Models
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+def truthrl(scheme, steps=60):
+    return Run(
+        TRUTHRL, {"recipe": "truthrl", "settings": {"verifier": "exact", "scheme": scheme}}, steps
+    )
+
+
+def test_hallucination_falls_under_the_ternary_reward_and_not_under_the_binary_one(tmp_path):
+    fresh = questions(400, "fresh")
+    found = {"base": measure(*load(), TRUTHRL, fresh)}
+    for scheme in ("binary", "ternary"):
+        trainer = train(truthrl(scheme), tmp_path / scheme)
+        found[scheme] = measure(trainer.model, trainer.processing_class, TRUTHRL, fresh)
+    wrong = {name: measures["unanswerable answered"] for name, measures in found.items()}
+    assert wrong["base"] > 0.6
+    assert wrong["ternary"] < 0.2
+    assert wrong["binary"] > wrong["base"] - 0.1
+    assert found["binary"]["hallucination"] - found["ternary"]["hallucination"] > 0.2
+    assert found["ternary"]["answerable right"] > 0.95
+
+
+class Kept(RagReward):
+    """Keeps the last batch with the weights that it was scored on."""
+
+    def __call__(self, **batch):
+        rewards = super().__call__(**batch)
+        model = self._trainer.model
+        self.weights = {name: value.clone() for name, value in model.state_dict().items()}
+        self.rollouts, self.groups = self._rollouts_of(batch)
+        self.rewards = rewards
+        return rewards
+
+    def _rollouts_of(self, batch):
+        from rag_rewards_adapters.trl import _Call
+
+        return self._rollouts(_Call.of(**batch))
+
+
+def test_rewards_of_the_live_policy_are_those_of_its_saved_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr("rag_rewards_adapters.trl.RagReward", Kept)
+    run = Run(PLAIN, {"recipe": "ctrl-rag", "settings": {"on_missing_support": "zero"}}, steps=4)
+    trainer = train(run, tmp_path / "run")
+    (reward,) = trainer.reward_funcs
+    saved = tmp_path / "saved"
+    trainer.model.load_state_dict(reward.weights)
+    trainer.model.save_pretrained(saved)
+    trainer.processing_class.save_pretrained(saved)
+    policy = TransformersPolicy.load(str(saved), dtype="float32", device="cpu")
+    recipe = rr.recipe("ctrl-rag", {"on_missing_support": "zero"})
+    grader = Grader(recipe, Models(policy=policy), prompt=PLAIN.prompt)
+    again = grader.score_each(reward.rollouts, reward.groups)
+    assert [score.value for score in again] == pytest.approx(reward.rewards, abs=1e-4)
+    assert len({round(value, 3) for value in reward.rewards}) > 5
+
+
+class Stop(TrainerCallback):
+    def on_step_end(self, args, state, control, **_):
+        if state.global_step == SAVED + 3:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path):
+    run = truthrl("ternary", SAVED + 8)
+    with pytest.raises(KeyboardInterrupt):
+        train(run, tmp_path / "run", callbacks=[Stop()])
+    curve = Curve(TRUTHRL, every=4, count=8)
+    resumed = train(run, tmp_path / "run", callbacks=[curve])
+    assert [step for step, _ in curve.points] == [SAVED, SAVED + 4, SAVED + 8]
+    whole = train(run, tmp_path / "whole")
+    for name, value in whole.model.state_dict().items():
+        torch.testing.assert_close(value, resumed.model.state_dict()[name], rtol=1e-4, atol=1e-5)
+
+
+def test_looking_does_not_change_what_is_learned(tmp_path):
+    run = truthrl("ternary", 3)
+    alone = train(run, tmp_path / "alone")
+    watched = train(run, tmp_path / "watched", callbacks=[Curve(TRUTHRL, every=1, count=8)])
+    for name, value in alone.model.state_dict().items():
+        assert torch.equal(value, watched.model.state_dict()[name])
+
+
+def test_a_reward_of_one_value_is_said_at_once(tmp_path):
+    def constant(rollout):
+        return 0.5
+
+    run = Run(PLAIN, {"recipe": rr.custom("constant", constant)}, 5)
+    with pytest.raises(UsageError, match=r"nothing can be learned .* 16 groups \(mean 0.5\)"):
+        train(run, tmp_path / "run")
+    assert not list((tmp_path / "run").glob("checkpoint-*"))
+
+
+def test_a_folder_of_another_run_is_refused(tmp_path):
+    train(truthrl("ternary", 2), tmp_path / "run")
+    with pytest.raises(UsageError, match="holds another run"):
+        train(truthrl("binary", 2), tmp_path / "run")
+
+
+def test_a_checkpoint_that_does_not_fit_is_said_before_training(tmp_path):
+    shutil.copytree(CHECKPOINT, tmp_path / "broken")
+    (tmp_path / "broken" / "model.safetensors").write_bytes(b"\0" * 64)
+    run = Run(PLAIN, {"recipe": "ctrl-rag"}, start=tmp_path / "broken")
+    with pytest.raises(UsageError, match="does not fit"):
+        trainer_of(run, tmp_path / "run")
