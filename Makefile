@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed-to-develop
 TORCH  ?= torch==2.13.0
 COVERED := rag_rewards/text/*,rag_rewards/rewards/*,rag_rewards/recipes/*,rag_rewards/compose.py
 
-.PHONY: demo demo-model test test-trainers test-vllm check bench docs clean
+.PHONY: demo demo-model demo-train teaches test test-trainers test-vllm check bench docs clean
 
 # The package alone is all that `make demo` needs; `make demo-model` needs torch and transformers,
 # tests and checks their tools as well.
@@ -41,6 +41,18 @@ demo-model: $(MODELS)
 	    --recipe ctrl-rag --set on_missing_support=zero $(TINY) && \
 	$(BIN)/rag-rewards explain examples/tiny-world.jsonl --id ben-wrong-citation \
 	    --recipe ctrl-rag $(TINY)
+
+# GRPO by TRL's own trainer, in its environment, which is made when it is missing (1.3 GB).
+TRL := build/trainers/trl
+demo-train:
+	@PYTHON=$(PYTHON) tests/trainers/make_environment.sh trl $(TRL)
+	@$(TRL)/bin/python -m tiny_world.demo -o build/tiny-world/curve.svg
+
+# The papers' ablations, and the learning adversary: an hour and a half on two cores.
+TEACHES := truthrl ctrl_rag ground_grpo lear arena ctrl_rag_words adversary
+teaches:
+	@PYTHON=$(PYTHON) tests/trainers/make_environment.sh trl $(TRL)
+	@for each in $(TEACHES); do $(TRL)/bin/python benchmarks/teaches/$$each.py || exit 1; done
 
 test: $(STAMP)
 	$(BIN)/python -m pytest --cov --cov-report=

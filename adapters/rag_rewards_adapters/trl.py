@@ -199,8 +199,7 @@ class RagReward:
         self._grader = self._made(models)
         probes = _probes()
         self._provide({kind for recipe in self._recipes for kind in asked(recipe, probes)})
-        for where, row in _rows(trainer):
-            self._check_row(where, row)
+        self._check_rows(trainer)
 
     @property
     def _recipes(self) -> list[Recipe]:
@@ -224,15 +223,33 @@ class RagReward:
             way = f"{_BIND}, or give" if kind == "policy" else "give"
             raise no_model(self.__name__, kind, way)
 
-    def _check_row(self, where: str, row: Mapping[str, Any]) -> None:
-        """Raise what keeps an empty response to this row from a score."""
+    def _check_rows(self, trainer: Any) -> None:
+        """Raise what keeps an empty response to a row from a score.
+
+        A row of a curriculum may be meant for one stage alone, and every stage needs rows.
+        """
+        served: set[int] = set()
+        unserved: dict[int, RolloutError] = {}
+        for where, row in _rows(trainer):
+            faults = self._faults(where, row)
+            known = [fault for fault in faults if fault is not None]
+            if len(known) == len(faults):
+                raise known[0]
+            for i, fault in enumerate(faults):
+                if fault is None:
+                    served.add(i)
+                else:
+                    unserved.setdefault(i, fault)
+        if starving := unserved.keys() - served:
+            raise unserved[min(starving)]
+
+    def _faults(self, where: str, row: Mapping[str, Any]) -> list[RolloutError | None]:
+        """By stage, why the row cannot be scored there."""
         rollout = rollout_of(self._fields(row), response="", step=0)
-        error = rollout if isinstance(rollout, RolloutError) else None
-        if isinstance(rollout, Rollout):
-            error = next(filter(None, (_fault(recipe, rollout) for recipe in self._recipes)), None)
-        if error is not None:
-            error.row = where if error.row is None else f"{error.row} ({where})"
-            raise error
+        if isinstance(rollout, RolloutError):
+            return [_placed(rollout, where)]
+        faults = [_fault(recipe, rollout) for recipe in self._recipes]
+        return [fault and _placed(fault, where) for fault in faults]
 
     # --- rollouts ------------------------------------------------------------------------------
 
@@ -519,6 +536,11 @@ def _probes() -> list[Rollout]:
     }
     rollouts = [rollout_of(known, response=shape) for shape in _SHAPES]
     return [rollout for rollout in rollouts if isinstance(rollout, Rollout)]
+
+
+def _placed(error: RolloutError, where: str) -> RolloutError:
+    error.row = where if error.row is None else f"{error.row} ({where})"
+    return error
 
 
 def _fault(recipe: Recipe, rollout: Rollout) -> RolloutError | None:

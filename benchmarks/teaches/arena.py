@@ -1,10 +1,11 @@
 """ARENA's ablations in the tiny world: naive GRPO against the full reward, k2 against k3."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from experiment import Experiment, Variant, main
+from experiment import Experiment, Figures, Variant, main
 
 BETA = 0.04
 
@@ -51,9 +52,35 @@ def _trainer(estimator: str) -> Any:
     return Penalised
 
 
+def moved(model: Any, words: Any, fresh: Sequence[Any], temperature: float, start: Path) -> Figures:
+    """How far the policy went from its base: KL(policy, base) a token, in nats, over all words.
+
+    Along responses of the policy to a part of the questions.
+    """
+    import torch
+    from tiny_world.formats import ARENA
+    from tiny_world.model import load
+    from tiny_world.play import rollouts
+
+    before, _ = load(start)
+    said = rollouts(model, words, ARENA, fresh[:200], temperature=temperature)
+    total, count = 0.0, 0
+    for each in said:
+        prompt = words.encode(each.prompt)
+        ids = [*prompt, *words.encode(each.response, add_special_tokens=False), words.eos_token_id]
+        with torch.no_grad():
+            now, then = (
+                torch.log_softmax(net(torch.tensor([ids])).logits[0, len(prompt) - 1 : -1], -1)
+                for net in (model.eval(), before.eval())
+            )
+        total += float((now.exp() * (now - then)).sum())
+        count += len(now)
+    return {"KL to base": total / count}
+
+
 def variant(name: str, recipe: str, estimator: str | None = None, **more: Any) -> Variant:
     kl = {"trainer": {"beta": BETA}, "kind": penalised(estimator)} if estimator else {}
-    return Variant(name, {"recipe": recipe}, steps=60, **kl, **more)
+    return Variant(name, {"recipe": recipe}, steps=60, further=moved, **kl, **more)
 
 
 EXPERIMENT = Experiment(
@@ -61,14 +88,15 @@ EXPERIMENT = Experiment(
     title="ARENA: the full reward, and how far the policy may move",
     form="arena",
     variants=(
-        Variant("base", None),
+        Variant("base", None, further=moved),
         variant("naive (format + accuracy)", "naive-grpo"),
         variant("full", "arena"),
         variant("full, k2 penalty", "arena", "k2"),
         variant("full, k3 penalty", "arena", "k3"),
     ),
-    columns=("format", "answer", "relevance", "abstains"),
+    columns=("format", "answer", "relevance", "abstains", "KL to base"),
     panels=("answer", "relevance", "abstains"),
+    seeds=(0, 2, 3),
 )
 
 if __name__ == "__main__":

@@ -43,7 +43,9 @@ def labelled_too_widely(start: Path, asked: Sequence[Any]) -> list[dict[str, Any
     return rows
 
 
-def relies(model: Any, words: Any, fresh: Sequence[Any], temperature: float) -> Figures:
+def relies(
+    model: Any, words: Any, fresh: Sequence[Any], temperature: float, start: Path
+) -> Figures:
     from tiny_world.measures import reliance
 
     return {"reliance": reliance(model, words, fresh, temperature=temperature)}
@@ -78,6 +80,7 @@ EXPERIMENT = Experiment(
     ),
     columns=("answer", "citation", "reliance", "abstains"),
     panels=("answer", "citation"),
+    bare=True,
 )
 
 if __name__ == "__main__":

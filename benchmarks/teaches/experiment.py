@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
@@ -44,7 +45,8 @@ class Variant:
     reward   options of RagReward, or a function of the run's start that makes them
     columns  (start, questions) → further columns of the data set
     kind     a trainer other than GRPOTrainer, made in the run's process
-    note     what the row is in the paper
+    further  (model, tokenizer, questions, temperature, start) → further figures
+    shown    whether it has a line in the picture
     """
 
     name: str
@@ -54,7 +56,7 @@ class Variant:
     trainer: Mapping[str, Any] = field(default_factory=dict)
     columns: Callable[[Path, Sequence[Any]], Sequence[dict[str, Any]]] | None = None
     kind: Callable[[], Any] | None = None
-    further: Callable[[Any, Any], Figures] | None = None
+    further: Callable[[Any, Any, Sequence[Any], float, Path], Figures] | None = None
     shown: bool = True
 
 
@@ -63,6 +65,9 @@ class Experiment:
     """Variants over one format, the table's columns, and the curve's panels.
 
     A variant without a reward is the base, measured as it is.
+
+    bare   the base knows no format but the bare one
+    seeds  of bases that can bind and cite: what a base never does by chance, no reward teaches
     """
 
     name: str
@@ -71,15 +76,20 @@ class Experiment:
     variants: Sequence[Variant]
     columns: Sequence[str]
     panels: Sequence[str]
+    bare: bool = False
+    seeds: tuple[int, ...] = SEEDS
     notes: str = ""
 
 
-def base(seed: int) -> Path:
+def base(seed: int, *, bare: bool = False) -> Path:
     """The pre-trained model of a seed; it is made where it is missing."""
-    folder = BUILD / "tiny-world" / f"seed-{seed}"
+    folder = BUILD / "tiny-world" / f"{'bare' if bare else 'seed'}-{seed}"
     if not (folder / "made.json").exists():
         command = [sys.executable, "-m", "tiny_world.pretrain", "--seed", str(seed)]
-        subprocess.run([*command, "-o", str(folder)], check=True, stdout=subprocess.DEVNULL)
+        further = ["--bare"] if bare else []
+        subprocess.run(
+            [*command, *further, "-o", str(folder)], check=True, stdout=subprocess.DEVNULL
+        )
     return folder
 
 
@@ -100,7 +110,7 @@ def run_one(experiment: str, name: str, seed: int) -> dict[str, Any]:
     made = _experiment(experiment)
     variant = next(each for each in made.variants if each.name == name)
     form = next(each for each in FORMATS if each.name == made.form)
-    start, fresh, curve = base(seed), questions(FRESH, f"fresh {seed}"), Curve(form)
+    start, fresh, curve = base(seed, bare=made.bare), questions(FRESH, f"fresh {seed}"), Curve(form)
     seconds, points = 0.0, []
     if variant.reward is None:
         model, words = load(start)
@@ -123,7 +133,7 @@ def run_one(experiment: str, name: str, seed: int) -> dict[str, Any]:
     for how, temperature in (("greedy", 0.0), ("sampled", 1.0)):
         found[how] = measure(model, words, form, fresh, temperature=temperature)
         if variant.further:
-            found[how] |= variant.further(model, words, fresh, temperature)
+            found[how] |= variant.further(model, words, fresh, temperature, start)
     return {"figures": found, "points": points, "seconds": seconds}
 
 
@@ -143,7 +153,7 @@ def run_all(experiment: Experiment, seeds: Sequence[int], workers: int) -> Resul
     folder = BUILD / "teaches" / experiment.name
     folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        bases = dict(zip(seeds, pool.map(base, seeds), strict=True))
+        bases = dict(zip(seeds, pool.map(partial(base, bare=experiment.bare), seeds), strict=True))
         files = {
             (v.name, seed): folder / f"{_identity(v, start)}-{seed}.json"
             for v in experiment.variants
@@ -255,7 +265,7 @@ def picture(experiment: Experiment, results: Results, file: Path) -> None:
 def main(experiment: Experiment) -> int:
     """The command of an experiment."""
     options = argparse.ArgumentParser(description=experiment.title)
-    options.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    options.add_argument("--seeds", type=int, nargs="+", default=list(experiment.seeds))
     options.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
     options.add_argument("--only", nargs="+", help="variants to run, without writing results")
     given = options.parse_args()

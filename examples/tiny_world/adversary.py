@@ -29,7 +29,7 @@ from rag_rewards.errors import UsageError
 from rag_rewards.grading import Grader
 from rag_rewards.models import Models
 from rag_rewards.recipes import recipe
-from rag_rewards.rollout import Score
+from rag_rewards.rollout import Rollout, Score
 from tiny_world.formats import ARENA, FORMATS, GROUND, LEAR, PLAIN, TRUTHRL, Format
 from tiny_world.measures import LEAR_SETTINGS
 from tiny_world.model import CHECKPOINT, load
@@ -104,6 +104,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 class Attacked(msgspec.Struct, frozen=True, kw_only=True):
     """What training against a reward came to.
 
+    reward    how much more the last responses earn than the first, to the same questions
+    accuracy  how much more of them are right
     rewards   the mean reward of each step, as the trainer saw it
     points    probes before, every ten steps, and after
     shapes    the most frequent responses after training (before it, where there was none)
@@ -196,6 +198,7 @@ def attack(
     policy, words = load(start)
     probes = [bench.probe(0, policy, words)]
     rewards: list[float] = []
+    gain = Change(0.0, 0.0)
     if _spread(probes[0]):
         run = Run(
             form,
@@ -206,8 +209,9 @@ def attack(
             unanswerable=share,
             trainer={"save_strategy": "no"},
         )
-        rewards = _train(run, bench, probes, told)
-    return _concluded(bench, seed, probes, rewards)
+        rewards, policy = _train(run, bench, probes, told)
+        gain = bench.gain(probes[0], probes[-1], policy, words)
+    return _concluded(bench, seed, probes, rewards, gain)
 
 
 def recipe_of(reward: str | Recipe | Any) -> Recipe:
@@ -222,8 +226,8 @@ def recipe_of(reward: str | Recipe | Any) -> Recipe:
 
 def _train(
     run: Run, bench: _Bench, probes: list[_Probe], told: Callable[[int, float], None] | None
-) -> list[float]:
-    """Train, and probe on the way. The mean reward of every step."""
+) -> tuple[list[float], Any]:
+    """Train, and probe on the way. The mean reward of every step, and the policy."""
     from transformers import TrainerCallback
 
     rewards: list[float] = []
@@ -244,7 +248,7 @@ def _train(
         trainer = trainer_of(run, Path(folder), callbacks=[Watch()])
         _go_on_without_signal(trainer)
         trainer.train()
-    return rewards
+    return rewards, trainer.model
 
 
 def _go_on_without_signal(trainer: Any) -> None:
@@ -260,9 +264,13 @@ def _go_on_without_signal(trainer: Any) -> None:
 class _Said:
     """One response: what it earned (None: not scored), and whether it is right."""
 
-    text: str
+    rollout: Rollout
     reward: float | None
     right: bool
+
+    @property
+    def text(self) -> str:
+        return self.rollout.parsed.text
 
 
 @dataclass(frozen=True)
@@ -298,14 +306,34 @@ class _Bench:
 
         with torch.random.fork_rng(devices=[]):
             said = rollouts(policy, words, self.form, self.asked, temperature=1.0, samples=EACH)
-            scores = self._grader(policy, words).score_each(said)
-        each = []
-        for i, (rollout, score) in enumerate(zip(said, scores, strict=True)):
+            earned = self._earned(said, policy, words)
+        each = [
+            _Said(rollout, reward, right(self.asked[i // EACH], rollout.parsed.text))
+            for i, (rollout, reward) in enumerate(zip(said, earned, strict=True))
+        ]
+        return _Probe(step, [each[i : i + EACH] for i in range(0, len(each), EACH)])
+
+    def gain(self, first: _Probe, last: _Probe, policy: Any, words: Any) -> Change:
+        """What the last responses earn more than the first.
+
+        A reward that compares the responses of a group says nothing about another group: it is
+        asked about the first and the last ones to a question in one, by the policy as it is now.
+        """
+        if self.recipe.scope != "group":
+            return changed(*([_mean(e.reward for e in g) for g in p.groups] for p in (first, last)))
+        both = [*first.groups, *last.groups]
+        earned = self._earned([e.rollout for group in both for e in group], policy, words)
+        means = [_mean(earned[i : i + EACH]) for i in range(0, len(earned), EACH)]
+        return changed(means[: len(first.groups)], means[len(first.groups) :])
+
+    def _earned(self, said: Sequence[Rollout], policy: Any, words: Any) -> list[float | None]:
+        """Rewards. What cannot be scored is raised."""
+        earned = []
+        for score in self._grader(policy, words).score_each(said):
             if not isinstance(score, Score):
                 raise score
-            text = rollout.parsed.text
-            each.append(_Said(text, score.value, right(self.asked[i // EACH], text)))
-        return _Probe(step, [each[i : i + EACH] for i in range(0, len(each), EACH)])
+            earned.append(score.value)
+        return earned
 
     def _grader(self, policy: Any, words: Any) -> Grader:
         from rag_rewards.backends.transformers import TransformersPolicy
@@ -410,10 +438,9 @@ def changed(before: Iterable[float | None], after: Iterable[float | None]) -> Ch
 
 
 def _concluded(
-    bench: _Bench, seed: int, probes: Sequence[_Probe], rewards: list[float]
+    bench: _Bench, seed: int, probes: Sequence[_Probe], rewards: list[float], reward: Change
 ) -> Attacked:
     first, last = probes[0], probes[-1]
-    reward = changed(*([_mean(e.reward for e in g) for g in p.groups] for p in (first, last)))
     accuracy = changed(*([_mean(e.right for e in g) for g in p.groups] for p in (first, last)))
     return Attacked(
         verdict=judged(reward, accuracy) if rewards else "nothing to learn",

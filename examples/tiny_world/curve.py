@@ -19,7 +19,7 @@ FRESH = 200
 Points = list[tuple[int, Measures]]
 
 
-class Curve(TrainerCallback):
+class Curve(TrainerCallback):  # type: ignore[misc]
     """Measures the policy before training and at every few steps.
 
     `points` fills up as it goes, and `seen` is told of each point.

@@ -11,7 +11,6 @@ An interrupted run goes on where it was saved last.
 from __future__ import annotations
 
 import argparse
-import logging
 import shutil
 import sys
 import warnings
@@ -49,9 +48,12 @@ def main() -> int:
     options.add_argument("--folder", type=Path, default=Path("build/tiny-world/demo"))
     options.add_argument("-o", "--output", type=Path, default=Path("build/tiny-world/curve.svg"))
     given = options.parse_args()
+    import transformers
+
     console = Console()
     warnings.simplefilter("ignore", FutureWarning)  # the trainer's, about its own options
-    logging.getLogger("transformers").setLevel(logging.ERROR)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     try:
         curves = demonstrate(given, console)
     except UsageError as error:
@@ -84,7 +86,7 @@ def demonstrate(given: argparse.Namespace, console: Console) -> dict[str, Points
 def _train(scheme: str, given: argparse.Namespace, seen: Callable[[int, Any], None]) -> None:
     reward = {"recipe": "truthrl", "settings": {"verifier": "exact", "scheme": scheme}}
     run = Run(TRUTHRL, reward, given.steps, given.seed, given.start)
-    folder = given.folder / scheme
+    folder = given.folder / f"{scheme}-{given.steps}-{given.seed}"
     train(run, folder, callbacks=[Curve(TRUTHRL, min(EVERY, given.steps), seen=seen)])
     shutil.rmtree(folder, ignore_errors=True)
 

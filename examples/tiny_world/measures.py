@@ -69,7 +69,7 @@ def cited(said: Sequence[Rollout]) -> Measures:
 
 def traced(said: Sequence[Rollout]) -> Measures:
     """ARENA's: format over all; answer and relevance of the answerable; abstentions."""
-    parts = [score.components for score in scored("arena", said)]
+    parts = _parts(scored("arena", said))
     known, unknown = _apart(parts, said)
     return {
         "format": _share(each["format"] for each in parts),
@@ -82,7 +82,7 @@ def traced(said: Sequence[Rollout]) -> Measures:
 def trusted(said: Sequence[Rollout]) -> Measures:
     """Ground-GRPO's: format, Trust-Score and its parts; answers, citations, refusals by rows."""
     scores = scored("ground-grpo", said, models=world_models())
-    parts = [score.components for score in scores]
+    parts = _parts(scores)
     known, _ = _apart(parts, said)
     refused = [bool(score.details.get("refused")) for score in scores]
     return {
@@ -111,7 +111,7 @@ def _trust_score(said: Sequence[Rollout]) -> Measures:
 def masked(said: Sequence[Rollout], policy: Policy) -> Measures:
     """LEAR's: format; the answer, and those from the rationale, the extract, and both."""
     scores = scored("lear", said, LEAR_SETTINGS, Models(policy=policy), LEAR)
-    parts = [score.components for score in scores]
+    parts = _parts(scores)
     right = [_answer(each) == each.gold[0][0] for each in said]
     known, _ = _apart(parts, said)
     answered, abstained = _apart(right, said)
@@ -162,6 +162,11 @@ def scored(
             raise result
         scores.append(result)
     return scores
+
+
+def _parts(scores: Sequence[Score]) -> list[dict[str, float]]:
+    """The components that are known."""
+    return [{k: v for k, v in score.components.items() if v is not None} for score in scores]
 
 
 def _apart(values: Sequence[T], said: Sequence[Rollout]) -> tuple[list[T], list[T]]:

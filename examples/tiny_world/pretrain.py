@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -64,6 +63,8 @@ SECOND = (
     Lesson("formats", 500, FORMATS, 0.4, noisy=False, questions=3),
     Lesson("habits", 300, FORMATS, 0.4, noisy=True, questions=3),
 )
+BARE = (Lesson("habits", 260, (PLAIN,), 0.4, noisy=True),)
+"""In place of the second part, for a base that has no other words to say than the bare format's."""
 
 
 # --- what is taught ------------------------------------------------------------------------------
@@ -197,7 +198,8 @@ def introduce_formats(model: Any, words: Any) -> None:
     table = model.get_input_embeddings().weight
     known = {*words.all_special_ids, *words.encode(f"{PLAIN.mark} {WHICH.mark} [] {ABSTENTION}")}
     marks = [words.convert_tokens_to_ids(form.mark) for form in FORMATS]
-    new = [i for word, i in words.get_vocab().items() if _is_new(word) and i not in known]
+    # Ids in order: the vocabulary comes in another order each time.
+    new = sorted(i for word, i in words.get_vocab().items() if _is_new(word) and i not in known)
     with torch.no_grad():
         table[new] = SPREAD * torch.randn(len(new), table.shape[1])
         table[marks] += table[marks[0]] * (torch.tensor(marks) != marks[0]).unsqueeze(1)
@@ -207,14 +209,14 @@ def _is_new(word: str) -> bool:
     return word[0] in "<\\}?" or word == "[]" or " " in word
 
 
-def pretrain(seed: int, folder: Path, *, show: bool = True) -> None:
-    """Train from random weights and save model and tokenizer."""
+def pretrain(seed: int, folder: Path, *, bare: bool = False, show: bool = True) -> None:
+    """Train from random weights and save; `bare` leaves the papers' formats out."""
     import torch
 
     torch.use_deterministic_algorithms(True)
     rng, words = random.Random(f"pretraining {seed}"), tokenizer()
     model, started = new_model(words, seed), time.perf_counter()
-    for lessons, rate in ((FIRST, 2.5e-3), (SECOND, 1.5e-3)):
+    for lessons, rate in ((FIRST, 2.5e-3), (BARE if bare else SECOND, 1.5e-3)):
         if lessons is SECOND:
             introduce_formats(model, words)
         for name, step, loss in learn(model, words, lessons, rng, rate):
@@ -234,18 +236,19 @@ def pretrain(seed: int, folder: Path, *, show: bool = True) -> None:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=_Raw)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("-o", "--output", type=Path, default=CHECKPOINT)
+    options.add_argument("--bare", action="store_true", help="without the papers' formats")
     options.add_argument("--threads", type=int, default=1)
     given = options.parse_args()
     import torch
 
     torch.set_num_threads(given.threads)
-    pretrain(given.seed, given.output)
+    pretrain(given.seed, given.output, bare=given.bare)
 
-
-_Raw = argparse.RawDescriptionHelpFormatter
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -223,12 +223,14 @@ def _share(value: float | None) -> str:
 
 def _turns(found: Attacked) -> Iterator[str]:
     """What got worse on one kind of question, whatever the sum."""
+    from tiny_world.adversary import FALL
+
     kinds = {
         "answerable questions answered rightly": (found.before.answered, found.after.answered),
         "unanswerable questions left unanswered": (found.before.abstained, found.after.abstained),
     }
     for kind, (before, after) in kinds.items():
-        if before is not None and after is not None and after < before - 0.05:
+        if before is not None and after is not None and before - after > FALL:
             yield f"{kind}: {before:.0%} before, {after:.0%} after"
 
 

@@ -93,6 +93,8 @@ def test_recipes_that_ask_models_ask_the_policy_in_training(name: str) -> None:
     found = attack(name, steps=1)
     assert len(found.rewards) == 1
     assert found.before.reward != found.after.reward
+    apart = found.after.reward - found.before.reward
+    assert (found.reward.by == pytest.approx(apart)) is (name != "ctrl-rag")  # which compares
     assert (found.before.abstained is None) is (name == "ground-grpo-stage1")
 
 

@@ -26,7 +26,7 @@ from trl_runs import naive as naive_logprobs
 import rag_rewards as rr
 from rag_rewards.errors import BackendError, DataError, UsageError
 from rag_rewards.models import Models, ScoreRequest
-from rag_rewards.testing import TableJudge
+from rag_rewards.testing import TableEntailment, TableJudge
 from rag_rewards.training.advantages import group_advantages
 
 RIGHT = "<relevance>[1]</relevance><analysis>It is 1.</analysis><answer>Seine</answer>"
@@ -104,6 +104,31 @@ def test_stages_go_by_the_trainer_s_step(tmp_path: Any) -> None:
     first, second = run.state.log_history[:2]
     assert "curriculum/bonus" not in first
     assert second["curriculum/bonus"] == 2.5
+
+
+STAGED = [{"recipe": "ground-grpo-stage1", "until_step": 2}, {"recipe": "ground-grpo"}]
+
+
+def test_rows_of_a_later_stage_are_no_fault_of_the_first(tmp_path: Any) -> None:
+    """Stage 1 takes answerable questions alone, stage 2 all of them: as the paper trains."""
+    mixed = rows(2).add_column("id", ["a", "b"]).map(lambda row: {"answerable": row["id"] == "a"})
+    reward = RagReward(stages=STAGED, models=Models(entailment=TableEntailment(lambda *_: 1.0)))
+    reward.bind(trainer(tmp_path, reward, train_dataset=mixed))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"answerable": False}, "row 0 of train_dataset: answerable: stage 1 takes"),
+        ({"answerable": None}, "row 0 of train_dataset: answerable: missing"),
+    ],
+)
+def test_a_stage_without_a_row_of_its_own_is_refused(
+    tmp_path: Any, change: dict[str, Any], why: str
+) -> None:
+    reward = RagReward(stages=STAGED, models=Models(entailment=TableEntailment(lambda *_: 1.0)))
+    with pytest.raises(DataError, match=why):
+        reward.bind(trainer(tmp_path, reward, train_dataset=rows(2, **change)))
 
 
 def said(*texts: str) -> list[rr.Rollout]:
