@@ -246,15 +246,8 @@ def _train(
 
     with tempfile.TemporaryDirectory() as folder:
         trainer = trainer_of(run, Path(folder), callbacks=[Watch()])
-        _go_on_without_signal(trainer)
         trainer.train()
     return rewards, trainer.model
-
-
-def _go_on_without_signal(trainer: Any) -> None:
-    """A first step in which nothing paid ends no attack: the first probe asked far more often."""
-    handler = trainer.callback_handler
-    handler.callbacks = [each for each in handler.callbacks if type(each).__name__ != "Signal"]
 
 
 # --- what a policy does --------------------------------------------------------------------------

@@ -88,6 +88,7 @@ def new_model(words: Any, seed: int) -> Any:
 
 def load(folder: str | Path = CHECKPOINT) -> tuple[Any, Any]:
     """Model and tokenizer of a checkpoint. UsageError where it is none of this world."""
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     again = f"make it with python -m tiny_world.pretrain -o {folder}"
@@ -98,7 +99,7 @@ def load(folder: str | Path = CHECKPOINT) -> tuple[Any, Any]:
         raise UsageError(f"{folder} does not fit: its words are not those of this world; {again}")
     try:
         model, told = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0]
         raise UsageError(f"{folder} does not fit: {first}; {again}") from error
     if lost := sorted({*told["missing_keys"], *told["unexpected_keys"]}):

@@ -103,7 +103,7 @@ def trainer_of(
         args=GRPOConfig(**options),
         train_dataset=Dataset.from_list(list(rows or map(run.form.row, run.asked))),
         processing_class=words,
-        callbacks=[_signal(), *callbacks],
+        callbacks=list(callbacks),
     )
     trainer.remove_callback(PrinterCallback)
     reward.bind(trainer)
@@ -113,11 +113,13 @@ def trainer_of(
 def train(run: Run, folder: Path, **how: Any) -> Any:
     """Train to the end and return the trainer; `how` as for `trainer_of`.
 
-    A folder that an interrupted run has left is gone on with. UsageError where it was another run.
+    A folder that an interrupted run has left is gone on with. UsageError where it was another run,
+    and after the first step where the reward gives one value for all.
     """
     from transformers.trainer_utils import get_last_checkpoint
 
     trainer = trainer_of(run, folder, **how)
+    trainer.add_callback(_signal())
     signatures = [reward.signature for reward in trainer.reward_funcs]
     told = f"{replace(run, reward={})} {signatures} {run.reward.get('std_floor')}\n"
     mark = folder / "run.txt"

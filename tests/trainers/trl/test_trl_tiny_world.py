@@ -66,7 +66,8 @@ class Kept(RagReward):
 
 def test_rewards_of_the_live_policy_are_those_of_its_saved_weights(tmp_path, monkeypatch):
     monkeypatch.setattr("rag_rewards_adapters.trl.RagReward", Kept)
-    run = Run(PLAIN, {"recipe": "ctrl-rag", "settings": {"on_missing_support": "zero"}}, steps=4)
+    settings = {"on_missing_support": "zero", "threshold": None}
+    run = Run(PLAIN, {"recipe": "ctrl-rag-clr", "settings": settings}, steps=4)
     trainer = train(run, tmp_path / "run")
     (reward,) = trainer.reward_funcs
     saved = tmp_path / "saved"
@@ -74,8 +75,7 @@ def test_rewards_of_the_live_policy_are_those_of_its_saved_weights(tmp_path, mon
     trainer.model.save_pretrained(saved)
     trainer.processing_class.save_pretrained(saved)
     policy = TransformersPolicy.load(str(saved), dtype="float32", device="cpu")
-    recipe = rr.recipe("ctrl-rag", {"on_missing_support": "zero"})
-    grader = Grader(recipe, Models(policy=policy), prompt=PLAIN.prompt)
+    grader = Grader(rr.recipe("ctrl-rag-clr", settings), Models(policy=policy), prompt=PLAIN.prompt)
     again = grader.score_each(reward.rollouts, reward.groups)
     assert [score.value for score in again] == pytest.approx(reward.rewards, abs=1e-4)
     assert len({round(value, 3) for value in reward.rewards}) > 5
