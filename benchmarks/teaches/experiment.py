@@ -66,7 +66,7 @@ class Experiment:
 
     A variant without a reward is the base, measured as it is.
 
-    bare   the base knows no format but the bare one
+    base   the kind of base
     seeds  of bases that can bind and cite: what a base never does by chance, no reward teaches
     """
 
@@ -76,20 +76,22 @@ class Experiment:
     variants: Sequence[Variant]
     columns: Sequence[str]
     panels: Sequence[str]
-    bare: bool = False
+    base: str = "full"
     seeds: tuple[int, ...] = SEEDS
     notes: str = ""
 
 
-def base(seed: int, *, bare: bool = False) -> Path:
-    """The pre-trained model of a seed; it is made where it is missing."""
-    folder = BUILD / "tiny-world" / f"{'bare' if bare else 'seed'}-{seed}"
+def base(seed: int, kind: str = "full") -> Path:
+    """The pre-trained model of a seed; it is made where it is missing.
+
+    full  knows every format
+    bare  the bare one alone
+    """
+    folder = BUILD / "tiny-world" / (f"seed-{seed}" if kind == "full" else f"{kind}-{seed}")
     if not (folder / "made.json").exists():
-        command = [sys.executable, "-m", "tiny_world.pretrain", "--seed", str(seed)]
-        further = ["--bare"] if bare else []
-        subprocess.run(
-            [*command, *further, "-o", str(folder)], check=True, stdout=subprocess.DEVNULL
-        )
+        further = {"full": [], "bare": ["--bare"]}[kind]
+        command = [sys.executable, "-m", "tiny_world.pretrain", "--seed", str(seed), *further]
+        subprocess.run([*command, "-o", str(folder)], check=True, stdout=subprocess.DEVNULL)
     return folder
 
 
@@ -110,7 +112,7 @@ def run_one(experiment: str, name: str, seed: int) -> dict[str, Any]:
     made = _experiment(experiment)
     variant = next(each for each in made.variants if each.name == name)
     form = next(each for each in FORMATS if each.name == made.form)
-    start, fresh, curve = base(seed, bare=made.bare), questions(FRESH, f"fresh {seed}"), Curve(form)
+    start, fresh, curve = base(seed, made.base), questions(FRESH, f"fresh {seed}"), Curve(form)
     seconds, points = 0.0, []
     if variant.reward is None:
         model, words = load(start)
@@ -153,7 +155,7 @@ def run_all(experiment: Experiment, seeds: Sequence[int], workers: int) -> Resul
     folder = BUILD / "teaches" / experiment.name
     folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        bases = dict(zip(seeds, pool.map(partial(base, bare=experiment.bare), seeds), strict=True))
+        bases = dict(zip(seeds, pool.map(partial(base, kind=experiment.base), seeds), strict=True))
         files = {
             (v.name, seed): folder / f"{_identity(v, start)}-{seed}.json"
             for v in experiment.variants
