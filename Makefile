@@ -49,7 +49,7 @@ demo-train:
 	@$(TRL)/bin/python -m tiny_world.demo -o build/tiny-world/curve.svg
 
 # The papers' ablations, and the learning adversary: an hour and a half on two cores.
-TEACHES := truthrl ctrl_rag ground_grpo lear arena ctrl_rag_words adversary
+TEACHES := truthrl ctrl_rag ground_grpo lear arena adversary
 teaches:
 	@PYTHON=$(PYTHON) tests/trainers/make_environment.sh trl $(TRL)
 	@for each in $(TEACHES); do $(TRL)/bin/python benchmarks/teaches/$$each.py || exit 1; done

@@ -80,6 +80,8 @@ def demonstrate(given: argparse.Namespace, console: Console) -> dict[str, Points
                 live.update(_table(curves), refresh=True)
 
             _train(scheme, given, seen)
+    if not console.is_terminal:  # what is shown live ends with a line there alone
+        console.print()
     return curves
 
 
