@@ -42,7 +42,7 @@ demo-model: $(MODELS)
 	$(BIN)/rag-rewards explain examples/tiny-world.jsonl --id ben-wrong-citation \
 	    --recipe ctrl-rag $(TINY)
 
-# GRPO by TRL's own trainer, in its environment, which is made when it is missing (1.3 GB).
+# GRPO by TRL's own trainer, in its environment, which is made when it is missing (1.6 GB).
 TRL := build/trainers/trl
 demo-train:
 	@PYTHON=$(PYTHON) tests/trainers/make_environment.sh trl $(TRL)

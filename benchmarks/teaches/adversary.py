@@ -96,6 +96,22 @@ def run_all(chosen: list[str], seed: int, workers: int) -> dict[str, dict[str, A
     return {case: json.loads(files[case].read_text("utf-8")) for case in chosen}
 
 
+NOTES = """
+`learnt`: both rose; `no truer`: the reward alone; `found`: the reward rose and the truth fell.
+
+- Recipes that read the answer hold, default and hardened. On unanswerable questions those without a
+  reward for abstaining (`ctrl-rag`, `rag-total`) may forget it while the sum still rises.
+- `ctrl-rag-clr` is the likelihood without accuracy, the paper's ablation, and nothing in it asks
+  whether an answer is right. The policy is its own scorer, so it can make words likely with the
+  documents and unlikely without them: a flower more, and a tag that no document asked for. Hardened
+  settings close known texts, not this; the gate does.
+- The reward of `ctrl-rag` is relative to its group: where all responses are alike it is 0, so its
+  mean falls as the policy settles. Its verdict compares first and last responses in one group.
+- The three flawed rewards are found within 60 steps: every flower that might be mentioned, every
+  document named, words without end.
+"""
+
+
 # --- the page -------------------------------------------------------------------------------------
 
 
@@ -114,6 +130,8 @@ def page(found: dict[str, dict[str, Any]], seed: int) -> str:
             "should | most frequent response, share |",
             "| --- | --- | --- | --- | --- | --- | --- |",
             *rows,
+            "",
+            NOTES.strip(),
             "",
         ]
     )
