@@ -8,7 +8,7 @@ its documents before it says anything, and learns that best from here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rag_rewards.contexts import Prompt
@@ -31,7 +31,7 @@ class Format:
 
     name: str
     mark: str
-    say: Callable[[str, str | None, int | None], str]
+    say: Callable[[str, str | None, int | None], str] = field(repr=False)
     abstains: bool = False
 
     def row(self, asked: Question, **further: Any) -> dict[str, Any]:

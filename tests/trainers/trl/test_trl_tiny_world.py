@@ -91,6 +91,8 @@ def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path):
     run = truthrl("ternary", SAVED + 8)
     with pytest.raises(KeyboardInterrupt):
         train(run, tmp_path / "run", callbacks=[Stop()])
+    # Another process must know the run again: nothing in its mark may be of this one alone.
+    assert " at 0x" not in (tmp_path / "run" / "run.txt").read_text()
     curve = Curve(TRUTHRL, every=4, count=8)
     resumed = train(run, tmp_path / "run", callbacks=[curve])
     assert [step for step, _ in curve.points] == [SAVED, SAVED + 4, SAVED + 8]
