@@ -87,6 +87,12 @@ def test_kl_of_equal_policies_is_zero_and_of_near_ones_exact():
     assert k3(-1.0, -1.0 + 1e-6) == pytest.approx(5e-13, rel=1e-3)
 
 
+def test_only_k3_explodes_on_a_token_that_became_nearly_impossible():
+    """Why ARENA's penalty is k2 (section 3.2)."""
+    assert k2(-30.0, -1.0) == pytest.approx(0.5 * 29**2)
+    assert k3(-30.0, -1.0) == pytest.approx(math.exp(29), rel=1e-9)
+
+
 class Tensor:
     """The little of a tensor that the estimators use."""
 

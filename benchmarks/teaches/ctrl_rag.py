@@ -89,14 +89,13 @@ EXPERIMENT = Experiment(
 - Accuracy alone teaches to answer and leaves citing to chance: which way it drifts differs from
   seed to seed. The gate and the sum teach citing on every seed, though nothing in the reward reads
   a citation: the right marker is likelier with its document than without.
-- The likelihood alone has no anchor. On one of three seeds answers get worse again after step 20,
-  while the reward rises; gated by accuracy, the same seed keeps them (the paper's reason for the
-  gate, Eq. 15).
+- The likelihood alone has no anchor. On one of three seeds answers get worse again after step 20;
+  gated by accuracy, the same seed keeps them (the paper's reason for the gate, Eq. 15).
 - The gate cannot be told from its variants. Right responses have the same length here, so √T, T and
-  none are one reward after the min-max; the threshold of 1 nat lies below what a right response
-  earns; of two documents labelled as supporting one matters, and the minimum takes it, while the
-  mean halves every contribution alike. Where the paper finds differences (Table 2, Figure 5),
-  responses differ in length and several documents matter.
+  none are one reward after the min-max; the threshold of 1 nat is likely to lie below what a right
+  response earns; of two documents labelled as supporting one matters, and the minimum takes it,
+  while the mean halves every contribution alike. Where the paper finds differences (Table 2, Figure
+  5), responses differ in length and several documents matter.
 - A scorer that stays at the base teaches the same as the policy itself.
 - Reference reliance rises by about as much under accuracy alone: the rewards that use a likelihood
   are not shown to do better at it.

@@ -89,7 +89,7 @@ def base(seed: int, kind: str = "full") -> Path:
     """
     folder = BUILD / "tiny-world" / (f"seed-{seed}" if kind == "full" else f"{kind}-{seed}")
     if not (folder / "made.json").exists():
-        further = {"full": [], "bare": ["--bare"]}[kind]
+        further = ["--bare"] if kind == "bare" else []
         command = [sys.executable, "-m", "tiny_world.pretrain", "--seed", str(seed), *further]
         subprocess.run([*command, "-o", str(folder)], check=True, stdout=subprocess.DEVNULL)
     return folder
@@ -126,6 +126,8 @@ def run_one(experiment: str, name: str, seed: int) -> dict[str, Any]:
             rows = [form.row(a) | more for a, more in zip(run.asked, further, strict=True)]
         kind = variant.kind() if variant.kind else None
         folder = BUILD / "teaches" / experiment / f"{_identity(variant, start)}-{seed}"
+        # Gone on with, an interrupted run would lack the curve of its first part; it is short.
+        shutil.rmtree(folder, ignore_errors=True)
         began = time.perf_counter()
         trainer = train(run, folder, rows=rows, kind=kind, callbacks=[curve])
         shutil.rmtree(folder)

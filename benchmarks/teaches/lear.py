@@ -46,18 +46,16 @@ EXPERIMENT = Experiment(
 alone, and from both, over answerable questions; `answer` is what the response itself says.
 
 - All three answers together keep both sections sufficient, on every seed, with the least spread.
-  With the full answer alone the extract goes its own way (0.16 less on average, on one seed a third
-  less), and the rationale on one seed in three (0.05 less on average). Less than the paper's or an
-  earlier trial's 0.15 for the rationale: in this world an answer is copied from the rationale, so
-  that a reward of the answer repairs the rationale as well.
+  With the full answer alone the extract goes its own way (0.16 less on average, on one seed 0.4
+  less), and the rationale on one seed in three (0.05 less on average). It is so little for the
+  rationale since in this world an answer is copied from it, so that a reward of the answer repairs
+  the rationale as well.
 - One section's reward alone leaves the other to chance: r alone loses the extract, e alone keeps
   both, since the extract is copied from the rationale too.
-- Without the floor of 0.1 under the deviation the means are the same within their spread; most
-  groups' deviation is above the floor or zero.
+- Without the floor of 0.1 under the deviation the means are the same within their spread.
 - Training is on answerable questions alone. With unanswerable ones the policy learns to abstain
-  where no document is shown, and then does so when it reads an extract: on some seeds masked
-  answers become abstentions, right or wrong, and their reward says nothing any more. The reward
-  moves what is written, never how it is read.
+  where no document is shown, and may do so when it reads an extract as well. The reward moves what
+  is written, never how it is read.
 """,
 )
 

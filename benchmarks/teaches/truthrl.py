@@ -59,8 +59,8 @@ EXPERIMENT = Experiment(
 As in the paper's Table 3, the binary reward learns to answer and forgets to abstain, the ternary
 one answers as well and abstains where nothing can be known. Otherwise than there, the binary reward
 with knowledge-enhanced labels does the same: in this world a question is either in a document or
-nowhere, so that 16 samples of the base tell out-of-knowledge questions almost without fault, and
-the label names exactly those on which abstaining is right. In the paper the label is a guess about
+nowhere, so that 16 samples of the base should tell out-of-knowledge questions almost without fault,
+and the label names those on which abstaining is right. In the paper the label is a guess about
 knowledge, and costs accuracy.
 """,
 )

@@ -1,6 +1,6 @@
 """Watch a reward teach: TruthRL's binary and ternary rewards, on the committed checkpoint.
 
-python -m tiny_world.demo                     # about a minute and a half on two cores
+python -m tiny_world.demo                     # some 40 seconds on two cores
 python -m tiny_world.demo --steps 30 -o FILE.svg
 
 Both start from the same model, which answers whatever it is asked. Under the binary reward a guess
