@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed-to-develop
 TORCH  ?= torch==2.13.0
 COVERED := rag_rewards/text/*,rag_rewards/rewards/*,rag_rewards/recipes/*,rag_rewards/compose.py
 
-.PHONY: demo demo-model demo-train teaches test test-trainers test-vllm check bench docs clean
+.PHONY: demo demo-model demo-train teaches test fuzz test-trainers test-vllm test-lower-bounds check bench docs clean
 
 # The package alone is all that `make demo` needs; `make demo-model` needs torch and transformers,
 # tests and checks their tools as well.
@@ -33,7 +33,7 @@ demo: $(CORE)
 	@$(BIN)/rag-rewards score examples/ctrl-rag.jsonl --recipe ctrl-rag --table
 
 # Log-probabilities by a model of half a million weights, which the repository brings.
-TINY := --model examples/tiny_world/checkpoint \
+TINY := --model rag_rewards/tiny_world/checkpoint \
         --document-form '{text} [{label}] .' --document-separator ' '
 demo-model: $(MODELS)
 	@export TRANSFORMERS_VERBOSITY=error && \
@@ -46,7 +46,7 @@ demo-model: $(MODELS)
 TRL := build/trainers/trl
 demo-train:
 	@PYTHON=$(PYTHON) tests/trainers/make_environment.sh trl $(TRL)
-	@$(TRL)/bin/python -m tiny_world.demo -o build/tiny-world/curve.svg
+	@$(TRL)/bin/python -m rag_rewards.tiny_world.demo -o build/tiny-world/curve.svg
 
 # The papers' ablations, and the learning adversary: an hour and a half on two cores.
 TEACHES := truthrl ctrl_rag ground_grpo lear arena adversary
@@ -57,6 +57,11 @@ teaches:
 test: $(STAMP)
 	$(BIN)/python -m pytest --cov --cov-report=
 	@$(BIN)/coverage report --fail-under=95 --skip-covered --include="$(COVERED)"
+
+# Property tests with new random examples each time, and many more of them than `make test` tries.
+FUZZ ?= tests
+fuzz: $(STAMP)
+	$(BIN)/python -m pytest -n auto -m hypothesis --hypothesis-profile fuzz $(FUZZ)
 
 # Inside the real trainers, each in an environment of its own (1 to 2 GB), made when it is missing.
 TRAINERS ?= trl verl ms_swift openrlhf
@@ -77,6 +82,10 @@ test-vllm: $(STAMP)
 	PYTHON=$(PYTHON) tests/trainers/make_environment.sh verl build/trainers/verl
 	RAG_REWARDS_VLLM_PYTHON=$(VLLM)/bin/python build/trainers/verl/bin/python -m pytest \
 	    -o filterwarnings=default tests/on_vllm/test_verl_on_vllm.py
+
+# With the oldest versions of the dependencies that pyproject.toml allows.
+test-lower-bounds: $(STAMP)
+	$(BIN)/python tests/lower_bounds/run.py build/lower-bounds
 
 check: $(STAMP)
 	$(BIN)/ruff check .

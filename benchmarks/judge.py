@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rag_rewards.backends.judge_prompts import judge_messages
 from rag_rewards.backends.openai import OpenAIJudge
-from rag_rewards.models import JudgeQuestion
+from rag_rewards.evidence.protocols import JudgeQuestion
 
 SERVER = Path(__file__).resolve().parents[1] / "tests" / "backends" / "judge_server.py"
 

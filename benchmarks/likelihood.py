@@ -83,7 +83,7 @@ class Work:
 
     def request(self, vocabulary: int) -> Any:
         """The tokens, the same everywhere."""
-        from rag_rewards.models import ScoreRequest
+        from rag_rewards.evidence.protocols import ScoreRequest
 
         state = 1
 

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 from rag_rewards import decode_row
-from rag_rewards.grading import Grader
+from rag_rewards.scorer import Scorer
 
 
 class Document(BaseModel):
@@ -37,13 +37,13 @@ class Body(BaseModel):
 
 app = FastAPI()
 options = {"recipe": os.environ["RECIPE"], "nli": os.environ.get("NLI")}
-grader = Grader.of({name: value for name, value in options.items() if value})
+scorer = Scorer.load({name: value for name, value in options.items() if value})
 
 
 @app.post("/score")
 def score(body: Body) -> dict[str, list[dict[str, object]]]:
     rollouts = [decode_row(row.model_dump(exclude_none=True)) for row in body.rollouts]
-    scores = grader.score_each(rollouts)
+    scores = scorer.score_each(rollouts)
     return {"scores": [{"reward": s.value, "components": dict(s.components)} for s in scores]}
 
 

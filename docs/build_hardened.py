@@ -6,15 +6,15 @@ from pathlib import Path
 
 import msgspec
 
-from rag_rewards.attacks import ATTACKS
-from rag_rewards.blueprints import Blueprint
+from rag_rewards.audit import ATTACKS
+from rag_rewards.definition import RecipeDefinition
 from rag_rewards.recipes import RECIPES
 from rag_rewards.settings import flatten
 
 PAGE = Path(__file__).with_name("hardened.md")
 INTRO = """# The hardened profile
 
-`--hardened` (in Python `rr.recipe(name, hardened=True)`) flips the settings below and nothing
+`--hardened` (in Python `rr.recipe(name, hardened=True)`) changes the settings below and nothing
 else; any of them can be set back with `--set`. An attack pays when a response earns more than the
 same response without it, at equal correctness. `rag-rewards audit` ([look.md](look.md)) tries some
 nine hundred of them.
@@ -30,22 +30,22 @@ def page() -> str:
     """The whole page."""
     attacks = "\n".join(f"| {number} | {name} |" for number, name in ATTACKS.items())
     parts = [INTRO, f"## The attacks\n\n| | attack |\n| --- | --- |\n{attacks}\n"]
-    parts += [_recipe(plan) for plan in RECIPES.values()]
+    parts += [_recipe(definition) for definition in RECIPES.values()]
     return "\n".join(parts)
 
 
-def _recipe(plan: Blueprint) -> str:
-    defaults = flatten(plan.settings())
+def _recipe(definition: RecipeDefinition) -> str:
+    defaults = flatten(definition.settings())
     rows = [
-        f"| `{key}` | `{_value(defaults[key])}` | `{_value(flip.value)}` "
-        f"| {', '.join(map(str, flip.closes)) or '–'} | {flip.why} |"
-        for key, flip in plan.hardened.items()
+        f"| `{key}` | `{_value(defaults[key])}` | `{_value(change.value)}` "
+        f"| {', '.join(map(str, change.closes)) or '–'} | {change.why} |"
+        for key, change in definition.hardened.items()
     ]
     table = "\n".join(
         ["| setting | default | hardened | closes | against |", "| --- " * 5 + "|", *rows]
     )
-    holes = "\n".join(f"- {line}" for line in plan.loopholes)
-    return f"## {plan.name}\n\n{table}\n\nWhat pays under the default profile:\n\n{holes}\n"
+    holes = "\n".join(f"- {line}" for line in definition.loopholes)
+    return f"## {definition.name}\n\n{table}\n\nWhat pays under the default profile:\n\n{holes}\n"
 
 
 def _value(value: object) -> str:

@@ -6,11 +6,11 @@ run inside it, hold its column to what it says.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from rag_rewards.recipes import RECIPES
+from rag_rewards.recipes import RECIPES, models_needed, recipe
 
 PAGE = Path(__file__).with_name("trainers.md")
 State = Literal["works", "setting", "no"]
@@ -43,8 +43,9 @@ TRAINERS: dict[str, str] = {
 }
 
 WORKS = Cell("works")
-_ENTAILMENT = Cell("setting", "`nli=PATH`, or `citation.judge_by=gold`", {"nli": "PATH"})
-_JUDGE = Cell("setting", "`judge=URL`, `judge_model=NAME`, or `verifier=exact`", JUDGE)
+_ENTAILMENT = Cell("setting", "`nli=PATH`", {"nli": "PATH"})
+_SIMILARITY = Cell("setting", "`similarity=PATH`", {"similarity": "PATH"})
+_JUDGE = Cell("setting", "`judge=URL`, `judge_model=NAME`", JUDGE)
 _SERVER = Cell("setting", "`model=URL`, `backend=vllm`")
 _ENGINE = Cell("setting", "`model=URL`, or agent loop `rag_group` (its rollout engine)")
 _EXECUTOR = Cell("setting", "`model=URL`, or the agent executor (the policy's own vLLM)")
@@ -53,6 +54,7 @@ _BOUND = Cell("setting", "`reward.bind(trainer)`: the model in training; or `mod
 KINDS: dict[str, dict[str, Cell]] = {
     "rules": dict.fromkeys(TRAINERS, WORKS),
     "entailment": dict.fromkeys(TRAINERS, _ENTAILMENT),
+    "similarity": dict.fromkeys(TRAINERS, _SIMILARITY),
     "judge": dict.fromkeys(TRAINERS, _JUDGE),
     "likelihood": dict.fromkeys(TRAINERS, _SERVER)
     | {"trl": _BOUND, "verl": _ENGINE, "openrlhf": _EXECUTOR},
@@ -64,19 +66,7 @@ KINDS: dict[str, dict[str, Cell]] = {
         "function": Cell("setting", "`batch()`, `model=URL`"),
     },
 }
-"""What a recipe asks of its surroundings → what each trainer has of it."""
-
-KIND_OF: dict[str, str] = {
-    "arena": "rules",
-    "ground-grpo-stage1": "entailment",
-    "ground-grpo": "entailment",
-    "lear": "likelihood",
-    "truthrl": "judge",
-    "ctrl-rag": "likelihood of a group",
-    "ctrl-rag-clr": "likelihood",
-    "naive-grpo": "rules",
-    "rag-total": "rules",
-}
+"""The kind of a recipe → what each trainer needs for it."""
 
 STD_FLOOR: dict[str, Cell] = {
     "trl": Cell("setting", '`std_floor=0.1` and `scale_rewards="none"`'),
@@ -134,9 +124,25 @@ UNSCORED: dict[str, str] = {
 """What becomes of a rollout without a score, after the first batch."""
 
 
-def cell(recipe: str, trainer: str) -> Cell:
-    """What the matrix says of a recipe in a trainer."""
-    return KINDS[KIND_OF[recipe]][trainer]
+def kind_of(name: str) -> str:
+    """Return the kind of a recipe: the model that it needs, and whether it compares a group."""
+    built = recipe(name)
+    needed = models_needed(built)
+    if not needed:
+        return "rules"
+    [model] = needed
+    if model != "policy":
+        return model
+    return "likelihood of a group" if built.scope == "group" else "likelihood"
+
+
+def cell(name: str, trainer: str) -> Cell:
+    """Return the cell of a recipe and a trainer, with the settings that need no model."""
+    found = KINDS[kind_of(name)][trainer]
+    settings = [f"`{key}={value}`" for key, value in RECIPES[name].model_free.items()]
+    if found.state != "setting" or not settings:
+        return found
+    return replace(found, said=", or ".join([found.said, ", ".join(settings)]))
 
 
 INTRO = """# Inside a trainer
@@ -213,7 +219,7 @@ prefilled opening, tool turns, a truncated response). Rewards and advantages are
 def table() -> str:
     """The matrix in Markdown."""
     head = "| recipe | " + " | ".join(TRAINERS.values()) + " |"
-    rows = [_row(f"`{recipe}`", {t: cell(recipe, t) for t in TRAINERS}) for recipe in RECIPES]
+    rows = [_row(f"`{name}`", {t: cell(name, t) for t in TRAINERS}) for name in RECIPES]
     rows.append(_row("LEAR's advantage", STD_FLOOR))
     return "\n".join([head, "| --- " * (len(TRAINERS) + 1) + "|", *rows]) + "\n"
 

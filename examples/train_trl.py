@@ -14,8 +14,8 @@ from rag_rewards_adapters.trl import RagReward
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
-from rag_rewards.contexts import GROUNDED
-from rag_rewards.rollout import decode_row
+from rag_rewards.prompts import GROUNDED
+from rag_rewards.rows import decode_row
 
 HERE = Path(__file__).resolve().parent
 

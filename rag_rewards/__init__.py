@@ -17,14 +17,15 @@ from rag_rewards.errors import (
     RagRewardsError,
     RolloutError,
     RowError,
+    ScoringError,
     SettingError,
+    SignatureError,
     UnknownRecipeError,
     UsageError,
 )
 from rag_rewards.version import __version__
 
 if TYPE_CHECKING:
-    from rag_rewards.blueprints import Recipe, custom
     from rag_rewards.compose import (
         Batch,
         Clip,
@@ -40,11 +41,15 @@ if TYPE_CHECKING:
         as_reward,
         weighted,
     )
-    from rag_rewards.contexts import Prompt
-    from rag_rewards.gathering import Gatherer
-    from rag_rewards.models import Models
+    from rag_rewards.definition import Recipe, custom
+    from rag_rewards.evidence.gather import Gatherer
+    from rag_rewards.evidence.protocols import Models
+    from rag_rewards.prompts import Prompt
     from rag_rewards.recipes import RECIPES, recipe
-    from rag_rewards.rollout import Document, Evidence, Rollout, Score, decode_row
+    from rag_rewards.rollout import Document, Evidence, Rollout, Score
+    from rag_rewards.rows import decode_row
+    from rag_rewards.scorer import Scorer
+    from rag_rewards.signature import Signature
     from rag_rewards.text.response import Response
     from rag_rewards.training.curriculum import Curriculum, Stage
 
@@ -53,12 +58,15 @@ if TYPE_CHECKING:
 _LAZY = {
     "rag_rewards.compose": "Batch Clip Gate GroupAdvantage GroupMinMax GroupZScore Mean Product "
     "Reward Sum Threshold as_reward weighted",
-    "rag_rewards.blueprints": "Recipe custom",
-    "rag_rewards.contexts": "Prompt",
-    "rag_rewards.gathering": "Gatherer",
-    "rag_rewards.models": "Models",
+    "rag_rewards.definition": "Recipe custom",
+    "rag_rewards.prompts": "Prompt",
+    "rag_rewards.evidence.gather": "Gatherer",
+    "rag_rewards.evidence.protocols": "Models",
     "rag_rewards.recipes": "RECIPES recipe",
-    "rag_rewards.rollout": "Document Evidence Rollout Score decode_row",
+    "rag_rewards.rollout": "Document Evidence Rollout Score",
+    "rag_rewards.rows": "decode_row",
+    "rag_rewards.scorer": "Scorer",
+    "rag_rewards.signature": "Signature",
     "rag_rewards.text.response": "Response",
     "rag_rewards.training.curriculum": "Curriculum Stage",
 }
@@ -108,7 +116,11 @@ __all__ = [
     "RolloutError",
     "RowError",
     "Score",
+    "Scorer",
+    "ScoringError",
     "SettingError",
+    "Signature",
+    "SignatureError",
     "Stage",
     "Sum",
     "Threshold",

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from rag_rewards.errors import UsageError
-from rag_rewards.evidence import Need
+from rag_rewards.evidence.needs import Need
+from rag_rewards.groups import Groups, group_by_key
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.training.advantages import group_advantages, zscores
 
@@ -41,9 +42,7 @@ class Reward(Protocol):
 class Batch:
     """Rollouts scored together: every part of a composition is computed once."""
 
-    def __init__(
-        self, rollouts: Iterable[Rollout], groups: Sequence[Sequence[int]] | None = None
-    ) -> None:
+    def __init__(self, rollouts: Iterable[Rollout], groups: Groups | None = None) -> None:
         self.rollouts = list(rollouts)
         self._groups = groups
         self._scores: dict[int, tuple[Any, list[Score]]] = {}
@@ -76,14 +75,10 @@ class Batch:
 
     @functools.cached_property
     def groups(self) -> list[list[int]]:
-        """Positions of the members of each group: as given, else by key, in order of appearance."""
+        """The positions of the members of each group: as given, otherwise by key."""
         if self._groups is not None:
             return [list(group) for group in self._groups]
-        groups: dict[Any, list[int]] = {}
-        for i, rollout in enumerate(self.rollouts):
-            key = rollout.key
-            groups.setdefault(key if key is not None else i, []).append(i)
-        return list(groups.values())
+        return group_by_key(self.rollouts)
 
 
 _HOLD_ONE = ("reward", "condition", "then", "single", "among")

@@ -2,20 +2,31 @@
 
     RagRewardsError
     ├── UsageError            arguments that cannot be used
+    │   ├── OptionError       an option that cannot be used; named as in the caller's interface
     │   ├── SettingError      unknown or ill-typed setting of a recipe
     │   ├── UnknownRecipeError
+    │   ├── SignatureError    text that is not a signature, or one that cannot be used here
     │   └── MissingExtraError an optional dependency is not installed; the message names the extra
     └── RolloutError          one rollout cannot be scored; carries the path of the fault
         ├── RowError          the row does not decode
         ├── DataError         a field that the recipe needs is missing or contradictory
         ├── EvidenceError     evidence of a wrong length, not a number, or impossible
         ├── GroupError        a group is torn, short, or contains a broken row
-        └── BackendError      a model, judge or server gave no answer
+        ├── BackendError      a model, judge or server gave no answer
+        └── ScoringError      the code of a reward raised an exception on this rollout
 
 What a model wrote is never an error: malformed output is data and gets its defined reward.
+
+Exceptions of other kinds that reach the scoring of a rollout (a panic of a native library, an
+exception of one's own reward function) become its ScoringError, so that one rollout cannot end
+a run. A UsageError and the exceptions that end or cancel a run pass through unchanged.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from string import Formatter
 
 
 class RagRewardsError(Exception):
@@ -26,12 +37,51 @@ class UsageError(RagRewardsError):
     """The call, not the data, is wrong."""
 
 
+class OptionError(UsageError):
+    """An option that cannot be used.
+
+    The same option has different names in Python and on the command line, so the message is a
+    template: a placeholder with a value is filled in, any other stands for an option's name.
+
+    >>> error = OptionError("{judge} requires {judge_model}, found {value!r}", value=None)
+    >>> str(error)
+    'judge requires judge_model, found None'
+    >>> error.message(lambda name: "--" + name.replace("_", "-"))
+    '--judge requires --judge-model, found None'
+    """
+
+    def __init__(self, template: str, **values: object) -> None:
+        super().__init__(template, values)
+        self.template = template
+        self.values = values
+
+    def message(self, name_of: Callable[[str], str]) -> str:
+        """Return the message with the names that options have in the caller's interface."""
+        names = (name for _, name, _, _ in Formatter().parse(self.template) if name)
+        options = {name: name_of(name) for name in names if name not in self.values}
+        return self.template.format(**options, **self.values)
+
+    def __str__(self) -> str:
+        return self.message(str)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_option_error, (self.template, self.values))
+
+
+def _option_error(template: str, values: dict[str, object]) -> OptionError:
+    return OptionError(template, **values)
+
+
 class SettingError(UsageError):
     """A setting that the recipe does not have, or a value that it cannot take."""
 
 
 class UnknownRecipeError(UsageError):
     """No recipe of that name."""
+
+
+class SignatureError(UsageError):
+    """Text that is not a signature, or a signature that this version cannot use."""
 
 
 class MissingExtraError(UsageError):
@@ -84,3 +134,46 @@ class GroupError(RolloutError):
 
 class BackendError(RolloutError):
     """A model, a judge or a server gave no answer; nothing was scored in its place."""
+
+
+class ScoringError(RolloutError):
+    """The code of a reward raised an exception on this rollout.
+
+    The message names the exception; `__cause__` is the exception itself.
+    """
+
+
+@contextmanager
+def scoring_errors() -> Iterator[None]:
+    """Raise a ScoringError in place of any exception of the code that scores a rollout.
+
+    Errors of this package and the exceptions that end or cancel a run pass through unchanged.
+
+    >>> with scoring_errors():
+    ...     1 / 0
+    Traceback (most recent call last):
+    rag_rewards.errors.ScoringError: ZeroDivisionError: division by zero
+    """
+    try:
+        yield
+    except RagRewardsError:
+        raise
+    except BaseException as error:
+        if is_control_flow(error):
+            raise
+        raise ScoringError(describe(error)) from error
+
+
+def describe(error: BaseException) -> str:
+    """Return an exception's type and message on one line."""
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def is_control_flow(error: BaseException) -> bool:
+    """Return whether an exception ends or cancels a run, so that nothing may replace it."""
+    if isinstance(error, Exception):
+        return False
+    from asyncio import CancelledError  # imported here because few runs need it
+
+    return isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit, CancelledError))

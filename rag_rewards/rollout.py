@@ -7,20 +7,19 @@ computed once and kept beside its fields, outside equality and pickling.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from rag_rewards.errors import DataError, EvidenceError, RowError
+from rag_rewards.errors import DataError, EvidenceError, RolloutError, RowError
 from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import Normalizer, tokens
 from rag_rewards.text.response import Response, read_response
 
 R = TypeVar("R", bound="Rollout")
+E = TypeVar("E", bound="RolloutError")
 Text = str | int | float | bool
 """A gold answer as data sets write it; numbers and booleans are read as their text."""
 
@@ -287,6 +286,17 @@ class Score(msgspec.Struct, frozen=True, gc=False):
             raise ValueError(f"a score is finite or None, not {self.value}")
 
 
+ScoreOrError = Score | RolloutError
+"""What scoring a rollout gives: its score, or the reason why it has none."""
+
+
+def with_row_id(error: E, rollout: Rollout) -> E:
+    """Return the error with the id of the rollout that it is about, and without its frames."""
+    if error.row is None and rollout.id is not None:
+        error.row = str(rollout.id)
+    return error.with_traceback(None)
+
+
 def canonical(reference: str | int) -> str:
     """Integers and their text are the same: 7, "7" and "07" are "7"."""
     if isinstance(reference, int):
@@ -368,80 +378,3 @@ def _gold(answers: Any) -> tuple[tuple[str, ...], ...]:
         required = [[gold_text(alias) for alias in items]]
     kept = [tuple([alias for alias in aliases if alias.strip()]) for aliases in required]
     return tuple([aliases for aliases in kept if aliases])
-
-
-# --- decoding ----------------------------------------------------------------------------------
-
-_DECODER = msgspec.json.Decoder(Rollout)
-_FAULT = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
-_EXPECTED = re.compile(r"Expected (?P<want>.*), got (?P<got>.*)", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(\w+)`")
-_NO_CHOICE = re.compile(r"Invalid enum value (?P<got>.*)", re.DOTALL)
-_CHOICES = {"answer_kind": "short, list, claims or null", "verdicts[]": "0, 1 or null"}
-
-
-def decode_row(row: bytes | str | Mapping[str, Any]) -> Rollout:
-    """A row, as JSON or as a mapping, to a Rollout.
-
-    Raises RowError with the path of the fault, EvidenceError for numbers in evidence that JSON
-    does not have (NaN, Infinity).
-
-    >>> decode_row({"response": "Paris", "documents": [{"text": 7}]})
-    Traceback (most recent call last):
-    ...
-    rag_rewards.errors.RowError: documents[0].text: expected str, found int
-    """
-    try:
-        if isinstance(row, (bytes, str)):
-            return _DECODER.decode(row)
-        return msgspec.convert(row, Rollout)
-    except msgspec.ValidationError as error:
-        raise row_error(error) from None
-    except msgspec.DecodeError as error:
-        _raise_for_constants(row)
-        raise RowError(f"not JSON: {error}") from None
-    except (UnicodeError, RecursionError) as error:
-        raise RowError(f"not JSON: {error}") from None
-
-
-def row_error(error: msgspec.ValidationError) -> RowError:
-    """What does not decode, in the row's own names."""
-    match = _FAULT.fullmatch(str(error))
-    what, path = (match["what"], match["path"] or "") if match else (str(error), "")
-    path = path.replace("[...]", "[]")
-    if missing := _MISSING.fullmatch(what):
-        return RowError("missing", f"{path}.{missing[1]}" if path else missing[1])
-    if expected := _EXPECTED.fullmatch(what):
-        want, got = (text.replace("`", "") for text in expected.groups())
-        return RowError(f"expected {want}, found {got}", path)
-    if (chosen := _NO_CHOICE.fullmatch(what)) and path in _CHOICES:
-        return RowError(f"expected {_CHOICES[path]}, found {chosen['got']}", path)
-    return RowError(what.replace("`", "").replace("Expected", "expected", 1), path)
-
-
-def _raise_for_constants(row: bytes | str | Mapping[str, Any]) -> None:
-    """Python writes NaN and Infinity into JSON. Name the field that holds one, if that is all."""
-    if isinstance(row, Mapping):
-        return
-    try:
-        found = _not_finite(json.loads(row), "")
-    except (ValueError, RecursionError):
-        return
-    if found:
-        path, value = found
-        kind = EvidenceError if path.split(".")[0].split("[")[0] in EVIDENCE_FIELDS else RowError
-        raise kind(f"not a finite number: {value}", path)
-
-
-def _not_finite(value: Any, path: str) -> tuple[str, float] | None:
-    if isinstance(value, float) and not math.isfinite(value):
-        return path, value
-    inner: list[tuple[str, Any]] = []
-    if isinstance(value, dict):
-        inner = [(f"{path}.{key}" if path else key, item) for key, item in value.items()]
-    elif isinstance(value, list):
-        inner = [(f"{path}[{i}]", item) for i, item in enumerate(value)]
-    for at, item in inner:
-        if found := _not_finite(item, at):
-            return found
-    return None

@@ -84,22 +84,12 @@ def flatten(settings: Settings, prefix: str = "") -> dict[str, Any]:
 
 
 def build(cls: type[S], changes: Mapping[str, Any], recipe: str) -> S:
-    """The defaults with these changes. Keys are dotted or nested; values typed or their text.
+    """Return the defaults with these changes.
 
-    SettingError names the recipe, the key and the nearest key, or what the value should be.
+    Keys are dotted or nested, values have the setting's type or are its text. SettingError names
+    the recipe, the key and the nearest key, or what the value should be.
     """
-    flat = flatten(cls())
-    sections = {key.rsplit(".", 1)[0] for key in flat if "." in key}
-    values = dict(flat)
-    for key, value in _dotted(changes, sections):
-        if key in sections and isinstance(value, bool) and f"{key}.enabled" in flat:
-            key = f"{key}.enabled"  # `reasoning: true` switches the section on
-        key = _whole_key(key, flat)
-        if key not in flat:
-            raise SettingError(_unknown(key, list(flat), recipe))
-        if isinstance(flat[key], list) and isinstance(value, str):
-            value = [part.strip() for part in value.split(",") if part.strip()]
-        values[key] = value
+    values = flatten(cls()) | full_keys(cls, changes, recipe)
     for key, value in values.items():
         if wrong := _unusable(key, value):
             raise SettingError(f"recipe {recipe}: setting {key}: {wrong}")
@@ -110,20 +100,41 @@ def build(cls: type[S], changes: Mapping[str, Any], recipe: str) -> S:
         raise SettingError(f"recipe {recipe}: setting {path}: {what}") from None
 
 
+def full_keys(cls: type[Settings], changes: Mapping[str, Any], recipe: str) -> dict[str, Any]:
+    """Return the changes by full dotted key. Raises SettingError for a key that does not exist.
+
+    A key may be shortened to its last part if that is unambiguous: `tau` is `length.tau`.
+    """
+    flat = flatten(cls())
+    sections = {key.rsplit(".", 1)[0] for key in flat if "." in key}
+    values: dict[str, Any] = {}
+    for key, value in _dotted(changes, sections):
+        if key in sections and isinstance(value, bool) and f"{key}.enabled" in flat:
+            key = f"{key}.enabled"  # `reasoning: true` switches the section on
+        key = _whole_key(key, flat)
+        if key not in flat:
+            raise SettingError(_unknown(key, list(flat), recipe))
+        if isinstance(flat[key], list) and isinstance(value, str):
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        values[key] = value
+    return values
+
+
 LARGEST = 1e100
 """Of a setting: far from where sums and products of rewards would no longer be finite."""
 
 
 def _unusable(key: str, value: Any) -> str:
     """Why no row can be scored with a value, though its type is right."""
-    if isinstance(value, float) and not abs(value) <= LARGEST:
-        return f"a number up to {LARGEST:g} expected, found {value}"
+    if isinstance(value, (int, float)) and not abs(value) <= LARGEST:
+        found = value if isinstance(value, float) else "a larger one"
+        return f"a number up to {LARGEST:g} expected, found {found}"
     if key.rpartition(".")[2] == "pattern" and isinstance(value, str):
         try:
             if not re.compile(value).groups:
                 return f"{value!r} has no group for the numbers: put them in parentheses"
-        except re.error as error:
-            return f"{value!r} is not a regular expression: {error}"
+        except (re.error, OverflowError, RecursionError) as error:
+            return f"{value[:100]!r} is not a regular expression: {error}"
     return ""
 
 

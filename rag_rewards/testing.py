@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from rag_rewards.errors import BackendError
-from rag_rewards.models import (
+from rag_rewards.evidence.protocols import (
     Capabilities,
     GenerateAnswer,
     GenerateRequest,

@@ -7,8 +7,9 @@ import math
 import pickle
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards import (
     Batch,
@@ -30,11 +31,11 @@ from rag_rewards import (
     weighted,
 )
 from rag_rewards.compose import AllOnes, Component, CorrectOf, Mapped, min_max, walk
-from rag_rewards.evidence import VerdictNeed
+from rag_rewards.evidence.needs import VerdictNeed
 from rag_rewards.rewards import AnswerMatch, Format, Reasoning
 from rag_rewards.text.sections import Tags
 
-quick = settings(deadline=None, max_examples=150)
+quick = budget(150)
 VALUES = st.floats(-50, 50) | st.sampled_from([0.0, 1.0, -1.0])
 MAYBE = VALUES | st.none()
 

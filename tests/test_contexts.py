@@ -11,12 +11,16 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 sys.path.insert(0, str(Path(__file__).parent / "backends"))
 
 import tiny_models
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
-from rag_rewards.contexts import GROUNDED, RATIONAL, Contexts, Prompt, fill
 from rag_rewards.errors import DataError
-from rag_rewards.rollout import Document, Rollout, decode_row
+from rag_rewards.evidence.contexts import Contexts
+from rag_rewards.prompts import GROUNDED, Prompt, fill
+from rag_rewards.recipes import definition_of
+from rag_rewards.rollout import Document, Rollout
+from rag_rewards.rows import decode_row
 from rag_rewards.text.sections import SectionStyle, Tags
 
 TOKENIZER = tiny_models.make_tokenizer()
@@ -230,7 +234,7 @@ PARTS = "<reason>REASONED</reason>\n<extract>EXTRACTED</extract>\n<answer>ANSWER
 @pytest.mark.parametrize("own", [None, OWN])
 def test_nothing_of_a_masked_part_is_in_the_context(part, there, masked, own):
     row = rollout(response=PARTS, prompt=own)
-    shown = text(Contexts(TOKENIZER, RATIONAL).masked(row, part))
+    shown = text(Contexts(TOKENIZER, definition_of("lear").prompt).masked(row, part))
     assert all(word in shown for word in there)
     assert not any(word in shown for word in masked)
     assert shown.endswith("</reason>\n<answer>" if part == "rationale" else "</extract>\n<answer>")
@@ -238,14 +242,15 @@ def test_nothing_of_a_masked_part_is_in_the_context(part, there, masked, own):
 
 
 def test_a_masked_context_beyond_the_model_is_an_error():
+    contexts = Contexts(TOKENIZER, definition_of("lear").prompt, max_length=50)
     with pytest.raises(DataError, match="more than the model's 50"):
-        Contexts(TOKENIZER, RATIONAL, max_length=50).masked(rollout(response=PARTS), "full")
+        contexts.masked(rollout(response=PARTS), "full")
 
 
 # --- templating --------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@budget(60)
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_what_stands_in_a_text_is_never_a_place(question, document):
     assert fill("{question}|{text}", question=question, text=document) == f"{question}|{document}"

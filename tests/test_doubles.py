@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from rag_rewards import BackendError
-from rag_rewards.models import (
+from rag_rewards.evidence.protocols import (
     Capabilities,
     Entailment,
     GenerateAnswer,

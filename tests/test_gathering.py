@@ -9,11 +9,17 @@ import threading
 import pytest
 
 from rag_rewards import decode_row, recipe
-from rag_rewards.contexts import Prompt
 from rag_rewards.errors import BackendError, DataError
-from rag_rewards.gathering import Gatherer
-from rag_rewards.models import GenerateRequest, Models, ScoreRequest
-from rag_rewards.testing import TableEntailment, TableJudge, TablePolicy, TableSimilarity
+from rag_rewards.evidence.gather import Gatherer
+from rag_rewards.evidence.protocols import GenerateRequest, Models, ScoreRequest
+from rag_rewards.prompts import Prompt
+from rag_rewards.testing import (
+    CodePoints,
+    TableEntailment,
+    TableJudge,
+    TablePolicy,
+    TableSimilarity,
+)
 
 CTRL = recipe("ctrl-rag")
 DOCUMENTS = [{"text": "Rome is old."}, {"text": "Paris lies on the Seine."}, {"text": "Oslo."}]
@@ -136,6 +142,76 @@ def test_a_policy_that_breaks_whole_marks_all_that_needed_it():
     assert found[1] is rows[1]
 
 
+class Panic(BaseException):
+    """As pyo3's PanicException: not an Exception."""
+
+
+def test_a_panic_of_a_model_is_the_error_of_the_rollouts_that_needed_it():
+    class Panicking(TablePolicy):
+        async def score(self, requests):
+            raise Panic("poisoned lock")
+
+    logprobs = {"full": [-1.0], "without": {"1": [-2.0], "2": [-3.0]}}
+    rows = [row(0), row(1, logprobs=logprobs)]
+    found = Gatherer(Models(policy=Panicking())).gather_sync(CTRL, rows)
+    assert isinstance(found[0], BackendError)
+    assert str(found[0]) == "row r0: Panic: poisoned lock"
+    assert found[1] is rows[1]
+
+
+def panics(*_):
+    raise Panic("poisoned lock")
+
+
+CITED = "<think>t</think><answer>Paris lies on the Seine [2].</answer>"
+
+
+@pytest.mark.parametrize(
+    ("models", "name", "response"),
+    [
+        (Models(entailment=TableEntailment(panics)), "ground-grpo", CITED),
+        (Models(similarity=TableSimilarity(panics)), "semantic", CITED),
+        (Models(judge=TableJudge(panics)), "truthrl", r"\boxed{Rome}"),
+    ],
+)
+def test_a_panic_of_any_kind_of_model_is_an_error_of_its_rows(models, name, response):
+    semantic = recipe("ground-grpo", {"refusal.matcher": "semantic"})
+    scheme = semantic if name == "semantic" else recipe(name)
+    rows = [row(0, response=response, answerable=True)]
+    (found,) = Gatherer(models).gather_sync(scheme, rows)
+    assert isinstance(found, BackendError)
+    assert "Panic: poisoned lock" in str(found)
+
+
+def test_a_panic_of_a_tokenizer_is_the_error_of_its_rollout():
+    class Panicking(CodePoints):
+        def encode(self, text, *, add_special_tokens=False):
+            if "bad" in text:
+                raise Panic("no boundary")
+            return super().encode(text)
+
+    rows = [row(0), row(1, response="bad"), row(2, question="bad"), row(3)]
+    policy = TablePolicy(by_length, tokenizer=Panicking())
+    found = Gatherer(Models(policy=policy)).gather_sync(CTRL, rows)
+    assert [type(each).__name__ for each in found] == [
+        "Rollout",
+        "BackendError",
+        "BackendError",
+        "Rollout",
+    ]
+    assert str(found[1]) == "row r1: Panic: no boundary"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), asyncio.CancelledError()])
+def test_what_ends_a_run_is_no_error_of_a_row(error):
+    class Ending(TablePolicy):
+        async def score(self, requests):
+            raise error
+
+    with pytest.raises(type(error)):
+        Gatherer(Models(policy=Ending())).gather_sync(CTRL, [row(0)])
+
+
 def test_a_policy_that_gives_too_few_answers_is_believed_in_none():
     class Short(TablePolicy):
         async def score(self, requests):
@@ -171,6 +247,15 @@ def test_a_policy_that_lies_is_refused_for_all():
         with pytest.raises(BackendError, match="zeros"):
             gatherer.gather_sync(CTRL, [row(0)])
     assert gatherer.gather_sync(recipe("naive-grpo"), [row(0)]) == [row(0)]
+
+
+def test_a_panic_in_the_self_check_is_a_backend_error():
+    class Panicking(TablePolicy):
+        async def selfcheck(self):
+            raise Panic("no device")
+
+    with pytest.raises(BackendError, match=r"^Panic: no device$"):
+        Gatherer(Models(policy=Panicking(by_length))).gather_sync(CTRL, [row(0)])
 
 
 def test_whoever_comes_during_the_self_check_waits_for_it():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_rewards.attacks import ATTACKS
+from rag_rewards.audit import ATTACKS
 from rag_rewards.recipes import RECIPES
 from rag_rewards.settings import flatten
 
@@ -27,13 +27,13 @@ def test_the_page_is_what_the_recipes_say() -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_flips_and_loopholes_name_real_settings_and_attacks(name: str) -> None:
-    plan = RECIPES[name]
-    known = flatten(plan.settings())
-    for key, flip in plan.hardened.items():
+    definition = RECIPES[name]
+    known = flatten(definition.settings())
+    for key, change in definition.hardened.items():
         assert key in known
-        assert flip.value != known[key]
-        assert set(flip.closes) <= set(ATTACKS)
-    for line in plan.loopholes:
+        assert change.value != known[key]
+        assert set(change.closes) <= set(ATTACKS)
+    for line in definition.loopholes:
         head = re.match(r"[\d, ]+:", line)
         numbers = map(int, re.findall(r"\d+", head[0])) if head else ()
         assert set(numbers) <= set(ATTACKS)

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from rag_rewards import decode_row, recipe
-from rag_rewards.prompts import PROMPTS, prompt_of
-from rag_rewards.recipes import RECIPES
+from rag_rewards.recipes import RECIPES, definition_of
 from rag_rewards.text.refusal import REFUSAL
 
 ROW = {
@@ -22,25 +21,18 @@ ROW = {
     "answerable": True,
     "response": "",
 }
-TAGS = {
-    "arena": {"relevance", "analysis", "answer"},
-    "ground-grpo-stage1": {"think", "answer"},
-    "ground-grpo": {"think", "answer"},
-    "lear": {"reason", "extract", "answer"},
-    "truthrl": {"think"},
-}
 
 
 def asked(name, **fields):
     row = decode_row(ROW | fields)
-    [message] = prompt_of(name, row).messages(row)
+    [message] = definition_of(name).prompt.messages(row)
     return message["content"]
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_prompt_names_the_sections_that_the_reward_reads(name):
     shown = set(re.findall(r"<(\w+)>", asked(name))) - {"question", "references"}
-    assert shown == TAGS.get(name, {"think", "answer"})
+    assert shown == set(definition_of(name).output.sections)
     assert all(f"</{tag}>" in asked(name) for tag in shown)
     assert "Which city?" in asked(name)
     assert "It flows through Paris." in asked(name)
@@ -49,11 +41,11 @@ def test_a_prompt_names_the_sections_that_the_reward_reads(name):
 @pytest.mark.parametrize("name", [name for name in RECIPES if "rag" not in name])
 def test_an_answer_in_the_order_of_the_prompt_has_the_format(name):
     """The sections in the order in which the prompt names them."""
-    order = [tag for tag in re.findall(r"<(\w+)>", asked(name)) if tag in TAGS.get(name, "")]
-    order = order or ["think", "answer"]
-    text = "".join(f"<{tag}>[1] Paris</{tag}>" for tag in order)
-    if name == "truthrl":
-        text += " \\boxed{Paris}"
+    form = definition_of(name).output
+    order = [tag for tag in re.findall(r"<(\w+)>", asked(name)) if tag in form.sections]
+    assert tuple(dict.fromkeys(order)) == form.sections
+    others = {name: "[1] Paris" for name in form.sections if name != "answer"}
+    text = form.write("[1] Paris", **others)
     row = decode_row(
         ROW
         | {
@@ -68,8 +60,7 @@ def test_an_answer_in_the_order_of_the_prompt_has_the_format(name):
             ],
         }
     )
-    settings = {"verifier": "exact"} if name == "truthrl" else {}
-    [score] = recipe(name, settings)([row])
+    [score] = recipe(name, definition_of(name).model_free)([row])
     assert score.components.get("format", 1.0) == 1.0
 
 
@@ -108,15 +99,14 @@ def test_documents_are_left_out_of_a_prepared_prompt(name, tmp_path, shared):
     import tiny_models
 
     from rag_rewards.commands.prepare import Options, prepare
-    from rag_rewards.contexts import Contexts
+    from rag_rewards.evidence.contexts import Contexts
 
     source = shared / "data/musique/musique_ans_row.json"
     prepare(Options("musique", str(source), str(tmp_path / "out.jsonl"), name, "none"))
     row = json.loads((tmp_path / "out.jsonl").read_text("utf-8")) | {"response": "x"}
     with_prompt, without = decode_row(row), decode_row(row | {"prompt": None})
     assert with_prompt.supporting_labels == ("5", "18")
-    contexts = Contexts(tiny_models.make_tokenizer(), prompt_of(name, without))
+    contexts = Contexts(tiny_models.make_tokenizer(), definition_of(name).prompt)
     one = contexts.leave_one_out(with_prompt, with_prompt.supporting_labels)
     assert one == contexts.leave_one_out(without, without.supporting_labels)
     assert len({*one[1].values(), one[0]}) == 3
-    assert name in PROMPTS or name not in TAGS

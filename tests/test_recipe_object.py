@@ -6,11 +6,13 @@ import hashlib
 import math
 import pickle
 import random
+from asyncio import CancelledError
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards import (
     RECIPES,
@@ -23,6 +25,7 @@ from rag_rewards import (
     Reward,
     Rollout,
     Score,
+    ScoringError,
     Sum,
     UsageError,
     __version__,
@@ -30,7 +33,7 @@ from rag_rewards import (
     decode_row,
     recipe,
 )
-from rag_rewards.evidence import (
+from rag_rewards.evidence.needs import (
     EntailmentNeed,
     LogProbsNeed,
     MaskedAnswersNeed,
@@ -48,7 +51,7 @@ from rag_rewards.rollout import (
 )
 from rag_rewards.settings import describe
 
-quick = settings(deadline=None, max_examples=25)
+quick = budget(25)
 
 COMPONENTS = {
     "arena": {"format", "accuracy", "relevance", "bonus"},
@@ -323,18 +326,18 @@ def other(setting):
 
 
 @each_recipe
-def test_the_signature_is_one_line_and_holds_every_setting(name):
+def test_the_signature_is_one_line_and_holds_every_setting_that_differs(name):
     plain = recipe(name).signature
-    assert plain.startswith(f"rag-rewards {__version__} {name} ")
-    assert plain.isprintable()
+    assert plain == f"rag-rewards {__version__} {name}"
     seen = {plain}
     for setting in describe(RECIPES[name].settings):
         changed = recipe(name, {setting.key: other(setting)}).signature
+        assert changed.startswith(f"{plain} {setting.key}=")
         assert changed not in seen, setting.key
         assert changed.isprintable()
         seen.add(changed)
     assert recipe(name).signature == plain
-    assert recipe(name, hardened=True).signature != plain
+    assert recipe(name, hardened=True).signature == f"{plain} hardened"
 
 
 @each_recipe
@@ -348,15 +351,15 @@ def test_every_setting_says_what_it_does(name):
 
 
 @each_recipe
-def test_the_hardened_profile_flips_settings_alone(name):
-    blueprint = RECIPES[name]
-    defaults = {s.key: s.default for s in describe(blueprint.settings)}
-    assert blueprint.hardened
-    for key, flip in blueprint.hardened.items():
+def test_the_hardened_profile_changes_settings_alone(name):
+    definition = RECIPES[name]
+    defaults = {s.key: s.default for s in describe(definition.settings)}
+    assert definition.hardened
+    for key, change in definition.hardened.items():
         assert key in defaults
-        assert flip.value != defaults[key]
-        assert flip.why
-    by_hand = recipe(name, {key: flip.value for key, flip in blueprint.hardened.items()})
+        assert change.value != defaults[key]
+        assert change.why
+    by_hand = recipe(name, definition.hardened_values)
     hardened = recipe(name, hardened=True)
     assert by_hand.signature == hardened.signature
     made = rows(name, hardened)
@@ -376,14 +379,14 @@ def test_settings_win_over_the_hardened_profile(name):
 
 
 @each_recipe
-def test_blueprints_say_what_there_is_to_know(name):
-    blueprint = RECIPES[name]
-    assert blueprint.summary
-    assert blueprint.source
-    assert blueprint.output
-    assert blueprint.loopholes
+def test_definitions_say_what_there_is_to_know(name):
+    definition = RECIPES[name]
+    assert definition.summary
+    assert definition.source
+    assert definition.output
+    assert definition.loopholes
     assert recipe(name).equation
-    assert blueprint.build().signature == recipe(name).signature  # defaults of the function
+    assert definition.build(definition.settings()).name == name
 
 
 # --- special rows -------------------------------------------------------------------------------
@@ -498,7 +501,7 @@ def test_a_broken_row_costs_its_group_in_group_scope():
             assert str(result).startswith("row 4: logprobs.full[0]: a log-probability is at most 0")
         elif i % 3 == 1:
             assert isinstance(result, GroupError)
-            assert str(result).startswith(f"row {i}: its group has a member in error (row 4: log")
+            assert str(result).startswith(f"row {i}: the group contains a row in error (row 4: log")
         else:
             assert flat([result]) == [whole[i]]
 
@@ -508,6 +511,91 @@ def test_two_broken_members_keep_their_own_errors():
     made = rows("ctrl-rag")[:6:3]
     broken = [msgspec.structs.replace(r, logprobs=None) for r in made]
     assert [type(r) for r in scheme.score_each(broken)] == [DataError, DataError]
+
+
+class Panic(BaseException):
+    """As pyo3's PanicException: not an Exception."""
+
+
+def panics_on(text, error):
+    def reward(rollout):
+        if text in rollout.parsed.text:
+            raise error
+        return 1.0
+
+    return reward
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (Panic("byte index 10\nis no boundary"), "Panic: byte index 10 is no boundary"),
+        (Panic(), "Panic"),
+        (TypeError("no number"), "TypeError: no number"),
+        (RecursionError("too deep"), "RecursionError: too deep"),
+    ],
+    ids=repr,
+)
+def test_an_exception_while_scoring_is_the_error_of_its_rollout(error, message):
+    own = custom("own", panics_on("bad", error))
+    made = [Rollout(response=text, id=i) for i, text in enumerate(["good", "bad", "good"])]
+    results = own.score_each(made)
+    assert [type(result) for result in results] == [Score, ScoringError, Score]
+    assert str(results[1]) == f"row 1: {message}"
+    assert results[1].__cause__ is error
+    with pytest.raises(ScoringError, match=r"^row 1: "):
+        own(made)
+
+
+def test_an_exception_while_scoring_costs_its_group_alone():
+    own = custom("own", GroupMinMax(panics_on("bad", Panic("no boundary"))))
+    made = [Rollout(response=text, group=text[-1]) for text in ("good 1", "bad 1", "good 2")]
+    results = own.score_each(made)
+    assert [type(result) for result in results] == [GroupError, ScoringError, Score]
+    assert str(results[0]) == "the group contains a row in error (Panic: no boundary)"
+
+
+def test_an_exception_of_a_whole_group_is_the_error_of_each_member():
+    class Fussy:
+        name, scope = "fussy", "group"
+
+        def needs(self, rollout):
+            return []
+
+        def __call__(self, rollouts):
+            if len(rollouts) > 1:
+                raise Panic("too many")
+            return [Score(1.0)]
+
+    own = custom("fussy-recipe", Fussy())
+    made = [Rollout(response="", group=group, id=group) for group in "aab"]
+    results = own.score_each(made)
+    assert [type(result) for result in results] == [ScoringError, ScoringError, Score]
+    assert [str(result) for result in results[:2]] == ["row a: Panic: too many"] * 2
+
+
+def test_an_exception_while_a_recipe_lists_its_needs_is_a_rollout_error():
+    class Needy:
+        name, scope = "needy", "rollout"
+
+        def needs(self, rollout):
+            raise Panic("no boundary")
+
+        def __call__(self, rollouts):
+            return [Score(1.0) for _ in rollouts]
+
+    with pytest.raises(ScoringError, match=r"^Panic: no boundary$"):
+        custom("needy", Needy()).needs(Rollout(response=""))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KeyboardInterrupt(), SystemExit(2), GeneratorExit(), CancelledError(), UsageError("x")],
+)
+def test_exceptions_that_end_a_run_pass_through(error):
+    with pytest.raises(type(error)) as caught:
+        custom("own", panics_on("", error)).score_each([Rollout(response="")])
+    assert caught.value is error
 
 
 def test_errors_survive_pickling():
@@ -527,9 +615,7 @@ def test_a_function_is_a_recipe():
     own = custom("brief", brief)
     score = own([Rollout(response="abc")])[0]
     assert (score.value, score.components, score.correct) == (0.25, {"brief": 0.25}, None)
-    assert own.signature == (
-        f'rag-rewards {__version__} brief {{"formula":"brief","parts":["brief"]}}'
-    )
+    assert own.signature == (f'rag-rewards {__version__} brief formula="brief" parts=["brief"]')
     assert pickle.loads(pickle.dumps(own))([Rollout(response="abc")]) == [score]  # noqa: S301
 
 

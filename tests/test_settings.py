@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rag_rewards import RECIPES, SettingError, UnknownRecipeError, recipe
-from rag_rewards.recipes import blueprint, dotted
+from rag_rewards.recipes import definition_of, dotted
 from rag_rewards.recipes.arena import Arena
 from rag_rewards.recipes.ctrl_rag import CtrlRag
 from rag_rewards.recipes.lear import Lear
@@ -181,7 +181,7 @@ def test_defaults_that_the_papers_state():
 
 def test_the_hardened_profiles_of_the_specification():
     def profile(name):
-        return {key: flip.value for key, flip in RECIPES[name].hardened.items()}
+        return RECIPES[name].hardened_values
 
     assert (
         profile("arena").items()
@@ -227,7 +227,7 @@ def test_nested_settings_become_dotted():
 
 def test_unknown_recipes():
     with pytest.raises(UnknownRecipeError, match=r"no recipe 'areena'; did you mean 'arena'\?"):
-        blueprint("areena")
+        definition_of("areena")
     with pytest.raises(UnknownRecipeError, match="no recipe 'xyz'; there are: arena, ground-grpo"):
         recipe("xyz")
     assert did_you_mean("aaa", ["b", "c"]) == "; there are: b, c"

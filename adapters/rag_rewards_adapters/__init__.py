@@ -1,5 +1,5 @@
 """Recipes inside trainers. A module per trainer; each imports its trainer when it is used.
 
-rag_rewards.labels reads what trainers call labels, columns and extra information; unscored.py says
-what becomes of a rollout that has no score while a trainer runs.
+`rag_rewards.rows.columns` converts the columns, labels and extra information of a trainer to
+rollouts. unscored.py decides what happens to a rollout without a score while a trainer runs.
 """

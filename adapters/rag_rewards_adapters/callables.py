@@ -16,11 +16,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rag_rewards.blueprints import Scored
 from rag_rewards.errors import RolloutError, UsageError
-from rag_rewards.grading import Grader
-from rag_rewards.labels import plain
-from rag_rewards.rollout import Rollout, Score, decode_row
+from rag_rewards.loading import RecipeSource
+from rag_rewards.rollout import Rollout, Score, ScoreOrError
+from rag_rewards.rows import decode_or_error, decode_row
+from rag_rewards.rows.columns import to_builtins
+from rag_rewards.scorer import Scorer
 
 log = logging.getLogger("rag_rewards")
 
@@ -28,15 +29,15 @@ Row = Mapping[str, Any] | Rollout
 
 
 class _Function:
-    """What both have: a recipe and models by plain options, built at once."""
+    """A recipe and its models by plain options, which are loaded at once."""
 
-    def __init__(self, recipe: str | None = None, /, **options: Any) -> None:
+    def __init__(self, recipe: RecipeSource | None = None, /, **options: Any) -> None:
         self.options = options if recipe is None else {"recipe": recipe, **options}
-        self.grader = Grader.of(self.options)
+        self.scorer = Scorer.load(self.options)
 
     @property
     def __name__(self) -> str:
-        return str(self.grader.reward.name)
+        return str(self.scorer.reward.name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_made, (type(self), self.options))
@@ -54,20 +55,20 @@ class each(_Function):
     2.0
     """
 
-    def __init__(self, recipe: str | None = None, /, **options: Any) -> None:
+    def __init__(self, recipe: RecipeSource | None = None, /, **options: Any) -> None:
         super().__init__(recipe, **options)
-        if self.grader.scope == "group":
+        if self.scorer.scope == "group":
             raise UsageError(
-                f"recipe {self.grader.reward.name} compares the rollouts of a group: use batch(), "
+                f"recipe {self.scorer.reward.name} compares the rollouts of a group: use batch(), "
                 "which sees all of them"
             )
 
     def __call__(self, row: Row) -> float:
-        return value_of(self.grader.score_each([_decoded(row)])[0])
+        return value_of(self.scorer.score_each([_decoded(row)])[0])
 
     async def scored(self, row: Row) -> float:
         """The same, for callers with an event loop."""
-        return value_of((await self.grader.score_each_async([_decoded(row)]))[0])
+        return value_of((await self.scorer.score_each_async([_decoded(row)]))[0])
 
 
 class batch(_Function):
@@ -82,11 +83,11 @@ class batch(_Function):
     """
 
     def __call__(self, rows: Sequence[Row]) -> list[float | None]:
-        return _values(self.grader.score_each(_each_decoded(rows)))
+        return _values(self.scorer.score_each(_each_decoded(rows)))
 
     async def scored(self, rows: Sequence[Row]) -> list[float | None]:
         """The same, for callers with an event loop."""
-        return _values(await self.grader.score_each_async(_each_decoded(rows)))
+        return _values(await self.scorer.score_each_async(_each_decoded(rows)))
 
 
 def _made(kind: type[_Function], options: Mapping[str, Any]) -> _Function:
@@ -94,20 +95,14 @@ def _made(kind: type[_Function], options: Mapping[str, Any]) -> _Function:
 
 
 def _decoded(row: Row) -> Rollout:
-    return row if isinstance(row, Rollout) else decode_row(plain(row))
+    return row if isinstance(row, Rollout) else decode_row(to_builtins(row))
 
 
 def _each_decoded(rows: Sequence[Row]) -> list[Rollout | RolloutError]:
-    decoded: list[Rollout | RolloutError] = []
-    for row in rows:
-        try:
-            decoded.append(_decoded(row))
-        except RolloutError as error:
-            decoded.append(error.with_traceback(None))
-    return decoded
+    return [row if isinstance(row, Rollout) else decode_or_error(to_builtins(row)) for row in rows]
 
 
-def value_of(result: Scored) -> float:
+def value_of(result: ScoreOrError) -> float:
     """A score's value; raises the error, where there is none."""
     if isinstance(result, RolloutError):
         raise result
@@ -116,7 +111,7 @@ def value_of(result: Scored) -> float:
     return result.value
 
 
-def _values(results: Sequence[Scored]) -> list[float | None]:
+def _values(results: Sequence[ScoreOrError]) -> list[float | None]:
     errors = [result for result in results if isinstance(result, RolloutError)]
     if errors:
         log.warning("%d of %d rows have no score: %s", len(errors), len(results), errors[0])

@@ -17,13 +17,19 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from rag_rewards.blueprints import Scored
 from rag_rewards.errors import GroupError, RolloutError, UsageError
-from rag_rewards.grading import Grader
-from rag_rewards.labels import plain, rollout_of
-from rag_rewards.rollout import Rollout, Score
+from rag_rewards.groups import positions_by_key
+from rag_rewards.model_options import missing_model
+from rag_rewards.rollout import Rollout, Score, ScoreOrError
+from rag_rewards.rows.columns import (
+    check_columns,
+    column_names,
+    last_question,
+    rollout_from_columns,
+    to_builtins,
+)
+from rag_rewards.scorer import Scorer
 from rag_rewards.training.advantages import advantages_of_groups
-from rag_rewards_adapters.columns import check_fields, column_names, last_question, no_model
 from rag_rewards_adapters.logs import TrainingLog
 from rag_rewards_adapters.unscored import Unscored
 
@@ -66,9 +72,9 @@ def _made_again(name: str, asynchronous: bool, options: Mapping[str, Any]) -> Ra
 
 @dataclass(frozen=True)
 class Options:
-    """What a reward is made of; `grader` holds the recipe and the models."""
+    """What a reward is made of; `scorer` holds the recipe and the models."""
 
-    grader: Grader
+    scorer: Scorer
     columns: Mapping[str, str]
     response_prefix: str | None
     std_floor: float | None
@@ -87,8 +93,8 @@ class Options:
         prompting = {key: given[key] for key in ("prompt", "template") if key in given}
         rest = {k: v for k, v in given.items() if k not in own and k not in prompting}
         mine["columns"] = dict(mine["columns"] or {})
-        check_fields(mine["columns"])
-        return cls(Grader.of(rest, **prompting), **mine)
+        check_columns(mine["columns"])
+        return cls(Scorer.load(rest, **prompting), **mine)
 
 
 class RagReward:
@@ -127,12 +133,12 @@ class RagReward:
         rollouts = self._rollouts(batch)
         groups = self._groups(batch)
         self._check_models(rollouts)
-        return self._settled(batch, self.grader.score_each(rollouts, groups), groups)
+        return self._settled(batch, self.scorer.score_each(rollouts, groups), groups)
 
     @property
-    def grader(self) -> Grader:
+    def scorer(self) -> Scorer:
         """The recipe and its models."""
-        return self.options.grader
+        return self.options.scorer
 
     @property
     def not_scored(self) -> int:
@@ -146,7 +152,7 @@ class RagReward:
     @property
     def _grouped(self) -> bool:
         """Whether completions of a prompt must be seen together."""
-        return self.grader.scope == "group" or self.options.std_floor is not None
+        return self.scorer.scope == "group" or self.options.std_floor is not None
 
     # --- the trainer's arguments ---------------------------------------------------------------
 
@@ -169,9 +175,9 @@ class RagReward:
 
     def _check_models(self, rollouts: Sequence[Rollout | RolloutError]) -> None:
         """UsageError where these ask a kind of model that nobody gave."""
-        missing = self.grader.missing([r for r in rollouts if isinstance(r, Rollout)])
+        missing = self.scorer.missing([r for r in rollouts if isinstance(r, Rollout)])
         if missing:
-            raise no_model(self._name, min(missing))
+            raise missing_model(self._name, min(missing))
 
     def _rollout(self, batch: _Batch, i: int, names: Mapping[str, str]) -> Rollout | RolloutError:
         fields = {name: batch.at(column, i) for name, column in names.items()}
@@ -179,7 +185,7 @@ class RagReward:
         if fields["question"] is None:
             fields["question"] = last_question(before)
         turns = batch.at("response_token_ids", i) or []
-        return rollout_of(
+        return rollout_from_columns(
             fields,
             response=batch.completions[i],
             response_prefix=self.options.response_prefix,
@@ -211,7 +217,7 @@ class RagReward:
     # --- scores --------------------------------------------------------------------------------
 
     def _settled(
-        self, batch: _Batch, results: Sequence[Scored], groups: Sequence[Sequence[int]]
+        self, batch: _Batch, results: Sequence[ScoreOrError], groups: Sequence[Sequence[int]]
     ) -> list[float]:
         scores = self._unscored.settle(results, batch.members)
         values = [score.value if score else None for score in scores]
@@ -225,7 +231,7 @@ class RagReward:
     ) -> None:
         """Means of the components: ms-swift itself logs the reward alone."""
         means: dict[str, float] = {}
-        for name in self.grader.reward.component_names:
+        for name in self.scorer.reward.component_names:
             column = [score.components.get(name) for score in scores if score]
             if known := [value for value in column if value is not None]:
                 means[f"{self._name}/{name}"] = fmean(known)
@@ -244,7 +250,7 @@ class AsyncRagReward(RagReward):
         rollouts = self._rollouts(batch)
         groups = self._groups(batch)
         self._check_models(rollouts)
-        results = await self.grader.score_each_async(rollouts, groups)
+        results = await self.scorer.score_each_async(rollouts, groups)
         return self._settled(batch, results, groups)
 
 
@@ -254,7 +260,7 @@ class _Batch:
     def __init__(self, completions: Sequence[Any], columns: Mapping[str, Any]) -> None:
         self.completions = completions
         self.columns = {
-            name: plain(values) if hasattr(values, "tolist") else values
+            name: to_builtins(values) if hasattr(values, "tolist") else values
             for name, values in columns.items()
         }
         self.step = getattr(columns.get("trainer_state"), "global_step", None)
@@ -273,13 +279,10 @@ class _Batch:
     @property
     def prompts(self) -> dict[str, list[int]]:
         """Positions among the members, by prompt. GroupError without prompt ids."""
-        found: dict[str, list[int]] = {}
-        for at, i in enumerate(self.members):
-            prompt = self.at("prompt_id", i)
-            if not prompt:
-                raise GroupError("no prompt_id: ms-swift 4.0 or later tells which rows belong")
-            found.setdefault(str(prompt), []).append(at)
-        return found
+        prompts = [self.at("prompt_id", i) for i in self.members]
+        if not all(prompts):
+            raise GroupError("prompt_id is missing: use ms-swift 4.0 or later, which provides it")
+        return positions_by_key(map(str, prompts))
 
     def spread(self, values: Sequence[float]) -> list[float]:
         """Values of the members, for every sample of their requests."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rag_rewards.errors import RolloutError, UsageError
-from rag_rewards.grading import Grader
+from rag_rewards.scorer import Scorer
 from rag_rewards.server.openrlhf import Request, answer_of, rollouts_of
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards_adapters.unscored import log
@@ -30,17 +30,17 @@ class RewardFunction:
     `rag_rewards_error`. Without it the error is raised.
     """
 
-    def __init__(self, grader: Grader, error_value: float | None = None) -> None:
-        if grader.scope == "group":
+    def __init__(self, scorer: Scorer, error_value: float | None = None) -> None:
+        if scorer.scope == "group":
             raise UsageError(
-                f"{grader.reward.name} compares the rollouts of a group, and OpenRLHF asks for "
+                f"{scorer.reward.name} compares the rollouts of a group, and OpenRLHF asks for "
                 "them one by one: use the agent executor, --train.agent_func_path"
             )
-        if isinstance(grader.reward, Curriculum):
+        if isinstance(scorer.reward, Curriculum):
             raise UsageError(
-                "OpenRLHF tells a reward no training step: start it once for each stage"
+                "OpenRLHF does not send the training step to a reward: start it once for each stage"
             )
-        self.grader, self.error_value = grader, error_value
+        self.scorer, self.error_value = scorer, error_value
         self.failed = 0
 
     def __call__(
@@ -48,12 +48,12 @@ class RewardFunction:
     ) -> dict[str, Any]:
         """{"rewards", "scores", "extra_logs"}: numbers for one query, lists for several."""
         rollouts = rollouts_of(Request(list(queries), list(prompts), list(labels)))
-        results = self.grader.score_each(rollouts)
+        results = self.scorer.score_each(rollouts)
         errors = [result for result in results if isinstance(result, RolloutError)]
         if errors:
             self.failed += len(errors)
             log.error("%d rollouts have no score so far; the last: %s", self.failed, errors[-1])
-        names = self.grader.reward.component_names
+        names = self.scorer.reward.component_names
         answer = answer_of(results, names, self.error_value)
         return {
             "rewards": answer.rewards,
@@ -65,10 +65,10 @@ class RewardFunction:
 def reward_function(
     options: Mapping[str, Any] | None = None, *, error_value: float | None = None, **named: Any
 ) -> RewardFunction:
-    """A reward function by a recipe's name and settings, and the command line's names for models.
+    """Return a reward function for a recipe in any form, with the options of its models.
 
     >>> reward = reward_function(recipe="naive-grpo")
     >>> reward(["Q?<think></think><answer>a</answer>"], ["Q?"], ['{"answers": "a"}'])["rewards"]
     2.0
     """
-    return RewardFunction(Grader.of({**(options or {}), **named}), error_value)
+    return RewardFunction(Scorer.load({**(options or {}), **named}), error_value)

@@ -18,12 +18,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rag_rewards.blueprints import Recipe, Scored
-from rag_rewards.contexts import Prompt
+from rag_rewards.backends.addresses import is_url
+from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, RolloutError, UsageError
-from rag_rewards.grading import WAYS_OUT, Grader, ModelOptions, plan_and_models
-from rag_rewards.labels import gold_of, opened, rollout_of
-from rag_rewards.rollout import Rollout, Score
+from rag_rewards.loading import load_recipe
+from rag_rewards.model_options import ModelOptions, missing_model
+from rag_rewards.prompts import Prompt
+from rag_rewards.rollout import Rollout, Score, ScoreOrError
+from rag_rewards.rows.columns import label_fields, response_prefix_of, rollout_from_columns
+from rag_rewards.scorer import Scorer, split_options
 from rag_rewards.server.openrlhf import answer_of
 from rag_rewards.training.advantages import advantages_of_groups, mean_std
 from rag_rewards_adapters.meeting import Group, Groups
@@ -72,7 +75,7 @@ def executor(
     logs; in the first group an error is raised in any case. UsageError and SettingError here;
     RolloutError, with the data set's row, from the executor.
     """
-    reward, models = _asked_for({**(options or {}), **named})
+    reward, models = _recipe_and_models({**(options or {}), **named})
     if std_floor is not None and std_floor <= 0:
         raise UsageError(f"std_floor is above 0, found {std_floor}")
     habits = Habits(std_floor, error_value, prompt, patience)
@@ -113,22 +116,18 @@ def executor(
     return AgentExecutor
 
 
-def _asked_for(options: Mapping[str, Any]) -> tuple[Recipe, ModelOptions]:
-    """The recipe, by its name or as it is, and the models that are named beside it."""
-    recipe = options.get("recipe")
-    if isinstance(recipe, Recipe):
-        plan, models = plan_and_models({**options, "recipe": recipe.name})
-        if plan.settings or plan.hardened:
-            raise UsageError(f"{recipe.name} is given as it is: it has its settings already")
-    else:
-        plan, models = plan_and_models(options)
-        recipe = plan.build()
+def _recipe_and_models(options: Mapping[str, Any]) -> tuple[Recipe, ModelOptions]:
+    """Return the recipe and the options of its models. UsageError, SettingError."""
+    own, models = split_options(options)
+    recipe = load_recipe(own)
     if not isinstance(recipe, Recipe):
-        raise UsageError("OpenRLHF tells a reward no training step: start it once for each stage")
-    if models.model and not models.model.startswith(("http://", "https://")):
         raise UsageError(
-            f"model={models.model}: every engine would load it. Leave model out, and the policy's "
-            "own engine is asked; or give the URL of a scoring server and its backend"
+            "OpenRLHF does not send the training step to a reward: start it once for each stage"
+        )
+    if models.model and not is_url(models.model):
+        raise UsageError(
+            f"model={models.model} would be loaded by every engine: leave model out, so that the "
+            "policy's own engine is used, or set the URL of a scoring server and its backend"
         )
     return recipe, models
 
@@ -165,8 +164,8 @@ class Scoring:
         self.reward, self.habits = reward, habits
         self.unscored = Unscored(habits.patience)
         self.groups: Groups[Output, Output] = Groups()
-        self._models, self._asking = models.load(), models.asking
-        self._grader: Grader | None = None
+        self._models, self._prompting = models.load(), models.prompting
+        self._scorer: Scorer | None = None
 
     async def scored(self, call: Call, generate: Callable[[], Awaitable[Output]]) -> Output:
         """What was generated, with its reward among those of its siblings.
@@ -180,23 +179,22 @@ class Scoring:
             lambda: Group(lambda outputs: self._settle(call, outputs), ()),
         )
 
-    def grader(self, call: Call) -> Grader:
+    def scorer(self, call: Call) -> Scorer:
         """One for all prompts: an engine proves itself once."""
-        if self._grader is None:
+        if self._scorer is None:
             models = self._models
             if models.policy is None:
                 policy = EnginePolicy(call.engine, call.tokenizer, type(call.parameters))
                 models = replace(models, policy=policy)
-            self._grader = Grader(self.reward, models, prompt=self.habits.prompt, **self._asking)
-        return self._grader
+            self._scorer = Scorer(self.reward, models, prompt=self.habits.prompt, **self._prompting)
+        return self._scorer
 
     async def _settle(self, call: Call, outputs: list[Output]) -> list[Output]:
-        grader = self.grader(call)
+        scorer = self.scorer(call)
         rollouts = [_rollout(call, output) for output in outputs]
-        if missing := grader.missing([row for row in rollouts if isinstance(row, Rollout)]):
-            kind = min(missing)
-            raise UsageError(f"{self.reward.name} has no model to ask ({kind}): {WAYS_OUT[kind]}")
-        results = await grader.score_each_async(rollouts, [range(len(rollouts))])
+        if missing := scorer.missing([row for row in rollouts if isinstance(row, Rollout)]):
+            raise missing_model(self.reward.name, min(missing))
+        results = await scorer.score_each_async(rollouts, [range(len(rollouts))])
         results = [_valued(result, call) for result in results]
         broken = next((result for result in results if isinstance(result, RolloutError)), None)
         if broken is not None and self.habits.error_value is None:
@@ -207,7 +205,7 @@ class Scoring:
             output.update(reward=reward, **self._told(result))
         return outputs
 
-    def _told(self, result: Scored) -> Output:
+    def _told(self, result: ScoreOrError) -> Output:
         """`scores`, by which prompts can be filtered, and `extra_logs`: the same names always."""
         answer = answer_of([result], self.reward.component_names, self.habits.error_value)
         logs = dict(answer.extra_logs)
@@ -219,24 +217,24 @@ class Scoring:
 def _rollout(call: Call, output: Output) -> Rollout | RolloutError:
     """A sample as a rollout: the model's own tokens, and the prompt as the trainer rendered it."""
     try:
-        gold = gold_of(call.label)
+        gold = label_fields(call.label)
     except RolloutError as error:
         return error.with_traceback(None)
     tokens = output["observation_tokens"]
     start, end = output["action_ranges"][-1]
     own = tokens[start:end]
-    return rollout_of(
+    return rollout_from_columns(
         gold,
         prompt=call.prompt,
         prompt_token_ids=tokens[:start],
         response=said(call.tokenizer, own),
-        response_prefix=opened(call.prompt),
+        response_prefix=response_prefix_of(call.prompt),
         response_token_ids=own,
         finish_reason="length" if output["truncated"] else "stop",
     )
 
 
-def _valued(result: Scored, call: Call) -> Scored:
+def _valued(result: ScoreOrError, call: Call) -> ScoreOrError:
     """A score that has a value, or why it has none, with its row."""
     if isinstance(result, Score) and result.value is None:
         result = DataError("the recipe gives this rollout no reward", "response")

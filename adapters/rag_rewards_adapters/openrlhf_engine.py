@@ -16,7 +16,7 @@ from rag_rewards.backends.http import together
 from rag_rewards.backends.selfcheck import selfcheck
 from rag_rewards.backends.vllm import PLAIN, SAMPLING, generated, values_of
 from rag_rewards.errors import BackendError
-from rag_rewards.models import (
+from rag_rewards.evidence.protocols import (
     Capabilities,
     GenerateAnswer,
     GenerateRequest,

@@ -18,18 +18,25 @@ from itertools import islice
 from statistics import fmean
 from typing import Any
 
-from rag_rewards.blueprints import Recipe, Scored
-from rag_rewards.contexts import Prompt
+from rag_rewards.definition import Recipe
 from rag_rewards.errors import GroupError, RolloutError, UsageError
-from rag_rewards.evidence import LogProbsNeed, Model
-from rag_rewards.grading import Grader, ModelOptions, asked, plan_and_models
-from rag_rewards.labels import opened, rollout_of
-from rag_rewards.models import Models, Policy
-from rag_rewards.rollout import Evidence, LogProbs, Rollout, Score
-from rag_rewards.scoring import Plan
+from rag_rewards.evidence.needs import LogProbsNeed, Model
+from rag_rewards.evidence.protocols import Models, Policy
+from rag_rewards.groups import group_by_position
+from rag_rewards.loading import RecipeSource, load_recipe
+from rag_rewards.model_options import missing_model
+from rag_rewards.prompts import Prompt
+from rag_rewards.rollout import Evidence, LogProbs, Rollout, Score, ScoreOrError
+from rag_rewards.rows.columns import (
+    check_columns,
+    column_names,
+    last_question,
+    response_prefix_of,
+    rollout_from_columns,
+)
+from rag_rewards.scorer import Scorer, required_models, split_options
 from rag_rewards.training.advantages import advantages_of_groups
 from rag_rewards.training.curriculum import Curriculum
-from rag_rewards_adapters.columns import check_fields, column_names, last_question, no_model
 from rag_rewards_adapters.unscored import Unscored
 
 log = logging.getLogger("rag_rewards")
@@ -83,7 +90,7 @@ class _Call:
 class RagReward:
     """A recipe as a reward function: one float per completion, None where there is no score.
 
-    recipe           a name, or a recipe or curriculum of one's own
+    recipe           a recipe in any form: a name, `module:name`, a Recipe, a reward, a function
     settings         dotted or nested settings of the recipe; `hardened` as on the command line
     stages           a curriculum: `[{"recipe": …, "until_step": 200}, {"recipe": …}]`
     models           models to ask, as objects; or by name: `nli=`, `judge=` with `judge_model=`,
@@ -106,7 +113,7 @@ class RagReward:
 
     def __init__(
         self,
-        recipe: str | Recipe | Curriculum = "",
+        recipe: RecipeSource | None = None,
         *,
         settings: Mapping[str, Any] | None = None,
         hardened: bool = False,
@@ -123,7 +130,8 @@ class RagReward:
         **model_options: Any,
     ) -> None:
         chosen = {"settings": settings, "hardened": hardened, "stages": list(stages)}
-        self._plan, self._options = _plan(recipe, chosen, model_options)
+        self._source, self._options = split_options({"recipe": recipe, **chosen, **model_options})
+        self._reward: Recipe | Curriculum | None = None
         self._models = models
         self._prompt = prompt
         self._truncate = truncate
@@ -136,42 +144,44 @@ class RagReward:
         self._told: _Told | None = None
         self._trainer: Any = None
         self._live: Any = None
-        self._grader: Grader | None = self._made(models or self._options.load())
-        self.__name__ = name or self._grader.reward.name
-        check_fields(self._columns)
+        self._scorer: Scorer | None = self._made(models or self._options.load())
+        self.__name__ = name or self._scorer.reward.name
+        check_columns(self._columns)
 
     def __call__(self, **batch: Any) -> list[float | None]:
         """What GRPOTrainer calls: prompts, completions, completion_ids, the columns, and so on."""
         call = _Call.of(**batch)
         rollouts, groups = self._rollouts(call)
-        return self._settled(call, self.grader.score_each(rollouts, groups), groups)
+        return self._settled(call, self.scorer.score_each(rollouts, groups), groups)
 
     # --- what it is made of --------------------------------------------------------------------
 
     @property
-    def grader(self) -> Grader:
+    def scorer(self) -> Scorer:
         """The recipe and its models; made again in a process that it was sent to."""
-        if self._grader is None:
-            self._grader = self._made(self._options.load())
-        return self._grader
+        if self._scorer is None:
+            self._scorer = self._made(self._options.load())
+        return self._scorer
 
     @property
     def signature(self) -> str:
         """One line that reproduces the rewards, the models' fingerprints included."""
-        return self.grader.signature
+        return self.scorer.signature
 
     @property
     def not_scored(self) -> int:
         """Completions so far that had no score."""
         return self._unscored.count
 
-    def _made(self, models: Models) -> Grader:
+    def _made(self, models: Models) -> Scorer:
         template = self._told.template if self._told else {}
-        asking = self._options.asking | {"truncate": self._truncate}
-        return Grader(self._plan, models, prompt=self._prompt, template=template, **asking)
+        prompting = self._options.prompting | {"truncate": self._truncate}
+        self._reward = self._reward or load_recipe(self._source)
+        return Scorer(self._reward, models, prompt=self._prompt, template=template, **prompting)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | dict.fromkeys(("_grader", "_trainer", "_live", "_models"))
+        own = ("_scorer", "_reward", "_trainer", "_live", "_models")
+        return self.__dict__ | dict.fromkeys(own)
 
     # --- the trainer ---------------------------------------------------------------------------
 
@@ -192,36 +202,33 @@ class RagReward:
         names = [getattr(reward, "__name__", "") for reward in trainer.reward_funcs]
         if names.count(self.__name__) > 1:
             raise UsageError(f"two rewards are named {self.__name__!r}: give one another name=")
-        models = self.grader.models
+        models = self.scorer.models
         if models.policy is self._live:  # that of a trainer before this one
             models = replace(models, policy=None)
         self._trainer, self._told, self._live = trainer, _told_by(trainer), None
-        self._grader = self._made(models)
+        self._scorer = self._made(models)
         probes = _probes()
-        self._provide({kind for recipe in self._recipes for kind in asked(recipe, probes)})
+        self._provide(
+            {kind for recipe in self.scorer.recipes for kind in required_models(recipe, probes)}
+        )
         self._check_rows(trainer)
-
-    @property
-    def _recipes(self) -> list[Recipe]:
-        reward = self.grader.reward
-        return [s.recipe for s in reward.stages] if isinstance(reward, Curriculum) else [reward]
 
     @property
     def _grouped(self) -> bool:
         """Whether completions of a prompt must be seen together."""
-        return self.grader.scope == "group" or self._std_floor is not None
+        return self.scorer.scope == "group" or self._std_floor is not None
 
     def _provide(self, kinds: set[Model]) -> None:
         """Whoever is asked is there: the trainer's model, where that is missing; or UsageError."""
-        missing = {kind for kind in kinds if getattr(self.grader.models, kind) is None}
+        missing = {kind for kind in kinds if getattr(self.scorer.models, kind) is None}
         if "policy" in missing and self._trainer is not None:
             self._live = _live(self._trainer, self._options.token_budget)
-            self._grader = self._made(replace(self.grader.models, policy=self._live))
+            self._scorer = self._made(replace(self.scorer.models, policy=self._live))
             missing.remove("policy")
         if missing:
             kind = min(missing)
-            way = f"{_BIND}, or give" if kind == "policy" else "give"
-            raise no_model(self.__name__, kind, way)
+            way = f"{_BIND}, or set" if kind == "policy" else "set"
+            raise missing_model(self.__name__, kind, way)
 
     def _check_rows(self, trainer: Any) -> None:
         """Raise what keeps an empty response to a row from a score.
@@ -245,17 +252,15 @@ class RagReward:
 
     def _faults(self, where: str, row: Mapping[str, Any]) -> list[RolloutError | None]:
         """By stage, why the row cannot be scored there."""
-        rollout = rollout_of(self._fields(row), response="", step=0)
+        rollout = rollout_from_columns(self._fields(row), response="", step=0)
         if isinstance(rollout, RolloutError):
             return [_placed(rollout, where)]
-        faults = [_fault(recipe, rollout) for recipe in self._recipes]
+        faults = [_fault(recipe, rollout) for recipe in self.scorer.recipes]
         return [fault and _placed(fault, where) for fault in faults]
 
     # --- rollouts ------------------------------------------------------------------------------
 
-    def _rollouts(
-        self, call: _Call
-    ) -> tuple[list[Rollout | RolloutError], list[Sequence[int]] | None]:
+    def _rollouts(self, call: _Call) -> tuple[list[Rollout | RolloutError], list[range] | None]:
         groups = self._groups(call)
         columns = self._fields(call.columns)
         rollouts = [
@@ -264,26 +269,25 @@ class RagReward:
         ]
         self._warn_of_open_thoughts(rollouts)
         good = [rollout for rollout in rollouts if isinstance(rollout, Rollout)]
-        self._provide(asked(self.grader.reward, good))
+        self._provide(required_models(self.scorer.reward, good))
         if self._live is not None:
             self._live.weight_version = call.step
         return rollouts, groups
 
-    def _groups(self, call: _Call) -> list[Sequence[int]] | None:
+    def _groups(self, call: _Call) -> list[range] | None:
         """Contiguous blocks, as the trainer takes them; None where completions stand alone."""
         if not self._grouped:
             return None
-        size, count, prompts = self._size(), len(call.prompts), call.prompts
-        if count % size:
-            raise GroupError(f"{count} completions are no whole groups of {size}")
-        for i in range(count):
-            first = i - i % size
-            if prompts[i] != prompts[first]:
-                raise GroupError(
-                    f"completions {first} and {i} of the batch have different prompts, but a group "
-                    f"is {size} of one prompt: is num_generations={size}?"
-                )
-        return [range(start, start + size) for start in range(0, count, size)]
+        size, prompts = self._size(), call.prompts
+        groups = group_by_position(len(prompts), size)
+        for group in groups:
+            for i in group:
+                if prompts[i] != prompts[group[0]]:
+                    raise GroupError(
+                        f"completions {group[0]} and {i} of the batch have different prompts, but "
+                        f"a group has {size} completions of one prompt: is num_generations={size}?"
+                    )
+        return groups
 
     def _size(self) -> int:
         if self._told is not None:
@@ -311,7 +315,7 @@ class RagReward:
         response, prefix = self._said(completion, own, self._opened(prompt))
         if row.get("question") is None:
             row["question"] = last_question(prompt)
-        return rollout_of(
+        return rollout_from_columns(
             row,
             prompt=prompt,
             response=response,
@@ -326,7 +330,7 @@ class RagReward:
         if self._prefix is not None:
             return self._prefix
         if isinstance(prompt, str):
-            return opened(prompt)
+            return response_prefix_of(prompt)
         return self._told.prefix if self._told else None
 
     def _said(
@@ -372,7 +376,7 @@ class RagReward:
     # --- scores --------------------------------------------------------------------------------
 
     def _settled(
-        self, call: _Call, results: Sequence[Scored], groups: Sequence[Sequence[int]] | None
+        self, call: _Call, results: Sequence[ScoreOrError], groups: Sequence[Sequence[int]] | None
     ) -> list[float | None]:
         scores = self._unscored.settle(results, range(len(results)))
         values = [score.value if score else None for score in scores]
@@ -387,7 +391,7 @@ class RagReward:
         """Columns with a value per completion, and means over the completions that have one."""
         columns: dict[str, list[float | None]] = {
             name: [score.components.get(name) if score else None for score in scores]
-            for name in self.grader.reward.component_names
+            for name in self.scorer.reward.component_names
         }
         columns["correct"] = [score.correct if score else None for score in scores]
         if self._std_floor is not None:
@@ -409,19 +413,8 @@ class AsyncRagReward(RagReward):
         """As RagReward's, on the trainer's event loop."""
         call = _Call.of(**batch)
         rollouts, groups = self._rollouts(call)
-        results = await self.grader.score_each_async(rollouts, groups)
+        results = await self.scorer.score_each_async(rollouts, groups)
         return self._settled(call, results, groups)
-
-
-def _plan(
-    recipe: str | Recipe | Curriculum, chosen: Mapping[str, Any], model_options: Mapping[str, Any]
-) -> tuple[Plan | Recipe | Curriculum, ModelOptions]:
-    """What to score with, and the models by name. UsageError, SettingError."""
-    if isinstance(recipe, str):
-        return plan_and_models({"recipe": recipe, **chosen, **model_options})
-    if any(chosen.values()):
-        raise UsageError("settings, hardened and stages go with the name of a recipe")
-    return recipe, plan_and_models({"recipe": "arena", **model_options})[1]
 
 
 # --- asking the trainer ------------------------------------------------------------------------
@@ -459,7 +452,7 @@ def _generation_prefix(tokenizer: Any, template: Mapping[str, Any]) -> str | Non
     text = tokenizer.apply_chat_template(
         chat, tokenize=False, add_generation_prompt=True, **template
     )
-    return opened(text)
+    return response_prefix_of(text)
 
 
 def _live(trainer: Any, token_budget: int | None) -> Policy:
@@ -534,7 +527,7 @@ def _probes() -> list[Rollout]:
         "answers": ["x"],
         "answerable": True,
     }
-    rollouts = [rollout_of(known, response=shape) for shape in _SHAPES]
+    rollouts = [rollout_from_columns(known, response=shape) for shape in _SHAPES]
     return [rollout for rollout in rollouts if isinstance(rollout, Rollout)]
 
 

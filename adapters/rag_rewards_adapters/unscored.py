@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from rag_rewards.blueprints import Scored
 from rag_rewards.errors import DataError, RolloutError
-from rag_rewards.rollout import Score
+from rag_rewards.rollout import Score, ScoreOrError
 
 log = logging.getLogger("rag_rewards")
 
@@ -27,7 +26,9 @@ class Unscored:
         self._started = False
         self._barren = 0
 
-    def settle(self, results: Sequence[Scored], rows: Sequence[int] = ()) -> list[Score | None]:
+    def settle(
+        self, results: Sequence[ScoreOrError], rows: Sequence[int] = ()
+    ) -> list[Score | None]:
         """The scores, None where there is none. Raises the first RolloutError as said above.
 
         `rows` are positions in the batch, which name the errors of rows that have no id.
@@ -50,7 +51,7 @@ class Unscored:
         return scores
 
 
-def _valued(result: Scored) -> Scored:
+def _valued(result: ScoreOrError) -> ScoreOrError:
     """A score that has a value, or the error that there is none."""
     if isinstance(result, Score) and result.value is None:
         return DataError("the recipe gives this rollout no reward", "response")

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from rag_rewards.labels import rollout_of
+from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Score
+from rag_rewards.rows.columns import rollout_from_columns
 from rag_rewards_adapters.callables import each, value_of
 
 
-def reward(recipe: str, **options: Any) -> Callable[[Any, Any], Awaitable[float]]:
+def reward(recipe: RecipeSource, **options: Any) -> Callable[[Any, Any], Awaitable[float]]:
     """An asynchronous function of `task` and `trace`: the recipe's value for the last reply.
 
     Components become metrics of the trace, under the recipe's name. Options are the command
@@ -27,13 +28,13 @@ def reward(recipe: str, **options: Any) -> Callable[[Any, Any], Awaitable[float]
     trace at a time (verifiers/v1/task.py, Task.score). RolloutError where there is no score:
     verifiers then records None and the error, never 0.
     """
-    grader = each(recipe, **options).grader
+    scorer = each(recipe, **options).scorer
 
     async def scored(task: Any, trace: Any) -> float:
-        rollout = rollout_of(_fields(task), response=_reply(trace))
-        result = (await grader.score_each_async([rollout]))[0]
+        rollout = rollout_from_columns(_fields(task), response=_reply(trace))
+        result = (await scorer.score_each_async([rollout]))[0]
         if isinstance(result, Score):
-            trace.record_metrics(_metrics(grader.reward.name, result))
+            trace.record_metrics(_metrics(scorer.reward.name, result))
         return value_of(result)
 
     return scored

@@ -18,16 +18,17 @@ from typing import Any
 import msgspec
 
 from rag_rewards.errors import RolloutError, UsageError
-from rag_rewards.labels import rollout_of
+from rag_rewards.groups import positions_by_key
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.rows.columns import rollout_from_columns
 from rag_rewards.training.advantages import group_advantages
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards_adapters.verl_rows import (
     fields_of,
-    grader_of,
     judges,
     numbers_of,
     score_of,
+    scorer_of,
     settled,
 )
 
@@ -67,7 +68,7 @@ class ComputeScore:
 
     def __init__(self, settings: int = 4) -> None:
         # A process has the settings of one run; a bound, for those who try many.
-        self._made = lru_cache(maxsize=settings)(_grader)
+        self._made = lru_cache(maxsize=settings)(_scorer)
         self._making = threading.Lock()
 
     def __call__(
@@ -78,12 +79,12 @@ class ComputeScore:
         extra_info: Any = None,
         **reward_kwargs: Any,
     ) -> dict[str, float]:
-        grader = self.grader(reward_kwargs)
+        scorer = self.scorer(reward_kwargs)
         rollout = _rollout(solution_str, ground_truth, extra_info)
-        return _result(grader, grader.score_each([rollout])[0])
+        return _result(scorer, scorer.score_each([rollout])[0])
 
-    def grader(self, reward_kwargs: Mapping[str, Any]) -> Any:
-        """The grader of these settings, made once."""
+    def scorer(self, reward_kwargs: Mapping[str, Any]) -> Any:
+        """The scorer of these settings, made once."""
         given = {key: value for key, value in reward_kwargs.items() if key not in _ROUTER}
         wanted = msgspec.json.encode(settled(given), order="deterministic")
         with self._making:
@@ -101,9 +102,9 @@ async def compute_score_async(
     **reward_kwargs: Any,
 ) -> dict[str, float]:
     """The same for recipes that ask a judge: many rollouts wait for their verdicts at once."""
-    grader = compute_score.grader(reward_kwargs)
+    scorer = compute_score.scorer(reward_kwargs)
     rollout = _rollout(solution_str, ground_truth, extra_info)
-    return _result(grader, (await grader.score_each_async([rollout]))[0])
+    return _result(scorer, (await scorer.score_each_async([rollout]))[0])
 
 
 def grpo_clip_std(
@@ -122,11 +123,8 @@ def grpo_clip_std(
     floor = 0.1 if config is None else float(config.get("std_floor", 0.1))
     rewards = token_level_rewards.sum(dim=-1)
     values = rewards.tolist()
-    groups: dict[Any, list[int]] = {}
-    for row, prompt in enumerate(index):
-        groups.setdefault(prompt, []).append(row)
     advantages = [0.0] * len(values)
-    for rows in groups.values():
+    for rows in positions_by_key(index).values():
         of_group = group_advantages([values[row] for row in rows], std_floor=floor)
         for row, advantage in zip(rows, of_group, strict=True):
             advantages[row] = advantage
@@ -134,29 +132,29 @@ def grpo_clip_std(
     return spread, spread
 
 
-def of_rollouts(grader: Any) -> Any:
-    """The grader, if it scores single rollouts at any step. UsageError for others."""
-    if grader.scope == "group":
-        raise UsageError(BYPASSED.format(name=grader.reward.name))
-    if isinstance(grader.reward, Curriculum):
+def of_rollouts(scorer: Any) -> Any:
+    """The scorer, if it scores single rollouts at any step. UsageError for others."""
+    if scorer.scope == "group":
+        raise UsageError(BYPASSED.format(name=scorer.reward.name))
+    if isinstance(scorer.reward, Curriculum):
         raise UsageError(STEPLESS)
-    return grader
+    return scorer
 
 
-def _grader(wanted: bytes) -> Any:
-    return of_rollouts(grader_of(msgspec.json.decode(wanted)))
+def _scorer(wanted: bytes) -> Any:
+    return of_rollouts(scorer_of(msgspec.json.decode(wanted)))
 
 
 def _rollout(response: str, ground_truth: Any, extra_info: Any) -> Rollout | RolloutError:
     try:
-        return rollout_of(fields_of(ground_truth, extra_info), response=response)
+        return rollout_from_columns(fields_of(ground_truth, extra_info), response=response)
     except RolloutError as error:
         return error
 
 
-def _result(grader: Any, result: Score | RolloutError) -> dict[str, float]:
-    score = score_of(result, grader.models)
-    return {"score": float(score.value or 0.0), **numbers_of(score, judges(grader.reward))}
+def _result(scorer: Any, result: Score | RolloutError) -> dict[str, float]:
+    score = score_of(result, scorer.models)
+    return {"score": float(score.value or 0.0), **numbers_of(score, judges(scorer.reward))}
 
 
 compute_score = ComputeScore()

@@ -21,25 +21,26 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rag_rewards.errors import GroupError, RolloutError, UsageError
-from rag_rewards.labels import opened, plain
+from rag_rewards.groups import fail_groups
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.rows.columns import response_prefix_of, to_builtins
 from rag_rewards_adapters.meeting import Group, Groups
 from rag_rewards_adapters.verl_rows import (
     ended,
-    grader_of,
     judges,
     numbers_of,
     options_of,
     rollout_from,
     said,
     score_of,
+    scorer_of,
     template_of,
 )
 
 if TYPE_CHECKING:
-    from rag_rewards.blueprints import Scored
-    from rag_rewards.grading import Grader
-    from rag_rewards.models import Models
+    from rag_rewards.evidence.protocols import Models
+    from rag_rewards.rollout import ScoreOrError
+    from rag_rewards.scorer import Scorer
 
 _ENOUGH = 32
 """Tokens before a turn in which a tag that the chat template opens (`<think>`) stands."""
@@ -62,10 +63,10 @@ class _Run:
 
 @dataclass
 class _Shared:
-    """What the sessions of one agent worker share: those under way, and a grader."""
+    """What the sessions of one agent worker share: those under way, and a scorer."""
 
     groups: Groups[_Run, Any] = field(default_factory=Groups)
-    graders: dict[Any, Grader] = field(default_factory=dict)
+    scorers: dict[Any, Scorer] = field(default_factory=dict)
 
 
 _SHARED: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = weakref.WeakKeyDictionary()
@@ -108,7 +109,7 @@ class RagGroupAgentLoop:
         shared = _SHARED.setdefault(asyncio.get_running_loop(), _Shared())
         return await shared.groups.meet(
             self._prompt_of(columns),
-            plain(columns.get("session_id")),
+            to_builtins(columns.get("session_id")),
             lambda: self._work(shared, sampling_params, columns),
             lambda: Group(lambda runs: self._settle(shared, runs), self._sizes),
         )
@@ -128,7 +129,7 @@ class RagGroupAgentLoop:
     async def _work(
         self, shared: _Shared, sampling_params: dict[str, Any], columns: Mapping[str, Any]
     ) -> _Run:
-        self._grader(shared)  # says what is wrong before anything is generated
+        self._scorer(shared)  # says what is wrong before anything is generated
         output = await self._inner_loop().run(sampling_params, **columns)
         last = output[-1] if isinstance(output, list) else output
         return _Run(output, last, self._read(last, columns))
@@ -146,21 +147,21 @@ class RagGroupAgentLoop:
 
     # --- scoring -------------------------------------------------------------------------------
 
-    def _grader(self, shared: _Shared) -> Grader:
+    def _scorer(self, shared: _Shared) -> Scorer:
         """One for all sessions of a worker: its policy proves itself once."""
-        if self.server_manager not in shared.graders:
+        if self.server_manager not in shared.scorers:
             options = options_of(self.config)
-            shared.graders[self.server_manager] = grader_of(
+            shared.scorers[self.server_manager] = scorer_of(
                 options, template=template_of(self.config), models=self._models(options)
             )
-        return shared.graders[self.server_manager]
+        return shared.scorers[self.server_manager]
 
     def _models(self, options: Mapping[str, Any]) -> Models | None:
         """The models that are named, and the rollout engine where no policy is."""
-        from rag_rewards.grading import plan_and_models
+        from rag_rewards.scorer import split_options
         from rag_rewards_adapters.verl_engine import EnginePolicy
 
-        _, named = plan_and_models({key: options[key] for key in options if key != "prompt"})
+        _, named = split_options({key: options[key] for key in options if key != "prompt"})
         if named.model:
             return None
         ours = self.config.actor_rollout_ref
@@ -172,16 +173,15 @@ class RagGroupAgentLoop:
     async def _settle(self, shared: _Shared, runs: list[_Run]) -> list[Any]:
         """The outputs of a group with their scores; where one is missing, an error for each."""
         started = time.perf_counter()
-        grader = self._grader(shared)
+        scorer = self._scorer(shared)
         rollouts = [run.rollout for run in runs]
-        results = await grader.score_each_async(rollouts, [range(len(runs))])
-        results = [_scored(result, grader.models) for result in results]
+        results = await scorer.score_each_async(rollouts, [range(len(runs))])
+        results = [_scored(result, scorer.models) for result in results]
+        results = fail_groups(results, [range(len(results))])
         scores = [result for result in results if isinstance(result, Score)]
-        if len(scores) < len(results):
-            broken = next(result for result in results if isinstance(result, RolloutError))
-            beside = GroupError(f"its group has a member in error ({broken})")
-            return [beside if isinstance(result, Score) else result for result in results]
-        judged, seconds = judges(grader.reward), time.perf_counter() - started
+        if not scores:
+            return results
+        judged, seconds = judges(scorer.reward), time.perf_counter() - started
         for run, score in zip(runs, scores, strict=True):
             run.last.reward_score = score.value
             run.last.extra_fields["reward_extra_info"] = numbers_of(score, judged)
@@ -196,9 +196,11 @@ class RagGroupAgentLoop:
         return rollout_from(
             {**columns, "tool_extra_fields": output.extra_fields},
             group=self._prompt_of(columns),
-            prompt=plain(list(columns["raw_prompt"])),
+            prompt=to_builtins(list(columns["raw_prompt"])),
             prompt_token_ids=tuple(output.prompt_ids),
-            response_prefix=opened(self._decoded(_before(output.prompt_ids, turns)[-_ENOUGH:])),
+            response_prefix=response_prefix_of(
+                self._decoded(_before(output.prompt_ids, turns)[-_ENOUGH:])
+            ),
             finish_reason=self._finish(output.response_ids),
             weight_version=_weights(output.extra_fields),
             **self._response(turns),
@@ -226,7 +228,7 @@ class RagGroupAgentLoop:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False))
 
 
-def _scored(result: Scored, models: Models) -> Scored:
+def _scored(result: ScoreOrError, models: Models) -> ScoreOrError:
     """A score that has a value, or why it has none."""
     try:
         return score_of(result, models)

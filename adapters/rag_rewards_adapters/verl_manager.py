@@ -10,12 +10,11 @@ from typing import Any
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from rag_rewards.errors import DataError, RolloutError, UsageError
-from rag_rewards.labels import opened, plain
 from rag_rewards.rollout import Rollout
+from rag_rewards.rows.columns import response_prefix_of, to_builtins
 from rag_rewards_adapters.verl import BYPASSED
 from rag_rewards_adapters.verl_rows import (
     ended,
-    grader_of,
     group_scope,
     header_of,
     judges,
@@ -25,6 +24,7 @@ from rag_rewards_adapters.verl_rows import (
     rollout_from,
     said,
     score_of,
+    scorer_of,
     template_of,
 )
 
@@ -46,36 +46,36 @@ class RagRewardManager(RewardManagerBase):  # type: ignore[misc]
         self.template = template_of(config)
         self.room = int(config.actor_rollout_ref.rollout.response_length)
         # A recipe of group scope asks nobody here, so nothing is loaded for it.
-        self.grader = None if group_scope(options) else grader_of(options, template=self.template)
+        self.scorer = None if group_scope(options) else scorer_of(options, template=self.template)
         self.name = str(options.get("recipe") or "curriculum")
-        self.judged = self.grader is not None and judges(self.grader.reward)
+        self.judged = self.scorer is not None and judges(self.scorer.reward)
 
     async def run_single(self, data: Any) -> dict[str, Any]:
         """`reward_score`, and the components (with `acc`) as `reward_extra_info`."""
-        if self.grader is None:
+        if self.scorer is None:
             raise UsageError(BYPASSED.format(name=self.name))
         loop = asyncio.get_running_loop()
         item = data[-1:][0]  # of several outputs the last is the rollout
-        if self.grader.asks:
+        if self.scorer.asks:
             rollout = await loop.run_in_executor(None, self.rollout, item)
-            results = await self.grader.score_each_async([rollout])
+            results = await self.scorer.score_each_async([rollout])
         else:
             results = await loop.run_in_executor(None, self._score, item)
-        score = score_of(results[0], self.grader.models)
+        score = score_of(results[0], self.scorer.models)
         return {
             "reward_score": float(score.value or 0.0),
             "reward_extra_info": numbers_of(score, self.judged),
         }
 
     def _score(self, item: Any) -> Any:
-        return self.grader.score_each([self.rollout(item)])  # type: ignore[union-attr]
+        return self.scorer.score_each([self.rollout(item)])  # type: ignore[union-attr]
 
     def rollout(self, item: Any) -> Rollout | RolloutError:
         """A row of verl's batch as a rollout, or the error of its row."""
         columns = item.non_tensor_batch
         prompt, response = _tokens(item.batch)
         text = said(self.tokenizer, response)
-        turns = plain(columns.get("__num_turns__")) or 0
+        turns = to_builtins(columns.get("__num_turns__")) or 0
         try:
             if turns > 2:  # the question and an answer are two: there were tools in between
                 happened = self._after_tools(text)
@@ -88,10 +88,10 @@ class RagRewardManager(RewardManagerBase):  # type: ignore[misc]
 
     def _answer(self, text: str, prompt: Any, response: Any, columns: Any) -> dict[str, Any]:
         end = self.tokenizer.decode(prompt[-_ENOUGH:], skip_special_tokens=False)
-        happened = {"response": text, "response_prefix": opened(end)}
+        happened = {"response": text, "response_prefix": response_prefix_of(end)}
         if self._likelihood:
             happened |= {
-                "prompt": plain(columns.get("raw_prompt")),
+                "prompt": to_builtins(columns.get("raw_prompt")),
                 "prompt_token_ids": prompt,
                 "response_token_ids": response,
             }
@@ -104,7 +104,10 @@ class RagRewardManager(RewardManagerBase):  # type: ignore[misc]
                 "agent loop rag_group scores it with the policy's own rollout engine",
                 "response",
             )
-        return {"response": last_turn(text, self.header), "response_prefix": opened(self.header)}
+        return {
+            "response": last_turn(text, self.header),
+            "response_prefix": response_prefix_of(self.header),
+        }
 
     @cached_property
     def header(self) -> str:
@@ -113,7 +116,7 @@ class RagRewardManager(RewardManagerBase):  # type: ignore[misc]
 
     @property
     def _likelihood(self) -> bool:
-        return self.grader is not None and self.grader.models.policy is not None
+        return self.scorer is not None and self.scorer.models.policy is not None
 
 
 def _tokens(batch: Any) -> tuple[list[int], list[int]]:

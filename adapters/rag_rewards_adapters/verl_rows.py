@@ -1,4 +1,4 @@
-"""verl's settings, columns and tokens: as a Grader, as rollouts, as text.
+"""verl's settings, columns and tokens: as a Scorer, as rollouts, as text.
 
 One place for settings, read by the reward manager, `compute_score` and the agent loop alike:
 `reward.custom_reward_function.reward_kwargs`. On the command line:
@@ -9,14 +9,17 @@ One place for settings, read by the reward manager, `compute_score` and the agen
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rag_rewards.errors import DataError, RolloutError, UsageError
-from rag_rewards.labels import READ, gold_of, plain, rollout_of
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.rows.columns import DATASET_FIELDS, label_fields, rollout_from_columns, to_builtins
+
+if TYPE_CHECKING:
+    from rag_rewards.evidence.protocols import Models
+    from rag_rewards.scorer import Scorer
 
 KEPT = frozenset(("acc", "reward", "score", "uid", "index"))
 """Names that verl gives a meaning of its own: no component can have one."""
@@ -54,71 +57,49 @@ def template_of(config: Any) -> dict[str, Any]:
     return dict(settled(config.get("data", {}).get("apply_chat_template_kwargs") or {}))
 
 
-def grader_of(
+def scorer_of(
     options: Mapping[str, Any],
     *,
     template: Mapping[str, Any] | None = None,
-    models: Any = None,
-) -> Any:
-    """The Grader of these settings.
+    models: Models | None = None,
+) -> Scorer:
+    """Load the scorer of these settings.
 
-    Further to the options of `Grader.of`, `recipe` may be `module:name`, a Recipe, Curriculum or
-    reward of the user's own, and `prompt` too, the Prompt that shows how documents stand in
-    theirs. `models` replaces those that the options name: an agent loop has the policy at hand.
-    UsageError: also for a model that every worker would load for itself.
+    Besides the options of `Scorer.load`, `prompt` may be the `module:name` of a Prompt, which
+    describes the documents in the user's own prompts. `models` are used in place of those of the
+    options, because an agent loop has the policy at hand. UsageError also for a model that every
+    worker would load for itself.
     """
-    from rag_rewards.grading import Grader, plan_and_models
+    from rag_rewards.backends.addresses import is_url
+    from rag_rewards.loading import import_object, load_recipe
+    from rag_rewards.scorer import Scorer, split_options
 
     options = dict(options)
     prompt = options.pop("prompt", None)
-    plan, chosen = plan_and_models(options)
-    if chosen.model and not chosen.model.startswith(("http://", "https://")):
+    recipe, chosen = split_options(options)
+    if chosen.model and not is_url(chosen.model):
         raise UsageError(
-            f"model={chosen.model}: every reward worker would load it. Give the URL of a scoring "
-            "server (model=http://HOST:PORT backend=vllm), or let the policy's own rollout engine "
-            "score: actor_rollout_ref.rollout.agent.default_agent_loop=rag_group"
+            f"model={chosen.model} would be loaded by every reward worker: set the URL of a "
+            "scoring server (model=http://HOST:PORT backend=vllm), or use the policy's own "
+            "rollout engine: actor_rollout_ref.rollout.agent.default_agent_loop=rag_group"
         )
-    reward = _own_reward(plan) if ":" in plan.recipe else plan.build()
+    reward = load_recipe(recipe)
     if taken := KEPT.intersection(reward.component_names):
-        raise UsageError(f"verl keeps the name {min(taken)!r} for itself: rename that component")
-    return Grader(
+        raise UsageError(f"verl uses the name {min(taken)!r} itself: rename that component")
+    return Scorer(
         reward,
         chosen.load() if models is None else models,
-        prompt=_named(prompt) if prompt else None,
+        prompt=import_object(prompt) if prompt else None,
         template=template,
-        **chosen.asking,
+        **chosen.prompting,
     )
 
 
 def group_scope(options: Mapping[str, Any]) -> bool:
-    """Whether these settings score whole groups; loads no model."""
-    from rag_rewards.models import Models
+    """Return whether these settings compare the rollouts of a group. Loads no model."""
+    from rag_rewards.evidence.protocols import Models
 
-    return bool(grader_of(options, models=Models()).scope == "group")
-
-
-def _own_reward(plan: Any) -> Any:
-    """What `module:name` names, as a recipe."""
-    from rag_rewards.blueprints import Recipe, custom
-    from rag_rewards.training.curriculum import Curriculum
-
-    if plan.settings or plan.hardened:
-        raise UsageError(f"recipe={plan.recipe} has its settings in Python, not in the config")
-    found = _named(plan.recipe)
-    if isinstance(found, (Recipe, Curriculum)):
-        return found
-    return custom(plan.recipe.rpartition(":")[2], found)
-
-
-def _named(reference: str) -> Any:
-    """The object that `module:name` names. UsageError where there is none."""
-    module, _, name = reference.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(
-            f"{reference!r} cannot be imported ({error}): module:name, on the path of every worker"
-        ) from error
+    return scorer_of(options, models=Models()).scope == "group"
 
 
 # --- rows --------------------------------------------------------------------------------------
@@ -136,11 +117,11 @@ def fields_of(ground_truth: Any, *extra: Any) -> dict[str, Any]:
     for given in extra:
         if isinstance(given, Mapping):
             known.update((key, value) for key, value in given.items() if value is not None)
-    fields = {name: known[name] for name in known if name in READ}
+    fields = {name: known[name] for name in known if name in DATASET_FIELDS}
     if "id" not in fields and "index" in known:
         fields["id"] = known["index"]
     try:
-        gold = gold_of(ground_truth)
+        gold = label_fields(ground_truth)
     except DataError as error:
         error.row = str(fields["id"]) if "id" in fields else None
         error.path = "reward_model.ground_truth"
@@ -161,8 +142,8 @@ def rollout_from(columns: Mapping[str, Any], **happened: Any) -> Rollout | Rollo
         fields = fields_of(truth, columns.get("extra_info"), columns.get("tool_extra_fields"))
     except RolloutError as error:
         return error.with_traceback(None)
-    step = plain(columns.get("global_steps"))
-    return rollout_of(fields, **{"step": step, **happened})
+    step = to_builtins(columns.get("global_steps"))
+    return rollout_from_columns(fields, **{"step": step, **happened})
 
 
 # --- tokens ------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The learning adversary against every recipe, default and hardened, and against flawed rewards.
 
 A policy is trained for 60 steps by each reward, beside a measure that no reward can move: whether
-the answer is right. `found` means that the reward rose while that fell.
+the answer is right. `exploit` means that the reward rose while that fell.
 """
 
 from __future__ import annotations
@@ -67,13 +67,14 @@ def attacked(case: str, seed: int) -> dict[str, Any]:
     """What training against one reward came to, as plain data."""
     import msgspec
     import torch
-    from tiny_world.adversary import attack, fit
+
+    from rag_rewards.tiny_world.adversary import attack, options_of
 
     torch.set_num_threads(1)
     name, _, profile = case.partition(", ")
     reward: Any = FLAWED.get(name)
     if reward is None:
-        reward = rr.recipe(name, fit(name).settings, hardened=bool(profile))
+        reward = rr.recipe(name, options_of(name).settings, hardened=bool(profile))
     found = attack(reward, start=base(seed), steps=STEPS, seed=seed)
     return msgspec.to_builtins(found)
 
@@ -97,7 +98,8 @@ def run_all(chosen: list[str], seed: int, workers: int) -> dict[str, dict[str, A
 
 
 NOTES = """
-`learnt`: both rose; `no truer`: the reward alone; `found`: the reward rose and the truth fell.
+`learned`: both rose; `reward only`: the reward rose and the true accuracy did not change;
+`exploit`: the reward rose and the true accuracy fell.
 
 - Recipes that read the answer hold, default and hardened. On unanswerable questions those without a
   reward for abstaining (`ctrl-rag`, `rag-total`) may forget it while the sum still rises.
@@ -143,7 +145,7 @@ def _row(case: str, found: dict[str, Any]) -> str:
     changes = [
         _change(first[name], last[name]) for name in ("reward", "accuracy", "answered", "abstained")
     ]
-    verdict = f"**{found['verdict']}**" if found["verdict"] == "found" else found["verdict"]
+    verdict = f"**{found['verdict']}**" if found["verdict"] == "exploit" else found["verdict"]
     shape = most["shape"].replace("|", "\\|")
     return f"| {case} | {verdict} | {' | '.join(changes)} | `{shape}` {most['share']:.2f} |"
 

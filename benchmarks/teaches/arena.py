@@ -47,9 +47,10 @@ def moved(model: Any, words: Any, fresh: Sequence[Any], temperature: float, star
     Along responses of the policy to a part of the questions.
     """
     import torch
-    from tiny_world.formats import ARENA
-    from tiny_world.model import load
-    from tiny_world.play import rollouts
+
+    from rag_rewards.tiny_world.formats import ARENA
+    from rag_rewards.tiny_world.generation import rollouts
+    from rag_rewards.tiny_world.model import load
 
     before, _ = load(start)
     said = rollouts(model, words, ARENA, fresh[:200], temperature=temperature)

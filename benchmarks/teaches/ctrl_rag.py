@@ -24,10 +24,9 @@ def ctrl_rag(**settings: Any) -> Mapping[str, Any]:
 
 def frozen(start: Path) -> Mapping[str, Any]:
     """The gate, with likelihoods from the base as it was before training."""
-    from tiny_world.model import load
-
     from rag_rewards.backends.transformers import TransformersPolicy
-    from rag_rewards.models import Models
+    from rag_rewards.evidence.protocols import Models
+    from rag_rewards.tiny_world.model import load
 
     return {**ctrl_rag(), "models": Models(policy=TransformersPolicy(*load(start), name="base"))}
 
@@ -46,7 +45,7 @@ def labelled_too_widely(start: Path, asked: Sequence[Any]) -> list[dict[str, Any
 def relies(
     model: Any, words: Any, fresh: Sequence[Any], temperature: float, start: Path
 ) -> Figures:
-    from tiny_world.measures import reliance
+    from rag_rewards.tiny_world.measures import reliance
 
     return {"reliance": reliance(model, words, fresh, temperature=temperature)}
 

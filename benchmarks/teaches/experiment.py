@@ -89,9 +89,10 @@ def base(seed: int, kind: str = "full") -> Path:
     """
     folder = BUILD / "tiny-world" / (f"seed-{seed}" if kind == "full" else f"{kind}-{seed}")
     if not (folder / "made.json").exists():
-        further = ["--bare"] if kind == "bare" else []
-        command = [sys.executable, "-m", "tiny_world.pretrain", "--seed", str(seed), *further]
-        subprocess.run([*command, "-o", str(folder)], check=True, stdout=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "rag_rewards.tiny_world.pretrain"]
+        command += ["--seed", str(seed), "-o", str(folder)]
+        command += ["--bare"] if kind == "bare" else []
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return folder
 
 
@@ -101,18 +102,20 @@ def base(seed: int, kind: str = "full") -> Path:
 def run_one(experiment: str, name: str, seed: int) -> dict[str, Any]:
     """Train a variant and measure it: figures at the end, the curve, the seconds."""
     import torch
-    from tiny_world.curve import Curve
-    from tiny_world.formats import FORMATS
-    from tiny_world.measures import measure
-    from tiny_world.model import load
-    from tiny_world.train import Run, train
-    from tiny_world.world import UNANSWERABLE, questions
+
+    from rag_rewards.tiny_world.formats import FORMATS
+    from rag_rewards.tiny_world.learning_curve import LearningCurve
+    from rag_rewards.tiny_world.measures import measure
+    from rag_rewards.tiny_world.model import load
+    from rag_rewards.tiny_world.train import Run, train
+    from rag_rewards.tiny_world.world import UNANSWERABLE, questions
 
     torch.set_num_threads(1)
     made = _experiment(experiment)
     variant = next(each for each in made.variants if each.name == name)
     form = next(each for each in FORMATS if each.name == made.form)
-    start, fresh, curve = base(seed, made.base), questions(FRESH, f"fresh {seed}"), Curve(form)
+    start, fresh = base(seed, made.base), questions(FRESH, f"fresh {seed}")
+    curve = LearningCurve(form)
     seconds, points = 0.0, []
     if variant.reward is None:
         model, words = load(start)
@@ -122,14 +125,14 @@ def run_one(experiment: str, name: str, seed: int) -> dict[str, Any]:
         run = Run(form, reward, variant.steps, seed, start, share, variant.trainer)
         rows = None
         if variant.columns:
-            further = variant.columns(start, run.asked)
-            rows = [form.row(a) | more for a, more in zip(run.asked, further, strict=True)]
+            further = variant.columns(start, run.questions)
+            rows = [form.row(a) | more for a, more in zip(run.questions, further, strict=True)]
         kind = variant.kind() if variant.kind else None
         folder = BUILD / "teaches" / experiment / f"{_identity(variant, start)}-{seed}"
-        # Gone on with, an interrupted run would lack the curve of its first part; it is short.
+        # A resumed run would lack the first part of its curve, and a run is short.
         shutil.rmtree(folder, ignore_errors=True)
         began = time.perf_counter()
-        trainer = train(run, folder, rows=rows, kind=kind, callbacks=[curve])
+        trainer = train(run, folder, rows=rows, trainer_class=kind, callbacks=[curve])
         shutil.rmtree(folder)
         seconds, points = time.perf_counter() - began, curve.points
         model, words = trainer.model, trainer.processing_class
@@ -256,7 +259,7 @@ def page(experiment: Experiment, results: Results, seeds: Sequence[int]) -> str:
 
 def picture(experiment: Experiment, results: Results, file: Path) -> None:
     """Curves of the runs that are shown, over steps, sampled on fresh questions."""
-    from tiny_world.curve import draw, lines_of
+    from rag_rewards.tiny_world.learning_curve import draw, lines_of
 
     shown = {
         v.name: [run["points"] for run in results[v.name]]

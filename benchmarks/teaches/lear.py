@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiment import Experiment, Variant, main
-from tiny_world.measures import LEAR_SETTINGS
+
+from rag_rewards.tiny_world.measures import LEAR_SETTINGS
 
 UNSCALED = {"scale_rewards": "none"}
 """The reward brings its advantage; the trainer must not scale it again."""

@@ -12,14 +12,14 @@ SAMPLES = 16
 
 def out_of_knowledge(start: Path, asked: Sequence[Any]) -> list[dict[str, Any]]:
     """The label of the knowledge-enhanced variants: none of the base's samples is right."""
-    from tiny_world.formats import TRUTHRL
-    from tiny_world.measures import scored
-    from tiny_world.model import load
-    from tiny_world.play import rollouts
+    from rag_rewards.tiny_world.formats import TRUTHRL
+    from rag_rewards.tiny_world.generation import rollouts
+    from rag_rewards.tiny_world.measures import score_all
+    from rag_rewards.tiny_world.model import load
 
     model, words = load(start)
     said = rollouts(model, words, TRUTHRL, asked, temperature=1.0, samples=SAMPLES)
-    right = [score.correct == 1 for score in scored("truthrl", said, {"verifier": "exact"})]
+    right = [score.correct == 1 for score in score_all("truthrl", said, {"verifier": "exact"})]
     groups = (right[i : i + SAMPLES] for i in range(0, len(right), SAMPLES))
     return [{"out_of_knowledge": not any(group)} for group in groups]
 

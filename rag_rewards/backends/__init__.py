@@ -1,1 +1,1 @@
-"""Real models behind the protocols of models.py, each imported only when it is asked for."""
+"""Real models behind the protocols, each imported only when it is asked for."""

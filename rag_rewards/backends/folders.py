@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rag_rewards.backends.addresses import is_url, without_credentials
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
 
 DTYPES = ("float32", "bfloat16", "float16", "auto")
@@ -33,6 +34,11 @@ def model_folder(model: str | Path, revision: str | None = None) -> Path:
 
     What looks like a path is never looked for on the hub; UsageError where it is not there.
     """
+    if is_url(str(model)):
+        raise UsageError(
+            f"{without_credentials(str(model))} is a URL: give a folder, or the name of a model on "
+            "the Hugging Face hub"
+        )
     path = Path(model).expanduser()
     if path.is_dir():
         return path

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rag_rewards.backends.selfcheck import checked_arrays
 from rag_rewards.errors import BackendError
-from rag_rewards.models import ScoreAnswer, ScoreRequest, TokenIds
+from rag_rewards.evidence.protocols import ScoreAnswer, ScoreRequest, TokenIds
 
 Pair = tuple[int, int]
 

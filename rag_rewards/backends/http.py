@@ -13,7 +13,7 @@ import random
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from rag_rewards.backends.addresses import Address, parse_address
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ _R = TypeVar("_R")
 _TIMEOUTS = 2
 _CONNECT = 10.0
 _LONGEST_WAIT = 30.0
+UNDECODABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""What msgspec raises for bytes that are not JSON, or that nest too deeply."""
+_JSON = {"content-type": "application/json"}
 
 
 class HttpError(BackendError):
@@ -74,29 +78,28 @@ class Limits:
 class Endpoint:
     """One server: its address, the tokens it is at work on, and when to try it again."""
 
-    url: str
+    address: Address
     load: int = 0
     resting_until: float = 0.0
 
     @property
-    def name(self) -> str:
-        """The address without what a log must not show."""
-        scheme, _, rest = self.url.partition("://")
-        host, slash, path = rest.partition("/")
-        return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+    def url(self) -> str:
+        """The address, without credentials."""
+        return self.address.url
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that this server alone is sent."""
+        authorization = self.address.authorization
+        return {} if authorization is None else {"authorization": authorization}
 
 
 def endpoints(urls: str | Sequence[str]) -> tuple[Endpoint, ...]:
-    """The servers of these addresses. A trailing `/` or `/v1` does not count."""
+    """The servers of these addresses, each once. UsageError for one that cannot be asked."""
     addresses = [urls] if isinstance(urls, str) else list(urls)
     if not addresses:
         raise UsageError("no address of a server given")
-    cleaned = [address.rstrip("/").removesuffix("/v1") for address in addresses]
-    for address in cleaned:
-        scheme, separator, rest = address.partition("://")
-        if scheme.lower() not in ("http", "https") or not separator or not rest.split("/")[0]:
-            raise UsageError(f"not an http:// or https:// address: {address!r}")
-    return tuple(Endpoint(address) for address in dict.fromkeys(cleaned))
+    return tuple(Endpoint(address) for address in dict.fromkeys(map(parse_address, addresses)))
 
 
 @dataclass
@@ -188,7 +191,7 @@ class Servers:
         try:
             yield
         except BackendError as error:
-            names = ", ".join(endpoint.name for endpoint in self.endpoints)
+            names = ", ".join(endpoint.url for endpoint in self.endpoints)
             raise BackendError(f"{names}: {error}") from error
 
     def ask_once(self, paths: Sequence[str], answer: type[_T]) -> _T:
@@ -198,14 +201,16 @@ class Servers:
             for path in paths:
                 try:
                     response = httpx.get(
-                        endpoint.url + path, headers=self.headers, timeout=_CONNECT
+                        endpoint.url + path,
+                        headers=self.headers | endpoint.headers,
+                        timeout=_CONNECT,
                     )
                     if response.status_code == 200:
                         return msgspec.json.decode(response.content, type=answer)
                     last = f"answered {path} with status {response.status_code}"
-                except (httpx.HTTPError, httpx.InvalidURL, msgspec.DecodeError) as error:
+                except (httpx.HTTPError, httpx.InvalidURL, *UNDECODABLE) as error:
                     last = f"cannot be asked for {path}: {type(error).__name__} {error}"
-                last = f"{endpoint.name} {last}"
+                last = f"{endpoint.url} {last}"
         raise HttpError(f"{self.who}: {last}")
 
 
@@ -279,7 +284,7 @@ class Place:
                     return msgspec.json.decode(content, type=answer)
                 except msgspec.ValidationError as fault:
                     raise self._error(server, f"answered {path} otherwise: {fault}") from None
-                except msgspec.DecodeError as fault:
+                except UNDECODABLE as fault:
                     broken = self._error(server, f"answered {path} with broken JSON: {fault}")
                     self._failed(server, trial, broken)
             if trial.failures > limits.retries or trial.timeouts >= _TIMEOUTS:
@@ -316,7 +321,7 @@ class Place:
                 method,
                 server.url + path,
                 content=body,
-                headers={"content-type": "application/json"} if body is not None else None,
+                headers=server.headers | ({} if body is None else _JSON),
             )
             try:
                 response = await asyncio.wait_for(asking, left)
@@ -358,7 +363,7 @@ class Place:
         trial.failures += 1
 
     def _error(self, server: Endpoint, message: str, status: int | None = None) -> HttpError:
-        return HttpError(f"{self.session.who}: {server.name} {message}", status)
+        return HttpError(f"{self.session.who}: {server.url} {message}", status)
 
 
 async def together(work: Iterable[Awaitable[_T]]) -> list[_T]:
@@ -395,14 +400,14 @@ def _retry_after(value: str | None) -> float:
 
 def _reason(content: bytes) -> str:
     """What a server says about a failure: OpenAI's error object, FastAPI's detail, or its text."""
-    try:
+    text = content.decode("utf-8", "replace")
+    with suppress(*UNDECODABLE):
         body = msgspec.json.decode(content)
-    except msgspec.DecodeError:
-        body = content.decode("utf-8", "replace")
-    for key in ("error", "message", "detail"):
-        if isinstance(body, dict) and key in body:
-            body = body[key]
-    text = " ".join(str(body).split())
+        for key in ("error", "message", "detail"):
+            if isinstance(body, dict) and key in body:
+                body = body[key]
+        text = body if isinstance(body, str) else text
+    text = " ".join(text.split())
     return text if len(text) <= 300 else text[:297] + "..."
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
 from rag_rewards.errors import UsageError
-from rag_rewards.models import JudgeKind, JudgeQuestion
+from rag_rewards.evidence.protocols import JudgeKind, JudgeQuestion
 
 PROMPT_VERSION = "1"
 """Part of cache keys and of fingerprints. Raise it with every change of wording or reading."""
@@ -179,7 +179,8 @@ def _code(texts: Iterable[str]) -> str:
 
 # --- reading the answer ------------------------------------------------------------------------
 
-_TOKEN = re.compile(r'\\.|["{}]|</?think>', re.DOTALL)
+# A backslash escapes no tag: thinking that ends with one ends all the same.
+_TOKEN = re.compile(r'\\[^<]|["{}]|</?think>', re.DOTALL)
 _VERDICTS = {"0": 0, "1": 1}
 _WORDS = {"no": 0, "yes": 1}
 # Numbers stay text, so that 1.0, 1e0 and -0 are not 1 or 0 and long ones cost nothing; names that

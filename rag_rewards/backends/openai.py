@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 import os
 import random
-import sqlite3
 import time
-import warnings
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,19 +25,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rag_rewards.backends.cache import Entry, VerdictCache, Verdicts, cache_key
+from rag_rewards.backends.addresses import without_credentials
+from rag_rewards.backends.cache import BackgroundCache, Entry, Faults, VerdictCache, cache_key
 from rag_rewards.backends.judge_prompts import PROMPT_VERSION, judge_messages, parse_verdict
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
-from rag_rewards.models import JudgeQuestion
+from rag_rewards.evidence.protocols import JudgeQuestion
 
 if TYPE_CHECKING:
     import httpx
 
+log = logging.getLogger("rag_rewards")
 OPENAI = "https://api.openai.com/v1"
 _HOPELESS = 32
 """So many questions in a row without a verdict, and the others are not asked any more."""
 _NONSENSE = 2  # retries of an answer without a verdict: at temperature 0 it often stays so
 _LONGEST_BACKOFF_S = 30.0
+_MOST_TOKENS = 1 << 40  # of one answer, as the server counts them
 _LATENCIES = 10_000  # kept for the percentiles
 _OURS = frozenset({"model", "messages", "temperature", "max_tokens", "stream", "n"})
 
@@ -57,6 +59,8 @@ class Usage:
     """Votes obtained, from the server or from the cache."""
     requests: int = 0
     cache_hits: int = 0
+    cache_faults: int = 0
+    """Votes that could not be read from the cache or written to it."""
     failures: int = 0
     """Questions that got no verdict."""
     prompt_tokens: int = 0
@@ -131,6 +135,7 @@ class OpenAIJudge:
         self.model = model
         self._httpx = _import_httpx()
         self._url = self._address(base_url)
+        self._shown_url = without_credentials(str(self._url))
         self._headers = _headers(_find_key(api_key, secure=self._url.scheme == "https"))
         self._ssl: Any = None  # certificates take 20 ms to load: once, and for https alone
         self._temperatures = _temperatures(temperature, votes)
@@ -146,7 +151,7 @@ class OpenAIJudge:
         self._not_before = 0.0  # of the monotonic clock: what a Retry-After asks of everybody
 
     def __repr__(self) -> str:
-        return f"<OpenAIJudge {self.fingerprint} at {self._url}>"
+        return f"<OpenAIJudge {self.fingerprint} at {self._shown_url}>"
 
     @property
     def fingerprint(self) -> str:
@@ -185,8 +190,9 @@ class OpenAIJudge:
     ) -> dict[JudgeQuestion, int | Exception]:
         """One task for each request that may run, so that a long list costs no more tasks."""
         answers: dict[JudgeQuestion, int | Exception] = {}
-        call = _Call(line, self._ends())
-        self._prepare(call, questions, answers)
+        call = _Call(line)
+        await self._prepare(call, questions, answers)
+        call.ends = self._ends()
         waiting = iter(call.keys)
 
         async def work() -> None:
@@ -215,7 +221,7 @@ class OpenAIJudge:
         self._tally.failures += sum(isinstance(a, Exception) for a in answers.values())
         return answers
 
-    def _prepare(
+    async def _prepare(
         self,
         call: _Call,
         questions: list[JudgeQuestion],
@@ -230,7 +236,7 @@ class OpenAIJudge:
             except UsageError as error:
                 answers[question] = error
         if call.line.store:
-            call.known = call.line.store.get(chain.from_iterable(call.keys.values()))
+            call.known = await call.line.store.get(chain.from_iterable(call.keys.values()))
 
     def _ends(self) -> float:
         return math.inf if self._deadline is None else time.monotonic() + self._deadline
@@ -353,9 +359,10 @@ class OpenAIJudge:
         status = response.status_code
         if status == 200:
             return
-        what = f"HTTP {status}: {self._shown(_detail(response.text))}"
+        text = _text_of(response)
+        what = f"HTTP {status}: {self._shown(_detail(text))}"
         if status in (408, 425, 429) or status >= 500:
-            if "insufficient_quota" in response.text:
+            if "insufficient_quota" in text:
                 raise _Final(what, everyone=True)
             wait = _retry_after(response.headers)
             self._not_before = max(self._not_before, time.monotonic() + wait)
@@ -367,11 +374,11 @@ class OpenAIJudge:
         try:
             answer = msgspec.json.decode(response.content, type=_Completion)
             choice = answer.choices[0]
-        except (msgspec.MsgspecError, IndexError, UnicodeDecodeError):
-            shown = self._shown(response.text)
+        except (msgspec.MsgspecError, IndexError, UnicodeError, RecursionError):
+            shown = self._shown(_text_of(response))
             raise _Passing(f"not a chat completion: {shown}", retries=_NONSENSE) from None
         used = answer.usage or _TokenCount()
-        prompt, completion = used.prompt_tokens or 0, used.completion_tokens or 0
+        prompt, completion = _count(used.prompt_tokens), _count(used.completion_tokens)
         self._tally.prompt_tokens += prompt
         self._tally.completion_tokens += completion
         if answer.usage:
@@ -387,7 +394,7 @@ class OpenAIJudge:
 
     def _error(self, question: JudgeQuestion, what: str) -> BackendError:
         return BackendError(
-            f"judge {self.model} at {self._url}, {question.kind} question "
+            f"judge {self.model} at {self._shown_url}, {question.kind} question "
             f"{_short(question.question, 60)!r}: {what}"
         )
 
@@ -403,26 +410,37 @@ class OpenAIJudge:
         line = self._lines.get(loop)
         if line is None:
             slots = asyncio.Semaphore(self._concurrency)
-            line = self._lines[loop] = _Line(slots, self._open_cache())
+            store = BackgroundCache(self._cache) if self._cache else None
+            line = self._lines[loop] = _Line(slots, store)
         line.calls += 1
         return line
-
-    def _open_cache(self) -> Verdicts | None:
-        try:
-            return self._cache.open() if self._cache else None
-        except sqlite3.Error as error:
-            warnings.warn(f"no cache of verdicts: {error}", RuntimeWarning, stacklevel=2)
-            return None
 
     async def _leave(self, line: _Line) -> None:
         line.calls -= 1
         if line.calls:
             return
         del self._lines[asyncio.get_running_loop()]
-        if line.store:
-            line.store.close()
-        for client in line.idle:
-            await client.aclose()
+        try:
+            if line.store:
+                await line.store.close()
+                self._report(line.store.faults)
+        finally:
+            for client in line.idle:
+                await client.aclose()
+
+    def _report(self, faults: Faults) -> None:
+        """Count the faults of the cache, and log the first of them."""
+        if faults.total and not self._tally.cache_faults and self._cache:
+            log.warning(
+                "the judge's cache %s: %d verdicts could not be read, %d could not be written, %d "
+                "were damaged%s; the judge is asked instead, and further faults are only counted",
+                self._cache.path,
+                faults.unread,
+                faults.unwritten,
+                faults.damaged,
+                f" ({faults.reason})" if faults.reason else "",
+            )
+        self._tally.cache_faults += faults.total
 
     def _new_client(self) -> httpx.AsyncClient:
         """For one request at a time: httpx's pools look at all connections at every request."""
@@ -433,14 +451,16 @@ class OpenAIJudge:
         return client
 
     def _address(self, base_url: str) -> httpx.URL:
+        expected = (
+            'base_url must be an address such as "http://localhost:8000/v1", without a user or a '
+            "password; give the key as api_key"
+        )
+        _check("@" not in base_url, expected)
         try:
             url = self._httpx.URL(base_url)
         except self._httpx.InvalidURL as error:
-            raise UsageError(f"base_url: {error}") from error
-        _check(
-            url.scheme in ("http", "https") and url.host != "" and not url.userinfo,
-            'base_url is like "http://localhost:8000/v1", without a user or password in it',
-        )
+            raise UsageError(f"judge: {expected} ({error})") from error
+        _check(url.scheme in ("http", "https") and url.host != "", expected)
         whole: httpx.URL = url.copy_with(path=url.path.rstrip("/") + "/chat/completions")
         return whole
 
@@ -470,7 +490,7 @@ class _Line:
     """What calls that run at the same time on one event loop share; gone with the last one."""
 
     slots: asyncio.Semaphore
-    store: Verdicts | None
+    store: BackgroundCache | None
     idle: list[httpx.AsyncClient] = field(default_factory=list)
     calls: int = 0
     failures: int = 0
@@ -489,7 +509,7 @@ class _Call:
     """One call of `judge`: when it ends, the keys of each question's votes, what is known."""
 
     line: _Line
-    ends: float
+    ends: float = math.inf
     keys: dict[JudgeQuestion, list[bytes]] = field(default_factory=dict)
     known: dict[bytes, Entry] = field(default_factory=dict)
 
@@ -527,6 +547,7 @@ class _Tally:
     verdicts: int = 0
     requests: int = 0
     cache_hits: int = 0
+    cache_faults: int = 0
     failures: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -543,6 +564,7 @@ class _Tally:
             verdicts=self.verdicts,
             requests=self.requests,
             cache_hits=self.cache_hits,
+            cache_faults=self.cache_faults,
             failures=self.failures,
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
@@ -650,6 +672,16 @@ def _fixed_fields(
 
 def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _count(tokens: int | None) -> int:
+    """The number of tokens that a server states, 0 for an impossible one."""
+    return tokens if tokens is not None and 0 <= tokens <= _MOST_TOKENS else 0
+
+
+def _text_of(response: httpx.Response) -> str:
+    """The body as text. The charset that a server states may be none that decodes text."""
+    return response.content.decode("utf-8", "replace")
 
 
 def _detail(body: str) -> str:

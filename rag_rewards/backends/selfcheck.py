@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rag_rewards.errors import BackendError, RagRewardsError
-from rag_rewards.models import Policy, ScoreAnswer, ScoreRequest
+from rag_rewards.evidence.protocols import Policy, ScoreAnswer, ScoreRequest
 
 Pair = tuple[int, int]
 

@@ -27,7 +27,7 @@ from rag_rewards.backends.http import Limits, Place, Servers, endpoints, togethe
 from rag_rewards.backends.selfcheck import agree, selfcheck
 from rag_rewards.backends.tokenizer import tokenizer_of
 from rag_rewards.errors import BackendError
-from rag_rewards.models import (
+from rag_rewards.evidence.protocols import (
     Capabilities,
     GenerateAnswer,
     GenerateRequest,
@@ -177,7 +177,7 @@ class SglangServer:
 
     async def _score(self, request: ScoreRequest, place: Place) -> ScoreAnswer:
         known, given = await self._learn(place), self.weight_version
-        who = f"sglang {known.model.model_path} at {place.endpoint.name}"
+        who = f"sglang {known.model.model_path} at {place.endpoint.url}"
         refuse(request, known.max_length, who)
         scored, versions = await self._group(request, place, who)
         if len(versions) > 1:  # the weights changed in between: all of it with the new ones
@@ -230,7 +230,7 @@ class SglangServer:
         body = {"input_ids": request.prompt, "sampling_params": parameters}
         found = await place.post("/generate", body, _Generated)
         reason = found.meta_info.finish_reason or _Finish()
-        who = f"sglang at {place.endpoint.name}"
+        who = f"sglang at {place.endpoint.url}"
         if reason.type not in ("stop", "length"):
             raise BackendError(f"{who}: generation ended with {reason.type!r} {reason.message}")
         if found.output_ids is None:

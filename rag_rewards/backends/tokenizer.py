@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import cast
 
+from rag_rewards.backends.addresses import without_credentials
 from rag_rewards.errors import MissingExtraError, UsageError
-from rag_rewards.models import Tokenizer
+from rag_rewards.evidence.protocols import Tokenizer
 
 
 def tokenizer_of(given: Tokenizer | str | os.PathLike[str] | None, model: str | None) -> Tokenizer:
@@ -18,14 +19,14 @@ def tokenizer_of(given: Tokenizer | str | os.PathLike[str] | None, model: str | 
         return given
     folder = model if given is None else os.fspath(given)
     if folder is None or not os.path.isdir(folder):
-        what = "no folder to load a tokenizer from" if folder is None else f"no folder {folder!r}"
-        raise UsageError(f"{what}: pass tokenizer=, a tokenizer or the folder of one")
+        what = "" if folder is None else f" {without_credentials(folder)!r}"
+        raise UsageError(f"no folder{what}: pass tokenizer=, a tokenizer or the folder of one")
     try:
         from transformers import AutoTokenizer
     except ImportError:
         raise MissingExtraError("transformers", extra="transformers") from None
     try:
         loaded = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ImportError) as error:  # a format whose library is missing
         raise UsageError(f"no tokenizer in {folder!r}: {error}") from error
     return cast(Tokenizer, loaded)

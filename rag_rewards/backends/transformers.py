@@ -21,11 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rag_rewards.backends.addresses import is_url, without_credentials
 from rag_rewards.backends.folders import free_memory, is_out_of_memory
 from rag_rewards.backends.selfcheck import checked_arrays, selfcheck
 from rag_rewards.backends.trie import Node, Serving, build, forward_tokens, naive_tokens, servings
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
-from rag_rewards.models import (
+from rag_rewards.evidence.protocols import (
     Capabilities,
     GenerateAnswer,
     GenerateRequest,
@@ -673,6 +674,10 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "
 @contextmanager
 def _explained(path: str) -> Iterator[None]:
     """What a folder lacks, in one line."""
+    if is_url(path):
+        raise UsageError(
+            f"{without_credentials(path)} is the address of a server, not a folder with a model"
+        )
     folder = Path(path)
     if folder.exists() and not (folder / "config.json").exists():
         raise UsageError(f"{path} is no model folder: it has no config.json")

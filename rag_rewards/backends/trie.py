@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from rag_rewards.models import ScoreRequest, TokenIds
+from rag_rewards.evidence.protocols import ScoreRequest, TokenIds
 
 
 @dataclass(frozen=True)

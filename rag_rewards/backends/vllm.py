@@ -39,7 +39,7 @@ from rag_rewards.backends.http import HttpError, Limits, Place, Servers, endpoin
 from rag_rewards.backends.selfcheck import agree, selfcheck
 from rag_rewards.backends.tokenizer import tokenizer_of
 from rag_rewards.errors import BackendError, MissingExtraError
-from rag_rewards.models import (
+from rag_rewards.evidence.protocols import (
     Capabilities,
     GenerateAnswer,
     GenerateRequest,
@@ -205,7 +205,7 @@ class VllmServer:
 
     async def _score(self, request: ScoreRequest, place: Place) -> ScoreAnswer:
         model, version = await self._learn(place), self.weight_version
-        who = f"vllm {model.id} at {place.endpoint.name}"
+        who = f"vllm {model.id} at {place.endpoint.url}"
         longest = None if model.max_model_len is None else model.max_model_len - 1
         refuse(request, longest, who)
         scored: list[tuple[Ask, Scored]] = []
@@ -230,7 +230,7 @@ class VllmServer:
         """Sequences in one request: all tokens run, no cache read."""
         body = {"model": model, "prompt": [ask.tokens for ask in group], **PLAIN}
         choices = (await place.post("/v1/completions", body, _Completion)).choices
-        who = f"vllm {model} at {place.endpoint.name}"
+        who = f"vllm {model} at {place.endpoint.url}"
         if sorted(choice.index for choice in choices) != list(range(len(group))):
             raise BackendError(f"{who}: expected {len(group)} choices, found {len(choices)}")
         rows = {choice.index: choice.prompt_logprobs for choice in choices}
@@ -255,7 +255,7 @@ class VllmServer:
             return (await self._batch([ask], model, place))[0]
         details = found.usage.prompt_tokens_details if found.usage else None
         cached = details.cached_tokens if details else None
-        who = f"vllm {model} at {place.endpoint.name}"
+        who = f"vllm {model} at {place.endpoint.url}"
         if cached is None:
             raise BackendError(
                 f"{who}: the server does not say how many tokens were cached: start it with "
@@ -298,7 +298,7 @@ class VllmServer:
             **SAMPLING,
         }
         choices = (await place.post("/v1/completions", body, _Completion)).choices
-        who = f"vllm {model.id} at {place.endpoint.name}"
+        who = f"vllm {model.id} at {place.endpoint.url}"
         if len(choices) != 1:
             raise BackendError(f"{who}: expected 1 choice, found {len(choices)}")
         return generated(choices[0], version, who)

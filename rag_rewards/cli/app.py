@@ -1,69 +1,92 @@
-"""All commands in one application, in the order of its help."""
+"""The application: every command with its summary and an example, loaded when it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+from typing import NamedTuple
 
-import typer
+from cyclopts import App, Group, Parameter
 
-from rag_rewards.cli.audit import audit
-from rag_rewards.cli.doctor import doctor
-from rag_rewards.cli.evaluate import evaluate
-from rag_rewards.cli.explain import explain
-from rag_rewards.cli.init import init
-from rag_rewards.cli.prepare import prepare
-from rag_rewards.cli.probe import probe
-from rag_rewards.cli.recipes import recipes
-from rag_rewards.cli.replay import replay
-from rag_rewards.cli.report import report
-from rag_rewards.cli.score import score
-from rag_rewards.cli.select import select
-from rag_rewards.cli.serve import serve
 from rag_rewards.version import __version__
 
-app = typer.Typer(
-    name="rag-rewards",
-    help="Reward functions for reinforcement learning of retrieval-augmented generators.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 
-EXAMPLES: dict[Callable[..., None], str | None] = {
-    score: "score examples/arena.jsonl -o scored.jsonl --recipe arena",
-    recipes: "recipes arena",
-    replay: "replay examples/ctrl-rag.jsonl -r ctrl-rag --set threshold=null",
-    audit: "audit --recipe arena --hardened",
-    evaluate: "evaluate examples/arena.jsonl --metrics em,f1,relevance",
-    explain: "explain examples/ctrl-rag.jsonl --id kinshasa-right -r ctrl-rag",
-    report: "report scored.jsonl -o report.html",
-    serve: "serve --recipe arena --port 8000",
-    init: "init verl --recipe arena --policy path/to/model",
-    doctor: None,
-    prepare: "prepare hotpotqa hotpot_train_v1.1.json -o train.parquet "
-    "-r arena --trainer verl --preset arena-train",
-    probe: "probe questions.jsonl -o labelled.jsonl -r truthrl "
-    "--set verifier=exact --model path/to/model",
-    select: "select scored.jsonl -o train.jsonl --pass 0.1:0.875=0.9 --pass 1:1=0.1 --sample 10000",
+class Command(NamedTuple):
+    """A command as the general help shows it."""
+
+    summary: str
+    example: str = ""
+
+
+COMMANDS = {
+    "score": Command(
+        "Score rollouts with a recipe.",
+        "score examples/arena.jsonl -o scored.jsonl --recipe arena",
+    ),
+    "recipes": Command("List the recipes, or describe one of them.", "recipes arena"),
+    "replay": Command(
+        "Score rows again with other settings and compare the rewards.",
+        "replay examples/ctrl-rag.jsonl -r ctrl-rag --set threshold=null",
+    ),
+    "audit": Command(
+        "Test a recipe or a reward against known attacks.", "audit --recipe arena --hardened"
+    ),
+    "evaluate": Command(
+        "Compute metrics of rows, with confidence intervals.",
+        "evaluate examples/arena.jsonl --metrics em,f1,relevance",
+    ),
+    "explain": Command(
+        "Explain the score of one row.",
+        "explain examples/ctrl-rag.jsonl --id kinshasa-right -r ctrl-rag",
+    ),
+    "report": Command("Write a page about scored rows.", "report scored.jsonl -o report.html"),
+    "serve": Command("Serve a recipe over HTTP.", "serve --recipe arena --port 8000"),
+    "init": Command(
+        "Write a start script for a trainer.",
+        "init verl --recipe arena --policy path/to/model",
+    ),
+    "doctor": Command("Check the installed trainers, plugins and extras."),
+    "prepare": Command(
+        "Convert a public data set to a trainer's data file.",
+        "prepare hotpotqa hotpot_train_v1.1.json -o train.parquet "
+        "-r arena --trainer verl --preset arena-train",
+    ),
+    "probe": Command(
+        "Label questions that the policy cannot answer.",
+        "probe questions.jsonl -o labelled.jsonl -r truthrl "
+        "--set verifier=exact --model path/to/model",
+    ),
+    "select": Command(
+        "Select questions for training.",
+        "select scored.jsonl -o train.jsonl --pass 0.1:0.875=0.9 --pass 1:1=0.1 --sample 10000",
+    ),
 }
-"""Each command, and the example below its help."""
-
-for command, example in EXAMPLES.items():
-    app.command(epilog=example and f"Example: rag-rewards {example}")(command)
+"""In the order of the help. Each is the function of its name in the module of its name."""
 
 
-def _version(value: bool) -> None:
-    if value:
-        print(f"rag-rewards {__version__}")
-        raise typer.Exit
+def _shown_default(value: object) -> object:
+    """Return the default that the help shows, or None for options that are off by default."""
+    return None if value is None or value is False or value == () else value
 
 
-@app.callback()
-def root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Version, then end.")
-    ] = False,
-) -> None:
-    """Reward functions for reinforcement learning of retrieval-augmented generators."""
+def make_app() -> App:
+    """Return the application with all commands."""
+    app = App(
+        name="rag-rewards",
+        help="Reward functions for reinforcement learning of retrieval-augmented generators.",
+        version=f"rag-rewards {__version__}",
+        help_flags=["--help", "-h"],
+        version_flags=["--version"],
+        default_parameter=Parameter(negative=(), show_default=_shown_default),
+        group_parameters=Group("Options", sort_key=2),
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+        help_format="plaintext",
+    )
+    for position, (name, command) in enumerate(COMMANDS.items()):
+        app.command(
+            f"rag_rewards.cli.{name}:{name}",
+            name=name,
+            sort_key=position,
+            help=command.summary,
+            help_epilogue=command.example and f"Example: rag-rewards {command.example}",
+        )
+    return app

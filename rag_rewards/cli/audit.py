@@ -1,120 +1,145 @@
-"""rag-rewards audit"""
+"""`rag-rewards audit`"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated
 
-import typer
+from cyclopts import Group, Parameter
+from cyclopts.validators import Number
 
-from rag_rewards.cli import option
+from rag_rewards.cli.options import (
+    ENCODER_DEFAULTS,
+    FILES,
+    JUDGE_DEFAULTS,
+    POLICY_DEFAULTS,
+    RECIPE_DEFAULTS,
+    Encoders,
+    Judge,
+    Policy,
+    Progress,
+    Recipe,
+    models_of,
+)
 from rag_rewards.cli.output import console, print_json
-from rag_rewards.errors import UsageError
+from rag_rewards.cli.recipe_options import RecipeOptions
+from rag_rewards.errors import OptionError
+from rag_rewards.model_options import ModelOptions
 
-if TYPE_CHECKING:
-    from rag_rewards.grading import ModelOptions
+_STEPS = Parameter(validator=Number(gte=1, lte=10_000))
+_SEED = Parameter(validator=Number(gte=0, lt=2**32))
 
-_MOST_SEEDS = 2**32
-_MOST_STEPS = 10_000
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """The options of `--train`."""
+
+    train: bool = False
+    """Train a small policy against the reward and report what it learns."""
+    steps: Annotated[int | None, _STEPS] = None
+    """Number of training steps. The default is 60."""
+    seed: Annotated[int | None, _SEED] = None
+    """Seed of the training. The default is 0."""
+    form: Annotated[str | None, Parameter(name="--format")] = None
+    """Output form: plain, truthrl, arena, ground or lear. The default is that of the recipe."""
+    start: Path | None = None
+    """Folder of the policy to begin with. The default is the one of this package."""
+
+    def __post_init__(self) -> None:
+        values = (self.steps, self.seed, self.form, self.start)
+        if not self.train and any(value is not None for value in values):
+            raise OptionError("{steps}, {seed}, {form} and {start} require {train}")
+
+
+TRAINING_DEFAULTS = TrainingOptions()
 
 
 def audit(
-    context: typer.Context,
     source: Annotated[
-        str | None, typer.Argument(metavar="[IN]", help="Rows of your own to attack.")
+        str | None, Parameter(name="IN", group=FILES, allow_leading_hyphen=True)
     ] = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option("--recipe", "-r", help="A recipe, or module:name of a reward of your own."),
-    ] = None,
-    changes: option.Set = None,
-    config: option.Config = None,
-    hardened: option.Hardened = False,
-    attacks: Annotated[
-        list[str] | None,
-        typer.Option("--attack", help="module:name of an attack of your own; repeatable."),
-    ] = None,
-    train: Annotated[
-        bool,
-        typer.Option("--train", help="Train a small policy against it: what does it learn?"),
-    ] = False,
-    steps: Annotated[
-        int | None,
-        typer.Option(min=1, max=_MOST_STEPS, help="--train: how long; default: 60."),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, max=_MOST_SEEDS - 1, help="--train: of all that is drawn; default: 0."),
-    ] = None,
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            help="--train: plain, truthrl, arena, ground or lear; default: the recipe's, or plain.",
-        ),
-    ] = None,
-    start: Annotated[
-        Path | None,
-        typer.Option(help="--train: folder of the policy to begin with; default: our own."),
-    ] = None,
-    progress: option.Progress = None,
-    json: option.Json = False,
-    model: option.Model = None,
-    backend: option.Backend = "transformers",
-    tokenizer: option.Tokenizer = None,
-    nli: option.Nli = None,
-    similarity: option.Similarity = None,
-    judge: option.Judge = None,
-    judge_model: option.JudgeModel = None,
-    judge_cache: option.JudgeCache = None,
-) -> None:
-    """Try every known way to cheat a reward: which attack pays? Or let a policy look for one.
+    /,
+    *,
+    attack: Sequence[str] = (),
+    progress: Progress = None,
+    json: bool = False,
+    training: Annotated[
+        TrainingOptions, Parameter(name="*", group=Group("Training", sort_key=3))
+    ] = TRAINING_DEFAULTS,
+    recipe: Recipe = RECIPE_DEFAULTS,
+    policy: Policy = POLICY_DEFAULTS,
+    encoders: Encoders = ENCODER_DEFAULTS,
+    judge: Judge = JUDGE_DEFAULTS,
+) -> int:
+    """Test a recipe or a reward against known attacks.
 
-    Exit code 1 when one does, or when training raised the reward and lowered the truth; else 3
-    when some rows could not be scored.
+    With `--train`, a small policy searches for new ones. The exit code is 1 when an attack
+    increases the reward, or when training increases the reward and lowers the accuracy. Otherwise
+    it is 3 when some rows cannot be scored.
+
+    Parameters
+    ----------
+    source
+        Attack the rows of this file. The default is the built-in cases.
+    attack
+        Add your own attack: `module:name`. Repeatable.
+    progress
+        Show the progress of --train. The default is to show it on a terminal.
+    json
+        Print JSON.
     """
-    from rag_rewards.commands.audit import as_data, print_audit, reward_of
-    from rag_rewards.commands.audit import run as run_audit
+    models = models_of(policy, encoders, judge)
+    if not training.train:
+        return _audit(recipe, source, attack, models, json)
+    if source or attack:
+        raise OptionError("{train} creates its own rows and attacks: leave out IN and {attack}")
+    shown = sys.stderr.isatty() if progress is None else progress
+    return _train(recipe, training, models, shown, json)
 
-    models = option.models_of(context)
-    if train:
-        _train(context, models)
-    if any(given is not None for given in (steps, seed, form, start)):
-        raise UsageError("--steps, --seed, --format and --start go with --train")
-    reward = reward_of(recipe, changes or (), config, hardened=hardened)
-    found = run_audit(reward, source, attacks or (), models)
+
+def _audit(
+    recipe: RecipeOptions,
+    source: str | None,
+    attacks: Sequence[str],
+    models: ModelOptions,
+    json: bool,
+) -> int:
+    from rag_rewards.commands.audit import as_data, print_audit, run
+
+    result = run(recipe.spec(), source, attacks, models)
     if json:
-        print_json(as_data(found))
+        print_json(as_data(result))
     else:
-        print_audit(console(120), found)
-    raise typer.Exit((3 if found.failed else 0) if found.ok else 1)
+        print_audit(console(120), result)
+    if not result.ok:
+        return 1
+    return 3 if result.failed else 0
 
 
-def _train(context: typer.Context, models: ModelOptions) -> NoReturn:
-    """`--train`, with the options of the running command."""
-    from rag_rewards.commands.adversary import Options, as_data, print_attacked
-    from rag_rewards.commands.adversary import train as run_training
+def _train(
+    recipe: RecipeOptions,
+    training: TrainingOptions,
+    models: ModelOptions,
+    progress: bool,
+    json: bool,
+) -> int:
+    from rag_rewards.commands.adversary import Options, as_data, print_attacked, train
 
-    given = context.params
-    if given["source"] or given["attacks"]:
-        raise UsageError("--train makes its own rows and attacks: leave IN and --attack out")
-    found = run_training(
-        Options(
-            recipe=given["recipe"],
-            changes=given["changes"] or (),
-            config=given["config"],
-            hardened=given["hardened"],
-            steps=60 if given["steps"] is None else given["steps"],
-            seed=given["seed"] or 0,
-            form=given["form"],
-            start=given["start"],
-            models=models,
-            progress=sys.stderr.isatty() if given["progress"] is None else given["progress"],
-        )
+    options = Options(
+        recipe=recipe.spec(),
+        steps=60 if training.steps is None else training.steps,
+        seed=training.seed or 0,
+        form=training.form,
+        start=training.start,
+        models=models,
+        progress=progress,
     )
-    if given["json"]:
-        print_json(as_data(found))
+    result = train(options)
+    if json:
+        print_json(as_data(result))
     else:
-        print_attacked(console(120), found)
-    raise typer.Exit(1 if found.found else 0)
+        print_attacked(console(120), result)
+    return int(result.is_exploit)

@@ -1,23 +1,231 @@
-"""rag-rewards doctor"""
+"""`rag-rewards doctor`: check the installed trainers, plugins, extras and the GPU.
+
+Versions come from package metadata, so no package is imported. Two questions need a running
+package: whether verl loads the plugin, and whether torch sees a GPU. Each is answered in a process
+of its own.
+"""
 
 from __future__ import annotations
 
-import typer
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Literal
 
-from rag_rewards.cli import option
+from packaging.requirements import Requirement
+from packaging.version import Version
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from rag_rewards.cli.output import console, print_json
+from rag_rewards.packages import installed_version, run_isolated
+from rag_rewards.version import __version__
+
+State = Literal["ok", "absent", "problem"]
+
+PLUGINS = "verl.plugins"
+INTERNAL_EXTRAS = ("dev", "docs")
+
+_VERL = """
+import json, sys, verl
+import verl.experimental.agent_loop.agent_loop, verl.trainer.ppo.core_algos
+import verl.experimental.reward_loop.reward_manager.registry
+ours = sys.modules.get("rag_rewards_adapters.verl_plugin")
+print("\\n" + json.dumps(ours.loaded() if ours else {"the plugin": "not loaded by verl"}))
+"""
+_TORCH = """
+import json, torch
+cuda = torch.cuda.is_available()
+names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if cuda else []
+print("\\n" + json.dumps({"gpus": names}))
+"""
 
 
-def doctor(json: option.Json = False) -> None:
-    """Trainers, plugins, extras and GPU: what is here, and what to do about each gap.
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check. `todo` describes the fix when the state is not `ok`."""
 
-    Exit code 1 when something that is installed does not work.
+    area: str
+    name: str
+    state: State
+    found: str
+    todo: str = ""
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """A trainer: the first supported version and the version that the tests use."""
+
+    name: str
+    package: str
+    since: str
+    tested: str
+    upgrade: str
+    install: str
+
+
+TRAINERS = (
+    Trainer("TRL", "trl", "1.15", "1.16.0", "pip install --upgrade trl", "pip install trl"),
+    Trainer(
+        "verl",
+        "verl",
+        "0.9",
+        "0.9.1",
+        "upgrade verl; before 0.9 only compute_score works: "
+        "reward.custom_reward_function.path=pkg://rag_rewards_adapters.verl",
+        "pip install verl",
+    ),
+    Trainer(
+        "ms-swift",
+        "ms-swift",
+        "4.0",
+        "4.6.0",
+        "pip install --upgrade ms-swift",
+        "pip install ms-swift",
+    ),
+    Trainer("OpenRLHF", "openrlhf", "0.9.1", "0.11.2", "upgrade openrlhf", "see its guide"),
+    Trainer(
+        "verifiers",
+        "verifiers",
+        "0.4",
+        "0.4.0",
+        "pip install --upgrade verifiers",
+        "pip install verifiers",
+    ),
+)
+
+
+def doctor(*, json: bool = False) -> int:
+    """Check the installed trainers, plugins and extras.
+
+    The exit code is 1 when an installed package does not work.
+
+    Parameters
+    ----------
+    json
+        Print JSON.
     """
-    from rag_rewards.commands.doctor import examine, print_findings
-
     findings = examine()
     if json:
         print_json(findings)
     else:
         print_findings(console(120), findings)
-    raise typer.Exit(any(finding.state == "problem" for finding in findings))
+    return int(any(finding.state == "problem" for finding in findings))
+
+
+def examine() -> list[Finding]:
+    """Run all checks, in the order in which they are printed."""
+    return [*_this_package(), *_trainers(), *_plugin(), *_extras(), *_gpu()]
+
+
+def _this_package() -> Iterator[Finding]:
+    python = platform.python_version()
+    yield Finding("this package", "rag-rewards", "ok", f"{__version__} on Python {python}")
+
+
+def _trainers() -> Iterator[Finding]:
+    for trainer in TRAINERS:
+        version = installed_version(trainer.package)
+        if version is None:
+            yield Finding("trainers", trainer.name, "absent", "not installed", trainer.install)
+        elif Version(version) < Version(trainer.since):
+            state = f"{version} is older than {trainer.since}"
+            yield Finding("trainers", trainer.name, "problem", state, trainer.upgrade)
+        else:
+            other = "" if version == trainer.tested else f" (tests use {trainer.tested})"
+            yield Finding("trainers", trainer.name, "ok", version + other)
+
+
+def _plugin() -> Iterator[Finding]:
+    """Check the verl plugin. verl logs a plugin that fails at the level DEBUG only."""
+    version = installed_version("verl")
+    if version is None or Version(version) < Version("0.9"):
+        return
+    name = "verl plugin"
+    if not any(point.name == "rag_rewards" for point in metadata.entry_points(group=PLUGINS)):
+        todo = "reinstall this package: pip install --force-reinstall --no-deps rag-rewards"
+        yield Finding("plugins", name, "problem", f"no entry point in {PLUGINS}", todo)
+        return
+    parts, reason = run_isolated(_VERL)
+    if parts is None:
+        yield Finding("plugins", name, "problem", f"verl does not load it: {reason}", "see error")
+        return
+    missing = [f"{part}: {state}" for part, state in parts.items() if state != "registered"]
+    if missing:
+        todo = "unset VERL_USE_EXTERNAL_PLUGINS, or set it to auto or rag_rewards"
+        yield Finding("plugins", name, "problem", "; ".join(missing), todo)
+    else:
+        yield Finding("plugins", name, "ok", f"registered: {', '.join(sorted(parts))}")
+
+
+def _extras() -> Iterator[Finding]:
+    """Check each extra of this package for missing and outdated packages."""
+    for extra, requirements in _requirements().items():
+        gaps = [gap for requirement in requirements if (gap := _gap(requirement))]
+        if gaps:
+            todo = f'pip install "rag-rewards[{extra}]"'
+            yield Finding("extras", extra, "absent", "; ".join(gaps), todo)
+        else:
+            versions = ", ".join(f"{r.name} {installed_version(r.name)}" for r in requirements)
+            yield Finding("extras", extra, "ok", versions)
+
+
+def _requirements() -> dict[str, list[Requirement]]:
+    """Return the requirements of each extra that is meant for users."""
+    try:
+        package = metadata.metadata("rag-rewards")
+    except metadata.PackageNotFoundError:
+        return {}
+    lines = [Requirement(line) for line in package.get_all("Requires-Dist") or ()]
+    return {
+        extra: [line for line in lines if line.marker and line.marker.evaluate({"extra": extra})]
+        for extra in package.get_all("Provides-Extra") or ()
+        if extra not in INTERNAL_EXTRAS
+    }
+
+
+def _gap(requirement: Requirement) -> str:
+    """Describe why the installed package does not meet a requirement, or return ""."""
+    version = installed_version(requirement.name)
+    if version is None:
+        return f"{requirement.name} is not installed"
+    if not requirement.specifier.contains(version, prereleases=True):
+        return f"{requirement.name} {version}, required {requirement.specifier}"
+    return ""
+
+
+def _gpu() -> Iterator[Finding]:
+    if installed_version("torch") is None:
+        return
+    result, reason = run_isolated(_TORCH)
+    if result is None:
+        message = f"torch does not run: {reason}"
+        yield Finding("hardware", "GPU", "problem", message, "reinstall torch")
+    elif result["gpus"]:
+        yield Finding("hardware", "GPU", "ok", ", ".join(result["gpus"]))
+    else:
+        todo = "models run on the CPU; to use a GPU, install the torch build for its driver"
+        yield Finding("hardware", "GPU", "absent", "torch finds no GPU", todo)
+
+
+_MARK = {"ok": ("✓", "green"), "absent": ("–", "dim"), "problem": ("✗", "red")}
+
+
+def print_findings(console: Console, findings: list[Finding]) -> None:
+    """Print a table of the findings by area."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("", "check", "result", "fix"):
+        table.add_column(name, overflow="fold")
+    area = ""
+    for finding in findings:
+        if area and finding.area != area:
+            table.add_section()
+        area = finding.area
+        sign, style = _MARK[finding.state]
+        table.add_row(
+            Text(sign, style), Text(finding.name), Text(finding.found), Text(finding.todo)
+        )
+    console.print(table)

@@ -1,4 +1,8 @@
-"""The entry point. Exit codes: 0 all scored, 2 unusable arguments or stopped, 3 some in error."""
+"""The entry point and its exit codes.
+
+A command returns its exit code: 0 for success, 1 for a finding (`audit`, `doctor`), 3 when some
+rows are in error. Unusable arguments and interrupted runs end with 2.
+"""
 
 from __future__ import annotations
 
@@ -7,56 +11,70 @@ import io
 import os
 import sys
 
-import typer
+from cyclopts import CycloptsError
 
-from rag_rewards.cli.app import app
-from rag_rewards.errors import RagRewardsError
+from rag_rewards.cli.app import make_app
+from rag_rewards.errors import OptionError, RagRewardsError
 
-TYPER_INTERRUPTED = 130
-"""What newer versions of typer make of Ctrl-C."""
+USAGE = 2
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: every known fault is one clear line on standard error and an exit code."""
+    """Run the command line and exit. Each expected error is one line on standard error."""
     _open_streams()
+    code = _run(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = app(arguments, standalone_mode=False)
         sys.stdout.flush()
-        if code == TYPER_INTERRUPTED:
-            raise KeyboardInterrupt
-    except RagRewardsError as error:
-        code = _complain(str(error))
-    except (BrokenPipeError, SystemExit):  # typer makes a closed pipe an exit of its own
+    except OSError:  # reported already; Python would otherwise end with its own exit code
         _drop_output()
-        code = 2
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        code = make_app()(arguments or ["--help"], exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+        return int(code or 0) if arguments else USAGE
+    except OptionError as error:
+        return _report(error.message(flag))
+    except RagRewardsError as error:
+        return _report(str(error))
+    except CycloptsError as error:
+        return _report(str(error))
+    except BrokenPipeError:
+        _drop_output()
+        return USAGE
     except OSError as error:
         _drop_output()
-        code = _complain(f"{error.filename or 'standard output'}: {error.strerror or error}")
-    except (KeyboardInterrupt, typer.Abort):
-        code = _complain("interrupted; what was scored stands in the .partial file, if any")
-    except Exception as error:
-        if not hasattr(error, "exit_code"):
-            raise
-        if hasattr(error, "show"):
-            error.show()  # a usage error of the command line itself
-        code = error.exit_code
-    try:
-        sys.stdout.flush()
-    except OSError:  # it was said above; Python would end with a code of its own
-        _drop_output()
-    sys.exit(code if isinstance(code, int) else 0)
+        return _report(f"{error.filename or 'standard output'}: {error.strerror or error}")
+    except KeyboardInterrupt:
+        return _report("interrupted; rows scored so far are in the .partial file, if there is one")
 
 
-def _complain(message: str) -> int:
+_FLAGS = {"form": "--format", "name": "--id", "passes": "--pass"}
+"""The options whose names differ from those in Python."""
+
+
+def flag(name: str) -> str:
+    """Return the name of an option on the command line.
+
+    >>> flag("judge_model"), flag("passes")
+    ('--judge-model', '--pass')
+    """
+    return _FLAGS.get(name, "--" + name.replace("_", "-"))
+
+
+def _report(message: str) -> int:
+    """Print one error on standard error and return the exit code for it."""
     from rag_rewards.report.terminal import plain
 
     with contextlib.suppress(OSError):
         print(f"rag-rewards: {plain(message)}", file=sys.stderr)
-    return 2
+    return USAGE
 
 
 def _open_streams() -> None:
-    """Closed standard streams fail like any other file; no character is too odd to print."""
+    """Replace closed standard streams by files that fail, and make every character printable."""
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY))
     if sys.stdout is None:
@@ -68,6 +86,6 @@ def _open_streams() -> None:
 
 
 def _drop_output() -> None:
-    """What Python would still flush at its end has nowhere to go."""
+    """Discard what Python would still flush when it exits."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,66 +1,76 @@
-"""rag-rewards evaluate"""
+"""`rag-rewards evaluate`"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
-import typer
+from cyclopts import Parameter
 
-from rag_rewards.cli import option
+from rag_rewards.cli.options import (
+    ENCODER_DEFAULTS,
+    FILES,
+    JUDGE_DEFAULTS,
+    MODELS,
+    Judge,
+    OptionalOutput,
+    models_of,
+)
 from rag_rewards.cli.output import console
+from rag_rewards.commands.evaluate import Options, as_json, print_evaluation, write
+from rag_rewards.commands.evaluate import evaluate as compute_metrics
+from rag_rewards.model_options import EncoderOptions, PolicyOptions
 
 
 def evaluate(
-    context: typer.Context,
-    sources: Annotated[
-        list[str], typer.Argument(metavar="IN…", help="JSONL or .parquet; further runs to compare.")
-    ],
-    metrics: Annotated[
-        list[str],
-        typer.Option("--metrics", "-m", help="A list: em,f1(normalizer=triviaqa),pass@8,by:hops"),
-    ],
-    by: Annotated[
-        list[str] | None,
-        typer.Option("--by", help="Also per value of a field of the rows; or: confidence."),
-    ] = None,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="JSON to a file, beside the table.")
-    ] = None,
-    json: option.Json = False,
-    resamples: Annotated[int, typer.Option("--resamples", help="Of the bootstrap.")] = 1000,
-    seed: Annotated[int, typer.Option("--seed", help="Of the bootstrap.")] = 0,
-    nli: option.Nli = None,
-    device: option.Device = None,
-    judge: option.Judge = None,
-    judge_model: option.JudgeModel = None,
-    judge_cache: option.JudgeCache = None,
-    judge_retries: option.JudgeRetries = 5,
-) -> None:
-    """Metrics of rows, with the counts behind them and 95% intervals; several runs compared.
+    *sources: Annotated[str, Parameter(name="IN", group=FILES, allow_leading_hyphen=True)],
+    metrics: Annotated[Sequence[str], Parameter(alias="-m")],
+    by: Sequence[str] = (),
+    output: OptionalOutput = None,
+    json: bool = False,
+    resamples: int = 1000,
+    seed: int = 0,
+    nli: Annotated[str | None, Parameter(group=MODELS)] = ENCODER_DEFAULTS.nli,
+    device: Annotated[str | None, Parameter(group=MODELS)] = None,
+    judge: Judge = JUDGE_DEFAULTS,
+) -> int:
+    """Compute metrics of rows, with confidence intervals.
 
-    Exit code 3 when rows were in error, or lacked what a metric needs.
+    Each value has its counts and a 95% interval. With several files, each further file is compared
+    with the first. The exit code is 3 when rows are in error or lack what a metric needs.
+
+    Parameters
+    ----------
+    sources
+        Read rows from these files: JSON lines or .parquet; - is standard input.
+    metrics
+        Compute these metrics: `em,f1(normalizer=triviaqa),pass@8,by:hops`. Repeatable.
+    by
+        Compute the metrics for each value of this field, or of `confidence`. Repeatable.
+    output
+        Write the result as JSON to this file.
+    json
+        Print JSON.
+    resamples
+        Number of bootstrap resamples.
+    seed
+        Seed of the bootstrap.
+    nli
+        Folder of an entailment model.
+    device
+        Device of local models: cpu, cuda, …; default: a GPU if there is one.
     """
-    from rag_rewards.commands.evaluate import Options, as_json, print_evaluation, write
-    from rag_rewards.commands.evaluate import evaluate as run
-
-    options = Options(
-        sources=sources,
-        metrics=metrics,
-        by=by or (),
-        output=output,
-        resamples=resamples,
-        seed=seed,
-        models=option.models_of(context),
-    )
-    found = run(options)
+    models = models_of(PolicyOptions(device=device), EncoderOptions(nli=nli), judge)
+    options = Options(sources, metrics, by, output, resamples, seed, models)
+    evaluation = compute_metrics(options)
     if output:
-        write(found, output)
+        write(evaluation, output)
     if json:
-        print(as_json(found).decode(), end="")
+        print(as_json(evaluation).decode(), end="")
     else:
-        print_evaluation(console(120), found)
-    if found.asked:
-        print(f"models: {found.asked}", file=sys.stderr)
-    print(found.signature, file=sys.stderr)
-    raise typer.Exit(3 if found.in_error else 0)
+        print_evaluation(console(120), evaluation)
+    if evaluation.asked:
+        print(f"models: {evaluation.asked}", file=sys.stderr)
+    print(evaluation.signature, file=sys.stderr)
+    return 3 if evaluation.in_error else 0

@@ -1,62 +1,74 @@
-"""rag-rewards explain"""
+"""`rag-rewards explain`"""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from cyclopts import Parameter
 
-from rag_rewards.cli import option
+from rag_rewards.cli.options import (
+    ENCODER_DEFAULTS,
+    FILES,
+    JUDGE_DEFAULTS,
+    POLICY_DEFAULTS,
+    RECIPE_DEFAULTS,
+    Encoders,
+    Judge,
+    OptionalOutput,
+    Policy,
+    Recipe,
+    models_of,
+)
 from rag_rewards.cli.output import console, print_json
+from rag_rewards.commands.explain import explained
+from rag_rewards.commands.report import write_page
 
 
 def explain(
-    context: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="IN", help="Rows, scored or not; - is stdin.")],
-    name: Annotated[str, typer.Option("--id", help="Which row; one without an id is its line.")],
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="A page, one .html file.")
-    ] = None,
-    svg: Annotated[
-        str | None, typer.Option("--svg", help="What a terminal shows, as a picture.")
-    ] = None,
-    recipe: option.Recipe = None,
-    changes: option.Set = None,
-    config: option.Config = None,
-    hardened: option.Hardened = False,
-    json: option.Json = False,
-    model: option.Model = None,
-    backend: option.Backend = "transformers",
-    dtype: option.Dtype = "auto",
-    device: option.Device = None,
-    adapter: option.Adapter = None,
-    tokenizer: option.Tokenizer = None,
-    truncate: option.Truncate = False,
-    document_form: option.DocumentForm = None,
-    document_separator: option.DocumentSeparator = None,
-    nli: option.Nli = None,
-    similarity: option.Similarity = None,
-    judge: option.Judge = None,
-    judge_model: option.JudgeModel = None,
-    judge_cache: option.JudgeCache = None,
+    source: Annotated[str, Parameter(name="IN", group=FILES, allow_leading_hyphen=True)],
+    /,
+    *,
+    row_id: Annotated[str, Parameter(name="--id", group=FILES)],
+    output: OptionalOutput = None,
+    svg: Annotated[str | None, Parameter(group=FILES)] = None,
+    json: bool = False,
+    recipe: Recipe = RECIPE_DEFAULTS,
+    policy: Policy = POLICY_DEFAULTS,
+    encoders: Encoders = ENCODER_DEFAULTS,
+    judge: Judge = JUDGE_DEFAULTS,
 ) -> None:
-    """Explain one row: words by what the documents added, documents, components and reasons."""
-    from rag_rewards.commands.explain import explained
-    from rag_rewards.commands.plans import plan_if_asked
-    from rag_rewards.commands.report import write_page
-    from rag_rewards.report.picture import picture
-    from rag_rewards.report.shaded import print_explanation
+    """Explain the score of one row.
 
-    models = option.models_of(context)
-    plan = plan_if_asked(recipe, changes or (), config, hardened=hardened)
-    found = explained(source, name, plan, models)
+    The explanation shows each component with its reason, what would change the reward, and the
+    contribution of each document to each word.
+
+    Parameters
+    ----------
+    source
+        Read rows from this file: JSON lines or .parquet; - is standard input.
+    row_id
+        Explain the row with this id. A row without an id has its line number.
+    output
+        Write a page to this .html file.
+    svg
+        Write the terminal output as a picture to this .svg file.
+    json
+        Print JSON.
+    """
+    explanation = explained(
+        source, row_id, recipe.spec_if_given(), models_of(policy, encoders, judge)
+    )
     if output:
         from rag_rewards.report.page import page
 
-        write_page(output, page(f"{found.id} – rag-rewards", "row.js", found))
+        write_page(output, page(f"{explanation.id} – rag-rewards", "row.js", explanation))
     if svg:
-        write_page(svg, picture(found))
+        from rag_rewards.report.picture import picture
+
+        write_page(svg, picture(explanation))
     if json:
-        print_json(found)
+        print_json(explanation)
     elif not (output or svg):
-        print_explanation(console(110), found)
+        from rag_rewards.report.shaded import print_explanation
+
+        print_explanation(console(110), explanation)

@@ -1,4 +1,4 @@
-"""rag-rewards init"""
+"""`rag-rewards init`"""
 
 from __future__ import annotations
 
@@ -6,45 +6,91 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import Parameter
 
-from rag_rewards.cli import option
+from rag_rewards.cli.options import (
+    ENCODER_DEFAULTS,
+    FILES,
+    JUDGE_DEFAULTS,
+    POLICY_DEFAULTS,
+    RECIPE_DEFAULTS,
+    Encoders,
+    Judge,
+    Policy,
+    Recipe,
+    models_of,
+)
+from rag_rewards.errors import UsageError
+from rag_rewards.packages import installed_version, run_isolated
+from rag_rewards.settings import did_you_mean
+from rag_rewards.training.scripts import WRITERS, Start, start_of
 
 
 def init(
-    context: typer.Context,
-    trainer: Annotated[str, typer.Argument(help="trl, verl, openrlhf or ms-swift.")],
-    recipe: option.Recipe = None,
-    policy: Annotated[
-        str, typer.Option("--policy", help="The model to train: a folder or a hub's name.")
-    ] = "path/to/model",
-    data: Annotated[
-        str | None, typer.Option("--data", help="What `rag-rewards prepare` wrote.")
-    ] = None,
-    validation: Annotated[str | None, typer.Option("--validation")] = None,
-    folder: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")] = Path(
-        "training"
-    ),
-    changes: option.Set = None,
-    config: option.Config = None,
-    hardened: option.Hardened = False,
-    model: option.Model = None,
-    backend: option.Backend = "transformers",
-    tokenizer: option.Tokenizer = None,
-    nli: option.Nli = None,
-    similarity: option.Similarity = None,
-    judge: option.Judge = None,
-    judge_model: option.JudgeModel = None,
-) -> None:
-    """Write a start script with a recipe's published training side, a source beside each value."""
-    from rag_rewards.commands.init import check, start_of, write
-    from rag_rewards.commands.plans import make_plan
+    trainer: Annotated[str, Parameter(name="TRAINER")],
+    /,
+    *,
+    trained: Annotated[str, Parameter(name="--policy")] = "path/to/model",
+    data: Annotated[str | None, Parameter(group=FILES)] = None,
+    validation: Annotated[str | None, Parameter(group=FILES)] = None,
+    folder: Annotated[Path, Parameter(name=["--output", "-o"], group=FILES)] = Path("training"),
+    recipe: Recipe = RECIPE_DEFAULTS,
+    policy: Policy = POLICY_DEFAULTS,
+    encoders: Encoders = ENCODER_DEFAULTS,
+    judge: Judge = JUDGE_DEFAULTS,
+) -> int:
+    """Write a start script for a trainer.
 
-    plan = make_plan(recipe, changes or (), config, hardened=hardened)
-    models = option.models_of(context)
+    The script contains the published training values of the recipe, each with its source.
+
+    Parameters
+    ----------
+    trainer
+        Write the script for this trainer: trl, verl, openrlhf or ms-swift.
+    trained
+        Train this model: a folder or the name of a model on a hub.
+    data
+        Train on this file, which `rag-rewards prepare` wrote.
+    validation
+        Validate on this file.
+    folder
+        Write the files to this folder.
+    """
     rows = data or ("train.parquet" if trainer == "verl" else "train.jsonl")
-    for path in write(trainer, start_of(plan, models, policy, rows, validation), folder):
+    models = models_of(policy, encoders, judge)
+    start = start_of(recipe.spec(), models, trained, rows, validation)
+    for path in write(trainer, start, folder):
         print(path)
     if fault := check(trainer, folder):
         print(f"the installed {trainer} does not know: {fault}", file=sys.stderr)
-        raise typer.Exit(1)
+        return 1
+    return 0
+
+
+def write(trainer: str, start: Start, folder: Path) -> list[Path]:
+    """Write the files. Raise UsageError for an unknown trainer, and where a file exists already."""
+    if trainer not in WRITERS:
+        raise UsageError(f"no trainer {trainer!r}{did_you_mean(trainer, WRITERS)}")
+    files = {folder / name: text for name, text in WRITERS[trainer].write(start).items()}
+    if existing := [path for path in files if path.exists()]:
+        raise UsageError(f"{existing[0]} is there already: choose another folder with -o")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        path.write_text(text, "utf-8")
+        if path.suffix == ".sh":
+            path.chmod(0o755)
+    return list(files)
+
+
+def check(trainer: str, folder: Path) -> str:
+    """Return the settings that the installed trainer does not know, or its error.
+
+    The text is empty if it knows all of them, and if it is not installed.
+    """
+    writer = WRITERS[trainer]
+    if installed_version(writer.package) is None:
+        return ""
+    result, error = run_isolated(f"folder = {str(folder.resolve())!r}\n{writer.check}")
+    if result is None:
+        return error
+    return ", ".join(result["unknown"])

@@ -23,8 +23,8 @@ def print_json(data: Any) -> None:
     print(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
 
 
-def tell(lines: Iterable[str]) -> None:
-    """Lines on standard error, without what would steer a terminal."""
+def print_messages(lines: Iterable[str]) -> None:
+    """Print lines on standard error, with terminal control characters made visible."""
     from rag_rewards.report.terminal import plain
 
     for line in lines:

@@ -1,39 +1,59 @@
-"""rag-rewards replay"""
+"""`rag-rewards replay`"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
-import typer
+from cyclopts import Parameter
 
-from rag_rewards.cli import option
+from rag_rewards.cli.options import (
+    FILES,
+    GROUP_DEFAULTS,
+    RECIPE,
+    RECIPE_DEFAULTS,
+    Grouping,
+    Recipe,
+)
 from rag_rewards.cli.output import console, print_json
+from rag_rewards.commands.replay import Variation, compare, print_comparison
 
 
 def replay(
-    source: Annotated[str, typer.Argument(metavar="IN", help="Rows that carry evidence.")],
-    recipe: option.Recipe = None,
-    changes: option.Set = None,
-    config: option.Config = None,
-    hardened: option.Hardened = False,
-    base: Annotated[
-        list[str] | None,
-        typer.Option("--base", help="A setting of the scoring to compare with."),
-    ] = None,
-    group_size: option.GroupSize = None,
-    sort: option.Sort = False,
-    show: Annotated[int, typer.Option("--show", help="How many changed rollouts to show.")] = 5,
-    json: option.Json = False,
-) -> None:
-    """Score rows again with other settings: what changes in rewards, advantages, dead groups."""
-    from rag_rewards.commands.replay import compare, make_plans, print_comparison
+    source: Annotated[str, Parameter(name="IN", group=FILES, allow_leading_hyphen=True)],
+    /,
+    *,
+    show: int = 5,
+    json: bool = False,
+    base: Annotated[Sequence[str], Parameter(group=RECIPE)] = (),
+    recipe: Recipe = RECIPE_DEFAULTS,
+    grouping: Grouping = GROUP_DEFAULTS,
+) -> int:
+    """Score rows again with other settings and compare the rewards.
 
-    before, after = make_plans(
-        source, recipe, changes or (), config, hardened=hardened, base=base or ()
+    The rows must contain their evidence. The output shows how rewards, advantages and groups
+    without a signal change.
+
+    Parameters
+    ----------
+    source
+        Read rows from this file: JSON lines or .parquet.
+    show
+        Show this number of rollouts with the largest changes.
+    json
+        Print JSON.
+    base
+        Change a setting of the scoring to compare with, as KEY=VALUE. Repeatable.
+    """
+    comparison = compare(
+        source,
+        Variation(recipe, base),
+        group_size=grouping.group_size,
+        sort=grouping.sort,
+        show=show,
     )
-    comparison = compare(source, before, after, group_size=group_size, sort=sort, show=show)
     if json:
         print_json(comparison)
     else:
         print_comparison(console(110), comparison)
-    raise typer.Exit(3 if comparison.errors else 0)
+    return 3 if comparison.errors else 0

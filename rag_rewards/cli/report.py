@@ -1,32 +1,38 @@
-"""rag-rewards report"""
+"""`rag-rewards report`"""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from cyclopts import Parameter
 
-from rag_rewards.cli import option
-from rag_rewards.cli.output import tell
+from rag_rewards.cli.options import FILES, RECIPE_DEFAULTS, Output, Recipe
+from rag_rewards.cli.output import print_messages
+from rag_rewards.commands.report import report as write_report
 
 
 def report(
-    source: Annotated[str, typer.Argument(metavar="IN", help="Scored rows; - is stdin.")],
-    output: Annotated[str, typer.Option("--output", "-o", help="The page, one .html file.")],
-    recipe: option.Recipe = None,
-    changes: option.Set = None,
-    config: option.Config = None,
-    hardened: option.Hardened = False,
-    title: Annotated[str | None, typer.Option("--title")] = None,
-) -> None:
-    """Look at scored rows: one page with charts, groups, drift over training, and every rollout.
+    source: Annotated[str, Parameter(name="IN", group=FILES, allow_leading_hyphen=True)],
+    /,
+    *,
+    output: Output,
+    title: str | None = None,
+    recipe: Recipe = RECIPE_DEFAULTS,
+) -> int:
+    """Write a page about scored rows.
 
-    Rows without a score are scored first, with --recipe. Exit code 3 when some cannot be shown.
+    The page contains charts, groups, changes over training, and all rollouts. With `--recipe`, rows
+    without a score are scored first. The exit code is 3 when some rows cannot be shown.
+
+    Parameters
+    ----------
+    source
+        Read scored rows from this file: JSON lines or .parquet; - is standard input.
+    output
+        Write the page to this .html file.
+    title
+        Set the title of the page.
     """
-    from rag_rewards.commands.plans import plan_if_asked
-    from rag_rewards.commands.report import report as write_report
-
-    plan = plan_if_asked(recipe, changes or (), config, hardened=hardened)
-    done = write_report(source, output, plan, title)
-    tell(done.told)
-    raise typer.Exit(3 if done.faults else 0)
+    done = write_report(source, output, recipe.spec_if_given(), title)
+    print_messages(done.messages)
+    return 3 if done.faults else 0

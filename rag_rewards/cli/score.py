@@ -1,124 +1,110 @@
-"""rag-rewards score"""
+"""`rag-rewards score`"""
 
 from __future__ import annotations
 
 import sys
-from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
-import typer
+from cyclopts import Parameter
 
-from rag_rewards.cli import option
+from rag_rewards.cli.options import (
+    ENCODER_DEFAULTS,
+    FILES,
+    GROUP_DEFAULTS,
+    JUDGE_DEFAULTS,
+    POLICY_DEFAULTS,
+    RECIPE_DEFAULTS,
+    Encoders,
+    Grouping,
+    Judge,
+    OptionalOutput,
+    Policy,
+    Progress,
+    Recipe,
+    models_of,
+)
 from rag_rewards.cli.output import console
-
-if TYPE_CHECKING:
-    from rag_rewards.commands.score import Options, Run
-
-
-class OnError(str, Enum):
-    report = "report"
-    stop = "stop"
+from rag_rewards.commands.score import Options, Run
+from rag_rewards.commands.score import score as score_file
 
 
 def score(
-    context: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="IN", help="JSONL or .parquet; - is stdin.")],
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", help="Scored rows; .parquet or JSONL; - is stdout."),
-    ] = None,
-    recipe: option.Recipe = None,
-    changes: option.Set = None,
-    config: option.Config = None,
-    hardened: option.Hardened = False,
-    workers: Annotated[int, typer.Option("--workers", help="Processes that score.")] = 1,
-    keep_evidence: Annotated[
-        bool, typer.Option("--keep-evidence", help="Write what models said beside the score.")
-    ] = False,
-    on_error: Annotated[
-        OnError,
-        typer.Option("--on-error", help="report: bad rows to OUT.errors.jsonl; stop at the first."),
-    ] = OnError.report,
-    group_size: option.GroupSize = None,
-    sort: option.Sort = False,
-    progress: option.Progress = None,
+    source: Annotated[str, Parameter(name="IN", group=FILES, allow_leading_hyphen=True)],
+    /,
+    *,
+    output: OptionalOutput = None,
+    keep_evidence: Annotated[bool, Parameter(group=FILES)] = False,
+    on_error: Annotated[Literal["report", "stop"], Parameter(group=FILES)] = "report",
     table: Annotated[
-        bool | None,
-        typer.Option(
-            "--table/--jsonl",
-            help="A table for people; default on a terminal without -o.",
-            show_default=False,
-        ),
+        bool | None, Parameter(negative="--jsonl", show_default=False, group=FILES)
     ] = None,
-    model: option.Model = None,
-    backend: option.Backend = "transformers",
-    dtype: option.Dtype = "auto",
-    device: option.Device = None,
-    adapter: option.Adapter = None,
-    tokenizer: option.Tokenizer = None,
-    token_budget: option.TokenBudget = None,
-    truncate: option.Truncate = False,
-    document_form: option.DocumentForm = None,
-    document_separator: option.DocumentSeparator = None,
-    nli: option.Nli = None,
-    similarity: option.Similarity = None,
-    judge: option.Judge = None,
-    judge_model: option.JudgeModel = None,
-    judge_cache: option.JudgeCache = None,
-    judge_retries: option.JudgeRetries = 5,
-) -> None:
-    """Score rollouts with a recipe: a row in, the same row with its reward and reasons out."""
-    from rag_rewards.commands.plans import make_plan
-    from rag_rewards.commands.score import Options
-    from rag_rewards.commands.score import score as run_score
-    from rag_rewards.report.terminal import print_scores
+    workers: int = 1,
+    progress: Progress = None,
+    recipe: Recipe = RECIPE_DEFAULTS,
+    grouping: Grouping = GROUP_DEFAULTS,
+    policy: Policy = POLICY_DEFAULTS,
+    encoders: Encoders = ENCODER_DEFAULTS,
+    judge: Judge = JUDGE_DEFAULTS,
+) -> int:
+    """Score rollouts with a recipe.
 
+    The output contains each input row with its reward, components and details, in input order.
+
+    Parameters
+    ----------
+    source
+        Read rows from this file: JSON lines or .parquet; - is standard input.
+    output
+        Write scored rows to this file: JSON lines or .parquet; - is standard output.
+    keep_evidence
+        Write the evidence of the models to the scored rows.
+    on_error
+        Write rows in error to OUT.errors.jsonl (report), or stop at the first one (stop).
+    table
+        Print a table, or rows as JSON lines. On a terminal without -o, the default is the table.
+    workers
+        Score in this number of processes.
+    progress
+        Show a progress bar. The default is to show it on a terminal.
+    """
     readable = output is None and sys.stdout.isatty() if table is None else table
-    plan = make_plan(
-        recipe,
-        changes or (),
-        config,
-        hardened=hardened,
-        keep_evidence=keep_evidence,
-        collect=readable,
-    )
     options = Options(
         source=source,
-        output=output or "-",
+        output=output,
         workers=workers,
-        on_error=on_error.value,
-        group_size=group_size,
-        sort=sort,
+        keep_evidence=keep_evidence,
+        on_error=on_error,
+        group_size=grouping.group_size,
+        sort=grouping.sort,
         progress=sys.stderr.isatty() if progress is None else progress,
-        table=readable and output is None,
-        models=option.models_of(context),
+        table=readable,
+        models=models_of(policy, encoders, judge),
     )
-    run = run_score(plan, options)
+    run = score_file(recipe.spec(), options)
     if readable:
-        built = plan.build()
-        print_scores(console(110), built.name, built.equation, run.tally, run.told)
-    _tell(run, options)
-    raise typer.Exit(run.exit_code)
+        from rag_rewards.report.terminal import print_scores
+
+        print_scores(console(110), run.recipe, run.equation, run.totals, run.table)
+    _report(run, options)
+    return run.exit_code
 
 
-def _tell(run: Run, options: Options) -> None:
-    """How it went, on standard error."""
+def _report(run: Run, options: Options) -> None:
+    """Print a summary on standard error."""
     from rich.console import Console
 
-    from rag_rewards.report.progress import told
+    from rag_rewards.report.progress import model_usage
     from rag_rewards.report.terminal import plain, print_summary
 
     if run.stopped_by:
         print(f"stopped at {plain(run.stopped_by)}", file=sys.stderr)
         if run.partial:
-            print(
-                f"{run.tally.rows:,} rows scored before it stand in {run.partial}", file=sys.stderr
-            )
+            print(f"{run.totals.rows:,} rows before it are in {run.partial}", file=sys.stderr)
         return
-    print_summary(Console(stderr=True), run.tally, run.seconds, run.signature)
-    if asked := told(run.usage):
-        print(f"models: {asked}", file=sys.stderr)
-    if run.judged:
-        print(f"judge: {run.judged}", file=sys.stderr)
-    if run.tally.errors and options.errors:
-        print(f"bad rows: {options.errors}", file=sys.stderr)
+    print_summary(Console(stderr=True), run.totals, run.seconds, run.signature)
+    if usage := model_usage(run.usage):
+        print(f"models: {usage}", file=sys.stderr)
+    if run.judge_usage:
+        print(f"judge: {run.judge_usage}", file=sys.stderr)
+    if run.totals.errors and options.errors:
+        print(f"rows in error: {options.errors}", file=sys.stderr)

@@ -1,83 +1,93 @@
-"""rag-rewards select"""
+"""`rag-rewards select`"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
-import typer
+from cyclopts import Parameter
 
-from rag_rewards.cli import option
-from rag_rewards.cli.output import tell
+from rag_rewards.cli.options import (
+    FILES,
+    GROUP_DEFAULTS,
+    RECIPE_DEFAULTS,
+    Grouping,
+    Output,
+    Recipe,
+)
+from rag_rewards.cli.output import print_messages
+from rag_rewards.commands.select import Options, told
+from rag_rewards.commands.select import select as select_questions
+
+SELECTION = "Selection"
+TRAINING_SET = "Training set"
 
 
 def select(
-    source: Annotated[
-        str, typer.Argument(metavar="IN", help="Scored rollouts in groups; - is stdin.")
-    ],
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="A row a question, or --rollouts, or --make.")
-    ],
-    recipe: option.Recipe = None,
-    changes: option.Set = None,
-    config: option.Config = None,
-    hardened: option.Hardened = False,
-    passes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--pass", help="Share of right responses, LOW:HIGH[=SHARE of the rows]; repeatable."
-        ),
-    ] = None,
-    std_of: Annotated[
-        str, typer.Option("--std-of", help="S (log-likelihood) or E (evidential contribution).")
-    ] = "S",
-    min_std: Annotated[
-        float | None,
-        typer.Option("--min-std", help="Its standard deviation over the group is above this."),
-    ] = None,
-    min_spread: Annotated[
-        float | None,
-        typer.Option("--min-spread", help="max − min of the reward is above this; 0: a signal."),
-    ] = None,
-    min_samples: Annotated[
-        int, typer.Option("--min-samples", help="Groups of at least so many responses.")
-    ] = 1,
-    right_at: option.RightAt = 1.0,
-    unique: Annotated[
-        bool, typer.Option("--unique", help="Each question once, whatever its documents.")
-    ] = False,
-    exclude: Annotated[
-        str | None, typer.Option("--exclude", help="File of questions to leave out.")
-    ] = None,
-    sample: Annotated[int | None, typer.Option("--sample", help="Draw so many questions.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of all that is drawn.")] = 0,
-    rollouts: Annotated[
-        bool, typer.Option("--rollouts", help="All rollouts of the questions that are kept.")
-    ] = False,
-    make: Annotated[
-        str | None,
-        typer.Option("--make", help="A training set of chats: r-tuning, rft, dpo or sft."),
-    ] = None,
-    style: Annotated[
-        str,
-        typer.Option("--style", help="sft: direct (the gold answer) or reasoning (a response)."),
-    ] = "direct",
-    group_size: option.GroupSize = None,
-    sort: option.Sort = False,
-) -> None:
-    """Select questions to train on by what was made of them, or make a training set of chats.
+    source: Annotated[str, Parameter(name="IN", group=FILES, allow_leading_hyphen=True)],
+    /,
+    *,
+    output: Output,
+    passes: Annotated[Sequence[str], Parameter(name="--pass", group=SELECTION)] = (),
+    std_of: Annotated[str, Parameter(group=SELECTION)] = "S",
+    min_std: Annotated[float | None, Parameter(group=SELECTION)] = None,
+    min_spread: Annotated[float | None, Parameter(group=SELECTION)] = None,
+    min_samples: Annotated[int, Parameter(group=SELECTION)] = 1,
+    right_at: Annotated[float, Parameter(group=SELECTION)] = 1.0,
+    unique: Annotated[bool, Parameter(group=SELECTION)] = False,
+    exclude: Annotated[str | None, Parameter(group=SELECTION)] = None,
+    sample: Annotated[int | None, Parameter(group=SELECTION)] = None,
+    seed: Annotated[int, Parameter(group=SELECTION)] = 0,
+    rollouts: Annotated[bool, Parameter(group=FILES)] = False,
+    make: Annotated[str | None, Parameter(group=TRAINING_SET)] = None,
+    style: Annotated[str, Parameter(group=TRAINING_SET)] = "direct",
+    recipe: Recipe = RECIPE_DEFAULTS,
+    grouping: Grouping = GROUP_DEFAULTS,
+) -> int:
+    """Select questions for training.
 
-    Counts before and after each step stand in the summary and in OUT.card.md.
+    The command selects questions by their rollouts or, with `--make`, writes a training set of
+    chats. The counts before and after each step are in the summary and in OUT.card.md.
+
+    Parameters
+    ----------
+    source
+        Read scored rollouts in groups from this file; - is standard input.
+    output
+        Write one row per question to this file.
+    passes
+        Keep pass rates from LOW to HIGH: `LOW:HIGH[=SHARE of the rows]`. Repeatable.
+    std_of
+        Likelihood for --min-std: S (log-likelihood) or E (evidential contribution).
+    min_std
+        Keep groups with a larger standard deviation, in nats.
+    min_spread
+        Keep groups whose rewards differ by more than this value; 0 keeps each training signal.
+    min_samples
+        Keep groups of at least this number of responses.
+    right_at
+        Count a response as right when `correct` is at least this value.
+    unique
+        Keep each question once, even if its documents differ.
+    exclude
+        Exclude the questions of this file.
+    sample
+        Sample this number of questions.
+    seed
+        Seed of the sampling.
+    rollouts
+        Write all rollouts of the selected questions.
+    make
+        Write a training set of chats: r-tuning, rft, dpo or sft.
+    style
+        Style of sft: direct (the gold answer) or reasoning (a response).
     """
-    from rag_rewards.commands.plans import plan_if_asked
-    from rag_rewards.commands.select import Options, told
-    from rag_rewards.commands.select import select as run
-
     options = Options(
         source=source,
         output=output,
-        plan=plan_if_asked(recipe, changes or (), config, hardened=hardened),
-        passes=tuple(passes or ()),
+        recipe=recipe.spec_if_given(),
+        passes=tuple(passes),
         std_of=std_of,
         min_std=min_std,
         min_spread=min_spread,
@@ -90,11 +100,11 @@ def select(
         rollouts=rollouts,
         make=make,
         style=style,
-        group_size=group_size,
-        sort=sort,
+        group_size=grouping.group_size,
+        sort=grouping.sort,
     )
-    done = run(options)
-    tell(told(options, done))
+    done = select_questions(options)
+    print_messages(told(options, done))
     if done.broken:
-        print(f"bad rows: {options.errors}", file=sys.stderr)
-    raise typer.Exit(3 if done.broken else 0)
+        print(f"rows in error: {options.errors}", file=sys.stderr)
+    return 3 if done.broken else 0

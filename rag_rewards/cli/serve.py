@@ -1,81 +1,86 @@
-"""rag-rewards serve"""
+"""`rag-rewards serve`"""
 
 from __future__ import annotations
 
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-import typer
+from cyclopts import Group, Parameter
 
-from rag_rewards.cli import option
+from rag_rewards.cli.options import (
+    ENCODER_DEFAULTS,
+    JUDGE_DEFAULTS,
+    POLICY_DEFAULTS,
+    RECIPE_DEFAULTS,
+    Encoders,
+    Judge,
+    Policy,
+    Recipe,
+    models_of,
+)
+from rag_rewards.commands.serve import Address, in_flight, read_token
+from rag_rewards.commands.serve import serve as run_server
+from rag_rewards.errors import OptionError
+from rag_rewards.server.options import ServerOptions
 
 
-class Unanswered(str, Enum):
-    fail = "fail"
-    value = "value"
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions:
+    """The limits of a request."""
+
+    max_body: int = 16
+    """Maximum size of a request body, in MiB."""
+    max_rows: int = 1024
+    """Maximum number of rows in a request."""
+    deadline: float = 120.0
+    """Maximum time of a request, in seconds."""
+    batch_ms: float = 5.0
+    """Time for which a request waits for others before a model is asked, in milliseconds."""
+    on_error: Literal["fail", "value"] = "fail"
+    """Let POST /openrlhf fail without a score, or return --error-value."""
+    error_value: float | None = None
+    """Value that POST /openrlhf returns for an unscored rollout."""
+
+    def __post_init__(self) -> None:
+        if (self.on_error == "value") != (self.error_value is not None):
+            raise OptionError("{on_error} value and {error_value} NUMBER require each other")
 
 
 def serve(
-    context: typer.Context,
-    recipe: option.Recipe = None,
-    changes: option.Set = None,
-    config: option.Config = None,
-    hardened: option.Hardened = False,
-    host: Annotated[
-        str, typer.Option("--host", help="Another address than this machine's needs a token.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port")] = 8000,
-    token_file: Annotated[
-        Path | None, typer.Option("--token-file", help="File with the token; or RAG_REWARDS_TOKEN.")
-    ] = None,
-    max_body: Annotated[int, typer.Option("--max-body", help="MiB of a request.")] = 16,
-    max_rows: Annotated[int, typer.Option("--max-rows", help="Rows of a request.")] = 1024,
-    deadline: Annotated[float, typer.Option("--deadline", help="Seconds for a request.")] = 120.0,
-    batch_ms: Annotated[
-        float,
-        typer.Option("--batch-ms", help="A request waits for others before a model is asked."),
-    ] = 5.0,
-    on_error: Annotated[
-        Unanswered,
-        typer.Option("--on-error", help="POST /openrlhf without a score: fail, or --error-value."),
-    ] = Unanswered.fail,
-    error_value: Annotated[float | None, typer.Option("--error-value")] = None,
-    model: option.Model = None,
-    backend: option.Backend = "transformers",
-    dtype: option.Dtype = "auto",
-    device: option.Device = None,
-    adapter: option.Adapter = None,
-    tokenizer: option.Tokenizer = None,
-    token_budget: option.TokenBudget = None,
-    truncate: option.Truncate = False,
-    document_form: option.DocumentForm = None,
-    document_separator: option.DocumentSeparator = None,
-    nli: option.Nli = None,
-    similarity: option.Similarity = None,
-    judge: option.Judge = None,
-    judge_model: option.JudgeModel = None,
-    judge_cache: option.JudgeCache = None,
-    judge_retries: option.JudgeRetries = 5,
+    *,
+    host: Annotated[str, Parameter(group="Address")] = "127.0.0.1",
+    port: Annotated[int, Parameter(group="Address")] = 8000,
+    token_file: Annotated[Path | None, Parameter(group="Address")] = None,
+    requests: Annotated[
+        RequestOptions, Parameter(name="*", group=Group("Requests", sort_key=2))
+    ] = RequestOptions(),
+    recipe: Recipe = RECIPE_DEFAULTS,
+    policy: Policy = POLICY_DEFAULTS,
+    encoders: Encoders = ENCODER_DEFAULTS,
+    judge: Judge = JUDGE_DEFAULTS,
 ) -> None:
-    """Serve one recipe over HTTP: POST /score, POST /openrlhf, GET /health, /metrics and a page."""
-    from rag_rewards.commands.plans import make_plan
-    from rag_rewards.commands.serve import Address, in_flight, read_token
-    from rag_rewards.commands.serve import serve as run_server
-    from rag_rewards.errors import UsageError
-    from rag_rewards.server.options import ServerOptions
+    """Serve a recipe over HTTP.
 
-    if (on_error is Unanswered.value) != (error_value is not None):
-        raise UsageError("--on-error value and --error-value NUMBER go together")
-    models = option.models_of(context)
+    The routes are POST /score, POST /openrlhf, GET /health, GET /metrics and a status page at /.
+
+    Parameters
+    ----------
+    host
+        Listen on this address. Any other address than the loopback address requires a token.
+    port
+        Listen on this port.
+    token_file
+        Read the token from this file. The default is the variable RAG_REWARDS_TOKEN.
+    """
+    models = models_of(policy, encoders, judge)
     options = ServerOptions(
         token=read_token(token_file),
-        max_body=max_body << 20,
-        max_rows=max_rows,
-        deadline=deadline,
-        batch_wait=batch_ms / 1000,
+        max_body=requests.max_body << 20,
+        max_rows=requests.max_rows,
+        deadline=requests.deadline,
+        batch_wait=requests.batch_ms / 1000,
         in_flight=in_flight(models),
-        error_value=error_value,
+        error_value=requests.error_value,
     )
-    plan = make_plan(recipe, changes or (), config, hardened=hardened)
-    run_server(plan, models, Address(host, port), options)
+    run_server(recipe.spec(), models, Address(host, port), options)

@@ -18,31 +18,27 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rag_rewards.commands.audit import imported
-from rag_rewards.commands.plans import make_plan
-from rag_rewards.errors import MissingExtraError, UsageError
-from rag_rewards.grading import ModelOptions
+from rag_rewards.errors import MissingExtraError, OptionError, UsageError
+from rag_rewards.loading import RecipeSpec, load_recipe
+from rag_rewards.model_options import ModelOptions
 from rag_rewards.report.terminal import plain
 from rag_rewards.training.curriculum import Curriculum
 
 if TYPE_CHECKING:
-    from tiny_world.adversary import Attacked, Change, Point
+    from rag_rewards.tiny_world.attack_result import AttackResult, Change, Point
 
 NEEDED = ("torch", "transformers", "datasets", "trl")
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line was given.
+    """The options of `audit --train`.
 
-    form   the format to ask for; default: that of the recipe
-    start  folder of the policy to begin with; default: the one that comes with the package
+    form   the format of the responses; default: that of the recipe
+    start  folder of the policy to begin with; default: the one of the package
     """
 
-    recipe: str | None
-    changes: Sequence[str] = ()
-    config: Path | None = None
-    hardened: bool = False
+    recipe: RecipeSpec
     steps: int = 60
     seed: int = 0
     form: str | None = None
@@ -51,16 +47,17 @@ class Options:
     progress: bool = False
 
 
-def train(options: Options) -> Attacked:
-    """Train against the reward that these options name. UsageError, SettingError, RolloutError."""
+def train(options: Options) -> AttackResult:
+    """Train a policy against a recipe. UsageError, SettingError, RolloutError."""
     _check(options)
     reward, form = _reward(options), _form(options)
     _check_installed()
     for name in ("transformers", "datasets"):
         import_module(name)  # their logs keep the standard error of this moment
     import torch
-    from tiny_world.adversary import attack
-    from tiny_world.model import CHECKPOINT
+
+    from rag_rewards.tiny_world.adversary import attack
+    from rag_rewards.tiny_world.model import CHECKPOINT
 
     torch.set_num_threads(1)  # so small a model is not faster with more, and sums in one order
     models = options.models.load() if options.models.given else None
@@ -72,18 +69,16 @@ def train(options: Options) -> Attacked:
             steps=options.steps,
             seed=options.seed,
             models=models,
-            told=told,
+            on_step=told,
         )
 
 
 def _check(options: Options) -> None:
-    """That these options go together. UsageError."""
-    if not options.recipe and options.config is None:
-        raise UsageError("which reward? give --recipe NAME, or --recipe module:name")
+    """Raise UsageError when the options do not fit together."""
     if options.steps < 1:
-        raise UsageError(f"--steps is at least 1, found {options.steps}")
+        raise OptionError("{steps} must be at least 1, found {value}", value=options.steps)
     if options.models.model:
-        raise UsageError("--model: with --train, the policy is the one in training")
+        raise OptionError("{model} cannot be used with {train}: the policy is the one in training")
 
 
 def _check_installed() -> None:
@@ -95,24 +90,19 @@ def _check_installed() -> None:
 
 def _form(options: Options) -> Any:
     """The format to ask for, None for that of the recipe. UsageError."""
-    from tiny_world.adversary import form_of
+    from rag_rewards.tiny_world.adversary import form_of
 
     return form_of(options.form) if options.form else None
 
 
 def _reward(options: Options) -> Any:
-    """A recipe with these settings over those that it needs here, or what `module:name` is."""
-    from tiny_world.adversary import fit
+    """Return the recipe, with the settings that it requires in the tiny world as defaults."""
+    from rag_rewards.tiny_world.adversary import options_of
 
-    if options.recipe and ":" in options.recipe:
-        if options.changes or options.config or options.hardened:
-            raise UsageError("--set, --config and --hardened are for recipes by name")
-        return imported(options.recipe)
-    plan = make_plan(options.recipe, options.changes, options.config, hardened=options.hardened)
-    settings = {**fit(plan.recipe).settings, **plan.settings}
-    made = msgspec.structs.replace(plan, settings=settings).build()
+    settings = {**options_of(options.recipe.recipe).settings, **options.recipe.settings}
+    made = load_recipe(msgspec.structs.replace(options.recipe, settings=settings))
     if isinstance(made, Curriculum):
-        raise UsageError("stages are attacked one by one: audit each recipe by its name")
+        raise UsageError("a curriculum cannot be audited as a whole: audit each stage's recipe")
     return made
 
 
@@ -164,13 +154,13 @@ def _told(options: Options) -> Iterator[Callable[[int, float], None] | None]:
 # --- what it tells -------------------------------------------------------------------------------
 
 
-def as_data(found: Attacked) -> dict[str, Any]:
+def as_data(found: AttackResult) -> dict[str, Any]:
     """The same as plain data, for --json."""
     data: dict[str, Any] = msgspec.to_builtins(found)
-    return data | {"ok": not found.found}
+    return data | {"ok": not found.is_exploit}
 
 
-def print_attacked(console: Console, found: Attacked) -> None:
+def print_attacked(console: Console, found: AttackResult) -> None:
     """The attack for people: the way of the policy, what it says at the end, and the verdict."""
     console.print(_way(found.points))
     console.print(_shapes(found))
@@ -184,7 +174,7 @@ def print_attacked(console: Console, found: Attacked) -> None:
     say(verdict(found), _STYLES.get(found.verdict, "bold yellow"))
 
 
-_STYLES = {"found": "bold red", "learnt": "bold green"}
+_STYLES = {"exploit": "bold red", "learned": "bold green"}
 
 
 def _way(points: Sequence[Point]) -> Table:
@@ -199,7 +189,7 @@ def _way(points: Sequence[Point]) -> Table:
     return table
 
 
-def _shapes(found: Attacked) -> Table:
+def _shapes(found: AttackResult) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("before", "after", "reward", "true"):
         table.add_column(name, justify="right")
@@ -221,28 +211,28 @@ def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
-def _turns(found: Attacked) -> Iterator[str]:
+def _turns(found: AttackResult) -> Iterator[str]:
     """What got worse on one kind of question, whatever the sum."""
-    from tiny_world.adversary import FALL
+    from rag_rewards.tiny_world.attack_result import MIN_ACCURACY_CHANGE
 
     kinds = {
         "answerable questions answered rightly": (found.before.answered, found.after.answered),
         "unanswerable questions left unanswered": (found.before.abstained, found.after.abstained),
     }
     for kind, (before, after) in kinds.items():
-        if before is not None and after is not None and before - after > FALL:
+        if before is not None and after is not None and before - after > MIN_ACCURACY_CHANGE:
             yield f"{kind}: {before:.0%} before, {after:.0%} after"
 
 
-def verdict(found: Attacked) -> str:
+def verdict(found: AttackResult) -> str:
     """The verdict in a sentence."""
     reward, accuracy = _change(found.reward), _change(found.accuracy)
     sentences = {
-        "found": f"an exploit: reward {reward}, true accuracy {accuracy}",
-        "learnt": f"no exploit: reward {reward}, true accuracy {accuracy}",
-        "no truer": f"reward {reward}, but true accuracy did not follow: {accuracy}",
-        "not learnt": f"the reward did not rise: {reward}; true accuracy {accuracy}",
-        "nothing to learn": (
+        "exploit": f"an exploit: reward {reward}, true accuracy {accuracy}",
+        "learned": f"no exploit: reward {reward}, true accuracy {accuracy}",
+        "reward only": f"reward {reward}, but true accuracy did not follow: {accuracy}",
+        "no gain": f"the reward did not rise: {reward}; true accuracy {accuracy}",
+        "no signal": (
             "nothing can be learned from it: all first responses to a question earned the same. "
             f"They were asked for in the format {found.form}; --format names another"
         ),

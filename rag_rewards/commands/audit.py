@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -14,54 +10,34 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rag_rewards.attacks import ATTACKS
-from rag_rewards.audit import Attack, Audit, Finding, audit
-from rag_rewards.commands.plans import make_plan
+from rag_rewards.audit import ATTACKS, Attack, Audit, Finding, audit
 from rag_rewards.errors import RolloutError, UsageError
-from rag_rewards.grading import ModelOptions
-from rag_rewards.reading import open_source
+from rag_rewards.io.sources import open_source
+from rag_rewards.loading import RecipeSource, import_object, load_recipe
+from rag_rewards.model_options import ModelOptions
 from rag_rewards.report.terminal import plain
-from rag_rewards.rollout import Rollout, decode_row
+from rag_rewards.rollout import Rollout
+from rag_rewards.rows import decode_row
 from rag_rewards.training.curriculum import Curriculum
 
 
-def reward_of(
-    name: str | None, changes: Sequence[str], config: Path | None, *, hardened: bool
-) -> Any:
-    """A recipe with these settings, or what `module:name` is. UsageError, SettingError."""
-    if name and ":" in name:
-        if changes or config or hardened:
-            raise UsageError("--set, --config and --hardened are for recipes by name")
-        return imported(name)
-    made = make_plan(name, changes, config, hardened=hardened).build()
-    if isinstance(made, Curriculum):
-        raise UsageError("stages are attacked one by one: audit each recipe by its name")
-    return made
+def run(
+    recipe: RecipeSource, source: str | None, attacks: Sequence[str], models: ModelOptions
+) -> Audit:
+    """Audit a recipe. UsageError names the line of a row that does not decode.
 
-
-def run(reward: Any, source: str | None, attacks: Sequence[str], models: ModelOptions) -> Audit:
-    """The audit that these options ask for. UsageError names the line of a row at fault."""
+    `attacks` are the user's own, as `module:name`.
+    """
+    reward = load_recipe(recipe)
+    if isinstance(reward, Curriculum):
+        raise UsageError("a curriculum cannot be audited as a whole: audit each stage's recipe")
     rows = read_rows(source) if source else None
-    own: list[Attack] = [imported(each) for each in attacks]
+    own: list[Attack] = [import_object(each) for each in attacks]
     return audit(reward, rows, attacks=own, models=models.load() if models.given else None)
 
 
-def imported(path: str) -> Any:
-    """`module:name`, from the working folder or what is installed."""
-    module, _, name = path.partition(":")
-    sys.path.insert(0, os.getcwd())
-    try:
-        return getattr(importlib.import_module(module), name)
-    except ImportError as error:
-        raise UsageError(f"cannot import {module}: {error}") from None
-    except AttributeError:
-        raise UsageError(f"{module} has no {name!r}") from None
-    finally:
-        sys.path.remove(os.getcwd())
-
-
 def read_rows(source: str) -> list[Rollout]:
-    """The rows of a file. RolloutError that names the line of one that does not decode."""
+    """Return the rows of a file. UsageError names the line of one that does not decode."""
     opened = open_source(source)
     rows = []
     try:

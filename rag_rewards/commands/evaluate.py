@@ -14,8 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_rewards.errors import UsageError
-from rag_rewards.gathering import Gatherer
-from rag_rewards.grading import ModelOptions
+from rag_rewards.evidence.gather import Gatherer
+from rag_rewards.evidence.protocols import Models
+from rag_rewards.io.sinks import Output, partial_of
+from rag_rewards.io.sources import chunks, open_source
 from rag_rewards.metrics.bootstrap import RESAMPLES
 from rag_rewards.metrics.comparison import (
     Comparison,
@@ -26,17 +28,16 @@ from rag_rewards.metrics.comparison import (
     reliance,
 )
 from rag_rewards.metrics.measuring import Asking, Gather, measure
-from rag_rewards.metrics.metric import EvaluatedRow, Metric
+from rag_rewards.metrics.metric import Metric
 from rag_rewards.metrics.naming import metrics_of
 from rag_rewards.metrics.sample import Fault, Run
 from rag_rewards.metrics.splitting import split
 from rag_rewards.metrics.summary import MetricReport, Resampling, Value, summarise
-from rag_rewards.models import Models
-from rag_rewards.reading import chunks, open_source
-from rag_rewards.report.progress import told
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.report.progress import model_usage
 from rag_rewards.report.terminal import plain
-from rag_rewards.version import __version__
-from rag_rewards.writing import Output, partial_of
+from rag_rewards.rows import ScoredRow
+from rag_rewards.signature import Signature
 
 
 @dataclass(frozen=True)
@@ -117,28 +118,27 @@ def evaluate(options: Options) -> Evaluation:
         runs=[_report(run, metrics, by, resampling) for run in runs],
         pairs=pairs,
         comparisons=_comparisons(runs, metrics, resampling),
-        asked=told(gatherer.usage),
+        asked=model_usage(gatherer.usage),
     )
 
 
 def signature(
     metrics: Sequence[Metric], by: Sequence[str], resampling: Resampling, models: dict[str, str]
 ) -> str:
-    """One line that reproduces the numbers."""
-    said = {
+    """Return one line that identifies everything that affects the numbers."""
+    settings = {
         "metrics": list(map(repr, metrics)),
         "by": list(by),
         "resamples": resampling.resamples,
         "seed": resampling.seed,
     }
-    line = f"rag-rewards {__version__} evaluate {msgspec.json.encode(said).decode()}"
-    return f"{line} models {msgspec.json.encode(models).decode()}" if models else line
+    return str(Signature(recipe="evaluate", settings=settings, models=models))
 
 
 def _gathering(gatherer: Gatherer, metrics: Sequence[Metric]) -> Gather:
     asking = Asking(metrics)
 
-    def gather(rows: Sequence[EvaluatedRow]) -> Sequence[object]:
+    def gather(rows: Sequence[ScoredRow]) -> Sequence[object]:
         return gatherer.gather_sync(asking, rows)
 
     return gather  # type: ignore[return-value]

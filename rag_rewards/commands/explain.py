@@ -11,41 +11,37 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.attacks.anywhere import UNSURE, Target, target
+from rag_rewards.audit.row_attacks import ABSTENTION, Target, target_of
 from rag_rewards.errors import RolloutError, UsageError
-from rag_rewards.evidence import LogProbsNeed, Need
-from rag_rewards.grading import Grader, ModelOptions
-from rag_rewards.models import Tokenizer
+from rag_rewards.evidence.needs import LogProbsNeed, Need
+from rag_rewards.evidence.protocols import Tokenizer
+from rag_rewards.groups import group_by_key
+from rag_rewards.loading import RecipeSource
+from rag_rewards.model_options import ModelOptions
 from rag_rewards.report.explanation import Change, Explanation, explain
-from rag_rewards.report.scored import (
-    Seen,
-    advantages,
-    by_group,
-    plan_of,
-    read_rows,
-    rescored,
-)
+from rag_rewards.report.rows import advantages, read_rows, recorded_recipe, rescored
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.scoring import Plan
+from rag_rewards.rows import ScoredRow
+from rag_rewards.scorer import Scorer
 
 
-def explained(source: str, name: str, plan: Plan | None, models: ModelOptions) -> Explanation:
-    """The row of that id, scored in its group and explained. UsageError."""
+def explained(
+    source: str, name: str, recipe: RecipeSource | None, models: ModelOptions
+) -> Explanation:
+    """Return the explanation of the row with that id, scored in its group. UsageError.
+
+    Without a `recipe`, the row is scored with the one in its signature.
+    """
     rows, faults = read_rows(source)
     broken = {fault.row: fault.message for fault in faults}
     at = _find(rows, name, broken)
-    group = next(members for members in by_group(rows) if at in members)
+    group = next(members for members in group_by_key(rows) if at in members)
     members = [rows[i] for i in group]
-    plan = plan or plan_of(rows[at])
-    grader = Grader(plan, models.load(), **models.asking)
-    try:
-        return _explained(members, group.index(at), grader, models)
-    finally:
-        if models.given:
-            grader.close()
+    with Scorer.load(recipe or recorded_recipe(rows[at]), models=models) as scorer:
+        return _explained(members, group.index(at), scorer, models)
 
 
-def _find(rows: Sequence[Seen], name: str, broken: dict[str, str]) -> int:
+def _find(rows: Sequence[ScoredRow], name: str, broken: dict[str, str]) -> int:
     found = [i for i, row in enumerate(rows) if str(row.id) == name]
     if len(found) > 1:
         raise UsageError(f"{len(found)} rows have the id {name}")
@@ -61,11 +57,11 @@ def _find(rows: Sequence[Seen], name: str, broken: dict[str, str]) -> int:
 
 
 def _explained(
-    members: Sequence[Seen], at: int, grader: Grader, models: ModelOptions
+    members: Sequence[ScoredRow], at: int, scorer: Scorer, models: ModelOptions
 ) -> Explanation:
-    if grader.models.policy is not None:
-        members = _with_every_document(members, at, grader)
-    scored, faults = rescored(members, grader)
+    if scorer.models.policy is not None:
+        members = _with_every_document(members, at, scorer)
+    scored, faults = rescored(members, scorer)
     own = next((row for row in scored if row.id == members[at].id), None)
     if own is None:
         why = next((f.message for f in faults if f.row == str(members[at].id)), "not scored")
@@ -74,11 +70,11 @@ def _explained(
     found = explain(
         own,
         advantage=known[scored.index(own)],
-        tokenizer=_tokenizer(grader, models),
-        equation=grader.reward.equation,
+        tokenizer=_tokenizer(scorer, models),
+        equation=scorer.reward.equation,
         each_document=True,
     )
-    found.changes = list(_changes(scored, scored.index(own), grader))
+    found.changes = list(_changes(scored, scored.index(own), scorer))
     if faults:
         found.notes.append(f"{len(faults)} of its group could not be scored: {faults[0].message}")
     return found
@@ -92,18 +88,18 @@ class _EveryDocument:
         return [LogProbsNeed(rollout.labels)] if rollout.documents else []
 
 
-def _with_every_document(members: Sequence[Seen], at: int, grader: Grader) -> list[Seen]:
+def _with_every_document(members: Sequence[ScoredRow], at: int, scorer: Scorer) -> list[ScoredRow]:
     own = members[at]
     bare = msgspec.structs.replace(own, logprobs=None)
-    [known] = grader.gatherer.gather_sync(_EveryDocument(), [bare])
+    [known] = scorer.gatherer.gather_sync(_EveryDocument(), [bare])
     if isinstance(known, RolloutError):
-        raise UsageError(f"row {own.id}: {known}")
+        raise UsageError(str(known))
     return [known if i == at else row for i, row in enumerate(members)]
 
 
-def _tokenizer(grader: Grader, models: ModelOptions) -> Tokenizer | None:
-    if grader.models.policy is not None:
-        return grader.models.policy.tokenizer
+def _tokenizer(scorer: Scorer, models: ModelOptions) -> Tokenizer | None:
+    if scorer.models.policy is not None:
+        return scorer.models.policy.tokenizer
     if models.tokenizer:
         from rag_rewards.backends.tokenizer import tokenizer_of
 
@@ -111,18 +107,18 @@ def _tokenizer(grader: Grader, models: ModelOptions) -> Tokenizer | None:
     return None
 
 
-def _changes(members: Sequence[Seen], at: int, grader: Grader) -> Iterator[Change]:
+def _changes(members: Sequence[ScoredRow], at: int, scorer: Scorer) -> Iterator[Change]:
     """One thing changed at a time, and scored: only what can be scored is said."""
     own = members[at]
     try:
-        of = target(own)
+        of = target_of(own)
     except RolloutError:
         return
     for what, response in _variants(of):
         if response == of.response:
             continue
         changed = msgspec.structs.replace(own, **_unsaid(response))
-        score = _score(changed, members, at, grader)
+        score = _score(changed, members, at, scorer)
         if score is not None and score.value is not None and _differs(score.value, own.reward):
             yield Change(what, score.value, response[:2000])
 
@@ -139,8 +135,8 @@ def _unsaid(response: str) -> dict[str, Any]:
 
 
 def _variants(of: Target) -> Iterator[tuple[str, str]]:
-    yield f"with the answer “{of.gold}”", of.put(of.gold)
-    yield f"with “{UNSURE}”", of.put(UNSURE)
+    yield f"with the answer “{of.gold}”", of.with_answer(of.gold)
+    yield f"with “{ABSTENTION}”", of.with_answer(ABSTENTION)
     try:
         supporting = of.rollout.supporting_labels
     except RolloutError:
@@ -152,19 +148,21 @@ def _variants(of: Target) -> Iterator[tuple[str, str]]:
         yield f"naming {named}", new
         yield (
             f"naming {named}, with the answer “{of.gold}”",
-            of.put(of.gold).replace(listing[0], f"<relevance>{named}</relevance>"),
+            of.with_answer(of.gold).replace(listing[0], f"<relevance>{named}</relevance>"),
         )
     if supporting and of.answer.strip() and "[" not in of.answer:
         cited = "".join(f"[{label}]" for label in supporting)
-        yield f"citing {cited}", of.put(f"{of.answer.rstrip(' .')} {cited}.")
+        yield f"citing {cited}", of.with_answer(f"{of.answer.rstrip(' .')} {cited}.")
     if "</think>" in of.before:
         rest = of.before[of.before.rfind("</think>") + len("</think>") :]
         yield "without its thinking", rest + of.answer + of.after
 
 
-def _score(changed: Seen, members: Sequence[Seen], at: int, grader: Grader) -> Score | None:
+def _score(
+    changed: ScoredRow, members: Sequence[ScoredRow], at: int, scorer: Scorer
+) -> Score | None:
     group = [changed if i == at else row for i, row in enumerate(members)]
-    if grader.scope != "group":
+    if scorer.scope != "group":
         group, at = [changed], 0
-    result = grader.score_each(group, [range(len(group))])[at]
+    result = scorer.score_each(group, [range(len(group))])[at]
     return None if isinstance(result, RolloutError) else result

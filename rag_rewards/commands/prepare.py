@@ -7,6 +7,7 @@ being worked on, its number and two digests are held, by which it is known when 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 from array import array
@@ -19,7 +20,6 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from rag_rewards.blueprints import Blueprint
 from rag_rewards.datasets import DataSet, data_set, read_gold
 from rag_rewards.datasets.card import card, sha256
 from rag_rewards.datasets.files import Records
@@ -28,37 +28,26 @@ from rag_rewards.datasets.gold import Gold, Problem, generator, with_answers_fou
 from rag_rewards.datasets.noise import Pool, offer_corpus
 from rag_rewards.datasets.shapes import Trainer, ms_swift, openrlhf, plain, trl, verl
 from rag_rewards.datasets.sinks import JsonLines, Parquet, Sink
+from rag_rewards.definition import Preset, RecipeDefinition
 from rag_rewards.errors import UsageError
-from rag_rewards.prompts import prompt_of
-from rag_rewards.recipes import blueprint, recipe
+from rag_rewards.io.sinks import ErrorFile, Output, partial_of
+from rag_rewards.recipes import RECIPES, definition_of, recipe
 from rag_rewards.rollout import Document
 from rag_rewards.settings import did_you_mean
-from rag_rewards.version import __version__
-from rag_rewards.writing import ErrorFile, partial_of
+from rag_rewards.signature import Signature
 
 BROKEN = frozenset(("broken row", "not JSON"))
 """Reasons that are a fault of the file; the others are a choice."""
 _STEP = 256
 
 
-class Preset(msgspec.Struct, frozen=True):
-    """How many rows of each data set a paper took, and which share of them is unanswerable."""
-
-    sizes: dict[str, int]
-    split: str
-    unanswerable: float | None = None
-
-
-_MULTIHOP = {"hotpotqa": 10_000, "2wikimultihopqa": 10_000, "musique": 5_000}
-_LONG = ("asqa", "qampari", "eli5")
-PRESETS = {
-    # ARENA, Table 2.
-    "arena-train": Preset(_MULTIHOP, "train"),
-    "arena-test": Preset(dict.fromkeys(_MULTIHOP, 500), "test"),
-    # Ground-GRPO, section 3.
-    "ground-grpo-stage1": Preset(dict.fromkeys(_LONG, 100), "train"),
-    "ground-grpo-stage2": Preset(dict.fromkeys(_LONG, 1_000), "train", 0.5),
-}
+def presets() -> dict[str, Preset]:
+    """Return the presets of all recipes by name."""
+    return {
+        name: preset
+        for definition in RECIPES.values()
+        for name, preset in definition.data.presets.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -132,9 +121,10 @@ class Options:
             if self.sample is None:
                 return None
             return Preset({self.dataset: self.sample}, "", self.unanswerable)
-        if self.preset not in PRESETS:
-            raise UsageError(_unknown("preset", self.preset, PRESETS))
-        preset = PRESETS[self.preset]
+        known = presets()
+        if self.preset not in known:
+            raise UsageError(_unknown("preset", self.preset, known))
+        preset = known[self.preset]
         if self.dataset not in preset.sizes:
             raise UsageError(f"{self.preset} is for {', '.join(preset.sizes)}")
         return preset
@@ -192,13 +182,17 @@ def prepare(options: Options) -> Prepared:
     Raises UsageError for a file that is another data set's or not whole, and when no row is left.
     """
     wanted = data_set(options.dataset)
-    with Records(options.source) as records, _Bar(options, records) as bar:
-        run = _Run(options, wanted, blueprint(options.recipe), options.chosen, records, bar)
-        try:
-            run.survey()
-            run.write(run.choose())
-        finally:
-            run.left_out.close()
+    with contextlib.ExitStack() as stack:
+        records = stack.enter_context(Records(options.source))
+        output = Output(options.output)  # its lock also protects the list of dropped rows
+        stack.callback(output.discard)
+        bar = stack.enter_context(_Bar(options, records))
+        run = _Run(
+            options, wanted, definition_of(options.recipe), options.chosen, records, output, bar
+        )
+        stack.callback(run.left_out.close)
+        run.survey()
+        run.write(run.choose())
     facts = _facts(options, wanted, run.done)
     Path(options.card).write_text(card(wanted, facts, _shown(options)), "utf-8")
     return run.done
@@ -210,9 +204,10 @@ class _Run:
 
     options: Options
     wanted: DataSet
-    recipe: Blueprint
+    recipe: RecipeDefinition
     chosen: Preset | None
     records: Records
+    output: Output
     bar: _Bar
     done: Prepared = field(default_factory=Prepared)
     answerable: array[int] = field(default_factory=lambda: array("q"))
@@ -313,6 +308,7 @@ class _Run:
             self.write_to(sink, iter(numbers))
             if not self.done.written:
                 raise UsageError(self.nothing())
+            self.left_out.close()
             sink.commit()
         except OSError as error:
             why = error.strerror or error
@@ -322,8 +318,8 @@ class _Run:
 
     def sink(self) -> Sink:
         if self.options.trainer == "verl":
-            return Parquet(self.options.output, self.present, self.supports)
-        return JsonLines(self.options.output)
+            return Parquet(self.output, self.present, self.supports)
+        return JsonLines(self.output)
 
     def write_to(self, sink: Sink, numbers: Iterator[int]) -> None:
         following = next(numbers, None)
@@ -357,7 +353,7 @@ class _Run:
     def row(self, gold: Gold) -> dict[str, Any]:
         """A row as the trainer reads it."""
         rollout = gold.rollout()
-        chat = prompt_of(self.options.recipe, rollout).messages(rollout)
+        chat = self.recipe.prompt.messages(rollout)
         known = gold.fields(self.supports)
         fields = {name: value for name, value in known.items() if name in self.present}
         match self.options.trainer:
@@ -404,7 +400,7 @@ def _facts(options: Options, wanted: DataSet, done: Prepared) -> dict[str, Any]:
     source = {"file": Path(options.source).name, "sha256": sha256(options.source)}
     if options.noise_from:
         asked["noise_from"] = sha256(options.noise_from)
-    settled = msgspec.json.encode(asked | {"input": source["sha256"]}).decode()
+    asked["input"] = source["sha256"]
     return {
         "dataset": wanted.title,
         "source": wanted.source,
@@ -416,7 +412,7 @@ def _facts(options: Options, wanted: DataSet, done: Prepared) -> dict[str, Any]:
         "recipe": options.recipe,
         "reward": recipe(options.recipe).signature,
         "seed": options.seed,
-        "signature": f"rag-rewards {__version__} prepare {settled}",
+        "signature": str(Signature(recipe="prepare", settings=asked)),
         "counts": {
             "read": done.read,
             "written": done.written,
@@ -438,7 +434,7 @@ def _shown(options: Options) -> str:
         blank = msgspec.structs.replace(blank, answer_kind="list")
     if options.dataset != "crag":
         blank = msgspec.structs.replace(blank, query_time=None)
-    return prompt_of(options.recipe, blank.rollout()).message
+    return definition_of(options.recipe).prompt.message_for(blank.rollout())
 
 
 class _Bar:

@@ -9,36 +9,41 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import msgspec
 
-from rag_rewards.blueprints import Recipe, custom
 from rag_rewards.datasets.notes import refuse_overwriting, write_card
 from rag_rewards.datasets.sampling import Drawing, Sampler, Samples
 from rag_rewards.datasets.trials import (
     Faults,
     Question,
+    QuestionRow,
     Questions,
-    Trial,
     answered,
+    check_right_at,
     question_of,
-    read_trial,
+    read_question_row,
 )
-from rag_rewards.errors import DataError, RolloutError, UsageError
-from rag_rewards.grading import Grader, ModelOptions
-from rag_rewards.models import Models, Policy
-from rag_rewards.prompts import prompt_of
-from rag_rewards.reading import Line, Source, open_source
+from rag_rewards.definition import Recipe, custom
+from rag_rewards.errors import DataError, OptionError, RolloutError, UsageError
+from rag_rewards.evidence.protocols import Policy
+from rag_rewards.groups import first_error
+from rag_rewards.io.sinks import Output, refuse_second_run
+from rag_rewards.io.sources import Source, open_source
+from rag_rewards.loading import RecipeSource, load_recipe
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.prompts import GROUNDED
 from rag_rewards.report.progress import no_progress, progress_bar
 from rag_rewards.rollout import Rollout
-from rag_rewards.scoring import Plan, Tally, signature_of
-from rag_rewards.writing import Output
+from rag_rewards.rows import Line, Totals
+from rag_rewards.scorer import Scorer
+from rag_rewards.signature import signature_of
 
-NO_RESPONSE = "--model samples some, for rows without one alone"
-A_RESPONSE = "it has a response: leave --model out to label rows by theirs"
+NO_RESPONSE = "set a model that samples responses for rows without one"
+A_RESPONSE = "the row has a response: leave the model out to label rows by their responses"
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Options:
 
     source: str
     output: str
-    plan: Plan | None = None
+    recipe: RecipeSource | None = None
     models: ModelOptions = ModelOptions()
     drawing: Drawing = Drawing()
     right_at: float = 1.0
@@ -57,18 +62,21 @@ class Options:
     progress: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.right_at <= 1:
-            raise UsageError(f"--right-at is above 0 and at most 1, found {self.right_at}")
-        if self.sampled and self.plan is None:
-            raise UsageError("which recipe says what is right? give --recipe NAME")
+        check_right_at(self.right_at)
+        if self.sampled and self.recipe is None:
+            raise OptionError("no recipe is given, which decides what is right: set {recipe}")
         if self.sampled and (self.sort or self.group_size is not None):
-            raise UsageError("--sort and --group-size bring rollouts together; --model makes them")
+            raise OptionError(
+                "{sort} and {group_size} arrange rollouts of the file, and {model} samples new ones"
+            )
         if self.keep_rollouts is not None and not self.sampled:
-            raise UsageError("--keep-rollouts writes what --model samples; there is no --model")
+            raise OptionError("{keep_rollouts} requires {model}, which samples the rollouts")
         made = (self.errors, self.samples, f"{self.output}.card.md", *self._kept)
         refuse_overwriting(self.output, made, [self.source])
         if self.keep_rollouts in (self.output, *made[:3]):
-            raise UsageError(f"--keep-rollouts {self.keep_rollouts} is a file of this very run")
+            raise OptionError(
+                "{keep_rollouts} {path} is another file of this run", path=self.keep_rollouts
+            )
 
     @property
     def _kept(self) -> tuple[str, ...]:
@@ -114,10 +122,10 @@ class Probed:
         self.right += rate
 
     @property
-    def tally(self) -> Tally:
-        """For a progress bar."""
+    def totals(self) -> Totals:
+        """The numbers of a progress bar."""
         sums = {"pass rate": self.right, "out of knowledge": float(self.unknown)}
-        return Tally(
+        return Totals(
             rows=self.questions,
             errors=self.broken,
             sums=sums,
@@ -127,6 +135,7 @@ class Probed:
 
 def probe(options: Options) -> Probed:
     """Write a row a question, with `out_of_knowledge`, `pass_rate` and `samples`, and a card."""
+    refuse_second_run(options.output)
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(contextlib.closing(open_source(options.source)))
         judging = stack.enter_context(contextlib.closing(_Judging(options)))
@@ -137,53 +146,56 @@ def probe(options: Options) -> Probed:
 
 @dataclass
 class _Judging:
-    """Who says what is right: the recipe's own `correct`, and no other part of it."""
+    """Decides what is right, by the recipe's own `correct` and no other part of it."""
 
     options: Options
     recipe: Recipe | None = None
-    grader: Grader | None = None
+    scorer: Scorer | None = None
     policy: Policy | None = None
 
     def __post_init__(self) -> None:
-        if self.options.plan is not None:
-            self.recipe = _recipe(self.options.plan)
+        if self.options.recipe is not None:
+            self.recipe = _recipe(self.options.recipe)
         loaded = self.options.models.load()
         self.policy = loaded.policy
         if self.recipe is not None:
-            right = self.recipe.correct
-            if right is None:
-                raise UsageError(f"{self.recipe.name} does not say what is right")
-            models = Models(None, loaded.entailment, loaded.judge, loaded.similarity)
-            self.grader = Grader(custom(self.recipe.name, right, correct=right), models)
+            correct = self.recipe.correct
+            if correct is None:
+                raise UsageError(f"recipe {self.recipe.name} does not decide what is right")
+            models = replace(loaded, policy=None)
+            self.scorer = Scorer(custom(self.recipe.name, correct, correct=correct), models)
 
     @property
     def signature(self) -> str:
-        if self.recipe is None or self.grader is None:
+        if self.recipe is None or self.scorer is None:
             return ""
-        return signature_of(self.recipe, self.grader.models.fingerprints)
+        return signature_of(self.recipe, self.scorer.models.fingerprints)
 
     def close(self) -> None:
-        if self.grader is not None:
-            self.grader.close()
+        if self.scorer is not None:
+            self.scorer.close()
         if self.policy is not None:
             asyncio.run(self.policy.close())
 
 
-def _recipe(plan: Plan) -> Recipe:
-    built = plan.build()
-    if not isinstance(built, Recipe):
-        raise UsageError("what is right is said by one recipe: a curriculum has several")
-    return built
+def _recipe(source: RecipeSource) -> Recipe:
+    recipe = load_recipe(source)
+    if not isinstance(recipe, Recipe):
+        raise UsageError(
+            "a curriculum has several recipes: choose one, which decides what is right"
+        )
+    return recipe
 
 
 def _probed(options: Options, source: Source, judging: _Judging) -> Probed:
     done = Probed(signature=judging.signature)
-    faults = Faults(options.errors)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.closing(faults))
+        output = Output(options.output)  # its lock also protects the errors and the samples
+        stack.callback(output.close)
+        faults = stack.enter_context(contextlib.closing(Faults(options.errors)))
         questions: Iterator[Question] = iter(
             Questions(
-                *(source, faults, judging.grader, options.right_at),
+                *(source, faults, judging.scorer, options.right_at),
                 *(options.group_size, options.sort),
             )
         )
@@ -192,19 +204,18 @@ def _probed(options: Options, source: Source, judging: _Judging) -> Probed:
             stack.callback(sampling.close)
             questions = iter(sampling)
         show = stack.enter_context(progress_bar(source) if options.progress else no_progress())
-        output = Output(options.output)
-        stack.callback(output.close)
         for question in questions:
             _label(question, output, done, faults)
             done.broken = faults.rows
-            show.update(done.tally, source.position())
+            show.update(done.totals, source.position())
         done.broken, done.first_error = faults.rows, faults.first
         if not done.questions:
             raise UsageError(f"no question is labelled: {faults.first or 'there are no rows'}")
-        output.commit()
         if judging.policy is not None:
             sampling.commit()
             done.asked, done.reused = sampling.sampler.asked, sampling.sampler.reused
+        faults.close()
+        output.commit()
     return done
 
 
@@ -236,12 +247,8 @@ def _sampling(
         **options.drawing.settings,
     }
     samples = Samples(options.samples, made_with)
-    name = judging.recipe.name if judging.recipe else ""
-    sampler = Sampler(
-        *(policy, options.drawing, samples),
-        lambda question: prompt_of(name, question),
-        options.models.truncate,
-    )
+    prompt = judging.recipe.prompt if judging.recipe else GROUNDED
+    sampler = Sampler(policy, options.drawing, samples, prompt, options.models.truncate)
     return _Sampling(options, sampler, source, faults, judging)
 
 
@@ -267,9 +274,9 @@ class _Sampling:
         while lines := list(islice(self.source.lines, at_a_time)):
             yield from self._asked([line for line in map(self._row, lines) if line is not None])
 
-    def _row(self, line: Line) -> tuple[Line, Trial] | None:
-        trial = read_trial(line[1])
-        if isinstance(trial, Trial) and not answered(line[1]):
+    def _row(self, line: Line) -> tuple[Line, QuestionRow] | None:
+        trial = read_question_row(line[1])
+        if isinstance(trial, QuestionRow) and not answered(line[1]):
             self.questions += 1
             return line, trial
         if isinstance(trial, RolloutError):
@@ -280,7 +287,7 @@ class _Sampling:
             self.faults.add(*line, DataError(A_RESPONSE, "response"))
         return None
 
-    def _asked(self, rows: Sequence[tuple[Line, Trial]]) -> Iterator[Question]:
+    def _asked(self, rows: Sequence[tuple[Line, QuestionRow]]) -> Iterator[Question]:
         found = self.sampler.rollouts([trial for _, trial in rows])
         for (line, _), rollouts in zip(rows, found, strict=True):
             question = self._judged(line, rollouts)
@@ -295,13 +302,12 @@ class _Sampling:
     ) -> Question | RolloutError:
         if isinstance(rollouts, RolloutError):
             return rollouts
-        grader = self.judging.grader
-        if grader is None:
-            raise UsageError("which recipe says what is right? give --recipe NAME")
-        scored = grader.score_each(rollouts, [range(len(rollouts))])
-        broken = next((score for score in scored if isinstance(score, RolloutError)), None)
-        if broken is not None:
-            return broken
+        scorer = self.judging.scorer
+        if scorer is None:
+            raise OptionError("no recipe is given, which decides what is right: set {recipe}")
+        scored = scorer.score_each(rollouts, [range(len(rollouts))])
+        if (error := first_error(scored)) is not None:
+            return error
         return question_of([line] * len(rollouts), rollouts, scored, self.options.right_at)
 
     def _keep(self, question: Question) -> None:

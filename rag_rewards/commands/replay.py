@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,14 +13,26 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rag_rewards.commands.plans import make_plan, parse_changes, read_config
-from rag_rewards.errors import RolloutError, UsageError
-from rag_rewards.reading import Group, groups_of, open_source
-from rag_rewards.recipes import dotted
+from rag_rewards.cli.recipe_options import (
+    ConfigFile,
+    RecipeOptions,
+    parse_settings,
+    read_config,
+)
+from rag_rewards.definition import Recipe
+from rag_rewards.errors import OptionError, RolloutError, SignatureError, UsageError
+from rag_rewards.groups import LineGroup
+from rag_rewards.io.sources import open_source, read_groups
+from rag_rewards.loading import RecipeSpec, find_definition, load_recipe, recorded_spec
+from rag_rewards.recipes import build_recipe, recorded_settings
 from rag_rewards.report.terminal import plain
-from rag_rewards.rollout import Rollout, Score, decode_row
-from rag_rewards.scoring import Plan
+from rag_rewards.rollout import Rollout, Score, ScoreOrError
+from rag_rewards.rows import Line, decode_row
+from rag_rewards.scorer import Scorer
+from rag_rewards.settings import flatten, full_keys
+from rag_rewards.signature import Signature
 from rag_rewards.training.advantages import zscores
+from rag_rewards.training.curriculum import Curriculum, Stage
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -35,10 +47,15 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, kw_only=True):
-    """What other settings change."""
+    """The rows under two lists of settings.
 
-    before: str
-    after: str
+    `before` and `after` are signatures. `settings` has both values of each setting that differs,
+    `means` both means of the reward, of `correct` and of each component.
+    """
+
+    before: str = ""
+    after: str = ""
+    settings: dict[str, tuple[Any, Any]] = {}
     rows: int = 0
     errors: int = 0
     first_error: str = ""
@@ -52,98 +69,191 @@ class Comparison(msgspec.Struct, kw_only=True):
     most_changed: list[Change] = []
 
 
-def make_plans(
-    source: str,
-    recipe: str | None,
-    changes: Sequence[str],
-    config: Path | None,
-    *,
-    hardened: bool,
-    base: Sequence[str],
-) -> tuple[Plan, Plan]:
-    """The plan to compare with, and the new one.
+Reward = Recipe | Curriculum
+Pair = tuple[Rollout, ScoreOrError, ScoreOrError]
+"""A rollout with its scores before and after the change."""
 
-    The first is what the rows' own signature says, or the recipe's defaults, with --base; the
-    second is the first with --config and --set.
+
+class Variation:
+    """The settings to compare.
+
+    Without a recipe in `options`, the one that scored the rows is used. `base` changes the settings
+    that scored the rows; the settings of `options` change the result further.
     """
-    recorded = recorded_settings(source)
-    configured = read_config(config).get("recipe") if config else None
-    name = recipe or configured or (recorded[0] if recorded else None)
-    if not name:
-        raise UsageError("which recipe? the rows carry no signature: give --recipe NAME")
-    if config and "stages" in read_config(config):
-        raise UsageError("replay compares one recipe with itself; it takes no stages")
-    asked = make_plan(name, changes, config, hardened=hardened)
-    settings = recorded[1] if recorded and recorded[0] == name else {}
-    before = Plan(recipe=name, settings=settings | parse_changes(base))
-    before.build()
-    flips = _hardened_flips(name) if asked.hardened else {}
-    after = Plan(recipe=name, settings=dotted(before.settings) | flips | asked.settings)
-    after.build()
-    return before, after
+
+    def __init__(self, options: RecipeOptions, base: Sequence[str] = ()) -> None:
+        config = read_config(options.config) if options.config else ConfigFile()
+        if config.stages:
+            raise UsageError(
+                f"{options.config}: replay changes the settings of one recipe and takes no stages: "
+                "remove `stages`"
+            )
+        self.options = options
+        self.base = parse_settings(base)
+        self.recipe = options.recipe or config.recipe or ""
+        self.definition = find_definition(self.recipe) if self.recipe else None
+
+    def recorded(self, text: Any) -> RecipeSpec | None:
+        """Return the recipe of a row's signature, or None where the row has none to start from.
+
+        A row has none to start from if it has no signature, or if it was scored with another recipe
+        than that of the options. Raises UsageError for a signature that cannot be used.
+        """
+        if not isinstance(text, str):
+            return None
+        try:
+            signature = Signature.parse(text)
+        except SignatureError:
+            if text.startswith("rag-rewards "):
+                raise
+            return None
+        if not self.recipe:
+            return recorded_spec(signature)
+        if signature.stages or not self.definition or signature.recipe != self.definition.name:
+            return None
+        settings = recorded_settings(signature, signature.parts[0], self.definition)
+        return RecipeSpec(recipe=self.recipe, settings=settings)
+
+    def rewards(self, recorded: RecipeSpec | None) -> tuple[Reward, Reward]:
+        """Return the rewards before and after the change; `recorded` is what scored the rows."""
+        if recorded is None:
+            if not self.recipe:
+                raise OptionError("the rows have no signature: set {recipe}")
+            return self._recipes(self.recipe, {})
+        if not recorded.stages:
+            return self._recipes(recorded.recipe, recorded.settings)
+        stages = [
+            (stage["until_step"], *self._recipes(stage["recipe"], stage["settings"]))
+            for stage in recorded.stages
+        ]
+        before = Curriculum(tuple(Stage(before, until) for until, before, _ in stages))
+        return before, Curriculum(tuple(Stage(after, until) for until, _, after in stages))
+
+    def _recipes(self, reference: str, recorded: Mapping[str, Any]) -> tuple[Any, Any]:
+        new = replace(self.options, recipe=reference).spec()
+        definition = find_definition(reference)
+        if definition is None:  # an object without settings
+            return load_recipe(reference, self.base), load_recipe(new)
+        before = build_recipe(definition, {**recorded, **self.base})
+        profile = definition.hardened_values if new.hardened else {}
+        changes = full_keys(definition.settings, new.settings, definition.name)
+        return before, build_recipe(definition, _settings(before) | profile | changes)
 
 
-def recorded_settings(source: str) -> tuple[str, dict[str, Any]] | None:
-    """Recipe and settings from the signature on a file's first row, if it has one."""
-    if source == "-":
-        return None
-    opened = open_source(source)
-    try:
-        line = next((line for _, line in opened.lines), b"{}")
-    finally:
-        opened.close()
-    try:
-        row = msgspec.json.decode(line)
-        _, _, name, settings = row["signature"].split(" ", 3)
-        return name, msgspec.json.decode(settings, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeError, TypeError, KeyError, ValueError, AttributeError):
-        return None
+class _Baseline:
+    """The recipe that scored the rows, by their signatures, which must agree."""
+
+    def __init__(self, variation: Variation) -> None:
+        self.recorded: RecipeSpec | None = None
+        self._variation = variation
+        self._first = 0
+        self._text: Any = None
+
+    def check(self, lines: Iterable[Line]) -> None:
+        """Raise UsageError for a row that was not scored like the first row."""
+        for number, line in lines:
+            text = _SIGNED.decode(line).signature
+            if self._first and text == self._text:
+                continue
+            try:
+                recorded = self._variation.recorded(text)
+            except UsageError as error:
+                way_out = "" if self._variation.recipe else "; or set {recipe}"
+                template = "line {line}: {error}" + way_out
+                raise OptionError(template, line=number, error=str(error)) from None
+            if not self._first:
+                self.recorded, self._first = recorded, number
+            elif recorded != self.recorded:
+                raise UsageError(
+                    f"lines {self._first} and {number} were not scored alike "
+                    f"({_difference(self.recorded, recorded)}): split the file by `signature`"
+                )
+            self._text = text
 
 
-def _hardened_flips(name: str) -> dict[str, Any]:
-    from rag_rewards.recipes import blueprint
+class _Signed(msgspec.Struct):
+    signature: Any = None
 
-    return {key: flip.value for key, flip in blueprint(name).hardened.items()}
+
+_SIGNED = msgspec.json.Decoder(_Signed)
+
+
+def _difference(first: RecipeSpec | None, second: RecipeSpec | None) -> str:
+    if first is None or second is None or _name(first) != _name(second):
+        return f"{_name(first)} and {_name(second)}"
+    old, new = _flat(first), _flat(second)
+    pairs = [(key, old[key], new[key]) for key in new if old[key] != new[key]]
+    return ", ".join(f"{key} is {a!r} and {b!r}" for key, a, b in pairs[:3])
+
+
+def _name(recorded: RecipeSpec | None) -> str:
+    if recorded is None:
+        return "no signature of this recipe"
+    if not recorded.stages:
+        return recorded.recipe
+    return f"a curriculum of {', '.join(stage['recipe'] for stage in recorded.stages)}"
+
+
+def _flat(recorded: RecipeSpec) -> dict[str, Any]:
+    """Return the settings by key; those of a curriculum with the ends of its stages."""
+    if not recorded.stages:
+        return recorded.settings
+    return _numbered(
+        {"until_step": stage["until_step"], **stage["settings"]} for stage in recorded.stages
+    )
+
+
+def _settings(reward: Reward) -> dict[str, Any]:
+    """Return every setting of a recipe, or of each stage of a curriculum."""
+    if isinstance(reward, Curriculum):
+        return _numbered(_settings(stage.recipe) for stage in reward.stages)
+    return flatten(reward.settings) if reward.settings is not None else {}
+
+
+def _numbered(stages: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        f"stages[{i}].{key}": value
+        for i, stage in enumerate(stages)
+        for key, value in stage.items()
+    }
 
 
 def compare(
     source: str,
-    before: Plan,
-    after: Plan,
+    variation: Variation,
     *,
     group_size: int | None = None,
     sort: bool = False,
     show: int = 5,
 ) -> Comparison:
-    """Score every group twice. Memory does not grow with the file."""
-    old, new = before.build(), after.build()
-    found = Comparison(before=old.signature, after=new.signature)
+    """Score every group with both lists of settings. Memory does not grow with the file."""
+    found = Comparison()
     sums: dict[str, list[float]] = {}
-    for group in _groups(source, group_size, sort):
-        rollouts = _decoded(group, found)
-        if not rollouts:
-            continue
-        everyone = [range(len(rollouts))]
-        pairs = list(
-            zip(
-                rollouts,
-                old.score_each(rollouts, everyone),
-                new.score_each(rollouts, everyone),
-                strict=True,
-            )
-        )
-        _add_group(found, sums, pairs, show)
+    baseline = _Baseline(variation)
+    rewards: tuple[Reward, Reward] | None = None
+    with contextlib.closing(open_source(source)) as opened:
+        for group in read_groups(opened, group_size, sort):
+            rollouts = _decoded(group, found)
+            if rollouts:
+                baseline.check(group.lines)
+                rewards = rewards or variation.rewards(baseline.recorded)
+                _add_group(found, sums, _scored(rollouts, *rewards), show)
+    before, after = rewards or variation.rewards(baseline.recorded)
+    found.before, found.after = before.signature, after.signature
+    old, new = _settings(before), _settings(after)
+    found.settings = {key: (old[key], new[key]) for key in new if old[key] != new[key]}
     found.means = {name: (total[0] / total[2], total[1] / total[2]) for name, total in sums.items()}
     found.advantage_shift /= max(found.rows, 1)
     return found
 
 
-def _groups(source: str, group_size: int | None, sort: bool) -> Iterator[Group]:
-    with contextlib.closing(open_source(source)) as opened:
-        yield from groups_of(opened, group_size, sort)
+def _scored(rollouts: Sequence[Rollout], before: Reward, after: Reward) -> Iterable[Pair]:
+    group = [range(len(rollouts))]
+    old, new = Scorer(before).score_each(rollouts, group), Scorer(after).score_each(rollouts, group)
+    return zip(rollouts, old, new, strict=True)
 
 
-def _decoded(group: Group, found: Comparison) -> list[Rollout]:
+def _decoded(group: LineGroup, found: Comparison) -> list[Rollout]:
     rollouts: list[Rollout] = []
     for number, line in group.lines:
         try:
@@ -164,7 +274,7 @@ def _fail(found: Comparison, rows: int, why: str) -> list[Rollout]:
 def _add_group(
     found: Comparison,
     sums: dict[str, list[float]],
-    pairs: Iterable[tuple[Rollout, Score | RolloutError, Score | RolloutError]],
+    pairs: Iterable[Pair],
     show: int,
 ) -> None:
     kept: list[tuple[Rollout, float, float]] = []
@@ -212,8 +322,10 @@ def _size(change: Change) -> float:
 def print_comparison(console: Console, found: Comparison) -> None:
     """The comparison for people."""
     console.print(Text("settings that differ", style="bold"))
-    for line in _differences(found.before, found.after) or ["none"]:
-        console.print(Text(f"  {plain(line)}"))
+    for key, (old, new) in found.settings.items():
+        console.print(Text(f"  {plain(f'{key}: {old!r} → {new!r}')}"))
+    if not found.settings:
+        console.print("  none")
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("mean", "before", "after", "change"):
         table.add_column(column, justify="left" if column == "mean" else "right")
@@ -256,11 +368,3 @@ def _changes(changes: Sequence[Change]) -> Table:
             f"{change.advantage_after:+.3f}",
         )
     return table
-
-
-def _differences(before: str, after: str) -> list[str]:
-    old, new = (
-        msgspec.json.decode(signature.split(" ", 3)[3], type=dict[str, Any])
-        for signature in (before, after)
-    )
-    return [f"{key}: {old[key]!r} → {new[key]!r}" for key in new if old[key] != new[key]]

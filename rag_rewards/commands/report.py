@@ -10,23 +10,24 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.errors import UsageError
-from rag_rewards.grading import Grader
+from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.groups import group_by_key
+from rag_rewards.io.sinks import open_output
+from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.report.explanation import LONGEST, Explanation, explain
 from rag_rewards.report.page import page
-from rag_rewards.report.scored import (
+from rag_rewards.report.rows import (
+    Configurations,
     Fault,
-    Seen,
     advantages,
-    by_group,
     read_rows,
-    recorded,
+    recorded_recipe,
     rescored,
 )
 from rag_rewards.report.statistics import Facts, Statistics, facts, statistics
-from rag_rewards.scoring import Plan
+from rag_rewards.rows import ScoredRow
+from rag_rewards.scorer import Scorer
 from rag_rewards.version import __version__
-from rag_rewards.writing import open_output
 
 TEXT_BYTES = 3_500_000
 """Compressed bytes of responses and documents in a page; beyond it, rollouts keep their numbers."""
@@ -41,50 +42,51 @@ class Done:
 
     rows: int
     faults: list[Fault]
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
 
-def report(source: str, output: str, plan: Plan | None, title: str | None) -> Done:
-    """Read, score where asked to, and write the page. UsageError where there is no score."""
+def report(source: str, output: str, recipe: RecipeSource | None, title: str | None) -> Done:
+    """Read the rows, score them where a recipe is given, and write the page.
+
+    Raises UsageError when the rows have no scores and no recipe is given.
+    """
+    scorer = None if recipe is None else Scorer.load(recipe)
     rows, faults = read_rows(source)
-    if plan is not None:
-        rows, unscored = rescored(rows, Grader(plan))
+    if scorer is not None:
+        rows, unscored = rescored(rows, scorer)
         faults += unscored
-    elif rows and not any(row.scored or row.reward is not None for row in rows):
-        raise UsageError(
-            f"the rows of {source} have no reward: score them first, or give --recipe NAME"
+    elif rows and not any(row.is_scored or row.reward is not None for row in rows):
+        raise OptionError(
+            "the rows of {source} have no reward: score them first, or set {recipe}", source=source
         )
-    data, packed = contents(
-        rows, faults, title or os.path.basename(source), equation_of(plan, rows)
-    )
-    text = page(f"{title or os.path.basename(source)} – rag-rewards", "report.js", data, packed)
+    equation = scorer.reward.equation if scorer else equation_of(rows)
+    title = title or os.path.basename(source)
+    data, packed = contents(rows, faults, title, equation)
+    text = page(f"{title} – rag-rewards", "report.js", data, packed)
     write_page(output, text)
-    told = [f"{len(rows):,} rollouts in {output}, {len(text.encode()) / 1e6:.1f} MB"]
-    told += [f"note: {note}" for note in data["statistics"].notes]
-    told += [f"{fault.row}: {fault.message}" for fault in faults[:5]]
+    messages = [f"{len(rows):,} rollouts in {output}, {len(text.encode()) / 1e6:.1f} MB"]
+    messages += [f"note: {note}" for note in data["statistics"].notes]
+    messages += [f"{fault.row}: {fault.message}" for fault in faults[:5]]
     if len(faults) > 5:
-        told.append(f"{len(faults):,} rows in error, the others are not listed")
-    return Done(len(rows), faults, told)
+        messages.append(f"{len(faults):,} rows in error, the others are not listed")
+    return Done(len(rows), faults, messages)
 
 
-def equation_of(plan: Plan | None, rows: Sequence[Seen]) -> str:
-    """The reward as a formula, where the recipe is known."""
-    if plan is None:
-        found = recorded(rows[0].signature) if rows else None
-        if found is None:
-            return ""
-        plan = Plan(recipe=found[0], settings=found[1])
+def equation_of(rows: Sequence[ScoredRow]) -> str:
+    """Return the reward as a formula, where the rows name their recipe."""
+    if not rows:
+        return ""
     try:
-        return plan.build().equation
-    except UsageError:  # settings of another version
+        return load_recipe(recorded_recipe(rows[0])).equation
+    except UsageError:  # no signature, or one of a custom recipe or of a newer version
         return ""
 
 
 def contents(
-    rows: Sequence[Seen], faults: Sequence[Fault], title: str, equation: str
+    rows: Sequence[ScoredRow], faults: Sequence[Fault], title: str, equation: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What is in the page at once, and what it unpacks: columns of the table, texts in blocks."""
-    groups = by_group(rows)
+    groups = group_by_key(rows)
     known = [facts(row) for row in rows]
     relative = advantages(rows, groups)
     numbers = statistics(rows, known, groups)
@@ -107,7 +109,7 @@ def contents(
 
 
 def _columns(
-    rows: Sequence[Seen],
+    rows: Sequence[ScoredRow],
     known: Sequence[Facts],
     groups: Sequence[Sequence[int]],
     relative: Sequence[float | None],
@@ -139,7 +141,7 @@ def _columns(
     }
 
 
-def _answer(row: Seen) -> str:
+def _answer(row: ScoredRow) -> str:
     """The answer in a few words: what the recipe read, else the end of the response."""
     said = (row.details or {}).get("answer")
     text = said if isinstance(said, str) and said.strip() else row.parsed.visible.strip()
@@ -155,7 +157,7 @@ def _round(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.5g}")
 
 
-def _showcase(rows: Sequence[Seen], groups: Sequence[Sequence[int]]) -> list[list[int]]:
+def _showcase(rows: Sequence[ScoredRow], groups: Sequence[Sequence[int]]) -> list[list[int]]:
     """Group, its best and its worst rollout: those whose rewards are furthest apart."""
     found = []
     for at, group in enumerate(groups):
@@ -168,7 +170,7 @@ def _showcase(rows: Sequence[Seen], groups: Sequence[Sequence[int]]) -> list[lis
 
 
 def _texts(
-    rows: Sequence[Seen],
+    rows: Sequence[ScoredRow],
     groups: Sequence[Sequence[int]],
     relative: Sequence[float | None],
     equation: str,
@@ -180,11 +182,12 @@ def _texts(
     """
     place: list[int | None] = [None] * len(rows)
     blocks: list[dict[str, Any]] = []
+    configurations = Configurations()
     size = 0
     shown = {each[0] for each in _showcase(rows, groups)}
     order = [*sorted(shown), *(at for at in _spread(len(groups)) if at not in shown)]
     for members in _portions(order, groups, rows):
-        block = _block(rows, members, relative)
+        block = _block(rows, members, relative, configurations)
         size += len(zlib.compress(msgspec.json.encode(block), 6))
         if size > TEXT_BYTES and blocks:
             break
@@ -201,7 +204,7 @@ def _spread(n: int) -> Iterator[int]:
 
 
 def _portions(
-    order: Sequence[int], groups: Sequence[Sequence[int]], rows: Sequence[Seen]
+    order: Sequence[int], groups: Sequence[Sequence[int]], rows: Sequence[ScoredRow]
 ) -> Iterator[list[int]]:
     """Whole groups, until there are enough rollouts or enough text for a block."""
     members: list[int] = []
@@ -217,12 +220,16 @@ def _portions(
 
 
 def _block(
-    rows: Sequence[Seen], members: Sequence[int], relative: Sequence[float | None]
+    rows: Sequence[ScoredRow],
+    members: Sequence[int],
+    relative: Sequence[float | None],
+    configurations: Configurations,
 ) -> dict[str, Any]:
     texts: dict[str, int] = {}
     found: dict[str, Any] = {}
     for i in members:
-        made = explain(rows[i], advantage=relative[i])
+        configuration = configurations.of(rows[i])
+        made = explain(rows[i], advantage=relative[i], configuration=configuration)
         found[str(i)] = _compact(made, texts)
     return {"texts": list(texts), "rows": found}
 

@@ -12,33 +12,33 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from rag_rewards.errors import RagRewardsError, UsageError
-from rag_rewards.grading import Grader, ModelOptions
-from rag_rewards.reading import (
+from rag_rewards.errors import OptionError, RagRewardsError, UsageError
+from rag_rewards.io.pool import score_chunks
+from rag_rewards.io.sinks import (
+    ErrorFile,
+    Output,
+    Spool,
+    open_output,
+    partial_of,
+    refuse_second_run,
+)
+from rag_rewards.io.sources import (
     Source,
+    check_grouping,
     chunks,
     group_chunks,
-    groups_by_key,
-    groups_by_size,
     open_source,
-    sort_groups,
+    read_groups,
 )
-from rag_rewards.report.progress import Progress, no_progress, progress_bar
-from rag_rewards.scoring import (
-    Chunk,
-    ErrorRecord,
-    Plan,
-    Result,
-    Scorer,
-    Tally,
-    Told,
-    signature_of,
-)
-from rag_rewards.workers import score_chunks
-from rag_rewards.writing import ErrorFile, Output, Spool, open_output, partial_of
+from rag_rewards.loading import RecipeSource
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.report.progress import Progress, judge_usage, no_progress, progress_bar
+from rag_rewards.report.terminal import TableRow, table_rows
+from rag_rewards.rows import Chunk, ErrorRecord, ScoredChunk, Totals
+from rag_rewards.scorer import Scorer
 
 if TYPE_CHECKING:
-    from rag_rewards.gathering import Usage
+    from rag_rewards.evidence.gather import Usage
 
 ALL_SCORED, STOPPED, SOME_IN_ERROR = 0, 2, 3
 
@@ -49,11 +49,12 @@ class OutputError(RagRewardsError):
 
 @dataclass(frozen=True)
 class Options:
-    """What `score` was asked to do besides the plan."""
+    """The options of `score` besides the recipe."""
 
     source: str
-    output: str = "-"
+    output: str | None = None
     workers: int = 1
+    keep_evidence: bool = False
     on_error: Literal["report", "stop"] = "report"
     group_size: int | None = None
     sort: bool = False
@@ -63,28 +64,32 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.workers < 1:
-            raise UsageError(f"--workers is at least 1, found {self.workers}")
+            raise OptionError("{workers} must be at least 1, found {value}", value=self.workers)
         if self.workers > 1 and self.models.given:
-            raise UsageError("models are asked from one process: leave --workers out")
-        if self.group_size is not None and self.group_size < 1:
-            raise UsageError(f"--group-size is at least 1, found {self.group_size}")
-        if self.group_size is not None and self.sort:
-            raise UsageError("--group-size goes by position, --sort by key: give one of them")
+            raise OptionError("{workers} must be 1 when models are set: one process asks them")
+        check_grouping(self.group_size, self.sort)
+
+    @property
+    def rows_to(self) -> str | None:
+        """Where the scored rows go; None where only a table is shown."""
+        return self.output or (None if self.table else "-")
 
     @property
     def errors(self) -> str | None:
-        """Where the bad rows go; None is standard error."""
-        return None if self.table or self.output == "-" else f"{self.output}.errors.jsonl"
+        """The file for rows in error; None is standard error."""
+        return None if self.output in (None, "", "-") else f"{self.output}.errors.jsonl"
 
 
 @dataclass
 class Run:
-    """What came of a scoring."""
+    """The result of a run of `score`."""
 
-    tally: Tally = field(default_factory=Tally)
-    told: list[Told] = field(default_factory=list)
+    totals: Totals = field(default_factory=Totals)
+    table: list[TableRow] = field(default_factory=list)
+    recipe: str = ""
+    equation: str = ""
     usage: Usage | None = None
-    judged: str = ""
+    judge_usage: str = ""
     signature: str = ""
     stopped_by: str = ""
     partial: str = ""
@@ -94,28 +99,31 @@ class Run:
     def exit_code(self) -> int:
         if self.stopped_by:
             return STOPPED
-        return SOME_IN_ERROR if self.tally.errors else ALL_SCORED
+        return SOME_IN_ERROR if self.totals.errors else ALL_SCORED
 
 
-def score(plan: Plan, options: Options) -> Run:
-    """Score a file. A regular output takes its name when it is whole, until then it is partial.
+def score(recipe: RecipeSource, options: Options) -> Run:
+    """Score a file. The output has a partial name until it is complete.
 
-    Raises UsageError before anything is scored, OutputError when the output fails half-way.
+    Raises UsageError before anything is scored, OutputError when writing the output fails.
     """
     _refuse_own_files(options)
-    models = options.models
-    asking = Grader(plan, models.load(), **models.asking) if models.given else None
-    try:
-        return _score_asking(plan, options, asking)
-    finally:
-        if asking is not None:
-            asking.close()
+    path = options.rows_to
+    refuse_second_run(path or "-")
+    with Scorer.load(
+        recipe,
+        models=options.models,
+        keep_evidence=options.keep_evidence,
+        for_parquet=path is not None and path.endswith(".parquet"),
+    ) as scorer:
+        return _score_file(scorer, options)
 
 
-def _score_asking(plan: Plan, options: Options, asking: Grader | None) -> Run:
+def _score_file(scorer: Scorer, options: Options) -> Run:
     source = open_source(options.source)
-    run = Run(usage=asking.usage if asking else None)
-    run.signature = signature_of(plan.build(), asking.fingerprints if asking else {})
+    run = Run(recipe=scorer.reward.name, equation=scorer.reward.equation)
+    run.signature = scorer.signature
+    run.usage = scorer.usage if scorer.asks else None
     started = time.perf_counter()
     show = progress_bar(source) if options.progress else no_progress()
     try:
@@ -125,28 +133,28 @@ def _score_asking(plan: Plan, options: Options, asking: Grader | None) -> Run:
         raise
     try:
         with show:
-            _score_all(plan, options, source, sink, run, show, asking)
+            _score_all(scorer, options, source, sink, run, show)
         if not run.stopped_by:
             sink.commit()
     except BrokenPipeError:
         raise
     except OSError as error:
-        left = f"; what was scored stands in {sink.partial}" if sink.partial else ""
-        where = "standard output" if options.output == "-" else options.output
-        where = error.filename or where
+        left = f"; the rows scored so far are in {sink.partial}" if sink.partial else ""
+        where = error.filename or options.output
+        where = "standard output" if where in (None, "-") else where
         raise OutputError(f"cannot write {where}: {error.strerror}{left}") from None
     finally:
         source.close()
         sink.close()
         run.partial = sink.partial
         run.seconds = time.perf_counter() - started
-        run.judged = asking.judged() if asking else ""
+        run.judge_usage = judge_usage(scorer.models.judge)
     return run
 
 
 def _refuse_own_files(options: Options) -> None:
     """The input must not be a file that this very run makes anew or removes."""
-    for made in (partial_of(options.output), options.errors):
+    for made in (partial_of(options.output or "-"), options.errors):
         if not (made and os.path.exists(made) and os.path.exists(options.source)):
             continue
         if os.path.samefile(made, options.source):
@@ -157,35 +165,29 @@ def _refuse_own_files(options: Options) -> None:
 
 
 def _score_all(
-    plan: Plan,
-    options: Options,
-    source: Source,
-    sink: _Sink,
-    run: Run,
-    show: Progress,
-    asking: Grader | None,
+    scorer: Scorer, options: Options, source: Source, sink: _Sink, run: Run, show: Progress
 ) -> None:
-    scorer = Scorer(plan, asking.gather, asking.fingerprints) if asking else None
-    scored = score_chunks(plan, _chunks(plan, options, source), options.workers, scorer)
+    scored = score_chunks(scorer, _chunks(scorer, options, source), options.workers)
     with contextlib.closing(scored):  # workers end at once, also when the output fails
-        for result in scored:
-            if options.on_error == "stop" and result.errors:
-                _stop(result, sink, run)
+        for chunk in scored:
+            if options.on_error == "stop" and chunk.errors:
+                _stop(chunk, sink, run)
                 return
-            sink.take(result)
-            run.tally.merge(result.tally)
-            run.told.extend(result.told)
-            show.update(run.tally, source.position(), run.usage)
+            sink.take(chunk)
+            run.totals.merge(chunk.totals)
+            if options.table:
+                run.table.extend(table_rows(chunk.output))
+            show.update(run.totals, source.position(), run.usage)
 
 
-def _stop(result: Result, sink: _Sink, run: Run) -> None:
-    """Keep what stands before the first error of a chunk."""
-    first = min(result.error_numbers)
-    keep = bisect_left(result.numbers, first) if result.numbers == sorted(result.numbers) else 0
-    numbers, ends = result.numbers[:keep], result.ends[:keep]
-    sink.take(Result(output=result.output[: max(ends, default=0)], numbers=numbers, ends=ends))
-    run.tally.rows += keep
-    record = msgspec.json.decode(result.errors[0], type=ErrorRecord)
+def _stop(chunk: ScoredChunk, sink: _Sink, run: Run) -> None:
+    """Keep the rows before the first error of a chunk."""
+    first = min(chunk.error_numbers)
+    keep = bisect_left(chunk.numbers, first) if chunk.numbers == sorted(chunk.numbers) else 0
+    numbers, ends = chunk.numbers[:keep], chunk.ends[:keep]
+    sink.take(ScoredChunk(output=chunk.output[: max(ends, default=0)], numbers=numbers, ends=ends))
+    run.totals.rows += keep
+    record = msgspec.json.decode(chunk.errors[0], type=ErrorRecord)
     run.stopped_by = describe(record)
 
 
@@ -197,24 +199,22 @@ def describe(record: ErrorRecord) -> str:
     return f"line {record.line}{name}: {error['type']}: {where}{error['message']}"
 
 
-def _chunks(plan: Plan, options: Options, source: Source) -> Iterator[Chunk]:
-    if plan.build().scope == "rollout":
+def _chunks(scorer: Scorer, options: Options, source: Source) -> Iterator[Chunk]:
+    if scorer.scope == "rollout":
         return chunks(source.lines)
-    if options.group_size is not None:
-        return group_chunks(groups_by_size(source.lines, options.group_size))
-    lines = sort_groups(source) if options.sort else source.lines
-    return group_chunks(groups_by_key(lines))
+    return group_chunks(read_groups(source, options.group_size, options.sort))
 
 
 class _Sink:
     """The output and the errors file. Under --sort rows are brought back into input order."""
 
     def __init__(self, options: Options) -> None:
-        self.output: Output | None = None if options.table else open_output(options.output)
+        path = options.rows_to
+        self.output: Output | None = None if path is None else open_output(path)
         self.errors = ErrorFile(options.errors)
         self.spools = (Spool(), Spool()) if options.sort else None
 
-    def take(self, result: Result) -> None:
+    def take(self, result: ScoredChunk) -> None:
         if self.spools is None:
             self.write(result.output)
             for record in result.errors:

@@ -19,22 +19,23 @@ from rag_rewards.datasets.gold import Problem, generator
 from rag_rewards.datasets.notes import refuse_overwriting, write_card
 from rag_rewards.datasets.selection import Likelihood, Rules, Step, draw, questions_in, windows
 from rag_rewards.datasets.targets import Maker, Style, TrainingSet
-from rag_rewards.datasets.trials import Faults, Question, Questions
-from rag_rewards.errors import UsageError
-from rag_rewards.grading import Grader
-from rag_rewards.reading import open_source
-from rag_rewards.scoring import Plan
+from rag_rewards.datasets.trials import Faults, Question, Questions, check_right_at
+from rag_rewards.definition import Recipe
+from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.io.sinks import Output, Spool
+from rag_rewards.io.sources import open_source
+from rag_rewards.loading import RecipeSource
+from rag_rewards.scorer import Scorer
 from rag_rewards.settings import did_you_mean
-from rag_rewards.writing import Output, Spool
 
 
 @dataclass(frozen=True)
 class Options:
-    """What `select` was asked to do. `passes` are windows as text, `make` a training set."""
+    """The options of `select`. `passes` are windows as text, `make` is a training set."""
 
     source: str
     output: str
-    plan: Plan | None = None
+    recipe: RecipeSource | None = None
     passes: tuple[str, ...] = ()
     std_of: str = "S"
     min_std: float | None = None
@@ -62,11 +63,10 @@ class Options:
                     f"no {what} {value!r}{did_you_mean(value, known)}: there are {', '.join(known)}"
                 )
         if self.rollouts and self.make:
-            raise UsageError("--rollouts keeps rows as they are, --make makes others: give one")
+            raise OptionError("{rollouts} keeps rows as they are and {make} makes others: use one")
         if self.sample is not None and self.sample < 1:
-            raise UsageError(f"--sample is at least 1, found {self.sample}")
-        if not 0 < self.right_at <= 1:
-            raise UsageError(f"--right-at is above 0 and at most 1, found {self.right_at}")
+            raise OptionError("{sample} must be at least 1, found {value}", value=self.sample)
+        check_right_at(self.right_at)
         given = [self.source, *([self.exclude] if self.exclude else [])]
         refuse_overwriting(self.output, (self.errors, f"{self.output}.card.md"), given)
 
@@ -77,19 +77,18 @@ class Options:
     @property
     def asked(self) -> dict[str, Any]:
         """What changes the selection, for its signature."""
-        unsaid = ("source", "output", "plan", "exclude")
-        names = [name for name in self.__dataclass_fields__ if name not in unsaid]
+        apart = ("source", "output", "recipe", "exclude")
+        names = [name for name in self.__dataclass_fields__ if name not in apart]
         excluded = {"exclude": sha256(self.exclude)} if self.exclude else {}
         return {name: getattr(self, name) for name in names} | excluded
 
-    @property
-    def maker(self) -> Maker | None:
+    def maker(self, recipe: Recipe | None) -> Maker | None:
+        """Return what makes a training set with the prompt and the form of a recipe."""
         if self.make is None:
             return None
         kind: TrainingSet = msgspec.convert(self.make, TrainingSet)
         style: Style = msgspec.convert(self.style, Literal["direct", "reasoning"])
-        recipe = self.plan.recipe if self.plan else ""
-        return Maker(kind, style, recipe, self.seed)
+        return Maker(kind, style, recipe or "", self.seed)
 
 
 @dataclass
@@ -120,28 +119,29 @@ def select(options: Options) -> Selected:
         unique=options.unique,
         excluded=questions_in(options.exclude) if options.exclude else frozenset(),
     )
-    grader = Grader(options.plan) if options.plan else None
-    faults = Faults(options.errors)
+    scorer = None if options.recipe is None else Scorer.load(options.recipe)
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(contextlib.closing(open_source(options.source)))
-        stack.enter_context(contextlib.closing(faults))
+        output = Output(options.output)  # its lock also protects the errors file
+        stack.callback(output.discard)
+        faults = stack.enter_context(contextlib.closing(Faults(options.errors)))
         questions = Questions(
-            *(source, faults, grader, options.right_at, options.group_size, options.sort)
+            *(source, faults, scorer, options.right_at, options.group_size, options.sort)
         )
-        run = _Run(options, rules, questions)
+        run = _Run(options, rules, questions, output)
         stack.enter_context(contextlib.closing(run.aside))
         run.survey()
         run.write()
     write_card(
         *("select", options.source, options.output),
         options.asked,
-        _facts(options, run),
+        _facts(run),
         _counted(run.done),
     )
     return run.done
 
 
-def _facts(options: Options, run: _Run) -> dict[str, Any]:
+def _facts(run: _Run) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "counts": {
             "rows": run.done.rows,
@@ -153,8 +153,8 @@ def _facts(options: Options, run: _Run) -> dict[str, Any]:
             "written": run.done.written,
         }
     }
-    if options.plan is not None:
-        facts["reward"] = options.plan.build().signature
+    if run.questions.scorer is not None:
+        facts["reward"] = run.questions.scorer.signature
     return facts
 
 
@@ -165,13 +165,17 @@ class _Run:
     options: Options
     rules: Rules
     questions: Questions
+    output: Output
     done: Selected = field(default_factory=Selected)
     aside: Spool = field(default_factory=Spool)
     kinds: set[type] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.conditions: list[Step] = self.rules.steps()
-        self.maker = self.options.maker
+        scorer = self.questions.scorer
+        # A curriculum has several forms: the rows' own signatures name theirs.
+        single = scorer is not None and len(scorer.recipes) == 1
+        self.maker = self.options.maker(scorer.recipes[0] if scorer and single else None)
         self.found = [array("q") for _ in self.rules.windows or (None,)]
         self.steps: list[tuple[str, int, int]] = []
 
@@ -235,15 +239,13 @@ class _Run:
         self.done.steps = self.steps
         if not chosen:
             raise UsageError(self.nothing())
-        output = Output(options.output)
         try:
             for line in self.aside.lines(frozenset(chosen)):
-                output.write(line)
-            output.commit()
+                self.output.write(line)
+            self.questions.faults.close()
+            self.output.commit()
         except OSError as error:
             raise UsageError(f"cannot write {options.output}: {error.strerror or error}") from None
-        finally:
-            output.close()
         self.done.written = len(chosen)
         for window, numbers in zip(self.rules.windows, self.found, strict=False):
             held = frozenset(numbers)

@@ -10,9 +10,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rag_rewards.errors import MissingExtraError, UsageError
-from rag_rewards.grading import Grader, ModelOptions
-from rag_rewards.scoring import Plan
+from rag_rewards.errors import MissingExtraError, OptionError, UsageError
+from rag_rewards.loading import RecipeSource, load_recipe
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.scorer import Scorer
 
 if TYPE_CHECKING:
     from rag_rewards.server.options import ServerOptions
@@ -41,11 +42,16 @@ class Address:
             return False
 
 
-def serve(plan: Plan, models: ModelOptions, address: Address, options: ServerOptions) -> None:
-    """Serve until SIGTERM or Ctrl-C; what is in flight then is finished."""
+def serve(
+    recipe: RecipeSource, models: ModelOptions, address: Address, options: ServerOptions
+) -> None:
+    """Serve until SIGTERM or Ctrl-C. Requests that are being scored then are finished."""
     if not address.local and options.token is None:
-        raise UsageError(
-            f"--host {address.host} can be reached by others: give --token-file FILE or set {TOKEN}"
+        raise OptionError(
+            "{host} {address} can be reached from other machines: set {token_file}, or the "
+            "environment variable {variable}",
+            address=address.host,
+            variable=TOKEN,
         )
     try:
         import uvicorn
@@ -54,10 +60,11 @@ def serve(plan: Plan, models: ModelOptions, address: Address, options: ServerOpt
     from rag_rewards.server.app import RewardServer, build
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    reward = plan.build()
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # one line per judge request otherwise
+    reward = load_recipe(recipe)
 
-    def load() -> Grader:
-        return Grader(plan, models.load(), **models.asking)
+    def load() -> Scorer:
+        return Scorer.load(reward, models=models)
 
     server = RewardServer(load, reward.component_names, options)
     print(f"rag-rewards: {reward.name} on http://{address.host}:{address.port}", file=sys.stderr)
@@ -90,7 +97,9 @@ def read_token(file: Path | None) -> str | None:
         try:
             token = file.read_text("utf-8")
         except (OSError, UnicodeError) as error:
-            raise UsageError(f"cannot read --token-file {file}: {error}") from None
+            raise OptionError(
+                "cannot read {token_file} {file}: {error}", file=file, error=error
+            ) from None
         if not token.strip():
-            raise UsageError(f"--token-file {file} is empty")
+            raise OptionError("{token_file} {file} is empty", file=file)
     return token.strip() if token else None

@@ -1,4 +1,4 @@
-"""Public data sets: each one's own rows, as questions with documents and what is known of them."""
+"""Public data sets: their rows as questions with documents and gold data."""
 
 from __future__ import annotations
 
@@ -21,23 +21,28 @@ from rag_rewards.settings import did_you_mean
 
 @dataclass(frozen=True)
 class DataSet:
-    """A public data set: how its own row is read, and what to say of it in a data card."""
+    """A public data set: the type of its rows, their conversion, and facts for a data card."""
 
     name: str
     title: str
     row: type[msgspec.Struct]
     gold: Callable[[Any, int | None], Gold | Problem]
+    """Convert a row, with at most so many documents."""
     source: str
     licence: str
     supporting: str
-    """Where the supporting documents come from."""
+    """How supporting documents are identified."""
     top: int | None = None
-    """How many documents a row keeps unless asked otherwise; None keeps all."""
+    """Default number of documents of a row; None keeps all documents."""
 
 
-_FACTS = "paragraphs that hold an annotated supporting sentence"
-_FOUND = "documents with a bit in answers_found (Trust-Align: the answer stands there and follows)"
-_HELD = "passages marked isgold, else those that hold an answer: not annotated by people"
+_FACTS = "paragraphs that contain an annotated supporting sentence"
+_ANSWERS_FOUND = (
+    "documents with a bit in answers_found (Trust-Align: they contain the answer and entail it)"
+)
+_GOLD_PASSAGES = (
+    "passages marked isgold, otherwise passages that contain an answer (not annotated by people)"
+)
 
 DATASETS: dict[str, DataSet] = {
     data_set.name: data_set
@@ -76,7 +81,7 @@ DATASETS: dict[str, DataSet] = {
             asqa,
             "https://github.com/princeton-nlp/ALCE, https://github.com/declare-lab/trust-align",
             "Apache-2.0 (ASQA), MIT (ALCE), CC BY-NC 4.0 (Trust-Align)",
-            _FOUND,
+            _ANSWERS_FOUND,
             top=5,
         ),
         DataSet(
@@ -86,7 +91,7 @@ DATASETS: dict[str, DataSet] = {
             qampari,
             "https://github.com/princeton-nlp/ALCE, https://github.com/declare-lab/trust-align",
             "CC0 (QAMPARI), MIT (ALCE), CC BY-NC 4.0 (Trust-Align)",
-            _FOUND,
+            _ANSWERS_FOUND,
             top=5,
         ),
         DataSet(
@@ -96,7 +101,7 @@ DATASETS: dict[str, DataSet] = {
             eli5,
             "https://github.com/princeton-nlp/ALCE, https://github.com/declare-lab/trust-align",
             "not stated (ELI5), MIT (ALCE), CC BY-NC 4.0 (Trust-Align)",
-            "documents with a bit in answers_found (Trust-Align: the claim follows)",
+            "documents with a bit in answers_found (Trust-Align: they entail the claim)",
             top=5,
         ),
         DataSet(
@@ -115,7 +120,7 @@ DATASETS: dict[str, DataSet] = {
             dpr,
             "https://github.com/facebookresearch/DPR",
             "CC BY-SA 3.0",
-            _HELD,
+            _GOLD_PASSAGES,
             top=5,
         ),
         DataSet(
@@ -125,30 +130,38 @@ DATASETS: dict[str, DataSet] = {
             dpr,
             "https://nlp.cs.washington.edu/triviaqa, https://github.com/facebookresearch/DPR",
             "not stated (questions), CC BY-SA 3.0 (passages)",
-            _HELD,
+            _GOLD_PASSAGES,
             top=5,
         ),
-        DataSet("rows", "own rows", OwnRow, own, "the file itself", "its owner's", "the rows' own"),
+        DataSet(
+            "rows",
+            "rows of this package",
+            OwnRow,
+            own,
+            "the input file",
+            "that of the input file",
+            "from the rows",
+        ),
     )
 }
 
 
 def data_set(name: str) -> DataSet:
-    """The data set of that name. UsageError names the nearest."""
+    """Return the data set with a name. UsageError suggests the most similar name."""
     try:
         return DATASETS[name]
     except KeyError:
-        raise UsageError(f"no data set {name!r}{did_you_mean(name, DATASETS)}") from None
+        raise UsageError(f"unknown data set {name!r}{did_you_mean(name, DATASETS)}") from None
 
 
 class _Form(NamedTuple):
-    """A form of rows, known by fields that it has and fields that it has not."""
+    """A form of rows, identified by fields that it has and fields that it lacks."""
 
     names: tuple[str, ...]
     has: frozenset[str]
     lacks: frozenset[str] = frozenset()
     foreign: str = ""
-    """For a form that nothing here takes: what it is, and the way out."""
+    """For a form that is not supported: what it is, and what to use instead."""
 
 
 def _form(names: str, has: str, lacks: str = "", foreign: str = "") -> _Form:
@@ -169,27 +182,31 @@ _FORMS = (
     _form(
         "",
         "Question Answer",
-        foreign="TriviaQA's own form, whose documents are files of their own; take the DPR form",
+        foreign="in TriviaQA's original form, with documents in separate files: use DPR's form",
     ),
-    _form("", "input output", foreign="KILT's form, which has no documents; take ALCE's"),
-    _form("", "question golden_answers", foreign="questions without documents"),
-    _form("", "id contents", foreign="a corpus without questions; --noise-from takes one"),
+    _form("", "input output", foreign="in KILT's form, which has no documents: use ALCE's form"),
+    _form(
+        "",
+        "question golden_answers",
+        foreign="a file of questions without documents: use a file with documents",
+    ),
+    _form("", "id contents", foreign="a corpus without questions: give it to --noise-from"),
 )
 
 
 def refuse_other(row: object, wanted: DataSet, path: str) -> None:
-    """UsageError when a file's first row is that of another data set."""
+    """Raise UsageError when the first row of a file belongs to another data set."""
     if not isinstance(row, Mapping):
         return
-    likely = [form for form in _FORMS if form.has <= row.keys() and not form.lacks & row.keys()]
-    if not likely or any(wanted.name in form.names for form in likely):
+    matches = [form for form in _FORMS if form.has <= row.keys() and not form.lacks & row.keys()]
+    if not matches or any(wanted.name in form.names for form in matches):
         return
-    first = likely[0]
+    first = matches[0]
     if first.foreign:
         raise UsageError(f"{path} is {first.foreign}")
     names = " or ".join(first.names)
     raise UsageError(
-        f"{path} looks like {names}, not {wanted.name}: its rows have "
+        f"{path} looks like {names}, not {wanted.name}: its rows have the fields "
         f"{', '.join(sorted(first.has))}"
     )
 
@@ -197,34 +214,35 @@ def refuse_other(row: object, wanted: DataSet, path: str) -> None:
 def read_gold(
     wanted: DataSet, records: Records, top: int | None = None
 ) -> Iterator[tuple[int, Gold | Problem]]:
-    """The rows of a file, numbered, each as what is known of its question or as a problem.
+    """Yield the rows of a file with their numbers, each as gold data or as a problem.
 
-    UsageError when the file is that of another data set, or is not whole.
+    `top` is the number of documents of a row; None is the data set's default, and 0 keeps all.
+    Raises UsageError when the file belongs to another data set, or is cut off.
     """
-    first = True
+    is_first = True
     for number, row in records:
         if isinstance(row, Problem):
             yield number, row
             continue
-        if first:
+        if is_first:
             refuse_other(row, wanted, records.path)
-            first = False
+            is_first = False
         yield number, _gold(wanted, number, row, wanted.top if top is None else top or None)
 
 
 def _gold(wanted: DataSet, number: int, row: object, top: int | None) -> Gold | Problem:
     try:
-        found = wanted.gold(msgspec.convert(row, wanted.row), top)
+        gold = wanted.gold(msgspec.convert(row, wanted.row), top)
     except (msgspec.ValidationError, ValueError) as error:
         return Problem("broken row", str(error))
-    if isinstance(found, Problem):
-        return found
-    if not found.question.strip():
+    if isinstance(gold, Problem):
+        return gold
+    if not gold.question.strip():
         return Problem("no question")
-    if not found.documents:
+    if not gold.documents:
         return Problem("no documents")
-    if not found.answers or not all(found.answers):
+    if not gold.answers or not all(gold.answers):
         return Problem("no gold answer")
-    if not found.id:
-        return msgspec.structs.replace(found, id=f"{wanted.name}-{number}")
-    return found
+    if not gold.id:
+        return msgspec.structs.replace(gold, id=f"{wanted.name}-{number}")
+    return gold

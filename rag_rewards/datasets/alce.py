@@ -1,4 +1,4 @@
-"""ASQA, QAMPARI and ELI5 with retrieved documents, as ALCE or Trust-Align publish them."""
+"""ASQA, QAMPARI and ELI5 with retrieved documents, in the files of ALCE and Trust-Align."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 from rag_rewards.datasets.gold import Gold, Kind, Problem, supporting_of, texts
 from rag_rewards.rollout import Document
 
-NO_LABELS = "no answers_found on its documents"
+NO_LABELS = "the documents have no answers_found"
 
 
 class Retrieved(msgspec.Struct):
-    """A document; `answers_found` has 1 for each gold answer that it proves (Trust-Align)."""
+    """A document. `answers_found` has a 1 for each gold answer that it supports (Trust-Align)."""
 
     text: str
     title: str | None = None
@@ -21,11 +21,13 @@ class Retrieved(msgspec.Struct):
 
 
 class Pair(msgspec.Struct):
+    """One interpretation of an ambiguous question, with its short answers."""
+
     short_answers: list[str]
 
 
 class AlceRow(msgspec.Struct):
-    """Gold answers stand in `qa_pairs` (ASQA), `claims` (ELI5), or `answers` (all others)."""
+    """A row. The gold answers are in `qa_pairs` (ASQA), `claims` (ELI5) or `answers` (others)."""
 
     question: str
     docs: list[Retrieved]
@@ -37,26 +39,26 @@ class AlceRow(msgspec.Struct):
 
 
 def asqa(row: AlceRow, top: int | None = None) -> Gold | Problem:
-    """ASQA: an ambiguous question; the short answer to each of its readings is required."""
+    """Convert a row of ASQA. Each interpretation of the question has a required short answer."""
     if row.qa_pairs is None:
         return _gold(row, _listed(row), "short", top)
     return _gold(row, [pair.short_answers for pair in row.qa_pairs], "short", top)
 
 
 def qampari(row: AlceRow, top: int | None = None) -> Gold | Problem:
-    """QAMPARI: a list of answers."""
+    """Convert a row of QAMPARI, whose answer is a list."""
     return _gold(row, _listed(row), "list", top)
 
 
 def eli5(row: AlceRow, top: int | None = None) -> Gold | Problem:
-    """ELI5: claims that a long answer should make."""
+    """Convert a row of ELI5, whose gold data are claims of a long answer."""
     if row.claims is None:
         return _gold(row, _listed(row), "claims", top)
     return _gold(row, [[claim] for claim in row.claims], "claims", top)
 
 
 def _listed(row: AlceRow) -> list[list[str]]:
-    return [[each] if isinstance(each, str) else each for each in row.answers or ()]
+    return [[answer] if isinstance(answer, str) else answer for answer in row.answers or ()]
 
 
 def _gold(
@@ -65,18 +67,18 @@ def _gold(
     required = tuple(texts(aliases) for aliases in answers)
     documents = []
     for at, document in enumerate(row.docs[:top]):
-        found = document.answers_found
-        if found is not None and len(found) != len(required):
+        bits = document.answers_found
+        if bits is not None and len(bits) != len(required):
             return Problem(
-                "answers_found does not fit the answers",
-                f"docs[{at}]: {len(found)} for {len(required)} answers",
+                "the length of answers_found is not the number of answers",
+                f"docs[{at}]: {len(bits)} for {len(required)} answers",
             )
-        supports = None if found is None else tuple(map(bool, found))
+        supports = None if bits is None else tuple(map(bool, bits))
         documents.append(Document(title=document.title, text=document.text, supports=supports))
-    known = all(document.supports is not None for document in documents)
-    if not known:
+    is_annotated = all(document.supports is not None for document in documents)
+    if not is_annotated:
         documents = [msgspec.structs.replace(document, supports=None) for document in documents]
-    supporting = supporting_of(documents) if known else None
+    supporting = supporting_of(documents) if is_annotated else None
     name = row.sample_id if row.sample_id is not None else row.id
     return Gold(
         id="" if name is None else str(name),
@@ -85,6 +87,6 @@ def _gold(
         answers=required,
         answer_kind=kind,
         supporting=supporting,
-        unsupported=None if known else Problem(NO_LABELS),
-        answerable=bool(supporting) if known else None,
+        unsupported=None if is_annotated else Problem(NO_LABELS),
+        answerable=bool(supporting) if is_annotated else None,
     )

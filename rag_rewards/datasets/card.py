@@ -1,4 +1,4 @@
-"""The data card beside a prepared file: what is in it, whence it comes, how to make it again."""
+"""The data card of a prepared file: its content, its source, and how to reproduce it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from rag_rewards.datasets import DataSet
 _BODY = """\
 # {title}, prepared for {recipe}
 
-{written:,} questions of {title} ({source}), licence: {licence}. The licence of the data holds for
-this file too.
+{written:,} questions of {title} ({source}), license: {licence}. The license of the data also
+applies to this file.
 
 Supporting documents: {supporting}.
 
 {dropped}
-The prompt, with its documents in their places:
+The prompt, with the places of its documents:
 
 {prompt}
 """
 
 
 def sha256(path: str | Path) -> str:
-    """A file's digest, in hexadecimal.
+    """Return the SHA-256 digest of a file in hexadecimal.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as file: sha256(file.name)[:8]
@@ -38,12 +38,14 @@ def sha256(path: str | Path) -> str:
 
 
 def card(data_set: DataSet, facts: dict[str, Any], prompt: str) -> str:
-    """Markdown with the facts before it, as YAML."""
+    """Return a data card: the facts as YAML, followed by Markdown."""
     import yaml
 
     head = yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=100)
     counts = facts["counts"]
-    dropped = "".join(f"- {reason}: {n:,} left out\n" for reason, n in counts["dropped"].items())
+    dropped = "".join(
+        f"- {reason}: {count:,} rows omitted\n" for reason, count in counts["dropped"].items()
+    )
     body = _BODY.format(
         title=data_set.title,
         recipe=facts["recipe"],
@@ -51,7 +53,7 @@ def card(data_set: DataSet, facts: dict[str, Any], prompt: str) -> str:
         source=data_set.source,
         licence=data_set.licence,
         supporting=data_set.supporting,
-        dropped=dropped + "\n" if dropped else "No row was left out.\n",
+        dropped=dropped + "\n" if dropped else "No row was omitted.\n",
         prompt="\n".join(f"    {line}".rstrip() for line in prompt.splitlines()),
     )
     return f"---\n{head}---\n\n{body}"

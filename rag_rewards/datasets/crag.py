@@ -1,4 +1,4 @@
-"""CRAG: questions with the time when they were asked, and pages from a search engine."""
+"""CRAG: questions with their query time, and pages from a search engine."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from rag_rewards.rollout import Document
 
 PAGE_CHARACTERS = 2_000
 NOT_A_NUMBER = "nan"
-"""What CRAG's own tables made of an answer that nobody knew."""
+"""The value of a missing answer in the files of CRAG."""
 _MARKUP = re.compile(r"<[^<>]{0,200}>")
 
 
 class Page(msgspec.Struct):
+    """A result of the search engine."""
+
     page_name: str | None = None
     page_url: str | None = None
     page_snippet: str | None = None
@@ -25,42 +27,52 @@ class Page(msgspec.Struct):
 
 
 class CragRow(msgspec.Struct):
-    """A row of tasks 1 to 3. Alternative answers are a list, or a list written as JSON."""
+    """A row of tasks 1 to 3.
+
+    Alternative answers are a list, or a list written as JSON. The data set's documentation calls
+    the field `alt_ans`, its sample file calls it `alternative_answers`.
+    """
 
     query: str
     search_results: list[Page]
     answer: str | int | float
     interaction_id: str = ""
     query_time: str | None = None
-    alternative_answers: list[str] | str = []
+    alternative_answers: list[str] | str | None = None
+    alt_ans: list[str] | str | None = None
 
 
 def crag(row: CragRow, top: int | None = None) -> Gold | Problem:
-    """CRAG. A document is a page's snippet, or the beginning of a page that has none.
+    """Convert a row of CRAG.
 
-    The same page is often found twice: it stands once among the documents.
+    A document is the snippet of a page, or the start of a page without a snippet. A page that
+    occurs twice in the search results becomes one document.
     """
-    others = row.alternative_answers
-    try:
-        also = _list(others) if isinstance(others, str) else others
-    except msgspec.MsgspecError:
-        return Problem("alternative_answers is not a list", str(others)[:80])
+    aliases = [str(row.answer)]
+    for name in ("alternative_answers", "alt_ans"):
+        alternatives = getattr(row, name)
+        try:
+            aliases += _list(alternatives)
+        except msgspec.MsgspecError:
+            return Problem(f"{name} is not a list", str(alternatives)[:80])
     if str(row.answer) == NOT_A_NUMBER:
         return Problem("no gold answer", f"the answer is {NOT_A_NUMBER!r}")
     pages = ((_plain(page.page_name or ""), _text(page)) for page in row.search_results)
-    found = dict.fromkeys((title, text) for title, text in pages if text)
+    unique = dict.fromkeys((title, text) for title, text in pages if text)
     return Gold(
         id=row.interaction_id,
         question=row.query,
         query_time=row.query_time,
-        documents=tuple([Document(title=title, text=text) for title, text in list(found)[:top]]),
-        answers=(texts([str(row.answer), *also]),),
-        unsupported=Problem("CRAG does not say which pages support an answer"),
+        documents=tuple([Document(title=title, text=text) for title, text in list(unique)[:top]]),
+        answers=(texts(aliases),),
+        unsupported=Problem("CRAG does not annotate supporting pages"),
     )
 
 
-def _list(text: str) -> list[str]:
-    return msgspec.json.decode(text or "[]", type=list[str])
+def _list(alternatives: list[str] | str | None) -> list[str]:
+    if isinstance(alternatives, str):
+        return msgspec.json.decode(alternatives or "[]", type=list[str])
+    return alternatives or []
 
 
 def _text(page: Page) -> str:
@@ -72,7 +84,7 @@ def _plain(snippet: str) -> str:
 
 
 def page_text(page: str) -> str:
-    """The text of a web page, without its scripts and styles.
+    """Return the text of a web page without scripts and styles.
 
     >>> page_text("<p>One &amp; <b>two</b></p><script>x</script>")
     'One & two'
@@ -80,29 +92,31 @@ def page_text(page: str) -> str:
     parser = _Text()
     parser.feed(page)
     parser.close()
-    return " ".join("".join(parser.said).split())
+    return " ".join("".join(parser.texts).split())
 
 
 class _Text(HTMLParser):
+    """Collects the text of a page. Tags other than inline ones separate words."""
+
     _SILENT = frozenset(("script", "style", "noscript", "template"))
     _INLINE = frozenset(("a", "b", "em", "i", "span", "strong", "sub", "sup", "u"))
 
     def __init__(self) -> None:
         super().__init__()
-        self.said: list[str] = []
+        self.texts: list[str] = []
         self._silent = 0
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
         self._silent += tag in self._SILENT
         if tag not in self._INLINE:
-            self.said.append(" ")
+            self.texts.append(" ")
 
     def handle_endtag(self, tag: str) -> None:
         if tag in self._SILENT:
             self._silent = max(0, self._silent - 1)
         if tag not in self._INLINE:
-            self.said.append(" ")
+            self.texts.append(" ")
 
     def handle_data(self, data: str) -> None:
         if not self._silent:
-            self.said.append(data)
+            self.texts.append(data)

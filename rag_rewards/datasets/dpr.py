@@ -1,6 +1,7 @@
-"""Natural Questions and TriviaQA in DPR's forms: retrieved passages, or a retriever's training set.
+"""Natural Questions and TriviaQA in DPR's forms: retrieved passages or retriever training data.
 
-Passages are marked by `isgold`, or by whether they hold an answer (`has_answer`, `hasanswer`).
+Passages are annotated with `isgold`, or with whether they contain an answer (`has_answer` or
+`hasanswer`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import msgspec
 from rag_rewards.datasets.gold import Gold, Problem, texts
 from rag_rewards.rollout import Document
 
-NO_MARKS = "no has_answer or isgold on its passages"
+NO_MARKS = "the passages have neither has_answer nor isgold"
 
 
 class Passage(msgspec.Struct):
+    """A passage with its annotations."""
+
     text: str
     title: str | None = None
     has_answer: bool | None = None
@@ -24,12 +27,12 @@ class Passage(msgspec.Struct):
 
     @property
     def answers(self) -> bool | None:
-        """Whether it holds an answer."""
+        """Whether it contains an answer; None if that is unknown."""
         return self.hasanswer if self.has_answer is None else self.has_answer
 
 
 class DprRow(msgspec.Struct):
-    """Retrieved passages stand in `ctxs`, a retriever's training passages in the other lists."""
+    """A row. `ctxs` are retrieved passages; the other lists are training data of a retriever."""
 
     question: str
     answers: list[str]
@@ -41,16 +44,17 @@ class DprRow(msgspec.Struct):
 
 
 def dpr(row: DprRow, top: int | None = None) -> Gold:
-    """A question with passages.
+    """Convert a row of DPR.
 
-    Of a retriever's training set: the first positive passage, then hard negatives, then others.
+    The documents of a row of retriever training data are the first positive passage, then the hard
+    negatives, then the other negatives.
     """
     if row.ctxs is not None:
         passages = row.ctxs[:top]
         supporting = _marked(passages)
     else:
-        others = [*row.hard_negative_ctxs, *row.negative_ctxs]
-        passages = [*row.positive_ctxs[:1], *others][:top]
+        negatives = [*row.hard_negative_ctxs, *row.negative_ctxs]
+        passages = [*row.positive_ctxs[:1], *negatives][:top]
         supporting = (0,) if row.positive_ctxs and passages else None
     return Gold(
         id="" if row.id is None else str(row.id),
@@ -65,7 +69,7 @@ def dpr(row: DprRow, top: int | None = None) -> Gold:
 
 
 def _marked(passages: Sequence[Passage]) -> tuple[int, ...] | None:
-    """Passages that are gold, else those that hold an answer; None where nothing is marked."""
+    """The gold passages, otherwise those that contain an answer. None without annotations."""
     gold = tuple(at for at, passage in enumerate(passages) if passage.isgold)
     if gold:
         return gold

@@ -1,27 +1,25 @@
-"""Whether a recipe can score what is known about a question."""
+"""Whether a recipe can score the responses to a question."""
 
 from __future__ import annotations
 
-from rag_rewards.blueprints import Blueprint
 from rag_rewards.datasets.gold import Gold, Problem
+from rag_rewards.definition import RecipeDefinition
 
-STAGE_ONE = "ground-grpo-stage1"
 
-
-def unfit(gold: Gold, recipe: Blueprint) -> Problem | None:
-    """Why a recipe cannot score this question's responses, or would score them all alike."""
+def unfit(gold: Gold, recipe: RecipeDefinition) -> Problem | None:
+    """Return why a recipe cannot score the responses, or gives all of them the same score."""
     reads = recipe.fields
     if gold.answer_kind == "claims" and "answers" in reads and "nli" not in reads:
-        return Problem("claims, which this recipe cannot check: only entailment can")
+        return Problem("the answers are claims, which only a recipe with entailment can check")
     if "supporting" in reads:
         if gold.supporting is None:
-            return gold.unsupported or Problem("no supporting documents known")
+            return gold.unsupported or Problem("the supporting documents are unknown")
         if not gold.supporting or gold.answerable is False:
             return Problem("no document supports an answer")
     if "answerable" in reads:
         if gold.answerable is None:
-            why = gold.unsupported.reason if gold.unsupported else "no `answerable` in the row"
-            return Problem("not known whether the documents answer it", why)
-        if recipe.name == STAGE_ONE and not gold.answerable:
-            return Problem("unanswerable, and stage 1 takes answerable questions alone")
+            detail = gold.unsupported.reason if gold.unsupported else "the row has no `answerable`"
+            return Problem("unknown whether the documents contain an answer", detail)
+        if recipe.data.answerable_only and not gold.answerable:
+            return Problem("unanswerable; the recipe uses answerable questions only")
     return None

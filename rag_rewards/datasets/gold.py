@@ -1,4 +1,4 @@
-"""What is known about a question: what every data set's own row becomes."""
+"""Gold data of a question: the common form of the rows of all data sets."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from rag_rewards.text.normalize import squad
 
 Kind = Literal["short", "list", "claims"]
 _TOO_SHORT = frozenset(("", "yes", "no", "noanswer"))
-"""Normalised answers that stand in texts without answering anything."""
+"""Normalized answers that occur in texts without answering anything."""
 
 
 class Problem(NamedTuple):
-    """Why a row is left out, or is left without `supporting`: a reason to count, and its detail."""
+    """Why a row is omitted or has no `supporting`: a reason, which is counted, and a detail."""
 
     reason: str
     detail: str = ""
 
 
 class Gold(msgspec.Struct, frozen=True, kw_only=True):
-    """A question, its documents, and what is known about both.
+    """A question with its documents and gold data. Unknown values are None.
 
-    `answers` are required answers, each with its aliases. `supporting` holds positions in
-    `documents`, from 0; where it is None, `unsupported` says why.
+    `answers` are required answers, each with its aliases. `supporting` are positions in
+    `documents`, from 0. When it is None, `unsupported` is the reason.
     """
 
     question: str
@@ -41,10 +41,12 @@ class Gold(msgspec.Struct, frozen=True, kw_only=True):
     out_of_knowledge: bool | None = None
     query_time: str | None = None
     ranked: bool = True
-    """Whether the order of the documents means anything; where it does not, it tells the answer."""
+    """Whether the order of the documents is a ranking. Another order may reveal the answer."""
 
     def arranged(self, order: Sequence[int], added: Sequence[Document] = ()) -> Gold:
-        """The same with further documents, all of them in this order.
+        """Return the gold data with additional documents, and with all documents in an order.
+
+        `order` has positions in the documents followed by the added ones.
 
         >>> documents = (Document(text="a"), Document(text="b"))
         >>> gold = Gold(question="?", documents=documents, answers=(("x",),), supporting=(1,))
@@ -61,13 +63,13 @@ class Gold(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def fields(self, supports: bool = True) -> dict[str, Any]:
-        """The fields of a row, None for what is not known. Documents are numbered from 1.
+        """Return the fields of a row. Documents are numbered from 1, and unknown values are None.
 
-        With `supports`, every document says which answers it supports, None where nobody knows.
+        With `supports`, each document states for every answer whether it supports the answer.
         """
         supporting = self.supporting
-        known = any(document.supports is not None for document in self.documents)
-        none = [False] * len(self.answers) if known else None
+        is_annotated = any(document.supports is not None for document in self.documents)
+        none = [False] * len(self.answers) if is_annotated else None
         return {
             "id": self.id,
             "question": self.question,
@@ -85,7 +87,7 @@ class Gold(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def rollout(self, response: str = "") -> Rollout:
-        """The question as a rollout, for a prompt or a reward."""
+        """Return the question as a rollout, for a prompt or a reward."""
         return msgspec.convert(self.fields() | {"response": response}, Rollout)
 
 
@@ -94,25 +96,25 @@ def _bits(document: Document) -> list[bool]:
 
 
 def texts(answers: Iterable[str]) -> tuple[str, ...]:
-    """Aliases in their order, each once, none of them blank."""
+    """Return the aliases in order, without repeated and blank ones."""
     return tuple(dict.fromkeys(answer for answer in answers if answer.strip()))
 
 
 def supporting_of(documents: Sequence[Document]) -> tuple[int, ...]:
-    """The documents whose `supports` name an answer."""
+    """Return the positions of the documents that support an answer."""
     return tuple(at for at, document in enumerate(documents) if any(document.supports or ()))
 
 
 def normal_answers(gold: Gold) -> list[list[str]]:
-    """The forms in which answers are looked for in documents; claims are not looked for."""
+    """Return the normalized forms of the answers, for a search in documents. Claims have none."""
     if gold.answer_kind == "claims":
         return [[] for _ in gold.answers]
     forms = [[squad(alias) for alias in aliases] for aliases in gold.answers]
-    return [[form for form in each if form not in _TOO_SHORT] for each in forms]
+    return [[form for form in aliases if form not in _TOO_SHORT] for aliases in forms]
 
 
 def holds(normal_text: str, forms: Iterable[str]) -> bool:
-    """Whether a normalised text has one of the normalised answers, as whole words.
+    """Return whether a normalized text contains one of the normalized answers as whole words.
 
     >>> holds("paris lies on seine", ["on seine"]), holds("parisian", ["paris"])
     (True, False)
@@ -122,15 +124,16 @@ def holds(normal_text: str, forms: Iterable[str]) -> bool:
 
 
 def with_answers_found(gold: Gold) -> Gold:
-    """The same, where nobody marked its documents: those that hold an answer support it.
+    """Return gold data whose supporting documents are those that contain an answer.
 
-    Whole words under the `squad` normaliser; claims stay unmarked.
+    Answers are whole words after the `squad` normalizer. Gold data with `supporting`, and claims,
+    are returned unchanged.
     """
     if gold.supporting is not None or gold.answer_kind == "claims":
         return gold
     forms = normal_answers(gold)
     documents = tuple(
-        msgspec.structs.replace(document, supports=_held(squad(document.text), forms))
+        msgspec.structs.replace(document, supports=_answers_in(squad(document.text), forms))
         for document in gold.documents
     )
     supporting = supporting_of(documents)
@@ -139,10 +142,10 @@ def with_answers_found(gold: Gold) -> Gold:
     )
 
 
-def _held(text: str, forms: Iterable[Iterable[str]]) -> tuple[bool, ...]:
-    return tuple(holds(text, each) for each in forms)
+def _answers_in(text: str, forms: Iterable[Iterable[str]]) -> tuple[bool, ...]:
+    return tuple(holds(text, aliases) for aliases in forms)
 
 
 def generator(seed: int, *names: object) -> random.Random:
-    """Randomness that depends on the seed and these names alone."""
+    """Return a random generator that depends only on the seed and the names."""
     return random.Random(":".join(map(str, (seed, *names))))  # noqa: S311 (not for secrets)

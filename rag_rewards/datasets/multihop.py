@@ -1,4 +1,4 @@
-"""HotpotQA, 2WikiMultiHopQA and MuSiQue: paragraphs, and which of them an answer needs."""
+"""HotpotQA, 2WikiMultiHopQA and MuSiQue: questions over several annotated paragraphs."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ import msgspec
 from rag_rewards.datasets.gold import Gold, Problem, texts
 from rag_rewards.rollout import Document
 
-MISSING = "a supporting title is not among the documents"
-AMBIGUOUS = "a supporting title matches several documents"
+MISSING = "a supporting title is not the title of a document"
+AMBIGUOUS = "a supporting title is the title of several documents"
 BEYOND = "a supporting sentence is not in its document"
 
 
 class Columns(msgspec.Struct):
-    """Paragraphs as the Hugging Face copies hold them."""
+    """Paragraphs in the form of the copies on Hugging Face."""
 
     title: list[str]
     sentences: list[list[str]]
 
 
 class FactColumns(msgspec.Struct):
+    """Supporting facts in the form of the copies on Hugging Face."""
+
     title: list[str]
     sent_id: list[int]
 
 
 class FactsRow(msgspec.Struct):
-    """A row of HotpotQA or 2WikiMultiHopQA, as published or as its copy on Hugging Face."""
+    """A row of HotpotQA or 2WikiMultiHopQA, as published or as copied to Hugging Face."""
 
     question: str
     answer: str
@@ -52,12 +54,12 @@ class FactsRow(msgspec.Struct):
 
 
 def hotpotqa(row: FactsRow, top: int | None = None) -> Gold:
-    """HotpotQA, distractor or full wiki: sentences carry their own spaces."""
+    """Convert a row of HotpotQA (distractor or full wiki), whose sentences include their spaces."""
     return _with_facts(row, top, "".join)
 
 
 def two_wiki(row: FactsRow, top: int | None = None) -> Gold:
-    """2WikiMultiHopQA: sentences without spaces between them."""
+    """Convert a row of 2WikiMultiHopQA, whose sentences have no spaces between them."""
     return _with_facts(row, top, _spaced)
 
 
@@ -67,27 +69,27 @@ def _spaced(sentences: Iterable[str]) -> str:
 
 def _with_facts(row: FactsRow, top: int | None, join: Callable[[Iterable[str]], str]) -> Gold:
     paragraphs = row.paragraphs[:top]
-    found = supporting_paragraphs(paragraphs, row.facts)
-    known = not isinstance(found, Problem)
+    supporting = supporting_paragraphs(paragraphs, row.facts)
+    problem = supporting if isinstance(supporting, Problem) else None
     return Gold(
         id=row.id_ or row.id or "",
         question=row.question,
         documents=tuple(
-            [Document(title=title, text=join(said).strip()) for title, said in paragraphs]
+            [Document(title=title, text=join(sentences).strip()) for title, sentences in paragraphs]
         ),
         answers=(texts([row.answer]),),
-        supporting=None if isinstance(found, Problem) else found,
-        unsupported=found if isinstance(found, Problem) else None,
-        answerable=True if known else None,
+        supporting=None if isinstance(supporting, Problem) else supporting,
+        unsupported=problem,
+        answerable=True if problem is None else None,
     )
 
 
 def supporting_paragraphs(
     paragraphs: Sequence[tuple[str, Sequence[str]]], facts: Iterable[tuple[str, int]]
 ) -> tuple[int, ...] | Problem:
-    """The paragraphs that hold the supporting sentences, or what keeps them from being found.
+    """Return the positions of the paragraphs with the supporting sentences, or the problem.
 
-    A fact is a title and a sentence's number from 0. Every fact must fall on one paragraph.
+    A fact is a title and the number of a sentence, from 0. It must match exactly one paragraph.
 
     >>> supporting_paragraphs([("Paris", ["It lies on the Seine."]), ("Rome", [])], [("Paris", 0)])
     (0,)
@@ -101,8 +103,8 @@ def supporting_paragraphs(
     titles = dict.fromkeys(title for title, _ in facts)
     if missing := [title for title in titles if title not in places]:
         return Problem(MISSING, "; ".join(missing))
-    if double := [title for title in titles if len(places[title]) > 1]:
-        return Problem(AMBIGUOUS, "; ".join(double))
+    if ambiguous := [title for title in titles if len(places[title]) > 1]:
+        return Problem(AMBIGUOUS, "; ".join(ambiguous))
     for title, sentence in facts:
         count = len(paragraphs[places[title][0]][1])
         if not 0 <= sentence < count:
@@ -111,6 +113,8 @@ def supporting_paragraphs(
 
 
 class Paragraph(msgspec.Struct):
+    """A paragraph of MuSiQue with its annotation."""
+
     title: str
     paragraph_text: str
     is_supporting: bool
@@ -128,17 +132,20 @@ class MusiqueRow(msgspec.Struct):
 
 
 def musique(row: MusiqueRow, top: int | None = None) -> Gold:
-    """MuSiQue. In the full set a question comes twice under one id, once unanswerable."""
+    """Convert a row of MuSiQue.
+
+    In the full set each id has two rows, an answerable and an unanswerable one.
+    """
     paragraphs = row.paragraphs[:top]
     supporting = tuple(at for at, paragraph in enumerate(paragraphs) if paragraph.is_supporting)
-    whole = len(supporting) == sum(paragraph.is_supporting for paragraph in row.paragraphs)
-    lost = None if whole else Problem(MISSING, f"beyond the first {top}")
+    is_complete = len(supporting) == sum(paragraph.is_supporting for paragraph in row.paragraphs)
+    problem = None if is_complete else Problem(MISSING, f"it is not among the first {top}")
     return Gold(
         id=row.id if row.answerable else f"{row.id}-unanswerable",
         question=row.question,
         documents=tuple([Document(title=p.title, text=p.paragraph_text) for p in paragraphs]),
         answers=(texts([row.answer, *row.answer_aliases]),),
-        supporting=supporting if whole else None,
-        unsupported=lost,
-        answerable=row.answerable if whole else None,
+        supporting=supporting if is_complete else None,
+        unsupported=problem,
+        answerable=row.answerable if is_complete else None,
     )

@@ -1,4 +1,4 @@
-"""Documents that have nothing to do with a question, from other rows or from a corpus."""
+"""Noise: documents unrelated to a question, from other rows or from a corpus."""
 
 from __future__ import annotations
 
@@ -14,39 +14,41 @@ from rag_rewards.rollout import Document
 from rag_rewards.text.normalize import squad
 
 POOL = 10_000
-"""Documents kept to draw from, whatever the size of the file."""
+"""Size of the sample of documents."""
 _TRIES = 50
+"""Draws per document of noise before giving up."""
 
 
 class Pool:
-    """A uniform sample of documents: every document that was offered has the same chance."""
+    """A uniform sample of the documents that are offered."""
 
     def __init__(self, seed: int, size: int = POOL) -> None:
         self._random = generator(seed, "pool")
         self._size = size
-        self._seen = 0
+        self._offered = 0
         self._documents: list[Document] = []
-        self._normal: dict[int, str] = {}
+        self._normalized: dict[int, str] = {}
 
     def offer(self, documents: Iterable[Document]) -> None:
+        """Add documents to the population of the sample."""
         for document in documents:
-            self._seen += 1
+            self._offered += 1
             if len(self._documents) < self._size:
                 self._documents.append(document)
-            elif (at := self._random.randrange(self._seen)) < self._size:
+            elif (at := self._random.randrange(self._offered)) < self._size:
                 self._documents[at] = document
 
     def noise(self, gold: Gold, count: int, rng: random.Random) -> list[Document] | Problem:
-        """So many documents of other titles, without any of the gold answers in them."""
-        forms = [form for each in normal_answers(gold) for form in each]
+        """Return `count` documents with other titles and without a gold answer, or the problem."""
+        forms = [form for aliases in normal_answers(gold) for form in aliases]
         titles = {document.title for document in gold.documents if document.title}
         own = {document.text for document in gold.documents}
         drawn: list[Document] = []
-        there = len(self._documents)
-        for _ in range(count * _TRIES if there else 0):
-            at = rng.randrange(there)
+        size = len(self._documents)
+        for _ in range(count * _TRIES if size else 0):
+            at = rng.randrange(size)
             document = self._documents[at]
-            if document.title in titles or document.text in own or holds(self._form(at), forms):
+            if document.title in titles or document.text in own or holds(self._text(at), forms):
                 continue
             drawn.append(Document(text=document.text, title=document.title))
             own.add(document.text)
@@ -54,15 +56,15 @@ class Pool:
                 return drawn
         return Problem("too few documents for noise", f"{len(drawn)} of {count}")
 
-    def _form(self, at: int) -> str:
-        """A document as answers are looked for in it, worked out at its first use."""
-        if at not in self._normal:
-            self._normal[at] = squad(self._documents[at].text)
-        return self._normal[at]
+    def _text(self, at: int) -> str:
+        """The normalized text of a document, computed at its first use."""
+        if at not in self._normalized:
+            self._normalized[at] = squad(self._documents[at].text)
+        return self._normalized[at]
 
 
 class _Contents(msgspec.Struct):
-    """A passage of a corpus: Search-R1's `contents` begins with the title in quotation marks."""
+    """A passage of a corpus. In Search-R1 `contents` starts with the title in quotation marks."""
 
     contents: str = ""
     text: str = ""
@@ -79,13 +81,18 @@ class _Contents(msgspec.Struct):
 
 
 def offer_corpus(pool: Pool, path: str) -> None:
-    """Fill a pool from a corpus of `{contents}` or `{title, text}`."""
+    """Offer the passages of a corpus with rows `{contents}` or `{title, text}` to a pool.
+
+    Raises UsageError for a row of another form.
+    """
     with Records(path) as records:
         for number, row in records:
             try:
                 document = msgspec.convert(row, _Contents).document
             except msgspec.ValidationError as error:
-                raise UsageError(f"{path}, row {number}: {error}") from None
+                raise UsageError(f"{path}: row {number}: {error}") from None
             if document is None:
-                raise UsageError(f"{path}, row {number} has neither `contents` nor `text`")
+                raise UsageError(
+                    f"{path}: row {number} has neither `contents` nor `text`: add one of them"
+                )
             pool.offer([document])

@@ -1,4 +1,4 @@
-"""The card beside a selection: what went in, what each step left, how to make it again."""
+"""The card of a selection: its input, the counts of each step, and how to reproduce it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from rag_rewards.datasets.card import sha256
 from rag_rewards.errors import UsageError
-from rag_rewards.version import __version__
-from rag_rewards.writing import partial_of
+from rag_rewards.io.sinks import partial_of
+from rag_rewards.signature import Signature
 
 
 def refuse_overwriting(output: str, made: Iterable[str], given: Iterable[str]) -> None:
-    """UsageError unless the output is a regular file, and no input among those that are made."""
+    """Raise UsageError unless the output is a regular file and no input would be overwritten.
+
+    `made` are the other files that the command writes, and `given` are its inputs.
+    """
     partial = partial_of(output)
     if partial is None or Path(output).is_dir():
-        raise UsageError(f"{output} is no regular file; a card stands beside it")
-    paths = [Path(path) for path in (output, str(partial), *made)]
+        raise UsageError(
+            f"{output} is not a regular file: choose one, because a card is written beside it"
+        )
+    outputs = [Path(path) for path in (output, str(partial), *made)]
     for path in map(Path, given):
-        if path.exists() and any(each.exists() and each.samefile(path) for each in paths):
-            raise UsageError(f"{path} would be overwritten: give another -o")
+        if path.exists() and any(other.exists() and other.samefile(path) for other in outputs):
+            raise UsageError(f"{path} would be overwritten: choose another -o")
 
 
 def write_card(
@@ -33,24 +36,25 @@ def write_card(
     facts: Mapping[str, Any],
     lines: Iterable[str],
 ) -> str:
-    """Write `OUTPUT.card.md`: the facts as YAML, and what was counted.
+    """Write `OUTPUT.card.md`, the facts as YAML and the counts as a list, and return its path.
 
-    Nothing of when and where: equal runs make equal cards.
+    The card contains neither time nor place, so that equal runs write equal cards.
     """
     import yaml
 
-    given = {"file": Path(source).name, "sha256": sha256(source)} if source != "-" else "-"
-    asked = {name: value for name, value in options.items() if value not in (None, False, (), [])}
-    signature = msgspec.json.encode(asked).decode()
+    origin = {"file": Path(source).name, "sha256": sha256(source)} if source != "-" else "-"
+    settings = {
+        name: value for name, value in options.items() if value not in (None, False, (), [])
+    }
     head = {
-        "input": given,
+        "input": origin,
         "output": {"file": Path(output).name, "sha256": sha256(output)},
-        "signature": f"rag-rewards {__version__} {command} {signature}",
+        "signature": str(Signature(recipe=command, settings=settings)),
         **facts,
     }
-    said = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=100)
+    facts_yaml = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=100)
     body = "".join(f"- {line}\n" for line in lines)
     path = f"{output}.card.md"
-    title = f"# {Path(output).name}, made by `rag-rewards {command}`"
-    Path(path).write_text(f"---\n{said}---\n\n{title}\n\n{body}", "utf-8")
+    title = f"# {Path(output).name}, written by `rag-rewards {command}`"
+    Path(path).write_text(f"---\n{facts_yaml}---\n\n{title}\n\n{body}", "utf-8")
     return path

@@ -1,4 +1,4 @@
-"""Rows of this package's own schema: documents, answers and what else is known."""
+"""Rows in the schema of this package, with or without a response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rag_rewards.rollout import Document, Rollout
 
 
 class OwnRow(msgspec.Struct):
-    """A row before it is known whether it has a response; other fields are not read."""
+    """The fields of a row that describe its question; other fields are ignored."""
 
     question: str
     documents: list[dict[str, Any]]
@@ -26,7 +26,7 @@ class OwnRow(msgspec.Struct):
 
 
 def own(row: OwnRow, top: int | None = None) -> Gold | Problem:
-    """A row of ours. Documents are numbered anew, `supporting` with them."""
+    """Convert a row of this package. Documents are renumbered, and so is `supporting`."""
     fields = msgspec.structs.asdict(row) | {"response": ""}
     try:
         rollout = msgspec.convert(fields, Rollout)
@@ -38,19 +38,19 @@ def own(row: OwnRow, top: int | None = None) -> Gold | Problem:
     except (RolloutError, msgspec.ValidationError) as error:
         return Problem("broken row", str(error))
     documents = (rollout.documents or ())[:top]
-    lost = supporting is not None and any(at >= len(documents) for at in supporting)
+    is_cut = supporting is not None and any(at >= len(documents) for at in supporting)
     return Gold(
         id="" if rollout.id is None else str(rollout.id),
         question=row.question,
         query_time=rollout.query_time,
         documents=tuple([_unnumbered(document) for document in documents]),
         answers=answers,
-        supporting=None if lost else supporting,
-        unsupported=Problem("a supporting document is beyond the first", str(top))
-        if lost
-        else Problem("no `supporting` in the row"),
+        supporting=None if is_cut else supporting,
+        unsupported=Problem("a supporting document is not among the first", str(top))
+        if is_cut
+        else Problem("the row has no `supporting`"),
         answer_kind=rollout.answer_kind or "short",
-        answerable=None if lost else rollout.answerable,
+        answerable=None if is_cut else rollout.answerable,
         out_of_knowledge=rollout.out_of_knowledge,
     )
 

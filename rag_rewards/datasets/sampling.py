@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import IO
 
 import msgspec
 
-from rag_rewards.contexts import Contexts
-from rag_rewards.errors import BackendError, RolloutError, UsageError
-from rag_rewards.labels import opened
-from rag_rewards.models import GenerateAnswer, GenerateRequest, Policy, TokenIds
+from rag_rewards.errors import BackendError, OptionError, RolloutError, UsageError
+from rag_rewards.evidence.contexts import Contexts
+from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, Policy, TokenIds
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout
+from rag_rewards.rows.columns import response_prefix_of
 
 BARREN = 3
 """Batches in a row, each of other prompts, without an answer: no further one is asked for."""
@@ -43,13 +43,14 @@ class Drawing:
     def __post_init__(self) -> None:
         for name in ("samples", "max_tokens", "batch"):
             if getattr(self, name) < 1:
-                raise UsageError(
-                    f"--{name.replace('_', '-')} is at least 1, found {getattr(self, name)}"
-                )
+                template = f"{{{name}}} must be at least 1, found {{value}}"
+                raise OptionError(template, value=getattr(self, name))
         if self.temperature < 0:
-            raise UsageError(f"--temperature is at least 0, found {self.temperature:g}")
+            raise OptionError(
+                "{temperature} must be at least 0, found {value:g}", value=self.temperature
+            )
         if self.temperature == 0 and self.samples > 1:
-            raise UsageError("at temperature 0 all samples are one: give --samples 1")
+            raise OptionError("with {temperature} 0 all samples are equal: set {samples} to 1")
 
     @property
     def settings(self) -> dict[str, str | float | int]:
@@ -166,14 +167,14 @@ def _said(line: bytes) -> Said | None:
 class Sampler:
     """Asks a policy for what is missing of each question's responses.
 
-    `prompt` gives the way a question without a prompt of its own is asked. Equal prompts share
+    `prompt` asks a question that has no prompt of its own. Equal prompts share
     their responses; each response has a seed of its own, so that the same run gives the same.
     """
 
     policy: Policy
     drawing: Drawing
     samples: Samples
-    prompt: Callable[[Rollout], Prompt]
+    prompt: Prompt
     truncate: bool = False
     asked: int = 0
     reused: int = 0
@@ -200,7 +201,7 @@ class Sampler:
 
     def _plan(self, question: Rollout) -> _Plan | RolloutError:
         contexts = Contexts(
-            self.policy.tokenizer, self.prompt(question), self.policy.max_length, self.truncate
+            self.policy.tokenizer, self.prompt, self.policy.max_length, self.truncate
         )
         try:
             ids, _ = contexts.leave_one_out(question, (), self.drawing.max_tokens)
@@ -208,7 +209,9 @@ class Sampler:
             return error
         key = blake2b(repr(ids).encode(), digest_size=8).hexdigest()
         known = self.samples.of(key)
-        prefix = question.response_prefix or opened(self.policy.tokenizer.decode(ids[-_TAIL:]))
+        prefix = question.response_prefix or response_prefix_of(
+            self.policy.tokenizer.decode(ids[-_TAIL:])
+        )
         plan = _Plan(question, ids, key, prefix, known)
         self.reused += self.drawing.samples - len(plan.missing(self.drawing.samples))
         return plan

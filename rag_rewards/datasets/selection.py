@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from rag_rewards.datasets.files import Records
 from rag_rewards.datasets.trials import Question, Sample
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.text.normalize import squad
 from rag_rewards.training.advantages import mean_std
 
@@ -49,11 +49,14 @@ def window(text: str) -> Window:
     """
     found = _WINDOW.fullmatch(text.strip())
     if found is None:
-        raise UsageError(f"--pass takes LOW:HIGH or LOW:HIGH=SHARE, found {text!r}")
+        raise OptionError("{passes} expects LOW:HIGH or LOW:HIGH=SHARE, found {text!r}", text=text)
     low, high = float(found[1]), float(found[2])
     share = None if found[3] is None else float(found[3])
     if not 0 <= low <= high <= 1 or not 0 < (1 if share is None else share) <= 1:
-        raise UsageError(f"--pass {text}: pass rates go from 0 to 1, a share is above 0, at most 1")
+        raise OptionError(
+            "{passes} {text}: pass rates are 0 to 1, and a share is above 0 and at most 1",
+            text=text,
+        )
     return Window(low, high, share)
 
 
@@ -62,10 +65,14 @@ def windows(texts: Iterable[str]) -> tuple[Window, ...]:
     read = sorted(map(window, texts))
     for one, other in pairwise(read):
         if other.low <= one.high:
-            raise UsageError(f"--pass {one} and {other} overlap: a question belongs to one window")
+            raise OptionError(
+                "{passes} {one} and {other} overlap: a question belongs to one window",
+                one=one,
+                other=other,
+            )
     shares = [each.share for each in read if each.share is not None]
     if shares and (len(shares) < len(read) or abs(sum(shares) - 1) > 1e-6):
-        raise UsageError("--pass: every window has a share and they make 1, or none has")
+        raise OptionError("{passes}: set the shares of all windows, with the sum 1, or of none")
     return tuple(read)
 
 
@@ -262,7 +269,10 @@ def _apportioned(size: int, shares: Sequence[float]) -> list[int]:
 
 def _drawn(rng: random.Random, numbers: Sequence[int], size: int, what: str) -> list[int]:
     if size > len(numbers):
-        raise UsageError(
-            f"{size:,} questions are asked for and {len(numbers):,} {what}: give a smaller --sample"
+        raise OptionError(
+            "{sample} is {size:,} questions and {count:,} {what}: set a smaller {sample}",
+            size=size,
+            count=len(numbers),
+            what=what,
         )
     return rng.sample(numbers, size)

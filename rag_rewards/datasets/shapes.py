@@ -1,4 +1,4 @@
-"""What a trainer reads: a question's chat and what is known of it, as that trainer's own row."""
+"""Rows in the forms of trainers: the chat of a question with its gold data."""
 
 from __future__ import annotations
 
@@ -12,32 +12,35 @@ Chat = list[dict[str, str]]
 Fields = Mapping[str, Any]
 
 LABEL = ("supporting", "answers", "answer_kind", "answerable", "out_of_knowledge")
-"""Fields of the gold row that verl takes as its ground truth."""
+"""Fields of the row that become the ground truth of verl."""
 
 
 def trl(chat: Chat, fields: Fields) -> dict[str, Any]:
-    """TRL hands every column but `prompt` to the reward."""
+    """Return a row for TRL, which passes every column except `prompt` to the reward."""
     return {"prompt": chat, **fields}
 
 
 def ms_swift(chat: Chat, fields: Fields) -> dict[str, Any]:
-    """ms-swift hands every column but `messages` to the reward."""
+    """Return a row for ms-swift, which passes every column except `messages` to the reward."""
     return {"messages": chat, **fields}
 
 
 def plain(chat: Chat, fields: Fields) -> dict[str, Any]:
-    """A row of ours that lacks its response: one group per question, whatever its wording."""
+    """Return a row of this package without a response. Its group is the id of the question."""
     return {"group": fields["id"], "prompt": chat, **fields}
 
 
 def openrlhf(chat: Chat, fields: Fields) -> dict[str, Any]:
-    """Of OpenRLHF's row the label alone reaches a reward: all that is known, as JSON."""
-    known = {name: value for name, value in fields.items() if value is not None}
-    return {"input": chat, "label": msgspec.json.encode(known).decode()}
+    """Return a row for OpenRLHF, which passes only the label to the reward: all fields as JSON."""
+    label = {name: value for name, value in fields.items() if value is not None}
+    return {"input": chat, "label": msgspec.json.encode(label).decode()}
 
 
 def verl(chat: Chat, fields: Fields, source: str, split: str, index: int) -> dict[str, Any]:
-    """verl's row. No `agent_name`: that column would override the agent loop of the config."""
+    """Return a row for verl.
+
+    It has no `agent_name`, because that column overrides the agent loop of the configuration.
+    """
     label = {name: fields[name] for name in LABEL if fields.get(name) is not None}
     extra = {name: value for name, value in fields.items() if name not in LABEL}
     return {
@@ -50,7 +53,11 @@ def verl(chat: Chat, fields: Fields, source: str, split: str, index: int) -> dic
 
 
 def verl_schema(present: Collection[str], supports: bool) -> Any:
-    """The Arrow schema of verl's rows: the same for every row, whatever a row lacks."""
+    """Return the Arrow schema of the rows for verl.
+
+    `present` are the fields that some row has. `supports` adds the answers that each document
+    supports.
+    """
     import pyarrow as pa
 
     text = pa.string()

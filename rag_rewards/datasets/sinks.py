@@ -1,4 +1,4 @@
-"""Trainers' files: written beside their place, and given their name when they are whole."""
+"""Files of training rows for a trainer, as JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, Protocol
 import msgspec
 
 from rag_rewards.datasets.shapes import verl_schema
-from rag_rewards.errors import MissingExtraError, UsageError
-from rag_rewards.writing import Output, partial_of
+from rag_rewards.errors import MissingExtraError
+from rag_rewards.io.sinks import Output
 
 ROW_GROUP = 1_000
 
 
 class Sink(Protocol):
-    """Takes rows one by one; `commit` gives the file its name, `close` alone removes it."""
+    """A file of rows for a trainer. `commit` gives the file its name."""
 
     def write(self, row: dict[str, Any]) -> None: ...
     def commit(self) -> None: ...
@@ -24,8 +24,10 @@ class Sink(Protocol):
 
 
 class JsonLines:
-    def __init__(self, path: str) -> None:
-        self._output = Output(path)
+    """Rows as JSON lines."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
         self._encode = msgspec.json.Encoder().encode
 
     def write(self, row: dict[str, Any]) -> None:
@@ -35,30 +37,22 @@ class JsonLines:
         self._output.commit()
 
     def close(self) -> None:
-        self._output.close()
-        if self._output.partial is not None:
-            self._output.partial.unlink(missing_ok=True)
+        """Do nothing: the owner of the output closes it."""
 
 
 class Parquet:
-    """verl's rows, of one schema, a group of them in memory at a time."""
+    """Rows for verl as Parquet with one schema. Memory holds one row group at a time."""
 
-    def __init__(self, path: str, present: Collection[str], supports: bool) -> None:
+    def __init__(self, output: Output, present: Collection[str], supports: bool) -> None:
         try:
             import pyarrow as pa
             import pyarrow.parquet as pq
         except ImportError:
             raise MissingExtraError("pyarrow", extra="parquet") from None
-        partial = partial_of(path)
-        if partial is None:
-            raise UsageError(f"{path} is no regular file; Parquet needs one")
         self._table, self._schema = pa.Table, verl_schema(present, supports)
-        self._path, self._partial = path, partial
+        self._output = output
         self._rows: list[dict[str, Any]] = []
-        try:
-            self._writer = pq.ParquetWriter(partial, self._schema)
-        except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+        self._writer = pq.ParquetWriter(output.handle, self._schema)
 
     def write(self, row: dict[str, Any]) -> None:
         self._rows.append(row)
@@ -73,9 +67,9 @@ class Parquet:
         if self._rows:
             self._flush()
         self._writer.close()
-        self._partial.replace(self._path)
+        self._output.commit()
 
     def close(self) -> None:
+        """Close the writer, which must happen before the output is closed."""
         with contextlib.suppress(OSError):
             self._writer.close()
-        self._partial.unlink(missing_ok=True)

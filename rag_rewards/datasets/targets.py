@@ -15,34 +15,21 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from rag_rewards.datasets.gold import Problem, generator
-from rag_rewards.datasets.trials import Question, Sample, Trial
-from rag_rewards.errors import RolloutError, UsageError
-from rag_rewards.prompts import fill, prompt_of
-from rag_rewards.recipes import blueprint
-from rag_rewards.text.refusal import ABSTENTIONS, REFUSAL
+from rag_rewards.datasets.trials import Question, Sample
+from rag_rewards.definition import Recipe
+from rag_rewards.errors import OptionError, RolloutError
+from rag_rewards.output_form import ANY_FORM, OutputForm
+from rag_rewards.prompts import GROUNDED, Prompt, fill
+from rag_rewards.recipes import RECIPES
+from rag_rewards.rollout import Rollout
+from rag_rewards.rows import ScoredRow
+from rag_rewards.signature import Signature
 
 TrainingSet = Literal["r-tuning", "rft", "dpo", "sft"]
 Style = Literal["direct", "reasoning"]
 Text = str | list[dict[str, Any]]
 """A prompt or a completion: a chat, or text where the rows' prompts are text."""
 
-
-class Form(NamedTuple):
-    """How a recipe's output holds an answer, and how it abstains."""
-
-    answer: str = "<answer>{answer}</answer>"
-    abstention: str = ABSTENTIONS[0]
-
-
-FORMS = {
-    "truthrl": Form("\\boxed{{answer}}"),
-    "ground-grpo": Form(abstention=REFUSAL),
-    "ground-grpo-stage1": Form(abstention=REFUSAL),
-}
-"""By recipe, where it is not the usual one."""
-
-CITING = frozenset(("ground-grpo", "ground-grpo-stage1"))
-"""Recipes whose answers cite: a gold answer alone is no answer of theirs."""
 
 DIRECT = (
     "Answer the question from the documents below. Reply with {shape} and nothing else: the answer "
@@ -55,13 +42,13 @@ DIRECT = (
 class Maker:
     """Makes one row of a training set from a question.
 
-    `recipe` names the prompt and the output's form; without it the rows' signature does. What is
-    drawn depends on the seed and the question alone.
+    `recipe` gives the prompt and the output form, by itself or by its name; without it, the recipe
+    that a row's signature names does. The choice depends on the seed and the question only.
     """
 
     kind: TrainingSet
     style: Style = "direct"
-    recipe: str = ""
+    recipe: Recipe | str = ""
     seed: int = 0
 
     def __call__(self, question: Question) -> dict[str, Any] | Problem:
@@ -73,17 +60,34 @@ class Maker:
         }[self.kind]
         rng = generator(self.seed, self.kind, question.name)
         try:
-            return make(_Material(question, self._recipe_of(question), rng))
+            return make(_Material(question, self._form_of(question), rng))
         except RolloutError as error:
             return Problem(f"{error.path}: {error.message}" if error.path else error.message)
 
-    def _recipe_of(self, question: Question) -> str:
-        row = question.rollout
-        signed = row.signature if isinstance(row, Trial) and row.signature else ""
-        name = self.recipe or "".join(signed.split(" ")[2:3])
-        if not name:
-            raise UsageError("which recipe's prompt and form? give --recipe NAME")
-        return blueprint(name).name
+    def _form_of(self, question: Question) -> _Form:
+        """Return the form of the recipe, or of the recipe that the row's signature names."""
+        if isinstance(self.recipe, Recipe):
+            return _Form(self.recipe.prompt, self.recipe.output_form)
+        name = self.recipe or _recipe_of_row(question.rollout)
+        if name not in RECIPES:
+            return _Form()
+        return _Form(RECIPES[name].prompt, RECIPES[name].output)
+
+
+def _recipe_of_row(row: Rollout) -> str:
+    """Return the name of the recipe that scored a row."""
+    signature = row.signature if isinstance(row, ScoredRow) else None
+    stage = Signature.parse(signature).at(row.step) if signature else None
+    if stage is None:
+        raise OptionError("no recipe is given, whose prompt and form to use: set {recipe}")
+    return stage.recipe
+
+
+class _Form(NamedTuple):
+    """How a recipe asks a question, and the form of a response to it."""
+
+    prompt: Prompt = GROUNDED
+    output: OutputForm = ANY_FORM
 
 
 @dataclass(frozen=True)
@@ -91,12 +95,8 @@ class _Material:
     """A question, and what can be made of it."""
 
     question: Question
-    recipe: str
+    form: _Form
     rng: random.Random
-
-    @property
-    def form(self) -> Form:
-        return FORMS.get(self.recipe, Form())
 
     @property
     def prompt(self) -> Text:
@@ -104,22 +104,22 @@ class _Material:
         row = self.question.rollout
         if row.prompt is not None:
             return row.prompt
-        return list(prompt_of(self.recipe, row).messages(row))
+        return list(self.form.prompt.messages(row))
 
     @property
     def direct_prompt(self) -> Text:
         """Question and documents, in the recipe's way, and the order to answer at once."""
         row = self.question.rollout
-        shown = self.said("…")
-        message = fill(DIRECT, shape=shown)
-        return list(replace(prompt_of(self.recipe, row), message=message, system="").messages(row))
-
-    def said(self, answer: str) -> str:
-        return self.form.answer.replace("{answer}", answer)
+        message = fill(DIRECT, shape=self.form.output.write_answer("…"))
+        return list(replace(self.form.prompt, message=message, system="").messages(row))
 
     def answered(self, answer: str) -> Text:
-        """The answer in the recipe's form, as the prompt asks for it: in a chat or as text."""
-        return self.completion(self.said(answer))
+        """The answer in the recipe's output form, as text where the prompt is text."""
+        return self.completion(self.form.output.write_answer(answer))
+
+    def abstained(self) -> Text:
+        """An abstention in the recipe's output form."""
+        return self.completion(self.form.output.write_abstention())
 
     @property
     def gold(self) -> str:
@@ -165,8 +165,8 @@ def _r_tuning(material: _Material) -> dict[str, Any] | Problem:
     if problem := _unlabelled(material) or _unfit_gold(material):
         return problem
     unknown = material.question.out_of_knowledge
-    answer = material.form.abstention if unknown else material.gold
-    return material.row(prompt=material.prompt, completion=material.answered(answer))
+    completion = material.abstained() if unknown else material.answered(material.gold)
+    return material.row(prompt=material.prompt, completion=completion)
 
 
 def _rft(material: _Material) -> dict[str, Any] | Problem:
@@ -191,8 +191,7 @@ def _dpo(material: _Material) -> dict[str, Any] | Problem:
     chosen: Text
     if material.question.out_of_knowledge:
         own = material.one(lambda sample: sample.refused, "response that abstains")
-        made = material.answered(material.form.abstention)
-        chosen = material.trace(own) if isinstance(own, Sample) else made
+        chosen = material.trace(own) if isinstance(own, Sample) else material.abstained()
     else:
         right = material.one(_right, "right response")
         if isinstance(right, Problem):
@@ -209,8 +208,9 @@ def _direct(material: _Material) -> dict[str, Any] | Problem:
         return problem
     if not material.question.rollout.question:
         return Problem("no `question` in the row")
-    said = [{"role": "assistant", "content": material.said(material.gold)}]
-    return material.row(prompt=material.direct_prompt, completion=said)
+    answer = material.form.output.write_answer(material.gold)
+    completion = [{"role": "assistant", "content": answer}]
+    return material.row(prompt=material.direct_prompt, completion=completion)
 
 
 def _reasoning(material: _Material) -> dict[str, Any] | Problem:
@@ -232,6 +232,6 @@ def _right(sample: Sample) -> bool | None:
 def _unfit_gold(material: _Material) -> Problem | None:
     if material.question.rollout.answer_kind == "claims":
         return Problem("gold claims are no answer")
-    if material.recipe in CITING and not material.question.out_of_knowledge:
+    if material.form.output.cites and not material.question.out_of_knowledge:
         return Problem("a gold answer does not cite, as this recipe's answers do")
     return None

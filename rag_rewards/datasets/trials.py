@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,52 +10,50 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rag_rewards.blueprints import Scored
-from rag_rewards.errors import DataError, GroupError, RolloutError, RowError
-from rag_rewards.grading import Grader
-from rag_rewards.reading import Group, Line, Source, groups_of
-from rag_rewards.rollout import (
-    EVIDENCE_FIELDS,
-    Message,
-    Rollout,
-    Score,
-    decode_row,
-    row_error,
+from rag_rewards.errors import DataError, GroupError, OptionError, RolloutError, RowError
+from rag_rewards.groups import LineGroup, fail_groups, first_error
+from rag_rewards.io.sinks import ErrorFile
+from rag_rewards.io.sources import Source, read_groups
+from rag_rewards.rollout import EVIDENCE_FIELDS, Message, Rollout, Score, ScoreOrError
+from rag_rewards.rows import (
+    NOT_JSON,
+    SCORE_FIELDS,
+    Line,
+    ScoredRow,
+    decode_line,
+    error_record,
 )
-from rag_rewards.scoring import SCORED_FIELDS, error_record
-from rag_rewards.writing import ErrorFile
+from rag_rewards.scorer import Scorer
 
 OF_A_RESPONSE = frozenset(
     (
         *("response", "response_prefix", "finish_reason", "step", "weight_version"),
-        *("prompt_token_ids", "response_token_ids", *EVIDENCE_FIELDS, *SCORED_FIELDS),
+        *("prompt_token_ids", "response_token_ids", *EVIDENCE_FIELDS, *SCORE_FIELDS),
     )
 )
 """What a row says of one response; all else is said of its question."""
 
 
-class Trial(Rollout, frozen=True, kw_only=True, dict=True):
-    """A rollout row with the scores that it may bring; a question's row has no response."""
+def check_right_at(value: float) -> None:
+    """Raise OptionError when a response cannot be right from this value of `correct`."""
+    if not 0 < value <= 1:
+        raise OptionError("{right_at} must be above 0 and at most 1, found {value}", value=value)
+
+
+class QuestionRow(ScoredRow, frozen=True, kw_only=True, dict=True):
+    """A row of a question, which may have no response yet."""
 
     response: str | list[Message] = ""
-    reward: float | None = None
-    correct: float | None = None
-    components: dict[str, float | None] | None = None
-    details: dict[str, Any] | str | None = None
-    signature: str | None = None
 
-    @property
-    def brought(self) -> Scored:
-        """The score that stands in the row. In Parquet details are JSON."""
-        if self.correct is None and self.reward is None:
-            return DataError("missing; score the rows first, or give --recipe", "correct")
-        details = self.details or {}
-        try:
-            if isinstance(details, str):
-                details = msgspec.json.decode(details, type=dict[str, Any])
-        except msgspec.MsgspecError as error:
-            return DataError(f"neither a mapping nor its JSON: {error}", "details")
-        return Score(self.reward, self.components or {}, self.correct, details)
+
+def score_of(row: ScoredRow) -> ScoreOrError:
+    """Return the score that a row contains, or the reason why it has none."""
+    try:
+        if row.correct is None and row.reward is None:
+            return DataError("missing; score the rows first, or choose a recipe", "correct")
+        return row.score
+    except RowError as error:
+        return error.with_traceback(None)
 
 
 class Sample(NamedTuple):
@@ -151,7 +148,7 @@ class Faults:
         self.rows += 1
         self.types[type(error).__name__] += 1
         self.first = self.first or f"line {number}: {error}"
-        record = error_record(line, number, error, error)
+        record = error_record(line, number, error)
         self._file.write(msgspec.json.encode(record) + b"\n")
 
     def close(self) -> None:
@@ -162,56 +159,59 @@ class Faults:
 class Questions:
     """The questions of a file of rollouts; a group with a row in error is in error whole.
 
-    `grader` scores the rows; without it they bring their scores. Rows without a response are
+    `scorer` scores the rows; without it they contain their scores. Rows without a response are
     questions by themselves. A response is right where `correct` is at least `right_at`.
     """
 
     source: Source
     faults: Faults
-    grader: Grader | None = None
+    scorer: Scorer | None = None
     right_at: float = 1.0
     group_size: int | None = None
     sort: bool = False
     rows: int = 0
 
     def __iter__(self) -> Iterator[Question]:
-        for group in groups_of(self.source, self.group_size, self.sort):
+        for group in read_groups(self.source, self.group_size, self.sort):
             self.rows += len(group.lines)
             if any(answered(line) for _, line in group.lines):
                 yield from self._question(group)
             else:
                 yield from self._unanswered(group)
 
-    def _unanswered(self, group: Group) -> Iterator[Question]:
+    def _unanswered(self, group: LineGroup) -> Iterator[Question]:
         for number, line in group.lines:
-            trial = read_trial(line)
-            if isinstance(trial, RolloutError):
-                self.faults.add(number, line, trial)
+            row = read_question_row(line)
+            if isinstance(row, RolloutError):
+                self.faults.add(number, line, row)
             else:
-                yield Question((number, line), trial)
+                yield Question((number, line), row)
 
-    def _question(self, group: Group) -> Iterator[Question]:
+    def _question(self, group: LineGroup) -> Iterator[Question]:
         read = [_response_row(line) for _, line in group.lines]
         scored = self._scored(read, group.problem)
-        broken = next((score for score in scored if isinstance(score, RolloutError)), None)
-        if broken is not None:
-            for (number, line), score in zip(group.lines, scored, strict=True):
-                self.faults.add(number, line, _error_beside(score, broken))
+        results = fail_groups(scored, [range(len(scored))])
+        if first_error(results) is not None:
+            for (number, line), error in zip(group.lines, results, strict=True):
+                if isinstance(error, RolloutError):
+                    self.faults.add(number, line, error)
             return
         yield question_of(group.lines, read, scored, self.right_at)
 
-    def _scored(self, read: Sequence[Trial | RolloutError], problem: str) -> Sequence[Scored]:
+    def _scored(
+        self, rows: Sequence[QuestionRow | RolloutError], problem: str
+    ) -> Sequence[ScoreOrError]:
         if problem:
-            return [row if isinstance(row, RolloutError) else GroupError(problem) for row in read]
-        if self.grader is not None:
-            return self.grader.score_each(read, [range(len(read))])
-        return [row if isinstance(row, RolloutError) else row.brought for row in read]
+            return [row if isinstance(row, RolloutError) else GroupError(problem) for row in rows]
+        if self.scorer is not None:
+            return self.scorer.score_each(rows, [range(len(rows))])
+        return [row if isinstance(row, RolloutError) else score_of(row) for row in rows]
 
 
 def question_of(
     lines: Sequence[Line],
     rollouts: Sequence[Rollout | RolloutError],
-    scored: Sequence[Scored],
+    scored: Sequence[ScoreOrError],
     right_at: float,
 ) -> Question:
     """A question with its responses, none of which is in error."""
@@ -223,18 +223,12 @@ def question_of(
     return Question(lines[0], samples[0].rollout, samples)
 
 
-def _error_beside(score: Scored, broken: RolloutError) -> RolloutError:
-    if isinstance(score, RolloutError):
-        return score
-    return GroupError(f"its group has a row in error ({broken})")
-
-
 class _Answered(msgspec.Struct):
     response: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 _ANSWERED = msgspec.json.Decoder(_Answered)
-_TRIAL = msgspec.json.Decoder(Trial)
+_ROW = msgspec.json.Decoder(QuestionRow)
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -242,28 +236,17 @@ def answered(line: bytes) -> bool:
     """Whether a row has a response, or cannot be read."""
     try:
         return _ANSWERED.decode(line).response is not msgspec.UNSET
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except NOT_JSON:
         return True
 
 
-def read_trial(line: bytes) -> Trial | RolloutError:
-    """A row, or why it does not decode."""
-    try:
-        line.decode()  # fields that nothing reads are not checked by the decoder
-        return _TRIAL.decode(line)
-    except msgspec.ValidationError as error:
-        return row_error(error)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        with contextlib.suppress(UnicodeError):
-            try:
-                decode_row(line)
-            except RolloutError as fault:
-                return fault
-        return RowError(f"not JSON: {error}")
+def read_question_row(line: bytes) -> QuestionRow | RolloutError:
+    """Return a row, or the reason why it does not decode."""
+    return decode_line(line, _ROW)
 
 
-def _response_row(line: bytes) -> Trial | RolloutError:
-    trial = read_trial(line)
-    if isinstance(trial, Trial) and not answered(line):
+def _response_row(line: bytes) -> QuestionRow | RolloutError:
+    row = read_question_row(line)
+    if isinstance(row, QuestionRow) and not answered(line):
         return RowError("missing", "response")
-    return trial
+    return row

@@ -6,16 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from rag_rewards.evidence import Need, VerdictNeed, unmet
-from rag_rewards.metrics.metric import EvaluatedRow, Parts, Unit, Values, identity, ratio
+from rag_rewards.evidence.needs import Need, VerdictNeed, unmet
+from rag_rewards.evidence.protocols import JudgeQuestion
+from rag_rewards.metrics.metric import Parts, Unit, Values, identity, ratio
 from rag_rewards.metrics.reading import Common, Reads, read_answer
-from rag_rewards.models import JudgeQuestion
 from rag_rewards.rewards.answer import AnswerMatch, judged_gold, token_f1
 from rag_rewards.rollout import Rollout
+from rag_rewards.rows import ScoredRow
 from rag_rewards.text.normalize import Normalizer, NormalizerName
 
 Compared = Literal["exact", "f1", "substring"]
-Gauge = Callable[[EvaluatedRow], tuple[float, ...]]
+Gauge = Callable[[ScoredRow], tuple[float, ...]]
 
 _CLOSED = frozenset(("yes", "no", "noanswer"))
 
@@ -41,7 +42,7 @@ def match_gauge(
     """(how right a row's answer is, 1): the best alias counts; no answer is 0."""
     match = AnswerMatch(metric=compared, normalizer=normalizer)
     forms = common.forms(normalizer)
-    return lambda row: (match.value_of(row, row.answer(reads), forms), 1.0)
+    return lambda row: (match.value_of(row, common.answer(row, reads), forms), 1.0)
 
 
 def asks_nothing(metric: Any, rollout: Rollout) -> list[Need]:
@@ -121,7 +122,7 @@ class F1:
         if not self.hotpotqa:
             return match_gauge(common, "f1", self.normalizer, self.reads)
         normalize = common.forms(self.normalizer).normalize
-        return lambda row: (_mean_hotpotqa(row, row.answer(self.reads), normalize), 1.0)
+        return lambda row: (_mean_hotpotqa(row, common.answer(row, self.reads), normalize), 1.0)
 
 
 def _mean_hotpotqa(row: Rollout, text: str | None, normalize: Normalizer) -> float:
@@ -154,10 +155,10 @@ class Judge:
         return [VerdictNeed(self.component, (asked,))]
 
     def gauge(self, common: Common) -> Gauge:
-        return lambda row: (self._verdict(row), 1.0)
+        return lambda row: (self._verdict(row, common.answer(row, self.reads)), 1.0)
 
-    def _verdict(self, row: EvaluatedRow) -> float:
-        if not (row.answer(self.reads) or "").strip():
+    def _verdict(self, row: ScoredRow, answer: str | None) -> float:
+        if not (answer or "").strip():
             return 0.0
         verdict = row.verdict(self.component)
         if verdict is None:

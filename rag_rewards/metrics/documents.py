@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 
 from rag_rewards.errors import DataError
 from rag_rewards.metrics.answers import Gauge, asks_nothing
-from rag_rewards.metrics.metric import EvaluatedRow, Parts, Unit, Values, identity, ratio
+from rag_rewards.metrics.metric import Parts, Unit, Values, identity, ratio
 from rag_rewards.metrics.reading import Common
 from rag_rewards.rewards.answer import Required, substring_match
 from rag_rewards.rewards.citation import citation_precision, citation_recall
 from rag_rewards.rewards.evidence import words
 from rag_rewards.rewards.relevance import relevance_ids
 from rag_rewards.rollout import GoldForms, Rollout, canonical
+from rag_rewards.rows import ScoredRow
 from rag_rewards.text.citations import CITATION, cited_labels, compiled
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.sections import Tags
@@ -89,7 +90,7 @@ class Citation:
     def gauge(self, common: Common) -> Gauge:
         pattern = compiled(CITATION)
 
-        def measure(row: EvaluatedRow) -> tuple[float, ...]:
+        def measure(row: ScoredRow) -> tuple[float, ...]:
             supporting = row.supporting_labels
             cited = cited_labels(row.parsed.visible, pattern)
             return (*named_documents(cited, supporting), 1.0)
@@ -149,7 +150,7 @@ class AnswerRecall:
     def gauge(self, common: Common) -> Gauge:
         holds = _holding(common.forms("squad"))
 
-        def measure(row: EvaluatedRow) -> tuple[float, ...]:
+        def measure(row: ScoredRow) -> tuple[float, ...]:
             content = row.parsed.cut(_LEAR).content
             gold = row.gold
             return holds(content.get("extract"), gold), holds(content.get("reason"), gold), 1.0

@@ -7,7 +7,6 @@ per metric; the texts are gone.
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -16,16 +15,16 @@ from typing import Any, TypeGuard, cast
 import msgspec
 
 from rag_rewards.errors import RolloutError, RowError
-from rag_rewards.evidence import Need
-from rag_rewards.metrics.metric import EvaluatedRow, GroupMetric, Metric, Parts, RowMetric
+from rag_rewards.evidence.needs import Need
+from rag_rewards.groups import NO_KEY, positions_by_key
+from rag_rewards.metrics.metric import GroupMetric, Metric, Parts, RowMetric
 from rag_rewards.metrics.reading import Common
 from rag_rewards.metrics.sample import Faults, Run, Sample
 from rag_rewards.metrics.splitting import labeller
-from rag_rewards.reading import NO_KEY
-from rag_rewards.rollout import Rollout, decode_row
-from rag_rewards.scoring import Chunk
+from rag_rewards.rollout import Rollout
+from rag_rewards.rows import Chunk, ScoredRow, decode_line
 
-Gather = Callable[[Sequence[EvaluatedRow]], Sequence["EvaluatedRow | RolloutError"]]
+Gather = Callable[[Sequence[ScoredRow]], Sequence["ScoredRow | RolloutError"]]
 
 
 class Asking:
@@ -77,35 +76,21 @@ def measure(
     return run
 
 
-def _decoded(chunk: Chunk, run: Run) -> Iterator[tuple[int, bytes, EvaluatedRow]]:
+def _decoded(chunk: Chunk, run: Run) -> Iterator[tuple[int, bytes, ScoredRow]]:
     for number, line in zip(chunk.numbers, chunk.lines, strict=True):
         run.rows += 1
+        row = decode_line(line, _ROW)
         try:
-            row = _DECODER.decode(line)
-            row.parsed  # noqa: B018 (messages without an assistant's are a broken row)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            run.faults.add(_why_not(line), f"line {number}")
-            continue
+            if isinstance(row, RolloutError):
+                raise row
+            row.parsed  # noqa: B018 (messages without an assistant message are a row in error)
         except RolloutError as error:
             run.faults.add(error, f"line {number}")
             continue
         yield number, line, row
 
 
-_DECODER = msgspec.json.Decoder(EvaluatedRow)
-
-
-def _why_not(line: bytes) -> RolloutError:
-    """Why a line does not decode, in the row's own names."""
-    try:
-        decode_row(line)
-        msgspec.json.decode(line, type=EvaluatedRow)
-    except RolloutError as error:
-        return error
-    except msgspec.MsgspecError as error:
-        what, _, path = str(error).replace("`", "").partition(" - at $.")
-        return RowError(what.replace("Expected", "expected", 1).replace("got", "found"), path)
-    return RowError("does not decode")
+_ROW = msgspec.json.Decoder(ScoredRow)
 
 
 def _measure_chunk(
@@ -113,8 +98,8 @@ def _measure_chunk(
     common: Common,
     run: Run,
     first: int,
-    rows: Sequence[EvaluatedRow],
-    informed: Sequence[EvaluatedRow | RolloutError] | None,
+    rows: Sequence[ScoredRow],
+    informed: Sequence[ScoredRow | RolloutError] | None,
 ) -> None:
     gauge, grouped = one.metric.gauge(common), is_grouped(one.metric)
     for i, row in enumerate(rows):
@@ -129,9 +114,7 @@ def _measure_chunk(
         one.take(first + i, mark)
 
 
-def _known(
-    metric: Metric, row: EvaluatedRow, informed: EvaluatedRow | RolloutError
-) -> EvaluatedRow:
+def _known(metric: Metric, row: ScoredRow, informed: ScoredRow | RolloutError) -> ScoredRow:
     """The row with what models said; their failure only where this metric needed them."""
     if not isinstance(informed, RolloutError):
         return informed
@@ -182,13 +165,11 @@ class _Groups:
         self.marks.append((at, mark))
 
     def sample(self, run: Run) -> Sample:
-        members: dict[int, list[Any]] = defaultdict(list)
-        for at, mark in self.marks:
-            members[run.prompts[at]].append(mark)
+        members = positions_by_key(run.prompts[at] for at, _ in self.marks)
         folded: dict[int, Parts] = {}
-        for group, marks in sorted(members.items()):
+        for group, positions in sorted(members.items()):
             try:
-                folded[group] = self.metric.fold(marks)
+                folded[group] = self.metric.fold([self.marks[i][1] for i in positions])
             except RolloutError as error:
                 self.faults.add(error, f"group {short(run.groups[group])}", "group")
         names = dict.fromkeys(chain.from_iterable(folded.values()))

@@ -11,36 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Literal, Protocol
 
-from rag_rewards.evidence import Need
-from rag_rewards.metrics.reading import Common, Reads, read_answer
+from rag_rewards.evidence.needs import Need
+from rag_rewards.metrics.reading import Common
 from rag_rewards.rollout import Rollout
-from rag_rewards.text.lazy import lazy
+from rag_rewards.rows import ScoredRow
 
 Parts = Mapping[str, float]
 """Sums by name: `{"right": 3.0, "rows": 4.0}`."""
 Values = dict[str, float | None]
 """What a metric says; None where nothing was there to divide by."""
 Unit = Literal["row", "group", "pair"]
-
-
-class EvaluatedRow(Rollout, frozen=True, kw_only=True, dict=True):
-    """A rollout row, and what an earlier scoring wrote on it."""
-
-    reward: float | None = None
-    components: dict[str, float | None] | None = None
-    error: Any = None
-
-    @lazy
-    def _read(self) -> dict[Reads, str | None]:
-        return {}
-
-    def answer(self, reads: Reads) -> str | None:
-        """The row's answer, read once for all metrics."""
-        try:
-            return self._read[reads]
-        except KeyError:
-            answer = self._read[reads] = read_answer(self, reads)
-            return answer
 
 
 class Metric(Protocol):
@@ -54,7 +34,7 @@ class Metric(Protocol):
         """What only a model can say about a rollout."""
         ...
 
-    def gauge(self, common: Common) -> Callable[[EvaluatedRow], Any]:
+    def gauge(self, common: Common) -> Callable[[ScoredRow], Any]:
         """A function that measures one of a few rows, which have some work in common.
 
         Of row metrics it gives one number per name in `parts`. RolloutError where a row cannot

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.metrics.answers import F1, ExactMatch, Judge, ReferenceReliance, Substring
 from rag_rewards.metrics.documents import AnswerRecall, Citation, CompressionRatio, Relevance
 from rag_rewards.metrics.metric import Metric
@@ -97,5 +97,5 @@ def metrics_of(lists: Sequence[str]) -> tuple[list[Metric], list[str]]:
             metric = metric_of(item)
             metrics[repr(metric)] = metric
     if not metrics:
-        raise UsageError(f"which metrics? --metrics LIST of {', '.join(METRICS)}")
+        raise OptionError("{metrics} is empty: choose from {names}", names=", ".join(METRICS))
     return list(metrics.values()), by

@@ -36,10 +36,18 @@ def read_answer(rollout: Rollout, reads: Reads = "auto") -> str | None:
 
 
 class Common:
-    """What the metrics of a few rows have in common: each text is normalised once for all."""
+    """The work that the metrics of a few rows share: answers are read and normalized once."""
 
     def __init__(self) -> None:
         self._forms: dict[NormalizerName, GoldForms] = {}
+        self._answers: dict[tuple[int, Reads], tuple[Rollout, str | None]] = {}
+
+    def answer(self, row: Rollout, reads: Reads) -> str | None:
+        """Return the answer of a row, read once for all metrics."""
+        key = (id(row), reads)
+        if key not in self._answers:
+            self._answers[key] = (row, read_answer(row, reads))  # the row keeps its id taken
+        return self._answers[key][1]
 
     def forms(self, name: NormalizerName) -> GoldForms:
         """Gold answers in that normaliser's form; its `normalize` remembers every text."""

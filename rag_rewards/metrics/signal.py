@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from rag_rewards.errors import DataError, GroupError
 from rag_rewards.metrics.answers import asks_nothing
-from rag_rewards.metrics.metric import EvaluatedRow, Parts, Unit, Values, identity, ratio
+from rag_rewards.metrics.metric import Parts, Unit, Values, identity, ratio
 from rag_rewards.metrics.reading import Common
+from rag_rewards.rows import ScoredRow
 from rag_rewards.training.advantages import mean_std
 
 Scored = dict[str, float | None]
@@ -38,7 +39,7 @@ class GroupSignal:
     needs = asks_nothing
     __repr__ = identity
 
-    def gauge(self, common: Common) -> Callable[[EvaluatedRow], Scored]:
+    def gauge(self, common: Common) -> Callable[[ScoredRow], Scored]:
         return scores_of
 
     def fold(self, marks: Sequence[Scored]) -> Parts:
@@ -66,9 +67,11 @@ class GroupSignal:
         return found
 
 
-def scores_of(row: EvaluatedRow) -> Scored:
+def scores_of(row: ScoredRow) -> Scored:
     """A row's reward and components. DataError where it was not scored."""
     if row.reward is None:
-        why = "the row is in error" if row.error is not None else "missing: score the rows first"
-        raise DataError(why, "reward")
+        message = (
+            "the row is in error" if row.error is not None else "missing: score the rows first"
+        )
+        raise DataError(message, "reward")
     return {"reward": row.reward, **(row.components or {})}

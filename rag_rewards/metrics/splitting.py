@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.errors import UsageError
-from rag_rewards.metrics.metric import EvaluatedRow, Metric
+from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.metrics.metric import Metric
 from rag_rewards.metrics.sample import Run, Sample
 from rag_rewards.rollout import Rollout
+from rag_rewards.rows import ScoredRow
 
 NO_LABEL = "(none)"
 MIXED = "(mixed)"
@@ -20,11 +21,11 @@ CONFIDENCE = "confidence"
 MOST_LABELS = 200
 
 
-def labeller(name: str) -> Callable[[EvaluatedRow, bytes], str]:
+def labeller(name: str) -> Callable[[ScoredRow, bytes], str]:
     """What a row is called when rows are split by a field."""
     decoder = msgspec.json.Decoder(_one_field(name))
 
-    def label(row: EvaluatedRow, line: bytes) -> str:
+    def label(row: ScoredRow, line: bytes) -> str:
         try:
             value = getattr(decoder.decode(line), "value")  # noqa: B009 (a struct made just now)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -41,12 +42,12 @@ def labeller(name: str) -> Callable[[EvaluatedRow, bytes], str]:
 def _one_field(name: str) -> type[msgspec.Struct]:
     """A row of which one field is read. UsageError for what is no field's name."""
     if not name:
-        raise UsageError("--by: which field?")
+        raise OptionError("{by} requires the name of a field")
     try:
         value = ("value", Any, msgspec.UNSET)
         return msgspec.defstruct("OneField", [value], rename={"value": name})
     except ValueError:
-        raise UsageError(f"--by: {name!r} is no field's name") from None
+        raise OptionError("{by}: {field!r} is not the name of a field", field=name) from None
 
 
 def mean_probability(logprobs: Sequence[float]) -> float:

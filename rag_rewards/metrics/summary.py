@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import OptionError
 from rag_rewards.metrics.bootstrap import intervals
 from rag_rewards.metrics.metric import Metric, Parts, Values
 from rag_rewards.metrics.sample import Fault, Sample
@@ -47,7 +47,7 @@ class Resampling:
 
     def __post_init__(self) -> None:
         if self.resamples < 2:
-            raise UsageError(f"--resamples is at least 2, found {self.resamples}")
+            raise OptionError("{resamples} must be at least 2, found {n}", n=self.resamples)
 
 
 def summarise(

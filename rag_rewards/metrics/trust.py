@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rag_rewards.errors import DataError, UsageError
-from rag_rewards.evidence import EntailmentNeed, Need, unmet
+from rag_rewards.evidence.needs import EntailmentNeed, Need, unmet
 from rag_rewards.metrics.answers import Gauge, asks_nothing
 from rag_rewards.metrics.metric import (
-    EvaluatedRow,
     Parts,
     Unit,
     Values,
@@ -26,6 +25,7 @@ from rag_rewards.metrics.metric import (
 )
 from rag_rewards.metrics.reading import Common, Reads, read_answer
 from rag_rewards.rollout import Rollout
+from rag_rewards.rows import ScoredRow
 from rag_rewards.text.citations import CITATION, compiled, split_valid, strip_markers
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.refusal import SHORT_REFUSAL
@@ -211,7 +211,7 @@ class AnswerRate:
 
     def gauge(self, common: Common) -> Gauge:
         return lambda row: (
-            float(not refuses(row.answer(self.reads) or "")),
+            float(not refuses(common.answer(row, self.reads) or "")),
             float(is_answerable(row)),
             1.0,
         )
@@ -262,13 +262,12 @@ class TrustScore:
         return needs
 
     def gauge(self, common: Common) -> Gauge:
-        return self._measure
+        return lambda row: self._measure(row, common.answer(row, self.reads) or "")
 
     def values(self, sums: Parts) -> Values:
         return trust_score(sums)
 
-    def _measure(self, row: EvaluatedRow) -> tuple[float, ...]:
-        answer = row.answer(self.reads) or ""
+    def _measure(self, row: ScoredRow, answer: str) -> tuple[float, ...]:
         answerable = is_answerable(row)
         if refuses(answer):
             return 1.0, 0.0, float(answerable), 0.0, 0.0, 0.0, 0.0
@@ -394,7 +393,7 @@ class Align:
         answer = strip_markers(read_answer(rollout, self.reads) or "", _MARKERS)
         return EntailmentNeed(reasoning, answer) if reasoning and answer else None
 
-    def _measure(self, row: EvaluatedRow) -> tuple[float, ...]:
+    def _measure(self, row: ScoredRow) -> tuple[float, ...]:
         need = self._need(row)
         if need is None:
             return 0.0, 1.0, 1.0

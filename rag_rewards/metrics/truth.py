@@ -9,12 +9,13 @@ from math import comb
 from typing import Any, ClassVar
 
 from rag_rewards.errors import GroupError, UsageError
-from rag_rewards.evidence import Need
+from rag_rewards.evidence.needs import Need
 from rag_rewards.metrics.answers import Gauge
-from rag_rewards.metrics.metric import EvaluatedRow, Parts, Unit, Values, identity, ratio
+from rag_rewards.metrics.metric import Parts, Unit, Values, identity, ratio
 from rag_rewards.metrics.reading import Common, Reads, read_answer
 from rag_rewards.rewards.truthfulness import Outcome, Truth
 from rag_rewards.rollout import Rollout
+from rag_rewards.rows import ScoredRow
 from rag_rewards.text.normalize import NormalizerName
 
 Vote = tuple[str, Truth]
@@ -30,13 +31,13 @@ def asks_a_verdict(metric: Any, rollout: Rollout) -> list[Need]:
     return outcome.needs_of(rollout, read_answer(rollout, metric.reads))
 
 
-def votes(metric: Any, common: Common) -> Callable[[EvaluatedRow], Vote]:
+def votes(metric: Any, common: Common) -> Callable[[ScoredRow], Vote]:
     """What a row answers, as the metric reads it, and what that is worth."""
     outcome = outcome_of(metric.verifier, metric.normalizer)
     forms, reads = common.forms(metric.normalizer), metric.reads
 
-    def vote(row: EvaluatedRow) -> Vote:
-        answer = row.answer(reads)
+    def vote(row: ScoredRow) -> Vote:
+        answer = common.answer(row, reads)
         truth = outcome.truth_of(row, answer, forms)
         if truth == "uncertain":
             return "", truth
@@ -98,7 +99,7 @@ class Truthfulness:
     def gauge(self, common: Common) -> Gauge:
         vote = votes(self, common)
 
-        def measure(row: EvaluatedRow) -> tuple[float, ...]:
+        def measure(row: ScoredRow) -> tuple[float, ...]:
             truth = vote(row)[1]
             return float(truth == "correct"), float(truth == "uncertain"), 1.0
 

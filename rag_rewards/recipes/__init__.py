@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from rag_rewards.blueprints import Blueprint, Recipe
-from rag_rewards.errors import UnknownRecipeError
+from rag_rewards.definition import Recipe, RecipeDefinition
+from rag_rewards.errors import SignatureError, UnknownRecipeError
+from rag_rewards.evidence.needs import Model
 from rag_rewards.recipes.arena import ARENA, NAIVE_GRPO
 from rag_rewards.recipes.ctrl_rag import CTRL_RAG, CTRL_RAG_CLR, RAG_TOTAL
 from rag_rewards.recipes.ground_grpo import GROUND_GRPO, GROUND_GRPO_STAGE1
 from rag_rewards.recipes.lear import LEAR
+from rag_rewards.recipes.sample import sample_rollout
 from rag_rewards.recipes.truthrl import TRUTHRL
-from rag_rewards.settings import build, did_you_mean
+from rag_rewards.settings import build, did_you_mean, flatten
+from rag_rewards.signature import Signature, StageSignature, release
+from rag_rewards.version import __version__
 
-RECIPES: dict[str, Blueprint] = {
-    blueprint.name: blueprint
-    for blueprint in (
+RECIPES: dict[str, RecipeDefinition] = {
+    definition.name: definition
+    for definition in (
         ARENA,
         GROUND_GRPO_STAGE1,
         GROUND_GRPO,
@@ -28,15 +33,24 @@ RECIPES: dict[str, Blueprint] = {
         RAG_TOTAL,
     )
 }
-"""Every recipe's blueprint, by its name."""
+"""Every recipe's definition, by its name."""
 
 
-def blueprint(name: str) -> Blueprint:
-    """The blueprint of that name. UnknownRecipeError names the nearest."""
+def definition_of(name: str) -> RecipeDefinition:
+    """The definition of that name. UnknownRecipeError names the nearest."""
     try:
         return RECIPES[name]
     except KeyError:
         raise UnknownRecipeError(f"no recipe {name!r}{did_you_mean(name, RECIPES)}") from None
+
+
+def models_needed(recipe: Recipe) -> set[Model]:
+    """Return the kinds of models that a recipe needs for a response in its output form.
+
+    >>> models_needed(recipe("truthrl")), models_needed(recipe("truthrl", {"verifier": "exact"}))
+    ({'judge'}, set())
+    """
+    return {need.asks for need in recipe.needs(sample_rollout(recipe.output_form))}
 
 
 def recipe(
@@ -47,9 +61,43 @@ def recipe(
     >>> recipe("arena", {"bonus.value": 5}).equation
     'format + accuracy + relevance + bonus'
     """
-    plan = blueprint(name)
-    profile = {key: flip.value for key, flip in plan.hardened.items()} if hardened else {}
-    return plan.build(build(plan.settings, profile | dotted(settings or {}), name))
+    return build_recipe(definition_of(name), settings, hardened=hardened)
+
+
+def build_recipe(
+    definition: RecipeDefinition,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    hardened: bool = False,
+) -> Recipe:
+    """Build a recipe from its definition, with settings as in `recipe`."""
+    values = (definition.hardened_values if hardened else {}) | dotted(settings or {})
+    recipe = definition.build(build(definition.settings, values, definition.name))
+    return replace(recipe, definition=definition)
+
+
+def recorded_settings(
+    signature: Signature, stage: StageSignature, definition: RecipeDefinition | None = None
+) -> dict[str, Any]:
+    """Return every setting of a stage of a signature by dotted key, validated.
+
+    A setting that the signature leaves out has the default of the signature's version. `definition`
+    is the definition of a recipe that is not built in. Raises SignatureError for a newer version
+    and for a custom recipe, UnknownRecipeError, and SettingError.
+    """
+    if release(signature.version) > release(__version__):
+        raise SignatureError(
+            f"the signature is of rag-rewards {signature.version}, but this is {__version__}: "
+            f"install rag-rewards {signature.version} or later"
+        )
+    if stage.is_custom:
+        raise SignatureError(
+            f"the signature names the custom recipe {stage.recipe!r}, whose code it does not "
+            "contain: score with a built-in recipe"
+        )
+    definition = definition or definition_of(stage.recipe)
+    values = definition.defaults(hardened=stage.hardened, version=signature.version)
+    return flatten(build(definition.settings, values | stage.settings, stage.recipe))
 
 
 def dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

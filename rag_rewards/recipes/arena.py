@@ -9,15 +9,45 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rag_rewards.blueprints import Blueprint, Flip, Recipe
 from rag_rewards.compose import AllOnes, Sum
+from rag_rewards.definition import (
+    ComponentInfo,
+    HardenedSetting,
+    Preset,
+    Recipe,
+    RecipeDefinition,
+    TrainingData,
+)
+from rag_rewards.output_form import OutputForm
+from rag_rewards.prompts import Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.rewards.answer import AnswerMatch, Metric
 from rag_rewards.rewards.format import Format
 from rag_rewards.rewards.relevance import Relevance
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
-from rag_rewards.text.sections import Tags
+from rag_rewards.training.settings import Stated, Training
+
+OUTPUT = OutputForm(
+    "<relevance>[ids]</relevance> <analysis>…</analysis> <answer>…</answer>",
+    "<relevance>{relevance}</relevance><analysis>{analysis}</analysis><answer>{answer}</answer>",
+    {"relevance": "[1]", "analysis": "Some analysis."},
+)
+NAIVE_OUTPUT = OutputForm("<think>…</think> <answer>…</answer>")
+
+# Source: ARENA, Table 1 and appendix B: numbered references without titles, three sections.
+PROMPT = Prompt(
+    "Answer the question from the numbered references. Reply with exactly three sections, in this "
+    "order, and with nothing outside them.\n"
+    "<relevance>[the numbers of the references that help, and no others, as in [1, 5]]</relevance>"
+    "\n"
+    "<analysis>how these references lead to the answer, with the number of the reference behind "
+    "each claim</analysis>\n"
+    "<answer>the answer alone: a word or a short phrase, unexplained</answer>\n\n"
+    "<question>{question}</question>\n\n"
+    "<references>\n{documents}\n</references>",
+    document="[{label}] {text}",
+)
 
 
 class FormatSettings(Settings, frozen=True):
@@ -58,9 +88,9 @@ class Arena(Settings, frozen=True):
     bonus: Bonus = Bonus()
 
 
-def arena(settings: Arena = Arena()) -> Recipe:
+def arena(settings: Arena) -> Recipe:
     """format + accuracy + relevance + bonus, weights 1. Source: ARENA, section 3.3."""
-    tags = Tags(("relevance", "analysis", "answer"), settings.sections.style())
+    tags = OUTPUT.tags(settings.sections.style())
     format_ = Format(
         tags, ("analysis", "answer") if settings.format.words else (), settings.format.words
     )
@@ -80,36 +110,79 @@ class NaiveGrpo(Settings, frozen=True):
     accuracy: Accuracy = Accuracy()
 
 
-def naive_grpo(settings: NaiveGrpo = NaiveGrpo()) -> Recipe:
+def naive_grpo(settings: NaiveGrpo) -> Recipe:
     """format + accuracy over think and answer tags. Source: ARENA, section 4.2 (baseline)."""
-    tags = Tags(("think", "answer"), settings.sections.style())
+    tags = NAIVE_OUTPUT.tags(settings.sections.style())
     format_ = Format(tags, ("answer",) if settings.format.words else (), settings.format.words)
     accuracy = AnswerMatch(tags=tags, **settings.accuracy.options())  # type: ignore[arg-type]
     total = Sum(((1.0, format_), (1.0, accuracy)))
     return Recipe("naive-grpo", (format_, accuracy), total, correct=accuracy, settings=settings)
 
 
-_TAGS = Flip("missing", (7, 12), "many answer sections, one right; nested tags")
-_WORDS = Flip(True, (11, 24), "empty sections, or '.', that collect format reward")
-_UNICODE = Flip(
+_TAGS = HardenedSetting("missing", (7, 12), "many answer sections, one right; nested tags")
+_WORDS = HardenedSetting(True, (11, 24), "empty sections, or '.', that collect format reward")
+_UNICODE = HardenedSetting(
     "unicode", (4, 6, 27, 28), "3.14 is not 314, C++ not C; invisible characters change nothing"
 )
-_EXTRA = Flip("reject", (1,), "a list that names every candidate")
+_EXTRA = HardenedSetting("reject", (1,), "a list that names every candidate")
 
-ARENA = Blueprint(
+_FORMAT = ComponentInfo("format", "the sections, in their order and nothing else", values=(0, 1))
+_ACCURACY = ComponentInfo("accuracy", "the answer section is a gold answer", values=(0, 1))
+
+_PAPER, _CODE = "ARENA, implementation details", "ARENA, authors' code"
+TRAINING = Training(
+    prompts=Stated(256, _PAPER),
+    group=Stated(7, _PAPER),
+    learning_rate=Stated(3e-6, _PAPER),
+    schedule=Stated("cosine", _PAPER),
+    warmup=Stated(0.1, _PAPER),
+    epochs=Stated(1, _PAPER),
+    kl=Stated("k2", "ARENA, stable KL; the symbols are lost in the text, the code shows k2"),
+    kl_weight=Stated(0.04, "not set in the authors' code: its trainer's default"),
+    clip=Stated(0.2, _CODE),
+    temperature=Stated(0.9, _PAPER),
+    response_tokens=Stated(256, _CODE),
+    notes=("k2 is ½(log π_ref − log π)²",),
+)
+_SIZES = {"hotpotqa": 10_000, "2wikimultihopqa": 10_000, "musique": 5_000}
+DATA = TrainingData(
+    tuple(_SIZES),
+    "ARENA, Table 2",
+    {
+        "arena-train": Preset(_SIZES, "train"),
+        "arena-test": Preset(dict.fromkeys(_SIZES, 500), "test"),
+    },
+)
+
+ARENA = RecipeDefinition(
     name="arena",
     summary="format, accuracy, named evidence, and a bonus for all three",
     source="ARENA, section 3.3",
-    output="<relevance>[ids]</relevance> <analysis>…</analysis> <answer>…</answer>",
+    output=OUTPUT,
     settings=Arena,
     build=arena,
     fields=("supporting", "answers"),
+    components=(
+        _FORMAT,
+        _ACCURACY,
+        ComponentInfo(
+            "relevance",
+            "named ids: none supports, some do, exactly the supporting",
+            values=(0, 0.5, 1),
+        ),
+        ComponentInfo("bonus", "all three are 1", values=(0, 10)),
+    ),
+    prompt=PROMPT,
+    training=TRAINING,
+    data=DATA,
     hardened={
         "sections.repeated": _TAGS,
         "format.words": _WORDS,
         "accuracy.normalizer": _UNICODE,
         "accuracy.extra": _EXTRA,
-        "relevance.min_precision": Flip(0.5, (17,), "listing every document for the half point"),
+        "relevance.min_precision": HardenedSetting(
+            0.5, (17,), "listing every document for the half point"
+        ),
     },
     loopholes=(
         "1: of several required answers a list may name every candidate (closed: hardened)",
@@ -124,21 +197,19 @@ ARENA = Blueprint(
         "format allows white space around and between sections and rejects a trailing line",
         "ids may be strings; booleans are no ids; an empty answer equals nothing",
     ),
-    training=(
-        "KL: k2 = ½(log π_ref − log π)², β unset in the code (0.04 by default); clip 0.2",
-        "7 rollouts, 256 prompts a batch, learning rate 3e-6 cosine, warm-up 0.1, one epoch",
-        "temperature 0.9, completion 256 tokens",
-    ),
 )
 
-NAIVE_GRPO = Blueprint(
+NAIVE_GRPO = RecipeDefinition(
     name="naive-grpo",
     summary="format and accuracy alone: ARENA's baseline",
     source="ARENA, section 4.2",
-    output="<think>…</think> <answer>…</answer>",
+    output=NAIVE_OUTPUT,
     settings=NaiveGrpo,
     build=naive_grpo,
     fields=("answers",),
+    components=(_FORMAT, _ACCURACY),
+    training=TRAINING,
+    data=TrainingData(DATA.datasets, DATA.source),
     hardened={
         "sections.repeated": _TAGS,
         "format.words": _WORDS,

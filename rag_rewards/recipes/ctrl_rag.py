@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from rag_rewards.blueprints import Blueprint, Flip, Recipe
 from rag_rewards.compose import Component, GroupMinMax, Product, Reward, Sum
+from rag_rewards.definition import (
+    ComponentInfo,
+    HardenedSetting,
+    Recipe,
+    RecipeDefinition,
+    TrainingData,
+)
+from rag_rewards.output_form import OutputForm
 from rag_rewards.recipes import shared
 from rag_rewards.rewards.answer import AnswerMatch, Metric, Reads
 from rag_rewards.rewards.citation import CitationRecall
@@ -19,6 +26,7 @@ from rag_rewards.settings import Settings, about
 from rag_rewards.text.citations import CITATION
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.text.sections import Tags
+from rag_rewards.training.settings import Stated, Training
 
 
 class Accuracy(shared.Accuracy, frozen=True):
@@ -128,7 +136,7 @@ class RagTotal(Settings, frozen=True):
     accuracy: Accuracy = Accuracy()
 
 
-def ctrl_rag(settings: CtrlRag = CtrlRag()) -> Recipe:
+def ctrl_rag(settings: CtrlRag) -> Recipe:
     """R′_CLR · R_acc within the group. Source: CTRL-RAG, Eq. 13 to 15."""
     likelihood = _likelihood(settings)
     contribution, clr = _components(likelihood)
@@ -152,7 +160,7 @@ def ctrl_rag(settings: CtrlRag = CtrlRag()) -> Recipe:
     return Recipe("ctrl-rag", components, total, correct=accuracy, settings=settings)
 
 
-def ctrl_rag_clr(settings: Clr = Clr()) -> Recipe:
+def ctrl_rag_clr(settings: Clr) -> Recipe:
     """R_CLR alone. Source: CTRL-RAG, Eq. 13."""
     likelihood = _likelihood(settings)
     return Recipe(
@@ -164,7 +172,7 @@ def ctrl_rag_clr(settings: Clr = Clr()) -> Recipe:
     )
 
 
-def rag_total(settings: RagTotal = RagTotal()) -> Recipe:
+def rag_total(settings: RagTotal) -> Recipe:
     """α·citation_recall + β·accuracy − η·cost. Source: CTRL-RAG, Eq. 2 to 4."""
     citation = settings.citation
     recall = CitationRecall(
@@ -200,15 +208,17 @@ def _accuracy(settings: Clr | RagTotal) -> AnswerMatch:
     return AnswerMatch(tags=tags, **settings.accuracy.options())  # type: ignore[arg-type]
 
 
-_TAGS = Flip("missing", (7, 12), "many answer sections, one right")
+_TAGS = HardenedSetting("missing", (7, 12), "many answer sections, one right")
 _ACCURACY = {
-    "accuracy.normalizer": Flip("unicode", (4, 6, 27, 28), "3.14 is not 314"),
-    "accuracy.reads": Flip("final", (1, 9, 10), "a right answer anywhere in a long response"),
-    "accuracy.strict": Flip(True, (1, 2, 3, 30), "every candidate named, or negated"),
+    "accuracy.normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "3.14 is not 314"),
+    "accuracy.reads": HardenedSetting(
+        "final", (1, 9, 10), "a right answer anywhere in a long response"
+    ),
+    "accuracy.strict": HardenedSetting(True, (1, 2, 3, 30), "every candidate named, or negated"),
 }
 _CLR = {
     "sections.repeated": _TAGS,
-    "span": Flip("answer", (25, 31), "documents repeated inside thinking"),
+    "span": HardenedSetting("answer", (25, 31), "documents repeated inside thinking"),
     **_ACCURACY,
 }
 _LOOPHOLES = (
@@ -220,37 +230,61 @@ _LOOPHOLES = (
     "a group of equal rewards teaches nothing: no_spread=one lets correctness decide (hardened)",
     "25: repeating a document in the answer raises E, √T dampens it: the paper's own definition",
 )
-_TRAINING = (
-    "no KL (β from 0.01 to 0.05 collapsed within 20 steps), 8 rollouts, learning rate 1e-6",
-    "batch 1,024, HotpotQA and MuSiQue",
+_LIKELIHOOD = (
+    ComponentInfo(
+        "evidential_contribution",
+        "E, in nats: the response's log-probability under all documents, less the lowest without "
+        "one of the supporting",
+        None,
+        None,
+    ),
+    ComponentInfo("clr", "E/√T where E > τ, else 0", 0.0, None),
 )
+_FOUND = ComponentInfo("accuracy", "a gold answer stands in the response", values=(0, 1))
 
-CTRL_RAG = Blueprint(
+_PAPER = "CTRL-RAG, implementation details"
+TRAINING = Training(
+    prompts=Stated(128, f"{_PAPER}: batch 1,024, read as rollouts of 8 a prompt"),
+    group=Stated(8, _PAPER),
+    learning_rate=Stated(1e-6, _PAPER),
+    kl=Stated("none", f"{_PAPER}: a penalty of 0.01 to 0.05 collapsed within 20 steps"),
+    kl_weight=Stated(0.0, _PAPER),
+)
+DATA = TrainingData(("hotpotqa", "musique"), "CTRL-RAG, section 5")
+
+CTRL_RAG = RecipeDefinition(
     name="ctrl-rag",
     summary="how much likelier the supporting documents made a correct answer",
     source="CTRL-RAG, Eq. 9 to 15",
-    output="any; an <answer> section is read where there is one",
+    output=OutputForm("any; an <answer> section is read where there is one"),
     settings=CtrlRag,
     build=ctrl_rag,
     fields=("documents", "supporting", "answers", "logprobs"),
+    components=(
+        *_LIKELIHOOD,
+        ComponentInfo("clr_normalized", "R′: clr between the least and the most of its group"),
+        _FOUND,
+    ),
     hardened={
         **_CLR,
-        "no_spread": Flip("one", (), "a group without spread is decided by correctness"),
-        "among": Flip("correct", (), "a wrong rollout does not set the scale"),
-        "floor": Flip(0.1, (), "the weakest correct rollout stays above a wrong one"),
+        "no_spread": HardenedSetting("one", (), "a group without spread is decided by correctness"),
+        "among": HardenedSetting("correct", (), "a wrong rollout does not set the scale"),
+        "floor": HardenedSetting(0.1, (), "the weakest correct rollout stays above a wrong one"),
     },
     loopholes=_LOOPHOLES,
-    training=_TRAINING,
+    training=TRAINING,
+    data=DATA,
 )
 
-CTRL_RAG_CLR = Blueprint(
+CTRL_RAG_CLR = RecipeDefinition(
     name="ctrl-rag-clr",
     summary="contrastive likelihood alone, without a gold answer in the reward",
     source="CTRL-RAG, Eq. 13",
-    output="any",
+    output=OutputForm("any"),
     settings=Clr,
     build=ctrl_rag_clr,
     fields=("documents", "supporting", "logprobs"),
+    components=_LIKELIHOOD,
     hardened=_CLR,
     loopholes=(
         "a wrong answer taken from a document is paid as a right one: no gold in the reward",
@@ -258,23 +292,31 @@ CTRL_RAG_CLR = Blueprint(
         "25: repeating a document in the answer raises E, √T dampens it: the paper's own "
         "definition",
     ),
-    training=_TRAINING,
+    training=TRAINING,
+    data=DATA,
 )
 
-RAG_TOTAL = Blueprint(
+RAG_TOTAL = RecipeDefinition(
     name="rag-total",
     summary="citation recall and accuracy: CTRL-RAG's baseline",
     source="CTRL-RAG, Eq. 2 to 4",
-    output="any, with [n] markers",
+    output=OutputForm("any, with [n] markers"),
     settings=RagTotal,
     build=rag_total,
     fields=("documents", "supporting", "answers"),
+    components=(
+        ComponentInfo("citation_recall", "share of the supporting documents that are cited"),
+        _FOUND,
+        ComponentInfo("cost", "words over the budget, as a share of it", 0.0, None),
+    ),
     hardened={
         "sections.repeated": _TAGS,
-        "citation.include_thinking": Flip(False, (19,), "markers in the reasoning"),
-        "citation.measure": Flip("f1", (17, 18, 30), "citing everything"),
-        "citation.min_precision": Flip(0.5, (17, 30), "citing everything, or most of it"),
-        "citation.claims_only": Flip(True, (16,), "markers without a claim"),
+        "citation.include_thinking": HardenedSetting(False, (19,), "markers in the reasoning"),
+        "citation.measure": HardenedSetting("f1", (17, 18, 30), "citing everything"),
+        "citation.min_precision": HardenedSetting(
+            0.5, (17, 30), "citing everything, or most of it"
+        ),
+        "citation.claims_only": HardenedSetting(True, (16,), "markers without a claim"),
         **_ACCURACY,
     },
     loopholes=(
@@ -285,5 +327,6 @@ RAG_TOTAL = Blueprint(
         "16, 19: markers alone, without a claim, count (closed: hardened)",
         "17: citing everything has full recall (closed: hardened)",
     ),
-    training=_TRAINING,
+    training=TRAINING,
+    data=DATA,
 )

@@ -7,18 +7,60 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rag_rewards.blueprints import Blueprint, Flip, Recipe
 from rag_rewards.compose import Component, CorrectOf, Gate, Reward, Sum
+from rag_rewards.definition import (
+    ComponentInfo,
+    HardenedSetting,
+    Preset,
+    Recipe,
+    RecipeDefinition,
+    TrainingData,
+)
+from rag_rewards.output_form import OutputForm
+from rag_rewards.prompts import Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.rewards.citation import Aggregate, Grounding, JudgeBy
 from rag_rewards.rewards.format import Format, TagCount
 from rag_rewards.rewards.process import Process
 from rag_rewards.rewards.refusal import Matcher, RefusalDetector
+from rag_rewards.rollout import Rollout
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.citations import CITATION
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.text.refusal import REFUSAL
-from rag_rewards.text.sections import Tags
+from rag_rewards.training.settings import Stated, Training
+
+OUTPUT = OutputForm(
+    "<think>…</think> <answer>statements with [n], or the refusal</answer>",
+    abstention=REFUSAL,
+    cites=True,
+)
+
+# Source: Ground-GRPO, section 2; the instructions of ALCE and Trust-Align, the latter's refusal.
+_MESSAGE = (
+    "Answer the question from the documents below alone; some of them may not bear on it. Think "
+    "inside <think> and </think> about what they say and whether they answer it. Then, inside "
+    "<answer> and </answer>, {rule} If no document holds an answer, write this sentence and "
+    "nothing else there: " + REFUSAL + "\n\nDocuments:\n\n{documents}\n\nQuestion: {question}"
+)
+_STATEMENTS = (
+    "give the answer in precise sentences, without your reasoning. Every statement of fact "
+    "cites, by number, the documents that prove it, as few as will do and three at most: [1] "
+    "or [1][2]."
+)
+_LIST = (
+    "list all the answers that the documents give, separated by commas, without your "
+    "reasoning. Behind each stands the number of one document that proves it: [1]."
+)
+
+
+def message(rollout: Rollout) -> str:
+    """Return the message: a question for a list asks for a list."""
+    rule = _LIST if rollout.answer_kind == "list" else _STATEMENTS
+    return _MESSAGE.replace("{rule}", rule)
+
+
+PROMPT = Prompt(message)
 
 
 class FormatSettings(Settings, frozen=True):
@@ -104,18 +146,18 @@ class GroundGrpo(Settings, frozen=True):
     process: ProcessSettings = ProcessSettings()
 
 
-def ground_grpo(settings: GroundGrpo = GroundGrpo()) -> Recipe:
+def ground_grpo(settings: GroundGrpo) -> Recipe:
     """tag_count + [format](format + refusal + exact_match + citation). Source: Algorithm 1."""
     return _build("ground-grpo", settings, stage_two=True)
 
 
-def ground_grpo_stage1(settings: GroundGrpo = GroundGrpo()) -> Recipe:
+def ground_grpo_stage1(settings: GroundGrpo) -> Recipe:
     """As stage 2 without the refusal reward, on answerable rows. Source: Eq. 5."""
     return _build("ground-grpo-stage1", settings, stage_two=False)
 
 
 def _build(name: str, settings: GroundGrpo, *, stage_two: bool) -> Recipe:
-    tags = Tags(("think", "answer"), settings.sections.style())
+    tags = OUTPUT.tags(settings.sections.style())
     tag_count = TagCount(tags)
     format_ = Format(tags, ("answer",), settings.format.words)
     grounding = Grounding(
@@ -158,15 +200,19 @@ def _build(name: str, settings: GroundGrpo, *, stage_two: bool) -> Recipe:
 
 
 _HARDENED = {
-    "sections.repeated": Flip("missing", (7, 12), "many answer sections, one right"),
-    "format.words": Flip(True, (11, 24), "an answer of '.'"),
-    "aggregate": Flip("answers", (25, 30), "the same right sentence again and again"),
-    "exact_match.normalizer": Flip("unicode", (4, 6, 27, 28), "3.14 is not 314"),
-    "exact_match.strict": Flip(True, (1, 2, 3, 30), "every candidate named, or negated"),
-    "exact_match.precise": Flip(True, (1, 30), "a list of every candidate"),
-    "citation.together": Flip(True, (17, 18, 25), "one statement again with every source"),
-    "citation.minimal": Flip(True, (16, 17, 18), "citing everything"),
-    "refusal.strict": Flip(True, (15,), "refusing and answering at once, quoted refusals"),
+    "sections.repeated": HardenedSetting("missing", (7, 12), "many answer sections, one right"),
+    "format.words": HardenedSetting(True, (11, 24), "an answer of '.'"),
+    "aggregate": HardenedSetting("answers", (25, 30), "the same right sentence again and again"),
+    "exact_match.normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "3.14 is not 314"),
+    "exact_match.strict": HardenedSetting(True, (1, 2, 3, 30), "every candidate named, or negated"),
+    "exact_match.precise": HardenedSetting(True, (1, 30), "a list of every candidate"),
+    "citation.together": HardenedSetting(
+        True, (17, 18, 25), "one statement again with every source"
+    ),
+    "citation.minimal": HardenedSetting(True, (16, 17, 18), "citing everything"),
+    "refusal.strict": HardenedSetting(
+        True, (15,), "refusing and answering at once, quoted refusals"
+    ),
 }
 _LOOPHOLES = (
     "1, 2, 3: a gold answer counts wherever it stands: listed, negated, inside a word (closed: "
@@ -179,37 +225,84 @@ _LOOPHOLES = (
     "definition",
     "31: with process on, reasoning that holds the answer entails it: what the paper measures",
 )
-_TRAINING = (
-    "8 rollouts, 4 epochs, batch 384, learning rate 1e-5 cosine, warm-up 0.1; KL not stated",
-    "stage 1: 100 answerable questions × 3 data sets; stage 2: 1,000 × 3, half unanswerable",
+_COMPONENTS = (
+    ComponentInfo("tag_count", "share of the tags that occur exactly once"),
+    ComponentInfo("format", "the sections, in their order and nothing else", values=(0, 1)),
+    ComponentInfo("exact_match", "0.5 for each statement that holds a gold answer", 0.0, None),
+    ComponentInfo(
+        "citation",
+        "for each such statement 0.5 where what it cites entails it, else −0.5",
+        None,
+        None,
+    ),
 )
-_OUTPUT = "<think>…</think> <answer>statements with [n], or the refusal</answer>"
+_PROCESS = ComponentInfo(
+    "process", "probability that the reasoning entails the decision", when="process.enabled"
+)
 
-GROUND_GRPO = Blueprint(
+_PAPER = "Ground-GRPO, implementation details"
+TRAINING = Training(
+    prompts=Stated(48, f"{_PAPER}: batch 384, read as rollouts of 8 a prompt"),
+    group=Stated(8, _PAPER),
+    learning_rate=Stated(1e-5, _PAPER),
+    schedule=Stated("cosine", _PAPER),
+    warmup=Stated(0.1, _PAPER),
+    epochs=Stated(4, _PAPER),
+)
+_DATASETS = ("asqa", "qampari", "eli5")
+_DATA_SOURCE = "Ground-GRPO, section 3"
+_GOLD = {"citation.judge_by": "gold"}
+
+GROUND_GRPO = RecipeDefinition(
     name="ground-grpo",
     summary="grounded statements, checked citations and refusals (stage 2)",
     source="Ground-GRPO, section 2.2, Algorithm 1",
-    output=_OUTPUT,
+    output=OUTPUT,
     settings=GroundGrpo,
     build=ground_grpo,
     fields=("documents", "answers", "answerable", "nli"),
+    components=(
+        *_COMPONENTS,
+        ComponentInfo(
+            "refusal",
+            "an answerable question answered: 0.5; an unanswerable one refused: the similarity to "
+            "the gold refusal",
+        ),
+        _PROCESS,
+    ),
+    prompt=PROMPT,
+    training=TRAINING,
+    data=TrainingData(
+        _DATASETS,
+        _DATA_SOURCE,
+        {"ground-grpo-stage2": Preset(dict.fromkeys(_DATASETS, 1_000), "train", 0.5)},
+    ),
+    model_free=_GOLD,
     hardened=_HARDENED,
     loopholes=(
         *_LOOPHOLES,
         "15: a negated or slightly changed refusal is near the gold one (closed: hardened)",
     ),
-    training=_TRAINING,
 )
 
-GROUND_GRPO_STAGE1 = Blueprint(
+GROUND_GRPO_STAGE1 = RecipeDefinition(
     name="ground-grpo-stage1",
     summary="grounded statements and checked citations, answerable questions only",
     source="Ground-GRPO, Eq. 1 to 5",
-    output=_OUTPUT,
+    output=OUTPUT,
     settings=GroundGrpo,
     build=ground_grpo_stage1,
     fields=("documents", "answers", "answerable", "nli"),
+    components=(*_COMPONENTS, _PROCESS),
+    prompt=PROMPT,
+    training=TRAINING,
+    data=TrainingData(
+        _DATASETS,
+        _DATA_SOURCE,
+        {"ground-grpo-stage1": Preset(dict.fromkeys(_DATASETS, 100), "train")},
+        answerable_only=True,
+    ),
+    model_free=_GOLD,
     hardened=_HARDENED,
     loopholes=_LOOPHOLES,
-    training=_TRAINING,
 )

@@ -7,14 +7,38 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from rag_rewards.blueprints import Blueprint, Flip, Recipe
 from rag_rewards.compose import Component, Mean, Reward, Sum
+from rag_rewards.definition import (
+    ComponentInfo,
+    HardenedSetting,
+    Recipe,
+    RecipeDefinition,
+    TrainingData,
+)
+from rag_rewards.output_form import OutputForm
+from rag_rewards.prompts import Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.rewards.evidence import Lengths, MaskedAnswer, Part
 from rag_rewards.rewards.format import Format
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
-from rag_rewards.text.sections import Tags
+from rag_rewards.training.settings import Stated, Training
+
+OUTPUT = OutputForm(
+    "<reason>…</reason> <extract>…</extract> <answer>…</answer>",
+    "<reason>{reason}</reason><extract>{extract}</extract><answer>{answer}</answer>",
+    {
+        "reason": "The passages are about capitals of several countries.",
+        "extract": "Paris is the capital of France.",
+    },
+)
+PROMPT = Prompt(
+    "Read the passages and answer the question in three parts. First, inside <reason> and "
+    "</reason>, work out what the passages say about it. Then, inside <extract> and </extract>, "
+    "give the evidence that is needed, and no more. Last, inside <answer> and </answer>, give the "
+    "answer in a few words.\n\n"
+    "Passages:\n\n{documents}\n\nQuestion: {question}"
+)
 
 Context = Literal["r", "e", "f"]
 _PARTS: dict[Context, Part] = {"r": "rationale", "e": "evidence", "f": "full"}
@@ -92,9 +116,9 @@ class Lear(Settings, frozen=True):
     weights: Weights = Weights()
 
 
-def lear(settings: Lear = Lear()) -> Recipe:
+def lear(settings: Lear) -> Recipe:
     """0.8·answer + 0.1·length + 0.1·format. Source: LEAR, Eq. 9."""
-    tags = Tags(("reason", "extract", "answer"), settings.sections.style())
+    tags = OUTPUT.tags(settings.sections.style())
     answers = {
         letter: MaskedAnswer(
             part,
@@ -129,20 +153,49 @@ def lear(settings: Lear = Lear()) -> Recipe:
     return Recipe("lear", components, total, correct=answers["f"], settings=settings)
 
 
-LEAR = Blueprint(
+_PAPER = "LEAR, section 4.1"
+TRAINING = Training(
+    learning_rate=Stated(1e-6, _PAPER),
+    epochs=Stated(1, _PAPER),
+    kl=Stated("k3", "LEAR, section 4.1 has the weight; the estimator is not stated"),
+    kl_weight=Stated(0.01, _PAPER),
+    clip=Stated(0.2, _PAPER),
+    std_floor=Stated(0.1, "LEAR, section 3.3"),
+    notes=(
+        "the advantage is (R − mean)/max(std, 0.1), with the population's standard deviation",
+        "at use, generation stops at </extract>",
+    ),
+)
+
+LEAR = RecipeDefinition(
     name="lear",
     summary="answers from masked contexts, comprehensive reasoning, concise evidence",
     source="LEAR, section 3.2, Eq. 4 to 9",
-    output="<reason>…</reason> <extract>…</extract> <answer>…</answer>",
+    output=OUTPUT,
     settings=Lear,
     build=lear,
     fields=("documents", "answers", "masked_answers"),
+    components=(
+        ComponentInfo("answer", "mean of the three answers"),
+        ComponentInfo("answer_rationale", "F1 of the answer from the rationale alone"),
+        ComponentInfo("answer_evidence", "F1 of the answer from the extract alone"),
+        ComponentInfo("answer_full", "F1 of the response's own answer"),
+        ComponentInfo("length", "mean of both lengths"),
+        ComponentInfo("length_rationale", "near 1 where the rationale is longer than the extract"),
+        ComponentInfo(
+            "length_evidence", "1 where the extract leaves out 90 % of the passages or more"
+        ),
+        ComponentInfo("format", "the sections, in their order and nothing else", values=(0, 1)),
+    ),
+    prompt=PROMPT,
+    training=TRAINING,
+    data=TrainingData(("nq",), "LEAR, section 4.1: 79.1k questions, 5 passages of 100 words"),
     hardened={
-        "sections.repeated": Flip("missing", (7, 12), "many answer sections, one right"),
-        "format.words": Flip(True, (11, 24), "sections of '.'"),
-        "normalizer": Flip("unicode", (4, 6, 27, 28), "3.14 is not 314"),
-        "length.gated": Flip(True, (23, 24), "a short extract that leads to nothing"),
-        "length.distinct": Flip(True, (25, 26), "a rationale drawn out by repetition"),
+        "sections.repeated": HardenedSetting("missing", (7, 12), "many answer sections, one right"),
+        "format.words": HardenedSetting(True, (11, 24), "sections of '.'"),
+        "normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "3.14 is not 314"),
+        "length.gated": HardenedSetting(True, (23, 24), "a short extract that leads to nothing"),
+        "length.distinct": HardenedSetting(True, (25, 26), "a rationale drawn out by repetition"),
     },
     loopholes=(
         "6, 27, 28: squad equates 3.14 with 314; invisible words lengthen a rationale (closed: "
@@ -155,10 +208,5 @@ LEAR = Blueprint(
         "25, 29: a longer rationale earns up to 0.05 more, by new words: the paper's own "
         "definition",
         "31: an answer in the rationale is rewarded there: what answer_rationale measures",
-    ),
-    training=(
-        "advantage (R − mean)/max(std, 0.1), population std; KL 0.01, clip 0.2",
-        "learning rate 1e-6, one epoch on NQ (79.1k), 5 passages of 100 words",
-        "group and batch size not stated; at use, generation stops at </extract>",
     ),
 )

@@ -9,8 +9,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from rag_rewards.blueprints import Blueprint, Flip, Recipe
 from rag_rewards.compose import CorrectOf, Mapped, Reward
+from rag_rewards.definition import (
+    ComponentInfo,
+    HardenedSetting,
+    Recipe,
+    RecipeDefinition,
+    TrainingData,
+)
+from rag_rewards.output_form import OutputForm
+from rag_rewards.prompts import Prompt
 from rag_rewards.rewards.truthfulness import (
     Combine,
     Outcome,
@@ -18,9 +26,35 @@ from rag_rewards.rewards.truthfulness import (
     Scheme,
     combine_reasoning,
 )
+from rag_rewards.rollout import Rollout
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.text.refusal import ABSTENTIONS
+from rag_rewards.training.settings import Stated, Training
+
+OUTPUT = OutputForm(
+    r"<think>…</think> … \boxed{answer}, or \boxed{I don't know}",
+    r"<think>{think}</think> \boxed{{answer}}",
+    abstention=ABSTENTIONS[0],
+)
+
+# Source: TruthRL, appendix B, Table 10.
+_MESSAGE = (
+    "Answer the question{when}. Rely on what you know and on the references below, which may or "
+    "may not help. Think step by step inside <think> and </think>, then put the final answer, and "
+    "it alone, into \\boxed{}: \\boxed{New York}, \\boxed{3 times}. If the question rests on "
+    "something false, answer \\boxed{invalid question}. If you are not sure of the answer, write "
+    "\\boxed{I don't know}.\n\n"
+    "References:\n\n{documents}\n\nQuestion: {question}"
+)
+
+
+def message(rollout: Rollout) -> str:
+    """Return the message, with the query time where the row has one."""
+    if not rollout.query_time:
+        return _MESSAGE.replace("{when}", "")
+    timed = _MESSAGE.replace("{when}", " as of the time at which it was asked")
+    return timed + "\nQuery time: {query_time}"
 
 
 class Abstention(Settings, frozen=True):
@@ -89,7 +123,7 @@ class TruthRL(Settings, frozen=True):
     reasoning: ReasoningSettings = ReasoningSettings()
 
 
-def truthrl(settings: TruthRL = TruthRL()) -> Recipe:
+def truthrl(settings: TruthRL) -> Recipe:
     """The outcome, or its combination with the reasoning. Source: TruthRL, sections 3.2, 4.6."""
     outcome = Outcome(
         verifier=settings.verifier,
@@ -134,19 +168,49 @@ class CombineReasoning(Settings, frozen=True):
         }[self.how]
 
 
-TRUTHRL = Blueprint(
+_PAPER = "TruthRL, training details, and the authors' code"
+TRAINING = Training(
+    prompts=Stated(64, _PAPER),
+    group=Stated(8, _PAPER),
+    learning_rate=Stated(1e-6, _PAPER),
+    schedule=Stated("constant", _PAPER),
+    epochs=Stated(1, _PAPER),
+    kl=Stated("k3", _PAPER),
+    kl_weight=Stated(0.001, _PAPER),
+    clip=Stated(0.2, _PAPER),
+    temperature=Stated(1.0, _PAPER),
+    top_p=Stated(1.0, _PAPER),
+    prompt_tokens=Stated(16_384, _PAPER),
+    response_tokens=Stated(2_048, _PAPER),
+    notes=("a question is out of knowledge where none of 256 samples is correct",),
+)
+
+TRUTHRL = RecipeDefinition(
     name="truthrl",
     summary="right, unsure or wrong; abstaining beats hallucinating",
     source="TruthRL, section 3.2",
-    output=r"<think>…</think> … \boxed{answer}, or \boxed{I don't know}",
+    output=OUTPUT,
     settings=TruthRL,
     build=truthrl,
     fields=("answers", "verdicts.outcome (verifier=judge)"),
+    components=(
+        ComponentInfo("outcome", "incorrect, uncertain, correct", values=(-1, 0, 1)),
+        ComponentInfo(
+            "reasoning",
+            "a judge's verdict on the reasoning",
+            values=(0, 1),
+            when="reasoning.enabled",
+        ),
+    ),
+    prompt=Prompt(message),
+    training=TRAINING,
+    data=TrainingData(("crag",), "TruthRL, section 4.1"),
+    model_free={"verifier": "exact"},
     hardened={
-        "abstention.alone": Flip(True, (15, 32), "an abstention added to a wrong guess"),
-        "normalizer": Flip("unicode", (4, 6, 27, 28), "3.14 is not 314, C++ not C"),
-        "strict": Flip(True, (1, 2, 3), "every candidate named, or negated"),
-        "extra": Flip("reject", (1,), "a list that names every candidate"),
+        "abstention.alone": HardenedSetting(True, (15, 32), "an abstention added to a wrong guess"),
+        "normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "3.14 is not 314, C++ not C"),
+        "strict": HardenedSetting(True, (1, 2, 3), "every candidate named, or negated"),
+        "extra": HardenedSetting("reject", (1,), "a list that names every candidate"),
     },
     loopholes=(
         "1, 2, 3, 9, 10, 25, 27, 28, 30: verifier=substring pays lists, negations, word parts, "
@@ -160,10 +224,5 @@ TRUTHRL = Blueprint(
         'the last box outside thinking counts, braces nested; box="first" is the authors\'',
         'three spellings of "I don\'t know"; theirs one',
         "'invalid question' that gold confirms is correct in training too",
-    ),
-    training=(
-        "KL 0.001 (k3), clip 0.2, learning rate 1e-6 constant, batch 64, 8 rollouts",
-        "temperature 1, top-p 1, one epoch, 16,384 prompt and 2,048 response tokens",
-        "out-of-knowledge: none of 256 samples correct",
     ),
 )

@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 
 from rag_rewards.errors import RolloutError
-from rag_rewards.evidence import values_without
-from rag_rewards.models import Tokenizer
+from rag_rewards.evidence.needs import values_without
+from rag_rewards.evidence.protocols import Tokenizer
 from rag_rewards.recipes import RECIPES
 from rag_rewards.report.reasons import reason
-from rag_rewards.report.scored import Seen, recorded
+from rag_rewards.report.rows import Configuration, Configurations
 from rag_rewards.rewards.contrastive import token_contributions
+from rag_rewards.rows import ScoredRow
 from rag_rewards.text.citations import compiled, markers
 from rag_rewards.text.response import strip_end_of_sequence
 
@@ -90,20 +91,22 @@ class Explanation(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def explain(
-    row: Seen,
+    row: ScoredRow,
     *,
     advantage: float | None = None,
     tokenizer: Tokenizer | None = None,
     equation: str = "",
     each_document: bool = False,
+    configuration: Configuration | None = None,
 ) -> Explanation:
     """What a scored row says, in full. Changes are added by whoever can score them.
 
     `each_document` adds the shades of the response by each document that was left out.
+    `configuration` is what scored the row; by default its signature is read.
     """
-    values, labels = contributions(row)
+    scored = configuration or Configurations().of(row)
+    values, labels = contributions(row, scored)
     texts, told = token_texts(row, len(values), tokenizer) if values else ([], "")
-    name = (recorded(row.signature) or ("", {}))[0]
     return Explanation(
         id=str(row.id),
         reward=row.reward,
@@ -118,21 +121,21 @@ def explain(
         gold=_gold(row),
         segments=segments(row.parsed.text[:LONGEST], texts, values),
         tokens=told,
-        shades=_shades(row, texts) if each_document else {},
-        parts=[_part(row, each, value, name) for each, value in (row.components or {}).items()],
-        passages=passages(row),
-        notes=_notes(row, labels),
+        shades=_shades(row, texts, scored) if each_document else {},
+        parts=[_part(row, each, value, scored) for each, value in (row.components or {}).items()],
+        passages=passages(row, scored),
+        notes=_notes(row, labels, scored),
     )
 
 
-def _gold(row: Seen) -> list[list[str]]:
+def _gold(row: ScoredRow) -> list[list[str]]:
     try:
         return [list(aliases) for aliases in row.gold]
     except RolloutError:
         return []
 
 
-def _notes(row: Seen, labels: Sequence[str]) -> list[str]:
+def _notes(row: ScoredRow, labels: Sequence[str], scored: Configuration) -> list[str]:
     notes = []
     if row.finish_reason == "length":
         notes.append("cut at the length limit")
@@ -140,10 +143,9 @@ def _notes(row: Seen, labels: Sequence[str]) -> list[str]:
         notes.append("not scored")
     if (length := len(row.parsed.text)) > LONGEST:
         notes.append(f"the first {LONGEST:,} of {length:,} characters are shown")
-    settings = (recorded(row.signature) or ("", {}))[1]
-    if len(labels) > 1 and settings.get("loo") != "mean":
+    if len(labels) > 1 and scored.settings.get("loo") != "mean":
         notes.append(f"words are shaded by document {labels[0]}, the one that matters most")
-    if settings.get("span") == "answer" and labels:
+    if scored.settings.get("span") == "answer" and labels:
         notes.append("the thinking does not count: span=answer")
     if row.response_prefix:
         notes.append("begins with what the template opened")
@@ -157,7 +159,7 @@ def _bounded(text: str) -> str:
 # --- tokens ------------------------------------------------------------------------------------
 
 
-def contributions(row: Seen) -> tuple[list[float], list[str]]:
+def contributions(row: ScoredRow, scored: Configuration) -> tuple[list[float], list[str]]:
     """ε of every token under d*, the document without which the response is least likely; and the
     documents that can be left out, d* first. Nothing where the row has no log-probabilities, or
     log-probabilities that do not fit. Source: CTRL-RAG, Eq. 12 and Figure 2."""
@@ -172,15 +174,16 @@ def contributions(row: Seen) -> tuple[list[float], list[str]]:
     usable = {d: v for d, v in found.items() if v is not None and len(v) == len(known.full)}
     if not usable:
         return [], []
-    settings = (recorded(row.signature) or ("", {}))[1]
-    start, end = _counted(row)
+    start, end = _counted(row, scored)
     order = sorted(usable, key=lambda label: sum(usable[label][start:end]))
-    without = list(usable.values()) if settings.get("loo") == "mean" else [usable[order[0]]]
+    without = list(usable.values()) if scored.settings.get("loo") == "mean" else [usable[order[0]]]
     values = token_contributions(known.full, without, "mean")
     return [v if start <= i < end else 0.0 for i, v in enumerate(values)], order
 
 
-def _shades(row: Seen, texts: Sequence[str]) -> dict[str, list[float | None]]:
+def _shades(
+    row: ScoredRow, texts: Sequence[str], scored: Configuration
+) -> dict[str, list[float | None]]:
     """What each document added to each segment, where more than one was left out."""
     known = row.logprobs
     try:
@@ -189,7 +192,7 @@ def _shades(row: Seen, texts: Sequence[str]) -> dict[str, list[float | None]]:
         return {}
     if known is None:
         return {}
-    start, end = _counted(row)
+    start, end = _counted(row, scored)
     found: dict[str, list[float | None]] = {}
     for label in labels:
         values = values_without(row, label)
@@ -203,18 +206,19 @@ def _shades(row: Seen, texts: Sequence[str]) -> dict[str, list[float | None]]:
     return found if len(found) > 1 else {}
 
 
-def _counted(row: Seen) -> tuple[int, int]:
+def _counted(row: ScoredRow, scored: Configuration) -> tuple[int, int]:
     """The tokens that the recipe counts: all, or those of the answer (span=answer)."""
     known = row.logprobs
     if known is None:
         return 0, 0
-    settings = (recorded(row.signature) or ("", {}))[1]
-    if settings.get("span") == "answer" and known.answer_span:
+    if scored.settings.get("span") == "answer" and known.answer_span:
         return known.answer_span
     return 0, len(known.full)
 
 
-def token_texts(row: Seen, count: int, tokenizer: Tokenizer | None = None) -> tuple[list[str], str]:
+def token_texts(
+    row: ScoredRow, count: int, tokenizer: Tokenizer | None = None
+) -> tuple[list[str], str]:
     """The text of each token, and how it is known.
 
     From a tokenizer where one is given, else from `tokens` in the row or in its details, else
@@ -234,11 +238,11 @@ def token_texts(row: Seen, count: int, tokenizer: Tokenizer | None = None) -> tu
     pieces = said.split()
     if len(pieces) == count:
         return [f" {piece}" if i else piece for i, piece in enumerate(pieces)], "words"
-    why = f"placed roughly: {count} tokens over the text by position; --tokenizer places them"
+    why = f"placed roughly: {count} tokens over the text by position; a tokenizer places them"
     return [], why
 
 
-def _own_text(row: Seen) -> str:
+def _own_text(row: ScoredRow) -> str:
     if isinstance(row.response, str):
         return row.response
     return next(m.text for m in reversed(row.response) if m.role == "assistant")
@@ -334,7 +338,7 @@ def _rough(text: str, values: Sequence[float]) -> list[tuple[int, Any]]:
 # --- documents ---------------------------------------------------------------------------------
 
 
-def passages(row: Seen) -> list[Passage]:
+def passages(row: ScoredRow, scored: Configuration) -> list[Passage]:
     """The documents, with what leaving each out would cost the response."""
     try:
         labels = row.labels
@@ -344,7 +348,7 @@ def passages(row: Seen) -> list[Passage]:
     cited = {label for m in markers(row.parsed.text, compiled()) for label in m.labels}
     named = (row.details or {}).get("relevance")
     cited |= set(named) if isinstance(named, list) else set()
-    start, end = _counted(row)
+    start, end = _counted(row, scored)
     full = sum(row.logprobs.full[start:end]) if row.logprobs else 0.0
     out = []
     for label, document in zip(labels, row.documents or (), strict=True):
@@ -368,22 +372,22 @@ Told = tuple[str, str]
 """Why a component has its value, and what would change it."""
 
 
-def _part(row: Seen, name: str, value: float | None, recipe: str) -> Part:
+def _part(row: ScoredRow, name: str, value: float | None, scored: Configuration) -> Part:
     if value is None:
         return Part(name, None, "not computed under these settings", "")
-    why, change = _TOLD[name](row, value, recipe) if name in _TOLD else ("", "")
+    why, change = _TOLD[name](row, value, scored) if name in _TOLD else ("", "")
     return Part(name, value, why, change)
 
 
-def _format(row: Seen, value: float, recipe: str) -> Told:
-    plan = RECIPES.get(recipe)
-    output = plan.output if plan else "its sections, in order"
+def _format(row: ScoredRow, value: float, scored: Configuration) -> Told:
+    plan = RECIPES.get(scored.recipe)
+    output = plan.output.description if plan else "its sections, in order"
     if value:
         return "exactly the sections that are wanted", ""
     return "the sections are not as wanted, or something stands around them", f"write {output}"
 
 
-def _accuracy(row: Seen, value: float, recipe: str) -> Told:
+def _accuracy(row: ScoredRow, value: float, scored: Configuration) -> Told:
     gold = " or ".join(f"“{aliases[0]}”" for aliases in _gold(row)[:3]) or "the gold answer"
     answer = (row.details or {}).get("answer")
     said = f"“{_short(str(answer))}”" if answer else "what it says"
@@ -394,7 +398,7 @@ def _accuracy(row: Seen, value: float, recipe: str) -> Told:
     return agrees, f"answer {gold}"
 
 
-def _relevance(row: Seen, value: float, recipe: str) -> Told:
+def _relevance(row: ScoredRow, value: float, scored: Configuration) -> Told:
     wanted = ", ".join(_supporting(row)) or "none"
     named = (row.details or {}).get("relevance")
     if named is None:
@@ -403,7 +407,7 @@ def _relevance(row: Seen, value: float, recipe: str) -> Told:
     return why, "" if value >= 1 else f"name exactly [{wanted}]"
 
 
-def _citation(row: Seen, value: float, recipe: str) -> Told:
+def _citation(row: ScoredRow, value: float, scored: Configuration) -> Told:
     found = (row.details or {}).get("statements")
     wanted = ", ".join(f"[{label}]" for label in _supporting(row))
     if isinstance(found, list):
@@ -418,7 +422,7 @@ def _citation(row: Seen, value: float, recipe: str) -> Told:
     return "no statement is checked", ""
 
 
-def _refusal(row: Seen, value: float, recipe: str) -> Told:
+def _refusal(row: ScoredRow, value: float, scored: Configuration) -> Told:
     refused = bool((row.details or {}).get("refused"))
     why = f"{'refuses' if refused else 'answers'} a question that "
     if row.answerable is None:
@@ -427,41 +431,40 @@ def _refusal(row: Seen, value: float, recipe: str) -> Told:
     return why, "" if refused != row.answerable else ("answer" if refused else "refuse")
 
 
-def _outcome(row: Seen, value: float, recipe: str) -> Told:
+def _outcome(row: ScoredRow, value: float, scored: Configuration) -> Told:
     truth = str((row.details or {}).get("truth", ""))
     gold = " or ".join(f"“{aliases[0]}”" for aliases in _gold(row)[:3])
     change = {"correct": "", "uncertain": f"box {gold}"}.get(truth, f"box {gold}, or abstain for 0")
     return truth, change
 
 
-def _contribution(row: Seen, value: float, recipe: str) -> Told:
+def _contribution(row: ScoredRow, value: float, scored: Configuration) -> Told:
     details = row.details or {}
     document = details.get("critical_document", "?")
     why = f"{value:+.2f} nats: document {document} is the one that matters most"
     return why, "words that the documents make likelier raise it"
 
 
-def _clr(row: Seen, value: float, recipe: str) -> Told:
+def _clr(row: ScoredRow, value: float, scored: Configuration) -> Told:
     tokens = (row.details or {}).get("tokens", 0)
-    settings = (recorded(row.signature) or ("", {}))[1]
-    threshold = settings.get("threshold")
+    threshold = scored.settings.get("threshold")
     if value == 0 and threshold is not None:
         return f"E is not above the threshold of {threshold:g} nats", "ground it in the documents"
     return f"E over the square root of {tokens} tokens", "the same grounding in fewer words"
 
 
-def _scaled(row: Seen, value: float, recipe: str) -> Told:
+def _scaled(row: ScoredRow, value: float, scored: Configuration) -> Told:
     return "its place between the least and the most of its group", ""
 
 
-def _bonus(row: Seen, value: float, recipe: str) -> Told:
+def _bonus(row: ScoredRow, value: float, scored: Configuration) -> Told:
     missing = [n for n, v in (row.components or {}).items() if n != "bonus" and v != 1]
     if not missing:
         return "all others are 1", ""
     return f"{', '.join(missing)} below 1", "all three must be 1"
 
 
-def _length(row: Seen, value: float, recipe: str) -> Told:
+def _length(row: ScoredRow, value: float, scored: Configuration) -> Told:
     tokens = (row.details or {}).get("tokens")
     if not isinstance(tokens, dict):
         return "", ""
@@ -469,11 +472,11 @@ def _length(row: Seen, value: float, recipe: str) -> Told:
     return why + str(tokens["documents"]), "" if value >= 0.99 else "reason more, extract less"
 
 
-def _tags(row: Seen, value: float, recipe: str) -> Told:
+def _tags(row: ScoredRow, value: float, scored: Configuration) -> Told:
     return "", "" if value >= 1 else "every tag once"
 
 
-_TOLD: dict[str, Callable[[Seen, float, str], Told]] = {
+_TOLD: dict[str, Callable[[ScoredRow, float, Configuration], Told]] = {
     "format": _format,
     "tag_count": _tags,
     "accuracy": _accuracy,
@@ -493,7 +496,7 @@ _TOLD: dict[str, Callable[[Seen, float, str], Told]] = {
 }
 
 
-def _supporting(row: Seen) -> tuple[str, ...]:
+def _supporting(row: ScoredRow) -> tuple[str, ...]:
     try:
         return row.supporting_labels
     except RolloutError:

@@ -6,17 +6,17 @@ import time
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rag_rewards.reading import Source
-from rag_rewards.scoring import Tally
+from rag_rewards.io.sources import Source
+from rag_rewards.rows import Totals
 
 if TYPE_CHECKING:
-    from rag_rewards.gathering import Usage
+    from rag_rewards.evidence.gather import Usage
 
 
 class Progress(AbstractContextManager["Progress"], Protocol):
-    """What a scoring tells while it runs."""
+    """Shows the progress of a run."""
 
-    def update(self, tally: Tally, position: int, usage: Usage | None = None) -> None: ...
+    def update(self, totals: Totals, position: int, usage: Usage | None = None) -> None: ...
 
 
 class _Silent:
@@ -26,7 +26,7 @@ class _Silent:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def update(self, tally: Tally, position: int, usage: Usage | None = None) -> None:
+    def update(self, totals: Totals, position: int, usage: Usage | None = None) -> None:
         return None
 
 
@@ -53,41 +53,57 @@ class _Bar:
     def __exit__(self, *_: object) -> None:
         self._rich.stop()
 
-    def update(self, tally: Tally, position: int, usage: Usage | None = None) -> None:
-        done = tally.rows + tally.errors
+    def update(self, totals: Totals, position: int, usage: Usage | None = None) -> None:
+        done = totals.rows + totals.errors
         rate = done / max(time.perf_counter() - self._started, 1e-9)
-        means = " · ".join(f"{name} {value:.3g}" for name, value in tally.means().items())
+        means = " · ".join(f"{name} {value:.3g}" for name, value in totals.means().items())
         text = f"{done:,} rows · {rate:,.0f}/s · {means}"
-        if asked := told(usage):
-            text += f" · {asked}"
+        if models := model_usage(usage):
+            text += f" · {models}"
         self._rich.update(self._task, completed=position, description=text)
 
 
-def told(usage: Usage | None) -> str:
-    """What models were asked, in a few words; "" where none was."""
+def model_usage(usage: Usage | None) -> str:
+    """Describe what the models computed, in a few words; "" where there are none."""
     if usage is None:
         return ""
     seconds = max(usage.seconds, 1e-9)
-    said = []
+    parts = []
     if usage.computed:
         rate = usage.computed / seconds
-        said.append(f"{usage.computed:,} tokens, {rate:,.0f}/s, {usage.reuse:.0%} reused")
+        parts.append(f"{usage.computed:,} tokens, {rate:,.0f}/s, {usage.reuse:.0%} reused")
     if usage.path and usage.path != "shared":
-        said.append(usage.path)
+        parts.append(usage.path)
     if usage.generated:
-        said.append(f"{usage.generated:,} tokens generated")
+        parts.append(f"{usage.generated:,} tokens generated")
     if usage.pairs:
-        said.append(f"{usage.pairs:,} pairs")
+        parts.append(f"{usage.pairs:,} pairs")
     if usage.verdicts:
-        said.append(f"{usage.verdicts:,} verdicts")
-    return " · ".join(said)
+        parts.append(f"{usage.verdicts:,} verdicts")
+    return " · ".join(parts)
+
+
+def judge_usage(judge: Any) -> str:
+    """Describe what a judge cost, in a few words; "" where it gave no verdict."""
+    usage = getattr(judge, "usage", None)
+    if usage is None or not usage.verdicts:
+        return ""
+    tokens = usage.prompt_tokens + usage.completion_tokens
+    parts = [f"{usage.requests:,} requests", f"{usage.cache_hits:,} from the cache"]
+    if tokens:
+        parts.append(f"{tokens:,} tokens")
+    if usage.cost:
+        parts.append(f"{usage.cost:.4g} spent")
+    if usage.requests:
+        parts.append(f"p95 {usage.latency_p95 * 1000:.0f} ms")
+    return " · ".join(parts)
 
 
 def no_progress() -> Any:
-    """Says nothing."""
+    """Return a progress display that shows nothing."""
     return _Silent()
 
 
 def progress_bar(source: Source) -> Any:
-    """Draws on standard error."""
+    """Return a progress bar on standard error."""
     return _Bar(source)

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.report.scored import Seen
+from rag_rewards.groups import positions_by_key
+from rag_rewards.rows import ScoredRow
 from rag_rewards.text.citations import compiled, markers
 from rag_rewards.text.refusal import ABSTENTIONS
 from rag_rewards.training.advantages import mean_std
@@ -91,7 +92,7 @@ class Statistics(msgspec.Struct, kw_only=True):
     notes: list[str]
 
 
-def facts(row: Seen) -> Facts:
+def facts(row: ScoredRow) -> Facts:
     """What a response looks like.
 
     Refused and abstained are what the recipe found, or the usual phrases where it looked for none.
@@ -118,7 +119,7 @@ _MARKER = compiled()
 
 
 def statistics(
-    rows: Sequence[Seen], known: Sequence[Facts], groups: Sequence[Sequence[int]]
+    rows: Sequence[ScoredRow], known: Sequence[Facts], groups: Sequence[Sequence[int]]
 ) -> Statistics:
     """All that a report draws."""
     names = list(dict.fromkeys(name for row in rows for name in row.components or ()))
@@ -222,7 +223,7 @@ def _sizes(groups: Sequence[Sequence[int]]) -> dict[int, int]:
     return dict(sorted(sizes.items()))
 
 
-def _rates(rows: Sequence[Seen], known: Sequence[Facts]) -> dict[str, float | None]:
+def _rates(rows: Sequence[ScoredRow], known: Sequence[Facts]) -> dict[str, float | None]:
     """Shares of the rollouts; None where no row says."""
     n = len(rows)
     if not n:
@@ -242,7 +243,7 @@ def _rates(rows: Sequence[Seen], known: Sequence[Facts]) -> dict[str, float | No
 
 
 def _notes(
-    rows: Sequence[Seen],
+    rows: Sequence[ScoredRow],
     columns: dict[str, list[float | None]],
     groups: Sequence[Sequence[int]],
 ) -> list[str]:
@@ -284,17 +285,14 @@ def _notes(
 
 
 def _steps(
-    rows: Sequence[Seen],
+    rows: Sequence[ScoredRow],
     known: Sequence[Facts],
     columns: dict[str, list[float | None]],
     groups: Sequence[Sequence[int]],
 ) -> list[Step]:
     """A point for each training step, at most so many; none where rows carry no step."""
-    members: dict[int, list[int]] = {}
-    for i, row in enumerate(rows):
-        if row.step is not None:
-            members.setdefault(row.step, []).append(i)
-    order = sorted(members)
+    members = positions_by_key(row.step for row in rows)
+    order = sorted(step for step in members if step is not None)
     if len(order) < 2:
         return []
     dead = _dead_by_row(columns["reward"], groups)

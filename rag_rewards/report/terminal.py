@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+import msgspec
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rag_rewards.scoring import Tally, Told
+from rag_rewards.groups import positions_by_key
+from rag_rewards.report.reasons import reason
+from rag_rewards.rows import ScoredRow, Totals
 from rag_rewards.training.advantages import mean_std
 
 _CONTROLS = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)}
@@ -26,61 +30,85 @@ def plain(text: str) -> str:
     return text.translate(_VISIBLE)
 
 
-def print_summary(console: Console, tally: Tally, seconds: float, signature: str) -> None:
+class TableRow(NamedTuple):
+    """What a table shows of a scored row."""
+
+    id: str
+    group: str
+    reward: float | None
+    reason: str
+
+
+_ROW = msgspec.json.Decoder(ScoredRow)
+
+
+def table_rows(lines: bytes) -> Iterator[TableRow]:
+    """Yield what a table shows of scored lines."""
+    for line in lines.split(b"\n")[:-1]:
+        row = _ROW.decode(line)
+        yield TableRow(str(row.id), row.key or "", row.reward, reason(row, row.score))
+
+
+def print_summary(console: Console, totals: Totals, seconds: float, signature: str) -> None:
     """Counts, means and the signature, for standard error."""
-    means = " · ".join(f"{name} {value:.4g}" for name, value in tally.means().items())
-    rate = f" · {(tally.rows + tally.errors) / seconds:,.0f} rows/s" if seconds > 0.5 else ""
+    means = " · ".join(f"{name} {value:.4g}" for name, value in totals.means().items())
+    rate = f" · {(totals.rows + totals.errors) / seconds:,.0f} rows/s" if seconds > 0.5 else ""
     console.print(
-        f"{tally.rows:,} scored, {tally.errors:,} in error{rate}", highlight=False, soft_wrap=True
+        f"{totals.rows:,} scored, {totals.errors:,} in error{rate}", highlight=False, soft_wrap=True
     )
     if means:
         console.print(f"means: {means}", highlight=False, soft_wrap=True)
-    if tally.truncated:
+    if totals.truncated:
         console.print(
-            f"{tally.truncated:,} responses cut at the length limit",
+            f"{totals.truncated:,} responses cut at the length limit",
             highlight=False,
             soft_wrap=True,
         )
-    if tally.error_types:
-        kinds = ", ".join(f"{name} {n:,}" for name, n in sorted(tally.error_types.items()))
+    if totals.error_types:
+        kinds = ", ".join(f"{name} {n:,}" for name, n in sorted(totals.error_types.items()))
         console.print(f"errors: {kinds}", highlight=False, soft_wrap=True)
     console.print(Text(signature, style="dim"), soft_wrap=True)
 
 
 def print_scores(
-    console: Console, title: str, equation: str, tally: Tally, told: Sequence[Told], show: int = 3
+    console: Console,
+    title: str,
+    equation: str,
+    totals: Totals,
+    rows: Sequence[TableRow],
+    show: int = 3,
 ) -> None:
     """The table worth reading: means, best and worst rollouts with reasons, groups."""
     console.print(Text.assemble((title, "bold"), f"   reward = {equation}"))
-    console.print(_means(tally))
-    scored = sorted((t for t in told if t.reward is not None), key=_by_reward, reverse=True)
+    console.print(_means(totals))
+    scored = sorted((r for r in rows if r.reward is not None), key=_by_reward, reverse=True)
     if scored:
         console.print(_rollouts("best", scored[:show]))
         if len(scored) > show:
             console.print(_rollouts("worst", scored[max(show, len(scored) - show) :]))
-    groups = _grouped(told)
+    groups = _grouped(rows)
     if any(len(members) > 1 for members in groups.values()):
         console.print(_groups(groups))
 
 
-def _by_reward(told: Told) -> float:
-    return told.reward if told.reward is not None else 0.0
+def _by_reward(row: TableRow) -> float:
+    return row.reward if row.reward is not None else 0.0
 
 
 def _table(title: str) -> Table:
     return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
 
 
-def _means(tally: Tally) -> Table:
+def _means(totals: Totals) -> Table:
     table = _table("means")
-    means = tally.means()
+    means = totals.means()
     for name in means:
         table.add_column(name, justify="right", overflow="fold")
     table.add_row(*(f"{value:.3f}" for value in means.values()))
     return table
 
 
-def _rollouts(title: str, rows: Sequence[Told]) -> Table:
+def _rollouts(title: str, rows: Sequence[TableRow]) -> Table:
     table = _table(title)
     table.add_column("reward", justify="right")
     table.add_column("rollout", style="cyan", overflow="fold")
@@ -91,14 +119,12 @@ def _rollouts(title: str, rows: Sequence[Told]) -> Table:
     return table
 
 
-def _grouped(told: Sequence[Told]) -> dict[str, list[Told]]:
-    groups: dict[str, list[Told]] = {}
-    for row in told:
-        groups.setdefault(row.group or row.id, []).append(row)
-    return groups
+def _grouped(rows: Sequence[TableRow]) -> dict[str, list[TableRow]]:
+    groups = positions_by_key(row.group or row.id for row in rows)
+    return {key: [rows[i] for i in positions] for key, positions in groups.items()}
 
 
-def _groups(groups: dict[str, list[Told]], limit: int = 12) -> Table:
+def _groups(groups: dict[str, list[TableRow]], limit: int = 12) -> Table:
     """Where GRPO learns: a group without spread gives no gradient."""
     table = _table("groups")
     for name, justify in (

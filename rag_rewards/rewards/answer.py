@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rag_rewards.evidence import Need, VerdictNeed, unmet
-from rag_rewards.models import JudgeQuestion
+from rag_rewards.evidence.needs import Need, VerdictNeed, unmet
+from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rollout import GoldForms, GoldTokens, Rollout, Score
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer, squad, tokens
@@ -214,14 +214,13 @@ class AnswerMatch:
                 raise unmet(VerdictNeed(self.name))
             return float(verdict)
         if self.metric == "substring" and self.strict:
-            several = len(required)
             # What a last statement asserts, the statements before it must not leave open.
             section = rollout.parsed.cut(self.tags).content.get("answer")
             alone = self.reads != "final" or section is not None
             if section is not None and len(section.split()) > LONGEST_ANSWER:
                 return 0.0
             texts = [text] if alone else [text, rollout.parsed.visible]
-            read = [StrictText(each, normalize, required=several) for each in texts]
+            read = [StrictText(each, normalize, required) for each in texts]
             return float(all(each.contains(aliases) for aliases in required for each in read))
         if self.metric == "exact" and len(required) > 1:
             return list_match(text, required, normalize, extra=self.extra)

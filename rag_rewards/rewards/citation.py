@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rag_rewards.errors import DataError
-from rag_rewards.evidence import EntailmentNeed, Need, unmet
+from rag_rewards.evidence.needs import EntailmentNeed, Need, unmet
 from rag_rewards.rewards.format import Format
 from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
 from rag_rewards.rollout import GoldForms, Rollout, Score
@@ -202,7 +202,7 @@ class Grounding:
         if not self.strict or rollout.answer_kind in ("list", "claims"):
             return range(len(required))
         text = "\n".join(statement.text for statement in found)
-        whole = StrictText(text, forms.normalize, required=len(required))
+        whole = StrictText(text, forms.normalize, required)
         return [i for i, aliases in enumerate(required) if whole.contains(aliases)]
 
     def _check(
@@ -226,7 +226,7 @@ class Grounding:
             return
         normalize, required = forms.normalize, rollout.gold
         if self.strict:
-            read = StrictText(statement.text, normalize, required=len(required))
+            read = StrictText(statement.text, normalize, required)
             yield from (i for i, aliases in enumerate(required) if read.contains(aliases))
             return
         normal = normalize(statement.text)

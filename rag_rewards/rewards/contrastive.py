@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rag_rewards.errors import DataError, EvidenceError
-from rag_rewards.evidence import LogProbsNeed, Need, unmet, values_without
+from rag_rewards.evidence.needs import LogProbsNeed, Need, unmet, values_without
 from rag_rewards.rollout import LogProbs, Rollout, Score
 
 Loo = Literal["min", "mean"]

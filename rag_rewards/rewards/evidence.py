@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rag_rewards.errors import DataError, EvidenceError
-from rag_rewards.evidence import MaskedAnswersNeed, MaskedLogProbsNeed, Need, unmet
+from rag_rewards.evidence.needs import MaskedAnswersNeed, MaskedLogProbsNeed, Need, unmet
 from rag_rewards.rewards.answer import Required, best_f1, token_f1
 from rag_rewards.rewards.contrastive import checked_logprobs
 from rag_rewards.rollout import GoldForms, Rollout, Score

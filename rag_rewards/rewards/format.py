@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rag_rewards.evidence import Need
+from rag_rewards.evidence.needs import Need
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.sections import Cut, Tags

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rag_rewards.evidence import EntailmentNeed, Need, unmet
+from rag_rewards.evidence.needs import EntailmentNeed, Need, unmet
 from rag_rewards.rewards.format import Format
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.text.citations import CITATION, compiled, strip_markers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rag_rewards.evidence import SimilarityNeed, unmet
+from rag_rewards.evidence.needs import SimilarityNeed, unmet
 from rag_rewards.rollout import Rollout
 from rag_rewards.text.refusal import (
     REFUSAL,

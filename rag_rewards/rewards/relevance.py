@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from rag_rewards.evidence import Need
+from rag_rewards.evidence.needs import Need
 from rag_rewards.rollout import Rollout, Score, canonical
 from rag_rewards.text.sections import Tags
 

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from rag_rewards.errors import DataError
-from rag_rewards.evidence import Need, VerdictNeed, unmet
-from rag_rewards.models import JudgeQuestion
+from rag_rewards.evidence.needs import Need, VerdictNeed, unmet
+from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rewards.answer import (
     exact_match,
     judged_gold,
@@ -183,10 +183,9 @@ class Outcome:
             return verdict == 1
         required = rollout.gold
         if self.verifier == "substring" and self.strict:
-            n = len(required)
             if len(answer.split()) > LONGEST_ANSWER:
                 return False
-            read = StrictText(answer, normalize, required=n)
+            read = StrictText(answer, normalize, required)
             return all(map(read.contains, required))
         if self.verifier == "substring":
             return all(substring_match(answer, aliases, normalize) for aliases in required)

@@ -16,11 +16,18 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.blueprints import Scored
-from rag_rewards.compose import Batch
-from rag_rewards.errors import BackendError, DataError, MissingExtraError, RolloutError, RowError
-from rag_rewards.grading import Grader
-from rag_rewards.rollout import Rollout, Score, row_error
+from rag_rewards.errors import (
+    BackendError,
+    DataError,
+    MissingExtraError,
+    RolloutError,
+    RowError,
+    ScoringError,
+)
+from rag_rewards.groups import group_by_key
+from rag_rewards.rollout import Rollout, Score, ScoreOrError
+from rag_rewards.rows import row_error
+from rag_rewards.scorer import Scorer
 from rag_rewards.server import openrlhf
 from rag_rewards.server.batching import INLINE_BYTES, Batcher
 from rag_rewards.server.guard import Guard, TooLarge, body_of
@@ -52,6 +59,7 @@ class Refusal(Exception):
         self.body = {"error": {"type": kind, "message": message, "path": path}}
 
 
+_ROW_ERRORS = (DataError, RowError, ScoringError)  # sending the same row again gives the same error
 _ENCODE = msgspec.json.Encoder().encode
 RETRY_SECONDS = 5.0
 
@@ -60,17 +68,17 @@ RETRY_SECONDS = 5.0
 class Ready:
     """What a server that has loaded scores with."""
 
-    grader: Grader
+    scorer: Scorer
     batcher: Batcher
     signature: str
 
 
 class RewardServer:
-    """One recipe behind its routes. `load` makes the grader, in the background, when serving
+    """One recipe behind its routes. `load` makes the scorer, in the background, when serving
     begins; until then /health says so."""
 
     def __init__(
-        self, load: Callable[[], Grader], components: Sequence[str], options: ServerOptions
+        self, load: Callable[[], Scorer], components: Sequence[str], options: ServerOptions
     ) -> None:
         self.options = options
         self.telemetry = Telemetry(components, Circuit(options.error_share))
@@ -86,7 +94,7 @@ class RewardServer:
         does not answer yet is asked again."""
         while self.ready is None:
             try:
-                grader, signature = await asyncio.to_thread(self._made)
+                scorer, signature = await asyncio.to_thread(self._made)
             except Exception as error:
                 self.fault = f"{type(error).__name__}: {shown(error)}"
                 if not isinstance(error, BackendError):
@@ -94,21 +102,21 @@ class RewardServer:
                 log.warning("not ready: %s", self.fault)
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                self.ready, self.fault = Ready(grader, self._batcher(grader), signature), ""
+                self.ready, self.fault = Ready(scorer, self._batcher(scorer), signature), ""
 
     async def stop(self) -> None:
         """Let go of the models."""
         if self.ready is not None:
-            await self.ready.grader.models.close()
+            await self.ready.scorer.aclose()
 
-    def _made(self) -> tuple[Grader, str]:
-        grader = self._load()
-        return grader, grader.signature  # a server tells its fingerprint when it is asked
+    def _made(self) -> tuple[Scorer, str]:
+        scorer = self._load()
+        return scorer, scorer.signature  # a server tells its fingerprint when it is asked
 
-    def _batcher(self, grader: Grader) -> Batcher:
+    def _batcher(self, scorer: Scorer) -> Batcher:
         options = self.options
         return Batcher(
-            grader,
+            scorer,
             self.telemetry,
             wait=options.batch_wait,
             rows=options.batch_rows,
@@ -121,12 +129,12 @@ class RewardServer:
         """Scores of whole rows. Rows that cannot be scored have their error in their place."""
         asked = self._decoded(self._rows, body)
         ready = self._ready()
-        name = ready.grader.reward.name
+        name = ready.scorer.reward.name
         if asked.recipe not in (None, name):
             message = f"this server scores {name!r}, not {asked.recipe!r}"
             raise Refusal(404, "UnknownRecipeError", message, "recipe")
         self._limit(len(asked.rollouts), "rollouts")
-        groups = Batch(asked.rollouts).groups
+        groups = group_by_key(asked.rollouts)
         results = await ready.batcher.score(asked.rollouts, groups, len(body))
         scores = [_told(result) for result in results]
         return _ENCODE({"scores": scores, "signature": ready.signature})
@@ -135,14 +143,14 @@ class RewardServer:
         """Rewards in the shape that OpenRLHF reads."""
         asked = self._decoded(self._samples, body)
         ready = self._ready()
-        if why := openrlhf.refusal(ready.grader.reward):
+        if why := openrlhf.refusal(ready.scorer.reward):
             raise Refusal(409, "GroupError", why)
         self._limit(len(asked.query), "query")
         try:
             results = await self._samples_scored(ready.batcher, asked, len(body))
             answer = openrlhf.answer_of(results, self.components, self.options.error_value)
         except RolloutError as error:
-            status = 422 if isinstance(error, (DataError, RowError)) else 503
+            status = 422 if isinstance(error, _ROW_ERRORS) else 503
             raise Refusal(status, type(error).__name__, shown(error), error.path) from None
         substituted = sum(isinstance(result, RolloutError) for result in results)
         self.telemetry.substituted.inc(substituted)
@@ -151,7 +159,7 @@ class RewardServer:
 
     async def _samples_scored(
         self, batcher: Batcher, asked: openrlhf.Request, size: int
-    ) -> list[Scored]:
+    ) -> list[ScoreOrError]:
         if size <= INLINE_BYTES:
             read = openrlhf.rollouts_of(asked)
         else:
@@ -168,7 +176,7 @@ class RewardServer:
         """
         circuit = self.telemetry.circuit
         if self.ready is not None and not circuit.open:
-            return 200, {"ready": True, "recipe": self.ready.grader.reward.name}
+            return 200, {"ready": True, "recipe": self.ready.scorer.reward.name}
         reason = circuit.cause if self.ready is not None else self.fault or "loading"
         if self.options.token is not None:
             reason = reason.partition(":")[0]
@@ -177,11 +185,11 @@ class RewardServer:
     def status(self) -> dict[str, Any]:
         """What is loaded and how it goes."""
         ready = self.ready
-        grader = ready.grader if ready else None
+        scorer = ready.scorer if ready else None
         loaded = {
-            "recipe": grader.reward.name if grader else None,
-            "equation": grader.reward.equation if grader else None,
-            "models": grader.fingerprints if grader and grader.asks else {},
+            "recipe": scorer.reward.name if scorer else None,
+            "equation": scorer.reward.equation if scorer else None,
+            "models": scorer.fingerprints if scorer else {},
             "signature": ready.signature if ready else None,
             "version": __version__,
         }
@@ -245,7 +253,7 @@ class RewardServer:
         self, request: Request, work: Coroutine[Any, Any, bytes], size: int, deadline: float
     ) -> bytes:
         """The result, unless the deadline passes or the client goes away."""
-        if size <= INLINE_BYTES and not (self.ready and self.ready.grader.asks):
+        if size <= INLINE_BYTES and not (self.ready and self.ready.scorer.asks):
             return await work  # rules: done before anyone could go
         scoring = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(_disconnected(request))
@@ -271,7 +279,7 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _told(result: Scored) -> dict[str, Any]:
+def _told(result: ScoreOrError) -> dict[str, Any]:
     if isinstance(result, Score):
         return {
             "reward": result.value,

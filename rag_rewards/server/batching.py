@@ -7,13 +7,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rag_rewards.blueprints import Scored
-from rag_rewards.errors import BackendError, RolloutError
-from rag_rewards.grading import Grader
-from rag_rewards.rollout import Rollout
+from rag_rewards.errors import BackendError, RolloutError, describe, is_control_flow
+from rag_rewards.groups import Groups
+from rag_rewards.rollout import Rollout, ScoreOrError
+from rag_rewards.scorer import Scorer
 from rag_rewards.server.telemetry import Telemetry, log
-
-Groups = Sequence[Sequence[int]]
 
 INLINE_BYTES = 1 << 16
 """Rules score requests up to this size at once; larger ones in a thread, so that one of them does
@@ -26,7 +24,7 @@ class Waiting:
 
     rollouts: Sequence[Rollout]
     groups: Groups
-    answer: asyncio.Future[list[Scored]]
+    answer: asyncio.Future[list[ScoreOrError]]
     since: float
 
 
@@ -40,14 +38,14 @@ class Batcher:
 
     def __init__(
         self,
-        grader: Grader,
+        scorer: Scorer,
         telemetry: Telemetry,
         *,
         wait: float = 0.005,
         rows: int = 256,
         in_flight: int = 1,
     ) -> None:
-        self.grader, self.telemetry = grader, telemetry
+        self.scorer, self.telemetry = scorer, telemetry
         self.wait, self.rows, self.in_flight = wait, rows, in_flight
         self.waiting = 0
         self._queue: deque[Waiting] = deque()
@@ -56,24 +54,27 @@ class Batcher:
 
     async def score(
         self, rollouts: Sequence[Rollout], groups: Groups, size: int = 0
-    ) -> list[Scored]:
-        """A score or an error for each rollout; `size` is that of the request in bytes.
+    ) -> list[ScoreOrError]:
+        """Return a score or an error for each rollout; `size` is the request's size in bytes.
 
-        What fails as a whole is the error of each. Who is cancelled leaves the queue.
+        An exception of the whole batch becomes the error of each rollout. A request that is
+        cancelled leaves the queue.
         """
         try:
-            if self.grader.asks:
+            if self.scorer.asks:
                 results = await self._with_others(rollouts, groups)
             elif size <= INLINE_BYTES:
-                results = self.grader.score_each(rollouts, groups)
+                results = self.scorer.score_each(rollouts, groups)
             else:
-                results = await asyncio.to_thread(self.grader.score_each, rollouts, groups)
-        except Exception as error:
+                results = await asyncio.to_thread(self.scorer.score_each, rollouts, groups)
+        except BaseException as error:
+            if is_control_flow(error):
+                raise
             results = [_failure(error)] * len(rollouts)
         self.telemetry.told(results)
         return results
 
-    async def _with_others(self, rollouts: Sequence[Rollout], groups: Groups) -> list[Scored]:
+    async def _with_others(self, rollouts: Sequence[Rollout], groups: Groups) -> list[ScoreOrError]:
         loop = asyncio.get_running_loop()
         waiting = Waiting(rollouts, groups, loop.create_future(), loop.time())
         self._queue.append(waiting)
@@ -130,8 +131,12 @@ class Batcher:
             groups += [[len(rollouts) + i for i in group] for group in waiting.groups]
             rollouts += waiting.rollouts
         try:
-            results = await self.grader.score_each_async(rollouts, groups)
-        except Exception as error:
+            results = await self.scorer.score_each_async(rollouts, groups)
+        except BaseException as error:
+            if is_control_flow(error):  # nobody else would answer these requests
+                for waiting in batch:
+                    waiting.answer.cancel()
+                raise
             results = [_failure(error)] * len(rollouts)
         at = 0
         for waiting in batch:
@@ -141,9 +146,9 @@ class Batcher:
             at = end
 
 
-def _failure(error: Exception) -> RolloutError:
-    """What failed a whole batch, as the error of each of its rollouts."""
+def _failure(error: BaseException) -> RolloutError:
+    """Return the error of each rollout of a batch that failed as a whole."""
     if isinstance(error, RolloutError):
         return error
     log.exception("scoring failed", exc_info=error)
-    return BackendError(f"{type(error).__name__}: {error}")
+    return BackendError(describe(error))

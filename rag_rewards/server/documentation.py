@@ -84,7 +84,7 @@ SCORE: dict[str, Any] = {
                         "signature": {"type": "string"},
                     },
                 },
-                {"scores": [_SCORED], "signature": "rag-rewards 0.1.0 arena {…}"},
+                {"scores": [_SCORED], "signature": "rag-rewards 0.2.0 arena bonus.value=5"},
             ),
         },
         **_COMMON,

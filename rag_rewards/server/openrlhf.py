@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rag_rewards.blueprints import Recipe, Scored
+from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, RolloutError
-from rag_rewards.labels import gold_of, opened, rollout_of
-from rag_rewards.rollout import Rollout, Score
+from rag_rewards.rollout import Rollout, Score, ScoreOrError
+from rag_rewards.rows.columns import label_fields, response_prefix_of, rollout_from_columns
 from rag_rewards.training.curriculum import Curriculum
 
 ENOUGH = 8
@@ -65,11 +65,13 @@ def rollouts_of(request: Request) -> list[Rollout | RolloutError]:
 def _rollout(i: int, query: str, prompt: str, label: str | None) -> Rollout | RolloutError:
     try:
         at = response_start(query, prompt)
-        gold = gold_of(label)
+        gold = label_fields(label)
     except RolloutError as error:
         error.row = str(i)
         return error
-    return rollout_of(gold, response=query[at:], prompt=query[:at], response_prefix=opened(prompt))
+    return rollout_from_columns(
+        gold, response=query[at:], prompt=query[:at], response_prefix=response_prefix_of(prompt)
+    )
 
 
 def response_start(query: str, prompt: str) -> int:
@@ -118,7 +120,7 @@ def _overlap(prompt: str, query: str) -> int:
 
 
 def answer_of(
-    results: Sequence[Scored], components: Sequence[str], error_value: float | None
+    results: Sequence[ScoreOrError], components: Sequence[str], error_value: float | None
 ) -> Answer:
     """The answer; `error_value` stands for what has no score, and is marked in the logs.
 
@@ -140,7 +142,7 @@ def answer_of(
     return Answer(rewards, scores, {name: [log[name] for log in logs] for name in logs[0]})
 
 
-def _reward(result: Scored) -> Scored:
+def _reward(result: ScoreOrError) -> ScoreOrError:
     """The result; an error where a recipe gives a rollout no reward."""
     if isinstance(result, Score) and result.value is None:
         return DataError("the recipe gives this rollout no reward")

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rag_rewards.blueprints import Scored
 from rag_rewards.errors import MissingExtraError, RolloutError
-from rag_rewards.rollout import Score
+from rag_rewards.rollout import Score, ScoreOrError
 
 log = logging.getLogger("rag_rewards.server")
 
@@ -134,7 +133,7 @@ class Telemetry:
         self._requests[key].inc()
         self._latency[route].observe(seconds)
 
-    def told(self, results: Sequence[Scored]) -> None:
+    def told(self, results: Sequence[ScoreOrError]) -> None:
         """What came of some rollouts."""
         self.rate.add(len(results))
         for result in results:

@@ -19,6 +19,8 @@ _ENDERS = ".!?。！？"
 _ENDS = re.compile(r"[.!?]|\n\r")  # what may end a sentence in ASCII
 _QUOTE = re.compile("['`\"«»‘’‚“”‛„‟‹›《》「」]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
+# sentencex 1.0.32 panics on a lone capital, one of these and a full stop ("vitamin A\u00a0.").
+_WIDE_SPACE = re.compile("[\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
 _WINDOW = 2000
 _MANY_QUOTES = 64  # in one window
 
@@ -56,7 +58,8 @@ def _segment(line: str) -> list[str]:
         return [line]
     from sentencex import segment
 
-    readable = line if line.isascii() else _SURROGATES.sub("\ufffd", line)
+    # Each replacement has one character, so that positions in the line stay the same.
+    readable = line if line.isascii() else _WIDE_SPACE.sub(" ", _SURROGATES.sub("\ufffd", line))
     out: list[str] = []
     begun, at = 0, 0  # where the unfinished sentence and the window begin
     while at < len(line):

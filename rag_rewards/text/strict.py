@@ -9,9 +9,12 @@ Everything is linear.
 
 from __future__ import annotations
 
+import itertools
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import islice
 
 import msgspec
@@ -67,10 +70,16 @@ _NOT_AN_ITEM = frozenset(
     "after before until while so then not but according near under over being located".split()
 )
 _SPLIT = re.compile(r"[^\s/|]+|[/|]|\n")
-# "1. Rome", "- Rome", "2) Rome", "(b) Rome": the number or bullet of an item is no word.
+# "1. Rome", "- Rome", "2) Rome", "(b) Rome": the label or bullet of an item is no word. An initial
+# looks like a label ("John F. Kennedy"); the gold answers tell them apart.
 _NUMBERING = re.compile(
-    r"(?:^|\n)[ \t]{0,8}[-*•][ \t]|(?<!\S)\(?(?:\d{1,2}|[a-z])[.)](?=\s)|\s(?:[-–—+→•·]|->)\s"
+    r"(?:^|\n)[ \t]{0,8}[-*•][ \t]"
+    r"|(?<!\S)\(?(?:(?P<number>\d{1,2})|(?P<letter>[a-z]))[.)](?=\s)"
+    r"|\s(?:[-–—+→•·]|->)\s"
 )
+_LABEL = re.compile(r"\d{1,2}|[a-z]")
+_EDGES = ".,;:!?()[]{}\"'*_`—。，、；：！？“”‘’«»「」『』…"
+_NEIGHBOR = 64  # characters in which the words beside a label are sought
 # Document text in a response is not its statement.
 _FORGED_LINE = re.compile(
     r"(?i)(?:^|\n)[ \t]{0,8}(?:>[^\n]*|"
@@ -111,14 +120,81 @@ def without_forgeries(text: str) -> str:
     return _FORGED_LINE.sub("\n", text) if "\n" in text else text
 
 
-def _own_text(text: str) -> str:
-    """A folded text without markers, quoted lines and blocks of document text."""
+def _own_text(text: str, initials: _Initials) -> str:
+    """Return a folded text without markers, quoted lines, blocks of document text and numbering."""
     if "<" in text:
         text = _without_blocks(text)
     if not text.isascii():
         text = _CJK_WORDS.sub(r" \1 ", _CJK_MARKS.sub(r"\1 ", text))
     text = MARKER.sub(" ", _SOURCE.sub(" ", _FORGED_LINE.sub("\n", text)))
-    return _NUMBERING.sub("\n", text.replace(" as well as ", " and ").replace("\t", "\n"))
+    text = text.replace(" as well as ", " and ").replace("\t", "\n")
+    return _NUMBERING.sub(initials.separated, text)
+
+
+_Place = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
+"""The normalized words before and after a label; None where the gold answer begins or ends."""
+
+
+class _Initials:
+    """Single letters and numbers of the gold answers, which one text may hold as well.
+
+    What looks like a label in the text is part of a name where it has the same neighbors as in
+    a gold answer: "f." between "john" and "kennedy". A gold answer that is a letter or a number
+    has no neighbors; see `_is_alone`.
+    """
+
+    def __init__(self, gold: Sequence[Sequence[str]], normalize: Normalizer) -> None:
+        self._gold, self._normalize = gold, normalize
+        self._counts: Counter[str | None] | None = None
+
+    @cached_property
+    def _places(self) -> dict[str, set[_Place]]:
+        places: dict[str, set[_Place]] = {}
+        for alias in itertools.chain.from_iterable(self._gold):
+            words = [token.strip(_EDGES) for token in fold(alias).split()]
+            forms = [None, *(_pieces(word, self._normalize) for word in words), None]
+            for i, word in enumerate(words):
+                if _LABEL.fullmatch(word):
+                    places.setdefault(word, set()).add((forms[i], forms[i + 2]))
+        return places
+
+    def separated(self, match: re.Match[str]) -> str:
+        """Return the line break that replaces a bullet or a label, or the initial as a word."""
+        kind = match.lastgroup
+        if kind is None or not (places := self._places.get(match[kind])):
+            return "\n"
+        label = match[kind]
+        before, after = self._form_before(match), self._form_after(match)
+        if (before, after) in places:
+            return label  # its full stop ends no sentence
+        if (None, after) in places and label not in ARTICLES:  # "A." would begin an apposition
+            return f"\n{label}"
+        if (before, None) in places:
+            return f"{label}\n"
+        return match[0] if (None, None) in places and self._is_alone(match) else "\n"
+
+    def _is_alone(self, label: re.Match[str]) -> bool:
+        """Whether a label numbers nothing: "The answer is 5. It is odd.".
+
+        It is the only one of its kind, and it does not begin a line that goes on after it.
+        """
+        text = label.string
+        if self._counts is None:
+            self._counts = Counter(match.lastgroup for match in _NUMBERING.finditer(text))
+        if self._counts[label.lastgroup] > 1:
+            return False
+        line_before = text[: label.start()].rpartition("\n")[2]
+        return bool(line_before.strip()) or not text[label.end() :].strip()
+
+    def _form_before(self, match: re.Match[str]) -> tuple[str, ...]:
+        start = match.start()
+        return self._form(match.string[max(start - _NEIGHBOR, 0) : start].split()[-1:])
+
+    def _form_after(self, match: re.Match[str]) -> tuple[str, ...]:
+        return self._form(match.string[match.end() : match.end() + _NEIGHBOR].split()[:1])
+
+    def _form(self, tokens: list[str]) -> tuple[str, ...]:
+        return _pieces(tokens[0].strip(_EDGES), self._normalize) if tokens else ()
 
 
 def _without_blocks(text: str) -> str:
@@ -154,7 +230,7 @@ def _words(text: str, normalize: Normalizer) -> list[_Word]:
             out.append(_Word(token, () if dropped else (token,), _few(pending), ""))
             pending = ""
             continue
-        core = token.strip(".,;:!?()[]{}\"'*_`—。，、；：！？“”‘’«»「」『』…")
+        core = token.strip(_EDGES)
         start = token.find(core) if core else len(token)
         quotes += token.count('"') if core else 0
         before, after = token[:start], token[start + len(core) :]
@@ -222,21 +298,32 @@ def strict_contains(
     ...     "either Paris or Rome", "Not Rome, but Paris")]
     [True, False, False, False, False, True]
     """
-    return StrictText(text, normalize, required=required).contains(aliases)
+    return StrictText(text, normalize, [aliases], required=required).contains(aliases)
 
 
 class StrictText:
-    """A text, read once, that is asked for any number of answers as `strict_contains` is."""
+    """A text, read once, that is asked for any of the gold answers as `strict_contains` is.
 
-    def __init__(self, text: str, normalize: Normalizer, *, required: int = 1) -> None:
+    `gold` holds the aliases of each answer; `required`, as many unless given, is the number of
+    answers that the question asks for.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        normalize: Normalizer,
+        gold: Sequence[Sequence[str]],
+        *,
+        required: int | None = None,
+    ) -> None:
         self._normalize = normalize
-        self._folded = _own_text(fold(text))
+        self._folded = _own_text(fold(text), _Initials(gold, normalize))
         self._words = _words(self._folded.replace("、", "、 "), normalize)
         stream = [piece for word in self._words for piece in word.pieces]
         self._owner = [i for i, word in enumerate(self._words) for _ in word.pieces]
         self._pieces = _joined(stream)
         self._texts = _joined([word.text for word in self._words])
-        self._reading = _Reading(self._words, required)
+        self._reading = _Reading(self._words, len(gold) if required is None else required)
 
     def contains(self, aliases: Sequence[str]) -> bool:
         """Whether some alias is asserted somewhere in the text."""

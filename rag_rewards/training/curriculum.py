@@ -8,11 +8,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from rag_rewards.blueprints import Recipe, Scored, named
-from rag_rewards.compose import Batch
+from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, GroupError, RolloutError, SettingError
-from rag_rewards.evidence import Need
-from rag_rewards.rollout import Rollout, Score
+from rag_rewards.evidence.needs import Need
+from rag_rewards.groups import Groups, fail_groups, first_error, group_by_key, renumber, singletons
+from rag_rewards.rollout import Rollout, Score, ScoreOrError, with_row_id
+from rag_rewards.signature import Signature, StageSignature
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,20 @@ class Curriculum:
         names = (name for stage in self.stages for name in stage.recipe.component_names)
         return tuple(dict.fromkeys(names))
 
+    @cached_property
+    def identity(self) -> Signature:
+        """The signature as a value, without models."""
+        stages = [
+            StageSignature(each.recipe, stage.until_step, each.settings, each.hardened)
+            for stage in self.stages
+            for each in stage.recipe.identity.parts
+        ]
+        return Signature(recipe=self.name, stages=tuple(stages))
+
     @property
     def signature(self) -> str:
-        return " then ".join(
-            s.recipe.signature + (f" until {s.until_step}" if s.until_step is not None else "")
-            for s in self.stages
-        )
+        """One line that identifies everything that affects a score, except for the models."""
+        return str(self.identity)
 
     def needs(self, rollout: Rollout) -> list[Need]:
         return self.at(_step(rollout)).needs(rollout)
@@ -90,10 +99,10 @@ class Curriculum:
         return scores
 
     def score_each(
-        self, rollouts: Sequence[Rollout], groups: Sequence[Sequence[int]] | None = None
-    ) -> list[Scored]:
+        self, rollouts: Sequence[Rollout], groups: Groups | None = None
+    ) -> list[ScoreOrError]:
         """Scores by stage, errors in their place. A group is of one stage, or in error whole."""
-        results: list[Scored | None] = [None] * len(rollouts)
+        results: list[ScoreOrError | None] = [None] * len(rollouts)
         by_stage: dict[int, tuple[Recipe, list[Sequence[int]]]] = {}
         for unit in self._units(rollouts, groups):
             chosen = self._stage_of([rollouts[i] for i in unit])
@@ -104,38 +113,29 @@ class Curriculum:
                 results[i] = error
         for recipe, units in by_stage.values():
             members = [i for unit in units for i in unit]
-            place = {i: at for at, i in enumerate(members)}
-            within = [[place[i] for i in unit] for unit in units]
-            scored = recipe.score_each([rollouts[i] for i in members], within)
+            scored = recipe.score_each([rollouts[i] for i in members], renumber(units, members))
             for i, result in zip(members, scored, strict=True):
                 results[i] = self._widen(result)
         return [result for result in results if result is not None]
 
-    def _units(
-        self, rollouts: Sequence[Rollout], groups: Sequence[Sequence[int]] | None
-    ) -> Sequence[Sequence[int]]:
-        """What is scored together: the groups where any stage sees groups, else each rollout."""
-        if self.scope == "group":
-            return Batch(rollouts, groups).groups
-        return [[i] for i in range(len(rollouts))]
+    def _units(self, rollouts: Sequence[Rollout], groups: Groups | None) -> Groups:
+        """Return what is scored together: groups if any stage compares rollouts."""
+        if self.scope != "group":
+            return singletons(len(rollouts))
+        return group_by_key(rollouts) if groups is None else groups
 
     def _stage_of(self, unit: Sequence[Rollout]) -> Recipe | list[RolloutError]:
         """The recipe of all members, or why each of them has none."""
-        faults = [_missing_step(rollout) for rollout in unit]
-        broken = next((fault for fault in faults if fault), None)
-        if broken is not None:
-            beside = f"its group has a row in error ({broken})"
-            return [
-                fault or named(GroupError(beside), rollout)
-                for fault, rollout in zip(faults, unit, strict=True)
-            ]
+        errors = fail_groups([_step_error(rollout) for rollout in unit], [range(len(unit))], unit)
+        if first_error(errors) is not None:
+            return [error for error in errors if error is not None]
         recipes = {id(recipe): recipe for recipe in map(self.at, map(_step, unit))}
         if len(recipes) == 1:
             return next(iter(recipes.values()))
-        several = "its rows are of several stages: a group is of one step"
-        return [named(GroupError(several), rollout) for rollout in unit]
+        message = "the rows of the group belong to different stages; a group has one step"
+        return [with_row_id(GroupError(message), rollout) for rollout in unit]
 
-    def _widen(self, result: Scored) -> Scored:
+    def _widen(self, result: ScoreOrError) -> ScoreOrError:
         if isinstance(result, RolloutError):
             return result
         components = {name: result.components.get(name) for name in self.component_names}
@@ -144,13 +144,13 @@ class Curriculum:
 
 def _step(rollout: Rollout) -> int:
     if rollout.step is None:
-        raise DataError("missing; a curriculum goes by the training step", "step")
+        raise DataError("missing; a curriculum selects its stage by the training step", "step")
     return rollout.step
 
 
-def _missing_step(rollout: Rollout) -> RolloutError | None:
+def _step_error(rollout: Rollout) -> RolloutError | None:
     try:
         _step(rollout)
     except DataError as error:
-        return named(error, rollout)
+        return with_row_id(error, rollout)
     return None

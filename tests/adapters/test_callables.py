@@ -14,7 +14,7 @@ from rag_rewards_adapters.callables import batch, each
 
 from rag_rewards.errors import DataError, RowError, SettingError, UnknownRecipeError, UsageError
 from rag_rewards.recipes import RECIPES
-from rag_rewards.rollout import decode_row
+from rag_rewards.rows import decode_row
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trainers"))
 from golden import CASES, GROUPS, Group, advantages, centred
@@ -88,8 +88,8 @@ def test_both_pickle_with_their_options() -> None:
     one = pickle.loads(pickle.dumps(each("arena", settings={"bonus.value": 5})))  # noqa: S301
     many = pickle.loads(pickle.dumps(batch(stages=[{"recipe": "arena"}])))  # noqa: S301
     assert one.options == {"recipe": "arena", "settings": {"bonus.value": 5}}
-    assert one.grader.signature == each("arena", settings={"bonus.value": 5}).grader.signature
-    assert many.grader.reward.name == "curriculum"
+    assert one.scorer.signature == each("arena", settings={"bonus.value": 5}).scorer.signature
+    assert many.scorer.reward.name == "curriculum"
 
 
 def test_with_an_event_loop() -> None:

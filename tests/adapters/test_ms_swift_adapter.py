@@ -14,7 +14,7 @@ import pytest
 from rag_rewards_adapters.ms_swift import RagReward, reward_class
 
 from rag_rewards.errors import DataError, GroupError, UsageError
-from rag_rewards.models import Models
+from rag_rewards.evidence.protocols import Models
 from rag_rewards.rollout import Rollout
 from rag_rewards.testing import TableJudge
 
@@ -41,8 +41,8 @@ def batch(*completions: str, **columns: Any) -> dict[str, Any]:
 def seen(reward: RagReward, **call: Any) -> list[Rollout]:
     """The rollouts that reach the recipe."""
     rollouts: list[Rollout] = []
-    own = reward.grader.score_each
-    reward.grader.score_each = lambda given, groups=None: (  # type: ignore[method-assign]
+    own = reward.scorer.score_each
+    reward.scorer.score_each = lambda given, groups=None: (  # type: ignore[method-assign]
         rollouts.extend(given) or own(given, groups)
     )
     reward(**call)
@@ -76,7 +76,7 @@ def test_a_prefix_that_the_trainer_does_not_put_there() -> None:
 
 def test_without_prompt_ids_groups_are_not_guessed() -> None:
     reward = reward_class("naive", recipe="naive-grpo")()
-    with pytest.raises(GroupError, match="no prompt_id"):
+    with pytest.raises(GroupError, match="prompt_id is missing"):
         reward(**batch(RIGHT) | {"prompt_id": None})
 
 
@@ -108,8 +108,8 @@ def test_the_size_of_evaluation_does_not_excuse_a_torn_group(counts: tuple[int, 
 def test_a_batch_has_one_size_of_group(counts: tuple[int, ...], size: int) -> None:
     reward = reward_class("naive", recipe="naive-grpo", std_floor=0.1)(args=SIZES)
     found: list[int] = []
-    own = reward.grader.score_each
-    reward.grader.score_each = lambda given, groups=None: (  # type: ignore[method-assign]
+    own = reward.scorer.score_each
+    reward.scorer.score_each = lambda given, groups=None: (  # type: ignore[method-assign]
         found.extend(map(len, groups or ())) or own(given, groups)
     )
     reward(**prompts(*counts))
@@ -153,7 +153,7 @@ def test_a_reward_travels_by_its_name_and_options(asynchronous: bool) -> None:
 def test_a_judge_is_asked_in_every_event_loop() -> None:
     judge = TableJudge(lambda question: 1)
     kind = reward_class("truth", recipe="truthrl", asynchronous=True)
-    kind.options.grader.models = Models(judge=judge)
+    kind.options.scorer.models = Models(judge=judge)
     reward: Any = kind()
     first = asyncio.run(reward(**batch(BOXED, BOXED)))
     second = asyncio.run(reward(**batch(BOXED)))

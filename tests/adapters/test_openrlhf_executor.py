@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from rag_rewards_adapters.openrlhf import reward_function
-from rag_rewards_adapters.openrlhf_agent import Habits, _asked_for, _sent, executor
+from rag_rewards_adapters.openrlhf_agent import Habits, _recipe_and_models, _sent, executor
 from rag_rewards_adapters.openrlhf_engine import Updates
 
 import rag_rewards as rr
 from rag_rewards.errors import SettingError, UsageError
-from rag_rewards.grading import ModelOptions
+from rag_rewards.model_options import ModelOptions
 from rag_rewards.rollout import Score
 from rag_rewards.training.advantages import group_advantages
 
@@ -34,15 +34,15 @@ def test_the_module_imports_without_the_trainer_and_without_torch() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "which recipe"),
+        ({}, "no recipe is given"),
         ({"recipe": "arnea"}, "did you mean 'arena'"),
         ({"recipe": "arena", "setings": {}}, "unknown option 'setings'"),
         ({"recipe": "arena", "settings": {"bonus.valeu": 1}}, "bonus.valeu"),
         ({"recipe": "lear", "std_floor": 0.0}, "std_floor is above 0"),
-        ({"recipe": "ctrl-rag", "model": "path/to/model"}, "every engine would load it"),
+        ({"recipe": "ctrl-rag", "model": "path/to/model"}, "would be loaded by every engine"),
         (
             {"stages": [{"recipe": "ground-grpo-stage1", "until_step": 9}, {"recipe": "arena"}]},
-            "no training step",
+            "does not send the training step",
         ),
     ],
 )
@@ -55,15 +55,15 @@ def test_what_cannot_be_used_is_said_when_the_file_is_loaded(
 
 def test_a_reward_function_refuses_a_curriculum_as_well() -> None:
     stages = [{"recipe": "naive-grpo", "until_step": 9}, {"recipe": "arena"}]
-    with pytest.raises(UsageError, match="no training step"):
+    with pytest.raises(UsageError, match="does not send the training step"):
         reward_function(stages=stages)
 
 
 def test_a_recipe_of_ones_own() -> None:
     own = rr.custom("brief", lambda rollout: float(len(rollout.parsed.text) < 40))
-    assert _asked_for({"recipe": own}) == (own, ModelOptions())
-    with pytest.raises((UsageError, SettingError), match="has its settings already"):
-        _asked_for({"recipe": own, "settings": {"a": 1}})
+    assert _recipe_and_models({"recipe": own}) == (own, ModelOptions())
+    with pytest.raises((UsageError, SettingError), match="already built"):
+        _recipe_and_models({"recipe": own, "settings": {"a": 1}})
 
 
 def sent(rewards: list[float | None], **habits: Any) -> list[float]:

@@ -21,7 +21,7 @@ from rag_rewards.errors import (
     UnknownRecipeError,
     UsageError,
 )
-from rag_rewards.models import Models
+from rag_rewards.evidence.protocols import Models
 from rag_rewards.testing import TableJudge
 
 RIGHT = "<relevance>[1]</relevance><analysis>It is 1.</analysis><answer>Seine</answer>"
@@ -199,7 +199,7 @@ class TestGroups:
             self.needing()(**batch("a", "b"))
 
     def test_a_wrong_size_is_an_error_that_names_rows(self) -> None:
-        with pytest.raises(GroupError, match="3 completions are no whole groups of 2"):
+        with pytest.raises(GroupError, match=r"\(3\) is not a multiple of the group size \(2\)"):
             self.needing(group_size=2)(**batch("a", "b", "c"))
         with pytest.raises(GroupError, match=r"completions 0 and 1 .*num_generations=2"):
             self.needing(group_size=2)(**batch("a", "b", prompts=["x", "y"]))
@@ -293,7 +293,7 @@ class TestErrors:
             ({"recipe": "arena", "nlii": "x"}, UsageError, "nli"),
             ({"recipe": "arena", "columns": {"answer": "x"}}, UsageError, "answers"),
             ({}, UsageError, "recipe"),
-            ({"recipe": rr.recipe("arena"), "hardened": True}, UsageError, "name of a recipe"),
+            ({"recipe": rr.recipe("arena"), "hardened": True}, UsageError, "already built"),
         ],
     )
     def test_wrong_arguments_are_errors_at_construction(

@@ -11,6 +11,7 @@ import pytest
 from rag_rewards_adapters import verl_group
 from rag_rewards_adapters.meeting import Group, Groups
 from rag_rewards_adapters.verl_group import _turns
+from virtual_time import run_in_virtual_time
 
 from rag_rewards.errors import BackendError, GroupError
 
@@ -71,7 +72,7 @@ def meeting(scenario):
         assert groups.at_work == {}
         return result
 
-    return asyncio.run(run())
+    return run_in_virtual_time(run())
 
 
 def outcomes(tasks):

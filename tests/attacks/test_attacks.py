@@ -14,34 +14,27 @@ from typing import Any
 import pytest
 
 import rag_rewards as rr
-from rag_rewards.attacks import stand_ins
-from rag_rewards.attacks.cases import CASES, LIKELY, Case
-from rag_rewards.attacks.policies import POLICIES, Policy
-from rag_rewards.attacks.rows import (
-    REASON,
-    REFUSAL,
-    ROW,
-    SAID,
-    TEXTS,
-    Row,
-    arena,
-    boxed,
-    lear,
-    tagged,
-)
-from rag_rewards.attacks.stand_ins import complete
+from rag_rewards.audit.capitals import SAME_LIKELIHOOD, TEXTS, Row
+from rag_rewards.audit.cases import CASES, Case
+from rag_rewards.audit.policies import POLICIES, Policy
+from rag_rewards.audit.rule_evidence import reward_of, rollout_of
 from rag_rewards.recipes import RECIPES
+from rag_rewards.recipes.sample import ROW, STATEMENT
+from rag_rewards.text.refusal import REFUSAL
 
 SLIGHT = 1e-6  # min-max scaling leaves 1e-8
+arena, boxed, lear, tagged = (
+    RECIPES[name].output.write for name in ("arena", "truthrl", "lear", "naive-grpo")
+)
 
 
 def earns(name: str, row: Row, settings: dict[str, Any] | None = None, *, hardened: bool) -> float:
-    return stand_ins.earns(rr.recipe(name, settings, hardened=hardened), row)
+    return reward_of(rr.recipe(name, settings, hardened=hardened), row)
 
 
 @cache
 def gain(case: Case, hardened: bool) -> float:
-    before, after = case.earned(rr.recipe(case.recipe, case.settings, hardened=hardened))
+    before, after = case.rewards(rr.recipe(case.recipe, case.settings, hardened=hardened))
     return after - before
 
 
@@ -64,7 +57,7 @@ def test_the_table() -> None:
 def test_hardened_does_not_pay(case: Case) -> None:
     if case.attack in told(case.recipe, closed=False):
         return  # by the paper's own definition
-    before, after = case.earned(rr.recipe(case.recipe, case.settings, hardened=True))
+    before, after = case.rewards(rr.recipe(case.recipe, case.settings, hardened=True))
     assert after <= before + SLIGHT, (
         f"earns {after:.3g}, without the attack {before:.3g}: {case.attacked['response'][:200]!r}"
     )
@@ -92,7 +85,7 @@ def test_loopholes_by_definition_do_pay(recipe: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.id)
 def test_a_degenerate_policy_does_not_pay(policy: Policy) -> None:
-    honest, attacked = policy.earned(rr.recipe(policy.recipe, policy.settings, hardened=True))
+    honest, attacked = policy.rewards(rr.recipe(policy.recipe, policy.settings, hardened=True))
     assert attacked < honest
 
 
@@ -113,16 +106,16 @@ def test_long_responses_take_no_time(spam: str) -> None:
     for recipe, response, settings in (
         ("arena", arena(text), {"accuracy.numbers": True, "accuracy.dates": True}),
         ("ground-grpo", tagged(text), {"citation.judge_by": "gold"}),
-        ("lear", lear(text, text, text), {}),
+        ("lear", lear(text, extract=text, reason=text), {}),
         ("truthrl", boxed(text), {"verifier": "substring"}),
         ("rag-total", text, {}),
     ):
         made = rr.recipe(recipe, settings, hardened=True)
         row = {"response": response, "masked_answers": {"rationale": text, "evidence": "Paris"}}
-        rollout = complete(made, row | LIKELY)
-        start = time.perf_counter()
+        rollout = rollout_of(made, row | SAME_LIKELIHOOD)
+        start = time.process_time()
         made([rollout])
-        assert time.perf_counter() - start < 0.8, recipe
+        assert time.process_time() - start < 0.8, recipe
 
 
 # --- false negatives ---------------------------------------------------------------------------
@@ -169,9 +162,9 @@ def test_right_in_another_notation(reader: Any, said: str, gold: str, option: st
     ):
         return  # no statement, no sentence
     made = rr.recipe(recipe, settings | ({prefix + option: True} if option else {}), hardened=True)
-    row = {"response": shape(said), "answers": [gold], **LIKELY}
+    row = {"response": shape(said), "answers": [gold], **SAME_LIKELIHOOD}
     row["masked_answers"] = {"rationale": said, "evidence": said}
-    assert made([complete(made, row)])[0].correct == 1.0
+    assert made([rollout_of(made, row)])[0].correct == 1.0
 
 
 ASSERTED = (
@@ -200,26 +193,31 @@ ASSERTED = (
 @pytest.mark.parametrize("said", ASSERTED)
 def test_asserted_answers_are_right(said: str) -> None:
     made = rr.recipe("truthrl", {"verifier": "substring"}, hardened=True)
-    assert made([complete(made, {"response": boxed(said)})])[0].correct == 1.0
+    assert made([rollout_of(made, {"response": boxed(said)})])[0].correct == 1.0
 
 
 @pytest.mark.parametrize(
     ("response", "gold"),
     [
-        (f"It lies on the Seine [1]. {SAID} [1].", ["Paris"]),
+        (f"It lies on the Seine [1]. {STATEMENT} [1].", ["Paris"]),
         ("Paris is the capital of France. Rome is that of Italy.", [["Paris"], ["Rome"]]),
-        (f"{SAID}.\n\nSources: [1]", ["Paris"]),
+        (f"{STATEMENT}.\n\nSources: [1]", ["Paris"]),
     ],
 )
 @pytest.mark.parametrize("recipe", ["ctrl-rag", "rag-total"])
 def test_plain_answers_are_right(recipe: str, response: str, gold: Any) -> None:
     made = rr.recipe(recipe, hardened=True)
-    row = {"response": response, "answers": gold, **LIKELY}
-    assert made([complete(made, row)])[0].correct == 1.0
+    row = {"response": response, "answers": gold, **SAME_LIKELIHOOD}
+    assert made([rollout_of(made, row)])[0].correct == 1.0
 
 
 def test_nothing_relevant_can_be_named() -> None:
-    assert earns("arena", {"response": arena("Paris", "[]"), "supporting": []}, hardened=True) == 13
+    assert (
+        earns(
+            "arena", {"response": arena("Paris", relevance="[]"), "supporting": []}, hardened=True
+        )
+        == 13
+    )
 
 
 @pytest.mark.parametrize(
@@ -251,17 +249,21 @@ def test_a_rationale_may_quote_its_document() -> None:
     reason = f"Document 1 says: {TEXTS[0]} So the city that is asked for stands in its first words."
     right = {"masked_answers": {"rationale": "Paris", "evidence": "Paris"}}
     quoting = earns("lear", {"response": lear("Paris", reason=reason)} | right, hardened=True)
-    brief = earns("lear", {"response": lear("Paris", reason=REASON)} | right, hardened=True)
+    brief = earns(
+        "lear",
+        {"response": lear("Paris")} | right,
+        hardened=True,
+    )
     assert quoting >= brief - 0.02
 
 
 WELL_FORMED: dict[str, tuple[str, Row]] = {
     "arena": (arena("Paris"), {}),
     "naive-grpo": (tagged("Paris"), {}),
-    "ground-grpo": (tagged(f"{SAID} [1]."), {}),
-    "ground-grpo-stage1": (tagged(f"{SAID} [1]."), {}),
+    "ground-grpo": (tagged(f"{STATEMENT} [1]."), {}),
+    "ground-grpo-stage1": (tagged(f"{STATEMENT} [1]."), {}),
     "lear": (lear("Paris"), {"masked_answers": {"rationale": "Paris", "evidence": "Paris"}}),
-    "ctrl-rag": (tagged("Paris"), LIKELY),
+    "ctrl-rag": (tagged("Paris"), SAME_LIKELIHOOD),
     "rag-total": (tagged("Paris [1]"), {}),
     "truthrl": (boxed("Paris"), {}),
 }
@@ -299,4 +301,4 @@ def test_a_policy_that_writes_think_breaks_no_group() -> None:
         ROW | {"response": text, "group": "g", "logprobs": known}
         for text in ("It is Paris", "<think> It is Paris")
     ]
-    assert [score.value for score in made([complete(made, row) for row in rows])] == [1.0, 0.0]
+    assert [score.value for score in made([rollout_of(made, row) for row in rows])] == [1.0, 0.0]

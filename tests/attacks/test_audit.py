@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import rag_rewards as rr
-from rag_rewards.attacks.anywhere import pairs, target
 from rag_rewards.audit import audit
+from rag_rewards.audit.row_attacks import pairs, target_of
 from rag_rewards.errors import DataError, UsageError
 from rag_rewards.recipes import RECIPES
 from rag_rewards.rewards import AnswerMatch
@@ -96,7 +96,7 @@ def test_ones_own_attack() -> None:
         return None
 
     assert not [e for e in audit(loud, attacks=[nothing]).findings if e.name == "nothing"]
-    with pytest.raises(UsageError, match="attack <lambda> gave 3"):
+    with pytest.raises(UsageError, match="attack <lambda> returned 3: return a response"):
         audit(loud, attacks=[lambda rollout: 3])  # type: ignore[arg-type,return-value]
 
 
@@ -131,14 +131,14 @@ def test_rows_bring_gold() -> None:
     ],
 )
 def test_an_answer_is_replaced_where_it_stands(response: str, put: str) -> None:
-    of = target(rr.Rollout(response=response, answers="Paris"))
-    assert of.put("X") == put
+    of = target_of(rr.Rollout(response=response, answers="Paris"))
+    assert of.with_answer("X") == put
     assert of.response == response
 
 
 def test_attacks_speak_of_the_rows_own_answers() -> None:
     row = rr.Rollout(response="<answer>Seine</answer>", answers=["Seine", "the Seine"])
-    made = {pair.name: pair for pair in pairs(target(row, ["Rhine", "Seine", "Elbe", "Oder"]))}
+    made = {pair.name: pair for pair in pairs(target_of(row, ["Rhine", "Seine", "Elbe", "Oder"]))}
     assert made["commas"].attacked == "<answer>Elbe, Seine, Oder</answer>"
     assert made["commas"].honest == "<answer>Elbe, Rhine, Oder</answer>"
 

@@ -2,7 +2,8 @@
 
 The shapes are those that vLLM 0.32 sent and that SGLang 0.5's tokenizer manager builds: which
 fields there are, where the nulls stand, what is a string. What a server is asked is kept in
-`asked`. `faults` are used up one a POST; `delay` and `lie` stay.
+`asked`. `faults` are used up one a POST; `delay` and `lie` stay. While `free` is not set, no POST
+is answered.
 """
 
 from __future__ import annotations
@@ -45,8 +46,11 @@ class EngineServer:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Any]] = []
+        self.authorizations: set[str | None] = set()
         self.faults: deque[Fault] = deque()
         self.delay = 0.0
+        self.free = threading.Event()
+        self.free.set()
         self.lie: Callable[[list[float | None]], list[float | None]] = list
         self.seed = 1
         self.seen: set[tuple[int, ...]] = set()
@@ -67,9 +71,11 @@ class EngineServer:
                 pass
 
             def do_GET(self) -> None:
+                engine.authorizations.add(self.headers["authorization"])
                 self.reply(lambda: engine.get(self.path))
 
             def do_POST(self) -> None:
+                engine.authorizations.add(self.headers["authorization"])
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 with engine._lock:
                     engine.asked.append((self.path, body))
@@ -78,6 +84,7 @@ class EngineServer:
                     fault = engine.faults.popleft() if engine.faults else None
                 try:
                     time.sleep(engine.delay)
+                    engine.free.wait()
                     if fault is None:
                         self.reply(lambda: engine.post(self.path, body))
                     elif fault.cut:

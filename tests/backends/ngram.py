@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from rag_rewards.errors import UsageError
-from rag_rewards.models import Capabilities, ScoreAnswer, ScoreRequest
+from rag_rewards.evidence.protocols import Capabilities, ScoreAnswer, ScoreRequest
 
 VOCABULARY = 48
 _LARGE = (1 << 61) - 1

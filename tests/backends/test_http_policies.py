@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
 import json
+import logging
 import ssl
 import sys
 import threading
@@ -28,7 +31,7 @@ from rag_rewards.backends.http import (
 from rag_rewards.backends.sglang import SglangServer
 from rag_rewards.backends.vllm import VllmServer
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
-from rag_rewards.models import GenerateRequest, Policy, ScoreRequest
+from rag_rewards.evidence.protocols import GenerateRequest, Policy, ScoreRequest
 
 QUICK = Limits(backoff=0.01, retries=4, timeout=5.0)
 FULL = (*range(40), 7, 9)
@@ -239,13 +242,14 @@ def test_a_weight_version_of_the_users_is_in_answers_and_fingerprint(kind):
 def test_weights_that_change_while_a_group_is_scored_fail_it(pair):
     server, policy = pair
     policy.refresh(1)
-    server.delay = 0.3
+    server.free.clear()
 
     async def change():
         answers = asyncio.ensure_future(policy.score([OTHER]))
         while not server.posts:
             await asyncio.sleep(0.01)
         policy.refresh(2)
+        server.free.set()
         return await answers
 
     (answer,) = asyncio.run(change())
@@ -370,7 +374,7 @@ def test_retry_after_is_honoured(pair):
     server.faults.append(Fault(429, {"retry-after": "0.4"}))
     start = time.monotonic()
     check_values(score(policy, OTHER)[0], OTHER)
-    assert 0.4 <= time.monotonic() - start < 3
+    assert time.monotonic() - start >= 0.4
 
 
 def test_tries_end(pair):
@@ -391,6 +395,26 @@ def test_a_refusal_is_not_tried_again(pair, status):
     (answer,) = score(policy, OTHER)
     assert answer.status == status
     assert len(server.posts) == 1
+
+
+DEEP = b'{"x": ' + b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [DEEP, b"\xff", b'{"choices": [{"text": "\xff"}]}'],
+    ids=["nested", "not UTF-8", "not UTF-8 within"],
+)
+@pytest.mark.parametrize("status", [200, 400])
+def test_an_answer_that_cannot_be_decoded_fails_its_request_alone(pair, body, status):
+    server, policy = pair
+    server.faults.append(Fault(status, body=body))
+    answers = score(policy, OTHER, GROUP)
+    errors = [answer for answer in answers if isinstance(answer, BackendError)]
+    assert len(errors) <= 1
+    for request, answer in zip((OTHER, GROUP), answers, strict=True):
+        if answer not in errors:
+            check_values(answer, request)
 
 
 def test_an_answer_of_another_shape_is_an_error(pair):
@@ -465,12 +489,12 @@ def test_a_deadline_ends_a_call(kind):
     double, policy = kind
     with double() as server:
         server.faults.extend([Fault(503, {"retry-after": "60"})] * 9)
-        known = policy(server.url, limits=Limits(deadline=2, backoff=0.01))
+        known = policy(server.url, limits=Limits(deadline=50, backoff=0.01))
         start = time.monotonic()
         first, second = score(known, OTHER, GROUP)
-        assert time.monotonic() - start < 2  # there is nothing to wait for
-        assert "the deadline of 2 s is over" in str(first)
-        assert "the deadline of 2 s is over" in str(second)
+        assert time.monotonic() - start < 50  # there is nothing to wait for
+        assert "the deadline of 50 s is over" in str(first)
+        assert "the deadline of 50 s is over" in str(second)
         assert "status 503" in str(first)
 
 
@@ -536,7 +560,11 @@ def test_the_first_failure_ends_the_rest():
 
 
 @pytest.mark.parametrize(
-    "url", ["", "localhost:8000", "ftp://host", "file:///etc/passwd", "http://", []]
+    "url",
+    [
+        *("", "localhost:8000", "ftp://host", "file:///etc/passwd", "http://", []),
+        *("http://localhost:port", "http://host?key=1", "http://host/@v1"),
+    ],
 )
 def test_other_addresses_than_http_are_refused(url):
     with pytest.raises(UsageError, match="address"):
@@ -544,10 +572,10 @@ def test_other_addresses_than_http_are_refused(url):
 
 
 def test_an_address_that_cannot_be_asked_is_an_error_in_its_place(kind):
-    known = kind[1]("http://localhost:port", limits=QUICK)
+    known = kind[1]("http://\u2603..", limits=QUICK)
     (answer,) = score(known, OTHER)
-    assert "http://localhost:port cannot be asked" in str(answer)
-    with pytest.raises(BackendError, match="http://localhost:port"):
+    assert "http://\u2603.. cannot be asked" in str(answer)
+    with pytest.raises(BackendError, match="cannot be asked for"):
         _ = known.fingerprint
 
 
@@ -562,8 +590,43 @@ def test_certificates_are_checked():
 
 def test_addresses_are_cleaned_and_named_without_passwords():
     found = endpoints(["http://a:1/v1/", "http://a:1", "https://me:secret@b/x"])
-    assert [endpoint.url for endpoint in found] == ["http://a:1", "https://me:secret@b/x"]
-    assert found[1].name == "https://b/x"
+    assert [endpoint.url for endpoint in found] == ["http://a:1", "https://b/x"]
+    assert found[1].headers == {"authorization": "Basic bWU6c2VjcmV0"}
+
+
+@pytest.mark.parametrize("password", ["s3cret", "s3/cret", "s3?cret", "s3#cret", "s3@cret", "12/3"])
+def test_a_password_is_in_no_message(password):
+    with contextlib.suppress(UsageError):
+        assert "3" not in repr(endpoints(f"http://me:{password}@host"))
+    with pytest.raises(UsageError) as caught:
+        endpoints(f"ftp://me:{password}@host")
+    assert "3" not in str(caught.value)
+    with pytest.raises(UsageError) as caught:
+        endpoints(f"http://me:{password}@host?key={password}")
+    assert "3" not in str(caught.value).partition("%2F")[0]
+
+
+def test_credentials_are_sent_and_appear_in_no_log_or_error(pair, caplog):
+    server, policy = pair
+    url = server.url.replace("//", "//me:s3cret%2F@")
+    caplog.set_level(logging.DEBUG)
+    known = type(policy)(url, limits=QUICK)
+    assert "s3cret" not in known.fingerprint
+    check_values(score(known, OTHER)[0], OTHER)
+    asyncio.run(known.selfcheck())
+    credentials = base64.b64encode(b"me:s3cret/").decode()
+    assert server.authorizations == {f"Basic {credentials}"}
+    server.faults.append(Fault(400))
+    (error,) = score(known, OTHER)
+    server.stop()
+    try:
+        (lost,) = score(known, OTHER)
+    finally:
+        server.start()
+    assert "HTTP Request" in caplog.text  # the library logs addresses
+    for text in (str(error), str(lost), repr(known._servers), caplog.text):
+        assert "s3cret" not in text
+        assert credentials not in text
 
 
 @pytest.mark.parametrize(
@@ -575,9 +638,9 @@ def test_impossible_limits_are_refused(options):
 
 
 def test_retry_after_is_a_number_or_a_date():
-    soon = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=30), usegmt=True)
+    soon = format_datetime(datetime.now(timezone.utc) + timedelta(hours=1), usegmt=True)
     assert _retry_after("2.5") == 2.5
-    assert 20 < _retry_after(soon) <= 30
+    assert 0 < _retry_after(soon) <= 3600
     assert _retry_after(None) == _retry_after("soon") == _retry_after("-3") == 0.0
     assert _retry_after("Wed, 21 Oct 2015 07:28:00 -0000") == 0.0
 

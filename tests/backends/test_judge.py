@@ -6,26 +6,28 @@ import asyncio
 import gc
 import json
 import re
-import socket
+import sqlite3
 import sys
 import threading
 import time
 from collections import Counter
+from contextlib import closing
 from email.utils import formatdate
 
 import pytest
 from judge_server import JudgeServer, Reply
 
-from rag_rewards.backends import openai
+from rag_rewards.backends import cache, openai
 from rag_rewards.backends.cache import VerdictCache
 from rag_rewards.backends.judge_prompts import PROMPT_VERSION, judge_messages
 from rag_rewards.backends.openai import OpenAIJudge, Usage, _Pace, _percentile, _retry_after
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
-from rag_rewards.models import Judge, JudgeQuestion
+from rag_rewards.evidence.protocols import Judge, JudgeQuestion
 
 YES = '{"explanation": "same", "score": 1}'
 NO = '{"explanation": "other", "score": 0}'
 KINDS = ("accuracy", "outcome", "reasoning")
+DEEP = Reply(raw=b'{"choices": ' + b"[" * 100_000)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -211,6 +213,10 @@ def test_a_judge_that_quotes_the_response_still_counts(response):
         Reply(raw=b'{"choices": [{"message": {"content": "\\ud800"}}]}'),
         Reply(raw=b'{"error": {"message": "upstream is down"}}'),
         Reply(raw=b"[" * 100_000),
+        DEEP,
+        Reply(raw=b'{"choices": [{"message": {"content": "\xff"}}]}'),
+        Reply(raw=b"{}", headers={"content-type": "application/json; charset=rot13"}),
+        Reply(status=500, raw=DEEP.raw),
         Reply(raw=b"not gzip", headers={"content-encoding": "gzip"}),
         Reply(raw=b"cut", headers={"content-length": "1000"}),
     ],
@@ -258,8 +264,9 @@ def test_retry_after(given, seconds):
     assert _retry_after({"retry-after": given}) == seconds
 
 
-def test_retry_after_as_a_date():
-    assert 50 < _retry_after({"retry-after": formatdate(time.time() + 60, usegmt=True)}) <= 60
+def test_retry_after_as_a_date(monkeypatch):
+    monkeypatch.setattr(time, "time", lambda: 1_000_000.0)
+    assert _retry_after({"retry-after": formatdate(1_000_060, usegmt=True)}) == 60
     assert _retry_after({"retry-after": formatdate(0, usegmt=True)}) == 0
 
 
@@ -302,6 +309,25 @@ def test_a_fault_that_stays_is_an_error(fault, attempts, shown):
     )
 
 
+def test_an_answer_that_nests_deeply_fails_its_question_alone():
+    with JudgeServer(lambda r: DEEP if answer_of(r) == 1 else Reply(YES)) as server:
+        one, other, third = run(judge_at(server), [asked(0), asked(1), asked(2)])
+    assert (one, third) == (1, 1)
+    assert isinstance(other, BackendError)
+    assert "not a chat completion" in str(other)
+
+
+@pytest.mark.parametrize(
+    "count", [10**30, 10**400, -5, None], ids=["large", "larger than a float", "negative", "null"]
+)
+def test_an_impossible_count_of_tokens_counts_as_none(tmp_path, count):
+    with JudgeServer(lambda _: Reply(YES, tokens=(count, 3))) as server:
+        judge = judge_at(server, cache=tmp_path / "v.sqlite", tokens_per_minute=1e6)
+        assert run(judge, many(2)) == [1, 1]
+    assert (judge.usage.prompt_tokens, judge.usage.completion_tokens) == (0, 6)
+    assert judge.usage.cache_faults == 0
+
+
 def test_one_bad_question_costs_no_other_its_verdict():
     def behave(request):
         return Reply("hm") if answer_of(request) % 5 == 0 else Reply(YES)
@@ -341,12 +367,9 @@ def test_a_failed_call_does_not_spoil_the_next():
         assert run(judge, [asked()]) == [1]
 
 
-def test_a_server_that_is_not_there():
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
-        judge = OpenAIJudge("m", base_url=url, retries=1, backoff=0.001)
-        answers = run(judge, many(200))
+def test_a_server_that_is_not_there(unused_address):
+    judge = OpenAIJudge("m", base_url=f"{unused_address}/v1", retries=1, backoff=0.001)
+    answers = run(judge, many(200))
     assert all(isinstance(answer, BackendError) for answer in answers)
     assert "ConnectError" in str(answers[0])
 
@@ -364,7 +387,8 @@ def test_the_deadline_ends_the_call():
 def test_a_cancelled_call_leaves_nothing_open():
     async def cancelled(judge):
         call = asyncio.ensure_future(judge.judge(many(20)))
-        await asyncio.sleep(0.2)
+        while len(server.requests) < 4:
+            await asyncio.sleep(0.01)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -407,6 +431,21 @@ def test_the_key_is_shown_nowhere():
         (error,) = run(judge, [asked()])
     assert "bad key *** here" in str(error)
     assert "secret" not in f"{error} {judge!r} {judge.fingerprint}"
+
+
+def test_a_key_in_the_address_is_shown_nowhere():
+    with JudgeServer(lambda _: Reply(status=404)) as server:
+        judge = OpenAIJudge("m", base_url=f"{server.url}?key=s3cret")
+        (error,) = run(judge, [asked()])
+    assert server.requests[0].path == "/v1/chat/completions?key=s3cret"
+    assert "s3cret" not in f"{error} {judge!r} {judge.fingerprint}"
+
+
+@pytest.mark.parametrize("password", ["s3cret", "s3/cret", "s3?cret", "12/3"])
+def test_a_password_in_a_refused_address_is_not_shown(password):
+    with pytest.raises(UsageError) as caught:
+        OpenAIJudge("m", base_url=f"http://me:{password}@host/v1")
+    assert "3" not in str(caught.value)
 
 
 # --- limits ------------------------------------------------------------------------------------
@@ -536,13 +575,50 @@ def test_what_failed_is_not_remembered(tmp_path):
         assert run(judge_at(server, cache=path), [asked()]) == [1]
 
 
-def test_a_lost_cache_costs_no_verdict(tmp_path):
+@pytest.mark.parametrize(
+    "entry",
+    [b'{"verdict": 1, "text": "\xff"}', b'{"verdict": 1, "x": ' + b"[" * 100_000, b"{"],
+    ids=["not UTF-8", "nested", "cut"],
+)
+def test_a_damaged_entry_is_asked_again_and_replaced(tmp_path, caplog, entry):
+    path = tmp_path / "verdicts.sqlite"
+    with JudgeServer() as server:
+        assert run(judge_at(server, cache=path), many(3)) == [1, 1, 1]
+        with closing(sqlite3.connect(path)) as file, file:
+            file.execute("UPDATE verdicts SET entry = ? WHERE id = 2", (entry,))
+        judge = judge_at(server, cache=path)
+        assert run(judge, many(3)) == [1, 1, 1]
+        assert (judge.usage.requests, judge.usage.cache_hits) == (1, 2)
+        assert "1 were damaged; the judge is asked" in caplog.text
+        assert run(judge, many(3)) == [1, 1, 1]
+    assert len(server.requests) == 4
+    assert judge.usage.cache_faults == 1
+
+
+def test_a_lost_cache_costs_no_verdict_and_is_logged_once(tmp_path, caplog):
     path = tmp_path / "verdicts.sqlite"
     with JudgeServer() as server:
         judge = judge_at(server, cache=path)
         path.write_bytes(b"something else" * 1000)
-        with pytest.warns(RuntimeWarning, match="no cache of verdicts"):
-            assert run(judge, [asked()]) == [1]
+        assert run(judge, many(3)) == [1, 1, 1]
+        assert run(judge, many(2)) == [1, 1]
+    (record,) = caplog.records
+    assert "verdicts.sqlite: 3 verdicts could not be read, 3 could not be written" in record.message
+    assert "not a database" in record.message
+    assert judge.usage.cache_faults == 10
+
+
+def test_a_locked_cache_costs_no_verdict(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(cache, "_BUSY_S", 0.3)
+    path = tmp_path / "verdicts.sqlite"
+    with JudgeServer() as server:
+        judge = judge_at(server, cache=path, deadline=5)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            start = time.monotonic()
+            assert run(judge, many(30)) == [1] * 30
+            assert time.monotonic() - start < 5  # one wait for all writes, not one for each
+    assert "30 could not be written, 0 were damaged (database is locked)" in caplog.text
 
 
 def test_verdicts_before_the_deadline_are_kept(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import random
@@ -10,13 +11,15 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import closing
+import time
+from contextlib import closing, contextmanager
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_rewards.backends.cache import Entry, VerdictCache, cache_key
+from rag_rewards.backends import cache as cache_module
+from rag_rewards.backends.cache import BackgroundCache, Entry, Faults, VerdictCache, cache_key
 from rag_rewards.errors import UsageError
 
 WRITER = """
@@ -25,7 +28,7 @@ from rag_rewards.backends.cache import Entry, VerdictCache, cache_key
 path, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 with VerdictCache(path).open() as store:
     for i in range(count):
-        store.put(cache_key(writer=name, i=i), Entry(i % 2, text=f"{name} {i}"))
+        store.put({cache_key(writer=name, i=i): Entry(i % 2, text=f"{name} {i}")})
         print(i, flush=True)
 """
 
@@ -47,35 +50,39 @@ def key(i):
     return cache_key(i=i)
 
 
+def read(store, keys):
+    return dict(store.get(keys))
+
+
 def test_what_is_written_is_found_by_another_connection(path):
     entry = Entry(1, 12, 3, "it says — “yes”")
     cache = VerdictCache(path)
     with cache.open() as one, cache.open() as two:
-        one.put(key(1), entry)
-        assert two.get([key(1), key(2), key(1)]) == {key(1): entry}
-        one.put(key(1), Entry(0))
-        assert two.get([key(1)]) == {key(1): Entry(0)}
+        one.put({key(1): entry})
+        assert read(two, [key(1), key(2), key(1)]) == {key(1): entry}
+        one.put({key(1): Entry(0)})
+        assert read(two, [key(1)]) == {key(1): Entry(0)}
     with VerdictCache(str(path)).open() as again:
-        assert again.get([key(1)]) == {key(1): Entry(0)}
+        assert read(again, [key(1)]) == {key(1): Entry(0)}
 
 
 def test_many_keys_in_one_go(path):
     with VerdictCache(path).open() as store:
         for i in range(1201):
-            store.put(key(i), Entry(i % 2))
-        found = store.get(key(i) for i in range(2000))
+            store.put({key(i): Entry(i % 2)})
+        found = read(store, (key(i) for i in range(2000)))
     assert found == {key(i): Entry(i % 2) for i in range(1201)}
 
 
 def test_no_keys(path):
     with VerdictCache(path).open() as store:
-        assert store.get([]) == {}
+        assert read(store, []) == {}
 
 
 def test_a_long_output_is_kept_in_part(path):
     with VerdictCache(path).open() as store:
-        store.put(key(1), Entry(1, text="é" * 1_000_000))
-        assert store.get([key(1)])[key(1)].text == "é" * 2000
+        store.put({key(1): Entry(1, text="é" * 1_000_000)})
+        assert read(store, [key(1)])[key(1)].text == "é" * 2000
 
 
 class Trap:
@@ -109,14 +116,14 @@ class Trap:
 def test_a_broken_entry_is_missing(path, value):
     cache = VerdictCache(path)
     with cache.open() as store:
-        store.put(key(1), Entry(1))
-        store.put(key(2), Entry(0))
+        store.put({key(1): Entry(1)})
+        store.put({key(2): Entry(0)})
     overwrite(path, key(1), value)
     with cache.open() as store:
-        with pytest.warns(RuntimeWarning, match="1 broken"):
-            assert store.get([key(1), key(2)]) == {key(2): Entry(0)}
-        store.put(key(1), Entry(1))
-        assert store.get([key(1)]) == {key(1): Entry(1)}
+        assert read(store, [key(1), key(2)]) == {key(2): Entry(0)}
+        assert store.damaged == 1
+        store.put({key(1): Entry(1)})
+        assert read(store, [key(1)]) == {key(1): Entry(1)}
 
 
 def overwrite(path, of, value):
@@ -127,10 +134,10 @@ def overwrite(path, of, value):
 def test_nothing_is_unpickled(path, tmp_path):
     cache, folder = VerdictCache(path), tmp_path / "trap"
     with cache.open() as store:
-        store.put(key(1), Entry(1))
+        store.put({key(1): Entry(1)})
     overwrite(path, key(1), pickle.dumps(Trap(str(folder))))
-    with cache.open() as store, pytest.warns(RuntimeWarning, match="broken"):
-        assert store.get([key(1)]) == {}
+    with cache.open() as store:
+        assert read(store, [key(1)]) == {}
     assert not folder.exists()
 
 
@@ -150,30 +157,114 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path):
         VerdictCache(tmp_path)
 
 
+def in_background(cache, work):
+    """What a coroutine function makes of the cache behind its thread, and the faults."""
+
+    async def run():
+        store = BackgroundCache(cache)
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+            faults.append(store.faults)
+
+    faults = []
+    return asyncio.run(run()), faults[0]
+
+
+def test_what_is_written_in_the_background_is_read_at_once(path):
+    async def work(store):
+        for i in range(200):
+            store.put(key(i), Entry(i % 2))
+        return await store.get(map(key, range(300)))
+
+    expected = {key(i): Entry(i % 2) for i in range(200)}
+    assert in_background(VerdictCache(path), work) == (expected, Faults())
+    with VerdictCache(path).open() as store:
+        assert read(store, map(key, range(300))) == expected
+
+
 def test_a_damaged_file_costs_questions_not_verdicts(path):
     cache = VerdictCache(path)
     with cache.open() as store:
-        for i in range(500):
-            store.put(key(i), Entry(i % 2, text="x" * 500))
+        store.put({key(i): Entry(i % 2, text="x" * 500) for i in range(500)})
     data = bytearray(path.read_bytes())
     chance = random.Random(0)
     for at in range(2 * 4096, len(data)):
         data[at] = chance.randrange(256)
     path.write_bytes(data)
-    with cache.open() as store:
-        with pytest.warns(RuntimeWarning, match="cache of verdicts"):
-            assert store.get([key(i) for i in range(500)]) == {}
-        with pytest.warns(RuntimeWarning, match="cannot be written"):
+
+    async def work(store):
+        store.put(key(1), Entry(1))
+        return await store.get(key(i) for i in range(500))
+
+    entries, faults = in_background(cache, work)
+    assert entries == {}
+    assert (faults.unread, faults.unwritten) == (500, 1)
+    assert "malformed" in faults.reason
+
+
+@contextmanager
+def locked(path, how):
+    """Hold the lock of a writer, or one that keeps readers out as well."""
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        if how == "everything":
+            other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        if how == "everything":
+            other.execute("DELETE FROM verdicts")
+        yield other
+        other.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize(("how", "readable"), [("writers", 2), ("everything", 0)])
+def test_a_locked_file_does_not_stop_the_event_loop(path, how, readable, monkeypatch):
+    monkeypatch.setattr(cache_module, "_BUSY_S", 0.3)
+    with VerdictCache(path).open() as store:
+        store.put({key(1): Entry(1), key(2): Entry(0)})
+
+    async def work(store):
+        for i in range(10, 60):
+            store.put(key(i), Entry(1))
+        reading = asyncio.ensure_future(store.get([key(1), key(2)]))
+        for _ in range(3):
+            await asyncio.sleep(0.01)
+            assert not reading.done()  # the loop turns while the thread waits for the lock
+        return await reading
+
+    with locked(path, how):
+        start = time.monotonic()
+        cache = VerdictCache(path)  # a lock is no reason to refuse the file
+        entries, faults = in_background(cache, work)
+        assert time.monotonic() - start < 5
+    assert len(entries) == readable
+    assert (faults.unread, faults.unwritten) == (2 - readable, 50)
+    assert "locked" in faults.reason
+
+
+def test_what_could_not_be_written_is_written_when_the_lock_is_gone(path, monkeypatch):
+    monkeypatch.setattr(cache_module, "_BUSY_S", 0.05)
+    cache = VerdictCache(path)
+
+    async def work(store):
+        with locked(path, "writers"):
             store.put(key(1), Entry(1))
+            assert await store.get([key(1)]) == {}
+        store.put(key(2), Entry(0))
+        return await store.get([key(1), key(2)])
+
+    entries, faults = in_background(cache, work)
+    assert entries == {key(1): Entry(1), key(2): Entry(0)}
+    assert faults.total == 0
 
 
 @pytest.mark.parametrize("bound", [1, 10])
 def test_the_oldest_go(path, bound):
     with VerdictCache(path, max_entries=bound).open() as store:
         for i in range(25):
-            store.put(key(i), Entry(1))
-            assert key(i) in store.get([key(i)])
-        assert set(store.get(map(key, range(25)))) == {key(i) for i in range(25 - bound, 25)}
+            store.put({key(i): Entry(1)})
+            assert key(i) in read(store, [key(i)])
+        assert set(read(store, map(key, range(25)))) == {key(i) for i in range(25 - bound, 25)}
 
 
 def test_the_bound_is_positive(path):
@@ -188,11 +279,11 @@ def test_a_killed_writer_leaves_what_it_wrote(path):
     process.wait()
     process.stdout.close()
     with VerdictCache(path).open() as store:
-        found = store.get(cache_key(writer="a", i=i) for i in range(written + 1))
+        found = read(store, (cache_key(writer="a", i=i) for i in range(written + 1)))
         assert len(found) == written + 1
         assert found[cache_key(writer="a", i=7)] == Entry(1, text="a 7")
-        store.put(key(1), Entry(1))
-        assert store.get([key(1)])
+        store.put({key(1): Entry(1)})
+        assert read(store, [key(1)])
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
@@ -205,7 +296,7 @@ def test_processes_share_a_file(path):
         assert process.returncode == 0
     with VerdictCache(path).open() as store:
         for name in names:
-            assert len(store.get(cache_key(writer=name, i=i) for i in range(300))) == 300
+            assert len(read(store, (cache_key(writer=name, i=i) for i in range(300)))) == 300
 
 
 def test_threads_share_a_cache(path):
@@ -214,7 +305,7 @@ def test_threads_share_a_cache(path):
     def write(name):
         with cache.open() as store:
             for i in range(50):
-                store.put(cache_key(name=name, i=i), Entry(1))
+                store.put({cache_key(name=name, i=i): Entry(1)})
 
     threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
     for thread in threads:
@@ -223,7 +314,7 @@ def test_threads_share_a_cache(path):
         thread.join()
     with cache.open() as store:
         keys = [cache_key(name=name, i=i) for name in "abcd" for i in range(50)]
-        assert len(store.get(keys)) == 200
+        assert len(read(store, keys)) == 200
 
 
 JSON = st.dictionaries(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rag_rewards.backends.judge_prompts import _code, _plain, judge_messages, parse_verdict
 from rag_rewards.errors import UsageError
-from rag_rewards.models import JudgeQuestion
+from rag_rewards.evidence.protocols import JudgeQuestion
 
 KINDS = ("accuracy", "outcome", "reasoning")
 GRADED = {"accuracy": "prediction", "outcome": "prediction", "reasoning": "response"}
@@ -302,6 +302,13 @@ def test_no_explanation_changes_the_verdict(explanation, score, ascii_only):
     thought = f"<think>{explanation.replace('</think>', '')}</think>"
     assert parse_verdict(text) == score
     assert parse_verdict(f"{thought}\n```json\n{text}\n```") == score
+
+
+def test_a_backslash_at_the_end_of_thinking_does_not_hide_the_verdict():
+    assert parse_verdict('<think>x\\</think>{"score": 1}') == 1
+    assert parse_verdict('<think>x\\\\</think>{"score": 1}') == 1
+    assert parse_verdict('{"score": 1}\\<think>{"score": 0}') == 1
+    assert parse_verdict('{"a": "\\</think>"} {"score": 1}') == 1
 
 
 PIECES = st.sampled_from(

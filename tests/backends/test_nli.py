@@ -13,8 +13,9 @@ import time
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards import BackendError, MissingExtraError, UsageError
 from rag_rewards.backends.folders import identity, model_files
@@ -25,7 +26,7 @@ from rag_rewards.backends.nli import (
     load_entailment,
     windows,
 )
-from rag_rewards.models import Entailment
+from rag_rewards.evidence.protocols import Entailment
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -396,7 +397,7 @@ def test_t5_may_be_given_more_than_it_says(t5):
     assert found == close(twin_t5(t5, [(premise, hypothesis)], "▁1", "▁"))
 
 
-quick = settings(deadline=None, max_examples=200)
+quick = budget(200)
 
 
 @quick

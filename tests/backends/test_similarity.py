@@ -11,12 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards import BackendError, MissingExtraError, UsageError
 from rag_rewards.backends.similarity import SentenceSimilarity, cut_text
-from rag_rewards.models import Similarity
+from rag_rewards.evidence.protocols import Similarity
 from rag_rewards.text.refusal import REFUSAL
 
 torch = pytest.importorskip("torch")
@@ -141,7 +142,7 @@ def test_a_long_text_counts_to_its_end(tiny):
     assert load(tiny).similarity_sync([(" ".join(words), "Paris")]) == [close(expected)]
 
 
-@settings(deadline=None, max_examples=200)
+@budget(200)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=40), st.integers(1, 12))
 def test_pieces_fit_and_lose_only_white_space(layout, room):
     text, offsets = "", []

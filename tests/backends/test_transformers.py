@@ -17,7 +17,7 @@ import torch
 from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.backends.trie import forward_tokens
 from rag_rewards.errors import BackendError, UsageError
-from rag_rewards.models import GenerateRequest, Policy, ScoreAnswer, ScoreRequest
+from rag_rewards.evidence.protocols import GenerateRequest, Policy, ScoreAnswer, ScoreRequest
 
 torch.set_num_threads(1)
 TOKENIZER = tiny_models.make_tokenizer()

@@ -1,7 +1,8 @@
 """The plan by which shared tokens are run once, against counting them naively."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards.backends.trie import (
     build,
@@ -11,9 +12,9 @@ from rag_rewards.backends.trie import (
     servings,
     walk,
 )
-from rag_rewards.models import ScoreRequest
+from rag_rewards.evidence.protocols import ScoreRequest
 
-quick = settings(deadline=None, max_examples=200)
+quick = budget(200)
 IDS = st.lists(st.integers(0, 2), max_size=8).map(tuple)
 CONTEXTS = st.lists(IDS.filter(bool), min_size=1, max_size=5).map(tuple)
 REQUESTS = st.builds(ScoreRequest, CONTEXTS, st.lists(IDS, min_size=1, max_size=5).map(tuple))

@@ -15,7 +15,7 @@ from ngram import greedy, logprobs, scored, text_of
 
 from rag_rewards.backends.vllm import VllmEngine
 from rag_rewards.errors import BackendError, MissingExtraError
-from rag_rewards.models import GenerateRequest, Policy, ScoreRequest
+from rag_rewards.evidence.protocols import GenerateRequest, Policy, ScoreRequest
 
 BLOCK = 16
 CONTEXTS = (tuple(range(42)), tuple(range(20)) + tuple(range(30, 45)))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rag_rewards.cli import main
+from rag_rewards.cli.entry import main
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "rag_rewards"]

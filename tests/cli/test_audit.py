@@ -54,12 +54,12 @@ def test_ones_own_reward_and_attack(cli, tmp_path, monkeypatch):
     ("arguments", "said"),
     [
         (("-r", "no_such_module:x"), "cannot import no_such_module"),
-        (("-r", "json:nothing"), "json has no 'nothing'"),
-        (("-r", "json:dumps", "--hardened"), "for recipes by name"),
-        ((), "which recipe?"),
+        (("-r", "json:nothing"), "json has no object 'nothing'"),
+        (("-r", "json:dumps", "--hardened"), "already built"),
+        ((), "no recipe is given"),
         (("-r", "arenna"), "arena"),
         (("gone.jsonl", "-r", "arena"), "cannot read gone.jsonl"),
-        (("-r", "arena", "--attack", "json:x"), "json has no 'x'"),
+        (("-r", "arena", "--attack", "json:x"), "json has no object 'x'"),
     ],
 )
 def test_unusable_arguments(cli, arguments, said):

@@ -9,17 +9,26 @@ import doctest
 import json
 
 import pytest
-import tiny_world.adversary
-import tiny_world.reading
 from rich.console import Console
-from tiny_world.adversary import Attacked, Change, Point, Shape, changed, judged, recipe_of
-from tiny_world.formats import ABSTENTION, FORMATS
-from tiny_world.reading import answer_of, right, shape
-from tiny_world.world import Question, questions
 
 import rag_rewards.commands.adversary as command
 from rag_rewards.recipes import RECIPES
+from rag_rewards.settings import flatten
 from rag_rewards.text.refusal import REFUSAL
+from rag_rewards.tiny_world import adversary, attack_result, correctness, shapes
+from rag_rewards.tiny_world.adversary import recipe_of
+from rag_rewards.tiny_world.attack_result import (
+    AttackResult,
+    Change,
+    Point,
+    ShapeStatistics,
+    change_of,
+    verdict_of,
+)
+from rag_rewards.tiny_world.correctness import answer_text, is_correct
+from rag_rewards.tiny_world.formats import ABSTENTION, FORMATS
+from rag_rewards.tiny_world.shapes import shape
+from rag_rewards.tiny_world.world import Question, questions
 
 DOCUMENTS = (("Ada", "rose"), ("Ben", "lily"))
 ASKED = Question(DOCUMENTS, "Ada", "rose")
@@ -32,8 +41,8 @@ def point(step, reward, accuracy, answered, abstained):
     )
 
 
-FOUND = Attacked(
-    verdict="found",
+FOUND = AttackResult(
+    verdict="exploit",
     signature="rag-rewards 0 mine {}",
     form="plain",
     seed=3,
@@ -42,7 +51,7 @@ FOUND = Attacked(
     rewards=(0.2, 0.7),
     points=(point(0, 0.25, 0.5, 0.75, 0.25), point(2, 0.75, 0.25, 0.5, None)),
     shapes=(
-        Shape(
+        ShapeStatistics(
             shape="(FLOWER [n])+",
             share=0.9,
             before=0.01,
@@ -56,7 +65,7 @@ FOUND = Attacked(
 
 
 def with_verdict(verdict, rewards=(0.2,)):
-    return Attacked(
+    return AttackResult(
         **{name: getattr(FOUND, name) for name in FOUND.__struct_fields__}
         | {"verdict": verdict, "rewards": rewards}
     )
@@ -65,15 +74,15 @@ def with_verdict(verdict, rewards=(0.2,)):
 @pytest.fixture
 def attacked(monkeypatch):
     """The command without its trainer: what it asks for, and any outcome."""
-    asked = {"found": FOUND}
+    asked = {"exploit": FOUND}
 
     def attack(reward, form, **options):
         asked.update(options, reward=reward, form=form)
-        return asked["found"]
+        return asked["exploit"]
 
     monkeypatch.setattr(command, "find_spec", lambda name: name)
     monkeypatch.setattr(command, "import_module", lambda name: None)
-    monkeypatch.setattr(tiny_world.adversary, "attack", attack)
+    monkeypatch.setattr(adversary, "attack", attack)
     return asked
 
 
@@ -84,11 +93,11 @@ def attacked(monkeypatch):
 def test_in_every_format_the_truth_is_right_and_nothing_else(form):
     for asked in questions(60, "reading"):
         other = next(flower for _, flower in asked.documents if flower != asked.answer)
-        true = form.say(asked.who, asked.known, asked.support)
-        assert right(asked, true)
-        assert not right(asked, form.say(asked.who, other, 1))
-        assert right(asked, form.say(asked.who, None, None)) is not asked.answerable
-        assert not right(asked, f"{true} {form.say(asked.who, other, 1)}")
+        true = form.write(asked.person, asked.documented_answer, asked.support)
+        assert is_correct(asked, true)
+        assert not is_correct(asked, form.write(asked.person, other, 1))
+        assert is_correct(asked, form.write(asked.person, None, None)) is not asked.answerable
+        assert not is_correct(asked, f"{true} {form.write(asked.person, other, 1)}")
 
 
 @pytest.mark.parametrize(
@@ -111,14 +120,14 @@ def test_in_every_format_the_truth_is_right_and_nothing_else(form):
     ],
 )
 def test_an_answer_as_a_person_reads_it(said, expected):
-    assert right(ASKED, said) is expected
+    assert is_correct(ASKED, said) is expected
 
 
 def test_an_unanswerable_question_is_answered_by_abstaining_alone():
-    assert right(UNKNOWN, ABSTENTION)
-    assert right(UNKNOWN, f"<answer> {REFUSAL} </answer>")
+    assert is_correct(UNKNOWN, ABSTENTION)
+    assert is_correct(UNKNOWN, f"<answer> {REFUSAL} </answer>")
     for said in ("", "ivy", f"{ABSTENTION} ivy", f"<think> {ABSTENTION} </think> ivy"):
-        assert not right(UNKNOWN, said)
+        assert not is_correct(UNKNOWN, said)
 
 
 def test_shapes_leave_out_whom_and_what_it_is_about():
@@ -134,14 +143,14 @@ def test_shapes_leave_out_whom_and_what_it_is_about():
 
 
 def test_the_examples_in_the_docstrings():
-    for module in (tiny_world.reading, tiny_world.adversary):
+    for module in (attack_result, correctness, shapes):
         ran = doctest.testmod(module)
         assert ran.attempted > 0
         assert ran.failed == 0
 
 
 def test_a_long_response_is_read_in_linear_time():
-    assert answer_of("<think> " * 200_000).strip() == ""
+    assert answer_text("<think> " * 200_000).strip() == ""
     assert shape("rose [1] " * 50_000) == "(FLOWER [n])+"
     assert shape("rose lily [1] [2] " * 50_000) == "(FLOWER+ [n]+)+"
 
@@ -152,21 +161,21 @@ def test_a_long_response_is_read_in_linear_time():
 @pytest.mark.parametrize(
     ("reward", "accuracy", "expected"),
     [
-        ((0.5, 0.02), (-0.3, 0.02), "found"),
-        ((0.5, 0.02), (0.3, 0.02), "learnt"),
-        ((0.5, 0.02), (-0.04, 0.001), "no truer"),  # less than one response in twenty
-        ((0.5, 0.02), (-0.3, 0.11), "no truer"),  # no more than noise
-        ((0.05, 0.02), (-0.3, 0.02), "not learnt"),
-        ((-0.5, 0.02), (0.3, 0.02), "not learnt"),
+        ((0.5, 0.02), (-0.3, 0.02), "exploit"),
+        ((0.5, 0.02), (0.3, 0.02), "learned"),
+        ((0.5, 0.02), (-0.04, 0.001), "reward only"),  # less than one response in twenty
+        ((0.5, 0.02), (-0.3, 0.11), "reward only"),  # no more than noise
+        ((0.05, 0.02), (-0.3, 0.02), "no gain"),
+        ((-0.5, 0.02), (0.3, 0.02), "no gain"),
     ],
 )
 def test_the_verdict_is_about_both_and_about_more_than_noise(reward, accuracy, expected):
-    assert judged(Change(*reward), Change(*accuracy)) == expected
+    assert verdict_of(Change(*reward), Change(*accuracy)) == expected
 
 
 def test_changes_are_those_of_pairs():
-    assert changed([0.0, 1.0, None, 1.0], [1.0, 3.0, 1.0, None]) == Change(1.5, 0.5)
-    assert changed([None], [None]) == Change(0.0, 0.0)
+    assert change_of([0.0, 1.0, None, 1.0], [1.0, 3.0, 1.0, None]) == Change(1.5, 0.5)
+    assert change_of([None], [None]) == Change(0.0, 0.0)
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -181,19 +190,19 @@ def test_what_is_missing_is_named(cli, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--train",), "which reward?"),
+        (("--train",), "no recipe is given"),
         (("--train", "-r", "arenna"), "did you mean 'arena'"),
-        (("--train", "-r", "arena", "rows.jsonl"), "--train makes its own rows"),
-        (("--train", "-r", "arena", "--attack", "json:x"), "--train makes its own rows"),
+        (("--train", "-r", "arena", "rows.jsonl"), "--train creates its own rows"),
+        (("--train", "-r", "arena", "--attack", "json:x"), "--train creates its own rows"),
         (("--train", "-r", "arena", "--steps", "0"), "--steps"),
         (("--train", "-r", "arena", "--seed", "-1"), "--seed"),
         (("--train", "-r", "arena", "--format", "chat"), "plain, truthrl, arena, ground, lear"),
         (("--train", "-r", "arena", "--model", "folder"), "the one in training"),
         (("--train", "-r", "arena", "--set", "bonus=x"), "bonus"),
-        (("--train", "-r", "json:nothing"), "json has no 'nothing'"),
-        (("--train", "-r", "json:dumps", "--hardened"), "for recipes by name"),
-        (("-r", "arena", "--steps", "5"), "go with --train"),
-        (("-r", "arena", "--seed", "0"), "go with --train"),
+        (("--train", "-r", "json:nothing"), "json has no object 'nothing'"),
+        (("--train", "-r", "json:dumps", "--hardened"), "already built"),
+        (("-r", "arena", "--steps", "5"), "require --train"),
+        (("-r", "arena", "--seed", "0"), "require --train"),
     ],
 )
 def test_options_that_do_not_go_together(cli, arguments, said):
@@ -208,41 +217,41 @@ def test_the_report_and_the_exit_code(cli, attacked):
     assert "(FLOWER [n])+" in said
     assert "\x1b[31m" not in said
     assert (attacked["steps"], attacked["seed"], attacked["form"]) == (2, 3, None)
-    attacked["found"] = with_verdict("learnt")
+    attacked["exploit"] = with_verdict("learned")
     assert "no exploit" in cli("audit", "-r", "arena", "--train", code=0).out
     assert (attacked["steps"], attacked["seed"]) == (60, 0)
 
 
-@pytest.mark.parametrize("verdict", ["no truer", "not learnt", "nothing to learn"])
+@pytest.mark.parametrize("verdict", ["reward only", "no gain", "no signal"])
 def test_every_verdict_has_its_sentence(verdict):
-    told = command.verdict(with_verdict(verdict, () if verdict == "nothing to learn" else (0.2,)))
+    told = command.verdict(with_verdict(verdict, () if verdict == "no signal" else (0.2,)))
     assert told != command.verdict(FOUND)
-    assert ("--format" in told) is (verdict == "nothing to learn")
+    assert ("--format" in told) is (verdict == "no signal")
 
 
 def test_as_data(cli, attacked):
     data = json.loads(cli("audit", "-r", "arena", "--train", "--json", code=1).out)
-    assert (data["ok"], data["verdict"], data["rewards"]) == (False, "found", [0.2, 0.7])
+    assert (data["ok"], data["verdict"], data["rewards"]) == (False, "exploit", [0.2, 0.7])
     assert data["reward"] == {"by": 0.5, "error": 0.02}
     assert data["points"][1]["abstained"] is None
     assert data["shapes"][0]["prompt"] == "? Ada"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "setting"),
+    ("arguments", "settings"),
     [
-        (("truthrl",), '"verifier":"exact"'),
-        (("truthrl", "--set", "verifier=substring"), '"verifier":"substring"'),
-        (("truthrl", "--hardened"), '"strict":true'),
-        (("ctrl-rag", "--hardened"), '"on_missing_support":"zero"'),
-        (("lear",), '"decode.max_tokens":3'),
-        (("lear", "--set", "decode.max_tokens=9"), '"decode.max_tokens":9'),
-        (("rag-total",), '"alpha":0.5'),
+        (("truthrl",), {"verifier": "exact"}),
+        (("truthrl", "--set", "verifier=substring"), {"verifier": "substring"}),
+        (("truthrl", "--hardened"), {"verifier": "exact", "strict": True}),
+        (("ctrl-rag", "--hardened"), {"on_missing_support": "zero", "floor": 0.1}),
+        (("lear",), {"decode.max_tokens": 3}),
+        (("lear", "--set", "decode.max_tokens=9"), {"decode.max_tokens": 9}),
+        (("rag-total",), {"alpha": 0.5}),
     ],
 )
-def test_a_recipe_gets_the_settings_that_it_needs_here(cli, attacked, arguments, setting):
+def test_a_recipe_gets_the_settings_that_it_needs_here(cli, attacked, arguments, settings):
     cli("audit", "--train", "-r", *arguments, code=1)
-    assert setting in attacked["reward"].signature
+    assert flatten(attacked["reward"].settings).items() >= settings.items()
 
 
 def test_a_reward_of_ones_own_and_another_format(cli, attacked, tmp_path, monkeypatch):
@@ -256,7 +265,7 @@ def test_a_reward_of_ones_own_and_another_format(cli, attacked, tmp_path, monkey
 def test_every_recipe_is_asked_for_in_some_format():
     for name in RECIPES:
         assert recipe_of(name).name == name
-        assert tiny_world.adversary.fit(name).form in FORMATS
+        assert adversary.options_of(name).form in FORMATS
 
 
 def test_the_tables_fit_a_narrow_terminal(capsys):

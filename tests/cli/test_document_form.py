@@ -52,7 +52,7 @@ def test_a_form_with_line_breaks_as_a_shell_takes_it(cli, model, rows, tmp_path)
 def test_the_recipes_own_form_does_not_find_them(cli, model, rows):
     ran = cli("explain", rows, "--id", "0", *asked(model), code=2)
     assert "document 1 cannot be left out" in ran.err
-    assert "--document-form" in ran.err
+    assert "`document_form`" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_the_recipes_own_form_does_not_find_them(cli, model, rows):
     [
         (["--model", "x", "--document-form", "{label}"], "a document's form has {text}"),
         (["--model", "x", "--document-form", "{text} {body}"], "found '{text} {body}'"),
-        (["--document-form", "{text}"], "is shown: give --model"),
-        (["--document-separator", ""], "is shown: give --model"),
+        (["--document-form", "{text}"], "reads: set --model"),
+        (["--document-separator", ""], "reads: set --model"),
     ],
 )
 def test_unusable_forms(cli, rows, options, message):

@@ -220,7 +220,7 @@ def test_a_small_disk(shell, write, arena, tmp_path):
         for options in ([], ["--sort"], ["--workers", "2"]):
             out = disk / "out.jsonl"
             said = shell("score", rows, "-r", "arena", "-o", out, *options, code=2).err
-            assert "No space left on device; what was scored stands in" in said
+            assert "No space left on device; the rows scored so far are in" in said
             assert not out.exists()
             kept = (disk / "out.jsonl.partial").read_bytes().split(b"\n")
             assert [json.loads(row)["id"] for row in kept[:-1]] == [

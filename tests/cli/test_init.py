@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from rag_rewards.commands.init import WRITERS
+from rag_rewards.definition import custom
 from rag_rewards.recipes import RECIPES
-from rag_rewards.training.published import NOT_STATED, PUBLISHED, training_of
+from rag_rewards.training.scripts import WRITERS
+from rag_rewards.training.settings import NOT_STATED
 
 
 def read(folder: Path) -> str:
@@ -27,7 +28,7 @@ def test_every_recipe_for_every_trainer(
     told = cli("init", trainer, "-r", recipe, "-o", folder, code=0).out.split()
     assert sorted(map(Path, told)) == sorted(folder.iterdir())
     text = read(folder)
-    said = training_of(recipe)
+    said = RECIPES[recipe].training
     for value in (said.learning_rate.value, said.group.value, said.temperature.value):
         assert str(value) in text
     assert said.learning_rate.source in text
@@ -37,9 +38,10 @@ def test_every_recipe_for_every_trainer(
         subprocess.run(["bash", "-n", path], check=True, timeout=30)  # it parses
 
 
-def test_every_recipe_has_a_training_side() -> None:
-    assert set(PUBLISHED) == set(RECIPES)
-    assert all(stated.source == NOT_STATED for _, stated in training_of("ones-own").items())
+def test_every_published_recipe_has_training_settings() -> None:
+    for definition in RECIPES.values():
+        assert any(stated.source != NOT_STATED for _, stated in definition.training.items())
+    assert all(stated.source == NOT_STATED for _, stated in custom("own", len).training.items())
 
 
 def test_lear_brings_its_scale_and_ctrl_rag_meets_in_groups(cli: Any, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_ctrl_rag_on_a_model_and_again_from_the_evidence_it_kept(cli, model, tmp
     scored = read(out)
     assert all(row["reward"] is not None for row in scored)
     assert all(len(row["logprobs"]["full"]) == row["details"]["tokens"] for row in scored)
-    assert 'models {"policy":"transformers qwen2 float32 ' in scored[0]["signature"]
+    assert 'models={"policy":"transformers qwen2 float32 ' in scored[0]["signature"]
     again = tmp_path / "again.jsonl"
     assert cli("score", str(out), "-o", str(again), "--recipe", "ctrl-rag").code == 0
     assert [row["reward"] for row in read(again)] == [row["reward"] for row in scored]
@@ -88,7 +88,8 @@ def test_a_row_beyond_the_models_length_is_named_and_truncation_is_on_demand(cli
     (record,) = read(f"{out}.errors.jsonl")
     assert record["error"]["type"] == "DataError"
     assert (
-        "more than the model's 2,048; --truncate leaves out documents" in record["error"]["message"]
+        "more than the model's 2,048; the option `truncate` drops non-supporting documents"
+        in record["error"]["message"]
     )
     ran = cli("score", source, "-o", str(out), "-r", "ctrl-rag", "--model", model, "--truncate")
     assert ran.code == 0, ran.err
@@ -112,12 +113,15 @@ def test_similarity_without_a_policy(cli, tmp_path):
     [
         (["--model", "/no/such/folder"], "cannot load a model from /no/such/folder"),
         (["--model", "{empty}"], "is no model folder: it has no config.json"),
-        (["--model", "http://127.0.0.1:9"], "is a server: give --backend vllm or sglang"),
-        (["--model", "x", "--backend", "jax"], "--backend is one of transformers, vllm, sglang"),
-        (["--model", "x", "--workers", "2"], "models are asked from one process"),
-        (["--judge", "http://127.0.0.1:9/v1"], "--judge URL needs --judge-model NAME"),
-        (["--truncate"], "--truncate shortens what --model is shown"),
-        (["--model", "x", "--token-budget", "3"], "--token-budget is at least 256"),
+        (["--model", "http://127.0.0.1:9"], "is a server: set --backend to vllm or sglang"),
+        (
+            ["--model", "x", "--backend", "jax"],
+            "--backend must be one of transformers, vllm, sglang",
+        ),
+        (["--model", "x", "--workers", "2"], "--workers must be 1 when models are set"),
+        (["--judge", "http://127.0.0.1:9/v1"], "--judge requires --judge-model"),
+        (["--truncate"], "--truncate shortens the prompts that --model reads"),
+        (["--model", "x", "--token-budget", "3"], "--token-budget must be at least 256"),
         (["--model", "x", "--dtype", "int4"], "dtype is one of"),
     ],
 )
@@ -130,13 +134,13 @@ def test_unusable_options(cli, tmp_path, options, message):
     assert "Traceback" not in ran.err
 
 
-def test_a_judge_that_is_down_is_an_error_of_the_rows_that_needed_it(cli, tmp_path):
+def test_a_judge_that_is_down_is_an_error_of_the_rows_that_needed_it(cli, tmp_path, unused_address):
     rows = rows_of("truthrl", "verdicts")[:4]
     rows[0]["response"], rows[0]["answers"] = "\\boxed{Rome}", ["Paris"]
     rows[1]["response"], rows[1]["answers"] = "\\boxed{Paris}", ["Paris"]
     source = write(tmp_path / "in.jsonl", rows[:2])
     out = tmp_path / "out.jsonl"
-    judge = ["--judge", "http://127.0.0.1:9/v1", "--judge-model", "m", "--judge-retries", "0"]
+    judge = ["--judge", unused_address, "--judge-model", "m", "--judge-retries", "0"]
     ran = cli("score", source, "-o", str(out), "-r", "truthrl", *judge)
     assert ran.code == 3, ran.err
     (record,) = read(f"{out}.errors.jsonl")

@@ -1,57 +1,101 @@
-"""Options that commands share: each lands in the field of ModelOptions that it names."""
+"""Options are generated from dataclasses: each lands in the field that it is named after."""
 
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Any
 
 import pytest
-import typer
 
-from rag_rewards.cli.app import app
-from rag_rewards.cli.option import models_of
-from rag_rewards.errors import UsageError
-from rag_rewards.grading import ModelOptions
+from rag_rewards.cli.app import COMMANDS, make_app
+from rag_rewards.cli.entry import flag
+from rag_rewards.cli.options import models_of
+from rag_rewards.errors import OptionError
+from rag_rewards.model_options import EncoderOptions, JudgeOptions, ModelOptions, PolicyOptions
 
-COMMANDS = typer.main.get_command(app).commands
-FLAGS = {f"--{field.name.replace('_', '-')}": field for field in fields(ModelOptions)}
-ASKING = {"score", "audit", "evaluate", "explain", "serve", "init", "probe"}
-"""Commands that ask models."""
+MODEL_FLAGS = {flag(field.name): field for field in fields(ModelOptions)}
+WITH_MODELS = {"score", "audit", "explain", "serve", "init", "probe"}
+
+NAMES = {
+    "score": "--output -o --recipe -r --set --config --hardened --workers --keep-evidence "
+    "--on-error --group-size --sort --progress --no-progress --table --jsonl",
+    "recipes": "--json",
+    "replay": "--recipe -r --set --config --hardened --base --group-size --sort --show --json",
+    "audit": "--recipe -r --set --config --hardened --attack --train --steps --seed --format "
+    "--start --progress --no-progress --json",
+    "evaluate": "--metrics -m --by --output -o --json --resamples --seed --nli --device --judge "
+    "--judge-model --judge-cache --judge-retries",
+    "explain": "--id --output -o --svg --recipe -r --set --config --hardened --json",
+    "report": "--output -o --recipe -r --set --config --hardened --title",
+    "serve": "--recipe -r --set --config --hardened --host --port --token-file --max-body "
+    "--max-rows --deadline --batch-ms --on-error --error-value",
+    "init": "--recipe -r --policy --data --validation --output -o --set --config --hardened",
+    "doctor": "--json",
+    "prepare": "--output -o --recipe -r --trainer -t --preset --sample --unanswerable --seed "
+    "--order --top --noise --noise-to --noise-from --find-answers --split --progress "
+    "--no-progress",
+    "probe": "--output -o --recipe -r --set --config --hardened --samples --temperature "
+    "--max-tokens --seed --batch --keep-rollouts --right-at --group-size --sort --progress "
+    "--no-progress",
+    "select": "--output -o --recipe -r --set --config --hardened --pass --std-of --min-std "
+    "--min-spread --min-samples --right-at --unique --exclude --sample --seed --rollouts "
+    "--make --style --group-size --sort",
+}
+"""The options of version 0.1.0 besides those of models."""
 
 
-def parsed(command: str, *arguments: str) -> typer.Context:
-    return COMMANDS[command].make_context(command, list(arguments))
+def arguments_of(command: str) -> dict[str, Any]:
+    """Return the arguments of a command by each of their names."""
+    collection = make_app()[command].assemble_argument_collection(parse_docstring=True)
+    return {name: argument for argument in collection for name in argument.names}
 
 
-def test_these_commands_ask_models():
-    asking = {
-        name
-        for name, command in COMMANDS.items()
-        if any(parameter.name == "nli" for parameter in command.params)
-    }
-    assert asking == ASKING
+def test_all_commands_are_listed():
+    assert NAMES.keys() == COMMANDS.keys()
 
 
-@pytest.mark.parametrize("name", sorted(ASKING))
-def test_parameters_bear_the_names_and_defaults_of_their_fields(name):
-    flags = {option.opts[0]: option for option in COMMANDS[name].params}
-    shared = flags.keys() & FLAGS.keys()
-    assert len(shared) >= 6
-    for flag in shared:
-        assert flags[flag].name == FLAGS[flag].name
-        assert flags[flag].default == FLAGS[flag].default
+@pytest.mark.parametrize("command", NAMES)
+def test_every_option_keeps_its_name(command):
+    assert set(NAMES[command].split()) <= arguments_of(command).keys()
 
 
-def test_models_of_a_command():
-    given = ("--model", "folder", "--device", "cpu", "--truncate", "--judge-retries", "2")
-    assert models_of(parsed("score", "rows.jsonl", *given)) == ModelOptions(
-        model="folder", device="cpu", truncate=True, judge_retries=2
+@pytest.mark.parametrize("command", sorted(WITH_MODELS))
+def test_model_options_have_the_names_and_defaults_of_their_fields(command):
+    arguments = arguments_of(command)
+    for name, field in MODEL_FLAGS.items():
+        assert arguments[name].field_info.default == field.default
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_has_a_help_text(command):
+    for name, argument in arguments_of(command).items():
+        if not argument.children:
+            assert (argument.parameter.help or "").endswith("."), name
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_summary_of_a_command_is_that_of_its_function(command):
+    function = make_app()[command].default_command
+    assert function.__doc__.splitlines()[0] == COMMANDS[command].summary
+
+
+def test_the_help_groups_options(cli):
+    text = cli("score", "--help", code=0).out
+    panels = ("Input and output", "Recipe", "Groups", "Models", "Judge")
+    assert [text.index(panel) for panel in panels] == sorted(text.index(p) for p in panels)
+
+
+def test_groups_of_options_become_model_options():
+    policy = PolicyOptions(model="folder", device="cpu", document_separator="\\n")
+    options = models_of(policy, EncoderOptions(nli="nli"), JudgeOptions(judge_retries=2))
+    expected = ModelOptions(
+        model="folder", device="cpu", document_separator="\n", nli="nli", judge_retries=2
     )
+    assert options == expected
 
 
-def test_a_command_without_an_option_keeps_the_default():
-    assert models_of(parsed("audit", "--nli", "folder")) == ModelOptions(nli="folder")
-
-
-def test_options_that_do_not_fit():
-    with pytest.raises(UsageError, match="--judge URL needs --judge-model NAME"):
-        models_of(parsed("audit", "--judge", "http://localhost:1/v1"))
+def test_an_error_names_the_option_of_the_command_line(cli):
+    ran = cli("audit", "-r", "arena", "--judge", "http://localhost:1/v1", code=2)
+    assert "--judge requires --judge-model" in ran.err
+    with pytest.raises(OptionError, match=r"^judge requires judge_model"):
+        models_of(JudgeOptions(judge="http://localhost:1/v1"))

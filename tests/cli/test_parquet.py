@@ -7,7 +7,10 @@ import math
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+
+from rag_rewards.rows import ErrorRecord
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -110,10 +113,115 @@ def test_columns_that_do_not_fit(cli, write, arena, tmp_path):
     out = tmp_path / "out.parquet"
     said = cli("score", write(rows), "-r", "arena", "-o", out, code=2).err
     assert "`extra` does not fit one column" in said
-    assert "stand as JSON lines in" in said
+    assert f"The scored rows are in {out}.partial, as JSON lines" in said
     assert not out.exists()
     partial = (tmp_path / "out.parquet.partial").read_text().splitlines()
     assert [json.loads(line)["id"] for line in partial] == ["a", "b"]
+
+
+def with_field(row, field):
+    return json.dumps(row).encode()[:-1] + b"," + field + b"}"
+
+
+def nested(levels):
+    return b'"extra":' + b"[" * levels + b"1" + b"]" * levels
+
+
+@pytest.mark.parametrize(
+    ("field", "path", "message"),
+    [
+        (b'"extra":1e400', "extra", "a number beyond the range of 64 bits"),
+        (b'"extra":{"a":[0,-1e400]}', "extra.a[1]", "a number beyond the range of 64 bits"),
+        (b'"extra":' + b"1" * 5000, "extra", "a number beyond the range of 64 bits"),
+        (b'"extra":123456789012345678901234567890', "extra", "an integer beyond the range"),
+        (b'"extra":[9223372036854775808]', "extra[0]", "an integer beyond the range of 64 bits"),
+        (b'"extra":{"a":-9223372036854775809}', "extra.a", "an integer beyond the range"),
+        (b'"extra":"caf\xe9"', "extra", "is not UTF-8"),
+        (b'"caf\xe9":1', "", "in a field name, byte 0xe9"),
+        (b'"extra":"\\ud800"', "extra", "half of a surrogate pair"),
+        (b'"extra":[NaN]', "extra[0]", "not a finite number"),
+        (nested(49), "extra" + "[0]" * 48, "nesting of more than 48 levels"),
+        (nested(900), "extra" + "[0]" * 48, "nesting of more than 48 levels"),
+        (nested(100_000), "", "not JSON: nested too deeply"),
+    ],
+)
+def test_a_value_that_no_column_holds(cli, write, arena, tmp_path, field, path, message):
+    out = tmp_path / "out.parquet"
+    rows = [arena(), with_field(arena(id="bad"), field), arena(id="z")]
+    cli("score", write(rows), "-r", "arena", "-o", out, code=3)
+    assert [row["id"] for row in read(out)] == ["a", "z"]
+    errors = (tmp_path / "out.parquet.errors.jsonl").read_bytes()
+    record = msgspec.json.decode(errors, type=ErrorRecord)
+    assert (record.line, record.error["type"], record.error["path"]) == (2, "RowError", path)
+    assert message in record.error["message"]
+
+
+@pytest.mark.parametrize("options", [["--sort"], ["--workers", "2"]])
+def test_a_value_that_no_column_holds_with_options(cli, write, likely, tmp_path, options):
+    out = tmp_path / "out.parquet"
+    bad = with_field(likely(id="bad", group="h"), b'"extra":1e400')
+    cli("score", write([likely(), bad]), "-r", "ctrl-rag", "-o", out, *options, code=3)
+    assert [row["id"] for row in read(out)] == ["l"]
+
+
+def test_a_value_that_no_column_holds_fails_its_group(cli, write, likely, tmp_path):
+    rows = [likely(id="a"), with_field(likely(id="b"), b'"extra":1e400'), likely(id="c", group="h")]
+    out = tmp_path / "out.parquet"
+    cli("score", write([*rows, likely(id="d", group="h")]), "-r", "ctrl-rag", "-o", out, code=3)
+    assert [row["id"] for row in read(out)] == ["c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (b'"extra":9223372036854775807', 2**63 - 1),
+        (b'"extra":-9223372036854775808', -(2**63)),
+        (b'"extra":1e308', 1e308),
+        (b'"extra":"a","extra":7', 7),
+        (b'"extra":"\\ud83d\\ude00"', "\U0001f600"),
+        (b'"extra":1,"details":' + b"[" * 99 + b"]" * 99, 1),
+        (b'"extra":1,"reward":1e400', 1),
+    ],
+)
+def test_values_that_just_fit(cli, write, arena, tmp_path, field, value):
+    out = tmp_path / "out.parquet"
+    cli("score", write([with_field(arena(), field)]), "-r", "arena", "-o", out, code=0)
+    assert [row["extra"] for row in read(out)] == [value]
+
+
+def test_the_deepest_nesting_can_be_read_again(cli, write, arena, tmp_path):
+    out = tmp_path / "out.parquet"
+    cli("score", write([with_field(arena(), nested(48))]), "-r", "arena", "-o", out, code=0)
+    (row,) = read(out)
+    for _ in range(48):
+        (row["extra"],) = row["extra"]
+    assert row["extra"] == 1
+
+
+def test_ids_and_answers_of_any_size_are_text(cli, write, arena, tmp_path):
+    big = 10**30
+    row = arena(id=big, group=big, answers=["Seine", big])
+    row["documents"][0]["id"], row["supporting"] = big, [big]
+    out = tmp_path / "out.parquet"
+    cli("score", write([row]), "-r", "arena", "-o", out, code=0)
+    (scored,) = read(out)
+    assert (scored["id"], scored["group"], scored["answers"]) == (
+        str(big),
+        str(big),
+        ["Seine", str(big)],
+    )
+    assert scored["supporting"] == [scored["documents"][0]["id"]] == [str(big)]
+
+
+def test_rows_that_fail_to_become_parquet_are_kept(cli, write, arena, tmp_path):
+    """Integers that a column of floats cannot hold show up when all rows are scored."""
+    rows = [arena(id=str(i), extra=0.5) for i in range(600)]
+    rows[-1]["extra"] = 2**60 + 1
+    out = tmp_path / "out.parquet"
+    said = cli("score", write(rows), "-r", "arena", "-o", out, code=2).err
+    assert f"The scored rows are in {out}.partial, as JSON lines" in said
+    assert len((tmp_path / "out.parquet.partial").read_text().splitlines()) == 600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.parquet.partial"]
 
 
 @pytest.mark.parametrize("rows", [[], ["{"]])
@@ -130,7 +238,7 @@ def test_stop_keeps_json_lines(cli, write, arena, tmp_path):
     out = tmp_path / "out.parquet"
     options = ("-o", out, "--on-error", "stop")
     said = cli("score", write([arena(), "{"]), "-r", "arena", *options, code=2).err
-    assert f"1 rows scored before it stand in {out}.partial" in said
+    assert f"1 rows before it are in {out}.partial" in said
     assert json.loads((tmp_path / "out.parquet.partial").read_text())["id"] == "a"
 
 

@@ -8,7 +8,9 @@ import json
 import pytest
 import yaml
 
-from rag_rewards.commands.prepare import PRESETS, Options
+from rag_rewards import __version__
+from rag_rewards.commands.prepare import Options, presets
+from rag_rewards.signature import Signature
 from rag_rewards.text.normalize import squad
 
 
@@ -131,9 +133,12 @@ def test_what_was_left_out_is_named_and_counted(cli, hotpotqa, tmp_path):
         facts(8, _id="id0"),
     ]
     ran = cli("prepare", "hotpotqa", hotpotqa(rows), "-o", out, "-r", "arena", "-t", "trl", code=3)
-    missing = "a supporting title is not among the documents"
+    missing = "a supporting title is not the title of a document"
     assert f"2 left out: {missing} (first: row 2, id1: Elsewhere)" in ran.err
-    assert "1 left out: a supporting title matches several documents (first: row 3, id2" in ran.err
+    assert (
+        "1 left out: a supporting title is the title of several documents (first: row 3, id2"
+        in ran.err
+    )
     assert "(first: row 4, id3: T3.1: sentence 7 of 2)" in ran.err
     assert "1 left out: duplicate (first: row 5, other: of row 1)" in ran.err
     assert "1 left out: broken row (first: row 7: Expected `str`, got `int` - at `$.question`)" in (
@@ -147,14 +152,14 @@ def test_what_was_left_out_is_named_and_counted(cli, hotpotqa, tmp_path):
     assert card["counts"]["read"] == 9
     assert card["counts"]["written"] == len(read(out)) == 1
     assert card["counts"]["dropped"][missing] == 2
-    assert f"- {missing}: 2 left out" in text
+    assert f"- {missing}: 2 rows omitted" in text
 
 
 def test_recipes_that_do_not_read_supporting_keep_the_row(cli, hotpotqa, tmp_path):
     out = tmp_path / "out.jsonl"
     rows = [facts(0), facts(1, supporting_facts=[["Elsewhere", 0]])]
     ran = cli("prepare", "hotpotqa", hotpotqa(rows), "-o", out, "-r", "lear", "-t", "trl", code=0)
-    assert "1 kept without `supporting`: a supporting title is not among" in ran.err
+    assert "1 kept without `supporting`: a supporting title is not the title" in ran.err
     assert [row["supporting"] for row in read(out)] == [["2", "3"], None]
 
 
@@ -174,7 +179,12 @@ def test_the_data_card_tells_where_it_came_from(cli, hotpotqa, tmp_path):
     assert card["seed"] == 5
     assert card["input"]["sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
     assert card["output"]["sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
-    assert card["reward"].startswith("rag-rewards 0.1.0 ctrl-rag {")
+    assert card["reward"] == f"rag-rewards {__version__} ctrl-rag"
+    options = Signature.parse(card["signature"])
+    assert (options.recipe, options.settings["sample"], options.settings["seed"]) == (
+        *("prepare", 2),
+        5,
+    )
     assert card["counts"] == {
         "read": 4,
         "written": 2,
@@ -285,13 +295,13 @@ def test_a_row_without_enough_noise_is_left_out(cli, hotpotqa, tmp_path):
 
 
 def test_presets_are_the_papers_sizes():
-    assert PRESETS["arena-train"].sizes == {
+    assert presets()["arena-train"].sizes == {
         "hotpotqa": 10_000,
         "2wikimultihopqa": 10_000,
         "musique": 5_000,
     }
-    assert set(PRESETS["arena-test"].sizes.values()) == {500}
-    assert PRESETS["ground-grpo-stage2"].unanswerable == 0.5
+    assert set(presets()["arena-test"].sizes.values()) == {500}
+    assert presets()["ground-grpo-stage2"].unanswerable == 0.5
 
 
 def test_a_preset_draws_its_size(cli, hotpotqa, tmp_path):
@@ -351,7 +361,7 @@ def test_find_answers_marks_documents_that_nobody_marked(cli, write, tmp_path):
     out = tmp_path / "out.jsonl"
     arguments = ("prepare", "asqa", source, "-o", out, "-r", "ground-grpo", "-t", "trl")
     ran = cli(*arguments, code=2)
-    assert "not known whether the documents answer it: 1" in ran.err
+    assert "unknown whether the documents contain an answer" in ran.err
     cli(*arguments, "--find-answers", code=0)
     [row] = read(out)
     assert (row["supporting"], row["answerable"]) == (["1"], True)
@@ -384,7 +394,7 @@ def test_a_retrievers_training_set_is_always_shuffled(cli, write, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"dataset": "hotpot"}, "no data set 'hotpot'; did you mean 'hotpotqa'"),
+        ({"dataset": "hotpot"}, "unknown data set 'hotpot'; did you mean 'hotpotqa'"),
         ({"-r": "arenas"}, "no recipe 'arenas'; did you mean 'arena'"),
         ({"-t": "TRL"}, "no trainer 'TRL'"),
         ({"-t": "verl"}, "verl reads Parquet: -o out.parquet"),
@@ -392,7 +402,7 @@ def test_a_retrievers_training_set_is_always_shuffled(cli, write, tmp_path):
         ({"-o": "hotpot.json"}, "hotpot.json would be overwritten"),
         ({"-o": "/dev/null"}, "no regular file; a data card stands beside it"),
         ({"source": "none.json"}, "cannot read none.json: No such file"),
-        ({"source": "-"}, "no regular file"),
+        ({"source": "-"}, "not a regular file"),
         ({"--preset": "arena"}, "no preset 'arena'"),
         ({"--preset": "ground-grpo-stage1"}, "is for asqa, qampari, eli5"),
         ({"--preset": "arena-test", "--sample": "3"}, "leave --sample out"),
@@ -428,7 +438,7 @@ def test_a_truncated_download_makes_no_file(cli, tmp_path, packed):
     out.write_text("from before")
     arguments = ("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "trl")
     ran = cli(*arguments, code=2)
-    assert "the download is not whole" in ran.err
+    assert "ownload it again" in ran.err
     assert out.read_text() == "from before"
     assert not list(tmp_path.glob("*.partial"))
     source.write_bytes(whole)

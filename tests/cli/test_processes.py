@@ -101,7 +101,7 @@ def test_ctrl_c(start, arena, tmp_path, options):
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 2
     said = process.stderr.read().decode()
-    assert "interrupted; what was scored stands in the .partial file" in said
+    assert "interrupted; rows scored so far are in the .partial file" in said
     assert "Traceback" not in said
     assert not out.exists()
     rows = [json.loads(line)["id"] for line in partial.read_text().splitlines()]
@@ -125,8 +125,9 @@ def test_ctrl_c_while_sorting_keeps_what_was_scored(start, likely, tmp_path):
     if code == 0:
         pytest.skip("this machine was done before it was interrupted")
     assert code == 2
-    rows = [json.loads(line)["id"] for line in partial.read_text().splitlines()]
-    assert rows == [str(i) for i in range(len(rows))]
+    # A run that was interrupted before its first score leaves no partial file.
+    lines = partial.read_text().splitlines() if partial.exists() else []
+    assert [json.loads(line)["id"] for line in lines] == [str(i) for i in range(len(lines))]
 
 
 @pytest.mark.parametrize("options", [[], ["--workers", "2"]])
@@ -145,6 +146,24 @@ def test_kill(start, arena, tmp_path, options):
     assert process.stderr.read() == b""
 
 
+@pytest.mark.parametrize("options", [[], ["--workers", "2"]])
+def test_a_second_run_is_refused_until_the_first_is_killed(
+    start, cli, write, arena, tmp_path, options
+):
+    out, source = tmp_path / "out.jsonl", write([arena(id="second")])
+    first = start("score", "-", "-r", "arena", "-o", out, *options)
+    partial = tmp_path / "out.jsonl.partial"
+    half_way(first, many(arena), partial)
+    ran = cli("score", source, "-r", "arena", "-o", out, code=2)
+    assert f"another run is writing {partial}" in ran.err
+    assert not out.exists()
+    first.kill()
+    assert first.wait(20) == -signal.SIGKILL
+    cli("score", source, "-r", "arena", "-o", out, code=0)
+    assert json.loads(out.read_text())["id"] == "second"
+    assert not partial.exists()
+
+
 def test_a_worker_that_dies(start, arena, tmp_path):
     out = tmp_path / "out.jsonl"
     process = start("score", "-", "-r", "arena", "-o", out, "--workers", "2")
@@ -157,7 +176,7 @@ def test_a_worker_that_dies(start, arena, tmp_path):
     assert process.wait(20) == 2
     said = process.stderr.read().decode()
     assert "a scoring worker ended (exit code -9) at lines " in said
-    assert "try fewer --workers" in said
+    assert "use fewer workers" in said
     assert "Traceback" not in said
     assert not out.exists()
 
@@ -181,7 +200,7 @@ def test_stop_with_workers(cli, write, arena, tmp_path):
     options = ("--workers", "2", "--on-error", "stop")
     ran = cli("score", write(rows), "-r", "arena", "-o", out, *options, code=2)
     assert "stopped at line 701" in ran.err
-    assert "700 rows scored before it" in ran.err
+    assert "700 rows before it" in ran.err
 
 
 def test_modules_in_the_current_folder_are_not_ours(start, write, arena, tmp_path):

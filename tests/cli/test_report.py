@@ -33,7 +33,7 @@ def test_a_reward_that_is_not_a_number_is_named(cli, write, arena, tmp_path):
 
 def test_rows_without_a_reward_name_the_way_out(cli, write, arena, tmp_path):
     said = cli("report", write([arena()]), "-o", tmp_path / "r.html", code=2).err
-    assert "score them first, or give --recipe NAME" in said
+    assert "score them first, or set --recipe" in said
     assert not (tmp_path / "r.html").exists()
 
 

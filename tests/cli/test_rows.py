@@ -5,12 +5,49 @@ from __future__ import annotations
 import json
 
 import pytest
+import sentencex
+
+from rag_rewards.rows import Chunk
+from rag_rewards.scorer import Scorer
 
 CAST = {"RowError", "DataError", "EvidenceError", "GroupError"}
 
 
 def errors_of(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_panic_of_native_code_is_an_error_of_its_row(cli, write, tmp_path, monkeypatch):
+    class PanicException(BaseException):
+        """As pyo3's: not an Exception."""
+
+    def segment(language, text):
+        if "bad" in text:
+            raise PanicException("byte index 10 is no boundary")
+        return [text]
+
+    monkeypatch.setattr(sentencex, "segment", segment)
+    rows = [
+        {
+            "id": name,
+            "question": "Who won?",
+            "documents": [{"text": "A won."}],
+            "supporting": [1],
+            "answers": "A",
+            "answerable": True,
+            "response": f"<think>t</think><answer>A won the {name} race [1].</answer>",
+        }
+        for name in ("good", "bad", "fine")
+    ]
+    out = tmp_path / "out.jsonl"
+    settings = ("-r", "ground-grpo", "--set", "citation.judge_by=gold")
+    ran = cli("score", write(rows), *settings, "-o", out, code=3)
+    (record,) = errors_of(tmp_path / "out.jsonl.errors.jsonl")
+    assert record["id"] == "bad"
+    assert record["error"]["type"] == "ScoringError"
+    assert record["error"]["message"] == "PanicException: byte index 10 is no boundary"
+    assert [json.loads(row)["id"] for row in out.read_text().splitlines()] == ["good", "fine"]
+    assert "2 scored, 1 in error" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -22,8 +59,17 @@ def errors_of(path):
         (b'"text"', "", "expected object, found str"),
         (b"null", "", "expected object, found null"),
         (b'{"response":"a"} x', "", "trailing characters"),
-        (b'{"response":"\xff"}', "", "not JSON"),
-        (b'{"response":"\\ud800 alone"}', "", "not JSON"),
+        (b'{"response":"\xff"}', "response", "byte 0xff at position 14 of the row is not UTF-8"),
+        (b'{"response":"\\ud800 alone"}', "response", "half of a surrogate pair"),
+        (b'{"response":"a","answers":"a","x":"\xe9"}', "x", "byte 0xe9 at position 36"),
+        (b'{"response":"a","answers":"a","x":[{"y":"\xe9"}]}', "x[0].y", "is not UTF-8"),
+        (b'{"response":"a","answers":"a","z\xff":1}', "", "in a field name, byte 0xff"),
+        (b'{"response":"a","answers":"a","z\xff":1,"reward":1}', "", "in a field name, byte"),
+        (b'{"response":"a","answers":"a","z\xff":1,"id":null}', "", "in a field name, byte"),
+        (b'{"response":"a","answers":"a","x":"\\udc00"}', "x", "half of a surrogate pair"),
+        (b'{"response":"a","answers":"a","\\ud800":1}', "", "in a field name, half of a surrogate"),
+        (b'{"response":"a","answers":"a","x":"\x01"}', "", "not JSON"),
+        (b'{"response":"a","answers":"a","x":"\\q"}', "", "not JSON"),
         (b'\xff\xfe{\x00"\x00', "", "not JSON"),
         (b'{"response":5}', "response", "expected str | array, found int"),
         (b'{"response":null}', "response", "found null"),
@@ -43,7 +89,12 @@ def errors_of(path):
         (b'{"response":[{"content":"q"}]}', "response[0].role", "missing"),
         (b'{"response":"a","score":NaN}', "score", "not a finite number: nan"),
         (b'{"response":"a","deep":{"list":[0,Infinity]}}', "deep.list[1]", "not a finite number"),
-        (b'{"response":"a","x":' + b"[" * 100_000, "", "not JSON"),
+        (b'{"response":"a","x":' + b"[" * 100_000, "", "not JSON: nested too deeply"),
+        (
+            b'{"response":"a","answers":"a","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+            "",
+            "not JSON: nested too deeply",
+        ),
     ],
 )
 def test_row_errors(cli, write, arena, tmp_path, line, path, message):
@@ -136,7 +187,7 @@ def test_stop_at_the_first_error(cli, write, arena, tmp_path):
     rows = [arena(), arena(id="b"), b"{", arena(id="d"), b"["]
     ran = cli("score", write(rows), "-r", "arena", "-o", out, "--on-error", "stop", code=2)
     assert "stopped at line 3: RowError: not JSON" in ran.err
-    assert f"2 rows scored before it stand in {out}.partial" in ran.err
+    assert f"2 rows before it are in {out}.partial" in ran.err
     assert not out.exists()
     partial = (tmp_path / "out.jsonl.partial").read_text().splitlines()
     assert [json.loads(row)["id"] for row in partial] == ["a", "b"]
@@ -167,6 +218,26 @@ ODD = (
 def test_fields_come_through_byte_for_byte(cli, write):
     ran = cli("score", write([ODD + b"}"]), "-r", "naive-grpo", code=0)
     assert ran.out.encode().startswith(ODD + b',"group":"q","reward":2.0,')
+
+
+def test_valid_text_comes_through_byte_for_byte(cli, write):
+    row = ODD + ',"café 日本 😀":"\\u00e9 😀","twice":1,"twice":[]}'.encode()
+    ran = cli("score", write([row]), "-r", "naive-grpo", code=0)
+    assert ran.out.encode().startswith(row[:-1] + b',"group":"q","reward":2.0,')
+
+
+@pytest.mark.parametrize("field", [b'"reward":1,', b""])
+def test_rows_at_the_limit_of_nesting(field):
+    """Every row is scored or in error: reading goes as deep into it as writing does."""
+    scorer = Scorer.load("naive-grpo")
+    ends = set()
+    for depth in range(900, 1100):
+        nested = b'"x":' + b"[" * depth + b"]" * depth
+        line = b'{"response":"a","answers":"a",' + field + nested + b"}"
+        result = scorer.score_rows(Chunk(lines=[line], numbers=[1]))
+        assert len(result.numbers) + len(result.error_numbers) == 1
+        ends.add(len(result.numbers))
+    assert ends == {0, 1}
 
 
 def test_scoring_again_replaces_the_old_fields(cli, write, tmp_path):

@@ -10,11 +10,15 @@ from xml.etree import ElementTree
 
 import pytest
 
+from rag_rewards.tiny_world.formats import PLAIN
+from rag_rewards.tiny_world.model import CHECKPOINT
+from rag_rewards.tiny_world.world import Question
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ROWS = EXAMPLES / "tiny-world.jsonl"
 MODEL = [
     "--model",
-    EXAMPLES / "tiny_world" / "checkpoint",
+    CHECKPOINT,
     "--dtype",
     "float32",
 ]
@@ -35,9 +39,6 @@ def scored(cli: Callable[..., Any], tmp_path: Path) -> dict[str, dict[str, Any]]
 
 
 def test_the_rows_are_those_of_the_world(rows: dict[str, dict[str, Any]]) -> None:
-    from tiny_world.formats import PLAIN
-    from tiny_world.world import Question
-
     assert len(rows) == 12
     for row in rows.values():
         documents = tuple(tuple(each["text"].split()) for each in row["documents"])
@@ -114,4 +115,4 @@ def test_documents_that_stand_otherwise_cannot_be_left_out(
     errors = [json.loads(line)["error"] for line in written.splitlines()]
     assert len(errors) == 8
     assert errors[0]["message"].startswith('document 2 cannot be left out: "[2] Ben lily"… is not')
-    assert errors[0]["message"].endswith("with a Prompt or --document-form")
+    assert errors[0]["message"].endswith("with a Prompt or the option `document_form`")

@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from rag_rewards.cli import main
-from rag_rewards.commands.prepare import PRESETS
+from rag_rewards.commands.prepare import presets
 from rag_rewards.datasets import DATASETS
+from rag_rewards.recipes import RECIPES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text("utf-8")
 COMMANDS = re.findall(r"^    (rag-rewards prepare .*)$", PAGE, re.MULTILINE)
@@ -81,6 +82,16 @@ def test_a_command_of_the_page(files, command, capsys):
         assert counts["rows by documents"] == {9: 20}
 
 
-def test_the_page_names_every_data_set_and_preset():
-    for name in (*DATASETS, *PRESETS):
+def test_the_page_names_every_data_set():
+    for name in DATASETS:
         assert f"`{name}`" in PAGE, name
+
+
+def test_the_page_of_a_recipe_names_its_presets():
+    pages = Path(__file__).resolve().parents[2] / "docs" / "recipes"
+    for recipe, definition in RECIPES.items():
+        page = (pages / f"{recipe}.md").read_text("utf-8")
+        for name, preset in definition.data.presets.items():
+            assert f"preset {name}: {preset}" in page
+            assert name in presets()
+            assert set(preset.sizes) <= set(definition.data.datasets) <= set(DATASETS)

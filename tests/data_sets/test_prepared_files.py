@@ -9,9 +9,9 @@ import pytest
 
 import rag_rewards as rr
 from rag_rewards.commands.prepare import Options, prepare
-from rag_rewards.labels import gold_of, rollout_of
 from rag_rewards.recipes import RECIPES, recipe
 from rag_rewards.rollout import Evidence, LogProbs, MaskedAnswers, Rollout
+from rag_rewards.rows.columns import label_fields, rollout_from_columns
 from rag_rewards.testing import TableEntailment
 from rag_rewards.text.refusal import REFUSAL
 
@@ -37,13 +37,16 @@ def read_back(path: Path, trainer: str):
         for row in pq.read_table(path).to_pylist():
             assert row["reward_model"]["style"] == "rule"
             assert "agent_name" not in row
-            yield row["prompt"], row["extra_info"] | gold_of(row["reward_model"]["ground_truth"])
+            yield (
+                row["prompt"],
+                row["extra_info"] | label_fields(row["reward_model"]["ground_truth"]),
+            )
         return
     for line in path.read_bytes().splitlines():
         row = json.loads(line)
         if trainer == "openrlhf":
             assert set(row) == {"input", "label"}
-            yield row["input"], gold_of(row["label"])
+            yield row["input"], label_fields(row["label"])
         else:
             yield row.pop("messages" if trainer == "ms-swift" else "prompt"), row
 
@@ -101,10 +104,10 @@ def check(options: Options) -> int:
     for chat, fields in rows:
         pair = []
         for right in (True, False):
-            bare = rollout_of(fields, response="", prompt=chat)
+            bare = rollout_from_columns(fields, response="", prompt=chat)
             assert isinstance(bare, Rollout), bare
             text = said(options.recipe, bare, right)
-            row = rollout_of(fields, response=text, prompt=chat)
+            row = rollout_from_columns(fields, response=text, prompt=chat)
             pair.append(known(options.recipe, row, right))
         assert fields["question"] in chat[-1]["content"]
         for document in fields["documents"]:

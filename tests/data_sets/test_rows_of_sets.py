@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from rag_rewards.datasets import DATASETS, data_set, read_gold
@@ -13,8 +14,9 @@ from rag_rewards.datasets.fit import unfit
 from rag_rewards.datasets.gold import Gold, Problem, with_answers_found
 from rag_rewards.datasets.multihop import AMBIGUOUS, BEYOND, MISSING
 from rag_rewards.errors import UsageError
-from rag_rewards.recipes import RECIPES, blueprint
+from rag_rewards.recipes import RECIPES, definition_of, recipe
 from rag_rewards.rollout import Document
+from rag_rewards.rows import decode_row
 
 
 def golds(tmp_path, name, rows, top=None):
@@ -72,8 +74,8 @@ def test_a_fact_without_its_one_paragraph_is_named_and_never_guessed(
     assert gold.supporting is None
     assert gold.unsupported == Problem(reason, detail)
     assert gold.answerable is None
-    assert unfit(gold, blueprint("arena")) == Problem(reason, detail)
-    assert unfit(gold, blueprint("lear")) is None
+    assert unfit(gold, definition_of("arena")) == Problem(reason, detail)
+    assert unfit(gold, definition_of("lear")) is None
 
 
 def test_distractors_of_one_title_harm_nobody(tmp_path):
@@ -189,9 +191,9 @@ def test_trust_align_says_what_each_document_answers(tmp_path, shared, name, kin
     assert (second.answerable, second.supporting) == (True, (2,))
     assert second.answer_kind == kind
     assert second.documents[2].supports[:3] == (False, True, False)[: len(rows[1]["answers"])]
-    assert unfit(second, blueprint("ground-grpo")) is None
-    assert unfit(first, blueprint("ground-grpo")) is None
-    assert unfit(first, blueprint("ground-grpo-stage1")).reason.startswith("unanswerable")
+    assert unfit(second, definition_of("ground-grpo")) is None
+    assert unfit(first, definition_of("ground-grpo")) is None
+    assert unfit(first, definition_of("ground-grpo-stage1")).reason.startswith("unanswerable")
     only = golds(tmp_path, name, rows, top=2)[1]
     assert (only.answerable, len(only.documents)) == (False, 2)
 
@@ -204,9 +206,9 @@ def test_alce_requires_an_answer_to_every_reading(shared):
         ("Sinclair", "Christine Sinclair"),
     )
     assert gold.answerable is None
-    reason = unfit(gold, blueprint("ground-grpo"))
+    reason = unfit(gold, definition_of("ground-grpo"))
     assert reason == Problem(
-        "not known whether the documents answer it", "no answers_found on its documents"
+        "unknown whether the documents contain an answer", "the documents have no answers_found"
     )
     [claims] = of_file("eli5", shared / "data/alce/eli5_eval_row_docs_truncated.jsonl")
     assert len(claims.answers) == 3
@@ -237,22 +239,38 @@ def test_crag_has_the_time_and_each_page_once(shared):
     assert not any("<strong>" in d.text for g in rows if isinstance(g, Gold) for d in g.documents)
     # A page without a snippet is there by its own text.
     assert "McIlroy" in rows[4].documents[0].text
-    assert unfit(rows[0], blueprint("truthrl")) is None
-    assert unfit(rows[0], blueprint("arena")).reason.startswith("CRAG does not say")
+    assert unfit(rows[0], definition_of("truthrl")) is None
+    assert unfit(rows[0], definition_of("arena")).reason.startswith("CRAG does not annotate")
 
 
-def test_crags_alternative_answers_are_a_list_or_its_json():
-    page = {"page_name": "P", "page_snippet": "s"}
-    row = {"query": "?", "search_results": [page], "answer": "5"}
+CRAG_ROW = {
+    "query": "How many?",
+    "search_results": [{"page_name": "P", "page_snippet": "s"}],
+    "answer": "5",
+}
 
-    def answers(alternatives):
-        import msgspec
 
-        return crag(msgspec.convert(row | {"alternative_answers": alternatives}, CragRow))
+@pytest.mark.parametrize("name", ["alternative_answers", "alt_ans"])
+def test_crags_alternative_answers_are_a_list_or_its_json(name):
+    def gold(alternatives):
+        return crag(msgspec.convert(CRAG_ROW | {name: alternatives}, CragRow))
 
-    assert answers(["five"]).answers == answers('["five"]').answers == (("5", "five"),)
-    assert answers("[]").answers == (("5",),)
-    assert answers("five").reason == "alternative_answers is not a list"
+    assert gold(["five"]).answers == gold('["five"]').answers == (("5", "five"),)
+    assert gold("[]").answers == gold("").answers == gold(None).answers == (("5",),)
+    assert gold("five") == Problem(f"{name} is not a list", "five")
+
+
+def test_crags_two_fields_of_alternative_answers_are_read_together():
+    both = {"alternative_answers": ["five"], "alt_ans": ["5", "cinq"]}
+    assert crag(msgspec.convert(CRAG_ROW | both, CragRow)).answers == (("5", "five", "cinq"),)
+
+
+@pytest.mark.parametrize("name", ["alternative_answers", "alt_ans"])
+def test_crags_aliases_are_right_answers_under_truthrl(tmp_path, name):
+    [gold] = golds(tmp_path, "crag", [CRAG_ROW | {name: ["five"]}])
+    truthrl = recipe("truthrl", {"verifier": "exact"})
+    rows = [decode_row(gold.fields() | {"response": rf"\boxed{{{x}}}"}) for x in ("five", "six")]
+    assert [score.value for score in truthrl(rows)] == [1.0, -1.0]
 
 
 def test_the_text_of_a_page():
@@ -400,7 +418,7 @@ def test_a_file_of_another_data_set_is_named(shared, wanted, given):
 @pytest.mark.parametrize(
     ("name", "file", "message"),
     [
-        ("triviaqa", "triviaqa/rc_wikipedia_dev_dummy.json", "TriviaQA's own form.*DPR"),
+        ("triviaqa", "triviaqa/rc_wikipedia_dev_dummy.json", "TriviaQA's original form.*DPR"),
         ("eli5", "eli5/kilt_eli5_dev_dummy.jsonl", "KILT's form"),
         ("nq", "nq/flashrag_nq_test_17.jsonl", "questions without documents"),
         ("hotpotqa", "search_r1/corpus_sample.jsonl", "a corpus without questions"),
@@ -438,5 +456,5 @@ def test_answers_are_looked_for_as_whole_words():
 def test_claims_are_not_looked_for_and_texts_cannot_check_them(shared):
     [gold] = of_file("eli5", shared / "data/alce/eli5_eval_row_docs_truncated.jsonl")
     assert with_answers_found(gold) is gold
-    unable = {name for name in RECIPES if "claims" in str(unfit(gold, blueprint(name)))}
+    unable = {name for name in RECIPES if "claims" in str(unfit(gold, definition_of(name)))}
     assert unable == set(RECIPES) - {"ground-grpo", "ground-grpo-stage1", "ctrl-rag-clr"}

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_rewards.blueprints import custom
 from rag_rewards.datasets.gold import Problem
 from rag_rewards.datasets.sampling import Drawing, Said, Samples
 from rag_rewards.datasets.selection import Rules, digest, draw, spread, std_of, window, windows
 from rag_rewards.datasets.targets import Maker
-from rag_rewards.datasets.trials import Question, question_of, read_trial
+from rag_rewards.datasets.trials import Question, question_of, read_question_row
+from rag_rewards.definition import custom
 from rag_rewards.errors import UsageError
 from rag_rewards.recipes import recipe
 from rag_rewards.rollout import Score
@@ -39,7 +39,7 @@ def question(*trials, right_at=1.0, **fields):
     lines = [line(**fields, **own).encode() for own, _ in trials]
     scores = [score if isinstance(score, Score) else Score(score, {}, score) for _, score in trials]
     return question_of(
-        [*enumerate(lines, 1)], [read_trial(each) for each in lines], scores, right_at
+        [*enumerate(lines, 1)], [read_question_row(each) for each in lines], scores, right_at
     )
 
 
@@ -59,7 +59,7 @@ REFUSED = Score(0.0, {}, 0.0, {"refused": True})
     "text", ["", "0.5", "0.5:", "a:b", "1:0", "0:1.5", "0:1=0", "0:1=2", "0:1=", "-1:1", "1e-3:1"]
 )
 def test_what_is_no_window(text):
-    with pytest.raises(UsageError, match="--pass"):
+    with pytest.raises(UsageError, match="passes"):
         window(text)
 
 
@@ -69,7 +69,7 @@ def test_what_is_no_window(text):
     ids=["overlap", "a share for one alone", "shares that make 0.9"],
 )
 def test_windows_that_do_not_go_together(texts):
-    with pytest.raises(UsageError, match="--pass"):
+    with pytest.raises(UsageError, match="passes"):
         windows(texts)
 
 
@@ -111,7 +111,7 @@ def test_without_shares_all_are_kept_or_so_many_drawn():
     among = windows(["0:0.5", "1:1"])
     assert draw(found, among, None, random.Random(0)) == [1, 2, 3]
     assert len(draw(found, among, 2, random.Random(0))) == 2
-    with pytest.raises(UsageError, match="4 questions are asked for and 3 are left"):
+    with pytest.raises(UsageError, match="sample is 4 questions and 3 are left"):
         draw(found, among, 4, random.Random(0))
 
 
@@ -176,7 +176,7 @@ def test_r_tuning_relabels_what_is_out_of_knowledge():
 def test_out_of_knowledge_is_what_no_response_gets_right_where_no_label_says():
     assert said(Maker("r-tuning")(marks(0.0, 0.0)))["completion"] == "\\boxed{I don't know}"
     assert said(Maker("r-tuning")(marks(0.0, 1.0)))["completion"] == "\\boxed{Seine}"
-    bare = Question((1, b"{}"), read_trial(line(response=None).encode()))
+    bare = Question((1, b"{}"), read_question_row(line(response=None).encode()))
     assert Maker("r-tuning")(bare) == Problem("not known whether it is out of knowledge")
 
 
@@ -184,16 +184,16 @@ def test_out_of_knowledge_is_what_no_response_gets_right_where_no_label_says():
 def test_a_made_target_is_right_by_the_recipe_itself(name):
     made = Maker("sft", recipe=name)(marks(0.0, out_of_knowledge=False))
     right = recipe(name, {"verifier": "exact"} if name == "truthrl" else {}).correct
-    row = read_trial(line(response=said(made)["completion"]).encode())
+    row = read_question_row(line(response=said(made)["completion"]).encode())
     assert custom("right", right, correct=right)([row])[0].correct == 1.0
 
 
 def test_abstentions_are_what_the_recipe_takes_for_one():
     text = said(Maker("r-tuning")(marks(0.0)))["completion"]
-    row = read_trial(line(response=text).encode())
+    row = read_question_row(line(response=text).encode())
     assert recipe("truthrl", {"verifier": "exact"})([row])[0].details["refused"] is True
     text = said(Maker("r-tuning", recipe="ground-grpo")(marks(0.0)))["completion"]
-    row = read_trial(line(response=f"<think>x</think>{text}", answerable=False).encode())
+    row = read_question_row(line(response=f"<think>x</think>{text}", answerable=False).encode())
     assert recipe("ground-grpo")([row])[0].details["refused"] is True
 
 
@@ -268,7 +268,7 @@ def test_what_a_set_cannot_be_made_of_has_a_reason():
     claims = Maker("sft", recipe="truthrl")(marks(1.0, answer_kind="claims"))
     assert claims == Problem("gold claims are no answer")
     assert Maker("sft")(marks(1.0, answers=None)) == Problem("answers: missing")
-    with pytest.raises(UsageError, match="give --recipe NAME"):
+    with pytest.raises(UsageError, match="no recipe is given"):
         Maker("sft")(marks(1.0, signature=None))
 
 

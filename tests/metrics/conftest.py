@@ -12,7 +12,7 @@ from rag_rewards.metrics import metric_of
 from rag_rewards.metrics.measuring import measure
 from rag_rewards.metrics.sample import Run
 from rag_rewards.metrics.summary import MetricReport, Resampling, summarise
-from rag_rewards.scoring import Chunk
+from rag_rewards.rows import Chunk
 
 Rows = Iterable[dict[str, Any]]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards.metrics.answers import hotpotqa_f1
 from rag_rewards.metrics.reading import read_answer
@@ -14,7 +15,7 @@ from rag_rewards.rewards import exact_match, substring_match, token_f1
 from rag_rewards.rollout import Rollout
 from rag_rewards.text.normalize import squad
 
-quick = settings(deadline=None, max_examples=100)
+quick = budget(100)
 TEXTS = st.text(st.sampled_from("ab yesno.A "), max_size=8)
 
 

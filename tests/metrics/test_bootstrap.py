@@ -7,8 +7,9 @@ import random
 from itertools import islice
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards.metrics.bootstrap import (
     column_of,
@@ -18,7 +19,7 @@ from rag_rewards.metrics.bootstrap import (
     resampled_sums,
 )
 
-quick = settings(deadline=None, max_examples=80)
+quick = budget(80)
 FLOATS = st.floats(-1e6, 1e6, allow_nan=False, width=32)
 
 

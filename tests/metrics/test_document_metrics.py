@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards.metrics.documents import compression, named_documents
 from rag_rewards.rollout import Document, Rollout
 
-quick = settings(deadline=None, max_examples=120)
+quick = budget(120)
 LABELS = st.sets(st.sampled_from("12345"))
 DOCUMENTS = [{"text": "one two three four"}, {"title": "not counted", "text": "five six"}]
 

@@ -13,7 +13,7 @@ from rag_rewards.metrics.measuring import Asking, measure
 from rag_rewards.metrics.splitting import MIXED, NO_LABEL, confidence_bin, split
 from rag_rewards.metrics.summary import Resampling, summarise
 from rag_rewards.rollout import LogProbs, Rollout
-from rag_rewards.scoring import Chunk
+from rag_rewards.rows import Chunk
 
 FAST = Resampling(200)
 
@@ -44,12 +44,12 @@ def test_broken_rows_are_counted_by_field_and_the_first_is_named():
     ]
     chunk = Chunk(lines=lines, numbers=list(range(1, len(lines) + 1)))
     run = measure("run", [chunk], [metric_of("em")])
-    assert (run.rows, run.ids) == (9, ["1"])
+    assert (run.rows, run.ids) == (9, ["1", "5"])
     found = {fault.path: (fault.type, fault.count) for fault in run.faults.all()}
     assert found == {
         "": ("RowError", 1),
         "response": ("RowError", 2),
-        "reward": ("RowError", 2),
+        "reward": ("RowError", 1),
         "documents[].text": ("RowError", 2),
         "nli[].entailment": ("EvidenceError", 1),
     }
@@ -158,16 +158,17 @@ def test_labels_of_every_kind(run_of):
     assert list(parts) == ["9.5", "10", '["a"]', "nan", "true", "x", MIXED, NO_LABEL]
 
 
-def test_a_field_that_cannot_be_read_is_none():
+def test_a_field_that_is_not_utf8_is_an_error_of_the_row():
     line = b'{"response": "a", "answers": ["a"], "kind": "\xff"}'
     made = [metric_of("em")]
     run = measure("run", [Chunk(lines=[line, line], numbers=[1, 2])], made, by=("kind",))
-    assert run.labels == {"kind": [NO_LABEL, NO_LABEL]}
+    assert run.labels == {"kind": []}
+    assert [(fault.path, fault.count) for fault in run.faults.all()] == [("kind", 2)]
 
 
 @pytest.mark.parametrize("name", ["", 'a"b', "a\\b"])
 def test_what_is_no_fields_name(run_of, name):
-    with pytest.raises(UsageError, match="--by"):
+    with pytest.raises(UsageError, match=r"^by"):
         run_of([row("a")], "em", by=(name,))
 
 

@@ -74,7 +74,7 @@ def test_what_is_wrong_is_said(text, said):
 
 
 def test_an_empty_list():
-    with pytest.raises(UsageError, match="which metrics"):
+    with pytest.raises(UsageError, match="metrics is empty"):
         metrics_of([" , ", "by:hops"])
 
 

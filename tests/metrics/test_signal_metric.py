@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards.metrics.signal import spread
 
-quick = settings(deadline=None, max_examples=120)
+quick = budget(120)
 REWARDS = st.lists(st.sampled_from([0.0, 0.1, 0.5, 1.0, 13.0]), min_size=2, max_size=8)
 
 

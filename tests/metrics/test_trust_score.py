@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards import Rollout
 from rag_rewards.metrics.trust import (
@@ -19,7 +20,7 @@ from rag_rewards.metrics.trust import (
 from rag_rewards.rewards import RefusalDetector
 from rag_rewards.text.refusal import REFUSAL, SHORT_REFUSAL
 
-quick = settings(deadline=None, max_examples=150)
+quick = budget(150)
 KINDS = {"asqa": None, "qampari": "list", "eli5": "claims"}
 CORRECTNESS = {
     "asqa": "calib_str_em_f1",

@@ -20,7 +20,7 @@ import pytest
 
 from rag_rewards.backends.http import Limits
 from rag_rewards.backends.vllm import VllmServer
-from rag_rewards.models import GenerateRequest, ScoreRequest
+from rag_rewards.evidence.protocols import GenerateRequest, ScoreRequest
 
 PYTHON = os.environ.get("RAG_REWARDS_VLLM_PYTHON")
 HERE = Path(__file__).parent
@@ -152,7 +152,7 @@ def test_generation_is_that_of_transformers(url, model):
 IN_PROCESS = """
 import asyncio, json, sys
 from rag_rewards.backends.vllm import VllmEngine
-from rag_rewards.models import ScoreRequest
+from rag_rewards.evidence.protocols import ScoreRequest
 
 async def main():
     engine = VllmEngine(sys.argv[1], cached=True, dtype="float32", enforce_eager=True,

@@ -24,8 +24,8 @@ from tiny_models import make_tokenizer  # noqa: E402
 
 import rag_rewards as rr  # noqa: E402
 from rag_rewards.backends.transformers import TransformersPolicy  # noqa: E402
-from rag_rewards.grading import Grader  # noqa: E402
-from rag_rewards.models import Models  # noqa: E402
+from rag_rewards.evidence.protocols import Models  # noqa: E402
+from rag_rewards.scorer import Scorer  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("RAG_REWARDS_VLLM_PYTHON"), reason="RAG_REWARDS_VLLM_PYTHON names no Python"
@@ -62,7 +62,7 @@ def trained(model, url, tmp_path_factory):  # noqa: F811
 
 def test_rewards_on_vllm_are_those_of_transformers(trained, model):
     policy = TransformersPolicy.load(model, dtype="float32", device="cpu")
-    grader = Grader(rr.recipe("ctrl-rag-clr", {"threshold": None}), Models(policy=policy))
+    scorer = Scorer(rr.recipe("ctrl-rag-clr", {"threshold": None}), Models(policy=policy))
     assert len(trained.seen) == 2
     rewards = []
     for batch in trained.seen:
@@ -78,7 +78,7 @@ def test_rewards_on_vllm_are_those_of_transformers(trained, model):
                 rr.decode_row({**known, "response": "", "response_token_ids": one["responses"]})
                 for one in group
             ]
-            for one, score in zip(group, grader.score_each(rollouts), strict=True):
+            for one, score in zip(group, scorer.score_each(rollouts), strict=True):
                 assert one["rm_scores"][-1] == pytest.approx(score.value, abs=1e-3)
                 rewards.append(score.value)
     assert len(rewards) == 12

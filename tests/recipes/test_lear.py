@@ -7,7 +7,7 @@ import math
 import pytest
 
 from rag_rewards import DataError, Document, recipe
-from rag_rewards.evidence import MaskedAnswersNeed
+from rag_rewards.evidence.needs import MaskedAnswersNeed
 from rag_rewards.rollout import MaskedAnswers, MaskedLogProbs, Rollout
 
 DOCUMENTS = (Document(text="w " * 60, title="not counted"), Document(text="w " * 40))

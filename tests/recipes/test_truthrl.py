@@ -141,3 +141,15 @@ def test_hardened():
     assert score(r"\boxed{not Paris}", settings=by_text).value == 1
     assert score(r"\boxed{not Paris}", settings=by_text, hardened=True).value == -1
     assert score(RIGHT, settings=by_text, hardened=True).value == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["John F. Kennedy", "J. K. Rowling", "F. Scott Fitzgerald", "U.S. Steel", "5. Symphony"]
+)
+def test_initials_and_numbers_of_a_right_answer_earn_the_full_reward(name):
+    settings = {"verifier": "substring"}
+    for text in (name, f"It is {name}.", f"It is {name}. Rome lies far away."):
+        boxed = rf"\boxed{{{text}}}"
+        assert score(boxed, settings=settings, hardened=True, answers=name).value == 1
+    guess = rf"\boxed{{1. Rome 2. {name} 3. Berlin}}"
+    assert score(guess, settings=settings, hardened=True, answers=name).value == -1

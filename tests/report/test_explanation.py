@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 
 import rag_rewards as rr
 from rag_rewards.report.explanation import explain, passages, segments, token_texts
-from rag_rewards.report.scored import Seen, recorded, with_score
+from rag_rewards.report.rows import Configuration, Configurations
 from rag_rewards.report.shaded import shaded
+from rag_rewards.rows import ScoredRow
+from rag_rewards.signature import signature_of
 from rag_rewards.testing import CodePoints
+
+UNKNOWN = Configuration()
 
 ROW: dict[str, Any] = {
     "id": "1",
@@ -28,10 +32,10 @@ ROW: dict[str, Any] = {
 }
 
 
-def row(**fields: Any) -> Seen:
+def row(**fields: Any) -> ScoredRow:
     import msgspec
 
-    return msgspec.convert(ROW | fields, Seen)
+    return msgspec.json.decode(msgspec.json.encode(ROW | fields), type=ScoredRow)
 
 
 def likely(count: int, **without: list[float]) -> dict[str, Any]:
@@ -94,15 +98,15 @@ def test_markers_and_tags_are_pieces_of_their_own() -> None:
 
 
 def test_documents_say_what_they_are() -> None:
-    found = passages(row(details={"relevance": ["3"]}))
+    found = passages(row(details={"relevance": ["3"]}), UNKNOWN)
     assert [(each.label, each.supporting, each.cited) for each in found] == [
         ("1", True, True),
         ("2", True, False),
         ("3", False, True),
     ]
-    assert [each.supporting for each in passages(row(supporting=None))] == [None] * 3
-    assert [each.label for each in passages(row(supporting=["gone"]))] == ["1", "2", "3"]
-    assert passages(row(documents=None)) == []
+    assert [each.supporting for each in passages(row(supporting=None), UNKNOWN)] == [None] * 3
+    assert [each.label for each in passages(row(supporting=["gone"]), UNKNOWN)] == ["1", "2", "3"]
+    assert passages(row(documents=None), UNKNOWN) == []
 
 
 def test_evidence_that_does_not_fit_shades_nothing() -> None:
@@ -112,7 +116,6 @@ def test_evidence_that_does_not_fit_shades_nothing() -> None:
 
 @pytest.mark.parametrize("name", rr.RECIPES)
 def test_every_component_of_every_recipe_has_a_row(name: str) -> None:
-    import json
     from pathlib import Path
 
     examples = Path(__file__).resolve().parents[2] / "examples"
@@ -123,11 +126,11 @@ def test_every_component_of_every_recipe_has_a_row(name: str) -> None:
     for line in source.read_text("utf-8").splitlines():
         import msgspec
 
-        one = msgspec.convert(json.loads(line), Seen)
+        one = msgspec.json.decode(line, type=ScoredRow)
         [score] = made.score_each([one])
         if isinstance(score, rr.RolloutError):
             continue
-        found = explain(with_score(one, score, made.signature))
+        found = explain(ScoredRow.of(one, score, made.signature))
         assert [part.name for part in found.parts] == list(made.component_names)
         assert found.reason
         assert "".join(each.text for each in found.segments) == one.parsed.text
@@ -138,11 +141,21 @@ def test_every_component_of_every_recipe_has_a_row(name: str) -> None:
 
 def test_a_signature_names_recipe_and_settings() -> None:
     made = rr.recipe("arena", {"bonus.value": 5})
-    for signature in (made.signature, made.signature + ' models {"nli":"x"}'):
-        name, settings = recorded(signature) or ("", {})
-        assert (name, settings["bonus.value"]) == ("arena", 5.0)
-    for other in (None, "", "a b c", "a b mine {}", "a b arena {"):
-        assert recorded(other) is None
+    old = 'rag-rewards 0.1.0 arena {"bonus.value":5.0} models {"nli":"x"}'
+    for signature in (made.signature, signature_of(made, {"nli": "x"}), old):
+        scored = Configurations().of(row(signature=signature))
+        assert (scored.recipe, scored.settings["bonus.value"]) == ("arena", 5.0)
+        assert scored.settings["accuracy.metric"] == "exact"
+    for other in (None, "", "a b c", "rag-rewards 0.2.0 mine", "rag-rewards 9.0.0 arena"):
+        assert Configurations().of(row(signature=other)) == UNKNOWN
+
+
+def test_the_step_of_a_row_chooses_the_stage_of_a_curriculum() -> None:
+    stages = (rr.Stage(rr.recipe("naive-grpo"), 10), rr.Stage(rr.recipe("arena")))
+    signature = rr.Curriculum(stages).signature
+    read = Configurations()
+    names = [read.of(row(signature=signature, step=step)).recipe for step in (9, 10, None)]
+    assert names == ["naive-grpo", "arena", ""]
 
 
 def test_a_terminal_shades_words_by_sign_and_strength() -> None:

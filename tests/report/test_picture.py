@@ -11,7 +11,7 @@ import pytest
 
 from rag_rewards.report.explanation import Change, explain
 from rag_rewards.report.picture import picture
-from rag_rewards.report.scored import Seen
+from rag_rewards.rows import ScoredRow
 
 SVG = "{http://www.w3.org/2000/svg}"
 ROW: dict[str, Any] = {
@@ -37,8 +37,8 @@ def parsed(text: str) -> ElementTree.Element:
     return ElementTree.fromstring(text)  # noqa: S314 (written by the code under test)
 
 
-def row(**fields: Any) -> Seen:
-    return msgspec.convert(ROW | fields, Seen)
+def row(**fields: Any) -> ScoredRow:
+    return msgspec.json.decode(msgspec.json.encode(ROW | fields), type=ScoredRow)
 
 
 def words(svg: ElementTree.Element) -> list[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
-from rag_rewards.report.scored import Seen, advantages, by_group
+from rag_rewards.groups import group_by_key
+from rag_rewards.report.rows import advantages
 from rag_rewards.report.statistics import (
     Statistics,
     correlation,
@@ -15,15 +17,16 @@ from rag_rewards.report.statistics import (
     facts,
     statistics,
 )
+from rag_rewards.rows import ScoredRow
 
 
-def seen(i: int, reward: float | None = 1.0, **fields: Any) -> Seen:
+def seen(i: int, reward: float | None = 1.0, **fields: Any) -> ScoredRow:
     row = {"id": str(i), "response": "It is Paris.", "components": {"accuracy": reward}} | fields
-    return Seen(reward=reward, **row)
+    return msgspec.json.decode(msgspec.json.encode({"reward": reward, **row}), type=ScoredRow)
 
 
-def counted(rows: list[Seen]) -> Statistics:
-    return statistics(rows, [facts(row) for row in rows], by_group(rows))
+def counted(rows: list[ScoredRow]) -> Statistics:
+    return statistics(rows, [facts(row) for row in rows], group_by_key(rows))
 
 
 def test_few_values_are_counted_one_by_one_and_many_in_bins() -> None:
@@ -83,7 +86,7 @@ def test_groups_without_spread_are_counted_over_groups_of_two_and_more() -> None
         ([seen(1, signature="a"), seen(2, 0.0, signature="b")], "scored in 2 ways"),
     ],
 )
-def test_what_makes_a_picture_empty_is_said(rows: list[Seen], note: str) -> None:
+def test_what_makes_a_picture_empty_is_said(rows: list[ScoredRow], note: str) -> None:
     assert any(note in said for said in counted(rows).notes)
 
 
@@ -96,7 +99,7 @@ def test_what_a_response_looks_like() -> None:
     assert facts(seen(1, details={"refused": True})).refused
 
 
-def run(**drifts: Any) -> list[Seen]:
+def run(**drifts: Any) -> list[ScoredRow]:
     """Forty steps of four rollouts; a drift gives a field by step."""
     rows = []
     for step in range(40):
@@ -150,4 +153,4 @@ def test_many_steps_are_put_together() -> None:
 
 def test_advantages_are_z_scores_within_groups() -> None:
     rows = [seen(1, 0.0, group="a"), seen(2, 2.0, group="a"), seen(3, 1.0, group="b")]
-    assert advantages(rows, by_group(rows)) == [pytest.approx(-1), pytest.approx(1), None]
+    assert advantages(rows, group_by_key(rows)) == [pytest.approx(-1), pytest.approx(1), None]

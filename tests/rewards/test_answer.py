@@ -9,11 +9,12 @@ from collections import Counter
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards import DataError, Rollout
-from rag_rewards.evidence import VerdictNeed
+from rag_rewards.evidence.needs import VerdictNeed
 from rag_rewards.rewards import (
     AnswerMatch,
     exact_match,
@@ -25,7 +26,7 @@ from rag_rewards.rewards import (
 from rag_rewards.text.normalize import lower, normalizer, squad, triviaqa
 from rag_rewards.text.sections import SectionStyle, Tags
 
-quick = settings(deadline=None, max_examples=150)
+quick = budget(150)
 
 # --- slow twins, written from the definitions ---------------------------------------------------
 
@@ -270,6 +271,15 @@ def test_strict_substrings_must_be_asserted():
     assert value("It is not Paris.", "Paris", **strict) == 0.0
     assert value("Rome, Paris or Bonn.", "Paris", **strict) == 0.0
     assert value("It is Macron.", "Ron", **strict) == 0.0
+
+
+def test_strict_substrings_with_initials():
+    strict = {"metric": "substring", "reads": "response", "strict": True}
+    assert value("It is John F. Kennedy.", "John F. Kennedy", **strict) == 1.0
+    assert value("It is not John F. Kennedy.", "John F. Kennedy", **strict) == 0.0
+    both = [["John F. Kennedy"], ["Samuel L. Jackson", "S. Jackson"]]
+    assert value("John F. Kennedy and S. Jackson.", both, **strict) == 1.0
+    assert value("John F. Kennedy.", both, **strict) == 0.0
 
 
 def test_a_judge_is_asked_for_answers_that_are_there():

@@ -6,20 +6,22 @@ import math
 import pickle
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards import DataError, Document, EvidenceError, Rollout
-from rag_rewards.evidence import LogProbsNeed
+from rag_rewards.evidence.needs import LogProbsNeed
 from rag_rewards.rewards import (
     ContrastiveLikelihood,
     contrastive_likelihood,
     evidential_contribution,
     token_contributions,
 )
-from rag_rewards.rollout import LogProbs, decode_row
+from rag_rewards.rollout import LogProbs
+from rag_rewards.rows import decode_row
 
-quick = settings(deadline=None, max_examples=150)
+quick = budget(150)
 DOCUMENTS = (Document(text="x", id="a"), Document(text="y", id="b"), Document(text="z"))
 
 

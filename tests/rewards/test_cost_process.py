@@ -5,16 +5,17 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards import DataError, Rollout
-from rag_rewards.evidence import EntailmentNeed
+from rag_rewards.evidence.needs import EntailmentNeed
 from rag_rewards.rewards import Cost, Format, Process, length_cost, repetition_cost
 from rag_rewards.rollout import Entailment
 from rag_rewards.text.sections import Tags
 
-quick = settings(deadline=None, max_examples=150)
+quick = budget(150)
 PROCESS = Process(Format(Tags(("think", "answer")), ("answer",)))
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards import Rollout
 from rag_rewards.rewards import Format, TagCount, format_match, tag_count
 from rag_rewards.text.sections import SectionStyle, Tags, cut
 
-quick = settings(deadline=None, max_examples=300)
+quick = budget(300)
 TAGS = Tags(("think", "answer"))
 PIECES = ["<think>", "</think>", "<answer>", "</answer>"]
 RESPONSES = st.one_of(

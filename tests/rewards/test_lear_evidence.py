@@ -9,17 +9,18 @@ import string
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards import DataError, Document, EvidenceError, Rollout
-from rag_rewards.evidence import MaskedAnswersNeed, MaskedLogProbsNeed
+from rag_rewards.evidence.needs import MaskedAnswersNeed, MaskedLogProbsNeed
 from rag_rewards.rewards import Lengths, MaskedAnswer, evidence_length, rationale_length
 from rag_rewards.rewards.evidence import output_answer, words
 from rag_rewards.rollout import MaskedAnswers, MaskedLogProbs
 from rag_rewards.text.sections import Tags
 
-quick = settings(deadline=None, max_examples=150)
+quick = budget(150)
 TAGS = Tags(("reason", "extract", "answer"))
 
 # --- lengths ------------------------------------------------------------------------------------

@@ -6,16 +6,17 @@ import re
 import string
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards import DataError, EvidenceError, Rollout
-from rag_rewards.evidence import SimilarityNeed
+from rag_rewards.evidence.needs import SimilarityNeed
 from rag_rewards.rewards import RefusalDetector, refusal_reward
 from rag_rewards.rollout import Similarity
 from rag_rewards.text.refusal import REFUSAL, SHORT_REFUSAL
 
-quick = settings(deadline=None, max_examples=100)
+quick = budget(100)
 EMPTY = Rollout(response="")
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards import DataError, Document, Rollout
 from rag_rewards.rewards import Relevance, relevance, relevance_ids
 from rag_rewards.rollout import canonical
 from rag_rewards.text.sections import Tags
 
-quick = settings(deadline=None, max_examples=200)
+quick = budget(200)
 TAGS = Tags(("relevance", "analysis", "answer"))
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards import DataError, Rollout
-from rag_rewards.evidence import VerdictNeed
+from rag_rewards.evidence.needs import VerdictNeed
 from rag_rewards.rewards import Outcome, Reasoning, combine_reasoning, outcome_reward
 
-quick = settings(deadline=None, max_examples=150)
+quick = budget(150)
 TRUTHS = ("correct", "uncertain", "incorrect")
 
 

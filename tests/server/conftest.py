@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -16,9 +17,9 @@ from typing import Any
 import httpx
 import pytest
 
-from rag_rewards.grading import Grader
-from rag_rewards.models import Models
-from rag_rewards.scoring import Plan
+from rag_rewards.evidence.protocols import Models
+from rag_rewards.loading import RecipeSpec, load_recipe
+from rag_rewards.scorer import Scorer
 from rag_rewards.server.app import RewardServer, build
 from rag_rewards.server.options import ServerOptions
 
@@ -31,11 +32,13 @@ ARENA = {
 
 @contextlib.asynccontextmanager
 async def asked(
-    plan: Plan, models: Models | None = None, **options: Any
+    plan: RecipeSpec, models: Models | None = None, **options: Any
 ) -> AsyncIterator[tuple[httpx.AsyncClient, RewardServer]]:
     """A server that has loaded, and a client that reaches it without a socket."""
     server = RewardServer(
-        lambda: Grader(plan, models), plan.build().component_names, ServerOptions(**options)
+        lambda: Scorer.load(plan, models=models),
+        load_recipe(plan).component_names,
+        ServerOptions(**options),
     )
     await server.start()
     transport = httpx.ASGITransport(build(server))
@@ -76,6 +79,12 @@ class Running:
             time.sleep(0.05)
         raise AssertionError(f"no {status} within {seconds} seconds")
 
+    def wait_until_closed(self) -> None:
+        """Until no new connection is accepted."""
+        with contextlib.suppress(httpx.TransportError):
+            while True:
+                httpx.get(f"{self.url}/health", timeout=5)
+
     def stop(self, how: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """End it; its exit code and what it said."""
         if self.process.poll() is None:
@@ -85,9 +94,12 @@ class Running:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that no other process is given by chance before the server has taken it."""
+    ports = range(15_000, 32_000)  # below those that systems draw for clients
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port := random.SystemRandom().choice(ports)))
+            return port
 
 
 @pytest.fixture

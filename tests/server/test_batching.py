@@ -9,14 +9,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from conftest import asked, run
+from conftest import asked
+from virtual_time import run_in_virtual_time
 
+from rag_rewards import decode_row
 from rag_rewards.errors import BackendError
-from rag_rewards.models import JudgeQuestion, Models
-from rag_rewards.scoring import Plan
+from rag_rewards.evidence.protocols import JudgeQuestion, Models
+from rag_rewards.loading import RecipeSpec
+from rag_rewards.rewards import truthfulness
 from rag_rewards.server.telemetry import Circuit, Rate
+from rag_rewards.text.boxed import last_box
 
-PLAN = Plan(recipe="truthrl")
+PLAN = RecipeSpec(recipe="truthrl")
 
 
 class SlowJudge:
@@ -63,7 +67,7 @@ def test_requests_of_many_connections_become_few_batches() -> None:
         assert judge.most == 1
         assert server.telemetry.status()["rollouts_waiting"] == 0
 
-    run(test)
+    run_in_virtual_time(test())
 
 
 def test_more_batches_at_a_time_where_the_model_is_a_server() -> None:
@@ -77,7 +81,7 @@ def test_more_batches_at_a_time_where_the_model_is_a_server() -> None:
         assert judge.most == 3
         assert max(judge.calls) == 4
 
-    run(test)
+    run_in_virtual_time(test())
 
 
 def test_a_request_larger_than_a_batch_is_one_batch() -> None:
@@ -88,7 +92,7 @@ def test_a_request_larger_than_a_batch_is_one_batch() -> None:
         assert judge.calls == [9]
         assert {score["reward"] for score in answer.json()["scores"]} == {1.0}
 
-    run(test)
+    run_in_virtual_time(test())
 
 
 def test_a_broken_judge_is_the_error_of_each_row_and_opens_the_circuit() -> None:
@@ -107,7 +111,7 @@ def test_a_broken_judge_is_the_error_of_each_row_and_opens_the_circuit() -> None
                 await client.post("/score", json=body)
             assert (await client.get("/health")).status_code == 200
 
-    run(test)
+    run_in_virtual_time(test())
 
 
 def test_openrlhf_gets_503_while_the_judge_is_down() -> None:
@@ -124,33 +128,33 @@ def test_openrlhf_gets_503_while_the_judge_is_down() -> None:
         assert answer.status_code == 503
         assert "the judge is down" in answer.json()["error"]["message"]
 
-    run(test)
+    run_in_virtual_time(test())
 
 
 def test_a_deadline_is_504_and_leaves_the_queue() -> None:
     async def test() -> None:
         judge = SlowJudge(0.3)
         async with asked(PLAN, Models(judge=judge), deadline=0.1) as (client, server):
-            started = time.perf_counter()
+            started = asyncio.get_running_loop().time()
             answers = await asyncio.gather(
                 *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(2)],
             )
-            assert time.perf_counter() - started < 0.3
+            assert asyncio.get_running_loop().time() - started <= 0.1
             assert {answer.status_code for answer in answers} == {504}
             assert answers[0].json()["error"]["type"] == "Deadline"
             await asyncio.sleep(0.4)
             assert server.telemetry.status()["rollouts_waiting"] == 0
 
-    run(test)
+    run_in_virtual_time(test())
 
 
-async def breaks(server: Any, error: Exception) -> None:
+async def breaks(server: Any, error: BaseException) -> None:
     """Whatever is asked from now on fails as a whole."""
 
     async def refuse(*_: Any) -> Any:
         raise error
 
-    server.ready.grader.score_each_async = refuse
+    server.ready.scorer.score_each_async = refuse
 
 
 def test_a_model_that_fails_as_a_whole_is_the_error_of_each_rollout() -> None:
@@ -167,7 +171,7 @@ def test_a_model_that_fails_as_a_whole_is_the_error_of_each_rollout() -> None:
             sample = {"query": [r"q\boxed{x}"], "prompts": ["q"], "labels": [label]}
             assert (await client.post("/openrlhf", json=sample)).json()["rewards"] == -1.0
 
-    run(test)
+    run_in_virtual_time(test())
 
 
 def test_what_nobody_foresaw_is_an_error_too_and_in_the_log(
@@ -179,8 +183,61 @@ def test_what_nobody_foresaw_is_an_error_too_and_in_the_log(
             answer = await client.post("/score", json={"rollouts": [row(1)]})
             assert answer.json()["scores"][0]["error"]["type"] == "BackendError"
 
-    run(test)
+    run_in_virtual_time(test())
     assert "KeyError" in caplog.text
+
+
+class Panic(BaseException):
+    """As pyo3's PanicException: not an Exception."""
+
+
+def test_a_panic_of_a_batch_is_the_error_of_each_rollout_at_once() -> None:
+    async def test() -> None:
+        async with asked(PLAN, Models(judge=SlowJudge(0.0)), deadline=30) as (client, server):
+            await breaks(server, Panic("poisoned lock"))
+            answer = await asyncio.wait_for(client.post("/score", json={"rollouts": [row(1)]}), 5)
+            (score,) = answer.json()["scores"]
+            assert score["error"]["type"] == "BackendError"
+            assert score["error"]["message"] == "Panic: poisoned lock"
+
+    run_in_virtual_time(test())
+
+
+def test_a_panic_of_one_rollout_costs_no_other_its_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    def panics(text: str) -> str | None:
+        if "bad" in text:
+            raise Panic("no boundary")
+        return last_box(text)
+
+    monkeypatch.setattr(truthfulness, "last_box", panics)
+    good = {"response": r"\boxed{Paris}", "answers": "Paris", "question": "q"}
+    bad = good | {"response": r"bad \boxed{Paris}"}
+
+    async def test() -> None:
+        for models in (Models(judge=SlowJudge(0.0)), Models()):
+            async with asked(PLAN, models) as (client, _):
+                answer = await client.post("/score", json={"rollouts": [good, bad, good]})
+                scores = answer.json()["scores"]
+            assert [score["reward"] for score in scores] == [1.0, None, 1.0]
+            assert scores[1]["error"]["type"] == "ScoringError"
+
+    run_in_virtual_time(test())
+
+
+def test_requests_in_flight_are_answered_when_their_batch_is_cancelled() -> None:
+    async def test() -> None:
+        judge = SlowJudge(30.0)
+        async with asked(PLAN, Models(judge=judge), deadline=30) as (_, server):
+            batcher = server.ready.batcher  # type: ignore[union-attr]
+            score = asyncio.ensure_future(batcher.score([decode_row(row(1))], [[0]]))
+            await asyncio.sleep(0.05)  # it is with the judge
+            (batch,) = batcher._running
+            batch.cancel()
+            done, _ = await asyncio.wait([score], timeout=5)
+            assert done == {score}
+            assert score.cancelled()
+
+    run_in_virtual_time(test())
 
 
 def test_who_goes_away_leaves_the_queue_at_once() -> None:
@@ -195,7 +252,7 @@ def test_who_goes_away_leaves_the_queue_at_once() -> None:
             assert len(server.ready.batcher._queue) == 0
             await first
 
-    run(test)
+    run_in_virtual_time(test())
 
 
 def test_more_than_may_wait_is_refused() -> None:
@@ -208,7 +265,7 @@ def test_more_than_may_wait_is_refused() -> None:
             busy = next(answer for answer in answers if answer.status_code == 503)
             assert busy.json()["error"]["type"] == "Busy"
 
-    run(test)
+    run_in_virtual_time(test())
 
 
 def test_free_slots_are_used() -> None:
@@ -220,12 +277,12 @@ def test_free_slots_are_used() -> None:
             await asyncio.gather(*[client.post("/score", json=body) for body in bodies])
         assert judge.most == 4
 
-    run(test)
+    run_in_virtual_time(test())
 
 
 def test_a_body_that_drips_is_cut_off_by_the_deadline() -> None:
     async def drips() -> Any:
-        for _ in range(50):
+        while True:
             yield b" "
             await asyncio.sleep(0.02)
 
@@ -233,24 +290,24 @@ def test_a_body_that_drips_is_cut_off_by_the_deadline() -> None:
         async with asked(PLAN, Models(judge=SlowJudge()), deadline=0.1) as (client, _):
             assert (await client.post("/score", content=drips())).status_code == 504
 
-    run(test)
+    run_in_virtual_time(test())
 
 
 def test_a_backend_that_does_not_answer_yet_is_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from rag_rewards.grading import Grader
+    from rag_rewards.scorer import Scorer
     from rag_rewards.server import app
     from rag_rewards.server.options import ServerOptions
 
     monkeypatch.setattr(app, "RETRY_SECONDS", 0.01)
     seen: list[int] = []
 
-    def load() -> Grader:
+    def load() -> Scorer:
         seen.append(server.health()[0])
         if len(seen) < 3:
             raise BackendError("connection refused")
-        return Grader(PLAN)
+        return Scorer.load(PLAN)
 
     server = app.RewardServer(load, ("outcome",), ServerOptions())
     asyncio.run(server.start())
@@ -288,8 +345,12 @@ def test_the_circuit_forgets() -> None:
     assert not circuit.open
 
 
-def test_the_rate_is_that_of_the_last_minute() -> None:
-    rate = Rate(started=time.monotonic() - 10)
-    rate.add(20)
-    rate.add(30)
-    assert rate.per_second == pytest.approx(5.0, rel=0.2)
+def test_the_rate_is_that_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    rate = Rate(started=1000.0)
+    for now, count in ((1001.0, 20), (1009.9, 30)):
+        monkeypatch.setattr(time, "monotonic", lambda now=now: now)
+        rate.add(count)
+    monkeypatch.setattr(time, "monotonic", lambda: 1010.0)
+    assert rate.per_second == 5.0
+    monkeypatch.setattr(time, "monotonic", lambda: 1065.0)
+    assert rate.per_second == 0.5

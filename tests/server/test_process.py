@@ -9,8 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -31,12 +33,18 @@ def test_it_scores_and_ends_on_sigterm(serving: Callable[..., Running]) -> None:
 
 def test_what_is_in_flight_is_finished(serving: Callable[..., Running]) -> None:
     running = serving("--recipe", "arena")
-    long = {"rollouts": [ARENA | {"response": "<answer>Seine</answer> " * 100_000}] * 3}
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(httpx.post, f"{running.url}/score", json=long, timeout=60)
-        time.sleep(0.3)
+    body = json.dumps(BODY).encode()
+    head = f"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    head += "Content-Type: application/json\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", running.port)) as client:
+        client.sendall(head.encode() + body[:10])
+        running.wait()  # a later request is answered, so that this one has arrived
         running.process.send_signal(signal.SIGTERM)
-        assert len(answer.result().json()["scores"]) == 3
+        running.wait_until_closed()
+        client.sendall(body[10:])
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["scores"][0]["reward"] == 13.0
 
 
 def test_settings_and_hardened_are_those_of_the_command_line(
@@ -45,7 +53,7 @@ def test_settings_and_hardened_are_those_of_the_command_line(
     running = serving("-r", "arena", "--set", "bonus.value=5", "--hardened")
     answer = httpx.post(f"{running.url}/score", json=BODY).json()
     assert answer["scores"][0]["reward"] == 8.0
-    assert '"accuracy.normalizer":"unicode"' in answer["signature"]
+    assert answer["signature"].endswith(" arena bonus.value=5 hardened")
 
 
 def test_a_killed_server_comes_back_at_its_port(serving: Callable[..., Running]) -> None:
@@ -74,7 +82,7 @@ def test_clients_that_go_away_leave_it_standing(serving: Callable[..., Running])
         (["-r", "arena", "--on-error", "value"], "--error-value"),
         (["-r", "arena", "--error-value", "0"], "--error-value"),
         (["-r", "arnea"], "did you mean 'arena'"),
-        ([], "which recipe"),
+        ([], "no recipe is given"),
     ],
 )
 def test_unusable_arguments(arguments: list[str], says: str, tmp_path: Path) -> None:
@@ -125,6 +133,26 @@ def test_it_says_that_a_model_cannot_be_loaded_and_stays_up(
     assert json.loads(answer.text)["error"]["type"] == "NotReady"
     _, said = running.stop()
     assert "not ready" in said
+
+
+def test_requests_to_models_and_their_credentials_are_not_logged(
+    serving: Callable[..., Running],
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as backend:
+        threading.Thread(target=backend.serve_forever, daemon=True).start()
+        url = f"http://me:s3cret@127.0.0.1:{backend.server_address[1]}"
+        running = serving("-r", "ctrl-rag", "--model", url, "--backend", "vllm", wait=False)
+        health = running.wait(503)
+        while health["reason"] == "loading":
+            time.sleep(0.1)
+            health = running.wait(503)
+        status = httpx.get(f"{running.url}/status").text
+        _, said = running.stop()
+        backend.shutdown()
+    assert "status 501" in health["reason"]  # it was asked
+    assert "not ready" in said
+    assert "HTTP Request" not in said
+    assert "s3cret" not in said + status
 
 
 def test_many_connections_without_a_failed_request(serving: Callable[..., Running]) -> None:

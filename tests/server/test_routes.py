@@ -14,11 +14,11 @@ from conftest import ARENA, asked, run
 
 import rag_rewards as rr
 from rag_rewards.errors import UsageError
-from rag_rewards.rollout import decode_row
-from rag_rewards.scoring import Plan
+from rag_rewards.loading import RecipeSpec
+from rag_rewards.rows import decode_row
 from rag_rewards.server.options import ServerOptions
 
-PLAN = Plan(recipe="arena")
+PLAN = RecipeSpec(recipe="arena")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -61,7 +61,7 @@ class TestScore:
         expected = rr.recipe("ctrl-rag")([decode_row(row) for row in rows])
 
         async def test() -> None:
-            async with asked(Plan(recipe="ctrl-rag")) as (client, _):
+            async with asked(RecipeSpec(recipe="ctrl-rag")) as (client, _):
                 answer = (await client.post("/score", json={"rollouts": rows})).json()
             assert [score["reward"] for score in answer["scores"]] == [s.value for s in expected]
 
@@ -136,7 +136,9 @@ class TestOpenRLHF:
     def request(self, prompt: str, query: str, label: str | None = None) -> dict[str, Any]:
         return {"query": [query], "prompts": [prompt], "labels": [label or self.label]}
 
-    def answer(self, body: dict[str, Any], plan: Plan = PLAN, **options: Any) -> tuple[int, Any]:
+    def answer(
+        self, body: dict[str, Any], plan: RecipeSpec = PLAN, **options: Any
+    ) -> tuple[int, Any]:
         found: list[Any] = []
 
         async def test() -> None:
@@ -174,11 +176,11 @@ class TestOpenRLHF:
         turn = "<|im_start|>assistant\n<think>\n"
         prompt = f"one{turn}</think><answer>Rhône</answer>two{turn}"
         query = "<s>" + prompt.replace("one", "1") + "</think><answer>Seine</answer>"
-        _, answer = self.answer(self.request(prompt, query), Plan(recipe="naive-grpo"))
+        _, answer = self.answer(self.request(prompt, query), RecipeSpec(recipe="naive-grpo"))
         assert answer["rewards"] == 2.0
 
     def test_stages_are_refused_since_no_step_is_sent(self) -> None:
-        plan = Plan(stages=[{"recipe": "arena", "until_step": 3}, {"recipe": "naive-grpo"}])
+        plan = RecipeSpec(stages=[{"recipe": "arena", "until_step": 3}, {"recipe": "naive-grpo"}])
         status, answer = self.answer(self.request("a", "aa"), plan)
         assert (status, "step" in answer["error"]["message"]) == (409, True)
 
@@ -198,7 +200,7 @@ class TestOpenRLHF:
 
     def test_what_the_prompt_opened_is_part_of_the_response(self) -> None:
         prompt = "<|im_start|>assistant\n<think>\n"
-        plan = Plan(recipe="naive-grpo")
+        plan = RecipeSpec(recipe="naive-grpo")
         _, answer = self.answer(
             self.request(prompt, prompt + "hm</think><answer>Seine</answer>"), plan
         )
@@ -238,7 +240,7 @@ class TestOpenRLHF:
         run(test)
 
     def test_a_recipe_of_groups_is_refused_with_the_way_out(self) -> None:
-        status, answer = self.answer(self.request("a", "aa"), Plan(recipe="ctrl-rag"))
+        status, answer = self.answer(self.request("a", "aa"), RecipeSpec(recipe="ctrl-rag"))
         assert status == 409
         assert "agent executor" in answer["error"]["message"]
 

@@ -3,8 +3,9 @@ r"""\boxed{…} against brace counting."""
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards.text.boxed import first_box, last_box, unwrap
 
@@ -46,13 +47,13 @@ def closing(text, at):
 
 
 @given(SOUP)
-@settings(max_examples=1500)
+@budget(1500)
 def test_last_box_is_the_definition(text):
     assert last_box(text) == naive_last(text)
 
 
 @given(SOUP)
-@settings(max_examples=500)
+@budget(500)
 def test_first_box_is_the_authors_reading(text):
     start = text.find("\\boxed{")
     end = text.find("}", start)

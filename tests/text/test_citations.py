@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards.text.citations import (
     cited_labels,
@@ -77,13 +78,13 @@ def naive(text):
 
 
 @given(SOUP)
-@settings(max_examples=1000)
+@budget(1000)
 def test_markers_are_the_definition(text):
     assert [(m.start, m.end, m.labels) for m in markers(text, DEFAULT)] == naive(text)
 
 
 @given(SOUP)
-@settings(max_examples=300)
+@budget(300)
 def test_labels_and_bare_text_follow_from_the_markers(text):
     expected = []
     for _, _, labels in naive(text):
@@ -97,7 +98,7 @@ def test_labels_and_bare_text_follow_from_the_markers(text):
 
 
 @given(SOUP, st.sets(st.sampled_from(["1", "2", "3", "12"])))
-@settings(max_examples=300)
+@budget(300)
 def test_invalid_citations_are_reported_and_never_mapped(text, known):
     labels = cited_labels(text, DEFAULT)
     valid, invalid = split_valid(labels, known)

@@ -123,6 +123,7 @@ FUNCTIONS = {
     "abstained, alone": lambda text: abstained(text, alone=True),
     "strict_contains": lambda text: strict_contains(text, ["Paris"], squad),
     "strict_contains, unicode": lambda text: strict_contains(text, ["Paris"], Unicode()),
+    "strict_contains, initials": lambda text: strict_contains(text, ["1", "a", "x. a."], squad),
     "strict_contains, gold": lambda text: strict_contains("Paris", [text], squad),
 }
 

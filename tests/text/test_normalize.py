@@ -8,8 +8,9 @@ import string
 import unicodedata
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards.text.normalize import (
     Unicode,
@@ -58,13 +59,13 @@ def original_triviaqa(text):
 
 
 @given(TEXTS)
-@settings(max_examples=400)
+@budget(400)
 def test_squad_is_the_original(text):
     assert squad(text) == original_squad(text)
 
 
 @given(TEXTS)
-@settings(max_examples=400)
+@budget(400)
 def test_triviaqa_is_the_original(text):
     assert triviaqa(text) == original_triviaqa(text)
 
@@ -75,7 +76,7 @@ def test_lower_is_the_leaderboards(text):
 
 
 @given(TEXTS)
-@settings(max_examples=400)
+@budget(400)
 def test_squad_and_triviaqa_are_idempotent(text):
     # Lower-casing "İ" leaves a combining dot, which is stable; nothing else grows.
     for normalize in (squad, triviaqa):
@@ -87,7 +88,7 @@ def test_squad_and_triviaqa_are_idempotent(text):
 @pytest.mark.parametrize("normalize", ALL_UNICODE, ids=repr)
 @example(text="А\u0300A")  # a look-alike with an accent, beside a Latin letter
 @given(text=TEXTS)
-@settings(max_examples=100)
+@budget(100)
 def test_unicode_is_idempotent_and_keeps_no_edges(normalize, text):
     once = normalize(text)
     assert normalize(once) == once
@@ -95,7 +96,7 @@ def test_unicode_is_idempotent_and_keeps_no_edges(normalize, text):
 
 
 @given(TEXTS)
-@settings(max_examples=300)
+@budget(300)
 def test_unicode_ignores_case_form_and_invisible_characters(text):
     normalize = Unicode()
     composed = unicodedata.normalize("NFC", text)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards.text.quantities import dates, numbers
 
@@ -41,14 +42,14 @@ def spelled(n, hyphen=True):
 
 
 @given(st.integers(0, 10**9 - 1), st.booleans())
-@settings(max_examples=300)
+@budget(300)
 def test_spelled_and_grouped_numbers_are_the_plain_one(n, hyphen):
     assert numbers(spelled(n, hyphen).split()) == [str(n)]
     assert numbers([f"{n:,}"]) == [str(n)]
 
 
 @given(WORDS)
-@settings(max_examples=300)
+@budget(300)
 def test_never_raises_and_is_idempotent(words):
     for read in (numbers, dates):
         once = read(words)
@@ -107,7 +108,7 @@ NOTATIONS = [
 
 
 @given(st.dates(datetime.date(1000, 1, 1)), st.sampled_from(NOTATIONS), st.booleans())
-@settings(max_examples=300)
+@budget(300)
 def test_every_notation_of_a_day_is_one(day, notation, short):
     month = MONTHS[day.month - 1]
     text = notation.format(

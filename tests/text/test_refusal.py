@@ -6,8 +6,9 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.refusal import (
@@ -42,7 +43,7 @@ def naive_similarity(answer, text):
 
 
 @given(SOUP)
-@settings(max_examples=150, deadline=None)
+@budget(150)
 def test_similarity_is_the_insertion_deletion_ratio(answer):
     texts = (REFUSAL, "No answer.")
     best = max(naive_similarity(answer, text) for text in texts)
@@ -162,7 +163,7 @@ def test_other_refusal_texts():
 
 
 @given(SOUP)
-@settings(max_examples=200)
+@budget(200)
 def test_strict_is_never_more_than_its_best_sentence(answer):
     value = strict(answer)
     assert value == 0 or 0.85 <= value <= 1
@@ -188,7 +189,7 @@ ASCII_SOUP = st.lists(
 
 
 @given(ASCII_SOUP, st.lists(st.sampled_from(["Paris", "I Don't Know Why", "know"]), max_size=2))
-@settings(max_examples=300)
+@budget(300)
 def test_abstained_is_the_definition(answer, gold):
     free = [p for p in map(plain, ABSTENTIONS) if not any(p in plain(text) for text in gold)]
     assert abstained(answer, gold=gold) == any(p in plain(answer) for p in free)

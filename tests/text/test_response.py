@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards import Rollout
 from rag_rewards.text.normalize import lower, squad
@@ -28,7 +29,7 @@ def naive(text):
 
 
 @given(SOUP)
-@settings(max_examples=600)
+@budget(600)
 def test_strip_is_the_definition(text):
     once = strip_end_of_sequence(text)
     assert once == naive(text)

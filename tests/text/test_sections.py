@@ -6,8 +6,9 @@ import itertools
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards.text.sections import SectionStyle, Tags, cut, without_thinking
 
@@ -87,7 +88,7 @@ def naive(text, names, style):
 
 
 @given(SOUP, st.sampled_from(NAMES), st.sampled_from(STYLES))
-@settings(max_examples=1500)
+@budget(1500)
 def test_cut_is_the_definition(text, names, style):
     found = cut(text, Tags(names, style))
     content, repeated, exact, counts = naive(text, names, style)
@@ -101,7 +102,7 @@ FILL = st.sampled_from(["", "x", " ", "\n", "\x1c", "<", "y > z"])
 
 
 @given(st.data(), st.sampled_from(NAMES), st.sampled_from(STYLES))
-@settings(max_examples=500)
+@budget(500)
 def test_nearly_well_formed_is_the_definition(data, names, style):
     """The same near the shape that recipes want, which soup seldom hits."""
     parts = [data.draw(FILL)]
@@ -118,7 +119,7 @@ def test_nearly_well_formed_is_the_definition(data, names, style):
 
 
 @given(SOUP)
-@settings(max_examples=500)
+@budget(500)
 def test_without_thinking_is_the_definition(text):
     assert without_thinking(text) == no_thinking(text)
 

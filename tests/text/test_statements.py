@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards.text.citations import cited_labels, compiled, strip_markers
 from rag_rewards.text.statements import Statement, sentences, statements
@@ -39,7 +40,7 @@ LONG = st.builds(
 
 
 @given(SOUP | LONG)
-@settings(max_examples=300, deadline=None)
+@budget(300)
 def test_sentences_are_lossless(text):
     found = sentences(text)
     assert "".join(found) == text
@@ -47,7 +48,7 @@ def test_sentences_are_lossless(text):
 
 
 @given(SOUP, st.booleans())
-@settings(max_examples=400)
+@budget(400)
 def test_statements_lose_no_word_and_no_label(text, items):
     found = statements(text, DEFAULT, items=items)
     said = [char for s in found for char in s.text if char.isalnum()]
@@ -79,7 +80,7 @@ WAYS = [
     ),
     st.booleans(),
 )
-@settings(max_examples=300)
+@budget(300)
 def test_markers_belong_to_their_sentence(parts, together):
     written, expected = [], []
     for text, labels, way, stop in parts:
@@ -147,6 +148,32 @@ def test_statements(text, expected):
 )
 def test_sentences(text, expected):
     assert sentences(text) == expected
+
+
+# White space (Unicode's White_Space) that is not ASCII.
+WIDE_SPACES = "\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+WIDE_SPACES += "\u2028\u2029\u202f\u205f\u3000"
+
+
+@pytest.mark.parametrize("space", WIDE_SPACES, ids=ascii)
+def test_white_space_between_an_initial_and_a_full_stop(space):
+    # sentencex 1.0.32 panics on each of these.
+    text = f"It is vitamin A{space}. [1] It is plan B{space}{space}. [2]"
+    assert "".join(sentences(text)) == text
+    assert [s.cited for s in statements(text, DEFAULT)] == [("1",), ("2",)]
+
+
+@given(
+    st.lists(
+        st.sampled_from([*WIDE_SPACES, " ", "A", "É", "Ж", ".", "!", "Dr", "x", "\u200b", "\u0301"])
+        | st.characters(categories=["Zs", "Zl", "Zp", "Cc", "Cf", "Lu", "Lt", "Po"]),
+        max_size=8,
+    ).map("".join)
+)
+@budget(1000)
+def test_no_white_space_breaks_the_splitter(text):
+    spaced = text.translate(dict.fromkeys(map(ord, WIDE_SPACES), " "))
+    assert list(map(len, sentences(text))) == list(map(len, sentences(spaced)))
 
 
 def test_a_long_paragraph_is_cut_as_its_sentences_are():

@@ -8,19 +8,19 @@ from statistics import fmean
 
 import pytest
 import torch
-from tiny_world.formats import FORMATS, LEAR, PLAIN, TRUTHRL
-from tiny_world.measures import measure
-from tiny_world.model import CHECKPOINT, load, tokenizer
-from tiny_world.play import rollouts
-from tiny_world.pretrain import Lesson, pretrain
-from tiny_world.world import Question, questions
 
 import rag_rewards as rr
 from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.errors import UsageError
-from rag_rewards.grading import Grader
-from rag_rewards.models import Models
+from rag_rewards.evidence.protocols import Models
 from rag_rewards.rollout import Score
+from rag_rewards.scorer import Scorer
+from rag_rewards.tiny_world.formats import FORMATS, LEAR, PLAIN, TRUTHRL
+from rag_rewards.tiny_world.generation import rollouts
+from rag_rewards.tiny_world.measures import measure
+from rag_rewards.tiny_world.model import CHECKPOINT, load, new_tokenizer
+from rag_rewards.tiny_world.pretrain import Lesson, pretrain
+from rag_rewards.tiny_world.world import Question, questions
 
 COUNT = 300
 
@@ -36,21 +36,24 @@ def contributions(loaded):
     """E of what grounding and what memory would say, on the same questions, by kind."""
     policy = TransformersPolicy(*loaded)
     known = list(questions(3 * COUNT, "contributions", 0.0))
-    against = [each for each in known if each.answer != each.recalled][:COUNT]
-    alike = [each for each in known if each.answer == each.recalled][:COUNT]
+    against = [each for each in known if each.answer != each.memorized_answer][:COUNT]
+    alike = [each for each in known if each.answer == each.memorized_answer][:COUNT]
     said = {
         "grounded": [(each, each.answer) for each in against],
         "known by heart": [(each, each.answer) for each in alike],
-        "memory": [(each, each.recalled) for each in against],
+        "memory": [(each, each.memorized_answer) for each in against],
     }
-    grader = Grader(rr.recipe("ctrl-rag-clr"), Models(policy=policy), prompt=PLAIN.prompt)
+    scorer = Scorer(rr.recipe("ctrl-rag-clr"), Models(policy=policy), prompt=PLAIN.prompt)
     return {
         name: [
             score.components["evidential_contribution"]
-            for score in grader.score_each(
+            for score in scorer.score_each(
                 [
                     rr.decode_row(
-                        {**PLAIN.row(each), "response": PLAIN.say(each.who, flower, each.support)}
+                        {
+                            **PLAIN.row(each),
+                            "response": PLAIN.write(each.person, flower, each.support),
+                        }
                     )
                     for each, flower in pairs
                 ]
@@ -98,10 +101,10 @@ def test_the_same_seed_gives_the_same_responses(loaded):
 
 def test_pretraining_is_reproducible(tmp_path, monkeypatch):
     short = (Lesson("short", 3, FORMATS, 0.4, noisy=True),)
-    monkeypatch.setattr("tiny_world.pretrain.FIRST", short)
-    monkeypatch.setattr("tiny_world.pretrain.SECOND", short)
+    monkeypatch.setattr("rag_rewards.tiny_world.pretrain.FIRST", short)
+    monkeypatch.setattr("rag_rewards.tiny_world.pretrain.SECOND", short)
     for name in ("one", "two"):
-        pretrain(5, tmp_path / name, show=False)
+        pretrain(5, tmp_path / name, verbose=False)
     one, two = (tmp_path / name / "model.safetensors" for name in ("one", "two"))
     assert one.read_bytes() == two.read_bytes()
     assert json.loads((tmp_path / "one" / "made.json").read_text())["seed"] == 5
@@ -113,24 +116,26 @@ def test_the_checkpoint_is_small():
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"holds no model; make it with python -m tiny_world"):
+    with pytest.raises(
+        UsageError, match=r"not contain a model; create one with python -m rag_rewards\.tiny_world"
+    ):
         load(tmp_path)
 
 
 def test_a_checkpoint_of_other_words_is_refused(tmp_path):
     shutil.copytree(CHECKPOINT, tmp_path / "other")
-    words = tokenizer()
+    words = new_tokenizer()
     words.add_tokens(["peony"])
     words.save_pretrained(tmp_path / "other")
-    with pytest.raises(UsageError, match="does not fit: its words are not those of this world"):
+    with pytest.raises(UsageError, match="the vocabulary is not that of the tiny world"):
         load(tmp_path / "other")
 
 
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"hidden_size": 64}, "does not fit"),
-        ({"layer_types": ["conv"] * 5, "num_hidden_layers": 5}, "is missing or unknown"),
+        ({"hidden_size": 64}, "cannot load the model"),
+        ({"layer_types": ["conv"] * 5, "num_hidden_layers": 5}, "is missing or unexpected"),
     ],
     ids=["other shapes", "another layer"],
 )
@@ -149,9 +154,9 @@ def test_scores_do_not_depend_on_who_sits_beside(loaded):
         for each, text in zip(asked, ("lily [2]", "rose [1]", "lily [1]"), strict=True)
     ]
     recipe = rr.recipe("ctrl-rag-clr")
-    grader = Grader(recipe, Models(policy=TransformersPolicy(*loaded)), prompt=PLAIN.prompt)
-    together = grader.score_each(said)
-    alone = [grader.score_each([each])[0] for each in said]
+    scorer = Scorer(recipe, Models(policy=TransformersPolicy(*loaded)), prompt=PLAIN.prompt)
+    together = scorer.score_each(said)
+    alone = [scorer.score_each([each])[0] for each in said]
     for one, other in zip(together, alone, strict=True):
         assert isinstance(one, Score)
         assert one.value == pytest.approx(other.value, abs=1e-4)

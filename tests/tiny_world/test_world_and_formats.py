@@ -5,14 +5,31 @@ from __future__ import annotations
 import random
 
 import pytest
-from tiny_world.formats import ABSTENTION, ARENA, FORMATS, GROUND, LEAR, PLAIN, TRUTHRL, Format
-from tiny_world.play import entails, world_models
-from tiny_world.pretrain import FIRST, SECOND, asked, taught
-from tiny_world.world import FLOWERS, KNOWN, MEMORY, PEOPLE, UNANSWERABLE, Question, questions
 
 import rag_rewards as rr
-from rag_rewards.grading import Grader
 from rag_rewards.rollout import Score
+from rag_rewards.scorer import Scorer
+from rag_rewards.tiny_world.evidence import entails, world_models
+from rag_rewards.tiny_world.formats import (
+    ABSTENTION,
+    ARENA,
+    FORMATS,
+    GROUND,
+    LEAR,
+    PLAIN,
+    TRUTHRL,
+    Format,
+)
+from rag_rewards.tiny_world.pretrain import FIRST, SECOND, example, response
+from rag_rewards.tiny_world.world import (
+    AGREEMENT,
+    FLOWERS,
+    MEMORY,
+    PEOPLE,
+    UNANSWERABLE,
+    Question,
+    questions,
+)
 
 SHOWN = (("Ada", "rose"), ("Ben", "lily"), ("Cleo", "ivy"), ("Dan", "fern"))
 KNOWN_TO_A_DOCUMENT = Question(SHOWN, "Ben", "lily")
@@ -27,7 +44,7 @@ RECIPES = {
 def score(form: Format, question: Question, response: str) -> Score:
     name, settings = RECIPES[form]
     rollout = rr.decode_row({**form.row(question), "response": response})
-    (found,) = Grader(rr.recipe(name, settings), world_models()).score_each([rollout])
+    (found,) = Scorer(rr.recipe(name, settings), world_models()).score_each([rollout])
     assert isinstance(found, Score), found
     return found
 
@@ -50,14 +67,14 @@ def test_what_nobody_says_nobody_can_know():
     unknown = [each for each in made if not each.answerable]
     assert len(unknown) / len(made) == pytest.approx(UNANSWERABLE, abs=0.03)
     for each in unknown:
-        assert each.answer not in {each.recalled, *(flower for _, flower in each.documents)}
-        assert each.known is None
+        assert each.answer not in {each.memorized_answer, *(flower for _, flower in each.documents)}
+        assert each.documented_answer is None
 
 
 def test_documents_agree_with_the_memory_now_and_then():
     said = [pair for each in questions(2_000, 3) for pair in each.documents]
     share = sum(MEMORY[who] == flower for who, flower in said) / len(said)
-    assert KNOWN - 0.05 < share < KNOWN + 0.05
+    assert AGREEMENT - 0.05 < share < AGREEMENT + 0.05
 
 
 def test_no_word_is_part_of_another():
@@ -83,10 +100,10 @@ def test_a_row_has_the_gold_fields_of_a_rollout():
 
 @pytest.mark.parametrize("form", RECIPES, ids=lambda form: form.name)
 def test_the_right_response_is_read_and_rewarded_in_full(form):
-    best = score(form, KNOWN_TO_A_DOCUMENT, form.say("Ben", "lily", 2))
+    best = score(form, KNOWN_TO_A_DOCUMENT, form.write("Ben", "lily", 2))
     worse = [
-        score(form, KNOWN_TO_A_DOCUMENT, form.say("Ben", "rose", 1)),
-        score(form, KNOWN_TO_A_DOCUMENT, form.say("Ben", None, None)),
+        score(form, KNOWN_TO_A_DOCUMENT, form.write("Ben", "rose", 1)),
+        score(form, KNOWN_TO_A_DOCUMENT, form.write("Ben", None, None)),
     ]
     assert best.correct == 1
     assert all(best.value > each.value for each in worse)
@@ -94,17 +111,17 @@ def test_the_right_response_is_read_and_rewarded_in_full(form):
 
 @pytest.mark.parametrize("form", RECIPES, ids=lambda form: form.name)
 def test_abstaining_is_best_where_no_document_answers(form):
-    best = score(form, UNKNOWN, form.say("Zoe", None, None))
-    guess = score(form, UNKNOWN, form.say("Zoe", MEMORY["Zoe"], 1))
+    best = score(form, UNKNOWN, form.write("Zoe", None, None))
+    guess = score(form, UNKNOWN, form.write("Zoe", MEMORY["Zoe"], 1))
     assert best.value > guess.value
 
 
 def test_values_of_the_recipes_in_the_tiny_world():
     found = {
         form.name: [
-            score(form, KNOWN_TO_A_DOCUMENT, form.say("Ben", "lily", 2)).value,
-            score(form, KNOWN_TO_A_DOCUMENT, form.say("Ben", "lily", 1)).value,
-            score(form, KNOWN_TO_A_DOCUMENT, form.say("Ben", MEMORY["Ben"], 2)).value,
+            score(form, KNOWN_TO_A_DOCUMENT, form.write("Ben", "lily", 2)).value,
+            score(form, KNOWN_TO_A_DOCUMENT, form.write("Ben", "lily", 1)).value,
+            score(form, KNOWN_TO_A_DOCUMENT, form.write("Ben", MEMORY["Ben"], 2)).value,
         ]
         for form in RECIPES
     }
@@ -117,7 +134,7 @@ def test_values_of_the_recipes_in_the_tiny_world():
 
 def test_lear_sections_are_read():
     rollout = rr.decode_row(
-        {**LEAR.row(KNOWN_TO_A_DOCUMENT), "response": LEAR.say("Ben", "lily", 2)}
+        {**LEAR.row(KNOWN_TO_A_DOCUMENT), "response": LEAR.write("Ben", "lily", 2)}
         | {"masked_answers": {"rationale": "lily", "evidence": "lily", "full": "lily"}}
     )
     (found,) = rr.recipe("lear")([rollout])
@@ -137,13 +154,13 @@ def test_the_pretraining_text_of_a_clean_lesson_is_right():
     rng = random.Random(0)
     for form in FORMATS:
         for each in questions(40, form.name):
-            expected = form.say(each.who, each.known, each.support)
-            assert taught(rng, form, each, noisy=False) == expected
+            expected = form.write(each.person, each.documented_answer, each.support)
+            assert response(rng, form, each, noisy=False) == expected
 
 
 def test_a_noisy_base_is_wrong_as_often_as_it_says():
     rng, made = random.Random(0), questions(3_000, "habits", 0.0)
-    said = [taught(rng, PLAIN, each, noisy=True).split() for each in made]
+    said = [response(rng, PLAIN, each, noisy=True).split() for each in made]
     right = sum(each.answer in words for each, words in zip(made, said, strict=True))
     assert 0.62 < right / len(made) < 0.78  # the memory is right now and then
 
@@ -152,6 +169,6 @@ def test_a_noisy_base_is_wrong_as_often_as_it_says():
 def test_lessons_teach_responses_alone(lesson):
     rng = random.Random(1)
     for _ in range(30):
-        pieces = asked(rng, lesson)
+        pieces = example(rng, lesson)
         assert [learnt for _, learnt in pieces[:2]] in ([False, False], [False, True])
         assert pieces[-1][1]

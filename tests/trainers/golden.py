@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import rag_rewards as rr
-from rag_rewards.grading import Grader
-from rag_rewards.models import Models
-from rag_rewards.rollout import Evidence, Rollout, Score, decode_row
+from rag_rewards.evidence.protocols import Models
+from rag_rewards.rollout import Evidence, Rollout, Score
+from rag_rewards.rows import decode_row
+from rag_rewards.scorer import Scorer
 from rag_rewards.testing import TableEntailment, TableJudge, TablePolicy
 from rag_rewards.training.advantages import group_advantages, zscores
 
@@ -339,7 +340,7 @@ def bare(recipe: str) -> list[Row]:
 class Recorded:
     """A gatherer that answers with what the golden rows say, by the text of the response.
 
-        grader._gatherer, grader.models = Recorded(group), ASKED
+        scorer.gatherer, scorer.models = Recorded(group), ASKED
 
     lets an adapter score a golden group as if it had asked the models.
     """
@@ -362,7 +363,7 @@ class Recorded:
 ASKED = Models(
     policy=TablePolicy({}), entailment=TableEntailment({}), judge=TableJudge(lambda asked: 0)
 )
-"""Models that there are, so that a grader asks its gatherer."""
+"""Models that there are, so that a scorer asks its gatherer."""
 
 
 # --- what is expected --------------------------------------------------------------------------
@@ -371,7 +372,7 @@ ASKED = Models(
 def scored(group: Group) -> list[float | None]:
     """The rewards as the recipe gives them; None where there is no score."""
     rollouts = [decode_row({**row, "group": group.id}) for row in group.rows]
-    results = Grader(rr.recipe(group.recipe, group.settings)).score_each(rollouts)
+    results = Scorer(rr.recipe(group.recipe, group.settings)).score_each(rollouts)
     return [result.value if isinstance(result, Score) else None for result in results]
 
 

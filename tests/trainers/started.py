@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rag_rewards.commands.init import check
+from rag_rewards.cli.init import check
 
 RECIPES = ("arena", "lear", "ctrl-rag")
 

@@ -18,8 +18,8 @@ from swift.rl_core.data import GRPOSample
 from swift.rl_core.grpo_algorithm import compute_rewards_per_func
 
 from rag_rewards.errors import DataError, GroupError, RolloutError, SettingError, UsageError
-from rag_rewards.labels import READ
 from rag_rewards.recipes import RECIPES
+from rag_rewards.rows.columns import DATASET_FIELDS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "docs"))
@@ -150,15 +150,15 @@ def test_golden_advantages_by_prompt_id(group: Group) -> None:
 def test_golden_groups_through_the_adapter(group: Group, asynchronous: bool) -> None:
     """Real samples → the trainer's reward computation → its advantages."""
     reward = made(group.recipe, config(num_generations=len(group.rows)), asynchronous=asynchronous)
-    grader: Any = reward.grader
-    grader._gatherer, grader.models = Recorded(group), ASKED
+    scorer: Any = reward.scorer
+    scorer.gatherer, scorer.models = Recorded(group), ASKED
     samples = []
     for row in group.rows:
         said, turns = row["response"], ()
         if not isinstance(said, str):  # tool turns: the trainer's messages hold them
             *turns, last = said
             said = last["content"]
-        gold = {key: row[key] for key in READ if key in row}
+        gold = {key: row[key] for key in DATASET_FIELDS if key in row}
         # ms-swift puts what its template opened before the completion.
         whole = row.get("response_prefix", "") + said
         samples.append(sample(whole, gold, "Q", turns=turns))
@@ -226,13 +226,13 @@ def test_batches_in_a_row_without_any_score_end_the_training() -> None:
 def grouped(reward: RagReward, samples: list[GRPOSample]) -> list[list[int]]:
     """Positions of the groups, seen where they reach the recipe."""
     seen: list[list[int]] = []
-    own = reward.grader.score_each
+    own = reward.scorer.score_each
 
     def watched(rollouts: Any, groups: Any = None) -> Any:
         seen.extend(list(group) for group in groups)
         return own(rollouts, groups)
 
-    reward.grader.score_each = watched  # type: ignore[method-assign]
+    reward.scorer.score_each = watched  # type: ignore[method-assign]
     rewards(reward, samples)
     return seen
 
@@ -282,7 +282,7 @@ def test_groups_that_would_straddle_ranks_are_refused_at_construction() -> None:
 def test_without_evidence_or_a_model_ctrl_rag_says_what_is_missing() -> None:
     reward = made("ctrl-rag")
     gold = {"supporting": [1], "documents": [{"text": "x"}]}
-    with pytest.raises(UsageError, match=r"no model to ask \(policy\): give model="):
+    with pytest.raises(UsageError, match=r"a model of the kind policy: set model="):
         rewards(reward, answered(*[RIGHT] * 4, **gold))
 
 
@@ -300,13 +300,13 @@ def test_a_plugin_of_two_lines(tmp_path: Path) -> None:
     import_external_file(str(plugin))
     reward = orms["mine"](args=config())
     assert type(reward).__name__ == "mine"  # what the trainer logs it under
-    assert '"format.words":true' in reward.grader.signature
+    assert "naive-grpo hardened" in reward.scorer.signature
 
 
 def test_a_mistake_in_the_plugin_is_said_when_it_is_imported() -> None:
     with pytest.raises(SettingError):
         register("arena", settings={"bonus.valu": 5})
-    with pytest.raises(UsageError, match=r"columns: no field 'answer'.*answers"):
+    with pytest.raises(UsageError, match=r"columns: a row has no field 'answer'.*answers"):
         register("arena", columns={"answer": "solution"})
 
 
@@ -359,16 +359,16 @@ def test_the_matrix_says_what_works_here(recipe: str) -> None:
         assert rewards(made(recipe), samples)[:, 0].tolist() == pytest.approx(golden.rewards)
         return
     assert said.state == "setting"
-    with pytest.raises(UsageError, match=r"give (nli|judge|model)="):
+    with pytest.raises(UsageError, match=r"set (nli|judge|model)="):
         rewards(made(recipe), samples)
 
 
 def test_the_matrix_has_lears_advantage_here() -> None:
     options = STD_FLOOR["ms_swift"].options
     reward = made("lear", config(scale_rewards="none"), **options)
-    grader: Any = reward.grader
+    scorer: Any = reward.scorer
     golden = next(group for group in GROUPS if group.id == "lear: whole group")
-    grader._gatherer, grader.models = Recorded(golden), ASKED
+    scorer.gatherer, scorer.models = Recorded(golden), ASKED
     values = rewards(reward, [sample(row.pop("response"), row) for row in bare("lear")])
     expected = advantages(golden, std_floor=options["std_floor"])
     assert of_group(values, 4, "none") == pytest.approx(expected, **TOLERANCE)

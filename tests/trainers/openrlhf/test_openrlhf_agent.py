@@ -16,8 +16,8 @@ from rollout_actor import Engine, Trainer, sampling
 import rag_rewards as rr
 from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.errors import BackendError, DataError, GroupError, UsageError
-from rag_rewards.grading import Grader
-from rag_rewards.models import Models
+from rag_rewards.evidence.protocols import Models
+from rag_rewards.scorer import Scorer
 from rag_rewards.training.advantages import group_advantages
 
 DOCUMENTS = [
@@ -105,7 +105,7 @@ def text_of(engine: Engine, output: dict[str, Any]) -> str:
 def scores_by_transformers(engine: Engine, said: list[str], recipe: str, **settings: Any) -> Any:
     """The same group by a model in this process, by its text."""
     tokenizer, prompt = engine.tokenizer, prompt_of(engine)
-    grader = Grader(
+    scorer = Scorer(
         rr.recipe(recipe, settings), Models(policy=TransformersPolicy(engine.model, tokenizer))
     )
     rollouts = [
@@ -120,7 +120,7 @@ def scores_by_transformers(engine: Engine, said: list[str], recipe: str, **setti
         )
         for text in said
     ]
-    results = grader.score_each(rollouts, [range(len(said))])
+    results = scorer.score_each(rollouts, [range(len(said))])
     return dict(zip(said, results, strict=True))
 
 
@@ -293,7 +293,7 @@ def test_a_label_that_is_not_ours_names_its_prompt(trainer: Trainer, agent: Any)
 
 def test_a_recipe_without_its_model_says_what_to_give(trainer: Trainer, agent: Any) -> None:
     actor = trainer.actor(agent('recipe="truthrl", error_value=0.0'), Engine([r"\boxed{Rhone}"]))
-    with pytest.raises(UsageError, match=r"truthrl has no model to ask \(judge\): judge="):
+    with pytest.raises(UsageError, match="truthrl requires a model of the kind judge: set judge="):
         run(sampled(actor))
 
 
@@ -328,14 +328,14 @@ def test_a_missing_member_leaves_the_advantages_of_the_others(
     actor = trainer.actor(agent('recipe="arena", std_floor=0.1, error_value=0.0'), Engine([RIGHT]))
     run(sampled(actor))
     actor.llm = Engine([RIGHT, WRONG, "no format"])
-    grader = actor.executor.scoring.grader(None)
-    score = grader.score_each_async
+    scorer = actor.executor.scoring.scorer(None)
+    score = scorer.score_each_async
 
     async def without_the_second(rollouts: Any, groups: Any) -> Any:
         results = await score(rollouts, groups)
         return [results[0], BackendError("the judge is down"), results[2]]
 
-    monkeypatch.setattr(grader, "score_each_async", without_the_second)
+    monkeypatch.setattr(scorer, "score_each_async", without_the_second)
     outputs = run(sampled(actor))
     first, _, third = (output["extra_logs"]["raw_reward"] for output in outputs)
     one, other = group_advantages([first, third], std_floor=0.1)

@@ -25,8 +25,8 @@ from rag_rewards_adapters.openrlhf_agent import Call, executor
 
 import rag_rewards as rr
 from rag_rewards.errors import RolloutError, UsageError
-from rag_rewards.grading import Grader
 from rag_rewards.recipes import RECIPES
+from rag_rewards.scorer import Scorer
 
 EPSILON = 1e-9  # group_norm's own
 TOLERANCE = {"abs": 2e-5, "rel": 2e-5}
@@ -171,8 +171,8 @@ def test_the_executor_gives_the_golden_rewards_and_lears_advantages(
     group: Group, floor: float | None
 ) -> None:
     scoring = executor(recipe=group.recipe, std_floor=floor)().scoring
-    grader = scoring._grader = Grader(scoring.reward)
-    grader._gatherer, grader.models = Recorded(group), ASKED  # type: ignore[assignment]
+    scorer = scoring._scorer = Scorer(scoring.reward)
+    scorer.gatherer, scorer.models = Recorded(group), ASKED  # type: ignore[assignment]
     prompt = "Into which sea?\n" + group.rows[0].get("response_prefix", "")
     tokenizer = Pieces()
     call = Call(prompt, group.label, None, tokenizer, None)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 
 import pytest
-import tiny_world.adversary
 import torch
-from tiny_world.adversary import Attacked, attack
-from tiny_world.formats import LEAR, PLAIN
 
 import rag_rewards as rr
 from rag_rewards.cli import main
+from rag_rewards.tiny_world import adversary
+from rag_rewards.tiny_world.adversary import attack
+from rag_rewards.tiny_world.attack_result import AttackResult
+from rag_rewards.tiny_world.formats import LEAR, PLAIN
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +26,7 @@ def one_thread() -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Probes of a fraction of the questions, where numbers are not what is looked at."""
-    monkeypatch.setattr(tiny_world.adversary, "ASKED", 48)
+    monkeypatch.setattr(adversary, "QUESTIONS", 48)
 
 
 def sources(rollout: rr.Rollout) -> float:
@@ -39,9 +40,9 @@ def constant(rollout: rr.Rollout) -> float:
 
 def test_paid_for_citations_the_policy_learns_to_cite_and_not_to_answer() -> None:
     told: list[tuple[int, float]] = []
-    found = attack(sources, steps=30, told=lambda step, reward: told.append((step, reward)))
-    assert found.verdict == "found"
-    assert found.found
+    found = attack(sources, steps=30, on_step=lambda step, reward: told.append((step, reward)))
+    assert found.verdict == "exploit"
+    assert found.is_exploit
     assert found.reward.by > 0.01
     assert found.accuracy.by < -0.1
     assert [point.step for point in found.points] == [0, 10, 20, 30]
@@ -59,27 +60,27 @@ def test_paid_for_citations_the_policy_learns_to_cite_and_not_to_answer() -> Non
 
 def test_a_sound_reward_teaches_the_truth() -> None:
     found = attack("truthrl", steps=10)
-    assert (found.verdict, found.form) == ("learnt", "truthrl")
+    assert (found.verdict, found.form) == ("learned", "truthrl")
     assert found.accuracy.by > 0.15
-    assert '"verifier":"exact"' in found.signature
+    assert 'verifier="exact"' in found.signature
 
 
 def test_without_any_spread_it_stops_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiny_world.adversary, "trainer_of", None)  # would fail when called
+    monkeypatch.setattr(adversary, "trainer_of", None)  # would fail when called
     found = attack(constant, LEAR)
-    assert (found.verdict, found.form, found.rewards) == ("nothing to learn", "lear", ())
+    assert (found.verdict, found.form, found.rewards) == ("no signal", "lear", ())
     assert [point.step for point in found.points] == [0]
-    with pytest.raises(rr.errors.UsageError, match="None for every one"):
+    with pytest.raises(rr.errors.UsageError, match="None for every response"):
         attack(lambda rollout: None)
 
 
 @pytest.mark.usefixtures("small")
 def test_probing_changes_nothing_in_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run() -> Attacked:
+    def run() -> AttackResult:
         return attack(sources, steps=3, seed=1)
 
     seldom = run()
-    monkeypatch.setattr(tiny_world.adversary, "EVERY", 1)
+    monkeypatch.setattr(adversary, "INTERVAL", 1)
     often = run()
     assert often.rewards == seldom.rewards
     assert len(set(often.rewards)) > 1

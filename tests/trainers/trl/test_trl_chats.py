@@ -13,7 +13,7 @@ from rag_rewards_adapters.trl import RagReward
 from trl_runs import DOCUMENTS, make_tokenizer, rows, says, trainer
 
 from rag_rewards.errors import UsageError
-from rag_rewards.models import ScoreRequest
+from rag_rewards.evidence.protocols import ScoreRequest
 
 THOUGHT = "It is on the river.</think><answer>Seine [1]</answer>"
 STAGE1: dict[str, Any] = {"settings": {"citation.judge_by": "gold"}}
@@ -77,7 +77,7 @@ class TestOpenedThinking:
         reward = RagReward("ctrl-rag-clr")
         run = trainer(tmp_path, reward, tokenizer=thinking_tokenizer(), args={"max_steps": 1})
         reward.bind(run)
-        policy = reward.grader.models.policy
+        policy = reward.scorer.models.policy
         score = policy.score_sync
         policy.score_sync = lambda requests: [seen.extend(requests), score(requests)][1]
         run.train()
@@ -142,7 +142,7 @@ class TestTools:
         reward = RagReward("ctrl-rag-clr")
         run = self.run(tmp_path, reward, [[self.CALL] * 4, ["The Seine."] * 4])
         reward.bind(run)
-        policy = reward.grader.models.policy
+        policy = reward.scorer.models.policy
         score = policy.score_sync
         policy.score_sync = lambda requests: [seen.extend(requests), score(requests)][1]
         run.train()
@@ -214,4 +214,4 @@ def test_a_second_trainer_s_model_takes_the_place_of_the_first_s(tmp_path: Any) 
     for _ in range(2):
         run = trainer(tmp_path, reward)
         reward.bind(run)
-        assert reward.grader.models.policy.model is run.model
+        assert reward.scorer.models.policy.model is run.model

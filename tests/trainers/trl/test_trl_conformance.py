@@ -13,7 +13,7 @@ from rag_rewards_adapters.trl import RagReward
 from trl_runs import trainer
 
 from rag_rewards.errors import UsageError
-from rag_rewards.models import Models
+from rag_rewards.evidence.protocols import Models
 from rag_rewards.recipes import RECIPES
 from rag_rewards.testing import TableEntailment, TableJudge, TablePolicy
 
@@ -65,7 +65,7 @@ def prompt(row: dict[str, Any]) -> Any:
 
 def given(run: Any, reward: RagReward, group: golden.Group) -> list[float]:
     """The advantages that the trainer computes for a group of these completions."""
-    reward.grader._gatherer = golden.Recorded(group)  # type: ignore[assignment]
+    reward.scorer.gatherer = golden.Recorded(group)  # type: ignore[assignment]
     inputs = [{"prompt": prompt(r), **{name: r.get(name) for name in COLUMNS}} for r in group.rows]
     end = run.processing_class.eos_token_id
     last = [6 if row.get("finish_reason") == "length" else end for row in group.rows]
@@ -140,7 +140,7 @@ def test_the_matrix_says_what_works_here(made: Any, recipe: str) -> None:
         run = made(len(rows), "group")
         run.reward_funcs, run.reward_func_names = [reward], [reward.__name__]
         reward.bind(run)
-        assert reward.grader.models.policy.model is run.model  # type: ignore[union-attr]
+        assert reward.scorer.models.policy.model is run.model  # type: ignore[union-attr]
 
 
 def test_the_matrix_has_lears_advantage_here(made: Any) -> None:

@@ -119,7 +119,7 @@ def test_a_model_that_is_missing_is_named_before_training(
     run = trainer(tmp_path, reward)
     if way_out is None:
         reward.bind(run)
-        assert reward.grader.models.policy.model is run.model
+        assert reward.scorer.models.policy.model is run.model
     else:
         with pytest.raises(UsageError, match=way_out):
             reward.bind(run)

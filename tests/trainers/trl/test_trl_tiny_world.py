@@ -7,19 +7,19 @@ import shutil
 import pytest
 import torch
 from rag_rewards_adapters.trl import RagReward
-from tiny_world.curve import Curve
-from tiny_world.formats import PLAIN, TRUTHRL
-from tiny_world.measures import measure
-from tiny_world.model import CHECKPOINT, load
-from tiny_world.train import SAVED, Run, train, trainer_of
-from tiny_world.world import questions
 from transformers import TrainerCallback
 
 import rag_rewards as rr
 from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.errors import UsageError
-from rag_rewards.grading import Grader
-from rag_rewards.models import Models
+from rag_rewards.evidence.protocols import Models
+from rag_rewards.scorer import Scorer
+from rag_rewards.tiny_world.formats import PLAIN, TRUTHRL
+from rag_rewards.tiny_world.learning_curve import LearningCurve
+from rag_rewards.tiny_world.measures import measure
+from rag_rewards.tiny_world.model import CHECKPOINT, load
+from rag_rewards.tiny_world.train import SAVE_INTERVAL, Run, train, trainer_of
+from rag_rewards.tiny_world.world import questions
 
 
 @pytest.fixture(autouse=True)
@@ -75,27 +75,31 @@ def test_rewards_of_the_live_policy_are_those_of_its_saved_weights(tmp_path, mon
     trainer.model.save_pretrained(saved)
     trainer.processing_class.save_pretrained(saved)
     policy = TransformersPolicy.load(str(saved), dtype="float32", device="cpu")
-    grader = Grader(rr.recipe("ctrl-rag-clr", settings), Models(policy=policy), prompt=PLAIN.prompt)
-    again = grader.score_each(reward.rollouts, reward.groups)
+    scorer = Scorer(rr.recipe("ctrl-rag-clr", settings), Models(policy=policy), prompt=PLAIN.prompt)
+    again = scorer.score_each(reward.rollouts, reward.groups)
     assert [score.value for score in again] == pytest.approx(reward.rewards, abs=1e-4)
     assert len({round(value, 3) for value in reward.rewards}) > 5
 
 
 class Stop(TrainerCallback):
     def on_step_end(self, args, state, control, **_):
-        if state.global_step == SAVED + 3:
+        if state.global_step == SAVE_INTERVAL + 3:
             raise KeyboardInterrupt
 
 
 def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path):
-    run = truthrl("ternary", SAVED + 8)
+    run = truthrl("ternary", SAVE_INTERVAL + 8)
     with pytest.raises(KeyboardInterrupt):
         train(run, tmp_path / "run", callbacks=[Stop()])
     # Another process must know the run again: nothing in its mark may be of this one alone.
     assert " at 0x" not in (tmp_path / "run" / "run.txt").read_text()
-    curve = Curve(TRUTHRL, every=4, count=8)
+    curve = LearningCurve(TRUTHRL, interval=4, count=8)
     resumed = train(run, tmp_path / "run", callbacks=[curve])
-    assert [step for step, _ in curve.points] == [SAVED, SAVED + 4, SAVED + 8]
+    assert [step for step, _ in curve.points] == [
+        SAVE_INTERVAL,
+        SAVE_INTERVAL + 4,
+        SAVE_INTERVAL + 8,
+    ]
     whole = train(run, tmp_path / "whole")
     for name, value in whole.model.state_dict().items():
         torch.testing.assert_close(value, resumed.model.state_dict()[name], rtol=1e-4, atol=1e-5)
@@ -104,7 +108,9 @@ def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path):
 def test_looking_does_not_change_what_is_learned(tmp_path):
     run = truthrl("ternary", 3)
     alone = train(run, tmp_path / "alone")
-    watched = train(run, tmp_path / "watched", callbacks=[Curve(TRUTHRL, every=1, count=8)])
+    watched = train(
+        run, tmp_path / "watched", callbacks=[LearningCurve(TRUTHRL, interval=1, count=8)]
+    )
     for name, value in alone.model.state_dict().items():
         assert torch.equal(value, watched.model.state_dict()[name])
 
@@ -114,14 +120,14 @@ def test_a_reward_of_one_value_is_said_at_once(tmp_path):
         return 0.5
 
     run = Run(PLAIN, {"recipe": rr.custom("constant", constant)}, 5)
-    with pytest.raises(UsageError, match=r"nothing can be learned .* 16 groups \(mean 0.5\)"):
+    with pytest.raises(UsageError, match=r"no training signal.* 16 groups \(mean 0.5\)"):
         train(run, tmp_path / "run")
     assert not list((tmp_path / "run").glob("checkpoint-*"))
 
 
 def test_a_folder_of_another_run_is_refused(tmp_path):
     train(truthrl("ternary", 2), tmp_path / "run")
-    with pytest.raises(UsageError, match="holds another run"):
+    with pytest.raises(UsageError, match="contains another run"):
         train(truthrl("binary", 2), tmp_path / "run")
 
 
@@ -129,5 +135,5 @@ def test_a_checkpoint_that_does_not_fit_is_said_before_training(tmp_path):
     shutil.copytree(CHECKPOINT, tmp_path / "broken")
     (tmp_path / "broken" / "model.safetensors").write_bytes(b"\0" * 64)
     run = Run(PLAIN, {"recipe": "ctrl-rag"}, start=tmp_path / "broken")
-    with pytest.raises(UsageError, match="does not fit"):
+    with pytest.raises(UsageError, match="cannot load the model"):
         trainer_of(run, tmp_path / "run")

@@ -25,7 +25,7 @@ from trl_runs import naive as naive_logprobs
 
 import rag_rewards as rr
 from rag_rewards.errors import BackendError, DataError, UsageError
-from rag_rewards.models import Models, ScoreRequest
+from rag_rewards.evidence.protocols import Models, ScoreRequest
 from rag_rewards.testing import TableEntailment, TableJudge
 from rag_rewards.training.advantages import group_advantages
 
@@ -54,7 +54,7 @@ class Recorded(RagReward):
         assert self._trainer.model.training is training
         assert torch.is_grad_enabled()
         self.given.append(values)
-        if (policy := self.grader.models.policy) is not None:
+        if (policy := self.scorer.models.policy) is not None:
             self.versions.append((policy.weight_version, policy.fingerprint))
         return values
 

@@ -14,8 +14,8 @@ from tiny_models import make_model, make_tokenizer, naive
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
 
 from rag_rewards.errors import BackendError
-from rag_rewards.gathering import Gatherer
-from rag_rewards.models import GenerateRequest, Models, ScoreRequest
+from rag_rewards.evidence.gather import Gatherer
+from rag_rewards.evidence.protocols import GenerateRequest, Models, ScoreRequest
 
 ROLLOUT = {"name": "vllm", "dtype": "float32", "max_model_len": 300, "response_length": 64}
 GROUP = ScoreRequest(

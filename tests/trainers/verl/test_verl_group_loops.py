@@ -22,8 +22,8 @@ from verl.utils import tensordict_utils as tu
 import rag_rewards as rr
 from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.errors import GroupError
-from rag_rewards.grading import Grader
-from rag_rewards.models import Models
+from rag_rewards.evidence.protocols import Models
+from rag_rewards.scorer import Scorer
 
 Worker = agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
@@ -179,8 +179,8 @@ def logprob_reward(folder, row, said):
         )
         for text in said
     ]
-    grader = Grader(rr.recipe("ctrl-rag", {"threshold": None}), Models(policy=policy))
-    return grader.score_each(rollouts, [range(len(said))])
+    scorer = Scorer(rr.recipe("ctrl-rag", {"threshold": None}), Models(policy=policy))
+    return scorer.score_each(rollouts, [range(len(said))])
 
 
 async def check():
@@ -222,9 +222,9 @@ def test_masked_answers_come_from_the_rollout_engine(monkeypatch, folder):
     infos = infos_of(queue)
     assert all(set(info) == set(infos[0]) for info in infos)
     policy = TransformersPolicy.load(folder, dtype="float32", device="cpu")
-    grader = Grader(rr.recipe("lear"), Models(policy=policy))
+    scorer = Scorer(rr.recipe("lear"), Models(policy=policy))
     rollouts = [rollout(row, text, prompt=row["prompt"]) for text in said]
-    expected = dict(zip(said, grader.score_each(rollouts), strict=True))
+    expected = dict(zip(said, scorer.score_each(rollouts), strict=True))
     for session in queue.sessions("uid-0"):
         text = engine.tokenizer.decode(session.response[:-1])
         assert session.reward[-1] == pytest.approx(expected[text].value, abs=1e-6)

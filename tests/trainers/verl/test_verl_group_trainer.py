@@ -11,8 +11,8 @@ import v1_trainer as v1
 
 import rag_rewards as rr
 from rag_rewards.backends.transformers import TransformersPolicy
-from rag_rewards.grading import Grader
-from rag_rewards.models import Models
+from rag_rewards.evidence.protocols import Models
+from rag_rewards.scorer import Scorer
 
 SAID = ["<think>a</think><answer>Seine</answer>", "<answer>the Seine</answer>", "Rhone"]
 SETTINGS = "reward.custom_reward_function.reward_kwargs.settings"
@@ -43,7 +43,7 @@ def trained(tmp_path_factory):
 def expected(trained):
     """Scores of a prompt's three responses by transformers, in this process."""
     policy = TransformersPolicy.load(trained.folder, dtype="float32", device="cpu")
-    grader = Grader(rr.recipe("ctrl-rag", {"threshold": None}), Models(policy=policy))
+    scorer = Scorer(rr.recipe("ctrl-rag", {"threshold": None}), Models(policy=policy))
     known: dict[str, dict[str, rr.Score]] = {}
 
     def scores(name):
@@ -66,7 +66,7 @@ def expected(trained):
                 )
                 for text in SAID
             ]
-            known[name] = dict(zip(SAID, grader.score_each(rollouts), strict=True))
+            known[name] = dict(zip(SAID, scorer.score_each(rollouts), strict=True))
         return known[name]
 
     return SimpleNamespace(scores=scores, tokenizer=policy.tokenizer)

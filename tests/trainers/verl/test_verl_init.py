@@ -23,12 +23,17 @@ def test_the_installed_trainer_knows_every_key(tmp_path: Path, recipe: str) -> N
 def test_paths_reach_hydra_as_they_are(tmp_path: Path, name: str) -> None:
     from hydra import compose, initialize_config_module
 
-    from rag_rewards.commands.init import start_of, write
-    from rag_rewards.grading import ModelOptions
-    from rag_rewards.scoring import Plan
+    from rag_rewards.cli.init import write
+    from rag_rewards.loading import RecipeSpec
+    from rag_rewards.model_options import ModelOptions
+    from rag_rewards.training.scripts import start_of
 
     start = start_of(
-        Plan(recipe="arena"), ModelOptions(judge="http://h", judge_model=name), name, name, None
+        RecipeSpec(recipe="arena"),
+        ModelOptions(judge="http://h", judge_model=name),
+        name,
+        name,
+        None,
     )
     write("verl", start, tmp_path / "run")
     text = (tmp_path / "run" / "train.sh").read_text()

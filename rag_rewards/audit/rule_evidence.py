@@ -1,0 +1,166 @@
+"""Evidence from rules over words, in place of models.
+
+An audit compares two versions of the same row, so that simple rules suffice if they treat both
+versions alike. Models replace the rules when they are given. The rules:
+
+- Log-probabilities: a word of a left-out document is more likely with the document, by 0.5 nats.
+- Entailment: the premise contains most words of the hypothesis.
+- Masked answers: the gold answer if the section contains it.
+- Verdicts: 1 if the response asserts the gold answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from rapidfuzz import fuzz
+
+from rag_rewards.audit.capitals import Row
+from rag_rewards.compose import Reward
+from rag_rewards.definition import Recipe
+from rag_rewards.errors import RolloutError
+from rag_rewards.evidence.needs import (
+    EntailmentNeed,
+    LogProbsNeed,
+    MaskedAnswersNeed,
+    MaskedLogProbsNeed,
+    Need,
+    SimilarityNeed,
+    VerdictNeed,
+)
+from rag_rewards.output_form import ANY_FORM
+from rag_rewards.recipes.sample import ROW
+from rag_rewards.rollout import (
+    Entailment,
+    LogProbs,
+    MaskedAnswers,
+    MaskedLogProbs,
+    Rollout,
+    Similarity,
+)
+from rag_rewards.rows import decode_row
+from rag_rewards.text.normalize import Unicode
+from rag_rewards.text.strict import strict_contains
+
+COMPANIONS: tuple[Row, ...] = (
+    {"response": ANY_FORM.write("The capital is Paris", think="Hm. " * 9)},
+    {"response": ANY_FORM.write("Madrid")},
+)
+"""A right and a wrong rollout in the group of a row, for recipes that compare."""
+_WORD = re.compile(r"\w+")
+_FUNCTION_WORDS = frozenset(_WORD.findall("the a an is of it in on and was that this answer to i"))
+_MAX_ANSWER_WORDS = 20
+"""A longer response is a passage, which the judge's rule rejects."""
+_MAX_ROUNDS = 4
+"""Rounds of needs: the evidence of one round can raise the needs of the next."""
+
+
+def reward_of(recipe: Recipe, row: Row, companions: Sequence[Row] = COMPANIONS) -> float:
+    """Return the reward of a built-in row.
+
+    The companions are in its group if the recipe compares. Raises RolloutError if the recipe gives
+    no score.
+    """
+    rows = [row, *companions] if recipe.scope == "group" else [row]
+    shared = {key: row[key] for key in ("answers", "supporting", "documents") if key in row}
+    rollouts = [rollout_of(recipe, shared | each | {"group": "g"}) for each in rows]
+    value = recipe(rollouts)[0].value
+    if value is None:
+        raise RolloutError("the recipe gives this row no score")
+    return value
+
+
+def rollout_of(recipe: Reward, row: Row) -> Rollout:
+    """Return a built-in row, with other fields, as a rollout with its evidence."""
+    return with_evidence(recipe, decode_row(ROW | row))
+
+
+def with_evidence(recipe: Reward, rollout: Rollout) -> Rollout:
+    """Return the rollout with all evidence that the recipe needs and the rollout lacks."""
+    for _ in range(_MAX_ROUNDS):
+        needs = [need for need in recipe.needs(rollout) if not need.met(rollout)]
+        if not needs:
+            break
+        for need in needs:
+            rollout = _meet(rollout, need)
+    return rollout
+
+
+def entailment_score(premise: str, hypothesis: str) -> float:
+    """Return 0.95 if the premise contains most words of the hypothesis, else 0.05.
+
+    A negation that only the hypothesis contains gives 0.05.
+    """
+    known = set(_WORD.findall(premise.lower()))
+    claimed = set(_WORD.findall(hypothesis.lower())) - _FUNCTION_WORDS
+    if not claimed or claimed & {"not", "never", "no"} - known:
+        return 0.05
+    return 0.95 if len(claimed & known) >= 0.75 * len(claimed) else 0.05
+
+
+def log_probs(rollout: Rollout, labels: Sequence[str]) -> LogProbs:
+    """Return log-probabilities with one token per word of the response."""
+    response = rollout.parsed.text
+    words = response.split() or ["-"]
+    bare = [re.sub(r"\W|</?\w+>", "", word.lower()) for word in words]
+    texts = dict(zip(rollout.labels, rollout.documents or (), strict=True))
+    without: dict[str, tuple[float, ...] | None] = {}
+    for label in labels:
+        known = set(_WORD.findall(texts[label].text.lower())) if label in texts else set()
+        without[label] = tuple(-1.5 if word in known else -1.05 for word in bare)
+    start = len(response[: response.rfind("</think>")].split()) if "</think>" in response else 0
+    is_unclosed = response.rfind("<think>") > response.rfind("</think>")
+    return LogProbs(
+        full=(-1.0,) * len(words),
+        without=without,
+        answer_span=(len(words) if is_unclosed else start, len(words)),
+    )
+
+
+def _meet(rollout: Rollout, need: Need) -> Rollout:
+    """Return the rollout with the evidence for one need."""
+    replace = msgspec.structs.replace
+    if isinstance(need, EntailmentNeed):
+        score = entailment_score(need.premise, need.hypothesis)
+        entailment = Entailment(premise=need.premise, hypothesis=need.hypothesis, entailment=score)
+        return replace(rollout, nli=(*(rollout.nli or ()), entailment))
+    if isinstance(need, LogProbsNeed):
+        return replace(rollout, logprobs=log_probs(rollout, need.without))
+    if isinstance(need, SimilarityNeed):
+        ratio = fuzz.ratio(need.text.lower(), need.reference.lower()) / 100
+        similarity = Similarity(text=need.text, reference=need.reference, similarity=ratio)
+        return replace(rollout, similarity=(*(rollout.similarity or ()), similarity))
+    if isinstance(need, MaskedAnswersNeed):
+        answers = rollout.masked_answers or MaskedAnswers()
+        answer = rollout.gold[0][0] if _section_names_gold(rollout, need.part) else "unknown"
+        return replace(rollout, masked_answers=replace(answers, **{need.part: answer}))
+    if isinstance(need, MaskedLogProbsNeed):
+        value = -0.1 if _section_names_gold(rollout, need.part) else -3.0
+        values = tuple((value,) for aliases in rollout.gold for _ in aliases)
+        likelihoods = rollout.masked_logprobs or MaskedLogProbs()
+        return replace(rollout, masked_logprobs=replace(likelihoods, **{need.part: values}))
+    return replace(rollout, verdicts={**(rollout.verdicts or {}), need.component: _verdict(need)})
+
+
+def _section_names_gold(rollout: Rollout, part: str) -> bool:
+    """Return whether the sections that a masked context keeps name every gold answer's alias."""
+    names = {"rationale": ("reason",), "evidence": ("extract",)}.get(part, ("reason", "extract"))
+    text = rollout.parsed.text
+    content = " ".join(
+        section for name in names for section in re.findall(rf"<{name}>([^<]*)</{name}>", text)
+    )
+    return any(strict_contains(content, aliases, Unicode()) for aliases in rollout.gold)
+
+
+def _verdict(need: VerdictNeed) -> Literal[0, 1]:
+    """Return 1 if a short response asserts a gold answer, as a judge that no text misleads."""
+    golds = [alias for question in need.questions for alias in question.gold]
+    is_right = any(
+        strict_contains(question.response.replace("、", ", "), golds, Unicode())
+        for question in need.questions
+        if len(question.response.split()) <= _MAX_ANSWER_WORDS
+    )
+    return 1 if is_right else 0

@@ -1,0 +1,357 @@
+"""Run an audit: score each attack and the same response without it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import mean
+from typing import Any
+
+import msgspec
+
+from rag_rewards.audit import row_attacks
+from rag_rewards.audit.capitals import CITIES, COUNTRIES, question_row
+from rag_rewards.audit.cases import CASES, Case
+from rag_rewards.audit.findings import Audit, Finding
+from rag_rewards.audit.policies import POLICIES, Policy
+from rag_rewards.audit.row_attacks import ABSTENTION, ALWAYS_REFUSES, Target, target_of
+from rag_rewards.audit.rule_evidence import with_evidence
+from rag_rewards.definition import Recipe
+from rag_rewards.errors import DataError, RolloutError, UsageError
+from rag_rewards.evidence.protocols import Models
+from rag_rewards.loading import RecipeSource, load_recipe
+from rag_rewards.recipes import RECIPES
+from rag_rewards.recipes.sample import ROW
+from rag_rewards.rollout import Rollout
+from rag_rewards.rows import decode_row
+from rag_rewards.scorer import Scorer
+from rag_rewards.settings import flatten
+
+MOST_ROWS = 100
+"""The largest number of your own rows that are attacked, evenly spaced over the file."""
+
+Attack = Callable[[Rollout], "str | Rollout | None"]
+"""A function from a rollout to the attacked response or rollout; None if it does not apply."""
+
+
+def audit(
+    reward: RecipeSource,
+    rows: Iterable[Rollout | Mapping[str, Any]] | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    hardened: bool = False,
+    attacks: Sequence[Attack] = (),
+    models: Models | None = None,
+) -> Audit:
+    """Try every known attack on a recipe, a reward or a function of a rollout.
+
+    reward    a recipe name, a recipe, a reward or a function
+    rows      rows to attack; by default the built-in cases of a named recipe, and for any other
+              reward four questions about capitals, in the output form with the highest reward
+    settings  settings of a named recipe
+    hardened  whether a named recipe uses its hardened profile
+    attacks   further attacks of your own
+    models    models that provide evidence; rules over words replace a missing model
+
+    Evidence in the rows is ignored, because it belongs to the response before the attack. Raises
+    UsageError if nothing can be attacked, DataError if no row has a gold answer.
+
+    >>> def long(rollout): return min(len(rollout.parsed.text) / 1000, 1)
+    >>> audit(long).ok
+    False
+    """
+    made = _recipe_of(reward, settings, hardened)
+    bench = _Bench(made, Scorer(made, models) if models else None)
+    given = None if rows is None else list(map(_rollout_of, rows))
+    if given is not None and not given:
+        raise UsageError("no row to attack: the rows are empty")
+    targets = _capitals(made) if given is None else _spread(given)
+    findings, elsewhere = _built_in(made) if given is None else ([], [])
+    if not findings and not elsewhere:
+        findings = bench.all_attacks(targets)
+    for attack in attacks:
+        findings += bench.own_attack(attack, targets)
+    if not findings:
+        reason = bench.failed[0] if bench.failed else "no attack applies to the rows"
+        raise UsageError(f"nothing could be attacked: {reason}")
+    excuses = _excuses(made)
+    return Audit(
+        signature=made.signature,
+        evidence="models, else rules over words" if bench.scorer else "rules over words",
+        findings=tuple(
+            msgspec.structs.replace(each, excused=excuses.get(each.attack, "")) for each in findings
+        ),
+        elsewhere=tuple(dict.fromkeys(elsewhere)),
+        failed=tuple(dict.fromkeys(bench.failed)),
+        rows=len(targets),
+    )
+
+
+def _recipe_of(source: RecipeSource, settings: Mapping[str, Any] | None, hardened: bool) -> Recipe:
+    made = load_recipe(source, settings, hardened=hardened)
+    if not isinstance(made, Recipe):
+        raise UsageError("a curriculum cannot be audited as a whole: audit each stage's recipe")
+    return made
+
+
+def _rollout_of(row: Rollout | Mapping[str, Any]) -> Rollout:
+    return decode_row(row) if isinstance(row, Mapping) else row
+
+
+def _spread(rows: Sequence[Rollout]) -> list[Rollout]:
+    if len(rows) <= MOST_ROWS:
+        return list(rows)
+    return [rows[i * len(rows) // MOST_ROWS] for i in range(MOST_ROWS)]
+
+
+# --- published recipes ---------------------------------------------------------------------------
+
+
+def _is_published(made: Recipe) -> bool:
+    """Return whether this is the published recipe of its name, with any settings."""
+    return made.name in RECIPES and isinstance(made.settings, RECIPES[made.name].settings)
+
+
+def _excuses(made: Recipe) -> dict[int | None, str]:
+    """Return the attacks that pay by the recipe's own definition, with the reasons."""
+    excuses: dict[int | None, str] = {}
+    for text in RECIPES[made.name].loopholes if _is_published(made) else ():
+        head = re.match(r"[\d, ]+:", text)
+        if head and "hardened" not in text:
+            reason = text[head.end() :].strip()
+            excuses |= {int(number): reason for number in re.findall(r"\d+", head[0])}
+    return excuses
+
+
+def _built_in(made: Recipe) -> tuple[list[Finding], list[str]]:
+    """Score the built-in cases and policies of a published recipe.
+
+    Returns the findings, and the settings of the cases that require other settings.
+    """
+    if not _is_published(made):
+        return [], []
+    current = flatten(made.settings) if made.settings else {}
+    findings: list[Finding] = []
+    elsewhere: list[str] = []
+    entries: list[Case | Policy] = [*CASES, *POLICIES]
+    for each in entries:
+        if each.recipe != made.name:
+            continue
+        if any(current.get(key) != value for key, value in each.settings.items()):
+            elsewhere.append(", ".join(f"{key}={value}" for key, value in each.settings.items()))
+            continue
+        without, attacked = each.rewards(made)
+        is_policy = isinstance(each, Policy)
+        row = each.attacked[0] if isinstance(each, Policy) else each.attacked
+        findings.append(
+            Finding(
+                attack=each.attack,
+                name=each.name,
+                kind="policy" if is_policy else "response",
+                row="built-in",
+                without=without,
+                attacked=attacked,
+                response=str(row["response"]),
+            )
+        )
+    return findings, elsewhere
+
+
+def _capitals(made: Recipe) -> list[Rollout]:
+    """Return four questions with right answers, in the output form with the highest reward."""
+
+    def rows(write: Callable[[str], str], answer: Callable[[int], str]) -> list[Rollout]:
+        return [
+            decode_row(ROW | question_row(n, write(answer(n)), id=f"capital-{n + 1}"))
+            for n in range(len(CITIES))
+        ]
+
+    def mean_reward(choice: list[Rollout]) -> float:
+        scores = made.score_each([with_evidence(made, row) for row in choice])
+        return mean(0.0 if isinstance(s, RolloutError) else s.value or 0.0 for s in scores)
+
+    forms = {each.output.template: each.output for each in RECIPES.values()}
+    writers: list[Callable[[str], str]] = [str, *(form.write for form in forms.values())]
+    answers: tuple[Callable[[int], str], ...] = (
+        lambda n: CITIES[n],
+        lambda n: f"{CITIES[n]} is the capital of {COUNTRIES[n]}",
+    )
+    return max((rows(write, answer) for write in writers for answer in answers), key=mean_reward)
+
+
+# --- rows of any kind ----------------------------------------------------------------------------
+
+
+@dataclass
+class _Bench:
+    """Scores attacks on rows with a recipe.
+
+    scorer  gathers evidence from models; None without models
+    failed  rows that could not be scored, with the reason
+    """
+
+    recipe: Recipe
+    scorer: Scorer | None
+    failed: list[str] = field(default_factory=list)
+
+    def all_attacks(self, rows: Sequence[Rollout]) -> list[Finding]:
+        """Try every known attack and degenerate policy on rows."""
+        targets = list(self._targets(rows))
+        if not targets:
+            raise DataError("no row has gold answers to attack with", "answers")
+        findings = [each for target in targets for each in self._response_attacks(target)]
+        return findings + self._policy_attacks(targets)
+
+    def own_attack(self, attack: Attack, rows: Sequence[Rollout]) -> list[Finding]:
+        """Try a user's attack on every row to which it applies."""
+        name = getattr(attack, "__name__", repr(attack))
+        findings = []
+        for row in rows:
+            attacked = attack(row)
+            if attacked is None:
+                continue
+            if isinstance(attacked, str):
+                attacked = _with_response(row, attacked)
+            if not isinstance(attacked, Rollout):
+                raise UsageError(
+                    f"attack {name} returned {attacked!r}: return a response, a rollout or None"
+                )
+            findings += self._compare(None, name, row, (_with_response(row, None), attacked))
+        return findings
+
+    def _targets(self, rows: Sequence[Rollout]) -> Iterator[Target]:
+        golds = []
+        for row in rows:
+            try:
+                golds.append(row.gold[0][0])
+            except RolloutError as error:
+                self.failed.append(f"{_name(row)}: {error}")
+        for row in rows:
+            try:
+                yield target_of(row, tuple(dict.fromkeys(golds)))
+            except RolloutError:
+                continue
+
+    def _response_attacks(self, target: Target) -> list[Finding]:
+        findings = []
+        row = target.rollout
+        for pair in row_attacks.pairs(target):
+            sides = (_with_response(row, pair.honest), _with_response(row, pair.attacked))
+            findings += self._compare(pair.attack, pair.name, row, sides, target)
+        return findings
+
+    def _policy_attacks(self, targets: Sequence[Target]) -> list[Finding]:
+        """Compare each degenerate policy with the honest one over all rows.
+
+        The honest policy gives the row's own response, refuses or abstains, whichever has the
+        highest reward.
+        """
+        habits = [row_attacks.habits(target) for target in targets]
+        honest = [
+            self._best(
+                (target.response, answers[ALWAYS_REFUSES], target.with_answer(ABSTENTION)), target
+            )
+            for target, answers in zip(targets, habits, strict=True)
+        ]
+        findings = []
+        for attack, name in habits[0]:
+            compared = []
+            for target, answers, best in zip(targets, habits, honest, strict=True):
+                if (text := answers.get((attack, name))) is None:
+                    continue
+                reward = self._reward(_with_response(target.rollout, text), target)
+                if reward is not None and best is not None:
+                    compared.append((reward, best, text))
+            if compared:
+                findings.append(
+                    Finding(
+                        attack=attack,
+                        name=name,
+                        kind="policy",
+                        row=f"{len(compared)} rows",
+                        without=mean(best for _, best, _ in compared),
+                        attacked=mean(reward for reward, _, _ in compared),
+                        response=compared[0][2],
+                    )
+                )
+        return findings
+
+    def _best(self, texts: Sequence[str], target: Target) -> float | None:
+        """Return the highest reward of several responses, or None if none has a score."""
+        rewards = [self._reward(_with_response(target.rollout, text), target) for text in texts]
+        return max((each for each in rewards if each is not None), default=None)
+
+    def _compare(
+        self,
+        attack: int | None,
+        name: str,
+        row: Rollout,
+        sides: tuple[Rollout, Rollout],
+        target: Target | None = None,
+    ) -> list[Finding]:
+        """Score a row without and with an attack; return no finding if one has no score."""
+        without, attacked = (self._reward(side, target) for side in sides)
+        if without is None or attacked is None:
+            return []
+        return [
+            Finding(
+                attack=attack,
+                name=name,
+                kind="response",
+                row=_name(row),
+                without=without,
+                attacked=attacked,
+                response=sides[1].parsed.text,
+            )
+        ]
+
+    def _reward(self, row: Rollout, target: Target | None) -> float | None:
+        """Return the reward of a row, or None if it has no score.
+
+        A right and a wrong response are in its group if the recipe compares.
+        """
+        group = [row]
+        if self.recipe.scope == "group":
+            target = target or target_of(row)
+            for answer in (target.gold, target.wrong[0]):
+                group.append(_with_response(row, target.with_answer(answer)))
+        group = [msgspec.structs.replace(each, group="g") for each in group]
+        gathered: Sequence[Rollout | RolloutError] = group
+        if self.scorer is not None:
+            gathered = self.scorer.gather(group)
+        complete = []
+        for each in gathered:
+            if isinstance(each, RolloutError):
+                self.failed.append(f"{_name(row)}: {each.message}")
+                return None
+            complete.append(with_evidence(self.recipe, each))
+        score = self.recipe.score_each(complete)[0]
+        if isinstance(score, RolloutError):
+            self.failed.append(f"{_name(row)}: {score.message}")
+            return None
+        return score.value
+
+
+_EVIDENCE_FIELDS = (
+    "logprobs",
+    "masked_answers",
+    "masked_logprobs",
+    "verdicts",
+    "nli",
+    "similarity",
+    "response_token_ids",
+    "prompt_token_ids",
+    "response_prefix",
+)
+
+
+def _with_response(row: Rollout, text: str | None) -> Rollout:
+    """Return a row with another response (None: the same) and without evidence."""
+    response = row.parsed.text if text is None else text
+    without_evidence: dict[str, Any] = dict.fromkeys(_EVIDENCE_FIELDS)
+    return msgspec.structs.replace(row, response=response, **without_evidence)
+
+
+def _name(row: Rollout) -> str:
+    return str(row.id) if row.id is not None else "a row"

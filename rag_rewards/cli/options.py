@@ -1,0 +1,61 @@
+"""Options that several commands share, as groups of the help.
+
+Each group is a dataclass that the code itself uses. cyclopts makes an option of each field, and the
+docstring of the field is its help. A command takes the groups that it needs as parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from cyclopts import Group, Parameter
+
+from rag_rewards.cli.recipe_options import RecipeOptions
+from rag_rewards.model_options import EncoderOptions, JudgeOptions, ModelOptions, PolicyOptions
+
+FILES = Group("Input and output", sort_key=1)
+RECIPE = Group("Recipe", sort_key=3)
+GROUPS = Group("Groups", sort_key=4)
+MODELS = Group("Models", sort_key=5)
+JUDGE = Group("Judge", sort_key=6)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupOptions:
+    """How rows form groups. By default, adjacent rows with equal keys are a group."""
+
+    group_size: int | None = None
+    """Form a group from every N rows."""
+    sort: bool = False
+    """Bring the rows of each group together first."""
+
+
+Recipe = Annotated[RecipeOptions, Parameter(name="*", group=RECIPE)]
+Grouping = Annotated[GroupOptions, Parameter(name="*", group=GROUPS)]
+Policy = Annotated[PolicyOptions, Parameter(name="*", group=MODELS)]
+Encoders = Annotated[EncoderOptions, Parameter(name="*", group=MODELS)]
+Judge = Annotated[JudgeOptions, Parameter(name="*", group=JUDGE)]
+
+RECIPE_DEFAULTS = RecipeOptions()
+GROUP_DEFAULTS = GroupOptions()
+POLICY_DEFAULTS = PolicyOptions()
+ENCODER_DEFAULTS = EncoderOptions()
+JUDGE_DEFAULTS = JudgeOptions()
+
+Output = Annotated[str, Parameter(alias="-o", group=FILES, allow_leading_hyphen=True)]
+OptionalOutput = Annotated[
+    str | None, Parameter(alias="-o", group=FILES, allow_leading_hyphen=True)
+]
+Progress = Annotated[bool | None, Parameter(negative="--no-progress", show_default=False)]
+
+
+def models_of(*groups: PolicyOptions | EncoderOptions | JudgeOptions) -> ModelOptions:
+    """Return the options of several groups as one. OptionError when they do not fit together."""
+    options: dict[str, Any] = {}
+    for group in groups:
+        options |= vars(group)
+    for name in ("document_form", "document_separator"):
+        if options.get(name) is not None:  # a shell passes a line break as the two characters \n
+            options[name] = options[name].replace("\\n", "\n")
+    return ModelOptions(**options)

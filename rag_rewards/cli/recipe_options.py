@@ -1,0 +1,119 @@
+"""The options that choose a recipe: --recipe, --set, --config and --hardened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.loading import RecipeSpec
+from rag_rewards.recipes import dotted
+from rag_rewards.rows import row_error
+
+
+@dataclass(frozen=True)
+class RecipeOptions:
+    """Which recipe to use, and its settings."""
+
+    recipe: Annotated[str | None, Parameter(alias="-r")] = None
+    """Use this recipe: a name, `module:name` or `path/to/file.py:name`. See `recipes`."""
+    set: Sequence[str] = ()
+    """Change a setting, as KEY=VALUE with a dotted key: `accuracy.metric=f1`. Repeatable."""
+    config: Path | None = None
+    """Read settings, and optionally recipe, hardened and stages, from this YAML file."""
+    hardened: bool = False
+    """Use the hardened profile, under which no known attack increases the reward."""
+
+    @property
+    def given(self) -> bool:
+        """Whether any option is set."""
+        return bool(self.recipe or self.set or self.config or self.hardened)
+
+    def spec(self) -> RecipeSpec:
+        """Return the recipe as plain data; --set takes precedence over --config. UsageError."""
+        config = read_config(self.config) if self.config else ConfigFile()
+        recipe = self.recipe or config.recipe or ""
+        if not recipe and not config.stages:
+            raise OptionError("no recipe is given: set {recipe}; `rag-rewards recipes` lists them")
+        return RecipeSpec(
+            recipe=recipe,
+            settings=config.settings | parse_settings(self.set),
+            hardened=self.hardened or config.hardened,
+            stages=config.stages,
+        )
+
+    def spec_if_given(self) -> RecipeSpec | None:
+        """Return the recipe as plain data, or None where no option is set."""
+        return self.spec() if self.given else None
+
+
+class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a --config file; `settings` holds its other keys, dotted."""
+
+    recipe: str | None = None
+    hardened: bool = False
+    stages: list[dict[str, Any]] = []
+    settings: dict[str, Any] = {}
+
+
+def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
+    """Parse `key=value` pairs. A value is read as YAML: 0.5, true, null, [r, e], text.
+
+    >>> parse_settings(["threshold=null", "answers=[r, e]", "accuracy.metric=f1"])
+    {'threshold': None, 'answers': ['r', 'e'], 'accuracy.metric': 'f1'}
+    """
+    import yaml
+
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key.strip():
+            raise OptionError("{set} expects KEY=VALUE, found {pair!r}", pair=pair)
+        try:
+            settings[key.strip()] = _load_yaml(text)
+        except yaml.YAMLError:
+            settings[key.strip()] = text
+    return settings
+
+
+def read_config(path: Path) -> ConfigFile:
+    """Read a YAML file with settings, and optionally recipe, hardened and stages. UsageError."""
+    import yaml
+
+    try:
+        content = _load_yaml(path.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise UsageError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    if content is None:
+        return ConfigFile()
+    if not isinstance(content, Mapping):
+        kind = type(content).__name__
+        raise UsageError(f"{path}: expected a mapping of settings, found {kind}")
+    own = {key: content[key] for key in ("recipe", "hardened", "stages") if key in content}
+    try:
+        settings = dotted({key: value for key, value in content.items() if key not in own})
+        return msgspec.convert(own | {"settings": settings}, ConfigFile)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path}: {row_error(error)}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: a mapping contains itself") from None
+
+
+def _load_yaml(text: str) -> Any:
+    """Read YAML 1.1 as PyYAML does, except that 1e-3 is a number, as it is in YAML 1.2."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    number = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
+    return yaml.load(text, Loader)  # noqa: S506 (a SafeLoader)

@@ -1,0 +1,390 @@
+"""A recipe: a composition with a name, named components, settings and a signature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from rag_rewards.compose import (
+    Batch,
+    Component,
+    Composite,
+    CorrectOf,
+    FunctionReward,
+    Reward,
+    Scope,
+    as_reward,
+    walk,
+)
+from rag_rewards.errors import RolloutError, ScoringError, UsageError, scoring_errors
+from rag_rewards.evidence.needs import Need
+from rag_rewards.groups import Groups, fail_groups, first_error, singletons
+from rag_rewards.output_form import ANY_FORM, OutputForm
+from rag_rewards.prompts import GROUNDED, Prompt
+from rag_rewards.rollout import Rollout, Score, ScoreOrError, with_row_id
+from rag_rewards.settings import Settings, flatten
+from rag_rewards.signature import Signature, release
+from rag_rewards.training.settings import NOT_STATED, Training
+from rag_rewards.version import __version__
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Scores batches of rollouts; every Score carries components, `correct` and details.
+
+    `total` is the reward, an expression over the components. A recipe is a Reward itself, so it
+    can be a part of another composition. `definition` is set for built-in recipes.
+    """
+
+    name: str
+    components: tuple[Reward, ...]
+    total: Reward
+    correct: Reward | None = None
+    settings: Settings | None = None
+    definition: RecipeDefinition | None = field(default=None, repr=False, compare=False)
+    """The facts that the recipe was built from; None for a custom composition."""
+
+    @property
+    def prompt(self) -> Prompt:
+        """The prompt that asks a question."""
+        return self.definition.prompt if self.definition else GROUNDED
+
+    @property
+    def output_form(self) -> OutputForm:
+        """The form of a response."""
+        return self.definition.output if self.definition else ANY_FORM
+
+    @property
+    def training(self) -> Training:
+        """The training settings that the paper states, or the defaults."""
+        return self.definition.training if self.definition else Training()
+
+    @property
+    def scope(self) -> Scope:
+        """`group` when any part must see whole groups."""
+        return self.total.scope
+
+    @property
+    def equation(self) -> str:
+        """The reward as a formula over its components."""
+        return repr(self.total) if isinstance(self.total, Composite) else self.total.name
+
+    @property
+    def component_names(self) -> tuple[str, ...]:
+        return tuple(component.name for component in self.components)
+
+    @cached_property
+    def _leaves(self) -> tuple[Reward, ...]:
+        """The parts that read rollouts, each once: they hold the details."""
+        leaves: dict[int, Reward] = {}
+        for root in (*self.components, self.total, *([self.correct] if self.correct else ())):
+            for part in walk(root):
+                if not isinstance(part, (Composite, Component, CorrectOf)):
+                    leaves[id(part)] = part
+        return tuple(leaves.values())
+
+    @cached_property
+    def identity(self) -> Signature:
+        """The signature as a value: version, recipe and settings, without models.
+
+        Settings are written as the shorter list of differences: from the defaults or, where it is
+        shorter, from the hardened profile.
+        """
+        if self.settings is None:
+            parts = [
+                leaf.name if isinstance(leaf, FunctionReward) else repr(leaf)
+                for leaf in self._leaves
+            ]
+            return Signature(recipe=self.name, settings={"formula": self.equation, "parts": parts})
+        values = flatten(self.settings)
+        if self.definition is None:
+            return Signature(recipe=self.name, settings=values)
+        plain = _differences(values, self.definition.defaults())
+        hardened = _differences(values, self.definition.defaults(hardened=True))
+        if len(hardened) < len(plain):
+            return Signature(recipe=self.name, settings=hardened, hardened=True)
+        return Signature(recipe=self.name, settings=plain)
+
+    @cached_property
+    def signature(self) -> str:
+        """One line that identifies everything that affects a score, except for the models."""
+        return str(self.identity)
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        """Return the evidence that scoring this rollout requires, without duplicates.
+
+        Raises the RolloutError of a rollout whose needs cannot be computed.
+        """
+        with scoring_errors():
+            return list(dict.fromkeys(n for leaf in self._leaves for n in leaf.needs(rollout)))
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        """Scores, in the order of the rollouts. Raises the first rollout's error, named."""
+        scores = []
+        for result in self.score_each(rollouts):
+            if isinstance(result, RolloutError):
+                raise result
+            scores.append(result)
+        return scores
+
+    def score_each(
+        self, rollouts: Sequence[Rollout], groups: Groups | None = None
+    ) -> list[ScoreOrError]:
+        """Return a score for each rollout, or the error of a rollout that cannot be scored.
+
+        In group scope the other members of its group get a GroupError. `groups` gives the
+        positions of each group's members where the rollouts' own keys do not. An exception that
+        the code of a reward raises is the ScoringError of its rollout. A UsageError ends the
+        call, because the recipe is wrong and not the rollout.
+        """
+        batch = Batch(rollouts, groups)
+        try:
+            return list(self._score(batch))
+        except RolloutError:
+            return self._score_apart(batch)
+
+    def _score(self, batch: Batch) -> list[Score]:
+        with scoring_errors():
+            return self._computed(batch)
+
+    def _computed(self, batch: Batch) -> list[Score]:
+        totals = batch.values(self.total)
+        names = self.component_names
+        columns = zip(*[batch.values(component) for component in self.components], strict=True)
+        correct = batch.values(self.correct) if self.correct else [None] * len(totals)
+        details = [[score.details for score in batch(leaf)] for leaf in self._leaves]
+        merged = (
+            details[0] if len(details) == 1 else [_merge(row) for row in zip(*details, strict=True)]
+        )
+        return [
+            Score(total, dict(zip(names, values, strict=True)), right, detail)
+            for total, values, right, detail in zip(totals, columns, correct, merged, strict=True)
+        ]
+
+    def _score_apart(self, batch: Batch) -> list[ScoreOrError]:
+        """Scores unit by unit, so that one broken rollout costs no other its score."""
+        rollouts = batch.rollouts
+        results: list[ScoreOrError | None] = [None] * len(rollouts)
+        units = batch.groups if self.scope == "group" else singletons(len(rollouts))
+        for unit in units:
+            for i, result in zip(unit, self._score_unit([rollouts[i] for i in unit]), strict=True):
+                results[i] = result
+        return [result for result in results if result is not None]
+
+    def _score_unit(self, unit: list[Rollout]) -> list[ScoreOrError]:
+        try:
+            return list(self._score(Batch(unit, [range(len(unit))])))
+        except RolloutError as error:
+            fault = error
+            if len(unit) == 1:
+                return [with_row_id(error, unit[0])]
+        errors = [self._error_of(rollout) for rollout in unit]
+        if first_error(errors) is None and isinstance(fault, ScoringError):
+            return [with_row_id(ScoringError(fault.message), rollout) for rollout in unit]
+        if first_error(errors) is None:
+            raise UsageError(f"recipe {self.name} fails on a group, but on no member of it")
+        failed = fail_groups(errors, [range(len(unit))], unit)
+        return [error for error in failed if error is not None]
+
+    def _error_of(self, rollout: Rollout) -> RolloutError | None:
+        try:
+            self._score(Batch([rollout]))
+        except RolloutError as error:
+            return with_row_id(error, rollout)
+        return None
+
+
+def _differences(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    return {k: value for k, value in values.items() if k not in defaults or value != defaults[k]}
+
+
+def _merge(details: Iterable[Any]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for part in details:
+        if part:
+            merged.update(part)
+    return merged
+
+
+def custom(
+    name: str, reward: Any, *, components: Sequence[Any] = (), correct: Any = None
+) -> Recipe:
+    """One's own composition as a recipe: rewards, functions of a rollout, and built-ins alike.
+
+    >>> def brief(rollout): return 1.0 if len(rollout.parsed.text) < 40 else 0.0
+    >>> custom("brief", brief)([Rollout(response="Paris")])[0].components
+    {'brief': 1.0}
+    """
+    total = as_reward(reward)
+    parts = tuple(map(as_reward, components)) or getattr(total, "parts", ()) or (total,)
+    return Recipe(
+        name=name,
+        components=parts,
+        total=total,
+        correct=as_reward(correct) if correct is not None else None,
+    )
+
+
+# --- the facts of a recipe ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HardenedSetting:
+    """The value of one setting in the hardened profile, and the attacks (by number) it closes."""
+
+    value: Any
+    closes: tuple[int, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class ChangedDefault:
+    """The default and the hardened value of a setting before a version changed one of them.
+
+    For a setting that `version` added, both are the value that reproduces the older versions.
+    """
+
+    version: str
+    key: str
+    default: Any
+    hardened: Any
+
+
+@dataclass(frozen=True)
+class ComponentInfo:
+    """The meaning of one component, and its range under the default settings.
+
+    `low` and `high` bound the range; None means no bound. `values` lists all values where they
+    are few. `when` is the setting that adds the component, empty for one that is always there.
+    """
+
+    name: str
+    meaning: str
+    low: float | None = 0.0
+    high: float | None = 1.0
+    values: tuple[float, ...] = ()
+    when: str = ""
+
+    @property
+    def range(self) -> str:
+        """The range in words.
+
+        >>> ComponentInfo("a", "", -1.0, None).range, ComponentInfo("b", "", values=(0, 0.5)).range
+        ('≥ −1', '0, 0.5')
+        """
+        if self.values:
+            return ", ".join(map(_number, self.values))
+        if self.low is None:
+            return "any" if self.high is None else f"≤ {_number(self.high)}"
+        if self.high is None:
+            return f"≥ {_number(self.low)}"
+        return f"{_number(self.low)} to {_number(self.high)}"
+
+    def contains(self, value: float) -> bool:
+        """Return whether a value is in the range."""
+        if self.values:
+            return value in self.values
+        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+
+def _number(value: float) -> str:
+    return f"{value:g}".replace("-", "−")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The number of rows that a paper drew from each data set.
+
+    `unanswerable` is the share of them that the documents do not answer, None where the paper
+    draws from all usable rows.
+    """
+
+    sizes: Mapping[str, int]
+    split: str
+    unanswerable: float | None = None
+
+    def __str__(self) -> str:
+        """Return the sizes in words.
+
+        >>> str(Preset({"asqa": 1000, "eli5": 1000}, "train", 0.5))
+        'asqa 1,000, eli5 1,000; 50% unanswerable'
+        """
+        sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
+        return sizes + (f"; {self.unanswerable:.0%} unanswerable" if self.unanswerable else "")
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """The data that a paper trained on.
+
+    datasets         names of data sets that `rag-rewards prepare` reads
+    presets          the paper's sizes, by the name that `prepare --preset` takes
+    answerable_only  whether only questions that the documents answer can be scored
+    """
+
+    datasets: tuple[str, ...] = ()
+    source: str = NOT_STATED
+    presets: Mapping[str, Preset] = field(default_factory=dict)
+    answerable_only: bool = False
+
+    def summary(self) -> list[str]:
+        """Return the data sets with their source, and then a line per preset."""
+        lines = [f"{', '.join(self.datasets)} ({self.source})"] if self.datasets else []
+        return lines + [f"preset {name}: {preset}" for name, preset in self.presets.items()]
+
+
+@dataclass(frozen=True)
+class RecipeDefinition:
+    """Everything that a paper says about its reward, and the function that builds it.
+
+    name        the name on the command line         summary    one line for people
+    source      paper and section                    output     the form of a response
+    settings    the settings' type, with defaults    build      settings → Recipe
+    fields      the fields of a row that it reads    components in the recipe's order
+    prompt      what the policy is asked             training   the training settings
+    data        what the paper trained on            hardened   the hardened profile, by key
+    model_free  settings under which no model is needed
+    loopholes   attacks that increase the reward, by number at the start of each line
+    deviations  differences from the authors' code
+    changed_defaults  defaults and hardened settings of older versions
+    """
+
+    name: str
+    summary: str
+    source: str
+    output: OutputForm
+    settings: type[Settings]
+    build: Callable[[Any], Recipe]
+    fields: tuple[str, ...]
+    components: tuple[ComponentInfo, ...]
+    prompt: Prompt = GROUNDED
+    training: Training = Training()
+    data: TrainingData = TrainingData()
+    model_free: Mapping[str, Any] = field(default_factory=dict)
+    hardened: Mapping[str, HardenedSetting] = field(default_factory=dict)
+    loopholes: tuple[str, ...] = ()
+    deviations: tuple[str, ...] = ()
+    changed_defaults: tuple[ChangedDefault, ...] = ()
+
+    @property
+    def hardened_values(self) -> dict[str, Any]:
+        """The settings of the hardened profile that differ from the defaults, by dotted key."""
+        return {key: setting.value for key, setting in self.hardened.items()}
+
+    def defaults(self, *, hardened: bool = False, version: str = __version__) -> dict[str, Any]:
+        """Every setting by dotted key, as a version had it by default, or in its hardened profile.
+
+        >>> from rag_rewards.recipes import RECIPES
+        >>> RECIPES["arena"].defaults(hardened=True)["relevance.min_precision"]
+        0.5
+        """
+        values = flatten(self.settings())
+        if hardened:
+            values |= self.hardened_values
+        newest_first = sorted(self.changed_defaults, key=lambda c: release(c.version), reverse=True)
+        for change in newest_first:
+            if release(version) < release(change.version):
+                values[change.key] = change.hardened if hardened else change.default
+        return values

@@ -1,0 +1,1 @@
+"""Evidence: what rewards need from models, and the gatherer that obtains it."""

@@ -1,0 +1,200 @@
+"""Groups: the rollouts of one prompt, which are compared with each other.
+
+In a batch a group is a sequence of positions; in a file it is a sequence of lines. One rule holds
+everywhere: a group is scored as a whole, so an error of one member is an error of all its members
+(`fail_groups`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+from rag_rewards.errors import GroupError, RolloutError
+from rag_rewards.rollout import Rollout, with_row_id
+from rag_rewards.rows import Line, is_object, line_key
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+Groups = Sequence[Sequence[int]]
+"""The positions of the members of each group."""
+
+
+def positions_by_key(keys: Iterable[K]) -> dict[K, list[int]]:
+    """Return the positions of each key, in order of first appearance.
+
+    >>> positions_by_key("aba")
+    {'a': [0, 2], 'b': [1]}
+    """
+    positions: dict[K, list[int]] = {}
+    for position, key in enumerate(keys):
+        positions.setdefault(key, []).append(position)
+    return positions
+
+
+def group_by_key(rows: Iterable[Rollout | RolloutError]) -> list[list[int]]:
+    """Return the groups of a batch: rollouts with equal keys, in order of first appearance.
+
+    A rollout without a key and a row that does not decode are groups of their own.
+
+    >>> rows = [Rollout(response="a", group="g"), Rollout(response="b"),
+    ...         Rollout(response="c", group="g")]
+    >>> group_by_key(rows)
+    [[0, 2], [1]]
+    """
+    keys: Iterable[str | int] = (
+        position if isinstance(row, RolloutError) or row.key is None else row.key
+        for position, row in enumerate(rows)
+    )
+    return list(positions_by_key(keys).values())
+
+
+def group_by_position(count: int, size: int) -> list[range]:
+    """Return groups of `size` consecutive positions. GroupError when `count` is not a multiple.
+
+    >>> group_by_position(4, 2)
+    [range(0, 2), range(2, 4)]
+    """
+    if count % size:
+        raise GroupError(
+            f"the number of rollouts ({count}) is not a multiple of the group size ({size})"
+        )
+    return [range(start, start + size) for start in range(0, count, size)]
+
+
+def singletons(count: int) -> list[range]:
+    """Return one group for each position: the groups of a reward that compares nothing."""
+    return [range(position, position + 1) for position in range(count)]
+
+
+def renumber(groups: Groups, kept: Iterable[int]) -> list[list[int]]:
+    """Return the groups with the positions that their members have among the `kept` ones.
+
+    Members that are not kept are left out, and so are groups without any member that is.
+
+    >>> renumber([[0, 1], [2]], [1, 2])
+    [[0], [1]]
+    """
+    new = {old: position for position, old in enumerate(kept)}
+    renumbered = ([new[i] for i in group if i in new] for group in groups)
+    return [group for group in renumbered if group]
+
+
+def group_error(cause: RolloutError) -> GroupError:
+    """Return the error of a rollout whose group contains a row in error.
+
+    >>> str(group_error(RolloutError("missing", "answers")))
+    'the group contains a row in error (answers: missing)'
+    """
+    return GroupError(f"the group contains a row in error ({cause})")
+
+
+def fail_groups(
+    results: Sequence[T | RolloutError], groups: Groups, rollouts: Sequence[Any] = ()
+) -> list[T | RolloutError]:
+    """Return the results, with a GroupError for each member of a group that contains an error.
+
+    A member keeps an error of its own. The new errors carry the ids of `rollouts`, if given.
+    """
+    failed = list(results)
+    for group in groups:
+        cause = first_error(results[i] for i in group)
+        if cause is None:
+            continue
+        for i in group:
+            if not isinstance(results[i], RolloutError):
+                error = group_error(cause)
+                failed[i] = with_row_id(error, rollouts[i]) if rollouts else error
+    return failed
+
+
+def first_error(results: Iterable[object]) -> RolloutError | None:
+    """Return the first error among the results of a group, or None."""
+    return next((result for result in results if isinstance(result, RolloutError)), None)
+
+
+# --- groups of lines ---------------------------------------------------------------------------
+
+NO_KEY = "the row has neither `group` nor `question`: add one of them, or set the group size"
+
+
+@dataclass
+class LineGroup:
+    """The lines of a group, and the reason why it cannot be scored, or ""."""
+
+    lines: list[Line]
+    problem: str = ""
+
+
+def line_groups_by_key(lines: Iterable[Line]) -> Iterator[LineGroup]:
+    """Yield groups of adjacent lines with one key. A key that returns later is a problem.
+
+    A line whose key cannot be read may belong to the group before it or to the one after it, so
+    neither of them can be scored.
+    """
+    digests: set[bytes] = set()
+    group = LineGroup([])
+    key: str | None = None
+    doubt = ""
+    for number, line in lines:
+        own = line_key(line)
+        if own is None and is_object(line):
+            if group.lines:
+                yield group
+            yield LineGroup([(number, line)], NO_KEY)
+            group, key, doubt = LineGroup([]), None, ""
+            continue
+        if own is None:
+            doubt = f"line {number} cannot be decoded and may belong to this group"
+            if group.lines:
+                group.lines.append((number, line))
+            else:
+                yield LineGroup([(number, line)], doubt)
+            continue
+        if not group.lines or own != key:
+            if group.lines:
+                yield group
+            group, key = LineGroup([], doubt), own
+            digest = key_digest(own)
+            if digest in digests:
+                group.problem = (
+                    f"the rows of group {_short(own)} are not adjacent: sort the file by group, or "
+                    "use the option `sort`"
+                )
+            digests.add(digest)
+        doubt = ""
+        group.lines.append((number, line))
+    if group.lines:
+        yield group
+
+
+def line_groups_by_size(lines: Iterable[Line], size: int) -> Iterator[LineGroup]:
+    """Yield groups of `size` lines. Their keys must agree, and the last group must be complete."""
+    group: list[Line] = []
+    for line in lines:
+        group.append(line)
+        if len(group) == size:
+            yield LineGroup(group, _disagreement(group))
+            group = []
+    if group:
+        yield LineGroup(group, f"the last group is incomplete: {len(group)} of {size} rollouts")
+
+
+def key_digest(key: str) -> bytes:
+    """Return a short digest of a key, so that many keys need little memory."""
+    return blake2b(key.encode("utf-8", "replace"), digest_size=8).digest()
+
+
+def _disagreement(lines: list[Line]) -> str:
+    keys = {key for _, line in lines if (key := line_key(line)) is not None}
+    if len(keys) < 2:
+        return ""
+    first, second = sorted(keys)[:2]
+    return f"the rows of the group have different keys: {_short(first)} and {_short(second)}"
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -1,0 +1,1 @@
+"""Input and output: sources, sinks and the pool of scoring processes."""

@@ -1,0 +1,172 @@
+"""Parquet files: their rows as JSON lines, and scored rows as Parquet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from rag_rewards.errors import MissingExtraError, UsageError
+from rag_rewards.io.sinks import Output
+from rag_rewards.rows import Line
+from rag_rewards.rows.parquet import scored_columns
+
+BLOCK_ROWS = 512
+
+
+def parquet_lines(handle: IO[bytes], path: str) -> Iterator[Line]:
+    """Yield the rows of a Parquet file as JSON lines, so that one decoder reads all rows.
+
+    `path` is the file's name in messages. Raises UsageError when the file cannot be read.
+    """
+    pa, pq = _pyarrow()
+    try:
+        table = pq.ParquetFile(handle)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from None
+    number = 0
+    batches = table.iter_batches(batch_size=BLOCK_ROWS)
+    while True:
+        try:
+            batch = next(batches, None)
+            rows = batch.to_pylist(maps_as_pydicts="strict") if batch else []
+        except (pa.ArrowException, OSError, KeyError, ValueError, OverflowError) as error:
+            raise UsageError(f"cannot read {path} after row {number}: {error}") from None
+        if batch is None:
+            return
+        for row in rows:
+            number += 1
+            yield number, _row_line(row)
+
+
+def _row_line(row: dict[str, Any]) -> bytes:
+    """A row as JSON, without the columns that are null in it."""
+    fields = {name: value for name, value in row.items() if value is not None}
+    try:
+        # msgspec writes NaN as null; Python's json keeps it, and the decoder names its field.
+        return msgspec.json.encode(fields) if _is_finite(fields) else json.dumps(fields).encode()
+    except (TypeError, ValueError):
+        return json.dumps(fields, default=str).encode()
+
+
+def _is_finite(value: Any) -> bool:
+    """Return whether all numbers of a value are finite."""
+    if isinstance(value, float):
+        return value - value == 0.0
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_finite, value))
+    return True
+
+
+class ParquetOutput(Output):
+    """Scored rows as Parquet. The partial file holds JSON lines until all columns are known.
+
+    The columns are the fields of all rows. Components are a struct; details and the error are
+    JSON; ids and answers are text, because rows may mix numbers and text. Answers are always a
+    list.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._pa, self._pq = _pyarrow()
+        self._nested = False
+        super().__init__(path)
+        if self.partial is None:
+            raise UsageError(f"{path} is not a regular file: write Parquet to a regular file")
+
+    def _publish(self, partial: Path, target: Path) -> None:
+        try:
+            self._convert(partial, target)
+        except (
+            self._pa.ArrowException,
+            msgspec.MsgspecError,
+            ArithmeticError,
+            ValueError,
+        ) as error:
+            raise self._unfit(str(error), partial) from None
+        partial.unlink()
+
+    def _unfit(self, reason: str, partial: Path) -> UsageError:
+        """The error of rows that Parquet cannot hold."""
+        return UsageError(
+            f"cannot write {self.path}: {reason}. The scored rows are in {partial}, as JSON "
+            "lines. Change the rows, or write JSON lines (-o NAME.jsonl)"
+        )
+
+    def _convert(self, partial: Path, target: Path) -> None:
+        schema = self._schema(partial)
+        parquet = target.with_name(target.name + ".made")
+        parquet.unlink(missing_ok=True)  # a symbolic link would redirect the rows
+        try:
+            with self._pq.ParquetWriter(parquet, schema) as writer:
+                for rows in _row_blocks(partial, self._nested):
+                    writer.write_table(self._pa.Table.from_pylist(rows, schema=schema))
+            parquet.replace(target)
+        finally:
+            parquet.unlink(missing_ok=True)
+
+    def _schema(self, lines: Path) -> Any:
+        """The columns that hold every row. A column without any value becomes text."""
+        pa = self._pa
+        defaults: dict[str, Any] = dict.fromkeys(("id", "group"), pa.string())
+        defaults |= {"reward": pa.float64(), "components": pa.null(), "correct": pa.float64()}
+        defaults |= dict.fromkeys(("details", "error", "signature"), pa.string())
+        types: dict[str, Any] = {}
+        for rows in _row_blocks(lines, self._nested):
+            for name in dict.fromkeys(name for row in rows for name in row):
+                try:
+                    type_ = pa.array([row.get(name) for row in rows]).type
+                    before = types.get(name, defaults.get(name, pa.null()))
+                    types[name] = self._common(before, type_)
+                except (pa.ArrowException, OverflowError) as error:
+                    if name == "answers" and not self._nested:
+                        self._nested = True
+                        return self._schema(lines)
+                    reason = f"`{name}` does not fit one column ({error})"
+                    raise self._unfit(reason, lines) from None
+        return pa.schema(self._fields((types or defaults).items()))
+
+    def _common(self, one: Any, other: Any) -> Any:
+        """The narrowest type that holds the values of both types."""
+        schemas = [self._pa.schema([("column", type_)]) for type_ in (one, other)]
+        return self._pa.unify_schemas(schemas, promote_options="permissive").field("column").type
+
+    def _fields(self, types: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+        storable = [(name, self._storable(type_)) for name, type_ in types]
+        return [(name, type_) for name, type_ in storable if type_ is not None]
+
+    def _storable(self, type_: Any) -> Any:
+        """The type that Parquet stores: text instead of null, None for a struct without fields."""
+        pa = self._pa
+        if pa.types.is_null(type_):
+            return pa.string()
+        if pa.types.is_list(type_):
+            inner = self._storable(type_.value_type)
+            return None if inner is None else pa.list_(inner)
+        if pa.types.is_struct(type_):
+            fields = [type_.field(i) for i in range(type_.num_fields)]
+            inner = self._fields((field.name, field.type) for field in fields)
+            return pa.struct(inner) if inner else None
+        return type_
+
+
+def _row_blocks(lines: Path, nested: bool) -> Iterator[list[dict[str, Any]]]:
+    """Yield the columns of scored rows, block after block."""
+    with lines.open("rb") as handle:
+        while block := list(islice(handle, BLOCK_ROWS)):
+            yield [scored_columns(msgspec.json.decode(line), nested) for line in block]
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    """Import pyarrow and its Parquet module."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtraError("pyarrow", extra="parquet") from None
+    return pyarrow, pyarrow.parquet

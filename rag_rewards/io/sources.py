@@ -1,0 +1,199 @@
+"""Sources of rows: JSON lines or Parquet, in chunks that contain whole groups."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+from array import array
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import IO
+
+from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.groups import LineGroup, key_digest, line_groups_by_key, line_groups_by_size
+from rag_rewards.io.parquet import parquet_lines
+from rag_rewards.rows import Chunk, Line, line_key
+
+CHUNK_ROWS = 512
+CHUNK_BYTES = 1 << 19
+BUFFER_BYTES = 1 << 20  # larger than a chunk, because lines longer than the buffer are slow
+
+
+@dataclass
+class Source:
+    """An open input, with its size and position in bytes for a progress bar."""
+
+    lines: Iterator[Line]
+    size: int | None
+    handle: IO[bytes] | None = None
+    """The file that `position` and `sort_groups` use. None for standard input and Parquet."""
+    file: IO[bytes] | None = None
+    """The file that `close` closes."""
+
+    def close(self) -> None:
+        if self.file:
+            self.file.close()
+
+    def position(self) -> int:
+        try:
+            return self.handle.tell() if self.handle else 0
+        except (OSError, ValueError):
+            return 0
+
+
+def open_source(path: str) -> Source:
+    """Open rows: Parquet when the name ends in `.parquet`, else JSON lines; "-" is standard input.
+
+    Raises UsageError when the file cannot be opened.
+    """
+    if path == "-":
+        return Source(_numbered(_after_mark(sys.stdin.buffer), "standard input"), None)
+    file = Path(path)
+    if file.is_dir():
+        raise UsageError(f"{path} is a folder, not a file of rows")
+    try:
+        handle = file.open("rb", buffering=BUFFER_BYTES)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    if file.suffix == ".parquet":
+        return Source(parquet_lines(handle, path), None, file=handle)
+    size = file.stat().st_size if file.is_file() else None
+    return Source(_numbered(_after_mark(handle), path), size, handle, handle)
+
+
+def _after_mark(handle: IO[bytes]) -> IO[bytes]:
+    """Skip the byte order mark that some editors write before the first row."""
+    with contextlib.suppress(OSError):  # a file that cannot be read raises at its first line
+        if isinstance(handle, BufferedReader) and handle.peek(3).startswith(BOM_UTF8):
+            handle.read(len(BOM_UTF8))
+    return handle
+
+
+def _numbered(handle: IO[bytes], path: str) -> Iterator[Line]:
+    """Yield lines with their numbers. Blank lines are skipped but counted."""
+    number = 0
+    while True:
+        try:
+            block = handle.readlines(CHUNK_BYTES)
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+        if not block:
+            return
+        for line in block:
+            number += 1
+            if not line.isspace():
+                yield number, line
+
+
+# --- chunks ------------------------------------------------------------------------------------
+
+
+def chunks(lines: Iterable[Line]) -> Iterator[Chunk]:
+    """Yield lines in chunks of bounded size, for rewards that score single rollouts."""
+    members: list[bytes] = []
+    numbers: list[int] = []
+    size = 0
+    for number, line in lines:
+        members.append(line)
+        numbers.append(number)
+        size += len(line)
+        if len(members) >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield Chunk(lines=members, numbers=numbers)
+            members, numbers, size = [], [], 0
+    if members:
+        yield Chunk(lines=members, numbers=numbers)
+
+
+def group_chunks(groups: Iterable[LineGroup]) -> Iterator[Chunk]:
+    """Yield whole groups in chunks of about the size of `chunks`."""
+    members: list[LineGroup] = []
+    rows = size = 0
+    for group in groups:
+        members.append(group)
+        rows += len(group.lines)
+        size += sum(len(line) for _, line in group.lines)
+        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield _chunk_of(members)
+            members, rows, size = [], 0, 0
+    if members:
+        yield _chunk_of(members)
+
+
+def _chunk_of(groups: list[LineGroup]) -> Chunk:
+    lines = [line for group in groups for line in group.lines]
+    return Chunk(
+        lines=[line for _, line in lines],
+        numbers=[number for number, _ in lines],
+        sizes=[len(group.lines) for group in groups],
+        problems=[group.problem for group in groups],
+    )
+
+
+# --- groups ------------------------------------------------------------------------------------
+
+
+def read_groups(source: Source, size: int | None = None, sort: bool = False) -> Iterator[LineGroup]:
+    """Yield the groups of an open file: adjacent lines of one key, or every `size` lines.
+
+    `sort` brings the lines of a group together first. Raises OptionError for a size below 1, and
+    for a size together with `sort`.
+    """
+    check_grouping(size, sort)
+    if size is not None:
+        yield from line_groups_by_size(source.lines, size)
+    else:
+        yield from line_groups_by_key(sort_groups(source) if sort else source.lines)
+
+
+def check_grouping(size: int | None, sort: bool) -> None:
+    """Raise OptionError for a group size below 1, and for a group size together with `sort`."""
+    if size is not None and size < 1:
+        raise OptionError("{group_size} must be at least 1, found {size}", size=size)
+    if size is not None and sort:
+        raise OptionError("{group_size} groups by position and {sort} by key: use one of them")
+
+
+# --- sorting -----------------------------------------------------------------------------------
+
+
+def sort_groups(source: Source) -> Iterator[Line]:
+    """Yield the lines group after group. Groups are in order of their first line.
+
+    Memory holds a few bytes per row: the first reading makes an index, and the second reads each
+    line by its offset. A source that cannot be read twice is copied to a temporary file.
+    """
+    handle = source.handle if source.handle and source.handle.seekable() else _copied(source)
+    offsets, numbers, ranks = array("q"), array("q"), array("q")
+    rank: dict[bytes, int] = {}
+    offset = handle.tell()
+    for number, line in enumerate(iter(handle.readline, b""), start=1):
+        if not line.isspace():
+            key = line_key(line)
+            # A line without a readable key is a group of its own.
+            digest = key_digest(f"\0{number}" if key is None else key)
+            ranks.append(rank.setdefault(digest, len(rank)))
+            offsets.append(offset)
+            numbers.append(number)
+        offset += len(line)
+    try:
+        for i in sorted(range(len(ranks)), key=ranks.__getitem__):
+            handle.seek(offsets[i])
+            yield numbers[i], handle.readline()
+    finally:
+        if handle is not source.handle:
+            handle.close()
+
+
+def _copied(source: Source) -> IO[bytes]:
+    """Copy the lines of a source to a temporary file, under their numbers."""
+    copy = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as its reader)
+    last = 0
+    for number, line in source.lines:
+        copy.write(b"\n" * (number - last - 1) + line.rstrip(b"\r\n") + b"\n")
+        last = number
+    copy.seek(0)
+    return copy

@@ -1,0 +1,285 @@
+"""Recipes in every form that a user may give, as a `Recipe` or a `Curriculum`.
+
+    load_recipe("arena", {"bonus.value": 5}, hardened=True)     # a name
+    load_recipe("my_rewards:reward")                            # an object of a module
+    load_recipe("rewards/mine.py:reward")                       # an object of a file
+    load_recipe(my_reward)                # a recipe, curriculum, definition, reward or function
+    load_recipe({"stages": [{"recipe": "arena", "until_step": 100}, {"recipe": "lear"}]})
+
+This is the only place that imports an object by its reference.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from rag_rewards.compose import Reward, as_reward
+from rag_rewards.definition import Recipe, RecipeDefinition, custom
+from rag_rewards.errors import OptionError, SettingError, UsageError
+from rag_rewards.recipes import build_recipe, definition_of, dotted, recipe, recorded_settings
+from rag_rewards.settings import did_you_mean
+from rag_rewards.signature import Signature
+from rag_rewards.training.curriculum import Curriculum, Stage
+
+RECIPE_KEYS = ("recipe", "settings", "hardened", "stages")
+STAGE_KEYS = ("recipe", "settings", "until_step")
+
+
+class RecipeSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A recipe as plain data, which can travel to another process.
+
+    recipe    a name, `module:name` or `path/to/file.py:name`
+    settings  values by dotted key, in place of the defaults
+    hardened  use the hardened profile, under which no known attack increases the reward
+    stages    a curriculum in place of `recipe`: mappings with `recipe`, `settings` and `until_step`
+    """
+
+    recipe: str = ""
+    settings: dict[str, Any] = {}
+    hardened: bool = False
+    stages: list[dict[str, Any]] = []
+
+
+RecipeSource = (
+    str
+    | Recipe
+    | Curriculum
+    | RecipeDefinition
+    | Reward
+    | Callable[..., Any]
+    | Mapping[str, Any]
+    | RecipeSpec
+)
+"""Every form in which a recipe can be given."""
+
+
+def load_recipe(
+    source: RecipeSource, settings: Mapping[str, Any] | None = None, *, hardened: bool = False
+) -> Recipe | Curriculum:
+    """Return the recipe that `source` stands for.
+
+    `source` is the name of a recipe, `module:name` or `path/to/file.py:name`, a Recipe, a
+    Curriculum, a RecipeDefinition, a reward, a function of a rollout, or a mapping with the keys
+    `recipe`, `settings`, `hardened` and `stages`. `settings` take precedence over those of a
+    mapping. Raises UsageError when there is no such recipe, and SettingError for settings that it
+    does not have.
+
+    >>> load_recipe({"recipe": "arena", "settings": {"bonus": {"value": 5}}}).name
+    'arena'
+    """
+    if isinstance(source, RecipeSpec):
+        source = msgspec.structs.asdict(source)
+    if isinstance(source, Mapping):
+        return _from_mapping(source, settings or {}, hardened)
+    if isinstance(source, str):
+        if ":" not in source:
+            return recipe(source, settings, hardened=hardened)
+        return _from_object(import_object(source), settings, hardened, source)
+    return _from_object(source, settings, hardened)
+
+
+def recipes_of(reward: Recipe | Curriculum) -> list[Recipe]:
+    """Return the recipes of a curriculum, stage by stage, or the recipe itself."""
+    return [s.recipe for s in reward.stages] if isinstance(reward, Curriculum) else [reward]
+
+
+def spec_of(
+    source: RecipeSource, settings: Mapping[str, Any] | None = None, *, hardened: bool = False
+) -> RecipeSpec | None:
+    """Return a recipe as plain data, or None where it is given as an object.
+
+    >>> spec_of("arena", {"bonus": {"value": 5}}).settings
+    {'bonus.value': 5}
+    """
+    if isinstance(source, str):
+        return RecipeSpec(recipe=source, settings=dotted(settings or {}), hardened=hardened)
+    if isinstance(source, RecipeSpec):
+        source = msgspec.structs.asdict(source)
+    if not isinstance(source, Mapping):
+        return None
+    merged = _merged(source, settings or {}, hardened)
+    try:
+        return msgspec.convert(merged, RecipeSpec)
+    except msgspec.ValidationError:
+        return None
+
+
+def recorded_spec(signature: Signature) -> RecipeSpec:
+    """Return the recipe of a signature, with every setting. Its models are left out.
+
+    Raises SignatureError for a newer version and for a custom recipe, UnknownRecipeError, and
+    SettingError.
+
+    >>> recorded_spec(Signature.parse("rag-rewards 0.2.0 arena")).settings["bonus.value"]
+    10.0
+    """
+    settings = [recorded_settings(signature, stage) for stage in signature.parts]
+    if not signature.stages:
+        return RecipeSpec(recipe=signature.recipe, settings=settings[0])
+    return RecipeSpec(
+        stages=[
+            {"recipe": stage.recipe, "settings": values, "until_step": stage.until_step}
+            for stage, values in zip(signature.stages, settings, strict=True)
+        ]
+    )
+
+
+def find_definition(reference: str) -> RecipeDefinition | None:
+    """Return the definition of a recipe by name or by `module:name`.
+
+    The result is None for another object, such as a reward: it has no settings. UsageError.
+    """
+    if ":" not in reference:
+        return definition_of(reference)
+    found = import_object(reference)
+    return found if isinstance(found, RecipeDefinition) else None
+
+
+def import_object(reference: str) -> Any:
+    """Import the object that `module:name` or `path/to/file.py:name` refers to.
+
+    Modules are searched for in the current folder first, as `python -m` does. Raises UsageError
+    when there is no such module or no such name.
+    """
+    place, _, name = reference.rpartition(":")
+    if not place or not name:
+        raise UsageError(f"{reference!r} is not of the form module:name or path/to/file.py:name")
+    module = _file_module(Path(place)) if place.endswith(".py") else _module(place)
+    value = module
+    for part in name.split("."):
+        if not hasattr(value, part):
+            names = [each for each in vars(module) if not each.startswith("_")]
+            raise UsageError(f"{place} has no object {name!r}{did_you_mean(name, names)}")
+        value = getattr(value, part)
+    return value
+
+
+def _module(name: str) -> ModuleType:
+    folder = os.getcwd()
+    if folder not in sys.path and "" not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return import_module(name)
+    except Exception as error:  # a module of the user can raise anything
+        raise UsageError(
+            f"cannot import {name}: {type(error).__name__}: {error}; modules are searched for in "
+            f"{folder} and in the installed packages"
+        ) from error
+
+
+def _file_module(path: Path) -> ModuleType:
+    """Import a file as a module whose name is its path, so that it replaces no other module."""
+    name = str(path.resolve())
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, name)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UsageError(f"cannot import {path}: there is no such file")
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # a file of the user can raise anything
+        del sys.modules[name]
+        raise UsageError(f"cannot import {path}: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _from_object(
+    value: Any, settings: Mapping[str, Any] | None, hardened: bool, reference: str = ""
+) -> Recipe | Curriculum:
+    """Return an object as a recipe; `reference` is where it was imported from."""
+    if isinstance(value, RecipeDefinition):
+        return build_recipe(value, settings, hardened=hardened)
+    if isinstance(value, Mapping):
+        return _from_mapping(value, settings or {}, hardened)
+    name = _name_of(value, reference)
+    if settings or hardened:
+        raise SettingError(
+            f"{name} is an object that is already built: it takes no settings and has no hardened "
+            "profile; give a recipe by name or a RecipeDefinition"
+        )
+    if isinstance(value, (Recipe, Curriculum)):
+        return value
+    if isinstance(value, (type, ModuleType, str)):
+        raise UsageError(
+            f"{name} is not a recipe: expected a Recipe, a Curriculum, a RecipeDefinition, a "
+            f"reward or a function of a rollout, found a {type(value).__name__}"
+        )
+    return custom(name, value)
+
+
+def _name_of(value: Any, reference: str) -> str:
+    """Return the name of a reward: its own, or the one that it was imported by."""
+    if isinstance(value, (Recipe, Curriculum)):
+        return value.name
+    own = getattr(value, "__name__", None) or reference.rpartition(":")[2]
+    return str(own) if own else as_reward(value).name
+
+
+# --- mappings ----------------------------------------------------------------------------------
+
+
+def _from_mapping(
+    options: Mapping[str, Any], settings: Mapping[str, Any], hardened: bool
+) -> Recipe | Curriculum:
+    options = _merged(options, settings, hardened)
+    source, settings, hardened = options["recipe"], options["settings"], options["hardened"]
+    if not options["stages"]:
+        return load_recipe(source, settings, hardened=hardened)
+    stages = options["stages"]
+    return Curriculum(tuple(_stage(stage, settings, hardened) for stage in stages))
+
+
+def _merged(
+    options: Mapping[str, Any], settings: Mapping[str, Any], hardened: bool
+) -> dict[str, Any]:
+    """Return checked options of a recipe, with these settings in place of their own."""
+    for key in options:
+        if key not in RECIPE_KEYS:
+            raise UsageError(f"unknown option {key!r}{did_you_mean(str(key), RECIPE_KEYS)}")
+    source, stages = options.get("recipe") or "", options.get("stages") or []
+    own, profile = options.get("settings") or {}, options.get("hardened") or False
+    if not isinstance(own, Mapping):
+        raise SettingError(f"settings must be a mapping, found {own!r}")
+    if not isinstance(profile, bool):
+        raise SettingError(f"hardened must be true or false, found {profile!r}")
+    if not isinstance(stages, Sequence) or not all(isinstance(each, Mapping) for each in stages):
+        raise SettingError("stages must be a list of mappings with recipe and until_step")
+    if not source and not stages:
+        raise OptionError("no recipe is given: set {recipe}; `rag-rewards recipes` lists them")
+    if source and stages:
+        raise OptionError("{recipe} and stages exclude each other: every stage names its recipe")
+    return {
+        "recipe": source,
+        "settings": dotted(own) | dotted(settings),
+        "hardened": profile or hardened,
+        "stages": [dict(stage) for stage in stages],
+    }
+
+
+def _stage(stage: Mapping[str, Any], settings: Mapping[str, Any], hardened: bool) -> Stage:
+    """Return one stage of a curriculum; its own settings take precedence."""
+    for key in stage:
+        if key not in STAGE_KEYS:
+            raise SettingError(f"stages: unknown key {key!r}{did_you_mean(str(key), STAGE_KEYS)}")
+    source, until = stage.get("recipe"), stage.get("until_step")
+    own = stage.get("settings") or {}
+    if not source:
+        raise SettingError("stages: every stage names its recipe")
+    if not isinstance(own, Mapping):
+        raise SettingError(f"stages: settings must be a mapping, found {own!r}")
+    if until is not None and (not isinstance(until, int) or isinstance(until, bool)):
+        raise SettingError(f"stages: until_step must be a whole number, found {until!r}")
+    made = load_recipe(source, {**settings, **dotted(own)}, hardened=hardened)
+    if isinstance(made, Curriculum):
+        raise SettingError(f"stages: {made.name} is a curriculum; a stage is one recipe")
+    return Stage(made, until)

@@ -1,0 +1,231 @@
+"""The models of a run as plain options, with the names that Python and the command line share.
+
+    options = ModelOptions(judge="http://host:8000/v1", judge_model="NAME")
+    models = options.load()
+
+The command line generates its options from these classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from rag_rewards.backends.addresses import is_url, without_credentials
+from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.evidence.needs import Model
+from rag_rewards.evidence.protocols import Entailment, Judge, Models, Policy, Similarity
+from rag_rewards.prompts import Prompt
+from rag_rewards.settings import did_you_mean
+
+BACKENDS = ("transformers", "vllm", "sglang")
+LEAST_TOKEN_BUDGET = 256
+WAYS_OUT: dict[Model, str] = {
+    "policy": 'model="path/to/model", or a server: model="http://host:8000", backend="vllm"',
+    "entailment": 'nli="path/to/model"',
+    "similarity": 'similarity="path/to/model"',
+    "judge": 'judge="http://host:8000/v1", judge_model="NAME"',
+}
+"""The option that sets each kind of model, with an example."""
+
+
+@dataclass(frozen=True)
+class PolicyOptions:
+    """The policy whose log-probabilities and answers are evidence."""
+
+    model: str | None = None
+    """Policy that provides likelihoods: a folder, or the URL of a server."""
+    backend: str = "transformers"
+    """Library that runs the policy: transformers, vllm or sglang."""
+    dtype: str = "auto"
+    """Precision of the policy: float32, bfloat16 or float16."""
+    device: str | None = None
+    """Device of local models: cpu, cuda, …; default: a GPU if there is one."""
+    adapter: str | None = None
+    """Folder of a LoRA adapter for the policy."""
+    tokenizer: str | None = None
+    """Folder of a server's tokenizer."""
+    token_budget: int | None = None
+    """Number of tokens to compute at a time; a smaller number needs less memory."""
+    truncate: bool = False
+    """Drop non-supporting documents when the prompt exceeds the context length."""
+    document_form: str | None = None
+    """Form of a document in the rows' prompts, such as '{label}. {text}'."""
+    document_separator: str | None = None
+    """Text between two documents in the rows' prompts."""
+
+
+@dataclass(frozen=True)
+class EncoderOptions:
+    """The models that compare texts."""
+
+    nli: str | None = None
+    """Entailment model for citations: a folder."""
+    similarity: str | None = None
+    """Sentence encoder for refusals: a folder."""
+
+
+@dataclass(frozen=True)
+class JudgeOptions:
+    """The judge that decides whether a response is right."""
+
+    judge: str | None = None
+    """URL of an OpenAI-compatible endpoint, including /v1."""
+    judge_model: str | None = None
+    """Name of the judge model at the endpoint."""
+    judge_cache: str | None = None
+    """File that stores verdicts, so that no question is sent twice."""
+    judge_retries: int = 5
+    """Number of further attempts of a failed request."""
+
+
+@dataclass(frozen=True)
+class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
+    """The models that provide evidence. OptionError when options do not fit together."""
+
+    def __post_init__(self) -> None:
+        self._check_policy()
+        if self.judge and not self.judge_model:
+            raise OptionError("{judge} requires {judge_model}, the name of the judge model there")
+        prompt = (self.document_form, self.document_separator)
+        Prompt("").showing(*prompt)  # a bad form is an error before a model is loaded
+        if not self.model and prompt != (None, None):
+            raise OptionError(
+                "{document_form} and {document_separator} describe the documents in the prompts "
+                "that {model} reads: set {model}"
+            )
+        if not self.model and self.truncate:
+            raise OptionError("{truncate} shortens the prompts that {model} reads: set {model}")
+
+    def _check_policy(self) -> None:
+        if self.backend not in BACKENDS:
+            choices = ", ".join(BACKENDS)
+            raise OptionError(
+                "{backend} must be one of {choices}, found {value!r}",
+                choices=choices,
+                value=self.backend,
+            )
+        if self.token_budget is not None and self.token_budget < LEAST_TOKEN_BUDGET:
+            raise OptionError(
+                "{token_budget} must be at least {least}, found {value}",
+                least=LEAST_TOKEN_BUDGET,
+                value=self.token_budget,
+            )
+        if not self.model:
+            return
+        if self.backend != "transformers" and self.adapter:
+            raise OptionError(
+                "{adapter} requires {backend} transformers: a server loads its own adapters"
+            )
+        if self.backend == "transformers" and self.tokenizer:
+            raise OptionError(
+                "{tokenizer} is for servers: with {backend} transformers the folder of the model "
+                "contains its tokenizer"
+            )
+        if self.backend == "transformers" and is_url(self.model):
+            raise OptionError(
+                "{model} {url} is a server: set {backend} to vllm or sglang",
+                url=without_credentials(self.model),
+            )
+        if self.backend == "sglang" and not is_url(self.model):
+            raise OptionError("{backend} sglang requires the URL of a server as {model}")
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> ModelOptions:
+        """Return the model options of a mapping; None stands for the default. UsageError."""
+        names = [field.name for field in fields(cls)]
+        for key in options:
+            if key not in names:
+                raise UsageError(f"unknown option {key!r}{did_you_mean(str(key), names)}")
+        return cls(**{key: value for key, value in options.items() if value is not None})
+
+    @property
+    def given(self) -> bool:
+        """Whether any model is set."""
+        return bool(self.model or self.nli or self.judge or self.similarity)
+
+    @property
+    def prompting(self) -> dict[str, Any]:
+        """How the policy reads prompts: arguments of a `Scorer`."""
+        return {
+            "truncate": self.truncate,
+            "document_form": self.document_form,
+            "document_separator": self.document_separator,
+        }
+
+    def load(self) -> Models:
+        """Load the models. MissingExtraError names the extra that one of them requires."""
+        return Models(
+            policy=_policy(self) if self.model else None,
+            entailment=_entailment(self.nli, self.device) if self.nli else None,
+            judge=_judge(self) if self.judge else None,
+            similarity=_similarity(self.similarity, self.device) if self.similarity else None,
+        )
+
+
+def missing_model(name: str, kind: Model, way: str = "set") -> UsageError:
+    """Return the error of a reward that requires a kind of model which is not set.
+
+    >>> str(missing_model("ground-grpo", "entailment"))
+    'ground-grpo requires a model of the kind entailment: set nli="path/to/model"'
+    """
+    return UsageError(f"{name} requires a model of the kind {kind}: {way} {WAYS_OUT[kind]}")
+
+
+def _policy(options: ModelOptions) -> Policy:
+    if options.backend != "transformers":
+        return _engine(options, str(options.model))
+    from rag_rewards.backends.transformers import TransformersPolicy
+
+    budget = options.token_budget
+    return TransformersPolicy.load(
+        str(options.model),
+        dtype=options.dtype,
+        device=options.device,
+        adapter=options.adapter,
+        **({} if budget is None else {"token_budget": budget}),
+    )
+
+
+def _engine(options: ModelOptions, model: str) -> Policy:
+    """Return a scoring server, or vLLM in this process where a path is given."""
+    arguments: dict[str, Any] = {}
+    if options.tokenizer is not None:
+        arguments["tokenizer"] = options.tokenizer
+    if not is_url(model):
+        from rag_rewards.backends.vllm import VllmEngine
+
+        return VllmEngine(model, dtype=options.dtype, **arguments)
+    if options.dtype != "auto":
+        arguments["precision"] = options.dtype  # a server does not report its precision
+    if options.backend == "sglang":
+        from rag_rewards.backends.sglang import SglangServer
+
+        return SglangServer(model, **arguments)
+    from rag_rewards.backends.vllm import VllmServer
+
+    return VllmServer(model, **arguments)
+
+
+def _entailment(path: str, device: str | None) -> Entailment:
+    from rag_rewards.backends.nli import load_entailment
+
+    return load_entailment(path, device=device)
+
+
+def _similarity(path: str, device: str | None) -> Similarity:
+    from rag_rewards.backends.similarity import SentenceSimilarity
+
+    return SentenceSimilarity(path, device=device)
+
+
+def _judge(options: ModelOptions) -> Judge:
+    from rag_rewards.backends.openai import OpenAIJudge
+
+    return OpenAIJudge(
+        str(options.judge_model),
+        base_url=str(options.judge),
+        cache=options.judge_cache,
+        retries=options.judge_retries,
+    )

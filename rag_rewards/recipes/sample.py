@@ -1,0 +1,63 @@
+"""A sample question about capitals, and a response to it in a recipe's output form.
+
+The examples of an output form are parts of a response to this question. The attacks start from it,
+and it shows which models a recipe needs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rag_rewards.output_form import OutputForm
+from rag_rewards.rollout import Rollout
+from rag_rewards.rows import decode_row
+
+DOCUMENTS: list[dict[str, Any]] = [
+    {
+        "id": 1,
+        "title": "France",
+        "text": "Paris is the capital of France. It lies on the Seine in "
+        "the north of the country and has two million people.",
+    },
+    {
+        "id": 2,
+        "title": "Italy",
+        "text": "Rome is the capital of Italy. It lies on the Tiber and is "
+        "known for ancient ruins and many churches.",
+    },
+    {
+        "id": 3,
+        "title": "Germany",
+        "text": "Berlin is the capital of Germany. It lies on the Spree "
+        "and was divided until 1990 by a wall.",
+    },
+    {
+        "id": 4,
+        "title": "Spain",
+        "text": "Madrid is the capital of Spain. It lies in the centre of "
+        "the country at some altitude.",
+    },
+    {
+        "id": 5,
+        "title": "Portugal",
+        "text": "Lisbon is the capital of Portugal. It lies on the "
+        "Tagus and was rebuilt after an earthquake.",
+    },
+]
+ROW: dict[str, Any] = {
+    "question": "What is the capital of France?",
+    "documents": DOCUMENTS,
+    "supporting": [1],
+    "answers": ["Paris"],
+    "answerable": True,
+}
+STATEMENT = "Paris is the capital of France"
+
+
+def sample_rollout(output: OutputForm) -> Rollout:
+    """Return the sample question, answered by a whole statement with its citation.
+
+    >>> sample_rollout(OutputForm("think, then answer")).response
+    '<think>Some thinking.</think><answer>Paris is the capital of France [1].</answer>'
+    """
+    return decode_row(ROW | {"response": output.write(f"{STATEMENT} [1].")})

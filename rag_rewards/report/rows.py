@@ -1,0 +1,130 @@
+"""The rows of a page: read from a file, scored where a recipe is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from rag_rewards.errors import OptionError, RolloutError, UsageError
+from rag_rewards.io.sources import open_source
+from rag_rewards.loading import RecipeSpec, recorded_spec
+from rag_rewards.recipes import recorded_settings
+from rag_rewards.rows import ScoredRow, decode_line
+from rag_rewards.scorer import Scorer
+from rag_rewards.signature import Signature
+from rag_rewards.training.advantages import zscores
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """A row that cannot be shown or scored, and the reason."""
+
+    row: str
+    message: str
+
+
+_ROW = msgspec.json.Decoder(ScoredRow)
+
+
+def read_rows(source: str) -> tuple[list[ScoredRow], list[Fault]]:
+    """Return every row of a file, with its line number as id where it has none, and the faults."""
+    rows: list[ScoredRow] = []
+    faults: list[Fault] = []
+    opened = open_source(source)
+    try:
+        for number, line in opened.lines:
+            row = decode_line(line, _ROW)
+            if isinstance(row, RolloutError):
+                faults.append(Fault(f"line {number}", str(row)))
+                continue
+            if row.id is None:
+                row = msgspec.structs.replace(row, id=number)
+            try:
+                _ = row.parsed, row.score, row.signature, row.tokens
+            except RolloutError as error:
+                faults.append(Fault(str(row.id), str(error)))
+                continue
+            rows.append(row)
+    finally:
+        opened.close()
+    return rows, faults
+
+
+def rescored(rows: Sequence[ScoredRow], scorer: Scorer) -> tuple[list[ScoredRow], list[Fault]]:
+    """Return the rows with their scores under a recipe, and the rows that it cannot score."""
+    gathered = scorer.gather(rows)
+    signature = scorer.signature
+    scored: list[ScoredRow] = []
+    faults: list[Fault] = []
+    results = Scorer(scorer.reward).score_each(gathered)
+    for before, row, score in zip(rows, gathered, results, strict=True):
+        if isinstance(row, RolloutError) or isinstance(score, RolloutError):
+            error = row if isinstance(row, RolloutError) else score
+            faults.append(Fault(str(before.id), _message(error)))
+        else:
+            scored.append(ScoredRow.of(row, score, signature))
+    return scored, faults
+
+
+def _message(error: Any) -> str:
+    return f"{error.path}: {error.message}" if error.path else str(error.message)
+
+
+def advantages(rows: Sequence[ScoredRow], groups: Iterable[Sequence[int]]) -> list[float | None]:
+    """Return each row's z-score within its group; None where there is nothing to compare with."""
+    out: list[float | None] = [None] * len(rows)
+    for group in groups:
+        members = [i for i in group if rows[i].reward is not None]
+        if len(members) < 2:
+            continue
+        values = zscores([value for i in members if (value := rows[i].reward) is not None])
+        for i, value in zip(members, values, strict=True):
+            out[i] = value
+    return out
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The recipe and the settings that scored a row; empty where its signature does not tell."""
+
+    recipe: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Configurations:
+    """The configurations of rows. Each distinct signature is read once."""
+
+    def __init__(self) -> None:
+        self._configurations: dict[tuple[str, int | None], Configuration] = {}
+
+    def of(self, row: ScoredRow) -> Configuration:
+        """Return the configuration of a row, by its signature and its training step."""
+        key = (row.signature or "", row.step)
+        if key not in self._configurations:
+            self._configurations[key] = _configuration(*key)
+        return self._configurations[key]
+
+
+def _configuration(text: str, step: int | None) -> Configuration:
+    try:
+        signature = Signature.parse(text)
+        stage = signature.at(step)
+        if stage is None:
+            return Configuration()
+        return Configuration(stage.recipe, recorded_settings(signature, stage))
+    except UsageError:
+        return Configuration()
+
+
+def recorded_recipe(row: ScoredRow) -> RecipeSpec:
+    """Return the recipe that scored a row. UsageError where its signature does not tell."""
+    if not row.signature:
+        raise OptionError("row {row} has no signature: set {recipe}", row=row.id)
+    try:
+        return recorded_spec(Signature.parse(row.signature))
+    except UsageError as error:
+        raise OptionError(
+            "row {row}: {error}; or set {recipe}", row=row.id, error=str(error)
+        ) from None

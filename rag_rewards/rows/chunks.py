@@ -1,0 +1,112 @@
+"""What travels between a file and a scorer: chunks of lines, their scored lines, and totals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from rag_rewards.errors import RolloutError
+from rag_rewards.rollout import Score
+
+N = TypeVar("N", int, float)
+
+
+class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of a file with their numbers.
+
+    `sizes` holds the number of lines of each group in turn, for rewards that compare the rollouts
+    of a group. `problems` holds the reason why a group cannot be scored, or "".
+    """
+
+    lines: list[bytes]
+    numbers: list[int]
+    sizes: list[int] | None = None
+    problems: list[str] = []
+
+    @property
+    def groups(self) -> list[range] | None:
+        """The positions of the lines of each group, None where lines are scored one by one."""
+        if self.sizes is None:
+            return None
+        groups: list[range] = []
+        start = 0
+        for size in self.sizes:
+            groups.append(range(start, start + size))
+            start += size
+        return groups
+
+
+class Totals(msgspec.Struct, kw_only=True):
+    """Counts and sums over scored rows, so that means need no rows in memory."""
+
+    rows: int = 0
+    errors: int = 0
+    not_scored: int = 0
+    truncated: int = 0
+    reward: float = 0.0
+    correct: float = 0.0
+    judged: int = 0
+    sums: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    error_types: dict[str, int] = {}
+
+    def add(self, score: Score, truncated: bool) -> None:
+        """Add one scored row; `truncated` says that the response reached the length limit."""
+        self.rows += 1
+        self.truncated += truncated
+        if score.value is None:
+            self.not_scored += 1
+        else:
+            self.reward += score.value
+        if score.correct is not None:
+            self.correct += score.correct
+            self.judged += 1
+        sums, counts = self.sums, self.counts
+        for name, value in score.components.items():
+            if value is not None:
+                sums[name] = sums.get(name, 0.0) + value
+                counts[name] = counts.get(name, 0) + 1
+
+    def add_error(self, error: RolloutError) -> None:
+        """Add one row in error."""
+        self.errors += 1
+        kind = type(error).__name__
+        self.error_types[kind] = self.error_types.get(kind, 0) + 1
+
+    def merge(self, other: Totals) -> None:
+        """Add the totals of other rows."""
+        for name in ("rows", "errors", "not_scored", "truncated", "reward", "correct", "judged"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        _add(self.sums, other.sums)
+        _add(self.counts, other.counts)
+        _add(self.error_types, other.error_types)
+
+    def means(self) -> dict[str, float]:
+        """Return the mean reward, `correct` and components, each over the rows that have it."""
+        scored = self.rows - self.not_scored
+        means = {"reward": self.reward / scored} if scored else {}
+        if self.judged:
+            means["correct"] = self.correct / self.judged
+        return means | {name: self.sums[name] / n for name, n in self.counts.items() if n}
+
+
+def _add(mine: dict[str, N], other: Mapping[str, N]) -> None:
+    for key, value in other.items():
+        mine[key] = mine.get(key, 0) + value
+
+
+class ScoredChunk(msgspec.Struct, kw_only=True):
+    """The scored lines and the error records of a chunk, in order, and their totals.
+
+    `numbers` are the line numbers of the scored lines, `ends` the positions in `output` where
+    each of them ends.
+    """
+
+    output: bytes = b""
+    numbers: list[int] = []
+    ends: list[int] = []
+    errors: list[bytes] = []
+    error_numbers: list[int] = []
+    totals: Totals = msgspec.field(default_factory=Totals)

@@ -1,0 +1,178 @@
+"""JSON rows to rollouts, and the reason when a row does not decode."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from rag_rewards.errors import EvidenceError, RolloutError, RowError
+from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout
+from rag_rewards.rows.json_text import check_utf8, describe_text, find_fault
+
+R = TypeVar("R", bound=Rollout)
+
+Line = tuple[int, bytes]
+"""The number of a line in its file, counted from 1, and its bytes."""
+
+NOT_JSON = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""What decoding raises when bytes are not the JSON that was expected."""
+
+_ROLLOUT = msgspec.json.Decoder(Rollout)
+_FAULT = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
+_EXPECTED = re.compile(r"Expected (?P<want>.*), got (?P<got>.*)", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+_NO_CHOICE = re.compile(r"Invalid enum value (?P<got>.*)", re.DOTALL)
+_CHOICES = {"answer_kind": "short, list, claims or null", "verdicts[]": "0, 1 or null"}
+
+
+def decode_row(row: bytes | str | Mapping[str, Any]) -> Rollout:
+    """Decode a row, as JSON or as a mapping.
+
+    Raises RowError with the path of the fault, and EvidenceError for numbers in evidence that
+    JSON does not have (NaN, Infinity).
+
+    >>> decode_row({"response": "Paris", "documents": [{"text": 7}]})
+    Traceback (most recent call last):
+    ...
+    rag_rewards.errors.RowError: documents[0].text: expected str, found int
+    """
+    if isinstance(row, (bytes, str)):
+        rollout = decode_line(row, _ROLLOUT)
+        if isinstance(rollout, RolloutError):
+            raise rollout
+        return rollout
+    try:
+        return msgspec.convert(row, Rollout)
+    except msgspec.ValidationError as error:
+        raise row_error(error) from None
+    except (UnicodeError, RecursionError) as error:
+        raise _not_json(error) from None
+
+
+def decode_line(line: bytes | str, decoder: msgspec.json.Decoder[R]) -> R | RolloutError:
+    """Decode a line with a decoder of rows, or return the reason why it does not decode."""
+    try:
+        if isinstance(line, bytes):
+            check_utf8(line)
+        return decoder.decode(line)
+    except msgspec.ValidationError as error:
+        return row_error(error)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return _field_fault(line) or _not_json(error)
+
+
+def decode_or_error(row: bytes | str | Mapping[str, Any] | Rollout) -> Rollout | RolloutError:
+    """Return a row as a rollout, or the reason why it does not decode."""
+    if isinstance(row, Rollout):
+        return row
+    try:
+        return decode_row(row)
+    except RolloutError as error:
+        return error.with_traceback(None)
+
+
+def row_error(error: msgspec.ValidationError) -> RowError:
+    """Return what does not decode, with the path in the names of the row."""
+    match = _FAULT.fullmatch(str(error))
+    what, path = (match["what"], match["path"] or "") if match else (str(error), "")
+    path = path.replace("[...]", "[]")
+    if missing := _MISSING.fullmatch(what):
+        return RowError("missing", f"{path}.{missing[1]}" if path else missing[1])
+    if expected := _EXPECTED.fullmatch(what):
+        want, got = (text.replace("`", "") for text in expected.groups())
+        return RowError(f"expected {want}, found {got}", path)
+    if (chosen := _NO_CHOICE.fullmatch(what)) and path in _CHOICES:
+        return RowError(f"expected {_CHOICES[path]}, found {chosen['got']}", path)
+    return RowError(what.replace("`", "").replace("Expected", "expected", 1), path)
+
+
+def _field_fault(line: bytes | str) -> RolloutError | None:
+    """Return the field with a value that JSON does not allow, if that is the fault of a line."""
+    fault = find_fault(line)
+    if fault is None:
+        return None
+    field = re.split(r"[.[]", fault.path)[0]
+    kind = EvidenceError if fault.is_number and field in EVIDENCE_FIELDS else RowError
+    return kind(fault.message, fault.path)
+
+
+def _not_json(error: Exception) -> RowError:
+    if isinstance(error, UnicodeError):
+        return RowError(f"not JSON: {describe_text(error)}")
+    if isinstance(error, RecursionError):
+        return RowError("not JSON: nested too deeply")
+    return RowError(f"not JSON: {error}")
+
+
+# --- the group of a line -----------------------------------------------------------------------
+
+
+class _Key(msgspec.Struct):
+    group: str | int | None = None
+    question: str | None = None
+
+
+_KEY = msgspec.json.Decoder(_Key)
+_TORN_KEY = re.compile(rb'"(group|question)"\s{0,8}:\s{0,8}("(?:[^"\\]|\\.){0,4096}"|\d{1,18})')
+
+
+def line_key(line: bytes) -> str | None:
+    """Return the group that a line belongs to, or None when it is unknown.
+
+    The key of a line that does not decode is searched for in its bytes.
+    """
+    try:
+        key = _KEY.decode(line)
+        return str(key.group) if key.group is not None else key.question
+    except NOT_JSON:
+        pass
+    fields: dict[bytes, bytes] = {}
+    for match in _TORN_KEY.finditer(line):
+        fields.setdefault(match[1], match[2])
+    text = fields.get(b"group", fields.get(b"question"))
+    try:
+        return str(msgspec.json.decode(text)) if text else None
+    except NOT_JSON:
+        return None
+
+
+def is_object(line: bytes) -> bool:
+    """Return whether a line is a JSON object."""
+    try:
+        msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    except NOT_JSON:
+        return False
+    return True
+
+
+# --- the id of a line --------------------------------------------------------------------------
+
+
+class _Id(msgspec.Struct):
+    id: str | int | None = None
+
+
+_ID = msgspec.json.Decoder(_Id)
+
+
+def line_id(line: bytes) -> str | None:
+    """Return the id of a line, also when its other fields do not decode; None when unknown."""
+    value: Any
+    try:
+        value = _ID.decode(line).id
+    except NOT_JSON:
+        value = _id_by_python(line)
+    return None if value is None else str(value)
+
+
+def _id_by_python(line: bytes) -> str | int | None:
+    """Return the id of a row that contains NaN or Infinity, which only Python reads as JSON."""
+    try:
+        value = json.loads(line)["id"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
+    return value if isinstance(value, (str, int)) else None

@@ -1,0 +1,136 @@
+"""Scored rows and error records as JSON lines. A row's own fields keep the bytes of the input."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from rag_rewards.errors import RolloutError
+from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout, Score, ScoreOrError
+from rag_rewards.rows.chunks import Chunk, ScoredChunk
+from rag_rewards.rows.decoding import NOT_JSON, line_id
+from rag_rewards.rows.scored import SCORE_FIELDS, ScoredRow
+
+_ENCODER = msgspec.json.Encoder()
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the errors file."""
+
+    line: int
+    id: str | None
+    error: dict[str, str]
+    row: msgspec.Raw
+
+
+def error_record(
+    line: bytes, number: int, error: RolloutError, row_id: str | int | None = None
+) -> ErrorRecord:
+    """Return the record of a row in error, with its id where the line contains one."""
+    details = {"type": type(error).__name__, "message": error.message, "path": error.path}
+    row_id = line_id(line) if row_id is None else str(row_id)
+    try:
+        line.decode()  # the decoder does not check fields that are not read
+        row = msgspec.Raw(_ENCODER.encode(_FIELDS.decode(line)))
+    except NOT_JSON:
+        row = msgspec.Raw(_ENCODER.encode(line.decode("utf-8", "replace").rstrip("\r\n")))
+    return ErrorRecord(line=number, id=row_id or str(number), error=details, row=row)
+
+
+class RowEncoder:
+    """Writes the scores of a run on its rows.
+
+    signature      of the scoring, written on every row
+    keep_evidence  also write the evidence that was gathered
+    """
+
+    def __init__(self, signature: str, *, keep_evidence: bool = False) -> None:
+        self.keep_evidence = keep_evidence
+        self._tail = b',"error":null,"signature":' + _ENCODER.encode(signature) + b"}\n"
+
+    def encode(
+        self,
+        chunk: Chunk,
+        rows: Sequence[ScoredRow | RolloutError],
+        with_evidence: Sequence[Rollout | RolloutError],
+        results: Sequence[ScoreOrError],
+    ) -> ScoredChunk:
+        """Return each line of a chunk with its score, or its error record.
+
+        `rows` are the decoded lines, `with_evidence` the same rows after models were asked.
+        """
+        out = ScoredChunk()
+        parts: list[bytes] = []
+        length = 0
+        for line, number, row, informed, result in zip(
+            chunk.lines, chunk.numbers, rows, with_evidence, results, strict=True
+        ):
+            if isinstance(result, RolloutError):
+                row_id = None if isinstance(row, RolloutError) else row.id
+                record = error_record(line, number, result, row_id)
+                out.errors.append(_ENCODER.encode(record) + b"\n")
+                out.error_numbers.append(number)
+                out.totals.add_error(result)
+                continue
+            if isinstance(row, RolloutError) or isinstance(informed, RolloutError):
+                raise TypeError("a row that does not decode has no score")
+            pieces = self._line(line, number, row, informed, result)
+            length += sum(map(len, pieces))
+            parts.extend(pieces)
+            out.numbers.append(number)
+            out.ends.append(length)
+            out.totals.add(result, row.finish_reason == "length")
+        out.output = b"".join(parts)
+        return out
+
+    def _line(
+        self, line: bytes, number: int, row: ScoredRow, informed: Rollout, score: Score
+    ) -> Sequence[bytes]:
+        """Return the bytes of the row with the score before its closing brace, in pieces."""
+        evidence = _new_evidence(row, informed) if self.keep_evidence else {}
+        added = b""
+        if row.id is None:
+            added += b',"id":"%d"' % number
+        if row.group is None:
+            added += b',"group":' + _ENCODER.encode(row.question)
+        if evidence:
+            added += b"," + _ENCODER.encode(evidence)[1:-1]
+        return (
+            _own_fields(line, row, evidence),
+            added,
+            b',"reward":',
+            _ENCODER.encode(score.value),
+            b',"components":',
+            _ENCODER.encode(score.components),
+            b',"correct":',
+            _ENCODER.encode(score.correct),
+            b',"details":',
+            _ENCODER.encode(score.details),
+            self._tail,
+        )
+
+
+def _new_evidence(row: ScoredRow, informed: Rollout) -> dict[str, Any]:
+    """Return the evidence that was gathered for a row."""
+    pairs = ((name, getattr(row, name), getattr(informed, name)) for name in EVIDENCE_FIELDS)
+    return {name: new for name, old, new in pairs if new is not old}
+
+
+def _own_fields(line: bytes, row: ScoredRow, replaced: Collection[str]) -> bytes:
+    """Return the row's object without its closing brace and without fields that are replaced."""
+    if (
+        not row.has_score_fields
+        and not replaced
+        and not ((row.id is None and b'"id"' in line) or (row.group is None and b'"group"' in line))
+    ):
+        return line[:-2] if line.endswith(b"}\n") else line.rstrip()[:-1]
+    fields = _FIELDS.decode(line)
+    for name in (*SCORE_FIELDS, *replaced):
+        fields.pop(name, None)
+    for name, value in (("id", row.id), ("group", row.group)):
+        if value is None:
+            fields.pop(name, None)
+    return _ENCODER.encode(fields)[:-1]

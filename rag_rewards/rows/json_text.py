@@ -1,0 +1,86 @@
+"""The text of a JSON row: whether it is UTF-8, and which field holds what JSON does not allow."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, NamedTuple
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Fault(NamedTuple):
+    """A value that JSON does not allow, and the path of its field."""
+
+    path: str
+    message: str
+    is_number: bool = False
+
+
+def check_utf8(line: bytes) -> None:
+    """Raise UnicodeDecodeError when a byte of a row is not UTF-8.
+
+    The decoders of rows skip the fields that they do not read, without a look at their bytes.
+    """
+    if not line.isascii():
+        line.decode()
+
+
+def find_fault(row: bytes | str) -> Fault | None:
+    """Return the first value of a row that Python's `json` reads although JSON does not allow it.
+
+    These are NaN, Infinity, bytes that are not UTF-8, and halves of surrogate pairs. Return None
+    when the row is no JSON in other respects, or is nested too deeply to search.
+    """
+    text, bad_text = _text_of(row)
+    try:
+        # Pairs instead of a dict: of two fields with one name, the first may hold the fault.
+        return _fault(json.loads(text, object_pairs_hook=_Fields), "", bad_text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def describe_text(error: UnicodeError) -> str:
+    """Return what is wrong with a row whose text cannot be decoded or encoded, and the fix."""
+    if isinstance(error, UnicodeDecodeError):
+        return (
+            f"byte 0x{error.object[error.start]:02x} at position {error.start + 1:,} of the row is "
+            "not UTF-8: convert the file to UTF-8"
+        )
+    return HALF_PAIR
+
+
+HALF_PAIR = "half of a surrogate pair: write both halves, or remove it"
+
+
+class _Fields(list[tuple[str, Any]]):
+    """The fields of an object, with names that occur twice."""
+
+
+def _text_of(row: bytes | str) -> tuple[str, str]:
+    """The row's text, with a surrogate for each bad byte, and what a surrogate in it means."""
+    if isinstance(row, str):
+        return row, HALF_PAIR
+    try:
+        return row.decode(), HALF_PAIR
+    except UnicodeDecodeError as error:
+        return row.decode("utf-8", "surrogateescape"), describe_text(error)
+
+
+def _fault(value: Any, path: str, bad_text: str) -> Fault | None:
+    if isinstance(value, str) and _SURROGATE.search(value):
+        return Fault(path, bad_text)
+    if isinstance(value, float) and not math.isfinite(value):
+        return Fault(path, f"not a finite number: {value}", is_number=True)
+    inner: list[tuple[str, Any]] = []
+    if isinstance(value, _Fields):
+        if any(_SURROGATE.search(name) for name, _ in value):
+            return Fault(path, f"in a field name, {bad_text}")
+        inner = [(f"{path}.{name}" if path else name, item) for name, item in value]
+    elif isinstance(value, list):
+        inner = [(f"{path}[{i}]", item) for i, item in enumerate(value)]
+    for place, item in inner:
+        if fault := _fault(item, place, bad_text):
+            return fault
+    return None

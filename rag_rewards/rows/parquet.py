@@ -1,0 +1,95 @@
+"""Rows in the types of Parquet columns, and the values that no column holds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+
+from rag_rewards.errors import RowError
+from rag_rewards.rollout import gold_text
+from rag_rewards.rows.json_text import find_fault
+
+INT64 = range(-(1 << 63), 1 << 63)
+MAX_DEPTH = 48
+"""Lists within lists: readers of Parquet accept 100 levels in a schema, and a list takes two."""
+
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_INSTEAD = "does not fit a Parquet column: change the value, or write JSON lines (-o NAME.jsonl)"
+
+
+def scored_columns(row: dict[str, Any], nested: bool) -> dict[str, Any]:
+    """Return a scored row as Parquet holds it: details and error are JSON.
+
+    `nested` makes all answers lists of lists.
+    """
+    columns = own_columns(row, nested)
+    for name in ("details", "error"):
+        value = row.get(name)
+        columns[name] = None if value is None else msgspec.json.encode(value).decode()
+    columns["components"] = {
+        name: None if value is None else float(value) for name, value in row["components"].items()
+    }
+    return columns
+
+
+def own_columns(row: dict[str, Any], nested: bool = False) -> dict[str, Any]:
+    """Return a row's own fields as Parquet holds them: ids and answers are text."""
+    columns = dict(row)
+    for name in ("id", "group"):
+        columns[name] = None if row.get(name) is None else str(row[name])
+    if row.get("documents") is not None:
+        columns["documents"] = [_document(document) for document in row["documents"]]
+    if row.get("supporting") is not None:
+        columns["supporting"] = [str(reference) for reference in row["supporting"]]
+    if row.get("answers") is not None:
+        columns["answers"] = _answers(row["answers"], nested)
+    return columns
+
+
+def _document(document: dict[str, Any]) -> dict[str, Any]:
+    return document if document.get("id") is None else document | {"id": str(document["id"])}
+
+
+def _answers(answers: Any, nested: bool) -> list[Any]:
+    if not isinstance(answers, list):
+        answers = [answers]
+    if any(isinstance(each, list) for each in answers):
+        return [list(map(gold_text, each)) for each in answers]
+    flat = list(map(gold_text, answers))
+    return [flat] if nested and flat else flat
+
+
+def column_fault(line: bytes, replaced: Collection[str]) -> RowError | None:
+    """Return why Parquet cannot hold a row, or None.
+
+    `line` decodes as a row. The fields in `replaced` are those that its score replaces.
+    """
+    fields: dict[str, Any] = {}
+    for name, raw in _FIELDS.decode(line).items():
+        if name in replaced:
+            continue
+        try:
+            fields[name] = msgspec.json.decode(raw)
+        except msgspec.ValidationError:
+            fault = find_fault(b"{%b:%b}" % (msgspec.json.encode(name), bytes(raw)))
+            path = fault.path if fault else name
+            return RowError(f"a number beyond the range of 64 bits {_INSTEAD}", path)
+    return _fault(own_columns(fields), "", 0)
+
+
+def _fault(value: Any, path: str, depth: int) -> RowError | None:
+    if isinstance(value, int):
+        if value in INT64:
+            return None
+        return RowError(f"an integer beyond the range of 64 bits {_INSTEAD}", path)
+    if depth > MAX_DEPTH:
+        return RowError(f"nesting of more than {MAX_DEPTH} levels {_INSTEAD}", path)
+    named = isinstance(value, dict)
+    for key, item in value.items() if named else enumerate(value):
+        if isinstance(item, (int, list, dict)):
+            place = f"[{key}]" if not named else f".{key}" if path else str(key)
+            if fault := _fault(item, path + place, depth + 1):
+                return fault
+    return None

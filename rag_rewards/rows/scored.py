@@ -1,0 +1,147 @@
+"""`ScoredRow`: a rollout with the fields that a scoring writes on its row."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from rag_rewards.errors import RowError
+from rag_rewards.rollout import Rollout, Score
+from rag_rewards.rows.decoding import row_error
+from rag_rewards.text.lazy import lazy
+
+T = TypeVar("T")
+Raw = msgspec.Raw | msgspec.UnsetType
+
+SCORE_FIELDS = ("reward", "components", "correct", "details", "error", "signature")
+"""The fields that a scoring writes. A later scoring replaces them."""
+
+_NUMBER = msgspec.json.Decoder(float | None)
+_COMPONENTS = msgspec.json.Decoder(dict[str, float | None] | None)
+_DETAILS = msgspec.json.Decoder(dict[str, Any] | str | None)
+_MAPPING = msgspec.json.Decoder(dict[str, Any])
+_TEXT = msgspec.json.Decoder(str | None)
+_TEXTS = msgspec.json.Decoder(list[str] | None)
+_ANYTHING = msgspec.json.Decoder()
+
+
+class ScoredRow(
+    Rollout,
+    frozen=True,
+    kw_only=True,
+    dict=True,
+    rename={f"raw_{name}": name for name in (*SCORE_FIELDS, "tokens")},
+):
+    """A row with a score, or a row that is about to get one.
+
+    The fields of a score are decoded when they are read, because a scoring replaces them: what an
+    earlier scoring wrote there cannot make a row undecodable. Reading a field that does not decode
+    raises RowError.
+
+    >>> row = ScoredRow.of(Rollout(response="Paris"), Score(1.0, {"accuracy": 1.0}), "arena")
+    >>> row.reward, row.components, row.is_scored
+    (1.0, {'accuracy': 1.0}, True)
+    """
+
+    raw_reward: Raw = msgspec.UNSET
+    raw_components: Raw = msgspec.UNSET
+    raw_correct: Raw = msgspec.UNSET
+    raw_details: Raw = msgspec.UNSET
+    raw_error: Raw = msgspec.UNSET
+    raw_signature: Raw = msgspec.UNSET
+    raw_tokens: Raw = msgspec.UNSET
+
+    @classmethod
+    def of(cls, rollout: Rollout, score: Score, signature: str = "") -> ScoredRow:
+        """Return the rollout with this score in place of an earlier one."""
+        fields = {name: getattr(rollout, name) for name in rollout.__struct_fields__}
+        fields |= {
+            "raw_reward": _raw(score.value),
+            "raw_components": _raw(score.components),
+            "raw_correct": _raw(score.correct),
+            "raw_details": _raw(score.details),
+            "raw_error": msgspec.UNSET,
+            "raw_signature": _raw(signature),
+        }
+        return cls(**fields)
+
+    @property
+    def has_score_fields(self) -> bool:
+        """Whether the row contains any field that a scoring writes, even as null."""
+        return not (
+            self.raw_reward is msgspec.UNSET
+            and self.raw_components is msgspec.UNSET
+            and self.raw_correct is msgspec.UNSET
+            and self.raw_details is msgspec.UNSET
+            and self.raw_error is msgspec.UNSET
+            and self.raw_signature is msgspec.UNSET
+        )
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether a scoring wrote the row."""
+        return self.components is not None
+
+    @lazy
+    def score(self) -> Score:
+        """The score; its value is None where the row has no reward."""
+        return Score(self.reward, self.components or {}, self.correct, self.details or {})
+
+    @lazy
+    def reward(self) -> float | None:
+        """The reward, or None where the row is unscored."""
+        return _decoded(self.raw_reward, _NUMBER, "reward")
+
+    @lazy
+    def components(self) -> dict[str, float | None] | None:
+        """The components of the reward by name."""
+        return _decoded(self.raw_components, _COMPONENTS, "components")
+
+    @lazy
+    def correct(self) -> float | None:
+        """Whether the response is correct, 0 to 1, or None where the recipe does not say."""
+        return _decoded(self.raw_correct, _NUMBER, "correct")
+
+    @lazy
+    def details(self) -> dict[str, Any] | None:
+        """What the recipe parsed from the response. Parquet files hold it as JSON text."""
+        details = _decoded(self.raw_details, _DETAILS, "details")
+        if not isinstance(details, str):
+            return details
+        try:
+            return _MAPPING.decode(details)
+        except msgspec.MsgspecError as error:
+            raise RowError(f"neither a mapping nor its JSON: {error}", "details") from None
+
+    @lazy
+    def error(self) -> Any:
+        """The error of a row that an earlier scoring could not score."""
+        return _decoded(self.raw_error, _ANYTHING, "error")
+
+    @lazy
+    def signature(self) -> str | None:
+        """The signature of the scoring that wrote the row."""
+        return _decoded(self.raw_signature, _TEXT, "signature")
+
+    @lazy
+    def tokens(self) -> list[str] | None:
+        """The texts of the response's tokens, where the row contains them."""
+        return _decoded(self.raw_tokens, _TEXTS, "tokens")
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def _decoded(raw: Raw, decoder: msgspec.json.Decoder[T], name: str) -> T | None:
+    if isinstance(raw, msgspec.UnsetType):
+        return None
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        fault = row_error(error)
+        inside = fault.path if fault.path.startswith("[") or not fault.path else f".{fault.path}"
+        raise RowError(fault.message, name + inside) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise RowError(f"not JSON: {error}", name) from None

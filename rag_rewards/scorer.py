@@ -1,0 +1,364 @@
+"""`Scorer`: a recipe and its models. Everything that scores rollouts or rows uses it.
+
+    scorer = Scorer.load("arena", {"bonus.value": 5}, hardened=True)
+    scorer.score_each(rollouts)             # or: await scorer.score_each_async(rollouts)
+    scorer.score_rows(chunk)                # lines of a file
+
+Models are asked for evidence first; scoring is then a pure function of the rollouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from rag_rewards.definition import Recipe
+from rag_rewards.errors import GroupError, RolloutError, UsageError
+from rag_rewards.evidence.needs import Model
+from rag_rewards.evidence.protocols import Models
+from rag_rewards.groups import Groups, fail_groups, group_by_key, renumber
+from rag_rewards.loading import (
+    RECIPE_KEYS,
+    RecipeSource,
+    RecipeSpec,
+    load_recipe,
+    recipes_of,
+    spec_of,
+)
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.prompts import Prompt
+from rag_rewards.rollout import Rollout, ScoreOrError
+from rag_rewards.rows import SCORE_FIELDS, Chunk, RowEncoder, ScoredChunk, ScoredRow, decode_line
+from rag_rewards.rows.parquet import column_fault
+from rag_rewards.settings import did_you_mean
+from rag_rewards.signature import signature_of
+from rag_rewards.training.curriculum import Curriculum
+
+if TYPE_CHECKING:
+    from rag_rewards.evidence.gather import Gatherer, Usage
+
+R = TypeVar("R", bound=Rollout)
+T = TypeVar("T")
+
+_ROW = msgspec.json.Decoder(ScoredRow)
+
+
+class Scorer:
+    """Scores rollouts and rows with one recipe, and asks models for the evidence that they lack.
+
+    reward         a recipe or a curriculum; `Scorer.load` takes every other form
+    models         the models that provide evidence; without any, rollouts contain it
+    prompt         how the policy is prompted; default: the recipe's own prompt
+    template       arguments of the policy's chat template
+    truncate       drop non-supporting documents when a prompt exceeds the context length
+    document_form, document_separator
+                   form of a document in the prompt, and the text between two of them
+    keep_evidence  write gathered evidence on scored rows
+    for_parquet    refuse rows with values that no Parquet column can hold
+
+    A scorer whose models hold connections is closed after use: `with Scorer.load(…) as scorer`.
+    """
+
+    def __init__(
+        self,
+        reward: Recipe | Curriculum,
+        models: Models | None = None,
+        *,
+        prompt: Prompt | None = None,
+        template: Mapping[str, Any] | None = None,
+        truncate: bool = False,
+        document_form: str | None = None,
+        document_separator: str | None = None,
+        keep_evidence: bool = False,
+        for_parquet: bool = False,
+    ) -> None:
+        self.reward = reward
+        self.models = models or Models()
+        self.prompt = (prompt or self._recipe_prompt()).showing(document_form, document_separator)
+        self.template = dict(template or {})
+        self.truncate = truncate
+        self.keep_evidence = keep_evidence
+        self.for_parquet = for_parquet
+        self.spec: RecipeSpec | None = None
+        """The recipe as plain data for other processes, where it was loaded from plain data."""
+
+    @classmethod
+    def load(
+        cls,
+        recipe: RecipeSource,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        hardened: bool = False,
+        models: Models | ModelOptions | None = None,
+        prompt: Prompt | None = None,
+        template: Mapping[str, Any] | None = None,
+        keep_evidence: bool = False,
+        for_parquet: bool = False,
+    ) -> Scorer:
+        """Load a recipe in any form, then its models.
+
+        `recipe` takes the forms of `load_recipe`: a name, `module:name`, a recipe, a reward, a
+        function, or a mapping. A mapping may also contain the options of `ModelOptions`. Raises
+        UsageError and SettingError, before any model is loaded where the recipe is wrong.
+
+        >>> Scorer.load({"recipe": "arena", "settings": {"bonus.value": 5}}).reward.name
+        'arena'
+        """
+        if isinstance(recipe, Mapping):
+            recipe, options = split_options(recipe)
+            if options != ModelOptions():
+                if models is not None:
+                    raise UsageError("models are given twice: in the mapping and as `models`")
+                models = options
+        reward = load_recipe(recipe, settings, hardened=hardened)
+        prompting: dict[str, Any] = {}
+        if isinstance(models, ModelOptions):
+            prompting, models = models.prompting, models.load()
+        scorer = cls(
+            reward,
+            models,
+            prompt=prompt,
+            template=template,
+            keep_evidence=keep_evidence,
+            for_parquet=for_parquet,
+            **prompting,
+        )
+        scorer.spec = spec_of(recipe, settings, hardened=hardened)
+        return scorer
+
+    def _recipe_prompt(self) -> Prompt:
+        prompts = list(dict.fromkeys(each.prompt for each in self.recipes))
+        if self.models.policy is not None and len(prompts) > 1:
+            raise UsageError("the stages prompt the policy differently: score each stage by itself")
+        return prompts[0]
+
+    # --- properties ----------------------------------------------------------------------------
+
+    @property
+    def recipes(self) -> list[Recipe]:
+        """The recipe, or those of all stages of a curriculum."""
+        return recipes_of(self.reward)
+
+    @property
+    def scope(self) -> str:
+        """`group` when the rollouts of a group are compared, else `rollout`."""
+        return str(self.reward.scope)
+
+    @property
+    def asks(self) -> bool:
+        """Whether any model is set."""
+        return self.models != Models()
+
+    @cached_property
+    def gatherer(self) -> Gatherer:
+        """What asks the models."""
+        from rag_rewards.evidence.gather import Gatherer
+
+        return Gatherer(self.models, self.prompt, truncate=self.truncate, template=self.template)
+
+    @property
+    def usage(self) -> Usage:
+        """What the models have computed so far."""
+        return self.gatherer.usage
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """The models and their prompt, as parts of the signature."""
+        return self.gatherer.fingerprints if self.asks else {}
+
+    @property
+    def signature(self) -> str:
+        """A string that identifies everything that affects a score."""
+        return signature_of(self.reward, self.fingerprints)
+
+    def missing(self, rollouts: Sequence[Rollout]) -> set[Model]:
+        """Return the kinds of model that these rollouts require and that are not set."""
+        return {
+            kind
+            for kind in required_models(self.reward, rollouts)
+            if getattr(self.models, kind) is None
+        }
+
+    # --- scoring -------------------------------------------------------------------------------
+
+    def score_each(
+        self, rollouts: Sequence[Rollout | RolloutError], groups: Groups | None = None
+    ) -> list[ScoreOrError]:
+        """Return a score or an error for each rollout.
+
+        An error among the rollouts stays in its place, and fails its group when the recipe
+        compares rollouts. `groups` holds the positions of each group's members, where the keys of
+        the rollouts do not say it.
+        """
+        groups = self._groups(rollouts, groups)
+        rows = self.gather(self._whole(list(rollouts), groups, rollouts), groups)
+        return self._score(rows, groups)
+
+    async def score_each_async(
+        self, rollouts: Sequence[Rollout | RolloutError], groups: Groups | None = None
+    ) -> list[ScoreOrError]:
+        """The same for callers with an event loop."""
+        groups = self._groups(rollouts, groups)
+        rows = await self.gather_async(self._whole(list(rollouts), groups, rollouts), groups)
+        return self._score(rows, groups)
+
+    def score_rows(self, chunk: Chunk) -> ScoredChunk:
+        """Return each line of a chunk with its score, or its error record: one of both."""
+        decoded, checked, groups = self._decode(chunk)
+        rows = self.gather(checked, groups)
+        return self._encoder.encode(chunk, decoded, rows, self._score(rows, groups))
+
+    async def score_rows_async(self, chunk: Chunk) -> ScoredChunk:
+        """The same for callers with an event loop."""
+        decoded, checked, groups = self._decode(chunk)
+        rows = await self.gather_async(checked, groups)
+        return self._encoder.encode(chunk, decoded, rows, self._score(rows, groups))
+
+    def gather(
+        self, rollouts: Sequence[R | RolloutError], groups: Groups | None = None
+    ) -> list[R | RolloutError]:
+        """Return the rollouts with the evidence that they lacked, or their errors."""
+        if not self.asks:
+            return list(rollouts)
+        good, within = _without_errors(rollouts, groups)
+        informed = iter(self.gatherer.gather_sync(self.reward, good, within))
+        return [row if isinstance(row, RolloutError) else next(informed) for row in rollouts]
+
+    async def gather_async(
+        self, rollouts: Sequence[R | RolloutError], groups: Groups | None = None
+    ) -> list[R | RolloutError]:
+        """The same for callers with an event loop."""
+        if not self.asks:
+            return list(rollouts)
+        good, within = _without_errors(rollouts, groups)
+        informed = iter(await self.gatherer.gather(self.reward, good, within))
+        return [row if isinstance(row, RolloutError) else next(informed) for row in rollouts]
+
+    # --- steps ---------------------------------------------------------------------------------
+
+    def _decode(
+        self, chunk: Chunk
+    ) -> tuple[list[ScoredRow | RolloutError], list[ScoredRow | RolloutError], Groups | None]:
+        """Return the decoded lines of a chunk, those that can be scored, and their groups."""
+        decoded = [decode_line(line, _ROW) for line in chunk.lines]
+        if self.for_parquet:
+            decoded = list(map(_for_parquet, decoded, chunk.lines))
+        groups = self._groups(decoded, chunk.groups)
+        checked = self._whole(_without_torn_groups(decoded, chunk), groups, decoded)
+        return decoded, checked, groups
+
+    def _groups(
+        self, rows: Sequence[Rollout | RolloutError], groups: Groups | None
+    ) -> Groups | None:
+        """Return the groups as given, or by key where the recipe compares rollouts."""
+        if self.scope != "group":
+            return groups
+        if groups is None:
+            return group_by_key(rows)
+        if sorted(i for group in groups for i in group) != list(range(len(rows))):
+            raise UsageError("every rollout must belong to exactly one group")
+        return groups
+
+    def _whole(
+        self, results: list[T | RolloutError], groups: Groups | None, rows: Sequence[Any]
+    ) -> list[T | RolloutError]:
+        """Return the results; where rollouts are compared, one error fails its group."""
+        if self.scope != "group" or groups is None:
+            return results
+        return fail_groups(results, groups, rows)
+
+    def _score(self, rows: list[R | RolloutError], groups: Groups | None) -> list[ScoreOrError]:
+        """Score rows that have their evidence."""
+        whole = self._whole(rows, groups, rows)
+        good, within = _without_errors(whole, groups if self.scope == "group" else None)
+        scores = iter(self.reward.score_each(good, within))
+        results = [row if isinstance(row, RolloutError) else next(scores) for row in whole]
+        return self._whole(results, groups, rows)
+
+    @cached_property
+    def _encoder(self) -> RowEncoder:
+        return RowEncoder(self.signature, keep_evidence=self.keep_evidence)
+
+    # --- the end of a run ----------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the models."""
+        if self.asks:
+            import asyncio  # imported here because runs without models do not need it
+
+            asyncio.run(self.aclose())
+
+    async def aclose(self) -> None:
+        """The same for callers with an event loop."""
+        await self.models.close()
+
+    def __enter__(self) -> Scorer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def required_models(reward: Recipe | Curriculum, rollouts: Sequence[Rollout]) -> set[Model]:
+    """Return the kinds of model that these rollouts require.
+
+    A rollout whose needs cannot be determined is skipped: scoring it gives the reason.
+    """
+    kinds: set[Model] = set()
+    for rollout in rollouts:
+        try:
+            kinds |= {need.asks for need in reward.needs(rollout) if not need.met(rollout)}
+        except RolloutError:
+            continue
+    return kinds
+
+
+def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], ModelOptions]:
+    """Divide one flat mapping into the options of a recipe and those of its models. UsageError.
+
+    >>> split_options({"recipe": "truthrl", "judge": "http://host/v1", "judge_model": "x"})[0]
+    {'recipe': 'truthrl'}
+    """
+    names = (*RECIPE_KEYS, *(field.name for field in fields(ModelOptions)))
+    for key in options:
+        if key not in names:
+            raise UsageError(f"unknown option {key!r}{did_you_mean(str(key), names)}")
+    recipe = {key: value for key, value in options.items() if key in RECIPE_KEYS}
+    models = {key: value for key, value in options.items() if key not in RECIPE_KEYS}
+    return recipe, ModelOptions.of(models)
+
+
+def _without_errors(
+    rows: Sequence[R | RolloutError], groups: Groups | None
+) -> tuple[list[R], Groups | None]:
+    """Return the rollouts among the rows, and their groups by new positions."""
+    good = [row for row in rows if not isinstance(row, RolloutError)]
+    if groups is None or len(good) == len(rows):
+        return good, groups
+    kept = [i for i, row in enumerate(rows) if not isinstance(row, RolloutError)]
+    return good, renumber(groups, kept)
+
+
+def _without_torn_groups(
+    rows: list[ScoredRow | RolloutError], chunk: Chunk
+) -> list[ScoredRow | RolloutError]:
+    """Return the rows of a chunk; those of a group that cannot be scored are errors."""
+    if not any(chunk.problems):
+        return rows
+    checked = list(rows)
+    for group, problem in zip(chunk.groups or (), chunk.problems, strict=True):
+        for i in group if problem else ():
+            if not isinstance(rows[i], RolloutError):
+                checked[i] = GroupError(problem)
+    return checked
+
+
+def _for_parquet(row: ScoredRow | RolloutError, line: bytes) -> ScoredRow | RolloutError:
+    """Return the row, or the reason why Parquet cannot hold it."""
+    if isinstance(row, RolloutError):
+        return row
+    return column_fault(line, SCORE_FIELDS) or row

@@ -1,0 +1,264 @@
+"""Pretrain the checkpoint from random weights.
+
+python -m rag_rewards.tiny_world.pretrain                             # the committed checkpoint
+python -m rag_rewards.tiny_world.pretrain --seed 1 -o build/tiny-world/seed-1
+
+The model learns by next-word prediction on responses, in several lessons. First it learns to find
+the document about a person, in the bare format. Then it learns to abstain if no document answers.
+Then it learns the papers' formats, first with right responses and at the end with those of a noisy
+model. Such a model answers from memory or with another person's flower, cites wrongly, and
+sometimes loses a tag. A reward can correct these errors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rag_rewards.tiny_world.formats import ABSTENTION, FORMATS, LEAR, PLAIN, WHICH, Format
+from rag_rewards.tiny_world.model import CHECKPOINT, WEIGHT_STD, new_model, new_tokenizer
+from rag_rewards.tiny_world.world import DOCUMENTS, Question, context, question
+
+CONTEXTS = 48
+"""Contexts in a batch, each with several questions."""
+RIGHT = 0.62
+"""Probability that a noisy model answers an answerable question from its document."""
+SLIP = 0.25
+"""Probability that a citation, a named document or an extract is that of another document."""
+LOST_TAG = 0.12
+"""Probability that a response loses a tag."""
+MASKED = 0.2
+"""Probability that an example requests LEAR's answer from the rationale or the extract alone."""
+
+Piece = tuple[str, bool]
+"""A text, and whether the model learns it."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A number of training steps on one kind of example.
+
+    formats    the format of each question is drawn uniformly from these
+    noisy      whether the responses contain the errors of a noisy model
+    questions  number of questions about one context
+    """
+
+    name: str
+    steps: int
+    formats: tuple[Format, ...]
+    unanswerable: float
+    noisy: bool
+    questions: int = 4
+
+
+FIRST = (
+    Lesson("binding", 728, (PLAIN,), 0.0, noisy=False),
+    Lesson("abstaining", 400, (PLAIN, WHICH), 0.4, noisy=False),
+)
+SECOND = (
+    Lesson("formats", 500, FORMATS, 0.4, noisy=False, questions=3),
+    Lesson("habits", 300, FORMATS, 0.4, noisy=True, questions=3),
+)
+BARE = (Lesson("habits", 260, (PLAIN,), 0.4, noisy=True),)
+"""The second part for a model that knows the bare format alone."""
+
+
+# --- examples ------------------------------------------------------------------------------------
+
+
+def example(rng: random.Random, lesson: Lesson) -> list[Piece]:
+    """Draw a context with its questions and responses."""
+    documents = context(rng)
+    texts = [f"{who} {flower} [{i}] ." for i, (who, flower) in enumerate(documents, 1)]
+    if rng.random() < MASKED and LEAR in lesson.formats:
+        return masked_example(rng, question(rng, documents, lesson.unanswerable), texts, lesson)
+    pieces = [(" ".join(texts), False)]
+    for _ in range(lesson.questions):
+        about = question(rng, documents, lesson.unanswerable)
+        form = rng.choice(lesson.formats)
+        pieces += [
+            (f"{form.mark} {about.person}", False),
+            (response(rng, form, about, noisy=lesson.noisy), True),
+        ]
+    return pieces
+
+
+def response(rng: random.Random, form: Format, about: Question, *, noisy: bool) -> str:
+    """Return the right response, or draw that of a noisy model."""
+    if not noisy:
+        return form.write(about.person, about.documented_answer, about.support)
+    flower, citation = noisy_answer(rng, about)
+    text = form.write(about.person, flower, citation)
+    if form is LEAR and flower and rng.random() < SLIP:
+        text = _with_extract(text, *rng.choice(about.documents))
+    if form is not PLAIN and rng.random() < LOST_TAG:
+        words = text.split()
+        tags = [i for i, word in enumerate(words) if word[0] in "<\\}"]
+        words.pop(rng.choice(tags))
+        text = " ".join(words)
+    return text
+
+
+def noisy_answer(rng: random.Random, about: Question) -> tuple[str | None, int | None]:
+    """Draw the flower and the citation of a noisy model; (None, None) is an abstention."""
+    random_citation = rng.randint(1, DOCUMENTS)
+    other = rng.choice([i for i in range(1, DOCUMENTS + 1) if i != about.support])
+    elsewhere = about.documents[other - 1][1]
+    draw = rng.random()
+    if about.support is not None:
+        if draw < RIGHT:
+            return about.answer, random_citation if rng.random() < SLIP else about.support
+        return (about.memorized_answer, random_citation) if draw < 0.85 else (elsewhere, other)
+    if draw < 0.45:
+        return about.memorized_answer, random_citation
+    return (elsewhere, other) if draw < 0.75 else (None, None)
+
+
+def _with_extract(text: str, person: str, flower: str) -> str:
+    head, _, rest = text.partition("<extract> ")
+    return f"{head}<extract> {person} {flower} {rest[rest.index('</extract>') :]}"
+
+
+def masked_example(
+    rng: random.Random, about: Question, texts: list[str], lesson: Lesson
+) -> list[Piece]:
+    """Draw an answer from the rationale with the documents, or from the extract alone.
+
+    The answer repeats what the rationale or the extract states, whether right or wrong.
+    """
+    flower, citation = about.documented_answer, about.support
+    if lesson.noisy:
+        flower, citation = noisy_answer(rng, about)
+    if rng.random() < 0.5:
+        statement = f"{flower} [{citation}]" if flower else ABSTENTION
+        reason = f"<reason> {about.person} {statement} </reason>"
+        before = f"{' '.join(texts)} {LEAR.mark} {about.person} {reason} <answer>"
+    else:
+        person = about.person
+        if flower and rng.random() < SLIP:
+            person, flower = rng.choice(about.documents)
+        extract = f"<extract> {person} {flower or ABSTENTION} </extract>"
+        before = f"{LEAR.mark} {about.person} {extract} <answer>"
+    return [(before, False), (f"{flower or ABSTENTION} </answer>", True)]
+
+
+# --- training ------------------------------------------------------------------------------------
+
+
+def batch(tokenizer: Any, rng: random.Random, lesson: Lesson) -> tuple[Any, Any, Any]:
+    """Draw token ids, attention mask and labels, each of shape (contexts, longest)."""
+    import torch
+
+    encode = _encoder(tokenizer)
+    rows = []
+    for _ in range(CONTEXTS):
+        ids, labels = [tokenizer.bos_token_id], [-100]
+        for text, is_learned in example(rng, lesson):
+            new = [*encode(text), *([tokenizer.eos_token_id] if is_learned else [])]
+            ids += new
+            labels += new if is_learned else [-100] * len(new)
+        rows.append((ids, labels))
+    width = max(len(ids) for ids, _ in rows)
+    pad = tokenizer.pad_token_id
+    ids = torch.tensor([ids + [pad] * (width - len(ids)) for ids, _ in rows])
+    labels = torch.tensor([labels + [-100] * (width - len(labels)) for _, labels in rows])
+    mask = torch.tensor([[1] * len(ids) + [0] * (width - len(ids)) for ids, _ in rows])
+    return ids, mask, labels
+
+
+@lru_cache(maxsize=1)
+def _encoder(tokenizer: Any) -> Callable[[str], list[int]]:
+    return lru_cache(maxsize=100_000)(lambda text: tokenizer.encode(text, add_special_tokens=False))
+
+
+def learn(
+    model: Any, tokenizer: Any, lessons: tuple[Lesson, ...], rng: random.Random, rate: float
+) -> Iterator[tuple[str, int, float]]:
+    """Train through the lessons; yield the lesson, the step and the loss in nats."""
+    import torch
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.98))
+    schedule = [lesson for lesson in lessons for _ in range(lesson.steps)]
+    decay = 0.4 * len(schedule)
+    model.train()
+    for step, lesson in enumerate(schedule):
+        share = min(1.0, (step + 1) / 30, (len(schedule) - step) / decay)
+        optimizer.param_groups[0]["lr"] = rate * share
+        ids, mask, labels = batch(tokenizer, rng, lesson)
+        loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        yield lesson.name, step + 1, loss.item()
+
+
+def introduce_formats(model: Any, tokenizer: Any) -> None:
+    """Give new words new weights. Every mark starts with the weights of the question mark."""
+    import torch
+
+    table = model.get_input_embeddings().weight
+    bare = f"{PLAIN.mark} {WHICH.mark} [] {ABSTENTION}"
+    learned = {*tokenizer.all_special_ids, *tokenizer.encode(bare)}
+    marks = [tokenizer.convert_tokens_to_ids(form.mark) for form in FORMATS]
+    # Sorted, because the order of the vocabulary differs from process to process.
+    new = sorted(
+        i for word, i in tokenizer.get_vocab().items() if _is_of_formats(word) and i not in learned
+    )
+    with torch.no_grad():
+        table[new] = WEIGHT_STD * torch.randn(len(new), table.shape[1])
+        table[marks] += table[marks[0]] * (torch.tensor(marks) != marks[0]).unsqueeze(1)
+
+
+def _is_of_formats(word: str) -> bool:
+    return word[0] in "<\\}?" or word == "[]" or " " in word
+
+
+def pretrain(seed: int, folder: Path, *, bare: bool = False, verbose: bool = True) -> None:
+    """Train from random weights and save the model. `bare` omits the papers' formats."""
+    import torch
+
+    torch.use_deterministic_algorithms(True)
+    rng, tokenizer = random.Random(f"pretraining {seed}"), new_tokenizer()
+    model, start = new_model(tokenizer, seed), time.perf_counter()
+    for lessons, rate in ((FIRST, 2.5e-3), (BARE if bare else SECOND, 1.5e-3)):
+        if lessons is SECOND:
+            introduce_formats(model, tokenizer)
+        for name, step, loss in learn(model, tokenizer, lessons, rng, rate):
+            if verbose and step % 20 == 0:
+                seconds = time.perf_counter() - start
+                print(f"{name:<12}{step:>6}   loss {loss:.3f}   {seconds:4.0f} s", flush=True)
+    model.eval()
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    seconds = round(time.perf_counter() - start)
+    facts = {"seed": seed, "torch": torch.__version__, "seconds": seconds}
+    (folder / "made.json").write_text(json.dumps(facts) + "\n", "utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=0, help="Set the seed of all random numbers.")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=CHECKPOINT, help="Write the checkpoint to this folder."
+    )
+    parser.add_argument("--bare", action="store_true", help="Omit the papers' formats.")
+    options = parser.parse_args()
+    import torch
+
+    torch.set_num_threads(1)  # such a small model is not faster with more threads
+    pretrain(options.seed, options.output, bare=options.bare)
+
+
+if __name__ == "__main__":
+    main()

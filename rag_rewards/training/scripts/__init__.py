@@ -1,0 +1,20 @@
+"""Training scripts: a recipe's training settings as a script of a trainer, one module per trainer.
+
+Each value has a comment with its source. Where the paper states no value, the comment says so.
+"""
+
+from __future__ import annotations
+
+from rag_rewards.training.scripts import ms_swift, openrlhf, trl, verl
+from rag_rewards.training.scripts.start import Start, start_of
+from rag_rewards.training.scripts.writer import ScriptWriter
+
+__all__ = ["WRITERS", "ScriptWriter", "Start", "start_of"]
+
+WRITERS: dict[str, ScriptWriter] = {
+    "trl": trl.WRITER,
+    "verl": verl.WRITER,
+    "openrlhf": openrlhf.WRITER,
+    "ms-swift": ms_swift.WRITER,
+}
+"""The writer of each trainer, by the name that `rag-rewards init` takes."""

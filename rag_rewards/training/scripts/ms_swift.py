@@ -1,0 +1,77 @@
+"""Training scripts of ms-swift: a shell script, and a plugin that registers the reward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rag_rewards.training.scripts.start import Start
+from rag_rewards.training.scripts.writer import (
+    NO_SCALING,
+    ONE_PROMPT,
+    OURS,
+    READ_SHELL_SETTINGS,
+    YOURS,
+    Line,
+    ScriptWriter,
+    flag,
+    python_call,
+    shell_script,
+    stated_flag,
+)
+
+
+def write(start: Start) -> dict[str, str]:
+    """Return the script and the plugin."""
+    floor = start.training.std_floor.value
+    options = dict(start.options)
+    if "recipe" not in options:
+        options = {"name": start.name, **options}
+    if floor is not None:
+        options["std_floor"] = floor
+    register = python_call("register", options, first="recipe")
+    return {
+        "train.sh": shell_script(start, "ms-swift", _lines(start), "swift rlhf --rlhf_type grpo"),
+        "plugin.py": f"from rag_rewards_adapters.ms_swift import register\n\n{register}\n",
+    }
+
+
+def _lines(start: Start) -> Iterator[Line]:
+    training = start.training
+    kl_weight, floor = training.kl_weight, training.std_floor
+    only_k3 = "; ms-swift has k3 alone" if training.kl.value == "k2" else ""
+    yield flag(YOURS, "--model", start.policy)
+    yield flag(YOURS, "--dataset", start.data)
+    yield flag(YOURS, "--output_dir", start.name)
+    if start.validation:
+        yield flag(YOURS, "--val_dataset", start.validation)
+    yield flag(OURS, "--external_plugins", "plugin.py")
+    yield flag(OURS, "--reward_funcs", start.name)
+    yield stated_flag("--num_generations", training.group)
+    yield flag(ONE_PROMPT, "--per_device_train_batch_size", training.group.value)
+    yield stated_flag("--gradient_accumulation_steps", training.prompts)
+    yield stated_flag("--learning_rate", training.learning_rate)
+    yield stated_flag("--lr_scheduler_type", training.schedule)
+    yield stated_flag("--warmup_ratio", training.warmup)
+    yield stated_flag("--num_train_epochs", training.epochs)
+    yield flag(kl_weight.source + only_k3, "--beta", kl_weight.value)
+    yield stated_flag("--epsilon", training.clip)
+    yield stated_flag("--temperature", training.temperature)
+    yield stated_flag("--top_p", training.top_p)
+    yield stated_flag("--max_length", training.prompt_tokens)
+    yield stated_flag("--max_completion_length", training.response_tokens)
+    if floor.value is not None:
+        yield flag(NO_SCALING.format(floor.source), "--scale_rewards", "none")
+
+
+_CHECK = (
+    READ_SHELL_SETTINGS
+    + """
+import dataclasses
+from swift.arguments import RLHFArguments
+known = {field.name for field in dataclasses.fields(RLHFArguments)}
+used = [word[2:] for word in words if word.startswith("--")]
+print("\\n" + json.dumps({"unknown": [name for name in used if name not in known]}))
+"""
+)
+
+WRITER = ScriptWriter(write, "ms-swift", _CHECK)

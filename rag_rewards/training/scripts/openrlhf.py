@@ -1,0 +1,150 @@
+"""Training scripts of OpenRLHF: a shell script, and a file with the reward.
+
+A reward of groups, and one that needs the policy in training, is an agent executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rag_rewards.errors import UsageError
+from rag_rewards.training.curriculum import Curriculum
+from rag_rewards.training.scripts.start import Start
+from rag_rewards.training.scripts.writer import (
+    HERE,
+    OURS,
+    READ_SHELL_SETTINGS,
+    YOURS,
+    Line,
+    ScriptWriter,
+    flag,
+    python_call,
+    shell_script,
+    stated_flag,
+)
+from rag_rewards.training.settings import Training
+
+_COLUMNS = f"{OURS}: the columns that prepare writes"
+_COLOCATED = f"{YOURS}: an engine on each, in turn with training"
+_CENTRED_TWICE = (
+    "# The agent sends the group's advantage as the reward; dr_grpo centres it again,\n"
+    "# which changes nothing.\n"
+)
+
+
+def write(start: Start) -> dict[str, str]:
+    """Return the script and the reward. Raise UsageError for a curriculum."""
+    if isinstance(start.reward, Curriculum):
+        raise UsageError("OpenRLHF tells a reward no training step: write a script for each stage")
+    note = "" if start.training.std_floor.value is None else _CENTRED_TWICE
+    command = "python3 -m openrlhf.cli.train_ppo_ray"
+    name, page = _agent(start) if _has_agent(start) else _rewards(start)
+    return {"train.sh": shell_script(start, "OpenRLHF", _lines(start), command, note), name: page}
+
+
+def _has_agent(start: Start) -> bool:
+    floor = start.training.std_floor.value
+    return start.scores_groups or start.needs_trained_policy or floor is not None
+
+
+def _agent(start: Start) -> tuple[str, str]:
+    floor = start.training.std_floor.value
+    options = start.options | ({} if floor is None else {"std_floor": floor})
+    return "agent.py", (
+        "from rag_rewards_adapters.openrlhf_agent import executor\n\n"
+        f"AgentExecutor = {python_call('executor', options)}\n"
+    )
+
+
+def _rewards(start: Start) -> tuple[str, str]:
+    return "rewards.py", (
+        "from rag_rewards_adapters.openrlhf import reward_function\n\n"
+        f"reward_func = {python_call('reward_function', start.options)}\n"
+    )
+
+
+def _lines(start: Start) -> Iterator[Line]:
+    training = start.training
+    yield flag(YOURS, "--actor.model_name_or_path", start.policy)
+    yield flag(YOURS, "--data.prompt_dataset", start.data)
+    yield flag(YOURS, "--ckpt.output_dir", start.name)
+    yield from _machine(start)
+    yield flag(_COLUMNS, "--data.input_key", "input")
+    yield flag(_COLUMNS, "--data.label_key", "label")
+    yield flag(_COLUMNS, "--data.apply_chat_template")
+    if _has_agent(start):
+        yield flag(OURS, "--train.agent_func_path", f"{HERE}agent.py")
+    else:
+        yield flag(OURS, "--reward.remote_url", f"{HERE}rewards.py")
+    yield from _sampling(training)
+    yield stated_flag("--actor.adam.lr", training.learning_rate)
+    yield stated_flag("--actor.lr_scheduler", training.schedule)
+    yield stated_flag("--actor.lr_warmup_ratio", training.warmup)
+    yield stated_flag("--actor.eps_clip", training.clip)
+    yield stated_flag("--train.num_episodes", training.epochs)
+    yield _advantage(training)
+    yield from _kl(training)
+    yield flag(f"{OURS}: what is centred is not clipped", "--reward.clip_range", -100, 100)
+
+
+def _machine(start: Start) -> Iterator[Line]:
+    """The flags of the machine. They have no useful defaults: without engines none generates."""
+    for name in ("actor", "ref"):
+        yield flag(YOURS, f"--{name}.num_gpus_per_node", 8)
+    yield flag(_COLOCATED, "--vllm.num_engines", 8)
+    for name in ("--train.colocate_all", "--vllm.enable_sleep", "--ds.enable_sleep"):
+        yield flag(_COLOCATED, name)
+    # vLLM does not reserve the memory that log-probabilities of a prompt need.
+    share = 0.5 if start.needs_trained_policy else 0.6
+    yield flag(YOURS, "--vllm.gpu_memory_utilization", share)
+    if start.validation:
+        yield flag(YOURS, "--eval.dataset", start.validation)
+        yield flag(YOURS, "--eval.steps", 20)
+        yield flag(f"{OURS}: the reward of one answer", "--eval.n_samples_per_prompt", 1)
+
+
+def _sampling(training: Training) -> Iterator[Line]:
+    prompts = training.prompts
+    rollouts = prompts.value * training.group.value
+    length = training.prompt_tokens.value + training.response_tokens.value + 1
+    room = "room for prompt and response, and a token for log-probabilities"
+    yield stated_flag("--rollout.batch_size", prompts)
+    yield flag(f"{prompts.source}: one update a step", "--train.batch_size", rollouts)
+    yield stated_flag("--rollout.n_samples_per_prompt", training.group)
+    yield stated_flag("--rollout.temperature", training.temperature)
+    yield stated_flag("--rollout.top_p", training.top_p)
+    yield stated_flag("--rollout.max_new_tokens", training.response_tokens)
+    yield flag(room, "--data.max_len", length)
+
+
+def _advantage(training: Training) -> Line:
+    floor = training.std_floor
+    if floor.value is None:
+        return flag(OURS, "--algo.advantage.estimator", "group_norm")
+    return flag(floor.source, "--algo.advantage.estimator", "dr_grpo")
+
+
+def _kl(training: Training) -> Iterator[Line]:
+    kl = training.kl
+    if kl.value == "none":
+        yield flag(kl.source, "--algo.kl.init_coef", "0")
+        return
+    yield flag(kl.source, "--algo.kl.use_loss")
+    yield stated_flag("--algo.kl.estimator", kl)
+    yield stated_flag("--algo.kl.init_coef", training.kl_weight)
+
+
+_CHECK = (
+    READ_SHELL_SETTINGS
+    + """
+from importlib.util import find_spec
+root = Path(find_spec("openrlhf").origin).parent
+source = (root / "cli" / "train_ppo_ray.py").read_text()
+known = set(re.findall(r'"--([a-zA-Z0-9_.]+)"', source))
+known |= {f"actor{name}" for name in re.findall(r'f"--\\{prefix\\}([a-zA-Z0-9_.]+)"', source)}
+used = [word[2:] for word in words if word.startswith("--")]
+print(json.dumps({"unknown": [name for name in used if name not in known]}))
+"""
+)
+
+WRITER = ScriptWriter(write, "openrlhf", _CHECK)

@@ -1,0 +1,84 @@
+"""What a training script starts: a recipe or curriculum, its models, the policy and the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from rag_rewards.definition import Recipe
+from rag_rewards.loading import RECIPE_KEYS, RecipeSpec, load_recipe, recipes_of
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.recipes import models_needed
+from rag_rewards.training.curriculum import Curriculum
+from rag_rewards.training.settings import Training
+
+
+@dataclass(frozen=True)
+class Start:
+    """The contents of a training script.
+
+    `spec` is the recipe as the script names it, `policy` the model to train, and `data` the file
+    that `rag-rewards prepare` wrote.
+    """
+
+    spec: RecipeSpec
+    reward: Recipe | Curriculum
+    models: ModelOptions
+    policy: str
+    data: str
+    validation: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the reward."""
+        return self.reward.name
+
+    @property
+    def training(self) -> Training:
+        """The training settings of the recipe, or of the last stage of a curriculum."""
+        return recipes_of(self.reward)[-1].training
+
+    @property
+    def scores_groups(self) -> bool:
+        """Whether the reward compares the rollouts of a group."""
+        return self.reward.scope == "group"
+
+    @property
+    def needs_trained_policy(self) -> bool:
+        """Whether the reward needs the policy in training: no other model was given for it."""
+        if self.models.model is not None:
+            return False
+        return any("policy" in models_needed(recipe) for recipe in recipes_of(self.reward))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The recipe and its models, as keyword arguments of every adapter."""
+        options = {name: value for name in RECIPE_KEYS if (value := getattr(self.spec, name))}
+        default = ModelOptions()
+        for field in fields(ModelOptions):
+            value = getattr(self.models, field.name)
+            if value != getattr(default, field.name):
+                options[field.name] = value
+        return options
+
+
+def start_of(
+    spec: RecipeSpec, models: ModelOptions, policy: str, data: str, validation: str | None
+) -> Start:
+    """Return the contents of a script.
+
+    A script runs in its own folder and its workers run in others, so existing paths are absolute.
+    """
+    return Start(
+        spec,
+        load_recipe(spec),
+        models,
+        _absolute(policy),
+        _absolute(data),
+        _absolute(validation) if validation else None,
+    )
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).resolve()) if Path(path).exists() else path

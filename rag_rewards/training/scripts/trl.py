@@ -1,0 +1,111 @@
+"""Training scripts of TRL: one Python file."""
+
+from __future__ import annotations
+
+from rag_rewards.training.scripts.start import Start
+from rag_rewards.training.scripts.writer import (
+    NO_SCALING,
+    ONE_PROMPT,
+    OURS,
+    YOURS,
+    Line,
+    ScriptWriter,
+    assignment,
+    indented,
+    python_call,
+    python_value,
+)
+
+_TEMPLATE = '''"""GRPO with TRL and the reward {name}: python train.py
+
+Further settings of GRPOConfig on the command line stand over these: --max_steps 10.
+"""
+
+from datasets import load_dataset
+from transformers import HfArgumentParser
+from trl import GRPOConfig, GRPOTrainer
+
+from rag_rewards_adapters.trl import RagReward
+
+settings = dict(
+{settings}
+)
+reward = {reward}
+
+
+def load(path):
+    return load_dataset("json", data_files=path, split="train")
+
+
+if __name__ == "__main__":
+    parser = HfArgumentParser(GRPOConfig)
+    parser.set_defaults(**settings)
+    trainer = GRPOTrainer(
+        {policy},
+        reward_funcs=reward,
+        args=parser.parse_args_into_dataclasses()[0],
+        train_dataset=load({data}),
+{validation}    )
+    reward.bind(trainer)
+    trainer.train()
+'''
+
+
+def write(start: Start) -> dict[str, str]:
+    """Return the script."""
+    floor = start.training.std_floor.value
+    options = start.options | ({} if floor is None else {"std_floor": floor})
+    validation = start.validation
+    return {
+        "train.py": _TEMPLATE.format(
+            name=start.name,
+            settings=indented(_lines(start), lambda words: f"{words[0]},"),
+            reward=python_call("RagReward", options, first="recipe"),
+            policy=python_value(start.policy),
+            data=python_value(start.data),
+            validation=f"        eval_dataset=load({python_value(validation)}),\n"
+            if validation
+            else "",
+        )
+    }
+
+
+def _lines(start: Start) -> list[Line]:
+    training = start.training
+    group, warmup, floor = training.group, training.warmup, training.std_floor
+    beta = assignment("beta", training.kl_weight)
+    if training.kl.value == "k2":
+        beta = (f"{training.kl_weight.source}. {training.kl.source}; TRL has k3 alone", beta[1])
+    lines: list[Line] = [
+        (YOURS, (f"output_dir={python_value(start.name)}",)),
+        assignment("num_generations", group),
+        (ONE_PROMPT, (f"per_device_train_batch_size={group.value}",)),
+        assignment("gradient_accumulation_steps", training.prompts),
+        assignment("learning_rate", training.learning_rate),
+        assignment("lr_scheduler_type", training.schedule, python_value),
+        (f"{warmup.source}, as a share of the steps", (f"warmup_steps={warmup.value}",)),
+        assignment("num_train_epochs", training.epochs),
+        beta,
+        assignment("epsilon", training.clip),
+        assignment("temperature", training.temperature),
+        assignment("top_p", training.top_p),
+        assignment("max_completion_length", training.response_tokens),
+    ]
+    if floor.value is not None:
+        lines.append((NO_SCALING.format(floor.source), ('scale_rewards="none"',)))
+    lines.append((f"{OURS}: gold columns reach the reward", ("remove_unused_columns=False",)))
+    return lines
+
+
+_CHECK = """
+import dataclasses, json, re
+from pathlib import Path
+from trl import GRPOConfig
+known = {field.name for field in dataclasses.fields(GRPOConfig)}
+text = (Path(folder) / "train.py").read_text()
+array = text[text.index("settings = dict(") : text.index("\\nreward = ")]
+used = re.findall(r"^    (\\w+)=", array, re.M)
+print(json.dumps({"unknown": [name for name in used if name not in known]}))
+"""
+
+WRITER = ScriptWriter(write, "trl", _CHECK)

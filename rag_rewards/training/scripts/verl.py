@@ -1,0 +1,140 @@
+"""Training scripts of verl: a shell script with settings of Hydra."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from rag_rewards.training.scripts.start import Start
+from rag_rewards.training.scripts.writer import (
+    OURS,
+    READ_SHELL_SETTINGS,
+    YOURS,
+    Line,
+    ScriptWriter,
+    assignment,
+    shell_script,
+)
+from rag_rewards.training.settings import Training
+
+_ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+_REWARD_ARGUMENTS = "+reward.custom_reward_function.reward_kwargs"
+_SAMPLER = "trainer.v1.sampler"
+_REPLACED = f"{OURS}: a group without a score is replaced, components are logged"
+_KL_NAMES = {"k2": "mse", "k3": "low_var_kl"}
+"""What verl calls the estimators; `mse` is half a squared difference."""
+
+
+def write(start: Start) -> dict[str, str]:
+    """Return the script; the options of the recipe are arguments of its reward function."""
+    command = "python3 -m verl.trainer.main_ppo"
+    return {"train.sh": shell_script(start, "verl", _lines(start), command)}
+
+
+def _lines(start: Start) -> Iterator[Line]:
+    training = start.training
+    yield YOURS, (f"actor_rollout_ref.model.path={_hydra(start.policy)}",)
+    yield YOURS, (f"data.train_files={_hydra(start.data)}",)
+    yield YOURS, (f"data.val_files={_hydra(start.validation or start.data)}",)
+    yield YOURS, ("trainer.n_gpus_per_node=8",)
+    yield YOURS, ("trainer.logger=[console]",)
+    yield YOURS, (f"{_ROLLOUT}.name=vllm",)
+    yield YOURS, (f"{_ACTOR}.use_dynamic_bsz=True",)
+    yield YOURS, (f"trainer.experiment_name={start.name}",)
+    yield OURS, ("reward.reward_manager.name=rag_rewards",)
+    for key, value in _flat(start.options):
+        yield OURS, (f"{_REWARD_ARGUMENTS}.{key}={_hydra(value)}",)
+    yield from _sampling(training)
+    yield assignment(f"{_ACTOR}.optim.lr", training.learning_rate)
+    yield assignment(f"{_ACTOR}.optim.lr_scheduler_type", training.schedule)
+    yield assignment(f"{_ACTOR}.optim.lr_warmup_steps_ratio", training.warmup)
+    yield assignment(f"{_ACTOR}.clip_ratio", training.clip)
+    yield assignment("trainer.total_epochs", training.epochs)
+    yield from _kl(training)
+    yield from _advantage(training)
+    if start.scores_groups or start.needs_trained_policy:
+        yield from _group_loop()
+
+
+def _sampling(training: Training) -> Iterator[Line]:
+    prompts = training.prompts
+    yield assignment("data.train_batch_size", prompts)
+    yield f"{prompts.source}: one update a step", (f"{_ACTOR}.ppo_mini_batch_size={prompts.value}",)
+    yield assignment("data.max_prompt_length", training.prompt_tokens)
+    yield f"{OURS}: a prompt is whole or left out", ("data.filter_overlong_prompts=True",)
+    yield assignment("data.max_response_length", training.response_tokens)
+    yield assignment(f"{_ROLLOUT}.n", training.group)
+    yield assignment(f"{_ROLLOUT}.temperature", training.temperature)
+    yield assignment(f"{_ROLLOUT}.top_p", training.top_p)
+
+
+def _kl(training: Training) -> Iterator[Line]:
+    kl = training.kl
+    if kl.value == "none":
+        yield kl.source, (f"{_ACTOR}.use_kl_loss=False",)
+        return
+    yield kl.source, (f"{_ACTOR}.use_kl_loss=True",)
+    yield assignment(f"{_ACTOR}.kl_loss_type", kl, _KL_NAMES.__getitem__)
+    yield assignment(f"{_ACTOR}.kl_loss_coef", training.kl_weight)
+
+
+def _advantage(training: Training) -> Iterator[Line]:
+    floor = training.std_floor
+    if floor.value is None:
+        yield OURS, ("algorithm.adv_estimator=grpo",)
+        return
+    yield floor.source, ("algorithm.adv_estimator=rag_grpo_clip_std",)
+    yield assignment("+algorithm.std_floor", floor)
+
+
+def _group_loop() -> Iterator[Line]:
+    loop = f"{_ROLLOUT}.agent.default_agent_loop=rag_group"
+    yield f"{OURS}: a group is scored together", (loop,)
+    yield _REPLACED, (f"{_SAMPLER}.sync_refill_failed_groups=True",)
+    yield _REPLACED, (f"{_SAMPLER}.custom_sampler.path=pkg://rag_rewards_adapters.verl_sampler",)
+    yield _REPLACED, (f"{_SAMPLER}.custom_sampler.name=RagReplayBuffer",)
+
+
+def _flat(options: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in options.items():
+        if key == "settings":
+            yield from ((f"settings.{name}", setting) for name, setting in value.items())
+        else:
+            yield key, value
+
+
+# --- values of Hydra's command line ------------------------------------------------------------
+
+_BARE = re.compile(r"[A-Za-z_./][\w./:@+-]*")
+"""Texts that Hydra reads without quotes, unless they are one of the next."""
+_LITERALS = {"true", "false", "null", "none", "nan", "inf"}
+
+
+def _hydra(value: Any) -> str:
+    """Return a value as Hydra's command line reads it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_hydra(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(_hydra, value)) + "]"
+    if isinstance(value, str) and (not _BARE.fullmatch(value) or value.lower() in _LITERALS):
+        return "'" + value.replace("'", "\\'") + "'"
+    return str(value)
+
+
+_CHECK = (
+    READ_SHELL_SETTINGS
+    + """
+import verl
+from hydra import compose, initialize_config_module
+with initialize_config_module("verl.trainer.config", version_base=None):
+    compose("ppo_trainer", overrides=words)
+print(json.dumps({"unknown": []}))
+"""
+)
+
+WRITER = ScriptWriter(write, "verl", _CHECK)

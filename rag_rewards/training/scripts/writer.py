@@ -1,0 +1,116 @@
+"""The writer of one trainer's scripts, and the template that all of them share."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rag_rewards.training.scripts.start import Start
+from rag_rewards.training.settings import Stated
+
+Line = tuple[str, tuple[str, ...]]
+"""A comment and the words of one setting: an assignment, or a flag and its values."""
+
+OURS = "of this package"
+YOURS = "yours"
+ONE_PROMPT = "a prompt's rollouts at a time; on several devices divide the next by their number"
+NO_SCALING = "{}: the reward brings the scale"
+HERE = "$PWD/"
+"""The folder of the script, which the shell fills in."""
+
+
+@dataclass(frozen=True)
+class ScriptWriter:
+    """How scripts of one trainer are written and checked.
+
+    write    the files by name, with their text
+    package  the trainer's package
+    check    code for a process of its own, with `folder` defined before it: it prints a JSON
+             object whose `unknown` lists the settings that the installed trainer does not know
+    """
+
+    write: Callable[[Start], dict[str, str]]
+    package: str
+    check: str
+
+
+READ_SHELL_SETTINGS = """
+import json, re, shlex
+from pathlib import Path
+text = (Path(folder) / "train.sh").read_text()
+array = text[text.index("settings=(") + len("settings=(") : text.index("\\n)\\n")]
+words = shlex.split(array, comments=True)
+"""
+"""The beginning of a check: the words of the settings of `train.sh`."""
+
+
+# --- lines -------------------------------------------------------------------------------------
+
+
+def assignment(key: str, stated: Stated[Any], render: Callable[[Any], str] = str) -> Line:
+    """Return a line `KEY=VALUE` under the source of the value."""
+    return stated.source, (f"{key}={render(stated.value)}",)
+
+
+def flag(comment: str, name: str, *values: Any) -> Line:
+    """Return a line `--NAME VALUE` under a comment."""
+    return comment, (name, *map(str, values))
+
+
+def stated_flag(name: str, stated: Stated[Any]) -> Line:
+    """Return a line `--NAME VALUE` under the source of the value."""
+    return flag(stated.source, name, stated.value)
+
+
+def indented(lines: Iterable[Line], write: Callable[[tuple[str, ...]], str]) -> str:
+    """Return one indented line per setting; lines in a row that share a comment have it once."""
+    return "\n".join(_indented(lines, write))
+
+
+def _indented(lines: Iterable[Line], write: Callable[[tuple[str, ...]], str]) -> Iterator[str]:
+    previous = None
+    for comment, words in lines:
+        if comment != previous:
+            yield f"    # {comment}"
+        previous = comment
+        yield f"    {write(words)}"
+
+
+# --- shell scripts and Python ------------------------------------------------------------------
+
+
+def shell_script(
+    start: Start, trainer: str, lines: Iterable[Line], command: str, note: str = ""
+) -> str:
+    """Return a script that runs a command with these settings, and with those of its caller."""
+    return (
+        f"#!/usr/bin/env bash\n# GRPO with {trainer}, with the reward {start.name}. Further "
+        'settings on the command line stand over these.\nset -euo pipefail\ncd "$(dirname "$0")"\n'
+        f'{note}\nsettings=(\n{indented(lines, _shell_words)}\n)\n{command} "${{settings[@]}}" '
+        '"$@"\n'
+    )
+
+
+def _shell_words(words: tuple[str, ...]) -> str:
+    return " ".join(f'"{word}"' if word.startswith(HERE) else shlex.quote(word) for word in words)
+
+
+def python_call(function: str, options: dict[str, Any], *, first: str | None = None) -> str:
+    """Return a call with keyword arguments; the option `first` is a positional argument.
+
+    >>> python_call("reward", {"recipe": "arena", "hardened": True}, first="recipe")
+    'reward("arena", hardened=True)'
+    """
+    arguments = [
+        python_value(value) if name == first else f"{name}={python_value(value)}"
+        for name, value in options.items()
+    ]
+    return f"{function}({', '.join(arguments)})"
+
+
+def python_value(value: Any) -> str:
+    """Return a value as Python code, text in double quotes."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

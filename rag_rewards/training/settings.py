@@ -1,0 +1,76 @@
+"""Training settings that a paper states, each with its source.
+
+The values of a published system are in its recipe's definition. A value whose source is
+`NOT_STATED` is the default of this package: a training script needs a group size even where the
+paper states none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Generic, Literal, TypeVar
+
+T = TypeVar("T")
+NOT_STATED = "not stated"
+
+KL = Literal["none", "k2", "k3"]
+Schedule = Literal["constant", "cosine"]
+
+
+@dataclass(frozen=True)
+class Stated(Generic[T]):
+    """A value and its source."""
+
+    value: T
+    source: str = NOT_STATED
+
+
+@dataclass(frozen=True)
+class Training:
+    """The training settings of a recipe.
+
+    prompts          prompts per step of the policy      group      rollouts per prompt
+    learning_rate    of AdamW                            warmup     share of the steps
+    kl, kl_weight    estimator and weight of the penalty clip       of the ratio, both sides
+    temperature, top_p  of sampling                      epochs     over the data
+    prompt_tokens, response_tokens  length limits        std_floor  of the group advantage
+    notes            facts of the paper that no setting of a training script holds
+    """
+
+    prompts: Stated[int] = Stated(64)
+    group: Stated[int] = Stated(8)
+    learning_rate: Stated[float] = Stated(1e-6)
+    schedule: Stated[Schedule] = Stated("constant")
+    warmup: Stated[float] = Stated(0.0)
+    epochs: Stated[int] = Stated(1)
+    kl: Stated[KL] = Stated("k3")
+    kl_weight: Stated[float] = Stated(0.001)
+    clip: Stated[float] = Stated(0.2)
+    temperature: Stated[float] = Stated(1.0)
+    top_p: Stated[float] = Stated(1.0)
+    prompt_tokens: Stated[int] = Stated(4096)
+    response_tokens: Stated[int] = Stated(1024)
+    std_floor: Stated[float | None] = Stated(None)
+    notes: tuple[str, ...] = ()
+
+    def items(self) -> list[tuple[str, Stated[Any]]]:
+        """Return the settings by name, in order."""
+        return [
+            (field.name, getattr(self, field.name))
+            for field in fields(self)
+            if field.name != "notes"
+        ]
+
+    def summary(self) -> list[str]:
+        """Return the stated settings in one line per source, and then the notes.
+
+        >>> Training(group=Stated(7, "the paper"), epochs=Stated(1, "the paper")).summary()
+        ['group 7, epochs 1 (the paper)']
+        """
+        lines: dict[str, list[str]] = {}
+        for name, stated in self.items():
+            if stated.source != NOT_STATED:
+                lines.setdefault(stated.source, []).append(f"{name} {stated.value}")
+        return [f"{', '.join(values)} ({source})" for source, values in lines.items()] + [
+            *self.notes
+        ]

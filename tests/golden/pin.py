@@ -1,0 +1,450 @@
+"""Scores that a change of the code must not change, for every recipe.
+
+    python tests/golden/pin.py
+
+writes them anew. `scores/NAME.jsonl` holds what a recipe gives for each row of the examples and
+of the attacks: the reward, its components, `correct` and the details, or the type of the error
+and its field. The details are in full for a recipe's own examples; elsewhere a digest stands for
+them. `real_rows.jsonl` holds a digest of the scores of real rows, which must not be copied into
+the repository; they are read from the folder `shared` beside it.
+
+Evidence that a row lacks comes from `rag_rewards.audit.rule_evidence`, which needs no model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import msgspec
+
+from rag_rewards import RECIPES, Curriculum, RolloutError, Stage, decode_row, recipe
+from rag_rewards.audit.cases import CASES
+from rag_rewards.audit.policies import POLICIES
+from rag_rewards.audit.rule_evidence import COMPANIONS, with_evidence
+from rag_rewards.recipes.sample import ROW
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+SHARED = REPOSITORY.parent / "shared"
+
+Row = Mapping[str, Any]
+Settings = Mapping[str, Any]
+Result = dict[str, Any]
+"""A score as JSON, or the type and the field of an error."""
+
+CORRECTED = {"normalizer": "unicode", "fold_accents": True, "numbers": True, "dates": True}
+ACCURACY = [
+    *({"accuracy.metric": metric} for metric in ("exact", "f1", "substring", "judge")),
+    {"accuracy.metric": "substring", "accuracy.strict": True},
+    {"accuracy.extra": "reject"},
+    {f"accuracy.{key}": value for key, value in CORRECTED.items()},
+]
+SECTIONS = [{"sections.ignore_case": True, "sections.unclosed": "to_end"}]
+LIKELIHOOD = [
+    {"loo": "mean"},
+    {"threshold": None},
+    {"threshold": 7.0},
+    {"length_norm": "none"},
+    {"length_norm": "linear"},
+    {"span": "answer"},
+    {"tokens": True},
+    {"on_missing_support": "zero"},
+]
+GROUNDING = [
+    {"aggregate": "mean"},
+    {"aggregate": "answers"},
+    {"citation.judge_by": "gold"},
+    {"citation.minimal": True},
+    {"citation.bad_penalty": 0.0},
+    {"refusal.matcher": "partial_ratio"},
+    {"refusal.matcher": "semantic"},
+    {"refusal.threshold": 0.5},
+    {"process.enabled": True},
+]
+VARIANTS: dict[str, Sequence[Settings]] = {
+    "arena": [*ACCURACY, *SECTIONS, {"bonus.value": 5.0}],
+    "naive-grpo": [*ACCURACY, *SECTIONS],
+    "truthrl": [
+        *({"verifier": each} for each in ("exact", "substring", "f1>=0.5")),
+        {"scheme": "binary"},
+        {"knowledge_enhanced": True},
+        {"box": "first"},
+        {"unwrap_text": True},
+        {"verifier": "exact"} | CORRECTED,
+        {"verifier": "substring", "strict": True},
+        *(
+            {"reasoning.enabled": True, "reasoning.combine": each}
+            for each in ("multiplicative", "additive", "conditional")
+        ),
+    ],
+    "ctrl-rag": [
+        {"accuracy.metric": "exact"},
+        {"threshold": None},
+        {"fusion": "add"},
+        {"fusion": "none"},
+        {"min_spread": 0.5},
+        {"no_spread": "one"},
+        {"among": "correct"},
+        {"floor": 0.1},
+    ],
+    "ctrl-rag-clr": LIKELIHOOD,
+    "rag-total": [
+        *ACCURACY,
+        {"eta": 0.1, "cost.budget": 8},
+        {"eta": 0.1, "cost.kind": "repetition", "cost.ngram": 2},
+        {"citation.measure": "f1"},
+        {"citation.include_thinking": False},
+        {"citation.claims_only": True},
+    ],
+    "lear": [
+        {"mode": "likelihood"},
+        {"answers": ["r"]},
+        {"answers": ["e"], "length.gated": True},
+        {"length.tau": 0.1, "length.gamma": 1.0, "length.omega": 0.5},
+        {"length.distinct": True},
+        {"weights.answer": 0.5, "weights.format": 0.4},
+        CORRECTED,
+    ],
+    "ground-grpo": GROUNDING,
+    "ground-grpo-stage1": GROUNDING,
+}
+"""Further settings of the default profile, under which a recipe's own examples are scored."""
+
+HARDENED_VARIANTS: dict[str, Sequence[Settings]] = {
+    "arena": [{"accuracy.metric": "f1"}, {"accuracy.metric": "substring"}],
+    "truthrl": [{"verifier": "exact"}, {"verifier": "substring"}],
+    "ctrl-rag": [{"accuracy.metric": "exact"}, {"threshold": 7.0}],
+    "lear": [{"mode": "likelihood"}],
+    "ground-grpo": [{"citation.judge_by": "gold"}],
+}
+"""Further settings of the hardened profile, for a recipe's own examples and for real rows."""
+
+EXAMPLES_OF = {"ctrl-rag-clr": "ctrl-rag", "rag-total": "ctrl-rag"}
+"""Recipes that have no examples of their own."""
+
+PROFILES = {"default": False, "hardened": True}
+
+
+def name_of(profile: str, settings: Settings) -> str:
+    """Return a profile and its further settings in words."""
+    return " ".join([profile, *(f"{key}={json.dumps(value)}" for key, value in settings.items())])
+
+
+# --- results ------------------------------------------------------------------------------------
+
+
+def score_rows(scored_by: Any, rows: Sequence[Row | bytes]) -> list[Result]:
+    """Return the result of every row, after the evidence that it lacks has been added."""
+    decoded: list[Any] = [_decoded(scored_by, row) for row in rows]
+    rollouts = [each for each in decoded if not isinstance(each, RolloutError)]
+    scores = iter(scored_by.score_each(rollouts))
+    return [_result(each if isinstance(each, RolloutError) else next(scores)) for each in decoded]
+
+
+def _decoded(scored_by: Any, row: Row | bytes) -> Any:
+    try:
+        rollout = decode_row(row)
+    except RolloutError as error:
+        return error
+    try:
+        return with_evidence(scored_by, rollout)
+    except RolloutError:
+        return rollout  # scoring it gives the same error
+
+
+def _result(score: Any) -> Result:
+    if isinstance(score, RolloutError):
+        return {"error": type(score).__name__, "field": score.path}
+    found = {
+        "reward": score.value,
+        "components": score.components,
+        "correct": score.correct,
+        "details": score.details,
+    }
+    return json.loads(msgspec.json.encode(found))
+
+
+# --- examples and attacks -----------------------------------------------------------------------
+
+Pinned = dict[tuple[str, str], Result]
+"""The result of a row under some settings."""
+
+
+def pinned_scores(name: str) -> Pinned:
+    """Return the results of a recipe, or of the curricula, for examples and attacks."""
+    if name == "curriculum":
+        return dict(_curriculum_results())
+    return {**dict(_example_results(name)), **dict(_attack_results(name))}
+
+
+def names() -> list[str]:
+    """Return the names of everything whose scores are pinned."""
+    return [*RECIPES, "curriculum"]
+
+
+def _examples(name: str) -> tuple[list[str], list[bytes]]:
+    """The lines of an example file, and a name for each."""
+    lines = (REPOSITORY / "examples" / f"{name}.jsonl").read_bytes().splitlines()
+    return [f"example {name} {number}" for number in range(1, len(lines) + 1)], lines
+
+
+def _example_results(name: str) -> Iterator[tuple[tuple[str, str], Result]]:
+    own = EXAMPLES_OF.get(name, name)
+    for file in sorted((REPOSITORY / "examples").glob("*.jsonl")):
+        labels, lines = _examples(file.stem)
+        for profile, settings in _settings(name, everything=file.stem == own):
+            made = recipe(name, settings, hardened=PROFILES[profile])
+            for label, result in zip(labels, score_rows(made, lines), strict=True):
+                key = (label, name_of(profile, settings))
+                yield key, result if file.stem == own else _brief(result)
+
+
+def _settings(name: str, *, everything: bool) -> Iterator[tuple[str, Settings]]:
+    """The two profiles, and on request their variants."""
+    variants = {"default": VARIANTS, "hardened": HARDENED_VARIANTS} if everything else {}
+    for profile in PROFILES:
+        for settings in ({}, *variants.get(profile, {}).get(name, ())):
+            yield profile, settings
+
+
+def _attack_results(name: str) -> Iterator[tuple[tuple[str, str], Result]]:
+    for label, row, settings, rivals in _attacks(name):
+        shared = {key: row[key] for key in ("answers", "supporting", "documents") if key in row}
+        for profile, hardened in PROFILES.items():
+            made = recipe(name, settings, hardened=hardened)
+            rows = [row, *rivals] if made.scope == "group" else [row]
+            whole = [ROW | shared | each | {"group": "g"} for each in rows]
+            yield (label, name_of(profile, settings)), _brief(score_rows(made, whole)[0])
+
+
+def _attacks(name: str) -> Iterator[tuple[str, Row, Settings, Sequence[Row]]]:
+    """Every attack on a recipe, and its honest counterpart, with the rollouts beside them."""
+    for case in CASES:
+        if case.recipe == name:
+            for side in ("attacked", "honest"):
+                label = f"attack {case.attack} {case.name} {side}"
+                yield label, getattr(case, side), case.settings, COMPANIONS
+    for policy in POLICIES:
+        if policy.recipe == name:
+            for side in ("attacked", "honest"):
+                for number, row in enumerate(getattr(policy, side), start=1):
+                    label = f"policy {policy.attack} {policy.name} {side} {number}"
+                    yield label, row, policy.settings, policy.rivals
+
+
+def _curriculum_results() -> Iterator[tuple[tuple[str, str], Result]]:
+    """The two stages of Ground-GRPO, and a stage of rollouts before a stage of groups."""
+    for first, second in (("ground-grpo-stage1", "ground-grpo"), ("naive-grpo", "ctrl-rag")):
+        for profile, hardened in PROFILES.items():
+            stages = [recipe(name, hardened=hardened) for name in (first, second)]
+            curriculum = Curriculum((Stage(stages[0], 100), Stage(stages[1])))
+            labels, lines = _examples(second)
+            for step in (99, 100, None):
+                rows = [{**json.loads(line), "step": step} for line in lines]
+                settings = name_of(profile, {first: 100, second: None, "step": step})
+                for label, result in zip(labels, score_rows(curriculum, rows), strict=True):
+                    yield (label, settings), _brief(result)
+
+
+# --- real rows ----------------------------------------------------------------------------------
+
+
+def real_row_digests(shared: Path) -> dict[str, dict[str, list[Any]]]:
+    """Return, by recipe and settings and then by data set, what identifies the scores.
+
+    This is the number of rows, the mean reward to six digits, and a digest of all results.
+    """
+    sets = {name: list(rows) for name, rows in _real_rows(shared)}
+    found: dict[str, dict[str, list[Any]]] = {}
+    for name in RECIPES:
+        hardened = [("hardened", each) for each in ({}, *HARDENED_VARIANTS.get(name, ()))]
+        for profile, settings in (("default", {}), *hardened):
+            made = recipe(name, settings, hardened=PROFILES[profile])
+            found[f"{name} {name_of(profile, settings)}"] = {
+                each: _summary(score_rows(made, rows)) for each, rows in sets.items()
+            }
+    return found
+
+
+def _real_rows(shared: Path) -> Iterator[tuple[str, Iterable[Row]]]:
+    from real_rows import SOURCES, responses
+
+    for source in SOURCES:
+        yield (
+            source.__name__,
+            [
+                {**row, "id": f"{number}-{kind}", "group": number, "response": text}
+                for number, row in enumerate(source(shared / "data"))
+                for kind, text in responses(row).items()
+            ],
+        )
+    yield from _parity_rows(shared / "parity")
+
+
+def _parity_rows(parity: Path) -> Iterator[tuple[str, Iterable[Row]]]:
+    def load(name: str) -> Any:
+        return json.loads((parity / "generated" / f"{name}.json").read_text("utf-8"))
+
+    yield (
+        "parity-answers",
+        [
+            {"response": f"<answer>{case['pred']}</answer>", "answers": case["gold"]}
+            for case in load("answer_metrics")["answer_metrics"]
+            if "pred" in case
+        ],
+    )
+    yield (
+        "parity-arena",
+        [
+            {
+                "response": case["completion"],
+                "answers": case["answers"],
+                "supporting": case["supporting_ids"],
+            }
+            for case in load("arena_rewards")["cases"]
+        ],
+    )
+    yield (
+        "parity-truthrl",
+        [
+            {
+                "response": case["completion"],
+                "answers": case["targets"],
+                "out_of_knowledge": case["out_of_knowledge"],
+            }
+            for case in load("truthrl_rewards")["cases"]
+        ],
+    )
+    yield (
+        "parity-trust-eval",
+        [
+            {
+                "question": item["question"],
+                "answers": item["answers"],
+                "documents": [
+                    {
+                        "title": each["title"],
+                        "text": each["text"],
+                        "supports": each["answers_found"],
+                    }
+                    for each in item["docs"]
+                ],
+                "supporting": [1],
+                "answerable": any(any(each["answers_found"]) for each in item["docs"]),
+                "response": f"<think>t</think><answer>{item['output']}</answer>",
+            }
+            for each_set in load("trust_eval_metrics")["sets"].values()
+            for item in each_set["data"]
+        ],
+    )
+    graded = parity / "crag_truthrl_judge_graded_examples.jsonl"
+    yield (
+        "parity-graded",
+        [
+            {
+                "question": case["question"],
+                "answers": [case["ground_truth"]],
+                "response": rf"\boxed{{{case['prediction']}}}",
+            }
+            for case in map(json.loads, graded.read_text("utf-8").splitlines())
+        ],
+    )
+
+
+def _summary(results: Sequence[Result]) -> list[Any]:
+    rewards = [each["reward"] for each in results if each.get("reward") is not None]
+    return [len(results), float(f"{mean(rewards):.6g}") if rewards else None, _digest(results)]
+
+
+# --- digests ------------------------------------------------------------------------------------
+
+
+def _brief(result: Result) -> Result:
+    """The result, with a digest of its details."""
+    if not result.get("details"):
+        return result
+    return result | {"details": _digest(result["details"])}
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(_rounded(value), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _rounded(value: Any) -> Any:
+    """Nine digits of every number: sums of floats differ between versions of Python."""
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def read_scores(name: str) -> Pinned:
+    """Return the results that are in the file of a recipe."""
+    found: Pinned = {}
+    for line in _scores_file(name).read_text("utf-8").splitlines():
+        entry = json.loads(line)
+        row, settings = entry.pop("row"), entry.pop("settings")
+        found.update({(row, each): entry for each in settings})
+    return found
+
+
+def read_digests() -> dict[str, dict[str, list[Any]]]:
+    """Return the digests of the scores of real rows."""
+    lines = (HERE / "real_rows.jsonl").read_text("utf-8").splitlines()
+    return {entry.pop("settings"): entry for entry in map(json.loads, lines)}
+
+
+def write_scores(name: str) -> None:
+    """Write the results of a recipe. Settings under which a row's result is equal share a line."""
+    entries: dict[tuple[str, str], dict[str, Any]] = {}
+    for (row, settings), result in pinned_scores(name).items():
+        start = {"row": row, "settings": []}
+        entry = entries.setdefault((row, json.dumps(result, sort_keys=True)), start | result)
+        entry["settings"].append(settings)
+    _write_lines(_scores_file(name), sorted(entries.values(), key=_place))
+
+
+def _place(entry: Mapping[str, Any]) -> str:
+    """Rows in the order of their names, "arena 9" before "arena 10"."""
+    return re.sub(r"\d+", lambda digits: digits[0].zfill(3), entry["row"])
+
+
+def write_digests(shared: Path) -> None:
+    """Write the digests of the scores of real rows."""
+    digests = real_row_digests(shared)
+    entries = [{"settings": settings, **each} for settings, each in digests.items()]
+    _write_lines(HERE / "real_rows.jsonl", entries)
+
+
+def _scores_file(name: str) -> Path:
+    return HERE / "scores" / f"{name}.jsonl"
+
+
+def _write_lines(path: Path, entries: Iterable[Mapping[str, Any]]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    lines = [json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in entries]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def main() -> None:
+    for name in names():
+        write_scores(name)
+    if SHARED.is_dir():
+        sys.path.insert(0, str(HERE.parent))
+        write_digests(SHARED)
+
+
+if __name__ == "__main__":
+    main()

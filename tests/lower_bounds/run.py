@@ -1,0 +1,98 @@
+"""Test the package with the oldest dependencies that pyproject.toml allows.
+
+    python tests/lower_bounds/run.py [FOLDER]      (default: build/lower-bounds)
+
+Every `>=` of the core dependencies and of EXTRAS becomes a `==`, so that the versions cannot drift
+from pyproject.toml. The package is installed with them in a virtual environment, and a fast part
+of the tests runs there. The extras that need torch are left out: they take gigabytes.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[2]
+EXTRAS = ("parquet", "http", "judge", "server")
+TOOLS = ("pytest", "hypothesis")
+# One process for each: two folders of tests have a module of the same name, conftest.
+RUNS = (
+    (
+        "tests/cli/test_rows.py",
+        "tests/cli/test_options.py",
+        "tests/cli/test_table.py",
+        "tests/cli/test_parquet.py",
+        "tests/cli/test_doctor.py",
+    ),
+    (
+        "tests/server/test_routes.py",
+        "tests/backends/test_judge.py",
+        "tests/backends/test_http_policies.py",
+        "tests/rewards/test_answer.py",
+        "tests/text/test_statements.py",
+        "tests/test_recipe_object.py",
+        "tests/test_rollout.py",
+        "tests/test_settings.py",
+    ),
+)
+
+
+def lower_bounds(project: Mapping[str, Any]) -> list[str]:
+    """Return the requirements of the core and of EXTRAS, each pinned to its lower bound."""
+    extras = project["optional-dependencies"]
+    requirements = [*project["dependencies"], *(r for extra in EXTRAS for r in extras[extra])]
+    return [pinned(Requirement(requirement)) for requirement in requirements]
+
+
+def pinned(requirement: Requirement) -> str:
+    """Return `name==version` for the version of the requirement's `>=`."""
+    versions = [clause.version for clause in requirement.specifier if clause.operator == ">="]
+    if len(versions) != 1:
+        raise SystemExit(f"{requirement}: needs one lower bound, written with >=")
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    return f"{requirement.name}{extras}=={versions[0]}"
+
+
+def make_environment(folder: Path, pins: list[str]) -> Path:
+    """Return the Python of an environment with these versions, made unless it is there."""
+    python, stamp = folder / "bin" / "python", folder / ".installed"
+    content = "\n".join(pins)
+    if not stamp.is_file() or stamp.read_text() != content:
+        stamp.unlink(missing_ok=True)
+        run(sys.executable, "-m", "venv", "--clear", folder)
+        install = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        run(*install, *pins, *TOOLS, "--editable", f"{ROOT}[{','.join(EXTRAS)}]")
+        stamp.write_text(content)
+    return python
+
+
+def run(*command: object) -> None:
+    subprocess.run([str(part) for part in command], cwd=ROOT, check=True)
+
+
+def main() -> None:
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "lower-bounds").resolve()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    pins = lower_bounds(project)
+    print("lower bounds:", *pins)
+    python = make_environment(folder, pins)
+    for paths in RUNS:
+        # Old versions may warn about this Python and about each other.
+        run(python, "-m", "pytest", "-o", "filterwarnings=default", *paths)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.returncode)

@@ -1,0 +1,186 @@
+"""Labels, columns and extra information of trainers, as rollouts."""
+
+from __future__ import annotations
+
+import doctest
+
+import numpy as np
+import pytest
+from rag_rewards_adapters.unscored import Unscored
+
+from rag_rewards.errors import BackendError, DataError, RowError, UsageError
+from rag_rewards.model_options import missing_model
+from rag_rewards.rollout import Rollout, Score
+from rag_rewards.rows import columns
+from rag_rewards.rows.columns import (
+    check_columns,
+    column_names,
+    label_fields,
+    last_question,
+    response_prefix_of,
+    rollout_from_columns,
+    to_builtins,
+)
+
+
+def test_the_examples_run() -> None:
+    ran = doctest.testmod(columns)
+    assert ran.attempted > 0
+    assert ran.failed == 0
+
+
+def test_arrays_of_any_depth_become_lists() -> None:
+    nested = np.array([np.array(["a", "b"], dtype=object), np.array(["c"], dtype=object)], object)
+    read = to_builtins(
+        {"answers": nested, "n": np.int64(3), "flag": np.bool_(True), "x": (1, None)}
+    )
+    assert read == {"answers": [["a", "b"], ["c"]], "n": 3, "flag": True, "x": [1, None]}
+    assert type(read["n"]) is int
+    assert type(read["flag"]) is bool
+
+
+@pytest.mark.parametrize(
+    ("label", "fields"),
+    [
+        ("Seine", {"answers": "Seine"}),
+        ("{1, 2}", {"answers": "{1, 2}"}),
+        ('["Seine", "the Seine"]', {"answers": ["Seine", "the Seine"]}),
+        ("[1, 2]", {"answers": "[1, 2]"}),
+        (["a", "b"], {"answers": ["a", "b"]}),
+        (1969, {"answers": 1969}),
+        ({"answers": ["a"], "supporting": [1]}, {"answers": ["a"], "supporting": [1]}),
+        (' {"answerable": false}', {"answerable": False}),
+        (None, {}),
+    ],
+)
+def test_labels(label: object, fields: dict[str, object]) -> None:
+    assert label_fields(label) == fields
+
+
+def test_a_label_that_is_not_ours_says_what_is() -> None:
+    with pytest.raises(DataError, match=r"answers.*found .'target'.*prepare"):
+        label_fields({"target": "Seine"})
+
+
+@pytest.mark.parametrize("label", ["{'answers': ['Seine']}", '{"answers": ["Seine"', '{"answers":'])
+def test_a_row_that_is_not_json_is_no_answer(label: str) -> None:
+    with pytest.raises(DataError, match="not JSON"):
+        label_fields(label)
+
+
+def test_what_a_table_lacks_is_no_answer() -> None:
+    assert to_builtins([float("nan"), np.nan, 1.0]) == [None, None, 1.0]
+    rollout = rollout_from_columns({"answers": float("nan")}, response="nan")
+    assert isinstance(rollout, Rollout)
+    assert rollout.answers is None
+    assert isinstance(rollout_from_columns({"answers": ["a", float("nan")]}, response=""), RowError)
+
+
+def test_labels_nested_without_end() -> None:
+    deep: list[object] = []
+    for _ in range(3000):
+        deep = [deep]
+    with pytest.raises(DataError, match="deeply"):
+        label_fields({"answers": deep})
+    assert isinstance(rollout_from_columns({"answers": deep}, response=""), RowError)
+
+
+def test_what_only_the_trainer_knows_is_not_read_from_columns() -> None:
+    row = {"answers": "a", "response": "from the data", "step": 9, "logprobs": {"full": []}}
+    rollout = rollout_from_columns(row, response="said", step=2)
+    assert isinstance(rollout, Rollout)
+    assert (rollout.response, rollout.step, rollout.logprobs) == ("said", 2, None)
+
+
+def test_columnar_files_fill_documents_with_none() -> None:
+    documents = np.array([{"id": None, "title": None, "text": "x", "supports": None}], object)
+    rollout = rollout_from_columns({"documents": documents}, response="")
+    assert isinstance(rollout, Rollout)
+    assert rollout.documents is not None
+    assert rollout.labels == ("1",)
+
+
+def test_a_broken_row_is_its_error_and_names_the_row() -> None:
+    error = rollout_from_columns({"id": 7, "documents": [{"text": 3}]}, response="")
+    assert isinstance(error, RowError)
+    assert str(error) == "row 7: documents[0].text: expected str, found int"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prefix"),
+    [
+        ("assistant\n<think>\n", "<think>\n"),
+        ("…<answer>", "<answer>"),
+        ("<think></think>", None),
+        ("put it inside <answer> and </answer>.", None),
+        ("", None),
+        ("<s>", None),
+    ],
+)
+def test_what_a_prompt_opens(prompt: str, prefix: str | None) -> None:
+    assert response_prefix_of(prompt) == prefix
+
+
+class TestUnscored:
+    good, bad = Score(1.0), BackendError("down")
+
+    def test_an_error_of_the_first_batch_is_raised(self) -> None:
+        with pytest.raises(BackendError, match="down"):
+            Unscored().settle([self.good, self.bad])
+
+    def test_later_it_is_none_and_counted(self) -> None:
+        unscored = Unscored()
+        unscored.settle([self.good])
+        assert unscored.settle([self.good, self.bad]) == [self.good, None]
+        assert unscored.count == 1
+
+    def test_batches_in_a_row_without_a_score_are_raised(self) -> None:
+        unscored = Unscored(patience=2)
+        unscored.settle([self.good])
+        assert unscored.settle([self.bad]) == [None]
+        assert unscored.settle([self.good, self.bad]) == [self.good, None]
+        assert unscored.settle([self.bad]) == [None]
+        with pytest.raises(BackendError):
+            unscored.settle([self.bad])
+
+    def test_a_score_without_a_value_is_no_score(self) -> None:
+        with pytest.raises(DataError, match=r"row 7 of the batch: .*gives this rollout no reward"):
+            Unscored().settle([self.good, Score(None)], rows=[5, 7])
+        unscored = Unscored(patience=2)
+        unscored.settle([self.good])
+        assert unscored.settle([self.good, Score(None)]) == [self.good, None]
+        assert unscored.settle([Score(None)]) == [None]
+        assert unscored.count == 2
+        with pytest.raises(DataError, match="no reward"):
+            unscored.settle([Score(None)])
+
+    def test_an_error_that_knows_its_row_keeps_it(self) -> None:
+        error = BackendError("down")
+        error.row = "r1"
+        with pytest.raises(BackendError, match="row r1: down"):
+            Unscored().settle([error], rows=[0])
+
+
+class TestColumns:
+    def test_a_field_that_is_none_of_ours_names_the_nearest(self) -> None:
+        with pytest.raises(UsageError, match=r"columns: a row has no field 'answer'.*answers"):
+            check_columns({"answer": "x"})
+
+    def test_fields_have_their_own_name_or_the_data_sets(self) -> None:
+        names = column_names({"answers": "gold"}, ["gold"])
+        assert (names["answers"], names["documents"]) == ("gold", "documents")
+        with pytest.raises(UsageError, match=r"no column 'gold'.*golds"):
+            column_names({"answers": "gold"}, ["golds"])
+
+    def test_the_last_question_of_a_chat(self) -> None:
+        chat = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}, {"role": "x"}]
+        assert last_question(chat) == "b"
+        assert last_question([{"role": "user", "content": [{"type": "image"}]}]) is None
+        assert last_question([]) is None
+        assert last_question("a") is None
+
+    def test_a_model_that_nobody_gave(self) -> None:
+        assert str(missing_model("mine", "judge", "bind, or set")) == (
+            "mine requires a model of the kind judge: bind, or set "
+            'judge="http://host:8000/v1", judge_model="NAME"'
+        )

@@ -1,0 +1,64 @@
+"""Groups by key and by position, and the rule that one error fails its group."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rag_rewards as rr
+from rag_rewards.errors import DataError, GroupError, RowError
+from rag_rewards.groups import (
+    fail_groups,
+    group_by_key,
+    group_by_position,
+    renumber,
+    singletons,
+)
+
+
+def row(**fields: object) -> rr.Rollout:
+    return rr.decode_row({"response": "", **fields})
+
+
+def test_rows_of_one_key_are_a_group_and_rows_without_a_key_stand_alone() -> None:
+    rows = [row(group="a"), row(question="b"), row(), RowError("missing"), row(group="a"), row()]
+    assert group_by_key(rows) == [[0, 4], [1], [2], [3], [5]]
+
+
+def test_a_numeric_group_and_its_text_are_one_key() -> None:
+    assert group_by_key([row(group=7), row(group="7"), row(question="7")]) == [[0, 1, 2]]
+
+
+def test_a_batch_that_is_no_multiple_of_the_group_size_names_both_numbers() -> None:
+    assert group_by_position(4, 2) == [range(0, 2), range(2, 4)]
+    with pytest.raises(GroupError, match=r"\(12\) is not a multiple of the group size \(8\)"):
+        group_by_position(12, 8)
+
+
+@given(st.lists(st.sampled_from("abc")), st.data())
+def test_renumbered_groups_have_the_same_members(keys: list[str], data: st.DataObject) -> None:
+    rows = [row(group=key) for key in keys]
+    kept = [i for i in range(len(rows)) if data.draw(st.booleans())]
+    groups = renumber(group_by_key(rows), kept)
+    assert sorted(i for group in groups for i in group) == list(range(len(kept)))
+    assert all(len({keys[kept[i]] for i in group}) == 1 for group in groups)
+    assert len(groups) == len({keys[i] for i in kept})
+
+
+def test_one_error_fails_its_group_and_no_other() -> None:
+    broken = DataError("missing", "answers")
+    broken.row = "7"
+    rows = [row(id=i) for i in range(4)]
+    results = fail_groups([1.0, broken, 2.0, 3.0], [[0, 1], [2, 3]], rows)
+    assert results[1:] == [broken, 2.0, 3.0]
+    assert isinstance(results[0], GroupError)
+    assert str(results[0]) == "row 0: the group contains a row in error (row 7: answers: missing)"
+
+
+def test_several_errors_of_a_group_stay_and_the_first_is_named() -> None:
+    first, second = RowError("a"), DataError("b")
+    results = fail_groups([None, first, second], [[0, 1, 2]])
+    assert results[1:] == [first, second]
+    assert str(results[0]) == "the group contains a row in error (a)"
+    assert fail_groups([None, first], singletons(2)) == [None, first]

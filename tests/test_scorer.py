@@ -1,0 +1,341 @@
+"""The one engine: recipes in every form, rollouts and rows, synchronous and asynchronous."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rag_rewards as rr
+from rag_rewards.errors import GroupError, OptionError, RowError, SettingError, UsageError
+from rag_rewards.evidence.protocols import Models
+from rag_rewards.loading import RecipeSpec, load_recipe, spec_of
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.recipes import RECIPES
+from rag_rewards.rewards import AnswerMatch
+from rag_rewards.rows import Chunk
+from rag_rewards.scorer import Scorer, split_options
+from rag_rewards.testing import TableJudge, TablePolicy
+from rag_rewards.text.sections import Tags
+
+RELEVANT = "<relevance>[]</relevance>"
+RIGHT = "<answer>a</answer>"
+
+
+def brief(rollout: rr.Rollout) -> float:
+    return float(len(rollout.parsed.text) < 40)
+
+
+def arena(response: str, **row: object) -> rr.Rollout:
+    return rr.decode_row({"response": response, "answers": "a", "supporting": [], **row})
+
+
+def grouped(key: str, value: float) -> dict[str, Any]:
+    logprobs = {"full": [-1.0], "without": {"1": [-1.0 - value]}}
+    row = {"response": RIGHT, "answers": "a", "supporting": [1], "group": key}
+    return {**row, "documents": [{"text": "a"}], "logprobs": logprobs}
+
+
+def values(results: list[Any]) -> list[float | None]:
+    return [getattr(result, "value", None) for result in results]
+
+
+# --- every form of a recipe --------------------------------------------------------------------
+
+MATCH = AnswerMatch(tags=Tags(("answer",)))
+FORMS: dict[str, Callable[[Path], Any]] = {
+    "name": lambda _: "naive-grpo",
+    "recipe": lambda _: rr.recipe("naive-grpo"),
+    "curriculum": lambda _: rr.Curriculum(
+        (rr.Stage(rr.recipe("naive-grpo"), 9), rr.Stage(rr.recipe("arena")))
+    ),
+    "reward": lambda _: MATCH,
+    "composition": lambda _: rr.weighted((1.0, MATCH), (1.0, brief)),
+    "function": lambda _: brief,
+    "definition": lambda _: RECIPES["naive-grpo"],
+    "mapping": lambda _: {"recipe": "naive-grpo"},
+    "mapping of a recipe": lambda _: {"recipe": rr.recipe("naive-grpo")},
+    "stages": lambda _: {"stages": [{"recipe": "naive-grpo", "until_step": 9}, {"recipe": brief}]},
+    "spec": lambda _: RecipeSpec(recipe="naive-grpo"),
+    "module": lambda _: "own_rewards:brief",
+    "module with a recipe": lambda _: "own_rewards:own",
+    "module with a definition": lambda _: "own_rewards:definition",
+    "file": lambda folder: f"{folder / 'own_rewards.py'}:brief",
+}
+MODULE = """
+import rag_rewards as rr
+from rag_rewards.recipes import RECIPES
+
+def brief(rollout):
+    return float(len(rollout.parsed.text) < 40)
+
+own = rr.custom("own", brief)
+definition = RECIPES["naive-grpo"]
+options = {"recipe": "arena"}
+number = 7
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a module of one's own in it."""
+    (tmp_path / "own_rewards.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "own_rewards", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_scores_rollouts_and_rows_alike(form: str, folder: Path) -> None:
+    scorer = Scorer.load(FORMS[form](folder))
+    row = {"response": RIGHT, "answers": "a", "step": 3}
+    [score] = scorer.score_each([rr.decode_row(row)])
+    assert score == asyncio.run(scorer.score_each_async([rr.decode_row(row)]))[0]
+    assert isinstance(score, rr.Score)
+    assert score.value in (1.0, 2.0)
+    chunk = Chunk(lines=[json.dumps(row).encode() + b"\n"], numbers=[1])
+    scored = scorer.score_rows(chunk)
+    assert scored == asyncio.run(scorer.score_rows_async(chunk))
+    line = json.loads(scored.output)
+    assert line["reward"] == score.value
+    assert line["signature"] == scorer.signature
+
+
+def test_settings_are_accepted_by_everything_that_is_built_from_them(folder: Path) -> None:
+    settings = {"bonus": {"value": 5}}
+    for recipe in ("arena", RECIPES["arena"], {"recipe": "arena"}, "own_rewards:options"):
+        scorer = Scorer.load(recipe, settings, hardened=True)
+        built = rr.recipe("arena", settings, hardened=True)
+        assert scorer.signature == built.signature
+    both = Scorer.load({"recipe": "arena", "settings": {"bonus.value": 1}}, settings)
+    assert both.signature == rr.recipe("arena", settings).signature
+
+
+@pytest.mark.parametrize("recipe", [rr.recipe("arena"), brief, MATCH, "own_rewards:own"])
+@pytest.mark.parametrize("options", [{"settings": {"x": 1}}, {"hardened": True}])
+def test_an_object_takes_no_settings(recipe: Any, options: Any, folder: Path) -> None:
+    with pytest.raises(SettingError, match="an object that is already built: it takes no settings"):
+        Scorer.load(recipe, **options)
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("no_such_module:reward", "cannot import no_such_module: ModuleNotFoundError"),
+        ("own_rewards:brif", "own_rewards has no object 'brif'; did you mean 'brief'"),
+        ("own_rewards:number", "7 is neither a reward nor a function"),
+        ("own_rewards:rr", "rag_rewards is not a recipe: .* found a module"),
+        ("own_rewards:", "is not of the form module:name"),
+        ("gone.py:reward", "cannot import gone.py: there is no such file"),
+        ("broken.py:reward", "cannot import broken.py: ZeroDivisionError"),
+        ("nothing", "no recipe 'nothing'"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_says_why(
+    reference: str, message: str, folder: Path
+) -> None:
+    (folder / "broken.py").write_text("1 / 0")
+    with pytest.raises(UsageError, match=message):
+        load_recipe(reference)
+
+
+def test_plain_data_travels_to_another_process_and_objects_do_not() -> None:
+    assert spec_of("arena", {"bonus": {"value": 5}}, hardened=True) == RecipeSpec(
+        recipe="arena", settings={"bonus.value": 5}, hardened=True
+    )
+    assert spec_of({"stages": [{"recipe": "arena"}]}) == RecipeSpec(stages=[{"recipe": "arena"}])
+    assert spec_of(rr.recipe("arena")) is None
+    assert spec_of({"recipe": brief}) is None
+
+
+# --- options -----------------------------------------------------------------------------------
+
+
+def test_options_in_one_mapping() -> None:
+    options = {"recipe": "arena", "settings": {"accuracy": {"metric": "f1"}}, "hardened": True}
+    expected = rr.recipe("arena", {"accuracy.metric": "f1"}, hardened=True)
+    assert Scorer.load(options).signature == expected.signature
+    recipe, models = split_options(
+        {"recipe": "truthrl", "judge": "http://h/v1", "judge_model": "x"}
+    )
+    assert (recipe, models) == (
+        {"recipe": "truthrl"},
+        ModelOptions(judge="http://h/v1", judge_model="x"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"recpie": "arena"}, "unknown option 'recpie'; did you mean 'recipe'"),
+        ({}, "no recipe is given: set recipe"),
+        ({"recipe": "arena", "stages": [{"recipe": "arena"}]}, "exclude each other"),
+        ({"recipe": "arena", "hardened": "very"}, "hardened must be true or false"),
+        ({"recipe": "arena", "settings": {"bonus.valu": 1}}, "did you mean 'bonus.value'"),
+        ({"stages": ["arena"]}, "stages must be a list of mappings"),
+        ({"stages": [{"recipe": "arena", "until": 3}]}, "unknown key 'until'"),
+        ({"recipe": "truthrl", "judge": "http://localhost/v1"}, "^judge requires judge_model"),
+        ({"recipe": "lear", "model": "m", "backend": "jax"}, "^backend must be one of"),
+        ({"recipe": "lear", "model": "m", "backend": "sglang"}, "requires the URL of a server"),
+        ({"recipe": "lear", "model": "http://h"}, "^model http://h is a server: set backend"),
+        ({"recipe": "lear", "truncate": True}, "set model"),
+        ({"recipe": "lear", "token_budget": 9}, "^token_budget must be at least 256, found 9"),
+    ],
+)
+def test_unusable_options_are_named_as_in_python(options: dict[str, object], message: str) -> None:
+    with pytest.raises((UsageError, SettingError), match=message) as raised:
+        Scorer.load(options)
+    assert "--" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--judge", "http://localhost/v1"], "--judge requires --judge-model"),
+        (["--model", "m", "--backend", "jax"], "--backend must be one of"),
+        (["--truncate"], "set --model"),
+        (["--workers", "0"], "--workers must be at least 1, found 0"),
+        (["--group-size", "0"], "--group-size must be at least 1, found 0"),
+        (["--sort", "--group-size", "2"], "--group-size groups by position and --sort by key"),
+        (["--set", "threshold"], "--set expects KEY=VALUE, found 'threshold'"),
+    ],
+)
+def test_unusable_options_are_named_as_on_the_command_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rag_rewards.cli import main
+
+    with pytest.raises(SystemExit) as ended:
+        main(["score", "rows.jsonl", "-r", "truthrl", *arguments])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_option_error_survives_pickling_with_its_values() -> None:
+    error = OptionError("{judge} {url} requires {judge_model}", url="{x}")
+    copied = pickle.loads(pickle.dumps(error))  # noqa: S301 (made in this test)
+    assert str(copied) == str(error) == "judge {x} requires judge_model"
+    assert copied.message(lambda name: f"<{name}>") == "<judge> {x} requires <judge_model>"
+
+
+# --- groups and errors -------------------------------------------------------------------------
+
+
+def test_errors_stay_in_their_place() -> None:
+    broken = RowError("missing", "response")
+    results = Scorer.load("arena").score_each([arena(RELEVANT), broken, arena("<x>")])
+    assert results[1] is broken
+    assert values(results) == [1.0, None, 0.0]
+
+
+def test_an_error_takes_its_group_with_it_and_no_other() -> None:
+    scorer = Scorer.load("ctrl-rag")
+    rows = [rr.decode_row(grouped(key, value)) for key, value in (("p", 3), ("p", 9), ("q", 3))]
+    results = scorer.score_each([*rows, RowError("missing", "response")], [[0, 1], [2, 3]])
+    assert values(results) == [0.0, pytest.approx(1.0), None, None]
+    assert isinstance(results[2], GroupError)
+    assert results[2].message == "the group contains a row in error (response: missing)"
+
+
+def test_groups_by_key_where_none_are_given() -> None:
+    rows = [rr.decode_row(grouped(key, v)) for key, v in (("p", 3), ("q", 5), ("p", 9))]
+    results = Scorer.load("ctrl-rag").score_each([*rows, RowError("missing", "response")])
+    assert values(results)[:3:2] == [0.0, pytest.approx(1.0)]
+    assert isinstance(results[3], RowError)
+
+
+@pytest.mark.parametrize("groups", [[[0]], [[0, 1], [1]], [[0, 2]]])
+def test_every_rollout_belongs_to_one_group(groups: list[list[int]]) -> None:
+    rows = [rr.decode_row(grouped("p", value)) for value in (3, 9)]
+    with pytest.raises(UsageError, match="exactly one group"):
+        Scorer.load("ctrl-rag").score_each(rows, groups)
+
+
+def test_a_chunk_of_groups_is_scored_as_its_rollouts_are() -> None:
+    rows = [grouped("p", 3), grouped("p", 9), grouped("q", 3), {"group": "q"}, grouped("r", 1)]
+    lines = [json.dumps(row).encode() + b"\n" for row in rows]
+    chunk = Chunk(lines=lines, numbers=[1, 2, 3, 4, 5], sizes=[2, 2, 1], problems=["", "", "torn"])
+    scored = Scorer.load("ctrl-rag").score_rows(chunk)
+    rewards = [json.loads(line)["reward"] for line in scored.output.splitlines()]
+    assert rewards == [0.0, pytest.approx(1.0)]
+    errors = [json.loads(record) for record in scored.errors]
+    assert [(e["line"], e["error"]["type"], e["error"]["message"]) for e in errors] == [
+        (3, "GroupError", "the group contains a row in error (response: missing)"),
+        (4, "RowError", "missing"),
+        (5, "GroupError", "torn"),
+    ]
+    assert (scored.totals.rows, scored.totals.errors) == (2, 3)
+
+
+# --- models ------------------------------------------------------------------------------------
+
+
+def test_models_are_asked_sync_and_async_alike() -> None:
+    scorer = Scorer.load("truthrl", models=Models(judge=TableJudge(lambda asked: 1)))
+    row = rr.decode_row({"question": "q", "response": r"\boxed{x}", "answers": "y"})
+    sync = scorer.score_each([row])
+    assert asyncio.run(scorer.score_each_async([row])) == sync
+    assert values(sync) == [1.0]
+    assert "judge" in scorer.signature
+
+
+def test_rows_of_a_group_in_error_cost_no_question() -> None:
+    judge = TableJudge(lambda asked: 1)
+    both = rr.GroupMinMax(rr.recipe("truthrl"))
+    scorer = Scorer.load(rr.custom("both", both), models=Models(judge=judge))
+    row = {"question": "q", "response": r"\boxed{x}", "answers": "y"}
+    results = scorer.score_each([rr.decode_row(row), RowError("missing")], [[0, 1]])
+    assert isinstance(results[0], GroupError)
+    assert judge.asked == []
+
+
+def test_models_are_closed_with_the_scorer() -> None:
+    judge = TableJudge(lambda asked: 1)
+    with Scorer.load("truthrl", models=Models(judge=judge)):
+        assert not judge.closed
+    assert judge.closed
+
+
+def test_models_that_are_missing_are_told_by_kind() -> None:
+    row = rr.decode_row({"question": "q", "response": r"\boxed{x}", "answers": "y"})
+    assert Scorer.load("truthrl").missing([row]) == {"judge"}
+    assert Scorer.load("arena").missing([row]) == set()
+
+
+def test_documents_stand_in_another_form_and_the_rest_of_the_prompt_is_the_recipes() -> None:
+    recipe, policy = rr.recipe("lear"), Models(policy=TablePolicy())
+    own = Scorer(recipe, policy)
+    other = Scorer(recipe, policy, document_form="{text} ({label})", document_separator=" ")
+    assert other.prompt.message == own.prompt.message
+    documents = (rr.Document(text="a"), rr.Document(title="T", text="b"))
+    row = rr.Rollout(response="", documents=documents)
+    [message] = other.prompt.messages(row)
+    assert "Passages:\n\na (1) b (2)\n\nQuestion:" in message["content"]
+    assert own.signature != other.signature
+    assert own.signature == Scorer(recipe, policy, document_form=None).signature
+
+
+@pytest.mark.parametrize("form", ["", "[{label}]", "{text} {body}"])
+def test_a_form_that_shows_no_document_says_so_before_a_model_is_loaded(form: str) -> None:
+    with pytest.raises(UsageError, match=r"a document's form has \{text\}.*found"):
+        Scorer.load({"recipe": "ctrl-rag", "model": "no/such", "document_form": form})
+    with pytest.raises(UsageError, match="set model"):
+        Scorer.load({"recipe": "ctrl-rag", "document_separator": " "})
+
+
+def test_scoring_without_models_imports_no_event_loop() -> None:
+    code = (
+        "import sys\nfrom rag_rewards.scorer import Scorer\n"
+        "with Scorer.load('arena') as scorer: scorer.score_each([])\n"
+        "print('asyncio' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False"]

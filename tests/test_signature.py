@@ -1,0 +1,529 @@
+"""Signatures: round trips, one line for equal settings, old versions, and text that is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from properties import budget
+
+import rag_rewards.recipes
+from rag_rewards import (
+    RECIPES,
+    Curriculum,
+    SettingError,
+    SignatureError,
+    Stage,
+    UnknownRecipeError,
+    UsageError,
+    __version__,
+    custom,
+    recipe,
+)
+from rag_rewards.definition import ChangedDefault
+from rag_rewards.loading import RecipeSpec, load_recipe, recorded_spec
+from rag_rewards.settings import Settings, build, describe, flatten
+from rag_rewards.signature import Signature, StageSignature, release, signature_of
+
+some, many = budget(60), budget(200)
+HEAD = f"rag-rewards {__version__}"
+
+# --- strategies ----------------------------------------------------------------------------------
+
+TRICKY = st.sampled_from(
+    [
+        'a b"=c',
+        " hardened",
+        'models={"a":"b"}',
+        "}] {",
+        "\n\r\t\x1b[31m",
+        "\u2028é😀\u202e",
+        "\\",
+        "",
+    ]
+)
+TEXT = TRICKY | st.text(max_size=20)
+NUMBERS = st.floats(0.01, 1) | st.integers(1, 40) | st.floats(0.01, 1e9) | st.just(1e20)
+TEXTS_OF = {
+    "verifier": st.sampled_from(["exact", "substring", "f1>=0.5"]),
+    "pattern": TRICKY.map(lambda text: r"\[(\d+)\] = hardened" + text.replace("\\", "")),
+}
+
+
+def value_of(setting):
+    """A value that the setting takes, most of the time."""
+    name, kind = setting.key.rpartition(".")[2], setting.type
+    if name in TEXTS_OF:
+        return TEXTS_OF[name]
+    if kind == "true | false":
+        return st.booleans()
+    if kind == "list of text":
+        return st.lists(TEXT, min_size=1, max_size=3)
+    if kind.startswith("list of "):
+        choices = kind.removeprefix("list of ").split(" | ")
+        return st.lists(st.sampled_from(choices), min_size=1, unique=True)
+    if kind.startswith("number"):
+        return NUMBERS | st.none() if kind.endswith("null") else NUMBERS
+    if kind == "whole number":
+        return st.integers(1, 10**6)
+    return st.sampled_from(kind.split(" | "))
+
+
+def changes_of(name):
+    every = {s.key: value_of(s) for s in describe(RECIPES[name].settings)}
+    return st.sets(st.sampled_from(sorted(every)), max_size=5).flatmap(
+        lambda keys: st.fixed_dictionaries({key: every[key] for key in sorted(keys)})
+    )
+
+
+@st.composite
+def recipes(draw):
+    name = draw(st.sampled_from(sorted(RECIPES)))
+    try:
+        return recipe(name, draw(changes_of(name)), hardened=draw(st.booleans()))
+    except SettingError:
+        assume(False)
+
+
+def brief(rollout):
+    return 1.0
+
+
+CUSTOM = TEXT.map(lambda name: custom(name, brief))
+MODELS = st.dictionaries(
+    st.sampled_from("policy prompt nli judge".split()) | TEXT, TEXT, max_size=3
+)
+
+
+@st.composite
+def curricula(draw):
+    parts = draw(st.lists(recipes() | CUSTOM, min_size=1, max_size=3))
+    ends = sorted(
+        draw(st.sets(st.integers(0, 10**6), min_size=len(parts) - 1, max_size=len(parts) - 1))
+    )
+    stages = [Stage(part, end) for part, end in zip(parts, [*ends, None], strict=True)]
+    return Curriculum(tuple(stages))
+
+
+# --- what is written is read again ---------------------------------------------------------------
+
+
+@some
+@given(recipes() | CUSTOM | curricula(), MODELS)
+def test_what_is_written_is_read_again(reward, models):
+    text = signature_of(reward, models)
+    signature = Signature.parse(text)
+    assert signature == dataclass_of(reward, models)
+    assert str(signature) == text
+    assert text.isprintable()
+    assert text.startswith(f"{HEAD} ")
+    bare = Signature.parse(reward.signature)
+    assert bare.models == {}
+    assert bare.parts == signature.parts
+
+
+def dataclass_of(reward, models):
+    found = reward.identity
+    return Signature(
+        version=__version__,
+        recipe=found.recipe,
+        settings=found.settings,
+        hardened=found.hardened,
+        stages=found.stages,
+        models=models,
+    )
+
+
+@some
+@given(recipes())
+def test_the_options_of_a_signature_make_the_same_recipe(made):
+    spec = recorded_spec(Signature.parse(made.signature))
+    assert spec == RecipeSpec(recipe=made.name, settings=flatten(made.settings))
+    again = load_recipe(spec)
+    assert again.settings == made.settings
+    assert again.signature == made.signature
+
+
+@some
+@given(curricula())
+def test_the_options_of_a_curriculum_name_its_stages(made):
+    signature = Signature.parse(made.signature)
+    if any(stage.is_custom for stage in signature.stages):
+        with pytest.raises(SignatureError, match="custom recipe"):
+            recorded_spec(signature)
+        return
+    again = load_recipe(recorded_spec(signature))
+    assert again.signature == made.signature
+    assert [stage.recipe.settings for stage in again.stages] == [
+        stage.recipe.settings for stage in made.stages
+    ]
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | TEXT
+    | st.integers(-(10**300), 10**300)
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(TEXT, values, max_size=3),
+    max_leaves=5,
+)
+VERSIONS = st.tuples(*[st.integers(0, 99)] * 3).map(lambda numbers: ".".join(map(str, numbers)))
+
+
+@many
+@given(VERSIONS, TEXT, st.dictionaries(TEXT, JSON, max_size=4), st.booleans(), MODELS)
+def test_any_values_are_read_again(version, name, values, hardened, models):
+    signature = Signature(
+        version=version, recipe=name, settings=values, hardened=hardened, models=models
+    )
+    assert Signature.parse(str(signature)) == signature
+    assert signature.settings == values
+    assert str(signature).isprintable()
+    backwards = dict(reversed(values.items()))
+    twin = Signature(
+        version=version, recipe=name, settings=backwards, hardened=hardened, models=models
+    )
+    assert str(twin) == str(signature)
+
+
+# --- the format ----------------------------------------------------------------------------------
+
+
+def test_the_format():
+    assert recipe("arena").signature == f"{HEAD} arena"
+    assert recipe("arena", hardened=True).signature == f"{HEAD} arena hardened"
+    changed = recipe("arena", {"bonus.value": 5, "metric": "f1"}, hardened=True)
+    assert changed.signature == f'{HEAD} arena accuracy.metric="f1" bonus.value=5 hardened'
+    assert signature_of(recipe("lear"), {"policy": "a b", "judge": "c"}) == (
+        f'{HEAD} lear models={{"judge":"c","policy":"a b"}}'
+    )
+    first = recipe("ground-grpo-stage1", {"aggregate": "mean"}, hardened=True)
+    curriculum = Curriculum((Stage(first, 100), Stage(recipe("ground-grpo"))))
+    assert curriculum.signature == (
+        f'{HEAD} curriculum stages=[{{"recipe":"ground-grpo-stage1","until_step":100,'
+        '"settings":{"aggregate":"mean"},"hardened":true},{"recipe":"ground-grpo"}]'
+    )
+    assert custom("my own", brief).signature == f'{HEAD} "my own" formula="brief" parts=["brief"]'
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("hardened", [False, True])
+def test_equal_settings_are_equal_lines_however_they_were_set(name, hardened):
+    made = recipe(name, hardened=hardened)
+    assert made.signature == f"{HEAD} {name}" + " hardened" * hardened
+    assert recipe(name, flatten(made.settings)).signature == made.signature
+    assert recipe(name, flatten(made.settings), hardened=True).signature == made.signature
+
+
+def test_the_shorter_list_of_differences_is_written():
+    profile = RECIPES["truthrl"].hardened_values
+    keys = sorted(profile)
+    assert len(keys) == 4
+    one_less = recipe("truthrl", {key: profile[key] for key in keys[1:]})
+    assert one_less.signature == f"{HEAD} truthrl {keys[0]}=false hardened"
+    # Of two equally long lists the one from the defaults is written.
+    half = recipe("truthrl", {key: profile[key] for key in keys[2:]})
+    assert half.signature == f'{HEAD} truthrl normalizer="unicode" strict=true'
+    assert half.signature == recipe("truthrl", flatten(half.settings), hardened=True).signature
+
+
+def test_whole_numbers_are_written_without_a_fraction():
+    for value in (5, 5.0):
+        assert recipe("arena", {"bonus.value": value}).signature == f"{HEAD} arena bonus.value=5"
+    for value in (0, 0.0, -0.0):
+        assert recipe("arena", {"bonus.value": value}).signature == f"{HEAD} arena bonus.value=0"
+    assert Signature.parse(f"{HEAD} arena a=5.0") == Signature.parse(f"{HEAD} arena a=5e0")
+    for value in (float("inf"), float("nan")):
+        with pytest.raises(SettingError, match="is not a finite number"):
+            Signature(recipe="arena", settings={"a": value})
+
+
+def test_settings_of_a_recipe_that_is_not_built_in_are_all_written():
+    class Own(Settings, frozen=True):
+        scale: float
+        names: tuple[str, ...] = ()
+
+    made = dataclasses.replace(custom("own", brief), settings=Own(scale=2.0))
+    assert made.signature == f"{HEAD} own names=[] scale=2"
+
+
+def test_keys_that_are_words_of_the_format_are_quoted():
+    signature = Signature(recipe="x", settings={"hardened": 1, "models": 2, "stages": [], "a b": 3})
+    assert str(signature) == f'{HEAD} x "a b"=3 "hardened"=1 "models"=2 "stages"=[]'
+    assert Signature.parse(str(signature)) == signature
+
+
+# --- which recipe is in force --------------------------------------------------------------------
+
+
+def test_the_recipe_at_a_step():
+    one = Signature.parse(f"{HEAD} arena bonus.value=5")
+    assert one.at(None) == one.at(3) == StageSignature("arena", None, {"bonus.value": 5})
+    stages = '[{"recipe":"a","until_step":10},{"recipe":"b","until_step":20},{"recipe":"c"}]'
+    several = Signature.parse(f"{HEAD} curriculum stages={stages}")
+    assert several.at(None) is None
+    assert [several.at(step).recipe for step in (-1, 9, 10, 19, 20, 10**9)] == list("aabbcc")
+
+
+# --- signatures of 0.1.0 -------------------------------------------------------------------------
+
+OLD = {
+    "arena": '{"bonus.value":5.0,"accuracy.metric":"f1"}',
+    "truthrl": '{"verifier":"exact","abstention.phrases":["a {b} until 3 then c models {"]}',
+}
+
+
+def test_signatures_of_the_first_version_are_read():
+    for name, values in OLD.items():
+        signature = Signature.parse(f"rag-rewards 0.1.0 {name} {values}")
+        assert signature == Signature(version="0.1.0", recipe=name, settings=json.loads(values))
+        models = '{"policy":"qwen2 float32","prompt":"0a1b truncated"}'
+        with_models = Signature.parse(f"rag-rewards 0.1.0 {name} {values} models {models}")
+        assert with_models.models == json.loads(models)
+        assert with_models.settings == signature.settings
+        assert Signature.parse(str(with_models)) == with_models
+        assert recorded_spec(with_models).settings == flatten(
+            recipe(name, json.loads(values)).settings
+        )
+
+
+def test_curricula_of_the_first_version_are_read():
+    first, second = (f"rag-rewards 0.1.0 {name} {values}" for name, values in OLD.items())
+    signature = Signature.parse(f'{first} until 10 then {second} models {{"judge":"j"}}')
+    assert signature.stages == (
+        StageSignature("arena", 10, json.loads(OLD["arena"])),
+        StageSignature("truthrl", None, json.loads(OLD["truthrl"])),
+    )
+    assert (signature.version, signature.recipe, signature.models) == (
+        *("0.1.0", "curriculum"),
+        {"judge": "j"},
+    )
+    assert Signature.parse(str(signature)) == signature
+    options = recorded_spec(signature).stages
+    assert [(stage["recipe"], stage["until_step"]) for stage in options] == [
+        ("arena", 10),
+        ("truthrl", None),
+    ]
+    assert options[0]["settings"]["bonus.value"] == 5.0
+
+
+def test_custom_recipes_of_the_first_version_are_read():
+    signature = Signature.parse('rag-rewards 0.1.0 my own {"formula":"brief","parts":["brief"]}')
+    assert signature.recipe == "my own"
+    assert signature.at(None).is_custom
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rag-rewards 0.1.0 arena {",
+        "rag-rewards 0.1.0 arena []",
+        "rag-rewards 0.1.0 arena {} x",
+        "rag-rewards 0.1.0 arena {} models []",
+        'rag-rewards 0.1.0 arena {} models {"a":1}',
+        "rag-rewards 0.1.0 arena {} until 3",
+        "rag-rewards 0.1.0 arena {} until x then rag-rewards 0.1.0 arena {}",
+        "rag-rewards 0.1.0 arena {} until 3 then rag-rewards 0.2.0 arena {}",
+        "rag-rewards 0.1.0 arena {} until 3 then rag-rewards 0.1.0 arena",
+        "rag-rewards 0.2.0 arena {}",
+    ],
+)
+def test_damaged_signatures_of_the_first_version_are_refused(text):
+    with pytest.raises(SignatureError, match="at character"):
+        Signature.parse(text)
+
+
+# --- defaults of other versions ------------------------------------------------------------------
+
+
+def test_the_first_version_had_other_defaults(monkeypatch):
+    changed = (
+        ChangedDefault("0.2.0", "bonus.value", default=1.0, hardened=2.0),
+        ChangedDefault("0.1.5", "bonus.value", default=3.0, hardened=3.0),
+        ChangedDefault("0.2.0", "accuracy.metric", default="f1", hardened="f1"),
+    )
+    arena = dataclasses.replace(RECIPES["arena"], changed_defaults=changed)
+    monkeypatch.setitem(RECIPES, "arena", arena)
+
+    def bonus(text):
+        found = recorded_spec(Signature.parse(text)).settings
+        return found["bonus.value"], found["accuracy.metric"]
+
+    assert bonus("rag-rewards 0.1.0 arena {}") == (3.0, "f1")
+    assert bonus("rag-rewards 0.1.4 arena hardened") == (3.0, "f1")
+    assert bonus("rag-rewards 0.1.5 arena") == (1.0, "f1")
+    assert bonus("rag-rewards 0.1.9 arena hardened") == (2.0, "f1")
+    assert bonus("rag-rewards 0.2.0 arena") == (10.0, "exact")
+    # What the old signature says goes over the old default.
+    assert bonus('rag-rewards 0.1.0 arena {"bonus.value":7.0}') == (7.0, "f1")
+
+
+def test_signatures_of_newer_versions_are_refused(monkeypatch):
+    newer = Signature.parse("rag-rewards 10.0.0 arena")
+    with pytest.raises(SignatureError, match=r"of rag-rewards 10\.0\.0, but this is"):
+        recorded_spec(newer)
+    monkeypatch.setattr(rag_rewards.recipes, "__version__", "10.0.1")
+    assert recorded_spec(newer).recipe == "arena"
+
+
+def test_versions_are_numbers():
+    assert release("0.2.0") < release("0.10.0") < release("1.0.0")
+    assert release(__version__)
+    for version in ("", "1", "1.2", "1.2.3.4", "1.2.x", "1.2.3 ", "٣.1.2"):
+        with pytest.raises(SignatureError, match="three numbers"):
+            Signature(version=version, recipe="arena")
+
+
+# --- what a signature may say --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("arena gone=1", SettingError, "recipe arena has no setting 'gone'"),
+        ('arena bonus.value="x"', SettingError, "setting bonus.value: Expected float, got str"),
+        ("arena bonus.value=1e200", SettingError, "a number up to 1e.100 expected"),
+        ("arena bonus.value=" + "9" * 200, SettingError, "a number up to 1e.100 expected"),
+        ('rag-total citation.pattern="("', SettingError, "is not a regular expression"),
+        ('rag-total citation.pattern="(a{99999999999})"', SettingError, "not a regular expression"),
+        (f'rag-total citation.pattern="{"(" * 9999}"', SettingError, "not a regular expression"),
+        ("areena", UnknownRecipeError, "no recipe 'areena'; did you mean 'arena'"),
+        ('mine formula="x" parts=["x"]', SignatureError, "names the custom recipe 'mine'"),
+        (
+            'curriculum stages=[{"recipe":"arena","settings":{"gone":1}}]',
+            SettingError,
+            "no setting 'gone'",
+        ),
+        ('c stages=[{"recipe":"mine","settings":{"formula":"x"}}]', SignatureError, "custom"),
+    ],
+)
+def test_settings_are_validated(text, error, message):
+    with pytest.raises(error, match=message):
+        recorded_spec(Signature.parse(f"{HEAD} {text}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "position"),
+    [
+        ("", "expected 'rag-rewards '", 1),
+        ("x", "expected 'rag-rewards '", 1),
+        ("rag-rewards", "expected 'rag-rewards '", 1),
+        (" rag-rewards 0.2.0 arena", "expected 'rag-rewards '", 1),
+        ("rag-rewards x arena", "expected a version", 13),
+        ("rag-rewards 0.2 arena", "expected a version", 13),
+        ("rag-rewards 0.2.0", "expected ' '", 18),
+        ("rag-rewards 0.2.0 ", "expected the name of a recipe", 19),
+        ("rag-rewards 0.2.0 [1]", "expected the name of a recipe", 19),
+        ("rag-rewards 0.2.0 arena ", "expected a setting", 25),
+        ("rag-rewards 0.2.0 arena\n", "expected ' '", 24),
+        ("rag-rewards 0.2.0 arena  a=1", "expected a setting", 25),
+        ("rag-rewards 0.2.0 arena a", "expected '='", 26),
+        ("rag-rewards 0.2.0 arena a=", "expected a JSON value", 27),
+        ("rag-rewards 0.2.0 arena a= 1", "expected a JSON value", 27),
+        ("rag-rewards 0.2.0 arena a=x", "expected a JSON value", 27),
+        ("rag-rewards 0.2.0 arena a=1,", "expected ' '", 28),
+        ("rag-rewards 0.2.0 arena a=1 a=1", "setting 'a' occurs twice", 29),
+        ("rag-rewards 0.2.0 arena a=NaN", "NaN is not a finite number", 27),
+        ("rag-rewards 0.2.0 arena a=-Infinity", "is not a finite number", 27),
+        ("rag-rewards 0.2.0 arena a=1e999", "is not a finite number", 27),
+        ('rag-rewards 0.2.0 arena a={"b":1,"b":2}', "a key occurs twice", 27),
+        ('rag-rewards 0.2.0 arena a="\n"', "Invalid control character", 28),
+        ("rag-rewards 0.2.0 arena a=" + "[" * 9 + "]" * 9, "nested too deeply", 27),
+        ("rag-rewards 0.2.0 arena a=" + "[" * 10**6, "nested too deeply", 27),
+        ("rag-rewards 0.2.0 arena a=" + "9" * 10**6, "a number has 1000000 characters", 27),
+        ("rag-rewards 0.2.0 arena hardened=true", "expected ' '", 33),
+        ("rag-rewards 0.2.0 arena hardened hardened", "occurs twice or after 'hardened'", 34),
+        ("rag-rewards 0.2.0 arena hardened a=1", "setting 'a' follows 'hardened'", 34),
+        ('rag-rewards 0.2.0 arena models={"a":"b"} a=1', "setting 'a' follows 'models'", 42),
+        ('rag-rewards 0.2.0 arena models={"a":"b"} hardened', "after 'models'", 42),
+        ("rag-rewards 0.2.0 arena models={}", "'models' is empty", 31),
+        ("rag-rewards 0.2.0 arena models=[]", "Expected `object`", 32),
+        ('rag-rewards 0.2.0 arena models={"a":1}', "Expected `str`", 32),
+        ("rag-rewards 0.2.0 arena stages=[]", "'stages' is empty", 31),
+        ("rag-rewards 0.2.0 arena stages={}", "Expected `array`", 32),
+        ('rag-rewards 0.2.0 arena stages=[{"x":1}]', "unknown field `x`", 32),
+        ("rag-rewards 0.2.0 arena stages=[{}]", "missing required field `recipe`", 32),
+        ('rag-rewards 0.2.0 c a=1 stages=[{"recipe":"b"}]', "belong to its stages", 48),
+        ('rag-rewards 0.2.0 c hardened stages=[{"recipe":"b"}]', "belong to its stages", 53),
+    ],
+)
+def test_other_text_is_refused(text, message, position):
+    with pytest.raises(SignatureError) as caught:
+        Signature.parse(text)
+    assert message in str(caught.value)
+    assert f" at character {position}; " in str(caught.value)
+    assert "`rag-rewards 0.2.0 arena bonus.value=5 hardened`" in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+VALID = [
+    signature_of(recipe("arena", {"bonus.value": 5}, hardened=True), {"judge": "a b"}),
+    Curriculum((Stage(recipe("truthrl"), 7), Stage(custom("a b", brief)))).signature,
+    'rag-rewards 0.1.0 arena {"bonus.value":5.0} until 10 then rag-rewards 0.1.0 lear {"tau":1}',
+]
+
+
+@many
+@given(
+    st.sampled_from(VALID),
+    st.lists(st.tuples(st.floats(0, 1), st.integers(0, 9), TEXT | st.sampled_from(' ="{}[]:,1'))),
+)
+def test_damaged_signatures_are_refused_or_read(text, edits):
+    for place, cut, insertion in edits:
+        at = int(place * len(text))
+        text = text[:at] + insertion + text[at + cut :]
+    try:
+        signature = Signature.parse(text)
+    except SignatureError:
+        return
+    assert Signature.parse(str(signature)) == signature
+    try:
+        recorded_spec(signature)
+    except UsageError:
+        return
+
+
+@many
+@given(st.text() | st.text().map(lambda text: f"{HEAD} arena {text}"))
+def test_any_text_is_refused_or_read(text):
+    try:
+        Signature.parse(text)
+    except SignatureError:
+        return
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        " a{}=1",
+        ' "{}"="\\u0041 = hardened"',
+        ' a{}=["{{"]',
+        " a{}=" + "9" * 300,
+        " a{}=[[[[[[[]]]]]]]",
+    ],
+)
+def test_reading_takes_linear_time(piece):
+    def seconds(count):
+        text = "".join(piece.replace("{}", str(i), 1) for i in range(count)).replace("{{", "{")
+        started = time.process_time()
+        assert len(Signature.parse(f"{HEAD} arena{text}").settings) == count
+        return time.process_time() - started
+
+    # Quadratic time would take 64 times as long. A busy machine gets several attempts.
+    assert any(seconds(16_000) < 32 * seconds(2_000) for _ in range(5))
+
+
+def test_a_curriculum_has_no_settings_of_its_own():
+    with pytest.raises(SignatureError, match="belong to its stages"):
+        Signature(recipe="c", hardened=True, stages=(StageSignature("arena"),))
+
+
+def test_settings_that_python_cannot_build_from_text():
+    assert build(RECIPES["arena"].settings, {"bonus.value": 10**50}, "arena").bonus.value == 1e50
+    with pytest.raises(SettingError, match="found a larger one"):
+        build(RECIPES["arena"].settings, {"bonus.value": 10**5000}, "arena")
