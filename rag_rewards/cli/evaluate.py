@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from cyclopts import Parameter
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from rag_rewards.cli.options import (
     ENCODER_DEFAULTS,
@@ -18,9 +22,19 @@ from rag_rewards.cli.options import (
     models_of,
 )
 from rag_rewards.cli.output import console
-from rag_rewards.commands.evaluate import Options, as_json, print_evaluation, write
-from rag_rewards.commands.evaluate import evaluate as compute_metrics
+from rag_rewards.metrics.comparison import Comparison, Difference, Shared
+from rag_rewards.metrics.evaluation import (
+    EvaluateOptions,
+    Evaluation,
+    RunReport,
+    as_json,
+    write_evaluation,
+)
+from rag_rewards.metrics.evaluation import evaluate as compute_metrics
+from rag_rewards.metrics.sample import Fault
+from rag_rewards.metrics.summary import MetricReport, Value
 from rag_rewards.model_options import EncoderOptions, PolicyOptions
+from rag_rewards.report.terminal import plain
 
 
 def evaluate(
@@ -62,15 +76,136 @@ def evaluate(
         Device of local models: cpu, cuda, …; default: a GPU if there is one.
     """
     models = models_of(PolicyOptions(device=device), EncoderOptions(nli=nli), judge)
-    options = Options(sources, metrics, by, output, resamples, seed, models)
+    options = EvaluateOptions(sources, metrics, by, output, resamples, seed, models)
     evaluation = compute_metrics(options)
     if output:
-        write(evaluation, output)
+        write_evaluation(evaluation, output)
     if json:
         print(as_json(evaluation).decode(), end="")
     else:
         print_evaluation(console(120), evaluation)
-    if evaluation.asked:
-        print(f"models: {evaluation.asked}", file=sys.stderr)
+    if evaluation.model_usage:
+        print(f"models: {evaluation.model_usage}", file=sys.stderr)
     print(evaluation.signature, file=sys.stderr)
-    return 3 if evaluation.in_error else 0
+    return 3 if evaluation.has_errors else 0
+
+
+def print_evaluation(console: Console, evaluation: Evaluation) -> None:
+    """Print an evaluation as tables."""
+    for run in evaluation.runs:
+        _print_run(console, run)
+    if evaluation.pairs:
+        names = " and ".join(plain(run.name) for run in evaluation.runs)
+        console.print(_metric_table(f"with and without documents: {names}", evaluation.pairs))
+        for report in evaluation.pairs:
+            _print_faults(console, report.left_out, report.metric)
+    for comparison in evaluation.comparisons:
+        _print_comparison(console, comparison)
+
+
+def _print_run(console: Console, run: RunReport) -> None:
+    counts = [f"{run.rows:,} rows", f"{run.groups:,} groups", f"{run.errors:,} in error"]
+    if run.unscored:
+        counts.append(f"{run.unscored:,} unscored")
+    if run.truncated:
+        counts.append(f"{run.truncated:,} truncated at the length limit")
+    console.print(Text.assemble((plain(run.name), "bold"), f"   {', '.join(counts)}"))
+    _print_faults(console, run.broken)
+    if run.metrics:
+        console.print(_metric_table("", run.metrics))
+    for report in run.metrics:
+        _print_faults(console, report.left_out, report.metric)
+    for name, parts in run.by.items():
+        console.print(_split_table(name, parts))
+
+
+def _print_faults(console: Console, faults: Sequence[Fault], metric: str = "") -> None:
+    for fault in faults:
+        units = fault.unit if fault.count == 1 else f"{fault.unit}s"
+        prefix = f"{metric}: " if metric else ""
+        line = f"{prefix}{fault.count:,} {units} left out, the first: {fault.first}"
+        style = "red" if fault.unit == "row" else "yellow"
+        console.print(Text(plain(line), style=style), soft_wrap=True)
+
+
+def _metric_table(title: str, reports: Sequence[MetricReport]) -> Table:
+    table = _table(title, ("metric", "value", "95% interval", "from"))
+    for report in reports:
+        for i, (name, value) in enumerate(report.values.items()):
+            first = Text(report.metric if i == 0 else f"  {name}", style="cyan" if i == 0 else "")
+            table.add_row(first, *_cells(value), Text(_counts(report) if i == 0 else ""))
+    return table
+
+
+def _split_table(name: str, parts: dict[str, list[MetricReport]]) -> Table:
+    table = _table(f"by {plain(name)}", (name, "metric", "value", "95% interval", "from"))
+    for label, reports in parts.items():
+        for at, report in enumerate(reports):
+            value = next(iter(report.values.values()))
+            first = Text(plain(label) if at == 0 else "", style="bold")
+            table.add_row(first, Text(report.metric), *_cells(value), f"{report.units:,}")
+    return table
+
+
+def _table(title: str, columns: Sequence[str]) -> Table:
+    table = Table(
+        title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
+    )
+    for name in columns:
+        is_number = name in ("value", "base", "other", "other − base")
+        table.add_column(plain(name), justify="right" if is_number else "left", overflow="fold")
+    return table
+
+
+def _cells(value: Value) -> tuple[str, str]:
+    interval = "" if value.low is None else f"{_number(value.low)} to {_number(value.high)}"
+    return _number(value.value), interval
+
+
+def _number(value: float | None) -> str:
+    return "—" if value is None else f"{value:.4f}"
+
+
+def _counts(report: MetricReport) -> str:
+    if not report.units:
+        return "no data"
+    counts = {name: n for name, n in report.counts.items() if ":" not in name}
+    if not counts:
+        return f"{report.units:,} {report.unit}s"
+    return " · ".join(
+        f"{name} {n:,.0f}" if n == int(n) else f"{name} {n:,.2f}" for name, n in counts.items()
+    )
+
+
+def _print_comparison(console: Console, comparison: Comparison) -> None:
+    title = f"{plain(comparison.other)} compared with {plain(comparison.base)}"
+    console.print(Text(title, style="bold"))
+    overlaps = (_overlap("rows", comparison.rows), _overlap("groups", comparison.groups))
+    console.print(Text("; ".join(overlaps)))
+    table = _table("", ("metric", "base", "other", "other − base", "95% interval", "holds", "from"))
+    for difference in comparison.differences:
+        table.add_row(*_difference_cells(difference))
+    console.print(table)
+
+
+def _overlap(units: str, shared: Shared) -> str:
+    counts = [f"{shared.shared:,} {units} in both files"]
+    counts += [f"{shared.only_base:,} only in the first"] * bool(shared.only_base)
+    counts += [f"{shared.only_other:,} only in the second"] * bool(shared.only_other)
+    counts += [f"{shared.twice:,} repeated ids, which are excluded"] * bool(shared.twice)
+    return ", ".join(counts)
+
+
+def _difference_cells(difference: Difference) -> tuple[Text | str, ...]:
+    is_main = difference.metric.partition("(")[0] == difference.name
+    name = Text(
+        difference.metric if is_main else f"  {difference.name}", style="cyan" if is_main else ""
+    )
+    change = "—" if difference.difference is None else f"{difference.difference:+.4f}"
+    low, high = difference.low, difference.high
+    interval = "" if low is None or high is None else f"{low:+.4f} to {high:+.4f}"
+    holds = Text("no" if difference.holds is False else "")
+    if difference.holds:
+        holds = Text("yes", style="green")
+    base, other = _number(difference.base), _number(difference.other)
+    return name, base, other, change, interval, holds, f"{difference.units:,}"

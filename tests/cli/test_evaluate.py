@@ -13,7 +13,7 @@ BACKENDS = Path(__file__).parents[1] / "backends"
 FEW = ("--resamples", "100")
 
 
-def evaluated(cli, *arguments, code=0, **options):
+def evaluate_json(cli, *arguments, code=0, **options):
     return json.loads(cli("evaluate", *arguments, *FEW, "--json", code=code, **options).out)
 
 
@@ -21,13 +21,13 @@ def values_of(report):
     return {name: value["value"] for name, value in report["values"].items()}
 
 
-def answer(said, **fields):
-    return {"response": f"<answer>{said}</answer>", "answers": ["Paris"], **fields}
+def answer(text, **fields):
+    return {"response": f"<answer>{text}</answer>", "answers": ["Paris"], **fields}
 
 
 def test_values_counts_and_intervals(cli):
-    found = evaluated(cli, EXAMPLES / "arena.jsonl", "-m", "em,relevance,pass@2")
-    [run] = found["runs"]
+    result = evaluate_json(cli, EXAMPLES / "arena.jsonl", "-m", "em,relevance,pass@2")
+    [run] = result["runs"]
     assert (run["rows"], run["errors"], run["groups"]) == (41, 0, 8)
     em, relevance, passed = run["metrics"]
     assert em["counts"] == {"right": 16, "rows": 41}
@@ -36,12 +36,12 @@ def test_values_counts_and_intervals(cli):
     assert value["low"] < value["value"] < value["high"]
     assert set(relevance["values"]) == {"relevance", "precision", "recall"}
     assert (passed["unit"], passed["units"], passed["prompts"]) == ("group", 8, 8)
-    assert found["signature"].endswith(
+    assert result["signature"].endswith(
         ' evaluate by=[] metrics=["em","relevance","pass@2"] resamples=100 seed=0'
     )
 
 
-def test_the_same_bytes_for_a_seed(cli):
+def test_a_seed_determines_the_output(cli):
     arguments = ("evaluate", EXAMPLES / "arena.jsonl", "-m", "f1", "--json", *FEW)
     first = cli(*arguments, code=0).out
     assert cli(*arguments, code=0).out == first
@@ -49,27 +49,31 @@ def test_the_same_bytes_for_a_seed(cli):
 
 
 def test_em_is_the_accuracy_of_the_recipe(cli, tmp_path):
-    """Two ways to one number: scored rows' `correct`, and the metric."""
+    """The mean of `correct` in the scored rows equals the metric."""
     scored = tmp_path / "scored.jsonl"
     cli("score", EXAMPLES / "naive-grpo.jsonl", "-r", "naive-grpo", "-o", scored, code=0)
     rows = [json.loads(line) for line in scored.read_text().splitlines()]
-    found = evaluated(cli, scored, "-m", "em(reads=answer,normalizer=triviaqa),group-signal")
-    em, signal = found["runs"][0]["metrics"]
+    result = evaluate_json(cli, scored, "-m", "em(reads=answer,normalizer=triviaqa),group-signal")
+    em, signal = result["runs"][0]["metrics"]
     assert values_of(em)["em"] == pytest.approx(sum(r["correct"] for r in rows) / len(rows))
     assert values_of(signal)["accuracy.std"] > 0
 
 
-def test_every_example_evaluates(cli):
-    found = evaluated(cli, EXAMPLES / "truthrl.jsonl", "-m", "truthfulness,majority@2")
-    assert values_of(found["runs"][0]["metrics"][0])["uncertainty"] > 0
-    found = evaluated(cli, EXAMPLES / "lear.jsonl", "-m", "compression-ratio,answer-recall,align")
-    compression, recall, align = found["runs"][0]["metrics"]
+def test_the_examples_of_other_recipes(cli):
+    result = evaluate_json(cli, EXAMPLES / "truthrl.jsonl", "-m", "truthfulness,majority@2")
+    assert values_of(result["runs"][0]["metrics"][0])["uncertainty"] > 0
+    result = evaluate_json(
+        cli, EXAMPLES / "lear.jsonl", "-m", "compression-ratio,answer-recall,align"
+    )
+    compression, recall, align = result["runs"][0]["metrics"]
     assert values_of(compression)["compression-ratio"] > 1
     assert 0 < values_of(recall)["answer-recall"] < 1
-    assert align["counts"]["unread"] == align["counts"]["rows"]  # it reasons in another section
+    assert (
+        align["counts"]["unread"] == align["counts"]["rows"]
+    )  # its reasoning is in another section
 
 
-def test_a_table_for_people(cli, write):
+def test_tables(cli, write):
     path = write([answer("Paris", id="a", hops=1), answer("Rome", id="b", hops=2), "{"])
     ran = cli("evaluate", path, "-m", "em,judge,pass@2", "--by", "hops", *FEW, code=3)
     assert "3 rows" in ran.out
@@ -81,26 +85,26 @@ def test_a_table_for_people(cli, write):
     assert 'metrics=["em","judge","pass@2"]' in ran.err
 
 
-def test_text_of_rows_steers_no_terminal(cli, write):
+def test_control_characters_of_rows_are_not_printed(cli, write):
     path = write([answer("Paris", type="\x1b[31m"), {"response": "x", "id": "\x1b[2J"}])
     ran = cli("evaluate", path, "-m", "em", "--by", "type", *FEW, code=3)
     assert "\x1b" not in ran.out
     assert "␛[31m" in ran.out
 
 
-def test_output_is_written_beside_the_table(cli, write, tmp_path):
+def test_output_file_and_table(cli, write, tmp_path):
     path, out = write([answer("Paris")]), tmp_path / "found.json"
     ran = cli("evaluate", path, "-m", "em", "-o", out, *FEW, code=0)
     assert "1.0000" in ran.out
-    assert json.loads(out.read_text()) == evaluated(cli, path, "-m", "em")
+    assert json.loads(out.read_text()) == evaluate_json(cli, path, "-m", "em")
     assert "would overwrite" in cli("evaluate", path, "-m", "em", "-o", path, code=2).err
     assert json.loads(path.read_text())["answers"] == ["Paris"]
 
 
-def test_by_in_the_list_and_as_an_option(cli, write):
+def test_a_field_in_the_list_of_metrics_or_as_an_option(cli, write):
     path = write([answer("Paris", kind="x"), answer("Rome", kind="y")])
-    listed = evaluated(cli, path, "-m", "em,by:kind")
-    assert listed == evaluated(cli, path, "-m", "em", "--by", "kind")
+    listed = evaluate_json(cli, path, "-m", "em,by:kind")
+    assert listed == evaluate_json(cli, path, "-m", "em", "--by", "kind")
     parts = listed["runs"][0]["by"]["kind"]
     assert {label: values_of(reports[0]) for label, reports in parts.items()} == {
         "x": {"em": 1.0},
@@ -108,43 +112,46 @@ def test_by_in_the_list_and_as_an_option(cli, write):
     }
 
 
-def test_runs_are_compared(cli, write):
+def test_further_files_are_compared_with_the_first(cli, write):
     base = write([answer("Rome", id=i) for i in range(20)], "base.jsonl")
     other = write([answer("Paris", id=i) for i in range(1, 21)], "other.jsonl")
     third = write([answer("Rome", id="x")], "third.jsonl")
-    found = evaluated(cli, base, other, third, "-m", "em")
-    first, second = found["comparisons"]
+    result = evaluate_json(cli, base, other, third, "-m", "em")
+    first, second = result["comparisons"]
     assert first["rows"] == {"shared": 19, "only_base": 1, "only_other": 1, "twice": 0}
     [difference] = first["differences"]
     assert (difference["difference"], difference["units"], difference["holds"]) == (1.0, 19, True)
     assert second["rows"]["shared"] == 0
     assert second["differences"][0]["difference"] is None
-    said = cli("evaluate", base, other, "-m", "em", *FEW, code=0).out
-    assert "19 rows shared, 1 in the first alone, 1 in the second alone" in said
-    assert "+1.0000 to +1.0000" in said
+    output = cli("evaluate", base, other, "-m", "em", *FEW, code=0).out
+    assert "19 rows in both files, 1 only in the first, 1 only in the second" in output
+    assert "+1.0000 to +1.0000" in output
 
 
 def test_reference_reliance(cli, write):
     documents = [{"text": "Paris"}]
-    given = write([answer("Paris", id=i, documents=documents) for i in "ab"], "with.jsonl")
-    alone = write([answer("Rome", id="a"), answer("Paris", id="b")], "without.jsonl")
-    found = evaluated(cli, given, alone, "-m", "reference-reliance")
-    assert values_of(found["pairs"][0]) == {
+    with_documents = write([answer("Paris", id=i, documents=documents) for i in "ab"], "with.jsonl")
+    without = write([answer("Rome", id="a"), answer("Paris", id="b")], "without.jsonl")
+    result = evaluate_json(cli, with_documents, without, "-m", "reference-reliance")
+    assert values_of(result["pairs"][0]) == {
         "reference-reliance": 0.5,
         "with": 1.0,
         "without": 0.5,
     }
-    assert found["comparisons"] == []
-    said = cli("evaluate", given, alone, "-m", "reference-reliance", *FEW, code=0).out
-    assert "with and without documents" in said
+    assert result["comparisons"] == []
+    output = cli("evaluate", with_documents, without, "-m", "reference-reliance", *FEW, code=0).out
+    assert "with and without documents" in output
     assert (
-        "documents first" in cli("evaluate", alone, given, "-m", "reference-reliance", code=2).err
+        "documents first"
+        in cli("evaluate", without, with_documents, "-m", "reference-reliance", code=2).err
     )
-    assert "takes two files" in cli("evaluate", given, "-m", "reference-reliance", code=2).err
+    assert (
+        "takes two files" in cli("evaluate", with_documents, "-m", "reference-reliance", code=2).err
+    )
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["{empty}", "-m", "em"], "empty.jsonl has no rows"),
         (["{rows}", "-m", "exact"], "no metric 'exact'"),
@@ -152,43 +159,43 @@ def test_reference_reliance(cli, write):
         (["{rows}", "-m", "em", "--by", "hops"], "no row has 'hops'"),
         (["{rows}", "-m", "em", "--resamples", "1"], "at least 2"),
         (["{rows}", "-m", "majority@0"], "at least 1"),
-        (["-", "-", "-m", "em"], "read once"),
+        (["-", "-", "-m", "em"], "only once"),
         (["/no/such/file", "-m", "em"], "cannot read"),
         (["{rows}", "-m", "judge", "--judge", "http://127.0.0.1:9/v1"], "--judge-model"),
     ],
 )
-def test_unusable_arguments(cli, write, arguments, said):
+def test_unusable_arguments(cli, write, arguments, message):
     paths = {"{empty}": write([], "empty.jsonl"), "{rows}": write([answer("Paris")])}
     ran = cli("evaluate", *[paths.get(a, a) for a in arguments], code=2)
-    assert said in ran.err
+    assert message in ran.err
 
 
 def test_a_file_of_broken_rows(cli, write):
-    found = evaluated(cli, write(["{", "[]"]), "-m", "em,trust-score,group-signal", code=3)
-    [run] = found["runs"]
+    result = evaluate_json(cli, write(["{", "[]"]), "-m", "em,trust-score,group-signal", code=3)
+    [run] = result["runs"]
     assert (run["rows"], run["errors"]) == (2, 2)
     assert sum(fault["count"] for fault in run["broken"]) == 2
     assert all(v is None for m in run["metrics"] for v in values_of(m).values())
 
 
-def test_too_small_groups_are_counted_and_no_error(cli, write):
+def test_too_small_groups_are_counted_and_are_not_an_error(cli, write):
     rows = [answer("Paris", group="g", reward=1.0), answer("Rome", group="h", reward=0.0)]
-    found = evaluated(cli, write(rows), "-m", "pass@2,group-signal")
-    for report in found["runs"][0]["metrics"]:
+    result = evaluate_json(cli, write(rows), "-m", "pass@2,group-signal")
+    for report in result["runs"][0]["metrics"]:
         assert [(f["unit"], f["count"]) for f in report["left_out"]] == [("group", 2)]
 
 
 def test_standard_input_and_parquet(cli, write, tmp_path):
     data = write([answer("Paris")]).read_bytes()
-    assert values_of(evaluated(cli, "-", "-m", "em", stdin=data)["runs"][0]["metrics"][0]) == {
+    assert values_of(evaluate_json(cli, "-", "-m", "em", stdin=data)["runs"][0]["metrics"][0]) == {
         "em": 1.0
     }
     arrow = pytest.importorskip("pyarrow")
     path = tmp_path / "rows.parquet"
     arrow.parquet = pytest.importorskip("pyarrow.parquet")
     arrow.parquet.write_table(arrow.Table.from_pylist([answer("Rome", kind="x")]), path)
-    found = evaluated(cli, path, "-m", "em", "--by", "kind")
-    assert list(found["runs"][0]["by"]["kind"]) == ["x"]
+    result = evaluate_json(cli, path, "-m", "em", "--by", "kind")
+    assert list(result["runs"][0]["by"]["kind"]) == ["x"]
 
 
 # --- models -------------------------------------------------------------------------------------
@@ -199,39 +206,39 @@ def backends(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(BACKENDS), *sys.path])
 
 
-def test_a_judge_is_asked_about_rows_without_a_verdict(cli, write, backends):
+def test_only_rows_without_a_verdict_are_sent_to_the_judge(cli, write, backends):
     pytest.importorskip("httpx")
     from judge_server import JudgeServer, Reply
 
     rows = [answer("Lutetia", id="a"), answer("Rome", id="b", verdicts={"accuracy": 0})]
     with JudgeServer(lambda request: Reply("yes")) as server:
         judge = ["--judge", server.url, "--judge-model", "m"]
-        found = evaluated(cli, write(rows), "-m", "judge", *judge)
+        result = evaluate_json(cli, write(rows), "-m", "judge", *judge)
         assert len(server.requests) == 1
-    assert values_of(found["runs"][0]["metrics"][0]) == {"judge": 0.5}
-    assert '"judge":"openai:m' in found["signature"]
-    assert found["asked"] == "1 verdicts"
+    assert values_of(result["runs"][0]["metrics"][0]) == {"judge": 0.5}
+    assert '"judge":"openai:m' in result["signature"]
+    assert result["asked"] == "1 verdicts"
 
 
-def test_a_judge_that_is_down_costs_the_other_metrics_nothing(cli, write, unused_address):
+def test_other_metrics_do_not_need_a_judge_that_is_down(cli, write, unused_address):
     pytest.importorskip("httpx")
     down = ["--judge", unused_address, "--judge-model", "m", "--judge-retries", "0"]
-    found = evaluated(cli, write([answer("Rome")]), "-m", "judge,em", *down, code=3)
-    judged, em = found["runs"][0]["metrics"]
-    assert (values_of(judged), values_of(em)) == ({"judge": None}, {"em": 0.0})
-    assert judged["left_out"][0]["type"] == "BackendError"
+    result = evaluate_json(cli, write([answer("Rome")]), "-m", "judge,em", *down, code=3)
+    judge_report, em = result["runs"][0]["metrics"]
+    assert (values_of(judge_report), values_of(em)) == ({"judge": None}, {"em": 0.0})
+    assert judge_report["left_out"][0]["type"] == "BackendError"
 
 
-def test_citations_judged_by_an_entailment_model(cli, write, tmp_path, backends):
+def test_trust_score_with_an_entailment_model(cli, write, tmp_path, backends):
     pytest.importorskip("torch")
     from test_nli import save_classifier
 
     lines = (EXAMPLES / "ground-grpo.jsonl").read_text().splitlines()
     rows = [{k: v for k, v in json.loads(line).items() if k != "nli"} for line in lines]
     path, nli = write(rows), save_classifier(tmp_path / "nli")
-    without = evaluated(cli, path, "-m", "trust-score", code=3)
+    without = evaluate_json(cli, path, "-m", "trust-score", code=3)
     assert without["runs"][0]["metrics"][0]["left_out"][0]["path"] == "nli"
-    found = evaluated(cli, path, "-m", "trust-score,align", "--nli", nli)
-    trust, align = found["runs"][0]["metrics"]
+    result = evaluate_json(cli, path, "-m", "trust-score,align", "--nli", nli)
+    trust, align = result["runs"][0]["metrics"]
     assert trust["counts"]["rows"] == align["counts"]["rows"] == len(rows)
-    assert "pairs" in found["asked"]
+    assert "pairs" in result["asked"]

@@ -1,0 +1,212 @@
+"""Evaluate files of rows: metrics with counts and confidence intervals, and compared files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.evidence.gather import Gatherer
+from rag_rewards.evidence.protocols import Models
+from rag_rewards.io.sinks import Output, partial_of
+from rag_rewards.io.sources import chunks, open_source
+from rag_rewards.metrics.bootstrap import RESAMPLES
+from rag_rewards.metrics.comparison import (
+    Comparison,
+    check_pairs,
+    compare,
+    reliance,
+)
+from rag_rewards.metrics.measuring import Asking, Gather, measure
+from rag_rewards.metrics.metric import Metric
+from rag_rewards.metrics.naming import metrics_of
+from rag_rewards.metrics.sample import Fault, Run
+from rag_rewards.metrics.splitting import split
+from rag_rewards.metrics.summary import MetricReport, Resampling, summarise
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.report.progress import model_usage
+from rag_rewards.rows import ScoredRow
+from rag_rewards.signature import Signature
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """The options of `evaluate`: files of rows, metrics, and how to compute them."""
+
+    sources: Sequence[str]
+    metrics: Sequence[str]
+    by: Sequence[str] = ()
+    output: str | None = None
+    resamples: int = RESAMPLES
+    seed: int = 0
+    models: ModelOptions = field(default_factory=ModelOptions)
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise UsageError("no file of rows is given: give at least one")
+        if self.sources.count("-") > 1:
+            raise UsageError("standard input (-) is given twice, and it can be read only once")
+        for path in (self.output, partial_of(self.output or "-")):
+            if path and any(_is_same_file(path, source) for source in self.sources):
+                raise OptionError(
+                    "{output} {path} would overwrite the rows: choose another file",
+                    path=self.output,
+                )
+
+
+def _is_same_file(one: str | os.PathLike[str], other: str) -> bool:
+    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
+
+
+class RunReport(msgspec.Struct, kw_only=True):
+    """One file: its counts, its rows in error, and its metrics for all rows and by field."""
+
+    name: str
+    rows: int
+    errors: int
+    groups: int
+    truncated: int
+    unscored: int
+    broken: list[Fault]
+    metrics: list[MetricReport]
+    by: dict[str, dict[str, list[MetricReport]]] = {}
+
+
+class Evaluation(msgspec.Struct, kw_only=True):
+    """The result of an evaluation."""
+
+    signature: str
+    runs: list[RunReport]
+    pairs: list[MetricReport] = []
+    comparisons: list[Comparison] = []
+    model_usage: str = msgspec.field(default="", name="asked")
+    """What the models computed, in a few words; empty without models."""
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether a row does not decode or lacks what a metric needs. Small groups do not count."""
+        faults = [fault for run in self.runs for fault in run.broken]
+        reports = [report for run in self.runs for report in run.metrics] + self.pairs
+        faults += [fault for report in reports for fault in report.left_out]
+        return any(fault.unit == "row" for fault in faults)
+
+
+def evaluate(options: EvaluateOptions) -> Evaluation:
+    """Compute the metrics of each file, and compare each further file with the first.
+
+    Raises UsageError for an unknown metric, for a file without rows, and for a field that no row
+    has.
+    """
+    metrics, fields = metrics_of(options.metrics)
+    by = list(dict.fromkeys((*options.by, *fields)))
+    resampling = Resampling(options.resamples, options.seed)
+    check_pairs(metrics, len(options.sources))
+    models = options.models.load()
+    gatherer = Gatherer(models)
+    gather = _gather_with(gatherer, metrics) if models != Models() else None
+    try:
+        runs = [_read(source, metrics, by, gather) for source in options.sources]
+    finally:
+        if gather is not None:
+            asyncio.run(models.close())
+    pairs = reliance(runs, metrics, resampling)
+    return Evaluation(
+        signature=signature(metrics, by, resampling, gatherer.fingerprints if gather else {}),
+        runs=[_report(run, metrics, by, resampling) for run in runs],
+        pairs=pairs,
+        comparisons=_comparisons(runs, metrics, resampling),
+        model_usage=model_usage(gatherer.usage),
+    )
+
+
+def signature(
+    metrics: Sequence[Metric], by: Sequence[str], resampling: Resampling, models: dict[str, str]
+) -> str:
+    """Return one line that identifies everything that affects the numbers."""
+    settings = {
+        "metrics": list(map(repr, metrics)),
+        "by": list(by),
+        "resamples": resampling.resamples,
+        "seed": resampling.seed,
+    }
+    return str(Signature(recipe="evaluate", settings=settings, models=models))
+
+
+def _gather_with(gatherer: Gatherer, metrics: Sequence[Metric]) -> Gather:
+    needs = Asking(metrics)
+
+    def gather(rows: Sequence[ScoredRow]) -> Sequence[object]:
+        return gatherer.gather_sync(needs, rows)
+
+    return gather  # type: ignore[return-value]
+
+
+def _read(source: str, metrics: Sequence[Metric], by: Sequence[str], gather: Gather | None) -> Run:
+    name = "standard input" if source == "-" else source
+    with contextlib.closing(open_source(source)) as opened:
+        run = measure(name, chunks(opened.lines), metrics, by=by, gather=gather)
+    if not run.rows:
+        raise UsageError(f"{name} has no rows")
+    return run
+
+
+def _report(
+    run: Run, metrics: Sequence[Metric], by: Sequence[str], resampling: Resampling
+) -> RunReport:
+    single = _without_pairs(metrics)
+    chosen = [metrics[i] for i in single]
+    reports = summarise(chosen, [run.samples[i] for i in single], resampling)
+    for report, i in zip(reports, single, strict=True):
+        report.left_out = run.left_out[i]
+    by_field = {
+        name: {
+            label: summarise(chosen, [samples[i] for i in single], resampling)
+            for label, samples in split(run, metrics, name).items()
+        }
+        for name in by
+    }
+    return RunReport(
+        name=run.name,
+        rows=run.rows,
+        errors=run.rows - len(run.ids),
+        groups=len(run.groups),
+        truncated=run.truncated,
+        unscored=run.unscored,
+        broken=run.faults.all(),
+        metrics=reports,
+        by=by_field,
+    )
+
+
+def _comparisons(
+    runs: Sequence[Run], metrics: Sequence[Metric], resampling: Resampling
+) -> list[Comparison]:
+    """Compare each further file with the first."""
+    single = _without_pairs(metrics)
+    base, *others = runs
+    return [compare(base, other, metrics, single, resampling) for other in others if single]
+
+
+def _without_pairs(metrics: Sequence[Metric]) -> list[int]:
+    """The positions of the metrics that a single file has."""
+    return [at for at, metric in enumerate(metrics) if metric.unit != "pair"]
+
+
+def write_evaluation(evaluation: Evaluation, path: str) -> None:
+    """Write an evaluation as JSON. The file gets its name when it is complete."""
+    output = Output(path)
+    try:
+        output.write(as_json(evaluation))
+        output.commit()
+    finally:
+        output.close()
+
+
+def as_json(evaluation: Evaluation) -> bytes:
+    """Return an evaluation as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(evaluation), indent=2) + b"\n"
