@@ -30,7 +30,7 @@ from rag_rewards.scorer import Scorer, split_options
 from rag_rewards.server.openrlhf import answer_of
 from rag_rewards.training.advantages import advantages_of_groups, mean_std
 from rag_rewards_adapters.meeting import Group, Groups
-from rag_rewards_adapters.openrlhf_engine import EnginePolicy
+from rag_rewards_adapters.openrlhf_engine import OpenRlhfEnginePolicy
 from rag_rewards_adapters.unscored import Unscored
 from rag_rewards_adapters.verl_rows import said
 
@@ -184,7 +184,7 @@ class Scoring:
         if self._scorer is None:
             models = self._models
             if models.policy is None:
-                policy = EnginePolicy(call.engine, call.tokenizer, type(call.parameters))
+                policy = OpenRlhfEnginePolicy(call.engine, call.tokenizer, type(call.parameters))
                 models = replace(models, policy=policy)
             self._scorer = Scorer(self.reward, models, prompt=self.habits.prompt, **self._prompting)
         return self._scorer

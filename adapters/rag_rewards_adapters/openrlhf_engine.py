@@ -1,119 +1,63 @@
-"""OpenRLHF's own vLLM engine as a policy: it scores and generates with the weights that it serves.
+"""OpenRLHF's own vLLM engine as a policy.
 
-No model is loaded for it. An agent executor gets the engine; log-probabilities of a given text are
-vLLM's prompt log-probabilities, read as for an engine of one's own (rag_rewards.backends.vllm).
+The log-probabilities of a given text are vLLM's prompt log-probabilities, as for an engine of the
+user (rag_rewards.backends.vllm).
 """
 
 from __future__ import annotations
 
-import asyncio
-import weakref
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from rag_rewards.backends.groups import Ask, Scored, answer, asks, refuse
+from rag_rewards.backends.groups import Ask, Scored
 from rag_rewards.backends.http import together
-from rag_rewards.backends.selfcheck import selfcheck
 from rag_rewards.backends.vllm import PLAIN, SAMPLING, generated, values_of
 from rag_rewards.errors import BackendError
-from rag_rewards.evidence.protocols import (
-    Capabilities,
-    GenerateAnswer,
-    GenerateRequest,
-    ScoreAnswer,
-    ScoreRequest,
-    TokenIds,
-    Tokenizer,
-)
-
-T = TypeVar("T")
-
-_CHANGES = 3
-"""How often a group is asked anew when the weights changed while it was scored."""
+from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, TokenIds, Tokenizer
+from rag_rewards_adapters.engine_policy import EnginePolicy, WeightsChangedError
 
 
-class EnginePolicy:
+class OpenRlhfEnginePolicy(EnginePolicy):
     """A Policy on the engine that an agent executor gets as `llm_engine`.
 
-    engine      whatever has its `generate`, and vLLM's asynchronous engine as `llm`
-    tokenizer   the trainer's
+    engine      an object with the engine's `generate`, and vLLM's asynchronous engine as `llm`
+    tokenizer   the tokenizer of the trainer
     parameters  vLLM's SamplingParams
-
-    All values of one answer come from the same weights: what an update of weights tears apart is
-    asked again, and is a BackendError when they keep changing.
     """
 
+    path = "openrlhf vllm"
+
     def __init__(self, engine: Any, tokenizer: Tokenizer, parameters: Callable[..., Any]) -> None:
+        super().__init__(tokenizer)
         self.engine = engine
-        self.tokenizer = tokenizer
         self.parameters = parameters
-        self.updates = Updates(engine.llm)
+        self.updates = UpdateCounter(engine.llm)
         self._config = engine.llm.model_config
-        self._home = weakref.ref(asyncio.get_running_loop())
 
     @property
     def fingerprint(self) -> str:
-        return f"openrlhf vllm {self._config.model} {self.capabilities.precision}"
+        return f"openrlhf vllm {self._config.model} {self.precision}"
 
     @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(precision=str(self._config.dtype).removeprefix("torch."))
+    def precision(self) -> str:
+        return str(self._config.dtype).removeprefix("torch.")
 
     @property
-    def max_length(self) -> int | None:
-        """One less than the engine's: a request for log-probabilities also generates a token."""
-        return int(self._config.max_model_len) - 1
+    def context_length(self) -> int:
+        return int(self._config.max_model_len)
 
-    async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
-        return await together(_caught(self._score(request)) for request in requests)
+    async def _current_weights(self) -> int:
+        return self.updates.count
 
-    async def generate(
-        self, requests: Sequence[GenerateRequest]
-    ) -> list[GenerateAnswer | Exception]:
-        return await together(_caught(self._generate(request)) for request in requests)
+    async def _score_once(self, group: Sequence[Ask]) -> tuple[list[Scored], None]:
+        before = self.updates.count
+        scored = await together(self._score_sequence(ask) for ask in group)
+        if self.updates.count != before:
+            raise WeightsChangedError
+        return scored, None
 
-    async def selfcheck(self) -> None:
-        """The shared check, on the loop that the engine belongs to; again if weights changed."""
-        home = self._home()
-        if home is None or home is asyncio.get_running_loop():
-            await self._check()
-        else:
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._check(), home))
-
-    async def close(self) -> None:
-        """The engine is the trainer's, and ends with it."""
-
-    async def _check(self) -> None:
-        for last in (False, False, True):
-            before = self.updates.count
-            try:
-                return await selfcheck(self)
-            except BackendError:
-                if last or self.updates.count == before:
-                    raise
-
-    async def _score(self, request: ScoreRequest) -> ScoreAnswer:
-        """A group, all of its sequences with the same weights."""
-        refuse(request, self.max_length, self.fingerprint)
-        group = asks(request)
-        for _ in range(_CHANGES):
-            before = self.updates.count
-            scored = await together(self._scored(ask) for ask in group)
-            if self.updates.count == before:
-                return answer(
-                    request,
-                    list(zip(group, scored, strict=True)),
-                    who=self.fingerprint,
-                    path="openrlhf vllm",
-                    weight_version=None,
-                )
-        raise BackendError(
-            f"{self.fingerprint}: the weights changed between the two terms of a difference, "
-            f"{_CHANGES} times in a row"
-        )
-
-    async def _scored(self, ask: Ask) -> Scored:
-        output = await self._ask(ask.tokens, {**PLAIN, "detokenize": False})
+    async def _score_sequence(self, ask: Ask) -> Scored:
+        output = await self._call(ask.tokens, {**PLAIN, "detokenize": False})
         values = values_of(output.prompt_logprobs, ask.response, self.fingerprint)
         return Scored(values, len(ask.tokens))
 
@@ -125,25 +69,25 @@ class EnginePolicy:
             "stop": list(request.stop),
             "seed": request.seed,
         }
-        output = await self._ask(request.prompt, parameters)
+        output = await self._call(request.prompt, parameters)
         return generated(output.outputs[0], None, self.fingerprint)
 
-    async def _ask(self, tokens: TokenIds, parameters: dict[str, Any]) -> Any:
-        """The engine's own output for these tokens."""
+    async def _call(self, tokens: TokenIds, parameters: dict[str, Any]) -> Any:
+        """Return the engine's output for these tokens."""
         try:
             output = await self.engine.generate(list(tokens), self.parameters(**parameters))
-        except Exception as error:  # whatever an engine raises, for this request alone
+        except Exception as error:  # an engine may raise anything; other requests are unaffected
             raise BackendError(f"{self.fingerprint}: {type(error).__name__}: {error}") from error
         if output is None:
-            raise BackendError(f"{self.fingerprint}: the engine ended without an answer")
+            raise BackendError(f"{self.fingerprint}: the engine returned no output")
         return output
 
 
-class Updates:
-    """Counts the updates of an engine's weights, of which the engine itself tells nothing.
+class UpdateCounter:
+    """Counts the updates of an engine's weights, which the engine itself does not report.
 
     The trainer sends them through `collective_rpc`, as `update_weight` or
-    `update_weight_cuda_ipc`; with partial rollouts it does so while requests are held.
+    `update_weight_cuda_ipc`. With partial rollouts it does so while requests are held.
     """
 
     def __init__(self, llm: Any) -> None:
@@ -155,10 +99,3 @@ class Updates:
         if str(method).startswith("update_weight"):
             self.count += 1
         return await self._call(method, *arguments, **named)
-
-
-async def _caught(work: Awaitable[T]) -> T | Exception:
-    try:
-        return await work
-    except BackendError as error:
-        return error

@@ -1,155 +1,93 @@
-"""verl's own rollout engine as a policy: it scores and generates with the weights that it serves.
+"""verl's own rollout engine as a policy.
 
-No model is loaded for it. An agent loop has the engine's client at hand; log-probabilities of a
-given text are the engine's prompt log-probabilities, as verl's distillation teacher asks for them.
+An agent loop has the client of the engine. The log-probabilities of a given text are the engine's
+prompt log-probabilities, which verl's distillation teacher also uses.
 """
 
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from rag_rewards.backends.groups import Ask, Scored, answer, asks, refuse
+from rag_rewards.backends.groups import Ask, Scored
 from rag_rewards.backends.http import together
-from rag_rewards.backends.selfcheck import selfcheck
 from rag_rewards.errors import BackendError
-from rag_rewards.evidence.protocols import (
-    Capabilities,
-    GenerateAnswer,
-    GenerateRequest,
-    ScoreAnswer,
-    ScoreRequest,
-    TokenIds,
-    Tokenizer,
-)
+from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, TokenIds, Tokenizer
+from rag_rewards_adapters.engine_policy import EnginePolicy, WeightsChangedError
 
 _SCORING = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
-# The engine's defaults may come from the model's generation_config.json: none is meant here.
+# The defaults of the engine may come from the model's generation_config.json, so set them all.
 _SAMPLING = {"top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0}
 _ABORTED = ("abort", "aborted")
 _PAUSES = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-"""Seconds before further tries of a request that a change of weights has aborted."""
-_CHANGES = 3
-"""How often a group is asked anew when the weights changed while it was scored."""
+"""Seconds before each further try of a request that a change of weights aborted."""
 
 
-class EnginePolicy:
+class VerlEnginePolicy(EnginePolicy):
     """A Policy on the client of verl's rollout servers (`server_manager` of an agent loop).
 
-    client          LLMServerClient, or whatever has its `generate`
-    tokenizer       the trainer's
+    client          LLMServerClient, or an object with the same `generate`
+    tokenizer       the tokenizer of the trainer
     rollout_config  `actor_rollout_ref.rollout`: the engine's name, precision and length
-    model           what the weights are called, for the fingerprint
-
-    All values of one answer come from the same weights: what a change of weights tears apart is
-    asked again, and is a BackendError when it keeps changing.
+    model           name of the model, for the fingerprint
     """
 
     def __init__(
         self, client: Any, tokenizer: Tokenizer, rollout_config: Any, model: str = ""
     ) -> None:
+        super().__init__(tokenizer)
         self.client = client
-        self.tokenizer = tokenizer
         self.config = rollout_config
         self.model = model
-        self._home = weakref.ref(asyncio.get_running_loop())
+        self.path = f"verl {self._engine}"
 
     @property
     def fingerprint(self) -> str:
-        return " ".join(filter(None, ("verl", self._engine, self.model, self._precision)))
+        return " ".join(filter(None, ("verl", self._engine, self.model, self.precision)))
 
     @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(precision=self._precision)
+    def precision(self) -> str:
+        return str(self.config.get("dtype") or "unknown")
 
     @property
-    def max_length(self) -> int | None:
-        """One less than the engine's: a request for log-probabilities also generates a token."""
-        longest = self.config.get("max_model_len")
-        return None if longest is None else int(longest) - 1
+    def context_length(self) -> int | None:
+        length = self.config.get("max_model_len")
+        return None if length is None else int(length)
 
-    async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
-        return await together(self._caught(self._score(request)) for request in requests)
-
-    async def generate(
-        self, requests: Sequence[GenerateRequest]
-    ) -> list[GenerateAnswer | Exception]:
-        return await together(self._caught(self._generate(request)) for request in requests)
-
-    async def selfcheck(self) -> None:
-        """The shared check, on the loop that the client belongs to; again if weights changed."""
-        home = self._home()
-        if home is None or home is asyncio.get_running_loop():
-            await self._check()
-        else:
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._check(), home))
-
-    async def close(self) -> None:
-        """The engine is the trainer's, and ends with it."""
+    @property
+    def _engine(self) -> str:
+        return str(self.config.get("name") or "engine")
 
     # --- scoring -------------------------------------------------------------------------------
 
-    async def _check(self) -> None:
-        for last in (False, False, True):
-            before = await self._version()
-            try:
-                return await selfcheck(self)
-            except BackendError:
-                if last or await self._version() == before:
-                    raise
+    async def _current_weights(self) -> Any:
+        return _training_step(await self._prompt_logprobs((3, 4, 5), uuid4().hex))
 
-    async def _version(self) -> Any:
-        return _version_of(await self._ask((3, 4, 5), uuid4().hex))
-
-    async def _caught(self, work: Any) -> Any:
-        try:
-            return await work
-        except BackendError as error:
-            return error
-
-    async def _score(self, request: ScoreRequest) -> ScoreAnswer:
-        """A group, all of its sequences with the same weights."""
-        refuse(request, self.max_length, self.fingerprint)
-        group = asks(request)
-        for _ in range(_CHANGES):
-            place = uuid4().hex  # requests of one id stay on one server
-            outputs = await together(
-                self._ask(ask.tokens, self._request_id(place, i)) for i, ask in enumerate(group)
-            )
-            versions = {_version_of(output) for output in outputs}
-            if len(versions) <= 1:
-                return self._answer(request, group, outputs, versions)
-        raise BackendError(
-            f"{self.fingerprint}: the weights changed between the two terms of a difference "
-            f"(global steps {', '.join(sorted(map(str, versions)))}), {_CHANGES} times in a row"
+    async def _score_once(self, group: Sequence[Ask]) -> tuple[list[Scored], Any]:
+        session = uuid4().hex  # requests with the same id go to the same server
+        outputs = await together(
+            self._prompt_logprobs(ask.tokens, self._request_id(session, i))
+            for i, ask in enumerate(group)
         )
-
-    def _answer(
-        self,
-        request: ScoreRequest,
-        group: Sequence[Ask],
-        outputs: Sequence[Any],
-        versions: set[Any],
-    ) -> ScoreAnswer:
+        steps = {_training_step(output) for output in outputs}
+        if len(steps) > 1:
+            raise WeightsChangedError(f"global steps {', '.join(sorted(map(str, steps)))}")
         scored = [
-            (ask, Scored(values_of(output.extra_fields, ask, self.fingerprint), len(ask.tokens)))
+            Scored(response_logprobs(output.extra_fields, ask, self.fingerprint), len(ask.tokens))
             for ask, output in zip(group, outputs, strict=True)
         ]
-        return answer(
-            request,
-            scored,
-            who=self.fingerprint,
-            path=f"verl {self._engine}",
-            weight_version=next(iter(versions), None),
-        )
+        return scored, next(iter(steps), None)
 
-    async def _ask(self, tokens: TokenIds, request_id: str) -> Any:
-        """The engine's output with the log-probabilities of these tokens."""
+    def _request_id(self, session: str, i: int) -> str:
+        """With full determinism verl passes the id on to the engine, where it must be unique."""
+        return f"{session}-{i}" if self.config.get("full_determinism") else session
+
+    async def _prompt_logprobs(self, tokens: TokenIds, request_id: str) -> Any:
+        """Return the engine's output with the log-probabilities of these tokens."""
         for pause in (*_PAUSES, None):
-            output = await self._call(_scorer(self.client), request_id, tokens, _SCORING)
+            output = await self._call(_scoring_call(self.client), request_id, tokens, _SCORING)
             if output.stop_reason not in _ABORTED:
                 break
             if pause is None:
@@ -160,7 +98,7 @@ class EnginePolicy:
             await asyncio.sleep(pause)
         if "prompt_logprobs" not in output.extra_fields:
             raise BackendError(
-                f"{self.fingerprint}: the answer has no prompt_logprobs; verl 0.9 and later give "
+                f"{self.fingerprint}: the answer has no prompt_logprobs; verl 0.9 and later return "
                 "them for vllm and sglang"
             )
         return output
@@ -172,15 +110,15 @@ class EnginePolicy:
             return await generate(
                 request_id=request_id,
                 prompt_ids=list(tokens),
-                sampling_params=dict(parameters),  # the engine takes its entries out
+                sampling_params=dict(parameters),  # the engine removes entries from it
             )
-        except Exception as error:  # whatever a remote server raises, for this request alone
-            told = str(error).strip().splitlines() or [""]
+        except Exception as error:  # a server may raise anything; other requests are unaffected
+            lines = str(error).strip().splitlines() or [""]
             raise BackendError(
-                f"{self.fingerprint}: {type(error).__name__}: {told[-1]}"
+                f"{self.fingerprint}: {type(error).__name__}: {lines[-1]}"
             ) from error.with_traceback(None)
 
-    # --- generation ------------------------------------------------------------------------------
+    # --- generation ----------------------------------------------------------------------------
 
     async def _generate(self, request: GenerateRequest) -> GenerateAnswer:
         parameters: dict[str, Any] = {
@@ -188,7 +126,7 @@ class EnginePolicy:
             "max_tokens": request.max_tokens,
             "temperature": request.temperature,
         }
-        if self._engine == "vllm":  # verl runs sglang without a tokenizer: it knows no text
+        if self._engine == "vllm":  # verl runs sglang without a tokenizer, so it has no stop texts
             parameters["stop"] = list(request.stop)
             if request.seed is not None:
                 parameters["seed"] = request.seed
@@ -198,48 +136,38 @@ class EnginePolicy:
         token_ids = tuple(output.token_ids)
         whole = str(self.tokenizer.decode(token_ids))
         text = min((whole.partition(stop)[0] for stop in request.stop), key=len, default=whole)
-        ended = text != whole or len(token_ids) < request.max_tokens
-        return GenerateAnswer(text, token_ids, "stop" if ended else "length", _version_of(output))
-
-    # --- what the trainer's config says ----------------------------------------------------------
-
-    @property
-    def _engine(self) -> str:
-        return str(self.config.get("name") or "engine")
-
-    @property
-    def _precision(self) -> str:
-        return str(self.config.get("dtype") or "unknown")
-
-    def _request_id(self, place: str, i: int) -> str:
-        """Under full determinism the engine gets the id itself, which must differ there."""
-        return f"{place}-{i}" if self.config.get("full_determinism") else place
+        stopped = text != whole or len(token_ids) < request.max_tokens
+        reason = "stop" if stopped else "length"
+        return GenerateAnswer(text, token_ids, reason, _training_step(output))
 
 
-def values_of(fields: Mapping[str, Any], ask: Ask, who: str) -> list[float]:
-    """The log-probabilities of a response from verl's prompt log-probabilities, in nats.
+def response_logprobs(fields: Mapping[str, Any], ask: Ask, engine: str) -> list[float]:
+    """Return the log-probabilities of a response, in nats, from verl's prompt log-probabilities.
 
-    Entry i belongs to token i + 1, in rows of one; the last entry is a dummy. BackendError where
-    the tokens beside them are not those that were asked about.
+    Entry i belongs to token i + 1, in rows of one; the last entry is a dummy. Raises BackendError
+    when the token ids in the answer differ from those of the request.
     """
     rows, ids = fields["prompt_logprobs"], fields["prompt_ids"]
-    asked = list(ask.tokens)
-    if len(rows) != len(asked) or [row[0] for row in ids[:-1]] != asked[1:]:
+    tokens = list(ask.tokens)
+    if len(rows) != len(tokens) or [row[0] for row in ids[:-1]] != tokens[1:]:
         raise BackendError(
-            f"{who}: the log-probabilities of {len(rows)} other tokens came back for {len(asked)}"
+            f"{engine}: the answer has the log-probabilities of {len(rows)} other tokens, the "
+            f"request has {len(tokens)} tokens"
         )
     first = len(ask.context) - 1
     return [row[0] for row in rows[first : first + len(ask.response)]]
 
 
-def _version_of(output: Any) -> Any:
-    """The training step of the weights; verl calls it so in every output."""
+def _training_step(output: Any) -> Any:
+    """Return the training step of the weights, which verl adds to every output."""
     return output.extra_fields.get("global_steps")
 
 
-def _scorer(client: Any) -> Any:
-    """The call that keeps prompt log-probabilities: the asynchronous client rebuilds its outputs
-    without them, the plain one below it does not."""
+def _scoring_call(client: Any) -> Any:
+    """Return the method that keeps prompt log-probabilities.
+
+    The asynchronous client builds new outputs without them; its base class keeps them.
+    """
     from verl.workers.rollout.llm_server import LLMServerClient
 
     if not isinstance(client, LLMServerClient):

@@ -159,13 +159,13 @@ class RagGroupAgentLoop:
     def _models(self, options: Mapping[str, Any]) -> Models | None:
         """The models that are named, and the rollout engine where no policy is."""
         from rag_rewards.scorer import split_options
-        from rag_rewards_adapters.verl_engine import EnginePolicy
+        from rag_rewards_adapters.verl_engine import VerlEnginePolicy
 
         _, named = split_options({key: options[key] for key in options if key != "prompt"})
         if named.model:
             return None
         ours = self.config.actor_rollout_ref
-        engine = EnginePolicy(
+        engine = VerlEnginePolicy(
             self.server_manager, self.tokenizer, ours.rollout, str(ours.model.get("path") or "")
         )
         return replace(named.load(), policy=engine)

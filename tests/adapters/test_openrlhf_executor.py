@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rag_rewards_adapters.openrlhf import reward_function
 from rag_rewards_adapters.openrlhf_agent import Habits, _recipe_and_models, _sent, executor
-from rag_rewards_adapters.openrlhf_engine import Updates
+from rag_rewards_adapters.openrlhf_engine import UpdateCounter
 
 import rag_rewards as rr
 from rag_rewards.errors import SettingError, UsageError
@@ -100,7 +100,7 @@ def test_updates_of_weights_are_counted_on_their_way() -> None:
 
     async def work() -> tuple[int, Any]:
         engine = SimpleNamespace(collective_rpc=collective_rpc)
-        updates = Updates(engine)
+        updates = UpdateCounter(engine)
         for method in ("init_process_group", "update_weight", "update_weight_cuda_ipc"):
             answer = await engine.collective_rpc(method, args="a")
         return updates.count, answer

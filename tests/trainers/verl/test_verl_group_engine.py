@@ -9,7 +9,7 @@ import pytest
 import v1_trainer as v1
 from omegaconf import OmegaConf
 from rag_rewards_adapters import verl_engine
-from rag_rewards_adapters.verl_engine import EnginePolicy
+from rag_rewards_adapters.verl_engine import VerlEnginePolicy
 from tiny_models import make_model, make_tokenizer, naive
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
 
@@ -58,7 +58,7 @@ def asked(client, work, **rollout):
 
     async def run():
         config = OmegaConf.create({**ROLLOUT, **rollout})
-        return await work(EnginePolicy(client, make_tokenizer(), config, "tiny"))
+        return await work(VerlEnginePolicy(client, make_tokenizer(), config, "tiny"))
 
     return asyncio.run(run())
 
@@ -180,7 +180,7 @@ def test_values_of_other_tokens_are_an_error(engine):
     def other(output, _):
         output.extra_fields["prompt_ids"][3] = [299]
 
-    assert "other tokens came back" in str(scored(client_on(Lying(engine, other))))
+    assert "other tokens" in str(scored(client_on(Lying(engine, other))))
 
 
 def test_an_engine_without_them_is_named(engine):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import v1_trainer as v1
-from rag_rewards_adapters import verl_engine, verl_group
+from rag_rewards_adapters import engine_policy, verl_group
 from tensordict import NonTensorData
 from verl import DataProto
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
@@ -196,7 +196,7 @@ def test_likelihoods_come_from_the_rollout_engine(monkeypatch, folder):
         folder, "ctrl-rag", "+reward.custom_reward_function.reward_kwargs.settings.threshold=null"
     )
     checks = []
-    monkeypatch.setattr(verl_engine, "selfcheck", lambda policy: checks.append(policy) or check())
+    monkeypatch.setattr(engine_policy, "selfcheck", lambda policy: checks.append(policy) or check())
     queue = rolled_out(monkeypatch, config, engine, list(rows.values()))
     assert len(checks) == 1  # once for a worker
     for uid, row in rows.items():
