@@ -6,7 +6,7 @@
 2.0
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rag_rewards.errors import (
     BackendError,
@@ -23,6 +23,7 @@ from rag_rewards.errors import (
     UnknownRecipeError,
     UsageError,
 )
+from rag_rewards.lazy import lazy_names
 from rag_rewards.version import __version__
 
 if TYPE_CHECKING:
@@ -53,39 +54,24 @@ if TYPE_CHECKING:
     from rag_rewards.text.response import Response
     from rag_rewards.training.curriculum import Curriculum, Stage
 
-# Parts are imported when they are first asked for: a process that wants one of them, as every
-# worker of a trainer does, does not wait for the others.
-_LAZY = {
-    "rag_rewards.compose": "Batch Clip Gate GroupAdvantage GroupMinMax GroupZScore Mean Product "
-    "Reward Sum Threshold as_reward weighted",
-    "rag_rewards.definition": "Recipe custom",
-    "rag_rewards.prompts": "Prompt",
-    "rag_rewards.evidence.gather": "Gatherer",
-    "rag_rewards.evidence.protocols": "Models",
-    "rag_rewards.recipes": "RECIPES recipe",
-    "rag_rewards.rollout": "Document Evidence Rollout Score",
-    "rag_rewards.rows": "decode_row",
-    "rag_rewards.scorer": "Scorer",
-    "rag_rewards.signature": "Signature",
-    "rag_rewards.text.response": "Response",
-    "rag_rewards.training.curriculum": "Curriculum Stage",
-}
-_HOME = {name: module for module, names in _LAZY.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    """Import the part of the package that a public name lives in."""
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value = globals()[name] = getattr(import_module(_HOME[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "rag_rewards.compose": "Batch Clip Gate GroupAdvantage GroupMinMax GroupZScore Mean "
+        "Product Reward Sum Threshold as_reward weighted",
+        "rag_rewards.definition": "Recipe custom",
+        "rag_rewards.prompts": "Prompt",
+        "rag_rewards.evidence.gather": "Gatherer",
+        "rag_rewards.evidence.protocols": "Models",
+        "rag_rewards.recipes": "RECIPES recipe",
+        "rag_rewards.rollout": "Document Evidence Rollout Score",
+        "rag_rewards.rows": "decode_row",
+        "rag_rewards.scorer": "Scorer",
+        "rag_rewards.signature": "Signature",
+        "rag_rewards.text.response": "Response",
+        "rag_rewards.training.curriculum": "Curriculum Stage",
+    },
+)
 
 __all__ = [
     "RECIPES",

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "rag_rewards"
 HEAVY = "torch transformers numpy pandas pyarrow cyclopts rich pydantic yaml".split()
 
 LAYERS = [
-    ["version", "errors", "packages"],
+    ["version", "lazy", "errors", "packages"],
     ["evidence.protocols"],
     ["backends", "testing"],
     ["text"],
@@ -155,7 +155,7 @@ def test_the_command_line_loads_commands_when_they_run():
     assert not (set(HEAVY) - {"cyclopts"}) & loaded
     others = {name for name in loaded if name.startswith("rag_rewards.")}
     others = {name for name in others if not name.startswith("rag_rewards.cli")}
-    assert others == {"rag_rewards.errors", "rag_rewards.version"}
+    assert others == {"rag_rewards.errors", "rag_rewards.lazy", "rag_rewards.version"}
 
 
 def test_scoring_loads_nothing_heavy():

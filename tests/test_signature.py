@@ -348,7 +348,7 @@ def test_the_first_version_had_other_defaults(monkeypatch):
         ChangedDefault("0.2.0", "accuracy.metric", default="f1", hardened="f1"),
     )
     arena = dataclasses.replace(RECIPES["arena"], changed_defaults=changed)
-    monkeypatch.setitem(RECIPES, "arena", arena)
+    monkeypatch.setattr("rag_rewards.recipes.RECIPES", {**RECIPES, "arena": arena})
 
     def bonus(text):
         found = recorded_spec(Signature.parse(text)).settings

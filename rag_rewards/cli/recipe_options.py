@@ -68,17 +68,12 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
     >>> parse_settings(["threshold=null", "answers=[r, e]", "accuracy.metric=f1"])
     {'threshold': None, 'answers': ['r', 'e'], 'accuracy.metric': 'f1'}
     """
-    import yaml
-
     settings: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key.strip():
             raise OptionError("{set} expects KEY=VALUE, found {pair!r}", pair=pair)
-        try:
-            settings[key.strip()] = _load_yaml(text)
-        except yaml.YAMLError:
-            settings[key.strip()] = text
+        settings[key.strip()] = _parse_value(text)
     return settings
 
 
@@ -105,6 +100,16 @@ def read_config(path: Path) -> ConfigFile:
         raise UsageError(f"{path}: {row_error(error)}") from None
     except RecursionError:
         raise UsageError(f"{path}: a mapping contains itself") from None
+
+
+def _parse_value(text: str) -> Any:
+    """Read a value as YAML, or as plain text where it is not YAML."""
+    import yaml
+
+    try:
+        return _load_yaml(text)
+    except yaml.YAMLError:
+        return text
 
 
 def _load_yaml(text: str) -> Any:

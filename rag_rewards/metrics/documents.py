@@ -12,8 +12,8 @@ from rag_rewards.metrics.metric import Parts, Unit, Values, identity, ratio
 from rag_rewards.metrics.reading import Common
 from rag_rewards.rewards.answer import Required, substring_match
 from rag_rewards.rewards.citation import citation_precision, citation_recall
+from rag_rewards.rewards.document_relevance import relevance_ids
 from rag_rewards.rewards.evidence import words
-from rag_rewards.rewards.relevance import relevance_ids
 from rag_rewards.rollout import GoldForms, Rollout, canonical
 from rag_rewards.rows import ScoredRow
 from rag_rewards.text.citations import CITATION, cited_labels, compiled

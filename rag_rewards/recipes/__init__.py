@@ -2,38 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 from rag_rewards.definition import Recipe, RecipeDefinition
 from rag_rewards.errors import SignatureError, UnknownRecipeError
 from rag_rewards.evidence.needs import Model
-from rag_rewards.recipes.arena import ARENA, NAIVE_GRPO
-from rag_rewards.recipes.ctrl_rag import CTRL_RAG, CTRL_RAG_CLR, RAG_TOTAL
-from rag_rewards.recipes.ground_grpo import GROUND_GRPO, GROUND_GRPO_STAGE1
-from rag_rewards.recipes.lear import LEAR
 from rag_rewards.recipes.sample import sample_rollout
-from rag_rewards.recipes.truthrl import TRUTHRL
 from rag_rewards.settings import build, did_you_mean, flatten
 from rag_rewards.signature import Signature, StageSignature, release
 from rag_rewards.version import __version__
 
-RECIPES: dict[str, RecipeDefinition] = {
-    definition.name: definition
-    for definition in (
-        ARENA,
-        GROUND_GRPO_STAGE1,
-        GROUND_GRPO,
-        LEAR,
-        TRUTHRL,
-        CTRL_RAG,
-        CTRL_RAG_CLR,
-        NAIVE_GRPO,
-        RAG_TOTAL,
-    )
-}
-"""Every recipe's definition, by its name."""
+
+class RecipeTable(Mapping[str, RecipeDefinition]):
+    """Definitions of recipes by name. Each is imported from its module when it is first used."""
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = places
+
+    def __getitem__(self, name: str) -> RecipeDefinition:
+        module, constant = self._places[name].split(":")
+        definition: RecipeDefinition = getattr(import_module(f"{__name__}.{module}"), constant)
+        return definition
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+RECIPES = RecipeTable(
+    {
+        "arena": "arena:ARENA",
+        "ground-grpo-stage1": "ground_grpo:GROUND_GRPO_STAGE1",
+        "ground-grpo": "ground_grpo:GROUND_GRPO",
+        "lear": "lear:LEAR",
+        "truthrl": "truthrl:TRUTHRL",
+        "ctrl-rag": "ctrl_rag:CTRL_RAG",
+        "ctrl-rag-clr": "ctrl_rag:CTRL_RAG_CLR",
+        "naive-grpo": "arena:NAIVE_GRPO",
+        "rag-total": "ctrl_rag:RAG_TOTAL",
+    }
+)
+"""The built-in recipes: each name with the module and the constant that define it."""
 
 
 def definition_of(name: str) -> RecipeDefinition:

@@ -22,8 +22,8 @@ from rag_rewards.output_form import OutputForm
 from rag_rewards.prompts import Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.rewards.answer import AnswerMatch, Metric
+from rag_rewards.rewards.document_relevance import Relevance
 from rag_rewards.rewards.format import Format
-from rag_rewards.rewards.relevance import Relevance
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.training.settings import Stated, Training

@@ -1,41 +1,65 @@
 """Pure rewards: for each a plain function on plain values, and a frozen dataclass that calls it."""
 
-from rag_rewards.rewards.answer import (
-    AnswerMatch,
-    exact_match,
-    list_match,
-    multiset_f1,
-    substring_match,
-    token_f1,
-)
-from rag_rewards.rewards.citation import (
-    CitationRecall,
-    Grounding,
-    citation_precision,
-    citation_recall,
-)
-from rag_rewards.rewards.contrastive import (
-    ContrastiveLikelihood,
-    contrastive_likelihood,
-    evidential_contribution,
-    token_contributions,
-)
-from rag_rewards.rewards.cost import Cost, length_cost, repetition_cost
-from rag_rewards.rewards.evidence import (
-    Lengths,
-    MaskedAnswer,
-    evidence_length,
-    rationale_length,
-)
-from rag_rewards.rewards.format import Format, TagCount, format_match, tag_count
-from rag_rewards.rewards.process import Process
-from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
-from rag_rewards.rewards.relevance import Relevance, relevance, relevance_ids
-from rag_rewards.rewards.truthfulness import (
-    Outcome,
-    Reasoning,
-    combine_reasoning,
-    outcome_reward,
+from typing import TYPE_CHECKING
+
+from rag_rewards.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from rag_rewards.rewards.answer import (
+        AnswerMatch,
+        exact_match,
+        list_match,
+        multiset_f1,
+        substring_match,
+        token_f1,
+    )
+    from rag_rewards.rewards.citation import (
+        CitationRecall,
+        Grounding,
+        citation_precision,
+        citation_recall,
+    )
+    from rag_rewards.rewards.contrastive import (
+        ContrastiveLikelihood,
+        contrastive_likelihood,
+        evidential_contribution,
+        token_contributions,
+    )
+    from rag_rewards.rewards.cost import Cost, length_cost, repetition_cost
+    from rag_rewards.rewards.document_relevance import Relevance, relevance, relevance_ids
+    from rag_rewards.rewards.evidence import (
+        Lengths,
+        MaskedAnswer,
+        evidence_length,
+        rationale_length,
+    )
+    from rag_rewards.rewards.format import Format, TagCount, format_match, tag_count
+    from rag_rewards.rewards.process import Process
+    from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
+    from rag_rewards.rewards.truthfulness import (
+        Outcome,
+        Reasoning,
+        combine_reasoning,
+        outcome_reward,
+    )
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "rag_rewards.rewards.answer": "AnswerMatch exact_match list_match multiset_f1 "
+        "substring_match token_f1",
+        "rag_rewards.rewards.citation": "CitationRecall Grounding citation_precision "
+        "citation_recall",
+        "rag_rewards.rewards.contrastive": "ContrastiveLikelihood contrastive_likelihood "
+        "evidential_contribution token_contributions",
+        "rag_rewards.rewards.cost": "Cost length_cost repetition_cost",
+        "rag_rewards.rewards.evidence": "Lengths MaskedAnswer evidence_length rationale_length",
+        "rag_rewards.rewards.format": "Format TagCount format_match tag_count",
+        "rag_rewards.rewards.process": "Process",
+        "rag_rewards.rewards.refusal": "RefusalDetector refusal_reward",
+        "rag_rewards.rewards.document_relevance": "Relevance relevance relevance_ids",
+        "rag_rewards.rewards.truthfulness": "Outcome Reasoning combine_reasoning outcome_reward",
+    },
 )
 
 __all__ = [
