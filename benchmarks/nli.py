@@ -19,7 +19,7 @@ import tokenizers
 import torch
 import transformers
 
-from rag_rewards.backends.nli import Usage, load_entailment
+from rag_rewards.backends.nli import EntailmentUsage, load_entailment
 
 WORDS = [f"w{i}" for i in range(5_000)]
 Pairs = list[tuple[str, str]]
@@ -95,7 +95,7 @@ def backend(
     model = load_entailment(Path(folder), device=device, token_budget=budget)
 
     def ask(pairs: Pairs) -> tuple[list[float], float]:
-        model.usage = Usage()
+        model.usage = EntailmentUsage()
         values = model.entail_sync(pairs)
         return values, 1 - model.usage.tokens / model.usage.padded
 

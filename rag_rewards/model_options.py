@@ -14,14 +14,14 @@ from typing import Any
 
 from rag_rewards.backends.addresses import is_url, without_credentials
 from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.evidence.needs import Model
-from rag_rewards.evidence.protocols import Entailment, Judge, Models, Policy, Similarity
+from rag_rewards.evidence.needs import ModelKind
+from rag_rewards.evidence.protocols import EntailmentModel, Judge, Models, Policy, SimilarityModel
 from rag_rewards.prompts import Prompt
 from rag_rewards.settings import did_you_mean
 
 BACKENDS = ("transformers", "vllm", "sglang")
 LEAST_TOKEN_BUDGET = 256
-WAYS_OUT: dict[Model, str] = {
+WAYS_OUT: dict[ModelKind, str] = {
     "policy": 'model="path/to/model", or a server: model="http://host:8000", backend="vllm"',
     "entailment": 'nli="path/to/model"',
     "similarity": 'similarity="path/to/model"',
@@ -164,7 +164,7 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
         )
 
 
-def missing_model(name: str, kind: Model, way: str = "set") -> UsageError:
+def missing_model(name: str, kind: ModelKind, way: str = "set") -> UsageError:
     """Return the error of a reward that requires a kind of model which is not set.
 
     >>> str(missing_model("ground-grpo", "entailment"))
@@ -208,13 +208,13 @@ def _engine(options: ModelOptions, model: str) -> Policy:
     return VllmServer(model, **arguments)
 
 
-def _entailment(path: str, device: str | None) -> Entailment:
+def _entailment(path: str, device: str | None) -> EntailmentModel:
     from rag_rewards.backends.nli import load_entailment
 
     return load_entailment(path, device=device)
 
 
-def _similarity(path: str, device: str | None) -> Similarity:
+def _similarity(path: str, device: str | None) -> SimilarityModel:
     from rag_rewards.backends.similarity import SentenceSimilarity
 
     return SentenceSimilarity(path, device=device)

@@ -18,7 +18,7 @@ import msgspec
 
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import GroupError, RolloutError, UsageError
-from rag_rewards.evidence.needs import Model
+from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import Groups, fail_groups, group_by_key, renumber
 from rag_rewards.loading import (
@@ -39,7 +39,7 @@ from rag_rewards.signature import signature_of
 from rag_rewards.training.curriculum import Curriculum
 
 if TYPE_CHECKING:
-    from rag_rewards.evidence.gather import Gatherer, Usage
+    from rag_rewards.evidence.gather import EvidenceUsage, Gatherer
 
 R = TypeVar("R", bound=Rollout)
 T = TypeVar("T")
@@ -161,7 +161,7 @@ class Scorer:
         return Gatherer(self.models, self.prompt, truncate=self.truncate, template=self.template)
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> EvidenceUsage:
         """What the models have computed so far."""
         return self.gatherer.usage
 
@@ -175,7 +175,7 @@ class Scorer:
         """A string that identifies everything that affects a score."""
         return signature_of(self.reward, self.fingerprints)
 
-    def missing(self, rollouts: Sequence[Rollout]) -> set[Model]:
+    def missing(self, rollouts: Sequence[Rollout]) -> set[ModelKind]:
         """Return the kinds of model that these rollouts require and that are not set."""
         return {
             kind
@@ -303,15 +303,15 @@ class Scorer:
         self.close()
 
 
-def required_models(reward: Recipe | Curriculum, rollouts: Sequence[Rollout]) -> set[Model]:
+def required_models(reward: Recipe | Curriculum, rollouts: Sequence[Rollout]) -> set[ModelKind]:
     """Return the kinds of model that these rollouts require.
 
     A rollout whose needs cannot be determined is skipped: scoring it gives the reason.
     """
-    kinds: set[Model] = set()
+    kinds: set[ModelKind] = set()
     for rollout in rollouts:
         try:
-            kinds |= {need.asks for need in reward.needs(rollout) if not need.met(rollout)}
+            kinds |= {need.model_kind for need in reward.needs(rollout) if not need.is_met(rollout)}
         except RolloutError:
             continue
     return kinds

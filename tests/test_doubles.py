@@ -11,7 +11,7 @@ import pytest
 from rag_rewards import BackendError
 from rag_rewards.evidence.protocols import (
     Capabilities,
-    Entailment,
+    EntailmentModel,
     GenerateAnswer,
     GenerateRequest,
     Judge,
@@ -19,7 +19,7 @@ from rag_rewards.evidence.protocols import (
     Models,
     Policy,
     ScoreRequest,
-    Similarity,
+    SimilarityModel,
     Tokenizer,
 )
 from rag_rewards.testing import (
@@ -42,8 +42,8 @@ def run(coroutine):
 @pytest.mark.parametrize(
     ("double", "protocol"),
     [
-        (TableEntailment({}), Entailment),
-        (TableSimilarity({}), Similarity),
+        (TableEntailment({}), EntailmentModel),
+        (TableSimilarity({}), SimilarityModel),
         (TableJudge({}), Judge),
         (TablePolicy(), Policy),
         (CodePoints(), Tokenizer),

@@ -493,9 +493,9 @@ NEEDS = [
 
 @pytest.mark.parametrize(("met", "other", "path"), NEEDS)
 def test_needs_know_whether_a_row_answers_them(met, other, path):
-    assert met.met(EVIDENCE)
-    assert not met.met(Rollout(response=""))
-    assert other is None or not other.met(EVIDENCE)
+    assert met.is_met(EVIDENCE)
+    assert not met.is_met(Rollout(response=""))
+    assert other is None or not other.is_met(EVIDENCE)
     error = unmet(other or met)
     assert isinstance(error, DataError)
     assert error.path.startswith(path)

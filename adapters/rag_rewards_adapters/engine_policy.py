@@ -12,9 +12,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
-from rag_rewards.backends.groups import Ask, Scored, answer, asks, refuse
-from rag_rewards.backends.http import together
+from rag_rewards.backends.http import run_concurrently
 from rag_rewards.backends.selfcheck import selfcheck
+from rag_rewards.backends.sequences import (
+    SequenceResult,
+    TokenSequence,
+    check_request,
+    distinct_sequences,
+    score_answer,
+)
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import (
     Capabilities,
@@ -73,7 +79,9 @@ class EnginePolicy(ABC):
         """Return a value that changes when the weights change."""
 
     @abstractmethod
-    async def _score_once(self, group: Sequence[Ask]) -> tuple[list[Scored], str | int | None]:
+    async def _score_once(
+        self, group: Sequence[TokenSequence]
+    ) -> tuple[list[SequenceResult], str | int | None]:
         """Return the log-probabilities of each sequence, and the version of the weights.
 
         Raises WeightsChangedError when not all of them come from the same weights.
@@ -97,13 +105,17 @@ class EnginePolicy(ABC):
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
         """Return the log-probabilities of each request, or its BackendError."""
-        return await together(_result_or_error(self._score(request)) for request in requests)
+        return await run_concurrently(
+            _result_or_error(self._score(request)) for request in requests
+        )
 
     async def generate(
         self, requests: Sequence[GenerateRequest]
     ) -> list[GenerateAnswer | Exception]:
         """Return one answer for each request, or its BackendError."""
-        return await together(_result_or_error(self._generate(request)) for request in requests)
+        return await run_concurrently(
+            _result_or_error(self._generate(request)) for request in requests
+        )
 
     async def selfcheck(self) -> None:
         """Run the self-check of all policies, in the event loop that the engine belongs to."""
@@ -129,8 +141,8 @@ class EnginePolicy(ABC):
                     raise
 
     async def _score(self, request: ScoreRequest) -> ScoreAnswer:
-        refuse(request, self.max_length, self.fingerprint)
-        group = asks(request)
+        check_request(request, self.max_length, self.fingerprint)
+        group = distinct_sequences(request)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 scored, version = await self._score_once(group)
@@ -141,10 +153,10 @@ class EnginePolicy(ABC):
                         f"difference, {_ATTEMPTS} times in a row{_detail(error)}"
                     ) from None
                 continue
-            return answer(
+            return score_answer(
                 request,
                 list(zip(group, scored, strict=True)),
-                who=self.fingerprint,
+                source=self.fingerprint,
                 path=self.path,
                 weight_version=version,
             )

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rag_rewards.backends.groups import Ask, Scored
-from rag_rewards.backends.http import together
-from rag_rewards.backends.vllm import PLAIN, SAMPLING, generated, values_of
+from rag_rewards.backends.http import run_concurrently
+from rag_rewards.backends.sequences import SequenceResult, TokenSequence
+from rag_rewards.backends.vllm import PLAIN, SAMPLING, generate_answer, response_logprobs
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, TokenIds, Tokenizer
 from rag_rewards_adapters.engine_policy import EnginePolicy, WeightsChangedError
@@ -49,17 +49,19 @@ class OpenRlhfEnginePolicy(EnginePolicy):
     async def _current_weights(self) -> int:
         return self.updates.count
 
-    async def _score_once(self, group: Sequence[Ask]) -> tuple[list[Scored], None]:
+    async def _score_once(
+        self, group: Sequence[TokenSequence]
+    ) -> tuple[list[SequenceResult], None]:
         before = self.updates.count
-        scored = await together(self._score_sequence(ask) for ask in group)
+        scored = await run_concurrently(self._score_sequence(ask) for ask in group)
         if self.updates.count != before:
             raise WeightsChangedError
         return scored, None
 
-    async def _score_sequence(self, ask: Ask) -> Scored:
+    async def _score_sequence(self, ask: TokenSequence) -> SequenceResult:
         output = await self._call(ask.tokens, {**PLAIN, "detokenize": False})
-        values = values_of(output.prompt_logprobs, ask.response, self.fingerprint)
-        return Scored(values, len(ask.tokens))
+        values = response_logprobs(output.prompt_logprobs, ask.response, self.fingerprint)
+        return SequenceResult(values, len(ask.tokens))
 
     async def _generate(self, request: GenerateRequest) -> GenerateAnswer:
         parameters = {
@@ -70,7 +72,7 @@ class OpenRlhfEnginePolicy(EnginePolicy):
             "seed": request.seed,
         }
         output = await self._call(request.prompt, parameters)
-        return generated(output.outputs[0], None, self.fingerprint)
+        return generate_answer(output.outputs[0], None, self.fingerprint)
 
     async def _call(self, tokens: TokenIds, parameters: dict[str, Any]) -> Any:
         """Return the engine's output for these tokens."""

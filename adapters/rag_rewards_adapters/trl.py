@@ -20,7 +20,7 @@ from typing import Any
 
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import GroupError, RolloutError, UsageError
-from rag_rewards.evidence.needs import LogProbsNeed, Model
+from rag_rewards.evidence.needs import LogProbsNeed, ModelKind
 from rag_rewards.evidence.protocols import Models, Policy
 from rag_rewards.groups import group_by_position
 from rag_rewards.loading import RecipeSource, load_recipe
@@ -218,7 +218,7 @@ class RagReward:
         """Whether completions of a prompt must be seen together."""
         return self.scorer.scope == "group" or self._std_floor is not None
 
-    def _provide(self, kinds: set[Model]) -> None:
+    def _provide(self, kinds: set[ModelKind]) -> None:
         """Whoever is asked is there: the trainer's model, where that is missing; or UsageError."""
         missing = {kind for kind in kinds if getattr(self.scorer.models, kind) is None}
         if "policy" in missing and self._trainer is not None:
@@ -545,7 +545,7 @@ def _fault(recipe: Recipe, rollout: Rollout) -> RolloutError | None:
     without = {label: () for n in needs if isinstance(n, LogProbsNeed) for label in n.without}
     if without:
         rollout = rollout.with_evidence(Evidence(logprobs=LogProbs(full=(), without={**without})))
-    if not all(need.met(rollout) for need in needs):
+    if not all(need.is_met(rollout) for need in needs):
         return None
     result = recipe.score_each([rollout], [[0]])[0]
     return result if isinstance(result, RolloutError) else None

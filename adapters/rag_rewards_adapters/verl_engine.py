@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from rag_rewards.backends.groups import Ask, Scored
-from rag_rewards.backends.http import together
+from rag_rewards.backends.http import run_concurrently
+from rag_rewards.backends.sequences import SequenceResult, TokenSequence
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, TokenIds, Tokenizer
 from rag_rewards_adapters.engine_policy import EnginePolicy, WeightsChangedError
@@ -65,9 +65,9 @@ class VerlEnginePolicy(EnginePolicy):
     async def _current_weights(self) -> Any:
         return _training_step(await self._prompt_logprobs((3, 4, 5), uuid4().hex))
 
-    async def _score_once(self, group: Sequence[Ask]) -> tuple[list[Scored], Any]:
+    async def _score_once(self, group: Sequence[TokenSequence]) -> tuple[list[SequenceResult], Any]:
         session = uuid4().hex  # requests with the same id go to the same server
-        outputs = await together(
+        outputs = await run_concurrently(
             self._prompt_logprobs(ask.tokens, self._request_id(session, i))
             for i, ask in enumerate(group)
         )
@@ -75,7 +75,9 @@ class VerlEnginePolicy(EnginePolicy):
         if len(steps) > 1:
             raise WeightsChangedError(f"global steps {', '.join(sorted(map(str, steps)))}")
         scored = [
-            Scored(response_logprobs(output.extra_fields, ask, self.fingerprint), len(ask.tokens))
+            SequenceResult(
+                response_logprobs(output.extra_fields, ask, self.fingerprint), len(ask.tokens)
+            )
             for ask, output in zip(group, outputs, strict=True)
         ]
         return scored, next(iter(steps), None)
@@ -141,7 +143,7 @@ class VerlEnginePolicy(EnginePolicy):
         return GenerateAnswer(text, token_ids, reason, _training_step(output))
 
 
-def response_logprobs(fields: Mapping[str, Any], ask: Ask, engine: str) -> list[float]:
+def response_logprobs(fields: Mapping[str, Any], ask: TokenSequence, engine: str) -> list[float]:
     """Return the log-probabilities of a response, in nats, from verl's prompt log-probabilities.
 
     Entry i belongs to token i + 1, in rows of one; the last entry is a dummy. Raises BackendError

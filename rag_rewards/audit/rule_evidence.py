@@ -81,7 +81,7 @@ def rollout_of(recipe: Reward, row: Row) -> Rollout:
 def with_evidence(recipe: Reward, rollout: Rollout) -> Rollout:
     """Return the rollout with all evidence that the recipe needs and the rollout lacks."""
     for _ in range(_MAX_ROUNDS):
-        needs = [need for need in recipe.needs(rollout) if not need.met(rollout)]
+        needs = [need for need in recipe.needs(rollout) if not need.is_met(rollout)]
         if not needs:
             break
         for need in needs:

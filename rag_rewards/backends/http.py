@@ -179,7 +179,7 @@ class Servers:
         if not requests:
             return []
         async with self.session() as calls:
-            return await together(one(request) for request in requests)
+            return await run_concurrently(one(request) for request in requests)
 
     def apart(self) -> list[Servers]:
         """Each server by itself."""
@@ -366,7 +366,7 @@ class Place:
         return HttpError(f"{self.session.who}: {server.url} {message}", status)
 
 
-async def together(work: Iterable[Awaitable[_T]]) -> list[_T]:
+async def run_concurrently(work: Iterable[Awaitable[_T]]) -> list[_T]:
     """All results in order; the first failure ends the rest before it is raised."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:

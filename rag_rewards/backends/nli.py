@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rag_rewards.backends.folders import (
+from rag_rewards.backends.local_models import (
     free_memory,
     identity,
     is_out_of_memory,
@@ -108,7 +108,7 @@ class HypothesisTooLong(BackendError):
 
 
 @dataclass
-class Usage:
+class EntailmentUsage:
     """What the model was run on: pairs asked for, pieces, their tokens, and with padding."""
 
     pairs: int = 0
@@ -139,7 +139,7 @@ class LocalEntailment:
         self.overlap = overlap
         self.token_budget = token_budget
         self.too_long = too_long
-        self.usage = Usage()
+        self.usage = EntailmentUsage()
         self._reader: _Classifier | _Writer | None = reader
         self._lock = threading.Lock()
         precision = str(reader.model.dtype).removeprefix("torch.")

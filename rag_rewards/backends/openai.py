@@ -26,8 +26,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rag_rewards.backends.addresses import without_credentials
-from rag_rewards.backends.cache import BackgroundCache, Entry, Faults, VerdictCache, cache_key
 from rag_rewards.backends.judge_prompts import PROMPT_VERSION, judge_messages, parse_verdict
+from rag_rewards.backends.verdict_cache import (
+    BackgroundCache,
+    Entry,
+    Faults,
+    VerdictCache,
+    cache_key,
+)
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
 from rag_rewards.evidence.protocols import JudgeQuestion
 
@@ -46,7 +52,7 @@ _OURS = frozenset({"model", "messages", "temperature", "max_tokens", "stream", "
 
 
 @dataclass(frozen=True)
-class Usage:
+class JudgeUsage:
     """What a judge has done and cost since it was made.
 
     Tokens are the server's count, of answers that held no verdict too. `cost` is in the currency
@@ -90,8 +96,8 @@ class OpenAIJudge:
     retries           further attempts after 408, 425, 429 and 5xx, cut connections, time-outs and
                       answers without a verdict; the server's Retry-After is kept
     backoff           seconds before the first retry, doubled for each one, times 0.5 to 1
-    cache             a file of verdicts, see `backends.cache`; the address is not part of its
-                      keys, so another server of the same model finds the same verdicts
+    cache             a file of verdicts, see `VerdictCache`; the address is not part of its keys,
+                      so another server of the same model finds the same verdicts
     prices            per million prompt tokens and per million completion tokens
 
     A question that got no verdict is answered by a BackendError; so are all others, without
@@ -166,7 +172,7 @@ class OpenAIJudge:
         )
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> JudgeUsage:
         return self._tally.usage()
 
     async def judge(self, questions: Sequence[JudgeQuestion]) -> list[int | Exception]:
@@ -558,9 +564,9 @@ class _Tally:
         self.seconds += seconds
         self.latencies.append(seconds)
 
-    def usage(self) -> Usage:
+    def usage(self) -> JudgeUsage:
         latencies = sorted(self.latencies)
-        return Usage(
+        return JudgeUsage(
             verdicts=self.verdicts,
             requests=self.requests,
             cache_hits=self.cache_hits,

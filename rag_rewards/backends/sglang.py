@@ -13,18 +13,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rag_rewards.backends.groups import (
-    Ask,
-    Scored,
-    answer,
-    asks,
+from rag_rewards.backends.http import Limits, Place, Servers, endpoints, run_concurrently
+from rag_rewards.backends.selfcheck import agree, selfcheck
+from rag_rewards.backends.sequences import (
+    SequenceResult,
+    TokenSequence,
     batches,
-    refuse,
-    tokens_of,
+    check_request,
+    count_tokens,
+    distinct_sequences,
+    score_answer,
     waves,
 )
-from rag_rewards.backends.http import Limits, Place, Servers, endpoints, together
-from rag_rewards.backends.selfcheck import agree, selfcheck
 from rag_rewards.backends.tokenizer import tokenizer_of
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import (
@@ -143,7 +143,7 @@ class SglangServer:
         self.weight_version, self._info = weight_version, None
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
-        return await self._servers.each(requests, tokens_of, self._score)
+        return await self._servers.each(requests, count_tokens, self._score)
 
     async def generate(
         self, requests: Sequence[GenerateRequest]
@@ -178,32 +178,32 @@ class SglangServer:
     async def _score(self, request: ScoreRequest, place: Place) -> ScoreAnswer:
         known, given = await self._learn(place), self.weight_version
         who = f"sglang {known.model.model_path} at {place.endpoint.url}"
-        refuse(request, known.max_length, who)
+        check_request(request, known.max_length, who)
         scored, versions = await self._group(request, place, who)
         if len(versions) > 1:  # the weights changed in between: all of it with the new ones
             scored, versions = await self._group(request, place, who)
         if len(versions) > 1 or self.weight_version != given:
             raise BackendError(f"{who}: the weights changed while a group was scored")
         version = given if given is not None else next(iter(versions), None)
-        return answer(request, scored, who=who, path="sglang", weight_version=version)
+        return score_answer(request, scored, source=who, path="sglang", weight_version=version)
 
     async def _group(
         self, request: ScoreRequest, place: Place, who: str
-    ) -> tuple[list[tuple[Ask, Scored]], set[str | int | None]]:
+    ) -> tuple[list[tuple[TokenSequence, SequenceResult]], set[str | int | None]]:
         """Every sequence, wave by wave, and the weight versions that the server named."""
-        scored: list[tuple[Ask, Scored]] = []
+        scored: list[tuple[TokenSequence, SequenceResult]] = []
         versions: set[str | int | None] = set()
-        for wave in waves(asks(request)):
+        for wave in waves(distinct_sequences(request)):
             parts = batches(wave, self._servers.limits.batch)
-            found = await together(self._batch(part, place, who) for part in parts)
+            found = await run_concurrently(self._batch(part, place, who) for part in parts)
             for part, results in zip(parts, found, strict=True):
                 for ask, result in zip(part, results, strict=True):
                     versions.add(result.weight_version)
                     run = len(ask.tokens) - result.cached_tokens
-                    scored.append((ask, Scored(_values(result, ask, who), run)))
+                    scored.append((ask, SequenceResult(_values(result, ask, who), run)))
         return scored, versions
 
-    async def _batch(self, group: Sequence[Ask], place: Place, who: str) -> list[_Meta]:
+    async def _batch(self, group: Sequence[TokenSequence], place: Place, who: str) -> list[_Meta]:
         body = {
             "input_ids": [ask.tokens for ask in group],
             "sampling_params": {"max_new_tokens": 0, "temperature": 0.0},
@@ -259,7 +259,7 @@ def _known(model: _Model, server: _Server) -> _Known:
     return _Known(model, None if longest is None else longest - 1)
 
 
-def _values(found: _Meta, ask: Ask, who: str) -> list[float]:
+def _values(found: _Meta, ask: TokenSequence, who: str) -> list[float]:
     """The log-probabilities of a response: all but the first, which is always null."""
     reason = found.finish_reason or _Finish()
     if reason.type == "abort":

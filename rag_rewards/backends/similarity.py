@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rag_rewards.backends.folders import (
+from rag_rewards.backends.local_models import (
     explained,
     free_memory,
     identity,

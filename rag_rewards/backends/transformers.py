@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_rewards.backends.addresses import is_url, without_credentials
-from rag_rewards.backends.folders import free_memory, is_out_of_memory
+from rag_rewards.backends.local_models import free_memory, is_out_of_memory
 from rag_rewards.backends.selfcheck import checked_arrays, selfcheck
 from rag_rewards.backends.trie import Node, Serving, build, forward_tokens, naive_tokens, servings
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
@@ -45,7 +45,7 @@ _SPARE_IDS = 64
 
 
 @dataclass
-class Usage:
+class PolicyUsage:
     """Tokens that the model was run on, and those that it was spared; logit rows; seconds."""
 
     computed: int = 0
@@ -78,7 +78,7 @@ class TransformersPolicy:
     rows: int = 256
     float32_logits: bool = False
     plain: bool = False
-    usage: Usage = field(default_factory=Usage)
+    usage: PolicyUsage = field(default_factory=PolicyUsage)
 
     def __post_init__(self) -> None:
         _torch()

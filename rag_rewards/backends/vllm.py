@@ -25,18 +25,18 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.backends.groups import (
-    Ask,
-    Scored,
-    answer,
-    asks,
+from rag_rewards.backends.http import HttpError, Limits, Place, Servers, endpoints, run_concurrently
+from rag_rewards.backends.selfcheck import agree, selfcheck
+from rag_rewards.backends.sequences import (
+    SequenceResult,
+    TokenSequence,
     batches,
-    refuse,
-    tokens_of,
+    check_request,
+    count_tokens,
+    distinct_sequences,
+    score_answer,
     waves,
 )
-from rag_rewards.backends.http import HttpError, Limits, Place, Servers, endpoints, together
-from rag_rewards.backends.selfcheck import agree, selfcheck
 from rag_rewards.backends.tokenizer import tokenizer_of
 from rag_rewards.errors import BackendError, MissingExtraError
 from rag_rewards.evidence.protocols import (
@@ -176,7 +176,7 @@ class VllmServer:
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
         if self.cached and not self._trusted:
             await self._check_cached()
-        return await self._servers.each(requests, tokens_of, self._score)
+        return await self._servers.each(requests, count_tokens, self._score)
 
     async def generate(
         self, requests: Sequence[GenerateRequest]
@@ -207,26 +207,30 @@ class VllmServer:
         model, version = await self._learn(place), self.weight_version
         who = f"vllm {model.id} at {place.endpoint.url}"
         longest = None if model.max_model_len is None else model.max_model_len - 1
-        refuse(request, longest, who)
-        scored: list[tuple[Ask, Scored]] = []
+        check_request(request, longest, who)
+        scored: list[tuple[TokenSequence, SequenceResult]] = []
         if self.cached:
-            for wave in waves(asks(request)):
-                found = await together(self._one_cached(ask, model.id, place) for ask in wave)
+            for wave in waves(distinct_sequences(request)):
+                found = await run_concurrently(
+                    self._one_cached(ask, model.id, place) for ask in wave
+                )
                 scored += zip(wave, found, strict=True)
         else:
-            parts = batches(asks(request), self._servers.limits.batch)
+            parts = batches(distinct_sequences(request), self._servers.limits.batch)
             for part, found in zip(
                 parts,
-                await together(self._batch(part, model.id, place) for part in parts),
+                await run_concurrently(self._batch(part, model.id, place) for part in parts),
                 strict=True,
             ):
                 scored += zip(part, found, strict=True)
         if self.weight_version != version:
             raise BackendError(f"{who}: the weights changed while a group was scored")
         path = "vllm cached" if self.cached else "vllm"
-        return answer(request, scored, who=who, path=path, weight_version=version)
+        return score_answer(request, scored, source=who, path=path, weight_version=version)
 
-    async def _batch(self, group: Sequence[Ask], model: str, place: Place) -> list[Scored]:
+    async def _batch(
+        self, group: Sequence[TokenSequence], model: str, place: Place
+    ) -> list[SequenceResult]:
         """Sequences in one request: all tokens run, no cache read."""
         body = {"model": model, "prompt": [ask.tokens for ask in group], **PLAIN}
         choices = (await place.post("/v1/completions", body, _Completion)).choices
@@ -235,11 +239,11 @@ class VllmServer:
             raise BackendError(f"{who}: expected {len(group)} choices, found {len(choices)}")
         rows = {choice.index: choice.prompt_logprobs for choice in choices}
         return [
-            Scored(values_of(rows[i], ask.response, who), len(ask.tokens))
+            SequenceResult(response_logprobs(rows[i], ask.response, who), len(ask.tokens))
             for i, ask in enumerate(group)
         ]
 
-    async def _one_cached(self, ask: Ask, model: str, place: Place) -> Scored:
+    async def _one_cached(self, ask: TokenSequence, model: str, place: Place) -> SequenceResult:
         """One sequence, the cache read; once more the plain way if too much of it was cached."""
         body = {"model": model, "token_ids": ask.tokens, "sampling_params": _CACHED}
         try:
@@ -262,10 +266,10 @@ class VllmServer:
                 "--enable-prompt-tokens-details, or leave cached=True out"
             )
         run = len(ask.tokens) - cached
-        if not believable(cached, ask):
+        if not covers_response(cached, ask):
             again = (await self._batch([ask], model, place))[0]
-            return Scored(again.values, again.computed + run)
-        return Scored(values_of(found.prompt_logprobs, ask.response, who), run)
+            return SequenceResult(again.logprobs, again.computed + run)
+        return SequenceResult(response_logprobs(found.prompt_logprobs, ask.response, who), run)
 
     async def _check_cached(self) -> None:
         """Refuse the cached way where it gives other values than the plain one."""
@@ -301,7 +305,7 @@ class VllmServer:
         who = f"vllm {model.id} at {place.endpoint.url}"
         if len(choices) != 1:
             raise BackendError(f"{who}: expected 1 choice, found {len(choices)}")
-        return generated(choices[0], version, who)
+        return generate_answer(choices[0], version, who)
 
     # --- what the servers say of themselves ------------------------------------------------------
 
@@ -425,15 +429,15 @@ class VllmEngine:
     def _score_together(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
         version = self.weight_version
         faults: dict[int, Exception] = {}
-        scored: dict[int, list[tuple[Ask, Scored]]] = {}
-        orders: dict[int, list[list[Ask]]] = {}
+        scored: dict[int, list[tuple[TokenSequence, SequenceResult]]] = {}
+        orders: dict[int, list[list[TokenSequence]]] = {}
         for i, request in enumerate(requests):
             try:
-                refuse(request, self.max_length, self.fingerprint)
+                check_request(request, self.max_length, self.fingerprint)
             except BackendError as error:
                 faults[i] = error
                 continue
-            group = asks(request)
+            group = distinct_sequences(request)
             scored[i], orders[i] = [], list(waves(group)) if self.cached else [group]
         for step in range(3 if self.cached else 1):
             wave = [
@@ -452,40 +456,42 @@ class VllmEngine:
     def _answer(
         self,
         request: ScoreRequest,
-        scored: Sequence[tuple[Ask, Scored]],
+        scored: Sequence[tuple[TokenSequence, SequenceResult]],
         version: str | int | None,
     ) -> ScoreAnswer | Exception:
         if self.weight_version != version:
             return BackendError(f"{self.fingerprint}: the weights changed while a group was scored")
         path = "vllm cached" if self.cached else "vllm"
         try:
-            return answer(request, scored, who=self.fingerprint, path=path, weight_version=version)
+            return score_answer(
+                request, scored, source=self.fingerprint, path=path, weight_version=version
+            )
         except BackendError as error:
             return error
 
-    def _run(self, group: Sequence[Ask]) -> list[Scored | BackendError]:
+    def _run(self, group: Sequence[TokenSequence]) -> list[SequenceResult | BackendError]:
         """Every sequence; those of which too much was cached once more, the plain way."""
         outputs = self._engine(group, _CACHED if self.cached else {**PLAIN, "detokenize": False})
         again = [
             i
             for i, output in enumerate(outputs)
-            if self.cached and not believable(output.num_cached_tokens, group[i])
+            if self.cached and not covers_response(output.num_cached_tokens, group[i])
         ]
         plain = self._engine([group[i] for i in again], {**PLAIN, "detokenize": False})
         extra = dict(zip(again, plain, strict=True))
         return [self._scored(ask, outputs[i], extra.get(i)) for i, ask in enumerate(group)]
 
-    def _scored(self, ask: Ask, output: Any, again: Any) -> Scored | BackendError:
+    def _scored(self, ask: TokenSequence, output: Any, again: Any) -> SequenceResult | BackendError:
         run = len(ask.tokens) - ((output.num_cached_tokens or 0) if self.cached else 0)
         if again is not None:
             run += len(ask.tokens)
         rows = (again or output).prompt_logprobs
         try:
-            return Scored(values_of(rows, ask.response, self.fingerprint), run)
+            return SequenceResult(response_logprobs(rows, ask.response, self.fingerprint), run)
         except BackendError as error:
             return error
 
-    def _engine(self, group: Sequence[Ask], parameters: dict[str, Any]) -> list[Any]:
+    def _engine(self, group: Sequence[TokenSequence], parameters: dict[str, Any]) -> list[Any]:
         """One call of the engine, its outputs in order."""
         if not group:
             return []
@@ -533,7 +539,7 @@ class VllmEngine:
         answers: list[GenerateAnswer | Exception] = []
         for output in self._call(prompts, parameters):
             try:
-                answers.append(generated(output.outputs[0], version, self.fingerprint))
+                answers.append(generate_answer(output.outputs[0], version, self.fingerprint))
             except BackendError as error:
                 answers.append(error)
         return answers
@@ -565,7 +571,7 @@ def _vllm() -> Any:
 # --- what both read ------------------------------------------------------------------------------
 
 
-def believable(cached: int | None, ask: Ask) -> bool:
+def covers_response(cached: int | None, ask: TokenSequence) -> bool:
     """Whether the rows of the response were computed.
 
     A token's row is that of the token before it: the last token of the context must have been run.
@@ -573,7 +579,7 @@ def believable(cached: int | None, ask: Ask) -> bool:
     return cached is not None and cached < len(ask.context)
 
 
-def values_of(
+def response_logprobs(
     rows: Sequence[Mapping[int, Any] | None] | None, response: TokenIds, who: str
 ) -> list[float]:
     """The log-probabilities of a response from the rows of a prompt that ends with it.
@@ -601,7 +607,7 @@ def values_of(
     return values
 
 
-def generated(choice: Any, version: str | int | None, who: str) -> GenerateAnswer:
+def generate_answer(choice: Any, version: str | int | None, who: str) -> GenerateAnswer:
     if choice.finish_reason not in ("stop", "length"):
         raise BackendError(f"{who}: generation ended with {choice.finish_reason!r}")
     if choice.token_ids is None:

@@ -38,7 +38,7 @@ from rag_rewards.rows import Chunk, ErrorRecord, ScoredChunk, Totals
 from rag_rewards.scorer import Scorer
 
 if TYPE_CHECKING:
-    from rag_rewards.evidence.gather import Usage
+    from rag_rewards.evidence.gather import EvidenceUsage
 
 ALL_SCORED, STOPPED, SOME_IN_ERROR = 0, 2, 3
 
@@ -88,7 +88,7 @@ class Run:
     table: list[TableRow] = field(default_factory=list)
     recipe: str = ""
     equation: str = ""
-    usage: Usage | None = None
+    usage: EvidenceUsage | None = None
     judge_usage: str = ""
     signature: str = ""
     stopped_by: str = ""

@@ -76,7 +76,7 @@ class Asks(Protocol):
 
 
 @dataclass
-class Usage:
+class EvidenceUsage:
     """What was asked so far: questions after duplicates were removed, tokens, seconds."""
 
     groups: int = 0
@@ -115,7 +115,7 @@ class Gatherer:
     truncate: bool = False
     selfcheck: bool = True
     template: dict[str, Any] = field(default_factory=dict)
-    usage: Usage = field(default_factory=Usage)
+    usage: EvidenceUsage = field(default_factory=EvidenceUsage)
 
     def __post_init__(self) -> None:
         self._checked = not self.selfcheck
@@ -471,7 +471,7 @@ def _open_needs(reward: Asks, rollouts: Sequence[Rollout]) -> Open:
     for i, rollout in enumerate(rollouts):
         try:
             with scoring_errors():
-                needs[i] = [need for need in reward.needs(rollout) if not need.met(rollout)]
+                needs[i] = [need for need in reward.needs(rollout) if not need.is_met(rollout)]
         except RolloutError:
             continue
     return needs

@@ -14,17 +14,17 @@ from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rollout import Rollout
 from rag_rewards.text.sections import Tags
 
-Model = Literal["policy", "entailment", "similarity", "judge"]
+ModelKind = Literal["policy", "entailment", "similarity", "judge"]
 
 
 @dataclass(frozen=True)
 class LogProbsNeed:
     """Token log-probabilities of the response, in full and without each of these documents."""
 
-    asks: ClassVar[Model] = "policy"
+    model_kind: ClassVar[ModelKind] = "policy"
     without: tuple[str, ...]
 
-    def met(self, rollout: Rollout) -> bool:
+    def is_met(self, rollout: Rollout) -> bool:
         known = rollout.logprobs
         return known is not None and all(
             values_without(rollout, label) is not None for label in self.without
@@ -35,13 +35,13 @@ class LogProbsNeed:
 class MaskedAnswersNeed:
     """LEAR's answer from a context in which all but one part is masked."""
 
-    asks: ClassVar[Model] = "policy"
+    model_kind: ClassVar[ModelKind] = "policy"
     part: str  # "rationale" or "evidence"
     temperature: float = 0.0
     max_tokens: int = 64
     tags: Tags | None = field(default=None, compare=False, repr=False)
 
-    def met(self, rollout: Rollout) -> bool:
+    def is_met(self, rollout: Rollout) -> bool:
         return getattr(rollout.masked_answers, self.part, None) is not None
 
 
@@ -49,11 +49,11 @@ class MaskedAnswersNeed:
 class MaskedLogProbsNeed:
     """Log-probabilities of every gold alias under one of LEAR's contexts."""
 
-    asks: ClassVar[Model] = "policy"
+    model_kind: ClassVar[ModelKind] = "policy"
     part: str  # "rationale", "evidence" or "full"
     tags: Tags | None = field(default=None, compare=False, repr=False)
 
-    def met(self, rollout: Rollout) -> bool:
+    def is_met(self, rollout: Rollout) -> bool:
         return getattr(rollout.masked_logprobs, self.part, None) is not None
 
 
@@ -61,11 +61,11 @@ class MaskedLogProbsNeed:
 class EntailmentNeed:
     """P(premise entails hypothesis)."""
 
-    asks: ClassVar[Model] = "entailment"
+    model_kind: ClassVar[ModelKind] = "entailment"
     premise: str
     hypothesis: str
 
-    def met(self, rollout: Rollout) -> bool:
+    def is_met(self, rollout: Rollout) -> bool:
         return rollout.entailment(self.premise, self.hypothesis) is not None
 
 
@@ -73,11 +73,11 @@ class EntailmentNeed:
 class SimilarityNeed:
     """Similarity of a text to a reference."""
 
-    asks: ClassVar[Model] = "similarity"
+    model_kind: ClassVar[ModelKind] = "similarity"
     text: str
     reference: str
 
-    def met(self, rollout: Rollout) -> bool:
+    def is_met(self, rollout: Rollout) -> bool:
         return rollout.similarity_to(self.text, self.reference) is not None
 
 
@@ -85,11 +85,11 @@ class SimilarityNeed:
 class VerdictNeed:
     """A judge's 0 or 1 on a component: 1 where any of the questions is answered by 1."""
 
-    asks: ClassVar[Model] = "judge"
+    model_kind: ClassVar[ModelKind] = "judge"
     component: str
     questions: tuple[JudgeQuestion, ...] = field(default=(), compare=False, repr=False)
 
-    def met(self, rollout: Rollout) -> bool:
+    def is_met(self, rollout: Rollout) -> bool:
         return rollout.verdict(self.component) is not None
 
 

@@ -130,7 +130,7 @@ class Policy(Protocol):
 
 
 @runtime_checkable
-class Entailment(Protocol):
+class EntailmentModel(Protocol):
     """P(premise entails hypothesis), 0 to 1, for (premise, hypothesis) pairs."""
 
     @property
@@ -140,7 +140,7 @@ class Entailment(Protocol):
 
 
 @runtime_checkable
-class Similarity(Protocol):
+class SimilarityModel(Protocol):
     """Similarity, −1 to 1, of (text, reference) pairs."""
 
     @property
@@ -189,9 +189,9 @@ class Models:
     """Whom to ask. What is None cannot be asked: needs of that kind stay open."""
 
     policy: Policy | None = None
-    entailment: Entailment | None = None
+    entailment: EntailmentModel | None = None
     judge: Judge | None = None
-    similarity: Similarity | None = None
+    similarity: SimilarityModel | None = None
 
     @property
     def fingerprints(self) -> dict[str, str]:

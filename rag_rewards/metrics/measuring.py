@@ -118,7 +118,7 @@ def _known(metric: Metric, row: ScoredRow, informed: ScoredRow | RolloutError) -
     """The row with what models said; their failure only where this metric needed them."""
     if not isinstance(informed, RolloutError):
         return informed
-    if all(need.met(row) for need in metric.needs(row)):
+    if all(need.is_met(row) for need in metric.needs(row)):
         return row
     raise informed
 

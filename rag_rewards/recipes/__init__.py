@@ -9,7 +9,7 @@ from typing import Any
 
 from rag_rewards.definition import Recipe, RecipeDefinition
 from rag_rewards.errors import SignatureError, UnknownRecipeError
-from rag_rewards.evidence.needs import Model
+from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.recipes.sample import sample_rollout
 from rag_rewards.settings import build, did_you_mean, flatten
 from rag_rewards.signature import Signature, StageSignature, release
@@ -58,13 +58,13 @@ def definition_of(name: str) -> RecipeDefinition:
         raise UnknownRecipeError(f"no recipe {name!r}{did_you_mean(name, RECIPES)}") from None
 
 
-def models_needed(recipe: Recipe) -> set[Model]:
+def models_needed(recipe: Recipe) -> set[ModelKind]:
     """Return the kinds of models that a recipe needs for a response in its output form.
 
     >>> models_needed(recipe("truthrl")), models_needed(recipe("truthrl", {"verifier": "exact"}))
     ({'judge'}, set())
     """
-    return {need.asks for need in recipe.needs(sample_rollout(recipe.output_form))}
+    return {need.model_kind for need in recipe.needs(sample_rollout(recipe.output_form))}
 
 
 def recipe(

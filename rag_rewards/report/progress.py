@@ -10,13 +10,13 @@ from rag_rewards.io.sources import Source
 from rag_rewards.rows import Totals
 
 if TYPE_CHECKING:
-    from rag_rewards.evidence.gather import Usage
+    from rag_rewards.evidence.gather import EvidenceUsage
 
 
 class Progress(AbstractContextManager["Progress"], Protocol):
     """Shows the progress of a run."""
 
-    def update(self, totals: Totals, position: int, usage: Usage | None = None) -> None: ...
+    def update(self, totals: Totals, position: int, usage: EvidenceUsage | None = None) -> None: ...
 
 
 class _Silent:
@@ -26,7 +26,7 @@ class _Silent:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def update(self, totals: Totals, position: int, usage: Usage | None = None) -> None:
+    def update(self, totals: Totals, position: int, usage: EvidenceUsage | None = None) -> None:
         return None
 
 
@@ -53,7 +53,7 @@ class _Bar:
     def __exit__(self, *_: object) -> None:
         self._rich.stop()
 
-    def update(self, totals: Totals, position: int, usage: Usage | None = None) -> None:
+    def update(self, totals: Totals, position: int, usage: EvidenceUsage | None = None) -> None:
         done = totals.rows + totals.errors
         rate = done / max(time.perf_counter() - self._started, 1e-9)
         means = " · ".join(f"{name} {value:.3g}" for name, value in totals.means().items())
@@ -63,7 +63,7 @@ class _Bar:
         self._rich.update(self._task, completed=position, description=text)
 
 
-def model_usage(usage: Usage | None) -> str:
+def model_usage(usage: EvidenceUsage | None) -> str:
     """Describe what the models computed, in a few words; "" where there are none."""
     if usage is None:
         return ""

@@ -26,7 +26,7 @@ from rag_rewards.backends.http import (
     Servers,
     _retry_after,
     endpoints,
-    together,
+    run_concurrently,
 )
 from rag_rewards.backends.sglang import SglangServer
 from rag_rewards.backends.vllm import VllmServer
@@ -138,7 +138,7 @@ def test_a_group_that_cannot_be_scored_fails_alone(pair):
     server.faults.append(Fault(400, body=b'{"error":{"message":"Token id 99 is out"}}'))
     refused, first, second, fine = score(policy, unknown, empty, long, OTHER)
     assert "context 0 is empty" in str(first)
-    assert "505 + 7 tokens, more than the 511 that fit" in str(second)
+    assert "505 + 7 tokens, more than the maximum of 511" in str(second)
     # Which of the other two is asked first is not defined.
     errors = [e for e in (refused, fine) if isinstance(e, BackendError)]
     assert len(errors) == 1
@@ -553,7 +553,7 @@ def test_the_first_failure_ends_the_rest():
 
     async def both():
         with pytest.raises(BackendError, match="no"):
-            await together([slow(), bad()])
+            await run_concurrently([slow(), bad()])
 
     asyncio.run(both())
     assert ended == [True]
@@ -709,10 +709,10 @@ def shape(value):
 
 def test_recorded_answers_of_vllm_are_read():
     found = msgspec.json.decode(RECORDED, type=vllm._Completion)
-    values = vllm.values_of(found.choices[0].prompt_logprobs, (7, 8), "vllm")
+    values = vllm.response_logprobs(found.choices[0].prompt_logprobs, (7, 8), "vllm")
     assert values == [-8.41698169708252, -5.671853065490723]
     single = msgspec.json.decode(RECORDED_GENERATE, type=vllm._Generated)
-    assert vllm.values_of(single.prompt_logprobs, (7, 8), "vllm") == values
+    assert vllm.response_logprobs(single.prompt_logprobs, (7, 8), "vllm") == values
     assert single.usage.prompt_tokens_details.cached_tokens == 0
 
 
@@ -730,13 +730,13 @@ def test_the_double_of_vllm_sends_what_vllm_sent(vllm_server):
 def test_a_row_of_another_token_is_refused():
     rows = [None, {6: vllm._Row(-1.0)}, {7: vllm._Row(-2.0)}]
     with pytest.raises(BackendError, match=r"token 7 at 0 of the response, found tokens \[6\]"):
-        vllm.values_of(rows, (7, 8), "vllm")
+        vllm.response_logprobs(rows, (7, 8), "vllm")
     with pytest.raises(BackendError, match="found none"):
-        vllm.values_of(rows, (5, 6, 7), "vllm")
+        vllm.response_logprobs(rows, (5, 6, 7), "vllm")
     with pytest.raises(BackendError, match="expected 4 rows, found 3"):
-        vllm.values_of(rows, (4, 5, 6, 7), "vllm")
+        vllm.response_logprobs(rows, (4, 5, 6, 7), "vllm")
     with pytest.raises(BackendError, match="does not know prompt_logprobs"):
-        vllm.values_of(None, (7,), "vllm")
+        vllm.response_logprobs(None, (7,), "vllm")
 
 
 def test_a_server_that_does_not_know_prompt_logprobs_is_refused(vllm_server):
@@ -900,7 +900,7 @@ SGLANG = (
 
 def test_an_answer_of_sglang_is_read():
     (found,) = msgspec.json.decode(SGLANG, type=list[sglang._Generated])
-    ask = sglang.asks(ScoreRequest(((5, 6),), ((7, 8),)))[0]
+    ask = sglang.distinct_sequences(ScoreRequest(((5, 6),), ((7, 8),)))[0]
     assert sglang._values(found.meta_info, ask, "sglang") == [-8.4, -5.6]
     assert (found.meta_info.cached_tokens, found.meta_info.weight_version) == (1, "default")
 

@@ -17,10 +17,10 @@ from email.utils import formatdate
 import pytest
 from judge_server import JudgeServer, Reply
 
-from rag_rewards.backends import cache, openai
-from rag_rewards.backends.cache import VerdictCache
+from rag_rewards.backends import openai, verdict_cache
 from rag_rewards.backends.judge_prompts import PROMPT_VERSION, judge_messages
-from rag_rewards.backends.openai import OpenAIJudge, Usage, _Pace, _percentile, _retry_after
+from rag_rewards.backends.openai import JudgeUsage, OpenAIJudge, _Pace, _percentile, _retry_after
+from rag_rewards.backends.verdict_cache import VerdictCache
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
 from rag_rewards.evidence.protocols import Judge, JudgeQuestion
 
@@ -298,7 +298,7 @@ def test_a_fault_that_stays_is_an_error(fault, attempts, shown):
     for part in (shown, server.url, "judge m at", "reasoning question 'Question 5?'"):
         assert part in str(error)
     assert len(server.requests) == attempts
-    assert judge.usage == Usage(
+    assert judge.usage == JudgeUsage(
         requests=attempts,
         failures=1,
         prompt_tokens=judge.usage.prompt_tokens,
@@ -542,7 +542,7 @@ def test_a_second_run_asks_nothing(tmp_path):
     assert len(server.requests) == 40
     again = judge_at(server, cache=VerdictCache(path))  # the server is gone
     assert run(again, many(40)) == first == [i % 2 for i in range(40)]
-    assert again.usage == Usage(verdicts=40, cache_hits=40)
+    assert again.usage == JudgeUsage(verdicts=40, cache_hits=40)
 
 
 @pytest.mark.parametrize(
@@ -609,7 +609,7 @@ def test_a_lost_cache_costs_no_verdict_and_is_logged_once(tmp_path, caplog):
 
 
 def test_a_locked_cache_costs_no_verdict(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(cache, "_BUSY_S", 0.3)
+    monkeypatch.setattr(verdict_cache, "_BUSY_S", 0.3)
     path = tmp_path / "verdicts.sqlite"
     with JudgeServer() as server:
         judge = judge_at(server, cache=path, deadline=5)
@@ -639,7 +639,7 @@ def test_usage():
     replies = [Reply("hm", tokens=(7, 3)), Reply(status=500), Reply(YES, tokens=(100, 10))]
     with JudgeServer(lambda r: replies[r.number]) as server:
         judge = judge_at(server, prices=(2.0, 10.0))
-        assert judge.usage == Usage(cost=0.0)
+        assert judge.usage == JudgeUsage(cost=0.0)
         assert run(judge, [asked()]) == [1]
     usage = judge.usage
     assert (usage.requests, usage.verdicts, usage.failures, usage.cache_hits) == (3, 1, 0, 0)

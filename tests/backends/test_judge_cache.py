@@ -18,13 +18,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_rewards.backends import cache as cache_module
-from rag_rewards.backends.cache import BackgroundCache, Entry, Faults, VerdictCache, cache_key
+from rag_rewards.backends import verdict_cache as cache_module
+from rag_rewards.backends.verdict_cache import (
+    BackgroundCache,
+    Entry,
+    Faults,
+    VerdictCache,
+    cache_key,
+)
 from rag_rewards.errors import UsageError
 
 WRITER = """
 import sys
-from rag_rewards.backends.cache import Entry, VerdictCache, cache_key
+from rag_rewards.backends.verdict_cache import Entry, VerdictCache, cache_key
 path, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 with VerdictCache(path).open() as store:
     for i in range(count):

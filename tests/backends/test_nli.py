@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from properties import budget
 
 from rag_rewards import BackendError, MissingExtraError, UsageError
-from rag_rewards.backends.folders import identity, model_files
+from rag_rewards.backends.local_models import identity, model_files
 from rag_rewards.backends.nli import (
     Frame,
     entailment_index,
@@ -26,7 +26,7 @@ from rag_rewards.backends.nli import (
     load_entailment,
     windows,
 )
-from rag_rewards.evidence.protocols import Entailment
+from rag_rewards.evidence.protocols import EntailmentModel
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -549,7 +549,7 @@ def test_one_call_at_a_time_in_a_thread(bert):
 
 def test_closed_is_closed(bert):
     model = load(bert)
-    assert isinstance(model, Entailment)
+    assert isinstance(model, EntailmentModel)
     asyncio.run(model.close())
     asyncio.run(model.close())
     assert model.fingerprint

@@ -17,7 +17,7 @@ from properties import budget
 
 from rag_rewards import BackendError, MissingExtraError, UsageError
 from rag_rewards.backends.similarity import SentenceSimilarity, cut_text
-from rag_rewards.evidence.protocols import Similarity
+from rag_rewards.evidence.protocols import SimilarityModel
 from rag_rewards.text.refusal import REFUSAL
 
 torch = pytest.importorskip("torch")
@@ -112,7 +112,7 @@ def test_against_plain_transformers(tiny):
     expected = twin(tiny, PAIRS)
     assert max(expected) - min(expected) > 0.1
     model = load(tiny)
-    assert isinstance(model, Similarity)
+    assert isinstance(model, SimilarityModel)
     assert asyncio.run(model.similarity(PAIRS)) == close(expected)
     assert [model.similarity_sync([pair])[0] for pair in PAIRS] == close(expected)
     assert load(tiny, batch_size=1).similarity_sync(PAIRS) == close(expected)

@@ -265,7 +265,7 @@ def test_a_group_that_cannot_be_scored_fails_alone():
     first, second, third, fine = score(policy, unknown, empty, long, GROUP)
     assert "ValueError: Token id 99 is out of vocabulary" in str(first)
     assert "context 0 is empty" in str(second)
-    assert "510 + 2 tokens, more than the 511 that fit" in str(third)
+    assert "510 + 2 tokens, more than the maximum of 511" in str(third)
     check_values(fine, GROUP)
 
 

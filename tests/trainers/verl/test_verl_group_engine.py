@@ -208,7 +208,7 @@ def test_one_token_must_be_left_for_the_engine(engine):
     client = client_on(engine)
     short, long = asked(client, lambda policy: policy.score([fits, longer]))
     assert len(short.logprobs[0, 0]) == 3
-    assert "296 + 4 tokens, more than the 299 that fit" in str(long)
+    assert "296 + 4 tokens, more than the maximum of 299" in str(long)
 
 
 def test_a_group_stays_on_one_server_unless_ids_must_differ(engine):
