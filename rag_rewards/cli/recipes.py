@@ -1,10 +1,20 @@
-"""`rag-rewards recipes`"""
+"""`rag-rewards recipes`: list the recipes, or describe one of them."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from rag_rewards.cli.output import console, print_json
-from rag_rewards.commands.recipes import as_data, print_recipe, print_recipes
-from rag_rewards.recipes import RECIPES
+from rag_rewards.definition import RecipeDefinition
+from rag_rewards.recipes import RECIPES, definition_of, recipe
+from rag_rewards.report.terminal import titled_table
+from rag_rewards.settings import describe
 
 
 def recipes(name: str | None = None, /, *, json: bool = False) -> None:
@@ -20,8 +30,112 @@ def recipes(name: str | None = None, /, *, json: bool = False) -> None:
         Print JSON.
     """
     if json:
-        print_json(as_data(name) if name else [as_data(each) for each in RECIPES])
+        print_json(recipe_data(name) if name else [recipe_data(each) for each in RECIPES])
     elif name:
         print_recipe(console(120), name)
     else:
         print_recipes(console(120))
+
+
+def print_recipes(console: Console) -> None:
+    """Print one line for each recipe."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("recipe", "reward", "scope", "source"):
+        table.add_column(name, overflow="fold")
+    for name, definition in RECIPES.items():
+        built = recipe(name)
+        table.add_row(
+            Text(name, style="cyan"), Text(built.equation), built.scope, Text(definition.source)
+        )
+    console.print(table)
+    console.print("rag-rewards recipes NAME: components, settings, sources, loopholes")
+
+
+def print_recipe(console: Console, name: str) -> None:
+    """Print the components, settings with sources, hardened profile and loopholes of a recipe."""
+    definition, built = definition_of(name), recipe(name)
+    console.print(Text.assemble((name, "bold cyan"), f"  {definition.summary}"))
+    for label, text in (
+        ("source", definition.source),
+        ("output", definition.output.description),
+        ("reward", built.equation),
+        ("scope", "whole groups" if built.scope == "group" else "single rollouts"),
+        ("fields", ", ".join(("response", *definition.fields))),
+    ):
+        console.print(Text.assemble((f"  {label:<11}", "bold"), text))
+    console.print(_components(definition))
+    console.print(_settings(definition))
+    if definition.hardened:
+        console.print(_hardened(definition))
+    for title, lines in (
+        ("loopholes of the default profile, by attack number", definition.loopholes),
+        ("deviations from the authors' code", definition.deviations),
+        ("training settings", definition.training.summary()),
+        ("training data", definition.data.summary()),
+    ):
+        if lines:
+            console.print(Text(f"  {title}", style="bold"))
+            for line in lines:
+                console.print(Text(f"    {line}"))
+
+
+def recipe_data(name: str) -> dict[str, Any]:
+    """Return the description of a recipe as JSON data."""
+    definition, built = definition_of(name), recipe(name)
+    return {
+        "name": name,
+        "summary": definition.summary,
+        "source": definition.source,
+        "output": definition.output.description,
+        "equation": built.equation,
+        "components": list(built.component_names),
+        "ranges": {each.name: each.range for each in definition.components},
+        "scope": built.scope,
+        "fields": ["response", *definition.fields],
+        "settings": [msgspec.to_builtins(setting) for setting in describe(definition.settings)],
+        "hardened": {
+            key: {"value": change.value, "closes": list(change.closes), "why": change.why}
+            for key, change in definition.hardened.items()
+        },
+        "loopholes": list(definition.loopholes),
+        "deviations": list(definition.deviations),
+        "training": definition.training.summary(),
+        "data": definition.data.summary(),
+    }
+
+
+def _components(definition: RecipeDefinition) -> Table:
+    table = titled_table("components", ("component", "meaning", "range", "added by"))
+    for component in definition.components:
+        name = Text(component.name, style="cyan")
+        table.add_row(name, Text(component.meaning), component.range, component.when)
+    return table
+
+
+def _settings(definition: RecipeDefinition) -> Table:
+    table = titled_table("settings", ("setting", "default", "meaning", "source of the default"))
+    for setting in describe(definition.settings):
+        has_choices = " | " in setting.type and "true" not in setting.type
+        choices = f" ({setting.type})" if has_choices else ""
+        table.add_row(
+            Text(setting.key, style="cyan"),
+            Text(_value(setting.default)),
+            Text(setting.doc + choices),
+            Text(setting.source),
+        )
+    return table
+
+
+def _hardened(definition: RecipeDefinition) -> Table:
+    table = titled_table("--hardened changes", ("setting", "value", "attacks", "reason"))
+    for key, change in definition.hardened.items():
+        attacks = ", ".join(map(str, change.closes)) or "–"
+        table.add_row(
+            Text(key, style="cyan"), Text(_value(change.value)), attacks, Text(change.why)
+        )
+    return table
+
+
+def _value(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 48 else text[:45] + "…"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from rag_rewards.report.explanation import Explanation, Segment
-from rag_rewards.report.terminal import plain
+from rag_rewards.report.terminal import plain, titled_table
 
 STRONG = 2.0
 """Nats at which a word has its full colour."""
@@ -78,19 +77,10 @@ def _legend(found: Explanation) -> Text:
     )
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for name in columns:
-        table.add_column(
-            name,
-            overflow="fold",
-            justify="right" if name in ("value", "nats", "reward") else "left",
-        )
-    return table
-
-
 def _parts(found: Explanation) -> Table:
-    table = _table("components", "component", "value", "why", "what would change it")
+    table = titled_table(
+        "components", ("component", "value", "reason", "improvement"), numbers=("value",)
+    )
     for part in found.parts:
         value = "–" if part.value is None else f"{part.value:.4g}"
         table.add_row(
@@ -101,7 +91,7 @@ def _parts(found: Explanation) -> Table:
 
 def _passages(found: Explanation) -> Table:
     """By how much each matters, the most first."""
-    table = _table("documents", "", "nats", "document")
+    table = titled_table("documents", ("", "nats", "document"), numbers=("nats",))
     order = sorted(found.passages, key=lambda each: -(each.effect or 0.0))
     for each in order:
         marks = ("supports" if each.supporting else "", "cited" if each.cited else "")
@@ -113,7 +103,7 @@ def _passages(found: Explanation) -> Table:
 
 
 def _changes(found: Explanation) -> Table:
-    table = _table("what if", "the same response", "reward")
+    table = titled_table("what if", ("the same response", "reward"), numbers=("reward",))
     for each in found.changes:
         now = f"{each.reward:.4g}"
         if found.reward is not None:

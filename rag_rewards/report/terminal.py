@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -28,6 +28,14 @@ def plain(text: str) -> str:
     'red: ␛[31m'
     """
     return text.translate(_VISIBLE)
+
+
+def titled_table(title: str, columns: Iterable[str], numbers: Collection[str] = ()) -> Table:
+    """Return an empty table. The columns named in `numbers` are aligned on the right."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for name in columns:
+        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    return table
 
 
 class TableRow(NamedTuple):
@@ -95,27 +103,19 @@ def _by_reward(row: TableRow) -> float:
     return row.reward if row.reward is not None else 0.0
 
 
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-
-
 def _means(totals: Totals) -> Table:
-    table = _table("means")
     means = totals.means()
-    for name in means:
-        table.add_column(name, justify="right", overflow="fold")
+    table = titled_table("means", means, numbers=means)
     table.add_row(*(f"{value:.3f}" for value in means.values()))
     return table
 
 
 def _rollouts(title: str, rows: Sequence[TableRow]) -> Table:
-    table = _table(title)
-    table.add_column("reward", justify="right")
-    table.add_column("rollout", style="cyan", overflow="fold")
-    table.add_column("why", overflow="fold")
+    table = titled_table(title, ("reward", "rollout", "reason"), numbers=("reward",))
     for row in rows:
-        # Text, not markup: a response may hold square brackets.
-        table.add_row(f"{row.reward:.3f}", Text(plain(row.id)), Text(plain(row.reason)))
+        # Text, because square brackets in a response would be read as markup.
+        name, reason = Text(plain(row.id), style="cyan"), Text(plain(row.reason))
+        table.add_row(f"{row.reward:.3f}", name, reason)
     return table
 
 
@@ -126,17 +126,8 @@ def _grouped(rows: Sequence[TableRow]) -> dict[str, list[TableRow]]:
 
 def _groups(groups: dict[str, list[TableRow]], limit: int = 12) -> Table:
     """Where GRPO learns: a group without spread gives no gradient."""
-    table = _table("groups")
-    for name, justify in (
-        ("group", "left"),
-        ("n", "right"),
-        ("mean", "right"),
-        ("std", "right"),
-        ("best", "right"),
-        ("worst", "right"),
-        ("signal", "left"),
-    ):
-        table.add_column(name, justify="right" if justify == "right" else "left", overflow="fold")
+    numbers = ("n", "mean", "std", "best", "worst")
+    table = titled_table("groups", ("group", *numbers, "signal"), numbers=numbers)
     dead = 0
     for i, (name, members) in enumerate(groups.items()):
         rewards = [row.reward for row in members if row.reward is not None]

@@ -143,7 +143,7 @@ def test_a_rollout_opens_and_closes_by_keyboard(browser: Any, make: Make) -> Non
     page.locator("#table button").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("dialog article")
-    assert "what would change it" in page.inner_text("dialog")
+    assert "how to increase it" in page.inner_text("dialog")
     assert "Paris lies on the Seine." in page.inner_text("dialog")
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog", state="detached")

@@ -70,7 +70,7 @@ function explanation(found, folded = false) {
     box.append(el("p", { class: "soft" }, more, " the documents make it likelier, ", less, ` less likely; full colour at ${FULL} nats; ${found.tokens}`));
   }
   for (const note of found.notes || []) box.append(el("p", { class: "soft", text: note }));
-  if ((found.parts || []).length) box.append(el("h3", { text: "Components" }), table(["component", "value", "why", "what would change it"],
+  if ((found.parts || []).length) box.append(el("h3", { text: "Components" }), table(["component", "value", "reason", "how to increase it"],
     found.parts.map(part => el("tr", {}, cell(part.name), cell(short(part.value), "number"), cell(part.why || ""), cell(part.change || ""))), "parts"));
   if ((found.changes || []).length) box.append(el("h3", { text: "What if" }), table(["the same response", "reward", "change"],
     found.changes.map(each => el("tr", { title: each.response }, cell(each.what), cell(short(each.reward), "number"), cell(signed(each.reward - found.reward), "number")))));
