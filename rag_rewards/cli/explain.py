@@ -21,7 +21,7 @@ from rag_rewards.cli.options import (
 )
 from rag_rewards.cli.output import console, print_json
 from rag_rewards.commands.explain import explained
-from rag_rewards.commands.report import write_page
+from rag_rewards.report.page import write_page
 
 
 def explain(
@@ -59,9 +59,9 @@ def explain(
         source, row_id, recipe.spec_if_given(), models_of(policy, encoders, judge)
     )
     if output:
-        from rag_rewards.report.page import page
+        from rag_rewards.report.page import html_page
 
-        write_page(output, page(f"{explanation.id} – rag-rewards", "row.js", explanation))
+        write_page(output, html_page(f"{explanation.id} – rag-rewards", "row.js", explanation))
     if svg:
         from rag_rewards.report.picture import picture
 

@@ -1,14 +1,17 @@
-"""`rag-rewards report`"""
+"""`rag-rewards report`: write a page about scored rows."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from rag_rewards.cli.options import FILES, RECIPE_DEFAULTS, Output, Recipe
 from rag_rewards.cli.output import print_messages
-from rag_rewards.commands.report import report as write_report
+from rag_rewards.report.report_page import ReportSummary, write_report
+
+LISTED_FAULTS = 5
 
 
 def report(
@@ -33,6 +36,14 @@ def report(
     title
         Set the title of the page.
     """
-    done = write_report(source, output, recipe.spec_if_given(), title)
-    print_messages(done.messages)
-    return 3 if done.faults else 0
+    summary = write_report(source, output, recipe.spec_if_given(), title)
+    print_messages(_messages(summary, output))
+    return 3 if summary.faults else 0
+
+
+def _messages(summary: ReportSummary, output: str) -> Iterator[str]:
+    yield f"{summary.rows:,} rollouts in {output}, {summary.size / 1e6:.1f} MB"
+    yield from (f"note: {note}" for note in summary.notes)
+    yield from (f"{fault.row}: {fault.message}" for fault in summary.faults[:LISTED_FAULTS])
+    if len(summary.faults) > LISTED_FAULTS:
+        yield f"{len(summary.faults):,} rows in error, of which {LISTED_FAULTS} are listed"

@@ -1,7 +1,7 @@
-"""Pages that are one file: styles, scripts and data inside, nothing loaded, no markup from rows.
+"""HTML pages in a single file, which contains its style, its script and its data.
 
-What a model wrote reaches a page as JSON or as compressed JSON, and the document as text nodes
-alone. A policy in the head lets run the page's own script, by its hash, and nothing else.
+A page loads nothing. Texts of rows are embedded as JSON and become text nodes, never markup. The
+content security policy of a page permits only its own script and style, by their hashes.
 """
 
 from __future__ import annotations
@@ -16,19 +16,26 @@ from typing import Any
 
 import msgspec
 
-_HERE = Path(__file__).parent / "assets"
+from rag_rewards.errors import UsageError
+from rag_rewards.io.sinks import open_output
+
+_ASSETS = Path(__file__).parent / "assets"
 
 
-def page(title: str, script: str, data: Any, packed: Mapping[str, Any] | None = None) -> str:
-    """A whole page. `data` is there at once, each of `packed` when the script unpacks it."""
-    code = "\n".join((_HERE / name).read_text("utf-8") for name in ("view.js", script))
-    style = (_HERE / "page.css").read_text("utf-8")
+def html_page(title: str, script: str, data: Any, packed: Mapping[str, Any] | None = None) -> str:
+    """Return a page with a script of `assets/`.
+
+    `data` is embedded as JSON. The values of `packed` are compressed; the script unpacks them by
+    name when it needs them.
+    """
+    code = "\n".join((_ASSETS / name).read_text("utf-8") for name in ("view.js", script))
+    style = (_ASSETS / "page.css").read_text("utf-8")
     policy = (
         "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
         f"script-src '{_hash(code)}'; style-src '{_hash(style)}'"
     )
     blocks = [
-        f'<script type="text/plain" id="{escape(name)}">{pack(value)}</script>'
+        f'<script type="text/plain" id="{escape(name)}">{pack_json(value)}</script>'
         for name, value in (packed or {}).items()
     ]
     return "\n".join(
@@ -45,8 +52,8 @@ def page(title: str, script: str, data: Any, packed: Mapping[str, Any] | None = 
             f"<style>{style}</style>",
             "</head>",
             "<body>",
-            '<main id="page"><noscript>This page is drawn by its own script.</noscript></main>',
-            f'<script type="application/json" id="data">{inline(data)}</script>',
+            '<main id="page"><noscript>This page requires JavaScript.</noscript></main>',
+            f'<script type="application/json" id="data">{inline_json(data)}</script>',
             *blocks,
             f"<script>{code}</script>",
             "</body>",
@@ -56,20 +63,32 @@ def page(title: str, script: str, data: Any, packed: Mapping[str, Any] | None = 
     )
 
 
-def inline(data: Any) -> str:
-    """JSON that no text in it can end: every < is written as \\u003c.
+def inline_json(data: Any) -> str:
+    """Return JSON for a script element. Every < is written as \\u003c, so no text can end it.
 
-    >>> inline({"said": "</script><script>alert(1)"})
-    '{"said":"\\\\u003c/script>\\\\u003cscript>alert(1)"}'
+    >>> inline_json({"text": "</script><script>alert(1)"})
+    '{"text":"\\\\u003c/script>\\\\u003cscript>alert(1)"}'
     """
     text = msgspec.json.encode(data).decode()
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def pack(data: Any) -> str:
-    """JSON, compressed, in base64: letters that mean nothing to a browser."""
+def pack_json(data: Any) -> str:
+    """Return compressed JSON in base64."""
     return base64.b64encode(zlib.compress(msgspec.json.encode(data), 9)).decode()
 
 
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def write_page(path: str, text: str) -> None:
+    """Write a page or a picture. The file gets its name when it is complete."""
+    if path.endswith(".parquet"):
+        raise UsageError(f"{path}: a page is written as .html, a picture as .svg")
+    output = open_output(path)
+    try:
+        output.write(text.encode("utf-8", "replace"))
+        output.commit()
+    finally:
+        output.close()

@@ -92,7 +92,7 @@ class Statistics(msgspec.Struct, kw_only=True):
     notes: list[str]
 
 
-def facts(row: ScoredRow) -> Facts:
+def facts_of(row: ScoredRow) -> Facts:
     """What a response looks like.
 
     Refused and abstained are what the recipe found, or the usual phrases where it looked for none.

@@ -14,7 +14,7 @@ from rag_rewards.report.statistics import (
     Statistics,
     correlation,
     distribution,
-    facts,
+    facts_of,
     statistics,
 )
 from rag_rewards.rows import ScoredRow
@@ -26,7 +26,7 @@ def seen(i: int, reward: float | None = 1.0, **fields: Any) -> ScoredRow:
 
 
 def counted(rows: list[ScoredRow]) -> Statistics:
-    return statistics(rows, [facts(row) for row in rows], group_by_key(rows))
+    return statistics(rows, [facts_of(row) for row in rows], group_by_key(rows))
 
 
 def test_few_values_are_counted_one_by_one_and_many_in_bins() -> None:
@@ -92,11 +92,11 @@ def test_what_makes_a_picture_empty_is_said(rows: list[ScoredRow], note: str) ->
 
 def test_what_a_response_looks_like() -> None:
     row = seen(1, response="<answer>So [1][2], says [9].</answer>", finish_reason="length")
-    assert (facts(row).cites, facts(row).tags, facts(row).cut) == (3, 2, True)
-    assert facts(seen(1, response="I don’t know")).abstained
-    assert not facts(seen(1, response="I don't know", details={"refused": False})).abstained
-    assert facts(seen(1, details={"truth": "uncertain", "refused": True})).abstained
-    assert facts(seen(1, details={"refused": True})).refused
+    assert (facts_of(row).cites, facts_of(row).tags, facts_of(row).cut) == (3, 2, True)
+    assert facts_of(seen(1, response="I don’t know")).abstained
+    assert not facts_of(seen(1, response="I don't know", details={"refused": False})).abstained
+    assert facts_of(seen(1, details={"truth": "uncertain", "refused": True})).abstained
+    assert facts_of(seen(1, details={"refused": True})).refused
 
 
 def run(**drifts: Any) -> list[ScoredRow]:
