@@ -1,4 +1,4 @@
-"""`rag-rewards explain`"""
+"""`rag-rewards explain`: explain the score of one row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rag_rewards.cli.options import (
     models_of,
 )
 from rag_rewards.cli.output import console, print_json
-from rag_rewards.commands.explain import explained
+from rag_rewards.report.explain_row import explain_row
 from rag_rewards.report.page import write_page
 
 
@@ -55,9 +55,8 @@ def explain(
     json
         Print JSON.
     """
-    explanation = explained(
-        source, row_id, recipe.spec_if_given(), models_of(policy, encoders, judge)
-    )
+    models = models_of(policy, encoders, judge)
+    explanation = explain_row(source, row_id, recipe.spec_if_given(), models)
     if output:
         from rag_rewards.report.page import html_page
 

@@ -59,8 +59,8 @@ class Passage(msgspec.Struct, frozen=True, omit_defaults=True):
     effect: float | None = None
 
 
-class Change(msgspec.Struct, frozen=True):
-    """The reward of the same response with one thing changed."""
+class Variant(msgspec.Struct, frozen=True):
+    """A response that differs from that of the row in one respect, and its reward."""
 
     what: str
     reward: float
@@ -86,7 +86,7 @@ class Explanation(msgspec.Struct, kw_only=True, omit_defaults=True):
     shades: dict[str, list[float | None]] = {}
     parts: list[Part] = []
     passages: list[Passage] = []
-    changes: list[Change] = []
+    changes: list[Variant] = []
     notes: list[str] = []
 
 

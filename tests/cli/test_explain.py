@@ -99,7 +99,7 @@ def test_a_models_tokens_and_every_document(cli, write, tmp_path):
     ("arguments", "said"),
     [
         (("--id", "bb"), "no row has the id bb; did you mean b?"),
-        (("--id", "zzz"), "no row has the id zzz; the first is a"),
+        (("--id", "zzz"), "no row has the id zzz; the first id is a"),
     ],
 )
 def test_no_such_row(cli, scored, arguments, said):

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from rag_rewards.report.explanation import Change, explain
+from rag_rewards.report.explanation import Variant, explain
 from rag_rewards.report.picture import picture
 from rag_rewards.rows import ScoredRow
 
@@ -110,7 +110,7 @@ def test_spaces_that_a_picture_would_drop_are_kept_by_position() -> None:
 @pytest.mark.parametrize("width", [40, 100])
 def test_it_is_as_wide_as_asked_and_as_high_as_its_lines(width: int) -> None:
     found = explain(row(response="word " * 200, logprobs=None))
-    found.changes = [Change("with another answer", 1.0, "x")]
+    found.changes = [Variant("with another answer", 1.0, "x")]
     svg = parsed(picture(found, width))
     wide, high = float(svg.get("width") or 0), float(svg.get("height") or 0)
     assert wide == round(width * 8.4) + 32

@@ -1,0 +1,85 @@
+"""The rewards of variants of a response, which differ from it in one respect."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from rag_rewards.audit.row_attacks import ABSTENTION, Target, target_of
+from rag_rewards.errors import RolloutError
+from rag_rewards.report.explanation import Variant
+from rag_rewards.rollout import Score
+from rag_rewards.rows import ScoredRow
+from rag_rewards.scorer import Scorer
+
+_RELEVANCE = re.compile(r"<relevance>[^<]*</relevance>")
+_EVIDENCE_FIELDS = (
+    "logprobs",
+    "masked_answers",
+    "masked_logprobs",
+    "verdicts",
+    "response_token_ids",
+    "response_prefix",
+)
+"""Evidence for the response of a row, which does not hold for a variant."""
+
+
+def scored_variants(group: Sequence[ScoredRow], index: int, scorer: Scorer) -> Iterator[Variant]:
+    """Yield the variants of a row whose reward differs from that of the row.
+
+    Variants that cannot be scored are left out, for example because they lack evidence.
+    """
+    row = group[index]
+    try:
+        target = target_of(row)
+    except RolloutError:
+        return
+    for name, response in _responses(target):
+        if response == target.response:
+            continue
+        fields = dict.fromkeys(_EVIDENCE_FIELDS) | {"response": response}
+        variant = msgspec.structs.replace(row, **fields)
+        score = _score(variant, group, index, scorer)
+        if score is None or score.value is None:
+            continue
+        if row.reward is None or not math.isclose(score.value, row.reward, rel_tol=0, abs_tol=1e-6):
+            yield Variant(name, score.value, response[:2000])
+
+
+def _responses(target: Target) -> Iterator[tuple[str, str]]:
+    """Yield the name and the response of each variant."""
+    right = target.with_answer(target.gold)
+    yield f"with the answer “{target.gold}”", right
+    yield f"with “{ABSTENTION}”", target.with_answer(ABSTENTION)
+    try:
+        supporting = target.rollout.supporting_labels
+    except RolloutError:
+        supporting = ()
+    relevance = _RELEVANCE.search(target.response)
+    if relevance and supporting:
+        labels = f"[{', '.join(supporting)}]"
+        section = f"<relevance>{labels}</relevance>"
+        yield f"naming {labels}", target.response.replace(relevance[0], section)
+        both = right.replace(relevance[0], section)
+        yield f"naming {labels}, with the answer “{target.gold}”", both
+    if supporting and target.answer.strip() and "[" not in target.answer:
+        markers = "".join(f"[{label}]" for label in supporting)
+        cited = target.with_answer(f"{target.answer.rstrip(' .')} {markers}.")
+        yield f"citing {markers}", cited
+    if "</think>" in target.before:
+        visible = target.before[target.before.rfind("</think>") + len("</think>") :]
+        yield "without its thinking", visible + target.answer + target.after
+
+
+def _score(
+    variant: ScoredRow, group: Sequence[ScoredRow], index: int, scorer: Scorer
+) -> Score | None:
+    """Score a variant, for a group reward in the group of the row. None for an error."""
+    rows = [variant]
+    if scorer.scope == "group":
+        rows = [variant if i == index else row for i, row in enumerate(group)]
+    result = scorer.score_each(rows, [range(len(rows))])[index if len(rows) > 1 else 0]
+    return None if isinstance(result, RolloutError) else result
