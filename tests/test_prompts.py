@@ -98,11 +98,12 @@ def test_documents_are_left_out_of_a_prepared_prompt(name, tmp_path, shared):
     sys.path.insert(0, str(Path(__file__).parent / "backends"))
     import tiny_models
 
-    from rag_rewards.commands.prepare import Options, prepare
+    from rag_rewards.datasets.preparation import prepare
+    from rag_rewards.datasets.preparation_options import PrepareOptions
     from rag_rewards.evidence.contexts import Contexts
 
     source = shared / "data/musique/musique_ans_row.json"
-    prepare(Options("musique", str(source), str(tmp_path / "out.jsonl"), name, "none"))
+    prepare(PrepareOptions("musique", str(source), str(tmp_path / "out.jsonl"), name, "none"))
     row = json.loads((tmp_path / "out.jsonl").read_text("utf-8")) | {"response": "x"}
     with_prompt, without = decode_row(row), decode_row(row | {"prompt": None})
     assert with_prompt.supporting_labels == ("5", "18")

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Group, Parameter
 
 from rag_rewards.cli.options import FILES, RECIPE, Output, Progress
 from rag_rewards.cli.output import print_messages
-from rag_rewards.commands.prepare import Options, told
-from rag_rewards.commands.prepare import prepare as convert
+from rag_rewards.datasets.preparation import PrepareResult
+from rag_rewards.datasets.preparation import prepare as write_prepared_file
+from rag_rewards.datasets.preparation_options import (
+    DocumentOptions,
+    PrepareOptions,
+    SamplingOptions,
+)
 
-SAMPLING = "Sampling"
 DOCUMENTS = Group("Documents", sort_key=7)
+SAMPLING_DEFAULTS = SamplingOptions()
+DOCUMENT_DEFAULTS = DocumentOptions()
 
 
 def prepare(
@@ -26,16 +32,8 @@ def prepare(
     split: Annotated[str | None, Parameter(group=FILES)] = None,
     progress: Progress = None,
     recipe: Annotated[str, Parameter(alias="-r", group=RECIPE)],
-    preset: Annotated[str | None, Parameter(group=SAMPLING)] = None,
-    sample: Annotated[int | None, Parameter(group=SAMPLING)] = None,
-    unanswerable: Annotated[float | None, Parameter(group=SAMPLING)] = None,
-    seed: Annotated[int, Parameter(group=SAMPLING)] = 0,
-    order: Annotated[Literal["kept", "shuffled"], Parameter(group=DOCUMENTS)] = "kept",
-    top: Annotated[int | None, Parameter(group=DOCUMENTS)] = None,
-    noise: Annotated[int | None, Parameter(group=DOCUMENTS)] = None,
-    noise_to: Annotated[int | None, Parameter(group=DOCUMENTS)] = None,
-    noise_from: Annotated[str | None, Parameter(group=DOCUMENTS)] = None,
-    find_answers: Annotated[bool, Parameter(group=DOCUMENTS)] = False,
+    sampling: Annotated[SamplingOptions, Parameter(name="*", group="Sampling")] = SAMPLING_DEFAULTS,
+    documents: Annotated[DocumentOptions, Parameter(name="*", group=DOCUMENTS)] = DOCUMENT_DEFAULTS,
 ) -> int:
     """Convert a public data set to a trainer's data file.
 
@@ -59,47 +57,36 @@ def prepare(
         Show a progress bar. The default is to show it on a terminal.
     recipe
         Use the prompt of this recipe. See `recipes`.
-    preset
-        Use the size of a paper: arena-train, arena-test, ground-grpo-stage1 or ground-grpo-stage2.
-    sample
-        Sample this number of the usable rows.
-    unanswerable
-        Share of unanswerable rows in --sample.
-    seed
-        Seed of all random choices: rows, order and noise.
-    order
-        Keep the order of the documents, with noise last, or shuffle them.
-    top
-        Keep this number of documents; 0 keeps all. The default for asqa, qampari, eli5, nq and
-        triviaqa is 5.
-    noise
-        Add this number of documents that are not related to the question.
-    noise_to
-        Add noise documents until there are this number of documents (CTRL-RAG: 30).
-    noise_from
-        Take noise documents from this corpus. The default is the other rows of IN.
-    find_answers
-        Mark documents that contain an answer as supporting if the data set marks none.
     """
-    options = Options(
-        dataset=dataset,
-        source=source,
-        output=output,
-        recipe=recipe,
-        trainer=trainer,
-        split=split,
-        seed=seed,
-        order=order,
-        top=top,
-        noise=noise,
-        noise_to=noise_to,
-        noise_from=noise_from,
-        find_answers=find_answers,
-        sample=sample,
-        unanswerable=unanswerable,
-        preset=preset,
+    options = PrepareOptions(
+        dataset,
+        source,
+        output,
+        recipe,
+        trainer,
+        split,
         progress=sys.stderr.isatty() if progress is None else progress,
+        **vars(sampling),
+        **vars(documents),
     )
-    done = convert(options)
-    print_messages(told(options, done))
-    return 3 if done.broken else 0
+    result = write_prepared_file(options)
+    print_messages(_summary(options, result))
+    return 3 if result.broken else 0
+
+
+def _summary(options: PrepareOptions, result: PrepareResult) -> list[str]:
+    lines = [f"{result.written:,} of {result.read:,} rows of {options.dataset} → {options.output}"]
+    if result.not_sampled:
+        lines.append(f"{result.not_sampled:,} not sampled (seed {options.seed})")
+    lines += [
+        f"{n:,} left out: {reason} (first: {result.examples[reason]})"
+        for reason, n in result.dropped.most_common()
+    ]
+    lines += [
+        f"{n:,} written without `supporting`: {reason}"
+        for reason, n in result.unsupported.most_common()
+    ]
+    lines.append(f"data card: {options.card}")
+    if result.dropped:
+        lines.append(f"rows that were left out: {options.dropped}")
+    return lines

@@ -1,4 +1,4 @@
-"""`rag-rewards prepare`: what it writes, says and refuses."""
+"""`rag-rewards prepare`: its output, messages and errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rag_rewards import __version__
-from rag_rewards.commands.prepare import Options, presets
+from rag_rewards.datasets.preparation_options import PrepareOptions, presets
 from rag_rewards.signature import Signature
 from rag_rewards.text.normalize import squad
 
@@ -47,7 +47,7 @@ def card_of(path):
     return yaml.safe_load(text.split("---\n")[1]), text
 
 
-def test_a_data_set_becomes_a_trainers_file(cli, hotpotqa, tmp_path):
+def test_output_for_trl(cli, hotpotqa, tmp_path):
     out = tmp_path / "train.jsonl"
     source = hotpotqa([facts(i) for i in range(3)])
     ran = cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "trl", code=0)
@@ -74,7 +74,7 @@ def test_a_data_set_becomes_a_trainers_file(cli, hotpotqa, tmp_path):
     ]
 
 
-def test_verls_file(cli, hotpotqa, tmp_path):
+def test_output_for_verl(cli, hotpotqa, tmp_path):
     pq = pytest.importorskip("pyarrow.parquet")
     out = tmp_path / "train.parquet"
     source = hotpotqa([facts(i) for i in range(3)])
@@ -98,28 +98,30 @@ def test_verls_file(cli, hotpotqa, tmp_path):
     assert not list(tmp_path.glob("*.partial"))
 
 
-def test_the_same_rows_in_parquet_and_packed(cli, hotpotqa, tmp_path):
+def test_parquet_and_compressed_input(cli, hotpotqa, tmp_path):
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
     rows = [facts(i) for i in range(5)]
     columns = []
     for row in rows:
-        (titles, said), (named, numbers) = (
+        (titles, sentences), (fact_titles, numbers) = (
             zip(*row[name], strict=True) for name in ("context", "supporting_facts")
         )
-        context = {"title": titles, "sentences": said}
-        known = {"title": named, "sent_id": numbers}
-        columns.append(row | {"context": context, "supporting_facts": known, "score": float("nan")})
+        context = {"title": titles, "sentences": sentences}
+        facts_of_row = {"title": fact_titles, "sent_id": numbers}
+        columns.append(
+            row | {"context": context, "supporting_facts": facts_of_row, "score": float("nan")}
+        )
     pq.write_table(pa.Table.from_pylist(columns), tmp_path / "in.parquet")
     (tmp_path / "in.json.gz").write_bytes(gzip.compress(json.dumps(rows).encode()))
-    made = [
+    outputs = [
         run(cli, source, tmp_path / "out.jsonl")
         for source in (hotpotqa(rows), tmp_path / "in.parquet", tmp_path / "in.json.gz")
     ]
-    assert made[0] == made[1] == made[2]
+    assert outputs[0] == outputs[1] == outputs[2]
 
 
-def test_what_was_left_out_is_named_and_counted(cli, hotpotqa, tmp_path):
+def test_rows_that_are_left_out_are_listed_and_counted(cli, hotpotqa, tmp_path):
     out = tmp_path / "out.jsonl"
     rows = [
         facts(0),
@@ -140,11 +142,11 @@ def test_what_was_left_out_is_named_and_counted(cli, hotpotqa, tmp_path):
         in ran.err
     )
     assert "(first: row 4, id3: T3.1: sentence 7 of 2)" in ran.err
-    assert "1 left out: duplicate (first: row 5, other: of row 1)" in ran.err
+    assert "1 left out: duplicate (first: row 5, other: same as row 1)" in ran.err
     assert "1 left out: broken row (first: row 7: Expected `str`, got `int` - at `$.question`)" in (
         ran.err
     )
-    assert "1 left out: the id of another row (first: row 9, id0: of row 1)" in ran.err
+    assert "1 left out: duplicate id (first: row 9, id0: same as row 1)" in ran.err
     dropped = read(tmp_path / "out.jsonl.dropped.jsonl")
     assert [row["row"] for row in dropped] == [2, 3, 4, 5, 6, 7, 8, 9]
     assert dropped[6] == {"row": 8, "id": "id7", "reason": missing, "detail": "Nowhere"}
@@ -159,11 +161,11 @@ def test_recipes_that_do_not_read_supporting_keep_the_row(cli, hotpotqa, tmp_pat
     out = tmp_path / "out.jsonl"
     rows = [facts(0), facts(1, supporting_facts=[["Elsewhere", 0]])]
     ran = cli("prepare", "hotpotqa", hotpotqa(rows), "-o", out, "-r", "lear", "-t", "trl", code=0)
-    assert "1 kept without `supporting`: a supporting title is not the title" in ran.err
+    assert "1 written without `supporting`: a supporting title is not the title" in ran.err
     assert [row["supporting"] for row in read(out)] == [["2", "3"], None]
 
 
-def test_the_data_card_tells_where_it_came_from(cli, hotpotqa, tmp_path):
+def test_data_card(cli, hotpotqa, tmp_path):
     import hashlib
 
     out = tmp_path / "out.jsonl"
@@ -200,8 +202,8 @@ def test_the_data_card_tells_where_it_came_from(cli, hotpotqa, tmp_path):
     assert str(tmp_path) not in text
 
 
-def test_rows_of_ours_are_scored_once_they_have_responses(cli, write, hotpotqa, tmp_path):
-    """Prepared for nobody, answered four times each, scored in groups."""
+def test_output_without_a_trainer_can_be_scored(cli, write, hotpotqa, tmp_path):
+    """Each row gets four responses and is scored as a group."""
     out = tmp_path / "out.jsonl"
     rows = [facts(0), facts(1, question="Question 0?")]
     cli("prepare", "hotpotqa", hotpotqa(rows), "-o", out, "-r", "arena", "-t", "none", code=0)
@@ -222,7 +224,7 @@ def run(cli, source, out, *options):
     return out.read_bytes()
 
 
-def test_the_same_seed_gives_the_same_bytes(cli, hotpotqa, tmp_path):
+def test_a_seed_determines_the_output(cli, hotpotqa, tmp_path):
     source = hotpotqa([facts(i) for i in range(30)])
     one = run(cli, source, tmp_path / "x.jsonl", *NOISY)
     card = (tmp_path / "x.jsonl.card.md").read_bytes()
@@ -231,18 +233,18 @@ def test_the_same_seed_gives_the_same_bytes(cli, hotpotqa, tmp_path):
     assert run(cli, source, tmp_path / "x.jsonl", *NOISY, "--seed", "1") != one
 
 
-def test_verls_bytes_too(cli, hotpotqa, tmp_path):
+def test_a_seed_determines_the_output_for_verl(cli, hotpotqa, tmp_path):
     pytest.importorskip("pyarrow")
     source = hotpotqa([facts(i) for i in range(30)])
-    made = []
+    outputs = []
     for _ in range(2):
         out = tmp_path / "x.parquet"
         cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "verl", *NOISY, code=0)
-        made.append(out.read_bytes())
-    assert made[0] == made[1]
+        outputs.append(out.read_bytes())
+    assert outputs[0] == outputs[1]
 
 
-def test_shuffled_documents_keep_their_marks(cli, hotpotqa, tmp_path):
+def test_supporting_documents_after_shuffling(cli, hotpotqa, tmp_path):
     source = hotpotqa([facts(i) for i in range(30)])
     run(cli, source, tmp_path / "x.jsonl", "--order", "shuffled")
     rows = read(tmp_path / "x.jsonl")
@@ -253,7 +255,7 @@ def test_shuffled_documents_keep_their_marks(cli, hotpotqa, tmp_path):
     assert len({tuple(row["supporting"]) for row in rows}) > 3
 
 
-def test_noise_stands_last_unless_shuffled(cli, hotpotqa, tmp_path):
+def test_noise_is_last_unless_shuffled(cli, hotpotqa, tmp_path):
     source = hotpotqa([facts(i) for i in range(30)])
     run(cli, source, tmp_path / "x.jsonl", "--noise", "3")
     run(cli, source, tmp_path / "y.jsonl", "--noise-to", "9", "--order", "shuffled")
@@ -291,10 +293,10 @@ def test_a_row_without_enough_noise_is_left_out(cli, hotpotqa, tmp_path):
     assert not list(tmp_path.glob("*.partial"))
 
 
-# --- how many ----------------------------------------------------------------------------------
+# --- number of rows ----------------------------------------------------------------------------
 
 
-def test_presets_are_the_papers_sizes():
+def test_presets_have_the_sizes_of_the_papers():
     assert presets()["arena-train"].sizes == {
         "hotpotqa": 10_000,
         "2wikimultihopqa": 10_000,
@@ -304,25 +306,25 @@ def test_presets_are_the_papers_sizes():
     assert presets()["ground-grpo-stage2"].unanswerable == 0.5
 
 
-def test_a_preset_draws_its_size(cli, hotpotqa, tmp_path):
+def test_a_preset_samples_its_size(cli, hotpotqa, tmp_path):
     source = hotpotqa([facts(i) for i in range(520)])
     out = tmp_path / "test.parquet"
     pq = pytest.importorskip("pyarrow.parquet")
     arguments = ("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "verl")
     ran = cli(*arguments, "--preset", "arena-test", code=0)
-    assert "20 not chosen (seed 0)" in ran.err
+    assert "20 not sampled (seed 0)" in ran.err
     rows = pq.read_table(out).to_pylist()
     assert len(rows) == 500
     numbers = [int(row["extra_info"]["id"][2:]) for row in rows]
     assert numbers == sorted(numbers)
     assert {row["extra_info"]["split"] for row in rows} == {"test"}
     ran = cli(*arguments, "--preset", "arena-train", code=2)
-    assert "10,000 rows are asked for and 520 are usable" in ran.err
+    assert "10,000 rows are requested, but only 520 are usable" in ran.err
 
 
 def test_a_share_of_unanswerable_rows(cli, write, tmp_path):
-    def row(number, found):
-        document = {"title": "T", "text": f"text {number}", "answers_found": [found]}
+    def row(number, bit):
+        document = {"title": "T", "text": f"text {number}", "answers_found": [bit]}
         return {"question": f"Q{number}?", "answers": [["a"]], "docs": [document]}
 
     source = write([row(i, int(i % 3 == 0)) for i in range(30)])
@@ -331,7 +333,7 @@ def test_a_share_of_unanswerable_rows(cli, write, tmp_path):
     cli(*arguments, "--sample", "8", "--unanswerable", "0.5", code=0)
     assert sum(row["answerable"] for row in read(out)) == 4
     ran = cli(*arguments, "--sample", "24", "--unanswerable", "0.5", code=2)
-    assert "12 rows are asked for and 10 are answerable" in ran.err
+    assert "12 rows are requested, but only 10 are answerable" in ran.err
     cli(*arguments[:-3], "ground-grpo-stage1", "-t", "trl", code=0)
     assert all(row["answerable"] for row in read(out))
     assert len(read(out)) == 10
@@ -340,7 +342,7 @@ def test_a_share_of_unanswerable_rows(cli, write, tmp_path):
 # --- prompts -----------------------------------------------------------------------------------
 
 
-def test_prompts_ask_for_time_and_lists_where_there_are_any(cli, write, tmp_path, shared):
+def test_prompts_with_query_time_and_lists(cli, write, tmp_path, shared):
     out = tmp_path / "out.jsonl"
     crag = shared / "data/crag/dev_data_sample10.jsonl"
     cli("prepare", "crag", crag, "-o", out, "-r", "truthrl", "-t", "trl", code=0)
@@ -355,7 +357,7 @@ def test_prompts_ask_for_time_and_lists_where_there_are_any(cli, write, tmp_path
     assert "separated by commas" in read(out)[0]["prompt"][0]["content"]
 
 
-def test_find_answers_marks_documents_that_nobody_marked(cli, write, tmp_path):
+def test_find_answers(cli, write, tmp_path):
     docs = [{"title": "T", "text": "The Seine."}, {"title": "U", "text": "The Rhine."}]
     source = write([{"question": "Q?", "qa_pairs": [{"short_answers": ["seine"]}], "docs": docs}])
     out = tmp_path / "out.jsonl"
@@ -368,7 +370,7 @@ def test_find_answers_marks_documents_that_nobody_marked(cli, write, tmp_path):
     assert [document["supports"] for document in row["documents"]] == [[True], [False]]
 
 
-def test_a_retrievers_training_set_is_always_shuffled(cli, write, tmp_path):
+def test_a_training_set_for_retrievers_is_always_shuffled(cli, write, tmp_path):
     def passage(text):
         return {"title": text, "text": text}
 
@@ -388,7 +390,7 @@ def test_a_retrievers_training_set_is_always_shuffled(cli, write, tmp_path):
     assert sorted({place for [place] in places}) == list("12345")
 
 
-# --- what cannot be prepared -------------------------------------------------------------------
+# --- errors -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -396,32 +398,32 @@ def test_a_retrievers_training_set_is_always_shuffled(cli, write, tmp_path):
     [
         ({"dataset": "hotpot"}, "unknown data set 'hotpot'; did you mean 'hotpotqa'"),
         ({"-r": "arenas"}, "no recipe 'arenas'; did you mean 'arena'"),
-        ({"-t": "TRL"}, "no trainer 'TRL'"),
-        ({"-t": "verl"}, "verl reads Parquet: -o out.parquet"),
-        ({"-o": "out.parquet"}, "trl gets JSON lines: -o out.jsonl"),
+        ({"-t": "TRL"}, "unknown trainer 'TRL'"),
+        ({"-t": "verl"}, "verl reads Parquet: set --output to out.parquet"),
+        ({"-o": "out.parquet"}, "trl reads JSON lines: set --output to out.jsonl"),
         ({"-o": "hotpot.json"}, "hotpot.json would be overwritten"),
-        ({"-o": "/dev/null"}, "no regular file; a data card stands beside it"),
+        ({"-o": "/dev/null"}, "/dev/null is not a regular file"),
         ({"source": "none.json"}, "cannot read none.json: No such file"),
         ({"source": "-"}, "not a regular file"),
-        ({"--preset": "arena"}, "no preset 'arena'"),
+        ({"--preset": "arena"}, "unknown preset 'arena'"),
         ({"--preset": "ground-grpo-stage1"}, "is for asqa, qampari, eli5"),
-        ({"--preset": "arena-test", "--sample": "3"}, "leave --sample out"),
-        ({"--unanswerable": "0.5"}, "a share of --sample"),
+        ({"--preset": "arena-test", "--sample": "3"}, "leave out --sample"),
+        ({"--unanswerable": "0.5"}, "--unanswerable requires --sample"),
         ({"--unanswerable": "2", "--sample": "2"}, "a share from 0 to 1"),
-        ({"--sample": "-1"}, "--sample is 0 or more"),
-        ({"--noise": "1", "--noise-to": "3"}, "give one"),
-        ({"--noise-from": "hotpot.json"}, "say with --noise how many"),
+        ({"--sample": "-1"}, "--sample must be at least 0, found -1"),
+        ({"--noise": "1", "--noise-to": "3"}, "use one of them"),
+        ({"--noise-from": "hotpot.json"}, "--noise-from requires --noise or --noise-to"),
     ],
 )
-def test_arguments_that_cannot_be_used(cli, hotpotqa, tmp_path, monkeypatch, change, message):
+def test_unusable_arguments(cli, hotpotqa, tmp_path, monkeypatch, change, message):
     monkeypatch.chdir(tmp_path)
     hotpotqa([facts(0)])
-    asked = {"dataset": "hotpotqa", "source": "hotpot.json", "-o": "out.jsonl"}
-    asked |= {"-r": "arena", "-t": "trl"} | change
+    arguments = {"dataset": "hotpotqa", "source": "hotpot.json", "-o": "out.jsonl"}
+    arguments |= {"-r": "arena", "-t": "trl"} | change
     before = (tmp_path / "hotpot.json").read_bytes()
     ran = cli(
-        *("prepare", asked.pop("dataset"), asked.pop("source")),
-        *(word for pair in asked.items() for word in pair),
+        *("prepare", arguments.pop("dataset"), arguments.pop("source")),
+        *(word for pair in arguments.items() for word in pair),
         code=2,
     )
     assert message in ran.err
@@ -429,10 +431,10 @@ def test_arguments_that_cannot_be_used(cli, hotpotqa, tmp_path, monkeypatch, cha
     assert not (tmp_path / "out.jsonl").exists()
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
-def test_a_truncated_download_makes_no_file(cli, tmp_path, packed):
+@pytest.mark.parametrize("is_compressed", [False, True], ids=["plain", "gzip"])
+def test_a_truncated_file_writes_no_output(cli, tmp_path, is_compressed):
     whole = json.dumps([facts(i) for i in range(50)]).encode()
-    whole = gzip.compress(whole) if packed else whole
+    whole = gzip.compress(whole) if is_compressed else whole
     source, out = tmp_path / "hotpot.json.gz", tmp_path / "out.jsonl"
     source.write_bytes(whole[: len(whole) // 2])
     out.write_text("from before")
@@ -470,7 +472,7 @@ def test_half_a_surrogate_pair_is_a_broken_row(cli, hotpotqa, tmp_path):
     assert len(read(out)) == 1
 
 
-def test_a_terminal_cannot_be_steered_by_a_row(cli, hotpotqa, tmp_path):
+def test_control_characters_of_rows_are_not_printed(cli, hotpotqa, tmp_path):
     source = hotpotqa([facts(0), facts(1, supporting_facts=[["\x1b[31mred", 0]])])
     out = tmp_path / "out.jsonl"
     ran = cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "trl", code=0)
@@ -478,7 +480,7 @@ def test_a_terminal_cannot_be_steered_by_a_row(cli, hotpotqa, tmp_path):
     card_of(out)
 
 
-def test_progress_is_drawn_and_taken_away_again(cli, hotpotqa, tmp_path):
+def test_progress(cli, hotpotqa, tmp_path):
     source = hotpotqa([facts(i) for i in range(600)])
     out = tmp_path / "out.jsonl"
     cli(
@@ -499,7 +501,7 @@ def test_without_pyarrow_the_extra_is_named(cli, hotpotqa, tmp_path, monkeypatch
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):
-    """Ten times the rows, no more than a few further megabytes."""
+    """Ten times as many rows need at most 16 MB more."""
     import subprocess
     import sys
 
@@ -510,13 +512,15 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         with source.open("w") as handle:
             for i in range(count):
                 row = facts(i)
-                for _, said in row["context"]:
-                    said[1] = f" {i} words" * 60
+                for _, sentences in row["context"]:
+                    sentences[1] = f" {i} words" * 60
                 handle.write(("[" if i == 0 else ",") + json.dumps(row))
             handle.write("]")
         code = (
-            "import resource, sys\nfrom rag_rewards.commands.prepare import Options, prepare\n"
-            f"prepare(Options('hotpotqa', {str(source)!r}, {str(tmp_path / 'o.jsonl')!r}, "
+            "import resource, sys\n"
+            "from rag_rewards.datasets.preparation import prepare\n"
+            "from rag_rewards.datasets.preparation_options import PrepareOptions\n"
+            f"prepare(PrepareOptions('hotpotqa', {str(source)!r}, {str(tmp_path / 'o.jsonl')!r}, "
             "'ctrl-rag', 'trl', noise=5))\n"
             "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
         )
@@ -528,7 +532,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     assert peaks[1] - peaks[0] < 16_000, peaks
 
 
-def test_options_say_what_they_made():
-    options = Options("hotpotqa", "in.json", "out.jsonl", "arena", "trl", preset="arena-test")
-    assert options.called == "test"
+def test_paths_and_split_of_the_options():
+    options = PrepareOptions("hotpotqa", "in", "out.jsonl", "arena", "trl", preset="arena-test")
+    assert options.split_name == "test"
     assert options.card == "out.jsonl.card.md"

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from rag_rewards.cli import main
-from rag_rewards.commands.prepare import presets
 from rag_rewards.datasets import DATASETS
+from rag_rewards.datasets.preparation_options import presets
 from rag_rewards.recipes import RECIPES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text("utf-8")

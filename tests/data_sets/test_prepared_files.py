@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import rag_rewards as rr
-from rag_rewards.commands.prepare import Options, prepare
+from rag_rewards.datasets.preparation import prepare
+from rag_rewards.datasets.preparation_options import PrepareOptions
 from rag_rewards.recipes import RECIPES, recipe
 from rag_rewards.rollout import Evidence, LogProbs, MaskedAnswers, Rollout
 from rag_rewards.rows.columns import label_fields, rollout_from_columns
@@ -93,7 +94,7 @@ def known(name: str, row: Rollout, right: bool) -> Rollout:
     return row
 
 
-def check(options: Options) -> int:
+def check(options: PrepareOptions) -> int:
     """Prepare, read back, and score a right and a wrong response to every question."""
     done = prepare(options)
     scorer = recipe(options.recipe, SETTINGS.get(options.recipe))
@@ -124,7 +125,7 @@ def test_right_answers_to_real_questions_are_worth_more(tmp_path, shared, name, 
     suffix = "parquet" if trainer == "verl" else "jsonl"
     for each in recipes:
         output = str(tmp_path / f"{each}.{suffix}")
-        check(Options(name, str(shared / "data" / file), output, each, trainer))
+        check(PrepareOptions(name, str(shared / "data" / file), output, each, trainer))
 
 
 def with_answers(name, shared, tmp_path):
@@ -147,8 +148,8 @@ def with_answers(name, shared, tmp_path):
 def test_refusing_and_citing_in_trust_aligns_rows(tmp_path, shared, name, trainer):
     source = with_answers(name, shared, tmp_path)
     output = str(tmp_path / f"out.{'parquet' if trainer == 'verl' else 'jsonl'}")
-    assert check(Options(name, source, output, "ground-grpo", trainer)) == 2
-    assert check(Options(name, source, output, "ground-grpo-stage1", trainer)) == 1
+    assert check(PrepareOptions(name, source, output, "ground-grpo", trainer)) == 2
+    assert check(PrepareOptions(name, source, output, "ground-grpo-stage1", trainer)) == 1
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
@@ -171,7 +172,7 @@ def test_own_rows(tmp_path, trainer):
     output = str(tmp_path / f"out.{'parquet' if trainer == 'verl' else 'jsonl'}")
     for name in (*TEXTUAL, "ground-grpo"):
         expected = 1 if name == "ground-grpo" else 2
-        assert check(Options("rows", str(source), output, name, trainer)) == expected
+        assert check(PrepareOptions("rows", str(source), output, name, trainer)) == expected
 
 
 def test_types_are_the_same_in_every_row(tmp_path, shared):
@@ -180,7 +181,9 @@ def test_types_are_the_same_in_every_row(tmp_path, shared):
     seen = set()
     for name in ("hotpotqa", "2wikimultihopqa", "musique", "nq"):
         output = tmp_path / f"{name}.jsonl"
-        prepare(Options(name, str(shared / "data" / REAL[name][0]), str(output), "arena", "trl"))
+        prepare(
+            PrepareOptions(name, str(shared / "data" / REAL[name][0]), str(output), "arena", "trl")
+        )
         for line in output.read_text("utf-8").splitlines():
             seen.add(str(pa.Table.from_pylist([json.loads(line)]).schema))
     assert len(seen) == 1

@@ -12,7 +12,8 @@ from swift.dataset import load_dataset
 from swift.rl_core.data import GRPOSample
 from swift.rl_core.grpo_algorithm import compute_rewards_per_func
 
-from rag_rewards.commands.prepare import Options, prepare
+from rag_rewards.datasets.preparation import prepare
+from rag_rewards.datasets.preparation_options import PrepareOptions
 
 CONFIG = SimpleNamespace(
     num_generations=2,
@@ -36,7 +37,7 @@ def test_swifts_rows_and_rewards(
 ) -> None:
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "datasets"))
     out = tmp_path / "train.jsonl"
-    prepare(Options(name, str(shared / "data" / file), str(out), "arena", "ms-swift"))
+    prepare(PrepareOptions(name, str(shared / "data" / file), str(out), "arena", "ms-swift"))
     rows, _ = load_dataset(str(out), remove_unused_columns=False)
     assert len(rows) in (1, 25)
     reward: RagReward = reward_class("mine", recipe="arena")(args=CONFIG)

@@ -11,7 +11,8 @@ from typing import Any
 
 from rag_rewards_adapters.openrlhf import reward_function
 
-from rag_rewards.commands.prepare import Options, prepare
+from rag_rewards.datasets.preparation import prepare
+from rag_rewards.datasets.preparation_options import PrepareOptions
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "backends"))
 import tiny_models
@@ -30,7 +31,7 @@ def prompt_dataset() -> Any:
 def test_openrlhfs_prompts_and_labels(tmp_path: Path, shared: Path) -> None:
     out = tmp_path / "train.jsonl"
     source = shared / "data/nq/nq_open_oracle_first25.jsonl"
-    prepare(Options("nq", str(source), str(out), "arena", "openrlhf"))
+    prepare(PrepareOptions("nq", str(source), str(out), "arena", "openrlhf"))
     rows = [json.loads(line) for line in out.read_bytes().splitlines()]
     data = SimpleNamespace(input_key="input", label_key="label", apply_chat_template=True)
     strategy = SimpleNamespace(args=SimpleNamespace(data=data), is_rank_0=lambda: False)

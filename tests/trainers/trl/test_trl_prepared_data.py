@@ -11,7 +11,8 @@ from datasets import concatenate_datasets, load_dataset
 from rag_rewards_adapters.trl import RagReward
 from trl_runs import GRPOConfig, GRPOTrainer, make_model, make_tokenizer
 
-from rag_rewards.commands.prepare import Options, prepare
+from rag_rewards.datasets.preparation import prepare
+from rag_rewards.datasets.preparation_options import PrepareOptions
 
 FILES = {
     "hotpotqa": "hotpotqa/distractor_row_trimmed.json",
@@ -23,7 +24,7 @@ FILES = {
 
 def loaded(tmp_path: Path, shared: Path, name: str, recipe: str) -> Any:
     out = tmp_path / f"{name}.jsonl"
-    prepare(Options(name, str(shared / "data" / FILES[name]), str(out), recipe, "trl"))
+    prepare(PrepareOptions(name, str(shared / "data" / FILES[name]), str(out), recipe, "trl"))
     return load_dataset(
         "json", data_files=str(out), split="train", cache_dir=str(tmp_path / "cache")
     )

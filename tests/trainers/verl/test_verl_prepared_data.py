@@ -11,7 +11,8 @@ from rag_rewards_adapters.verl import compute_score
 from reward_batches import saved_tokenizer
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 
-from rag_rewards.commands.prepare import Options, prepare
+from rag_rewards.datasets.preparation import prepare
+from rag_rewards.datasets.preparation_options import PrepareOptions
 
 FILES = {
     "hotpotqa": "hotpotqa/distractor_row_trimmed.json",
@@ -23,7 +24,7 @@ FILES = {
 
 def prepared(tmp_path: Path, shared: Path, name: str, recipe: str) -> str:
     out = tmp_path / f"{name}.parquet"
-    prepare(Options(name, str(shared / "data" / FILES[name]), str(out), recipe, "verl"))
+    prepare(PrepareOptions(name, str(shared / "data" / FILES[name]), str(out), recipe, "verl"))
     return str(out)
 
 

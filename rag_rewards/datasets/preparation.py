@@ -1,0 +1,384 @@
+"""Prepare a public data set for a trainer: its rows with the prompt and gold fields of a recipe.
+
+The file is read twice. The first pass finds the rows that the recipe can use, the problems of the
+other rows, and noise documents. The second pass writes the rows. Memory holds the number and two
+digests of each row, so that repeated rows are found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rag_rewards.datasets import DataSet, data_set, read_gold
+from rag_rewards.datasets.card import card, sha256
+from rag_rewards.datasets.files import Records
+from rag_rewards.datasets.fit import unfit
+from rag_rewards.datasets.gold import Gold, Problem, generator, with_answers_found
+from rag_rewards.datasets.noise import Pool, offer_corpus
+from rag_rewards.datasets.preparation_options import PrepareOptions
+from rag_rewards.datasets.shapes import ms_swift, openrlhf, plain, trl, verl
+from rag_rewards.datasets.sinks import JsonLines, Parquet, Sink
+from rag_rewards.definition import RecipeDefinition
+from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.io.sinks import ErrorFile, Output
+from rag_rewards.recipes import definition_of, recipe
+from rag_rewards.rollout import Document
+from rag_rewards.signature import Signature
+
+BROKEN = frozenset(("broken row", "not JSON"))
+"""Reasons that are errors of the file. All other reasons are expected."""
+_STEP = 256
+"""Rows between two updates of the progress bar."""
+
+
+@dataclass
+class PrepareResult:
+    """The counts of a preparation."""
+
+    read: int = 0
+    written: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+    """The first row for each reason."""
+    unsupported: Counter[str] = field(default_factory=Counter)
+    """Rows that were written without `supporting`, by reason."""
+    answerable: Counter[str] = field(default_factory=Counter)
+    documents: Counter[int] = field(default_factory=Counter)
+    """Rows by number of documents."""
+    supporting: Counter[int] = field(default_factory=Counter)
+    """Rows by number of supporting documents."""
+
+    @property
+    def broken(self) -> int:
+        """Number of rows that are not JSON or have a field of the wrong type."""
+        return sum(self.dropped[reason] for reason in BROKEN)
+
+    @property
+    def not_sampled(self) -> int:
+        """Number of usable rows that were not sampled."""
+        return self.read - self.written - self.dropped.total()
+
+    def count(self, gold: Gold) -> None:
+        """Count a row that was written."""
+        self.written += 1
+        names = {True: "answerable", False: "unanswerable", None: "not known"}
+        self.answerable[names[gold.answerable]] += 1
+        self.documents[len(gold.documents)] += 1
+        if gold.supporting is not None:
+            self.supporting[len(gold.supporting)] += 1
+        elif gold.unsupported:
+            self.unsupported[gold.unsupported.reason] += 1
+
+
+def prepare(options: PrepareOptions) -> PrepareResult:
+    """Write a trainer's data file, its data card, and the list of the rows that were left out.
+
+    Raises UsageError when the file belongs to another data set or is cut off, and when no row is
+    left.
+    """
+    source = data_set(options.dataset)
+    with contextlib.ExitStack() as stack:
+        records = stack.enter_context(Records(options.source))
+        output = Output(options.output)  # its lock also protects the list of dropped rows
+        stack.callback(output.discard)
+        bar = stack.enter_context(_ProgressBar(options, records))
+        run = _Preparation(options, source, definition_of(options.recipe), records, output, bar)
+        stack.callback(run.dropped.close)
+        run.survey()
+        run.write(run.choose())
+    facts = _facts(options, source, run.result)
+    Path(options.card).write_text(card(source, facts, _prompt_template(options)), "utf-8")
+    return run.result
+
+
+@dataclass
+class _Preparation:
+    """The state of a preparation: the first pass fills it, and the second pass reads it."""
+
+    options: PrepareOptions
+    source: DataSet
+    recipe: RecipeDefinition
+    records: Records
+    output: Output
+    bar: _ProgressBar
+    result: PrepareResult = field(default_factory=PrepareResult)
+    answerable: array[int] = field(default_factory=lambda: array("q"))
+    """Numbers of the usable rows that are not in `unanswerable`."""
+    unanswerable: array[int] = field(default_factory=lambda: array("q"))
+    present: set[str] = field(default_factory=set)
+    """Fields that at least one row has."""
+    supports: bool = False
+    """Whether a document states which answers it supports."""
+    pool: Pool | None = None
+
+    def __post_init__(self) -> None:
+        self.subset = self.options.subset
+        self.dropped = ErrorFile(self.options.dropped)
+        if self.options.noise or self.options.noise_to:
+            self.pool = Pool(self.options.seed)
+            if self.options.noise_from:
+                offer_corpus(self.pool, self.options.noise_from)
+
+    def questions(self) -> Iterator[tuple[int, Gold | Problem]]:
+        for number, gold in read_gold(self.source, self.records, self.options.top):
+            if self.options.find_answers and isinstance(gold, Gold):
+                gold = with_answers_found(gold)
+            yield number, gold
+
+    # --- first pass ----------------------------------------------------------------------------
+
+    def survey(self) -> None:
+        """Find the usable rows, and record the problems of the others."""
+        first_rows: dict[bytes, int] = {}
+        for number, gold in self.questions():
+            self.result.read += 1
+            self.bar.update("reading", self.result.read)
+            if isinstance(gold, Problem):
+                self.drop(number, gold)
+                continue
+            if self.pool and not self.options.noise_from:
+                self.pool.offer(gold.documents)
+            problem = unfit(gold, self.recipe) or _repetition(gold, number, first_rows)
+            if problem is not None:
+                self.drop(number, problem, gold.id)
+            else:
+                self.accept(number, gold)
+
+    def accept(self, number: int, gold: Gold) -> None:
+        (self.unanswerable if gold.answerable is False else self.answerable).append(number)
+        self.supports |= any(document.supports is not None for document in gold.documents)
+        self.present.update(
+            name
+            for name in gold.__struct_fields__
+            if name not in self.present and getattr(gold, name) is not None
+        )
+
+    def drop(self, number: int, problem: Problem, name: str | None = None) -> None:
+        reason, detail = problem
+        self.result.dropped[reason] += 1
+        where = f"row {number}" + (f", {name}" if name else "")
+        self.result.examples.setdefault(reason, f"{where}: {detail}" if detail else where)
+        record = {"row": number, "id": name, "reason": reason, "detail": detail}
+        self.dropped.write(msgspec.json.encode(record) + b"\n")
+
+    def choose(self) -> list[int]:
+        """Return the numbers of the rows to write, in the order of the file."""
+        usable = sorted((*self.answerable, *self.unanswerable))
+        if not usable:
+            raise UsageError(self.no_row_message())
+        if self.subset is None:
+            return usable
+        size = self.subset.sizes[self.options.dataset]
+        rng = generator(self.options.seed, "rows")
+        if self.subset.unanswerable is None:
+            return sorted(_sample(rng, usable, size, "usable"))
+        unanswerable = round(size * self.subset.unanswerable)
+        return sorted(
+            _sample(rng, self.answerable, size - unanswerable, "answerable")
+            + _sample(rng, self.unanswerable, unanswerable, "unanswerable")
+        )
+
+    def no_row_message(self) -> str:
+        """Return the reasons why no row is left."""
+        if not self.result.read:
+            return f"{self.options.source} has no rows"
+        reasons = "; ".join(
+            f"{reason}: {n:,} ({self.result.examples[reason]})"
+            for reason, n in self.result.dropped.most_common(3)
+        )
+        return (
+            f"no row of {self.options.source} is left for {self.options.recipe}: {reasons}; all "
+            f"rows are listed in {self.options.dropped}"
+        )
+
+    # --- second pass ---------------------------------------------------------------------------
+
+    def write(self, numbers: list[int]) -> None:
+        """Write the rows with these numbers. The file gets its name when it is complete."""
+        sink = self.sink()
+        try:
+            self.write_to(sink, iter(numbers))
+            if not self.result.written:
+                raise UsageError(self.no_row_message())
+            self.dropped.close()
+            sink.commit()
+        except OSError as error:
+            reason = error.strerror or error
+            raise UsageError(f"cannot write {self.options.output}: {reason}") from None
+        finally:
+            sink.close()
+
+    def sink(self) -> Sink:
+        if self.options.trainer == "verl":
+            return Parquet(self.output, self.present, self.supports)
+        return JsonLines(self.output)
+
+    def write_to(self, sink: Sink, numbers: Iterator[int]) -> None:
+        following = next(numbers, None)
+        for number, gold in self.questions():
+            self.bar.update("writing", self.result.written)
+            if number != following or isinstance(gold, Problem):
+                continue
+            following = next(numbers, None)
+            arranged = self.arranged(gold)
+            if isinstance(arranged, Problem):
+                self.drop(number, arranged, gold.id)
+                continue
+            sink.write(self.row(arranged))
+            self.result.count(arranged)
+
+    def arranged(self, gold: Gold) -> Gold | Problem:
+        """Return the row with noise and in its order, which depend on the seed and its id only."""
+        options = self.options
+        rng = generator(options.seed, "row", gold.id)
+        added: list[Document] | Problem = []
+        if self.pool is not None:
+            missing = options.noise or max(0, (options.noise_to or 0) - len(gold.documents))
+            added = self.pool.noise(gold, missing, rng) if missing else []
+        if isinstance(added, Problem):
+            return added
+        order = list(range(len(gold.documents) + len(added)))
+        if options.order == "shuffled" or not gold.ranked:
+            rng.shuffle(order)
+        return gold.arranged(order, added)
+
+    def row(self, gold: Gold) -> dict[str, Any]:
+        """Return a row in the form of the trainer."""
+        chat = self.recipe.prompt.messages(gold.rollout())
+        values = gold.fields(self.supports)
+        fields = {name: value for name, value in values.items() if name in self.present}
+        match self.options.trainer:
+            case "verl":
+                source, split = self.options.dataset, self.options.split_name
+                return verl(chat, fields, source, split, self.result.written)
+            case "openrlhf":
+                return openrlhf(chat, fields)
+            case "ms-swift":
+                return ms_swift(chat, fields)
+            case "trl":
+                return trl(chat, fields)
+            case _:
+                return plain(chat, fields)
+
+
+def _repetition(gold: Gold, number: int, first_rows: dict[bytes, int]) -> Problem | None:
+    """Return the problem of a row that repeats an id, or question, documents and answers."""
+    parts = [gold.question, *(document.text for document in gold.documents), repr(gold.answers)]
+    first = first_rows.setdefault(_digest("\0".join(parts)), number)
+    if first != number:
+        return Problem("duplicate", f"same as row {first}")
+    first = first_rows.setdefault(_digest(f"id {gold.id}"), number)
+    return None if first == number else Problem("duplicate id", f"same as row {first}")
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode(), digest_size=8).digest()
+
+
+def _sample(rng: random.Random, rows: list[int] | array[int], size: int, kind: str) -> list[int]:
+    if size > len(rows):
+        raise OptionError(
+            "{size:,} rows are requested, but only {count:,} are {kind}: set {sample} to a smaller "
+            "number",
+            size=size,
+            count=len(rows),
+            kind=kind,
+        )
+    return rng.sample(rows, size)
+
+
+def _facts(options: PrepareOptions, source: DataSet, result: PrepareResult) -> dict[str, Any]:
+    """The facts of a data card. They contain neither time nor place: equal runs, equal cards."""
+    unsigned = ("source", "output", "progress", "noise_from")
+    settings = {name: value for name, value in asdict(options).items() if name not in unsigned}
+    file = {"file": Path(options.source).name, "sha256": sha256(options.source)}
+    if options.noise_from:
+        settings["noise_from"] = sha256(options.noise_from)
+    settings["input"] = file["sha256"]
+    return {
+        "dataset": source.title,
+        "source": source.source,
+        "licence": source.licence,
+        "input": file,
+        "output": {"file": Path(options.output).name, "sha256": sha256(options.output)},
+        "trainer": options.trainer,
+        "split": options.split_name,
+        "recipe": options.recipe,
+        "reward": recipe(options.recipe).signature,
+        "seed": options.seed,
+        "signature": str(Signature(recipe="prepare", settings=settings)),
+        "counts": {
+            "read": result.read,
+            "written": result.written,
+            "not chosen": result.not_sampled,
+            "dropped": dict(result.dropped.most_common()),
+            "first of each": result.examples,
+            "kept without supporting": dict(result.unsupported.most_common()),
+            "answerable": dict(result.answerable),
+            "rows by documents": dict(sorted(result.documents.items())),
+            "rows by supporting documents": dict(sorted(result.supporting.items())),
+        },
+    }
+
+
+def _prompt_template(options: PrepareOptions) -> str:
+    """Return the prompt with placeholders for the question and the query time."""
+    blank = Gold(question="{question}", documents=(), answers=(("",),), query_time="{query_time}")
+    if options.dataset == "qampari":
+        blank = msgspec.structs.replace(blank, answer_kind="list")
+    if options.dataset != "crag":
+        blank = msgspec.structs.replace(blank, query_time=None)
+    return definition_of(options.recipe).prompt.message_for(blank.rollout())
+
+
+class _ProgressBar:
+    """A progress bar on standard error, if the options request one."""
+
+    def __init__(self, options: PrepareOptions, records: Records) -> None:
+        self._records = records
+        self._progress: Any = None
+        if options.progress:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+            from rich.progress import TimeRemainingColumn as Remaining
+
+            self._progress = Progress(
+                BarColumn(bar_width=24),
+                TaskProgressColumn(),
+                Remaining(),
+                TextColumn("{task.description}"),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._task = self._progress.add_task("reading", total=2 * records.size)
+        self._calls = 0
+
+    def __enter__(self) -> _ProgressBar:
+        if self._progress:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress:
+            self._progress.stop()
+
+    def update(self, task: str, rows: int) -> None:
+        """Count a row that was read. The tasks are `reading` and then `writing`."""
+        self._calls += 1
+        if self._progress and self._calls % _STEP == 0:
+            before = self._records.size if task == "writing" else 0
+            self._progress.update(
+                self._task,
+                completed=before + self._records.position(),
+                description=f"{task} · {rows:,} rows",
+            )

@@ -1,0 +1,160 @@
+"""The options of `prepare`. The command line generates its options from these classes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from rag_rewards.datasets.shapes import Trainer
+from rag_rewards.definition import Preset
+from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.io.sinks import partial_of
+from rag_rewards.recipes import RECIPES
+from rag_rewards.settings import did_you_mean
+
+
+def presets() -> dict[str, Preset]:
+    """Return the presets of all recipes by name."""
+    return {
+        name: preset
+        for definition in RECIPES.values()
+        for name, preset in definition.data.presets.items()
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions:
+    """Which of the usable rows to write. By default, all of them."""
+
+    preset: str | None = None
+    """Use a paper's size: arena-train, arena-test, ground-grpo-stage1 or ground-grpo-stage2."""
+    sample: int | None = None
+    """Sample this number of the usable rows."""
+    unanswerable: float | None = None
+    """Share of unanswerable rows in --sample."""
+    seed: int = 0
+    """Seed of all random choices: rows, order and noise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentOptions:
+    """The documents of each row."""
+
+    order: Literal["kept", "shuffled"] = "kept"
+    """Keep the order of the documents, with noise last, or shuffle them."""
+    top: int | None = None
+    """Keep the first N documents; 0 keeps all. Default: 5 for asqa, qampari, eli5, nq, triviaqa."""
+    noise: int | None = None
+    """Add this number of documents that are not related to the question."""
+    noise_to: int | None = None
+    """Add noise documents until there are this number of documents (CTRL-RAG: 30)."""
+    noise_from: str | None = None
+    """Take noise documents from this corpus. The default is the other rows of IN."""
+    find_answers: bool = False
+    """Mark documents that contain an answer as supporting if the data set marks none."""
+
+
+@dataclass(frozen=True)
+class PrepareOptions(SamplingOptions, DocumentOptions):
+    """The options of `prepare`: a data set, its file, the output, a recipe and a trainer.
+
+    Raises UsageError when options contradict each other, and when an input would be overwritten.
+    """
+
+    dataset: str
+    source: str
+    output: str
+    recipe: str
+    trainer: str
+    split: str | None = None
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        if self.trainer not in get_args(Trainer):
+            raise UsageError(_unknown("trainer", self.trainer, get_args(Trainer)))
+        for name in ("top", "noise", "noise_to", "sample"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise OptionError(f"{{{name}}} must be at least 0, found {{value}}", value=value)
+        if self.noise and self.noise_to:
+            raise OptionError("{noise} and {noise_to} both add documents: use one of them")
+        if self.noise_from and not (self.noise or self.noise_to):
+            raise OptionError("{noise_from} requires {noise} or {noise_to}")
+        if self.unanswerable is not None and not 0 <= self.unanswerable <= 1:
+            raise OptionError(
+                "{unanswerable} must be a share from 0 to 1, found {value}",
+                value=self.unanswerable,
+            )
+        if self.preset and self.sample is not None:
+            raise OptionError("{preset} sets the number of rows: leave out {sample}")
+        if self.unanswerable is not None and self.sample is None:
+            raise OptionError("{unanswerable} requires {sample}")
+        self._check_output()
+
+    def _check_output(self) -> None:
+        is_parquet = self.output.endswith(".parquet")
+        if (self.trainer == "verl") != is_parquet:
+            form, suffix = ("JSON lines", "jsonl") if is_parquet else ("Parquet", "parquet")
+            raise OptionError(
+                "{trainer} {name} reads {form}: set {output} to {file}.{suffix}",
+                name=self.trainer,
+                form=form,
+                file=Path(self.output).stem,
+                suffix=suffix,
+            )
+        partial = partial_of(self.output)
+        if partial is None:
+            raise OptionError(
+                "{output} {path} is not a regular file: choose one, because a data card is "
+                "written beside it",
+                path=self.output,
+            )
+        outputs = (self.output, self.card, self.dropped, str(partial))
+        for path in filter(None, (self.source, self.noise_from)):
+            if os.path.exists(path) and any(
+                os.path.exists(other) and os.path.samefile(other, path) for other in outputs
+            ):
+                raise OptionError("{path} would be overwritten: choose another {output}", path=path)
+
+    @property
+    def card(self) -> str:
+        """Path of the data card."""
+        return f"{self.output}.card.md"
+
+    @property
+    def dropped(self) -> str:
+        """Path of the list of the rows that were left out."""
+        return f"{self.output}.dropped.jsonl"
+
+    @property
+    def subset(self) -> Preset | None:
+        """The number of rows to sample; None for all usable rows."""
+        if self.preset is None:
+            if self.sample is None:
+                return None
+            return Preset({self.dataset: self.sample}, "", self.unanswerable)
+        available = presets()
+        if self.preset not in available:
+            raise UsageError(_unknown("preset", self.preset, available))
+        preset = available[self.preset]
+        if self.dataset not in preset.sizes:
+            raise OptionError(
+                "{preset} {name} is for {datasets}, not for {dataset}",
+                name=self.preset,
+                datasets=", ".join(preset.sizes),
+                dataset=self.dataset,
+            )
+        return preset
+
+    @property
+    def split_name(self) -> str:
+        """The field `split` of the rows, such as train or test."""
+        subset = self.subset
+        return self.split or (subset.split if subset else "") or "train"
+
+
+def _unknown(kind: str, name: str, available: Iterable[str]) -> str:
+    return f"unknown {kind} {name!r}{did_you_mean(name, available)}"
