@@ -10,8 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rag_rewards.backends.http import run_concurrently
+from rag_rewards.backends.sampling import NEUTRAL_SAMPLING
 from rag_rewards.backends.sequences import SequenceResult, TokenSequence
-from rag_rewards.backends.vllm import PLAIN, SAMPLING, generate_answer, response_logprobs
+from rag_rewards.backends.vllm.prompt_logprobs import (
+    PLAIN,
+    generate_answer,
+    response_logprobs,
+)
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, TokenIds, Tokenizer
 from rag_rewards_adapters.engine_policy import EnginePolicy, WeightsChangedError
@@ -65,7 +70,7 @@ class OpenRlhfEnginePolicy(EnginePolicy):
 
     async def _generate(self, request: GenerateRequest) -> GenerateAnswer:
         parameters = {
-            **SAMPLING,
+            **NEUTRAL_SAMPLING,
             "max_tokens": request.max_tokens,
             "temperature": request.temperature,
             "stop": list(request.stop),

@@ -1,8 +1,8 @@
-"""What policies behind HTTP share: several servers of one model, used as if they were one.
+"""HTTP requests to several servers of one model, with retries and load balancing.
 
-A group of requests that share a prefix stays on one server, where that prefix is cached; servers
-get groups by how many tokens they already have to work on. A server that fails, is busy or
-restarts is left alone for a while: what it had goes to another one, or waits for it.
+All requests of a group go to one server, because its cache contains their common prefix. A group
+goes to the server with the fewest tokens in progress. A server that fails, is busy or restarts
+receives no requests for some time; its requests move to another server, or wait.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
-_TIMEOUTS = 2
-_CONNECT = 10.0
-_LONGEST_WAIT = 30.0
+_MAX_TIMEOUTS = 2
+"""Number of timeouts after which a request is not repeated."""
+_CONNECT_S = 10.0
+_MAX_BACKOFF_S = 30.0
 UNDECODABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
-"""What msgspec raises for bytes that are not JSON, or that nest too deeply."""
+"""Exceptions of msgspec for bytes that are not JSON, or that nest too deeply."""
 _JSON = {"content-type": "application/json"}
 
 
 class HttpError(BackendError):
-    """A server's refusal or failure. `status` is that of the last answer, None without one."""
+    """A failed request. `status` is the status code of the last response, None without one."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -47,14 +48,17 @@ class HttpError(BackendError):
 
 @dataclass(frozen=True)
 class Limits:
-    """How long to wait, how often to try, how much to ask at once.
+    """Timeouts, retries and concurrency of the requests to servers.
 
     timeout       seconds for one HTTP request
-    deadline      seconds for one call with all its requests; None is no limit
-    retries       further tries of a request after a connection error, a 429 or a 5xx
-    backoff       seconds before the first further try on the same server; doubles up to 30
-    concurrency   groups at work at once on each server, and as many HTTP requests
-    batch         prompts in one HTTP request
+    deadline      seconds for one call with all its requests; None for no limit
+    retries       number of further attempts after a connection error, or a status such as 429 or
+                  5xx
+    backoff       seconds before the second attempt on the same server; doubles up to 30 s
+    concurrency   number of groups, and of HTTP requests, in progress on each server
+    batch         number of prompts in one HTTP request
+
+    Raises UsageError for values out of range.
     """
 
     timeout: float = 600.0
@@ -67,60 +71,63 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("timeout", "backoff", "concurrency", "batch"):
             if getattr(self, name) <= 0:
-                raise UsageError(f"{name} must be above 0, not {getattr(self, name)}")
+                raise UsageError(f"{name} must be greater than 0, found {getattr(self, name)}")
         if self.retries < 0:
-            raise UsageError(f"retries must be at least 0, not {self.retries}")
+            raise UsageError(f"retries must be at least 0, found {self.retries}")
         if self.deadline is not None and self.deadline <= 0:
-            raise UsageError(f"deadline must be above 0, not {self.deadline}")
+            raise UsageError(f"deadline must be greater than 0, found {self.deadline}")
 
 
 @dataclass
 class Endpoint:
-    """One server: its address, the tokens it is at work on, and when to try it again."""
+    """A server: its address, its load in tokens, and the time of the next allowed request.
+
+    The time is a value of `time.monotonic`.
+    """
 
     address: Address
     load: int = 0
-    resting_until: float = 0.0
+    available_at: float = 0.0
 
     @property
     def url(self) -> str:
-        """The address, without credentials."""
+        """The URL, without credentials."""
         return self.address.url
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers that this server alone is sent."""
+        """Headers for this server only."""
         authorization = self.address.authorization
         return {} if authorization is None else {"authorization": authorization}
 
 
 def endpoints(urls: str | Sequence[str]) -> tuple[Endpoint, ...]:
-    """The servers of these addresses, each once. UsageError for one that cannot be asked."""
+    """Return the servers of these URLs, without duplicates. UsageError for an invalid URL."""
     addresses = [urls] if isinstance(urls, str) else list(urls)
     if not addresses:
-        raise UsageError("no address of a server given")
+        raise UsageError("url contains no address of a server: pass at least one")
     return tuple(Endpoint(address) for address in dict.fromkeys(map(parse_address, addresses)))
 
 
 @dataclass
 class Session:
-    """One call: an open client, the servers, and what bounds the call.
+    """One call: an open client, the servers, and the limits of the call.
 
-    A client lives as long as one call, so that calls may come from different event loops and
-    nothing is left open behind them.
+    Each call has its own client, so that calls can run in different event loops and leave no open
+    connections.
     """
 
-    who: str
+    name: str
     servers: tuple[Endpoint, ...]
     limits: Limits
     client: httpx.AsyncClient
-    ends: float
+    deadline: float
     groups: asyncio.Semaphore
     requests: asyncio.Semaphore
 
     @asynccontextmanager
     async def place(self, tokens: int) -> AsyncIterator[Place]:
-        """A server for a group of so many tokens; waits for its turn."""
+        """Reserve a server for a group with this number of tokens, when one has capacity."""
         async with self.groups:
             place = Place(self, tokens)
             place.move()
@@ -132,70 +139,76 @@ class Session:
 
 @dataclass(frozen=True)
 class Servers:
-    """Several servers of one model. `who` begins every message about them."""
+    """Several servers of one model. `name` is the beginning of messages about them."""
 
-    who: str
+    name: str
     endpoints: tuple[Endpoint, ...]
     limits: Limits = field(default_factory=Limits)
     headers: dict[str, str] = field(default_factory=dict, repr=False)
 
     @cached_property
     def tls(self) -> ssl.SSLContext:
-        """Made once, and empty where no address is https://: certificates take 35 ms to read."""
+        """The TLS context. Without https:// addresses it is empty: certificates load in 35 ms."""
         if not any(endpoint.url.lower().startswith("https") for endpoint in self.endpoints):
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        known: ssl.SSLContext = _httpx().create_ssl_context()
-        return known
+        context: ssl.SSLContext = _httpx().create_ssl_context()
+        return context
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
-        """An open client for one call."""
+        """Open a client for one call."""
         httpx, limits = _httpx(), self.limits
         at_once = limits.concurrency * len(self.endpoints)
         pool = httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once)
-        timeout = httpx.Timeout(limits.timeout, connect=min(_CONNECT, limits.timeout), pool=None)
-        ends = time.monotonic() + (limits.deadline or float("inf"))
+        timeout = httpx.Timeout(limits.timeout, connect=min(_CONNECT_S, limits.timeout), pool=None)
+        deadline = time.monotonic() + (limits.deadline or float("inf"))
         slots = asyncio.Semaphore(at_once), asyncio.Semaphore(at_once)
         async with httpx.AsyncClient(
             limits=pool, timeout=timeout, headers=self.headers, verify=self.tls
         ) as client:
-            yield Session(self.who, self.endpoints, limits, client, ends, *slots)
+            yield Session(self.name, self.endpoints, limits, client, deadline, *slots)
 
-    async def each(
+    async def map(
         self,
         requests: Sequence[_R],
         tokens: Callable[[_R], int],
         work: Callable[[_R, Place], Awaitable[_T]],
     ) -> list[_T | Exception]:
-        """Work on every request at a place of its own; a BackendError is that request's result."""
+        """Call `work` for each request with a server, and return the results in order.
+
+        `tokens` returns the load of a request. A BackendError is the result of its request.
+        """
 
         async def one(request: _R) -> _T | Exception:
             try:
-                async with calls.place(tokens(request)) as place:
+                async with session.place(tokens(request)) as place:
                     return await work(request, place)
             except BackendError as error:
                 return error
 
         if not requests:
             return []
-        async with self.session() as calls:
+        async with self.session() as session:
             return await run_concurrently(one(request) for request in requests)
 
-    def apart(self) -> list[Servers]:
-        """Each server by itself."""
+    def split(self) -> list[Servers]:
+        """Return one object for each server."""
         return [replace(self, endpoints=(endpoint,)) for endpoint in self.endpoints]
 
     @contextmanager
-    def named(self) -> Iterator[None]:
-        """Errors within say which server they are about."""
+    def named_in_errors(self) -> Iterator[None]:
+        """Add the addresses of the servers to each BackendError of the block."""
         try:
             yield
         except BackendError as error:
             names = ", ".join(endpoint.url for endpoint in self.endpoints)
             raise BackendError(f"{names}: {error}") from error
 
-    def ask_once(self, paths: Sequence[str], answer: type[_T]) -> _T:
-        """GET without an event loop, from the first server that answers one of the paths."""
+    def get_sync(self, paths: Sequence[str], answer: type[_T]) -> _T:
+        """Send GET without an event loop, and decode the first response with status 200.
+
+        Tries each path on each server. Raises HttpError with the last failure.
+        """
         httpx, last = _httpx(), ""
         for endpoint in self.endpoints:
             for path in paths:
@@ -203,140 +216,146 @@ class Servers:
                     response = httpx.get(
                         endpoint.url + path,
                         headers=self.headers | endpoint.headers,
-                        timeout=_CONNECT,
+                        timeout=_CONNECT_S,
                     )
                     if response.status_code == 200:
                         return msgspec.json.decode(response.content, type=answer)
                     last = f"answered {path} with status {response.status_code}"
                 except (httpx.HTTPError, httpx.InvalidURL, *UNDECODABLE) as error:
-                    last = f"cannot be asked for {path}: {type(error).__name__} {error}"
+                    last = f"cannot answer {path}: {type(error).__name__} {error}"
                 last = f"{endpoint.url} {last}"
-        raise HttpError(f"{self.who}: {last}")
+        raise HttpError(f"{self.name}: {last}")
 
 
 @dataclass
-class _Trial:
-    """How one request fared so far."""
+class _Attempts:
+    """The failed attempts of one request."""
 
     failures: int = 0
     timeouts: int = 0
-    last: HttpError = field(default_factory=lambda: HttpError("not tried"))
+    last_error: HttpError = field(default_factory=lambda: HttpError("not sent"))
 
 
 @dataclass
 class Place:
-    """Where the requests of one group go. It moves when its server fails."""
+    """The server for the requests of one group. It changes when the server fails."""
 
     session: Session
     tokens: int
     endpoint: Endpoint = field(init=False)
-    _taken: bool = False
+    _is_reserved: bool = False
 
     def move(self) -> None:
-        """To the server that can be asked soonest; of those, to the least loaded."""
+        """Choose the server that is available first; among equals, the one with the least load."""
         self.leave()
         now, servers = time.monotonic(), self.session.servers
-        # Equal servers are taken by chance: several callers would all take the first.
+        # A random choice among equal servers: otherwise several processes choose the first one.
         self.endpoint = min(
             random.sample(servers, len(servers)),
-            key=lambda server: (max(server.resting_until - now, 0.0), server.load),
+            key=lambda server: (max(server.available_at - now, 0.0), server.load),
         )
         self.endpoint.load += self.tokens
-        self._taken = True
+        self._is_reserved = True
 
     def leave(self) -> None:
-        """The server is free of this group."""
-        if self._taken:
+        """Remove this group from the load of its server."""
+        if self._is_reserved:
             self.endpoint.load -= self.tokens
-            self._taken = False
+            self._is_reserved = False
 
     async def post(
         self, path: str, body: Any, answer: type[_T], *, final: Sequence[int] = ()
     ) -> _T:
-        """POST JSON and decode the answer.
+        """Send JSON with POST, and decode the response as `answer`.
 
-        Raises HttpError, once, for a refusal (4xx, or a status in `final`), and for failures of
-        the connection, 408, 429 and 5xx when the tries or the time are used up.
+        Raises HttpError for a status 4xx, for a status in `final`, and for a response of another
+        form. Connection errors and the statuses 408, 425, 429 and 5xx are repeated until the
+        attempts or the deadline are exhausted.
         """
-        return await self._ask("POST", path, msgspec.json.encode(body), answer, final)
+        return await self._request("POST", path, msgspec.json.encode(body), answer, final)
 
     async def get(self, paths: Sequence[str], answer: type[_T]) -> _T:
-        """GET and decode the answer of the first path that the server knows; else as `post`."""
+        """Send GET to the first path that the server knows, and decode the response, as `post`."""
         for path in paths[:-1]:
             try:
-                return await self._ask("GET", path, None, answer, ())
+                return await self._request("GET", path, None, answer, ())
             except HttpError as error:
                 if error.status != 404:
                     raise
-        return await self._ask("GET", paths[-1], None, answer, ())
+        return await self._request("GET", paths[-1], None, answer, ())
 
-    async def _ask(
+    async def _request(
         self, method: str, path: str, body: bytes | None, answer: type[_T], final: Sequence[int]
     ) -> _T:
-        trial, limits = _Trial(), self.session.limits
+        attempts, limits = _Attempts(), self.session.limits
         while True:
-            await self._wait(trial)
-            # Another request of the group may move the place while this one is under way.
+            await self._wait(attempts)
+            # Another request of the group can change the server while this one is in progress.
             server = self.endpoint
-            content = await self._try(server, method, path, body, trial, final)
+            content = await self._send(server, method, path, body, attempts, final)
             if content is not None:
                 try:
                     return msgspec.json.decode(content, type=answer)
                 except msgspec.ValidationError as fault:
-                    raise self._error(server, f"answered {path} otherwise: {fault}") from None
+                    raise self._error(
+                        server, f"answered {path} with an unexpected form: {fault}"
+                    ) from None
                 except UNDECODABLE as fault:
                     broken = self._error(server, f"answered {path} with broken JSON: {fault}")
-                    self._failed(server, trial, broken)
-            if trial.failures > limits.retries or trial.timeouts >= _TIMEOUTS:
-                tries = "once" if trial.failures == 1 else f"{trial.failures} times"
-                raise HttpError(f"{trial.last} (tried {tries})", trial.last.status)
+                    self._record_failure(server, attempts, broken)
+            if attempts.failures > limits.retries or attempts.timeouts >= _MAX_TIMEOUTS:
+                number = "once" if attempts.failures == 1 else f"{attempts.failures} times"
+                last = attempts.last_error
+                raise HttpError(f"{last} (tried {number})", last.status)
             if self.endpoint is server:
                 self.move()
 
-    async def _wait(self, trial: _Trial) -> None:
-        """Until the server may be asked, if that is within the deadline."""
-        pause = max(self.endpoint.resting_until - time.monotonic(), 0.0)
-        if time.monotonic() + pause >= self.session.ends:
-            over = f"the deadline of {self.session.limits.deadline:g} s is over"
-            if trial.failures:
-                raise HttpError(f"{trial.last}; {over}", trial.last.status)
-            raise HttpError(f"{self.session.who}: {over}")
+    async def _wait(self, attempts: _Attempts) -> None:
+        """Wait until the server is available. HttpError if that is after the deadline."""
+        pause = max(self.endpoint.available_at - time.monotonic(), 0.0)
+        if time.monotonic() + pause >= self.session.deadline:
+            reason = f"the deadline of {self.session.limits.deadline:g} s is over"
+            if attempts.failures:
+                last = attempts.last_error
+                raise HttpError(f"{last}; {reason}", last.status)
+            raise HttpError(f"{self.session.name}: {reason}")
         if pause:
             await asyncio.sleep(pause)
 
-    async def _try(
+    async def _send(
         self,
         server: Endpoint,
         method: str,
         path: str,
         body: bytes | None,
-        trial: _Trial,
+        attempts: _Attempts,
         final: Sequence[int],
     ) -> bytes | None:
-        """The body of a good answer, None after a failure that may pass."""
+        """Return the body of a response with status 200, None after a temporary failure."""
         httpx = _httpx()
         async with self.session.requests:
-            left = max(min(self.session.ends - time.monotonic(), self.session.limits.timeout), 1e-3)
-            asking = self.session.client.request(
+            left = self.session.deadline - time.monotonic()
+            timeout = max(min(left, self.session.limits.timeout), 1e-3)
+            request = self.session.client.request(
                 method,
                 server.url + path,
                 content=body,
                 headers=server.headers | ({} if body is None else _JSON),
             )
             try:
-                response = await asyncio.wait_for(asking, left)
+                response = await asyncio.wait_for(request, timeout)
             except (asyncio.TimeoutError, httpx.TimeoutException) as fault:
-                # Not connected is a server that is not there; no answer is one that is too slow.
-                trial.timeouts += not isinstance(fault, httpx.ConnectTimeout)
-                slow = self._error(server, f"gave no answer to {path} within {left:.3g} s")
-                self._failed(server, trial, slow)
+                # A server that cannot be connected may restart; a connected one is too slow.
+                attempts.timeouts += not isinstance(fault, httpx.ConnectTimeout)
+                slow = self._error(server, f"gave no answer to {path} within {timeout:.3g} s")
+                self._record_failure(server, attempts, slow)
                 return None
             except (httpx.InvalidURL, httpx.UnsupportedProtocol) as fault:
-                raise self._error(server, f"cannot be asked: {fault}") from None
+                raise self._error(server, f"is not a valid address: {fault}") from None
             except (httpx.TransportError, httpx.DecodingError) as fault:
-                what = f"{type(fault).__name__} {fault}".strip()
-                lost = self._error(server, f"lost the connection for {path}: {what}")
-                self._failed(server, trial, lost)
+                reason = f"{type(fault).__name__} {fault}".strip()
+                lost = self._error(server, f"lost the connection for {path}: {reason}")
+                self._record_failure(server, attempts, lost)
                 return None
         status = response.status_code
         if status == 200:
@@ -344,30 +363,31 @@ class Place:
         refusal = self._error(
             server, f"answered {path} with status {status}: {_reason(response.content)}", status
         )
-        if status in final or not _may_pass(status):
+        if status in final or not _is_temporary(status):
             raise refusal
-        self._failed(server, trial, refusal, _retry_after(response.headers.get("retry-after")))
+        retry_after = _retry_after(response.headers.get("retry-after"))
+        self._record_failure(server, attempts, refusal, retry_after)
         return None
 
-    def _failed(
-        self, server: Endpoint, trial: _Trial, error: HttpError, asked_for: float = 0.0
+    def _record_failure(
+        self, server: Endpoint, attempts: _Attempts, error: HttpError, retry_after: float = 0.0
     ) -> None:
-        """Leave a server alone for a while, longer after every failure of the same request."""
+        """Make a server unavailable for some time, longer after each failure of a request."""
         limits = self.session.limits
-        wait = min(limits.backoff * 2.0**trial.failures, _LONGEST_WAIT)
-        # Jitter, so that all that waited for one server do not come back at once.
+        wait = min(limits.backoff * 2.0**attempts.failures, _MAX_BACKOFF_S)
+        # Jitter, so that waiting requests do not all return at the same time.
         wait *= random.uniform(0.5, 1.0)  # noqa: S311 (not a secret)
-        until = time.monotonic() + max(wait, min(asked_for, limits.timeout))
-        server.resting_until = max(server.resting_until, until)
-        trial.last = error
-        trial.failures += 1
+        until = time.monotonic() + max(wait, min(retry_after, limits.timeout))
+        server.available_at = max(server.available_at, until)
+        attempts.last_error = error
+        attempts.failures += 1
 
     def _error(self, server: Endpoint, message: str, status: int | None = None) -> HttpError:
-        return HttpError(f"{self.session.who}: {server.url} {message}", status)
+        return HttpError(f"{self.session.name}: {server.url} {message}", status)
 
 
 async def run_concurrently(work: Iterable[Awaitable[_T]]) -> list[_T]:
-    """All results in order; the first failure ends the rest before it is raised."""
+    """Return all results in order. The first exception cancels the rest and is raised."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return list(await asyncio.gather(*tasks))
@@ -377,12 +397,12 @@ async def run_concurrently(work: Iterable[Awaitable[_T]]) -> list[_T]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _may_pass(status: int) -> bool:
+def _is_temporary(status: int) -> bool:
     return status in (408, 425, 429) or status >= 500
 
 
 def _retry_after(value: str | None) -> float:
-    """Seconds of a Retry-After header, which is a number or a date; 0 without one."""
+    """Return the seconds of a Retry-After header, a number or a date; 0 without the header."""
     if value is None:
         return 0.0
     try:
@@ -390,16 +410,16 @@ def _retry_after(value: str | None) -> float:
     except ValueError:
         pass
     try:
-        when = email.utils.parsedate_to_datetime(value)
+        date = email.utils.parsedate_to_datetime(value)
     except ValueError:
         return 0.0
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=timezone.utc)
-    return max((when - datetime.now(timezone.utc)).total_seconds(), 0.0)
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=timezone.utc)
+    return max((date - datetime.now(timezone.utc)).total_seconds(), 0.0)
 
 
 def _reason(content: bytes) -> str:
-    """What a server says about a failure: OpenAI's error object, FastAPI's detail, or its text."""
+    """Return the message of an error response: of OpenAI, of FastAPI, or the text."""
     text = content.decode("utf-8", "replace")
     with suppress(*UNDECODABLE):
         body = msgspec.json.decode(content)

@@ -1,4 +1,4 @@
-"""The tokenizer of a policy whose model runs elsewhere."""
+"""The tokenizer of a policy whose model runs on a server or in another engine."""
 
 from __future__ import annotations
 
@@ -10,23 +10,29 @@ from rag_rewards.errors import MissingExtraError, UsageError
 from rag_rewards.evidence.protocols import Tokenizer
 
 
-def tokenizer_of(given: Tokenizer | str | os.PathLike[str] | None, model: str | None) -> Tokenizer:
-    """The tokenizer given, or loaded from the folder given, or from the model's if it is here.
+def resolve_tokenizer(
+    tokenizer: Tokenizer | str | os.PathLike[str] | None, model: str | None
+) -> Tokenizer:
+    """Return a tokenizer, or load it from its folder or from the folder of the model.
 
-    Nothing is downloaded. Raises UsageError where no folder is known or nothing loads from it.
+    tokenizer  a tokenizer, its folder, or None for the folder of the model
+    model      folder of the model, None if unknown
+
+    Nothing is downloaded. Raises UsageError if the folder does not exist on this machine or
+    contains no tokenizer, and MissingExtraError if transformers is not installed.
     """
-    if given is not None and not isinstance(given, str | os.PathLike):
-        return given
-    folder = model if given is None else os.fspath(given)
+    if tokenizer is not None and not isinstance(tokenizer, str | os.PathLike):
+        return tokenizer
+    folder = model if tokenizer is None else os.fspath(tokenizer)
     if folder is None or not os.path.isdir(folder):
-        what = "" if folder is None else f" {without_credentials(folder)!r}"
-        raise UsageError(f"no folder{what}: pass tokenizer=, a tokenizer or the folder of one")
+        name = "" if folder is None else f" {without_credentials(folder)!r}"
+        raise UsageError(f"no folder{name}: pass tokenizer=, a tokenizer or its folder")
     try:
         from transformers import AutoTokenizer
     except ImportError:
         raise MissingExtraError("transformers", extra="transformers") from None
     try:
         loaded = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, ImportError) as error:  # a format whose library is missing
+    except (OSError, ValueError, ImportError) as error:  # ImportError: of a library for its format
         raise UsageError(f"no tokenizer in {folder!r}: {error}") from error
     return cast(Tokenizer, loaded)

@@ -101,7 +101,7 @@ def _tokenizer(scorer: Scorer, models: ModelOptions) -> Tokenizer | None:
     if scorer.models.policy is not None:
         return scorer.models.policy.tokenizer
     if models.tokenizer:
-        from rag_rewards.backends.tokenizer import tokenizer_of
+        from rag_rewards.backends.tokenizer import resolve_tokenizer
 
-        return tokenizer_of(models.tokenizer, None)
+        return resolve_tokenizer(models.tokenizer, None)
     return None

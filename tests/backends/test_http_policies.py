@@ -19,7 +19,7 @@ import pytest
 from engine_servers import MODEL, Fault, SglangDouble, VllmDouble
 from ngram import greedy, scored, text_of
 
-from rag_rewards.backends import sglang, vllm
+from rag_rewards.backends import sglang
 from rag_rewards.backends.http import (
     HttpError,
     Limits,
@@ -28,8 +28,11 @@ from rag_rewards.backends.http import (
     endpoints,
     run_concurrently,
 )
+from rag_rewards.backends.sequences import distinct_sequences
 from rag_rewards.backends.sglang import SglangServer
 from rag_rewards.backends.vllm import VllmServer
+from rag_rewards.backends.vllm.prompt_logprobs import response_logprobs
+from rag_rewards.backends.vllm.server import _Completion, _Generation, _Row
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
 from rag_rewards.evidence.protocols import GenerateRequest, Policy, ScoreRequest
 
@@ -574,15 +577,15 @@ def test_other_addresses_than_http_are_refused(url):
 def test_an_address_that_cannot_be_asked_is_an_error_in_its_place(kind):
     known = kind[1]("http://\u2603..", limits=QUICK)
     (answer,) = score(known, OTHER)
-    assert "http://\u2603.. cannot be asked" in str(answer)
-    with pytest.raises(BackendError, match="cannot be asked for"):
+    assert "http://\u2603.. is not a valid address" in str(answer)
+    with pytest.raises(BackendError, match="cannot answer"):
         _ = known.fingerprint
 
 
 def test_certificates_are_checked():
-    known = Servers("vllm", endpoints("https://host")).tls
-    assert known.verify_mode is ssl.CERT_REQUIRED
-    assert known.check_hostname
+    context = Servers("vllm", endpoints("https://host")).tls
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
     # Without an https:// address nothing is read, and nothing would be trusted.
     none = Servers("vllm", endpoints("http://host")).tls
     assert (none.verify_mode, none.get_ca_certs()) == (ssl.CERT_REQUIRED, [])
@@ -708,11 +711,11 @@ def shape(value):
 
 
 def test_recorded_answers_of_vllm_are_read():
-    found = msgspec.json.decode(RECORDED, type=vllm._Completion)
-    values = vllm.response_logprobs(found.choices[0].prompt_logprobs, (7, 8), "vllm")
+    found = msgspec.json.decode(RECORDED, type=_Completion)
+    values = response_logprobs(found.choices[0].prompt_logprobs, (7, 8), "vllm")
     assert values == [-8.41698169708252, -5.671853065490723]
-    single = msgspec.json.decode(RECORDED_GENERATE, type=vllm._Generated)
-    assert vllm.response_logprobs(single.prompt_logprobs, (7, 8), "vllm") == values
+    single = msgspec.json.decode(RECORDED_GENERATE, type=_Generation)
+    assert response_logprobs(single.prompt_logprobs, (7, 8), "vllm") == values
     assert single.usage.prompt_tokens_details.cached_tokens == 0
 
 
@@ -728,15 +731,15 @@ def test_the_double_of_vllm_sends_what_vllm_sent(vllm_server):
 
 
 def test_a_row_of_another_token_is_refused():
-    rows = [None, {6: vllm._Row(-1.0)}, {7: vllm._Row(-2.0)}]
+    rows = [None, {6: _Row(-1.0)}, {7: _Row(-2.0)}]
     with pytest.raises(BackendError, match=r"token 7 at 0 of the response, found tokens \[6\]"):
-        vllm.response_logprobs(rows, (7, 8), "vllm")
+        response_logprobs(rows, (7, 8), "vllm")
     with pytest.raises(BackendError, match="found none"):
-        vllm.response_logprobs(rows, (5, 6, 7), "vllm")
+        response_logprobs(rows, (5, 6, 7), "vllm")
     with pytest.raises(BackendError, match="expected 4 rows, found 3"):
-        vllm.response_logprobs(rows, (4, 5, 6, 7), "vllm")
+        response_logprobs(rows, (4, 5, 6, 7), "vllm")
     with pytest.raises(BackendError, match="does not know prompt_logprobs"):
-        vllm.response_logprobs(None, (7,), "vllm")
+        response_logprobs(None, (7,), "vllm")
 
 
 def test_a_server_that_does_not_know_prompt_logprobs_is_refused(vllm_server):
@@ -762,7 +765,7 @@ def test_choices_are_taken_by_their_index(vllm_server):
 def test_a_model_is_chosen_by_name(vllm_server):
     assert VllmServer(vllm_server.url, model=MODEL).fingerprint == f"vllm {MODEL} unknown"
     (answer,) = score(VllmServer(vllm_server.url, model="other"), OTHER)
-    assert str(answer) == f"vllm: no model 'other' is served; there are: '{MODEL}'"
+    assert str(answer) == f"vllm: the server has no model 'other'; its models are: '{MODEL}'"
 
 
 # --- vLLM's cache --------------------------------------------------------------------------------
@@ -801,7 +804,7 @@ def test_the_cache_is_never_read_with_detokenisation(vllm_server):
 @pytest.mark.parametrize("context", [15, 16, 17, 31, 32, 33, 48])
 def test_a_response_within_the_cache_is_sent_again(vllm_server, context, response):
     policy = cached_policy(vllm_server)
-    policy._trusted = True
+    policy._cache_checked = True
     tokens = tuple(i * 5 % 48 for i in range(context + response))
     request = ScoreRequest((tokens[:context],), (tokens[context:],))
     for _ in range(2):
@@ -848,7 +851,7 @@ def test_a_server_that_does_not_count_what_was_cached_is_refused(vllm_server):
 
 def test_a_busy_cache_is_not_a_reason_to_ask_the_plain_way(vllm_server):
     policy = cached_policy(vllm_server)
-    policy._trusted = True
+    policy._cache_checked = True
     vllm_server.faults.extend([Fault(503)] * 5)
     (answer,) = score(policy, OTHER)
     assert answer.status == 503
@@ -899,9 +902,9 @@ SGLANG = (
 
 
 def test_an_answer_of_sglang_is_read():
-    (found,) = msgspec.json.decode(SGLANG, type=list[sglang._Generated])
-    ask = sglang.distinct_sequences(ScoreRequest(((5, 6),), ((7, 8),)))[0]
-    assert sglang._values(found.meta_info, ask, "sglang") == [-8.4, -5.6]
+    (found,) = msgspec.json.decode(SGLANG, type=list[sglang._Generation])
+    ask = distinct_sequences(ScoreRequest(((5, 6),), ((7, 8),)))[0]
+    assert sglang.response_logprobs(found.meta_info, ask, "sglang") == [-8.4, -5.6]
     assert (found.meta_info.cached_tokens, found.meta_info.weight_version) == (1, "default")
 
 
@@ -921,7 +924,7 @@ def test_the_double_of_sglang_sends_the_same_shape(sglang_server):
     [
         ([], "does not know return_logprob"),
         ([[-1.0, 7, None], [-2.0, 8, None]], "expected null for the last token of the context"),
-        ([[None, 6, None], [-2.0, 8, None]], "expected 2 log-probabilities behind the null"),
+        ([[None, 6, None], [-2.0, 8, None]], "expected 2 log-probabilities after the null"),
         ([[None, 6, None], [None, 7, None], [-2.0, 8, None]], "a null within"),
     ],
 )

@@ -1,0 +1,17 @@
+"""Sampling parameters that vLLM and SGLang have in common."""
+
+from __future__ import annotations
+
+NEUTRAL_SAMPLING = {
+    "top_p": 1.0,
+    "top_k": -1,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+"""Parameters that leave the distribution of the model unchanged.
+
+They are sent explicitly, because the defaults of a server may come from the model's
+generation_config.json.
+"""
