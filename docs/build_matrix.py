@@ -7,6 +7,7 @@ run inside it, hold its column to what it says.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
@@ -124,25 +125,32 @@ UNSCORED: dict[str, str] = {
 """What becomes of a rollout without a score, after the first batch."""
 
 
-def kind_of(name: str) -> str:
-    """Return the kind of a recipe: the model that it needs, and whether it compares a group."""
+def kinds_of(name: str) -> list[str]:
+    """Return the kinds of a recipe: the models that it needs, and whether it compares a group."""
     built = recipe(name)
-    needed = models_needed(built)
-    if not needed:
-        return "rules"
-    [model] = needed
-    if model != "policy":
-        return model
-    return "likelihood of a group" if built.scope == "group" else "likelihood"
+    likelihood = "likelihood of a group" if built.scope == "group" else "likelihood"
+    models = sorted(models_needed(built))
+    return [likelihood if model == "policy" else model for model in models] or ["rules"]
+
+
+def kind_of(name: str) -> str:
+    """Return the kinds of a recipe as one text."""
+    return " and ".join(kinds_of(name))
 
 
 def cell(name: str, trainer: str) -> Cell:
     """Return the cell of a recipe and a trainer, with the settings that need no model."""
-    found = KINDS[kind_of(name)][trainer]
+    cells = [KINDS[kind][trainer] for kind in kinds_of(name)]
+    found = reduce(_both, cells)
     settings = [f"`{key}={value}`" for key, value in RECIPES[name].model_free.items()]
     if found.state != "setting" or not settings:
         return found
     return replace(found, said=", or ".join([found.said, ", ".join(settings)]))
+
+
+def _both(one: Cell, other: Cell) -> Cell:
+    """Return the cell of a recipe that needs two kinds of models."""
+    return Cell("setting", f"{one.said} and {other.said}", one.options | other.options)
 
 
 INTRO = """# Inside a trainer

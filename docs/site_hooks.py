@@ -1,4 +1,4 @@
-"""What the site needs beside the pages: measured figures, which stand outside this folder."""
+"""Hooks of mkdocs: the pages of the recipes in the navigation, and pages of measured figures."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files, InclusionLevel
 
+from rag_rewards.recipes import RECIPES
+
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
 _ROW = re.compile(r"^\|.*$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`")
 _LINK = re.compile(r"\[([^\]]+)\]\(\.\./benchmarks/results/([\w.-]+\.md)\)")
+
+
+def on_config(config: Any) -> Any:
+    """Add the page of every recipe to the section Recipes of the navigation."""
+    [section] = [entry["Recipes"] for entry in config["nav"] if "Recipes" in entry]
+    section[1:1] = [{name: f"recipes/{name}.md"} for name in RECIPES]
+    return config
 
 
 def on_files(files: Files, config: Any) -> Files:

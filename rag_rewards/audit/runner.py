@@ -17,7 +17,7 @@ from rag_rewards.audit.findings import Audit, Finding
 from rag_rewards.audit.policies import POLICIES, Policy
 from rag_rewards.audit.row_attacks import ABSTENTION, ALWAYS_REFUSES, Target, target_of
 from rag_rewards.audit.rule_evidence import with_evidence
-from rag_rewards.definition import Recipe
+from rag_rewards.definition import Recipe, RecipeDefinition
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import RecipeSource, load_recipe
@@ -108,15 +108,19 @@ def _spread(rows: Sequence[Rollout]) -> list[Rollout]:
 # --- published recipes ---------------------------------------------------------------------------
 
 
-def _is_published(made: Recipe) -> bool:
-    """Return whether this is the published recipe of its name, with any settings."""
-    return made.name in RECIPES and isinstance(made.settings, RECIPES[made.name].settings)
+def _definition_of(made: Recipe) -> RecipeDefinition | None:
+    """Return the definition of a recipe, even if it was built without one; None if it has none."""
+    published = RECIPES.get(made.name)
+    if published and isinstance(made.settings, published.settings):
+        return published
+    return made.definition
 
 
 def _excuses(made: Recipe) -> dict[int | None, str]:
     """Return the attacks that pay by the recipe's own definition, with the reasons."""
     excuses: dict[int | None, str] = {}
-    for text in RECIPES[made.name].loopholes if _is_published(made) else ():
+    definition = _definition_of(made)
+    for text in definition.loopholes if definition else ():
         head = re.match(r"[\d, ]+:", text)
         if head and "hardened" not in text:
             reason = text[head.end() :].strip()
@@ -125,11 +129,12 @@ def _excuses(made: Recipe) -> dict[int | None, str]:
 
 
 def _built_in(made: Recipe) -> tuple[list[Finding], list[str]]:
-    """Score the built-in cases and policies of a published recipe.
+    """Score the built-in cases and policies of a recipe in the table of recipes.
 
     Returns the findings, and the settings of the cases that require other settings.
     """
-    if not _is_published(made):
+    definition = _definition_of(made)
+    if definition is None or definition is not RECIPES.get(made.name):
         return [], []
     current = flatten(made.settings) if made.settings else {}
     findings: list[Finding] = []
@@ -159,7 +164,10 @@ def _built_in(made: Recipe) -> tuple[list[Finding], list[str]]:
 
 
 def _capitals(made: Recipe) -> list[Rollout]:
-    """Return four questions with right answers, in the output form with the highest reward."""
+    """Return four questions with right answers, in the recipe's output form.
+
+    Without a definition, the recipe is given the output form with the highest reward.
+    """
 
     def rows(write: Callable[[str], str], answer: Callable[[int], str]) -> list[Rollout]:
         return [
@@ -171,8 +179,11 @@ def _capitals(made: Recipe) -> list[Rollout]:
         scores = made.score_each([with_evidence(made, row) for row in choice])
         return mean(0.0 if isinstance(s, RolloutError) else s.value or 0.0 for s in scores)
 
-    forms = {each.output.template: each.output for each in RECIPES.values()}
-    writers: list[Callable[[str], str]] = [str, *(form.write for form in forms.values())]
+    if made.definition:
+        writers: list[Callable[[str], str]] = [made.output_form.write]
+    else:
+        forms = {each.output.template: each.output for each in RECIPES.values()}
+        writers = [str, *(form.write for form in forms.values())]
     answers: tuple[Callable[[int], str], ...] = (
         lambda n: CITIES[n],
         lambda n: f"{CITIES[n]} is the capital of {COUNTRIES[n]}",

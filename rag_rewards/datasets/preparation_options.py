@@ -30,7 +30,7 @@ class SamplingOptions:
     """Which of the usable rows to write. By default, all of them."""
 
     preset: str | None = None
-    """Use a paper's size: arena-train, arena-test, ground-grpo-stage1 or ground-grpo-stage2."""
+    """Use the sample sizes of a paper: a preset that `rag-rewards recipes NAME` lists."""
     sample: int | None = None
     """Sample this number of the usable rows."""
     unanswerable: float | None = None

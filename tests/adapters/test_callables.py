@@ -16,8 +16,10 @@ from rag_rewards.errors import DataError, RowError, SettingError, UnknownRecipeE
 from rag_rewards.recipes import RECIPES
 from rag_rewards.rows import decode_row
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trainers"))
-from golden import CASES, GROUPS, Group, advantages, centred
+from build_matrix import kind_of
+from golden import CASES, GROUPS, PLANS, Group, advantages, centred
 
 RIGHT = {
     "response": "<think>1</think><answer>Seine</answer>",
@@ -30,11 +32,12 @@ def test_the_examples_run() -> None:
     assert doctest.testmod(callables).failed == 0
 
 
-def test_there_is_a_golden_group_for_every_recipe_and_case() -> None:
+def test_the_golden_groups_cover_every_kind_of_recipe_in_every_case() -> None:
     assert {(group.recipe, group.case) for group in GROUPS} == {
-        (recipe, case) for recipe in RECIPES for case in CASES
+        (plan.recipe, case) for plan in PLANS for case in CASES
     }
-    assert len(CASES) == 10
+    assert {kind_of(plan.recipe) for plan in PLANS} == {kind_of(recipe) for recipe in RECIPES}
+    assert (len(PLANS), len(CASES)) == (9, 10)
 
 
 @ALL

@@ -10,14 +10,13 @@ import pytest
 import rag_rewards as rr
 from rag_rewards.datasets.preparation import prepare
 from rag_rewards.datasets.preparation_options import PrepareOptions
-from rag_rewards.recipes import RECIPES, recipe
+from rag_rewards.recipes import RECIPES, models_needed, recipe
 from rag_rewards.rollout import Evidence, LogProbs, MaskedAnswers, Rollout
 from rag_rewards.rows.columns import label_fields, rollout_from_columns
 from rag_rewards.testing import TableEntailment
 from rag_rewards.text.refusal import REFUSAL
 
 TRAINERS = ("verl", "openrlhf", "trl", "ms-swift", "none")
-SETTINGS = {"truthrl": {"verifier": "exact"}}
 TEXTUAL = tuple(name for name in RECIPES if not name.startswith("ground-grpo"))
 GROUNDED = ("ground-grpo-stage1", "ground-grpo")
 UNMARKED = ("naive-grpo", "lear", "truthrl")
@@ -77,7 +76,10 @@ def said(name: str, row: Rollout, right: bool) -> str:
                 told = ", ".join(f"{answer} {cited}" for answer in answers)
             return f"<think>x</think><answer>{told}</answer>"
         case _:
-            return f"<think>x {cited if right else ''}</think><answer>{listed}</answer>"
+            form = RECIPES[name].output
+            text = f"x {cited if right else ''}"
+            others = {section: text for section in form.sections if section != "answer"}
+            return form.write(listed, **others)
 
 
 def known(name: str, row: Rollout, right: bool) -> Rollout:
@@ -97,7 +99,9 @@ def known(name: str, row: Rollout, right: bool) -> Rollout:
 def check(options: PrepareOptions) -> int:
     """Prepare, read back, and score a right and a wrong response to every question."""
     done = prepare(options)
-    scorer = recipe(options.recipe, SETTINGS.get(options.recipe))
+    scorer = recipe(options.recipe)
+    if "judge" in models_needed(scorer):
+        scorer = recipe(options.recipe, RECIPES[options.recipe].model_free)
     entailment = TableEntailment(lambda premise, hypothesis: float("zzz" not in hypothesis))
     gatherer = rr.Gatherer(rr.Models(entailment=entailment))
     rows = list(read_back(Path(options.output), options.trainer))

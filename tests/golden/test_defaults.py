@@ -104,7 +104,12 @@ def test_a_new_setting_is_noticed() -> None:
     assert faults(replace(arena, changed_defaults=table), __version__, recorded) == []
 
 
-if __name__ == "__main__":
+def write() -> None:
+    """Write the file of the current version."""
     every = {name: record(definition) for name, definition in RECIPES.items()}
     text = json.dumps(every, indent=1, ensure_ascii=False) + "\n"
     (FOLDER / f"{__version__}.json").write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    write()

@@ -18,13 +18,12 @@ from swift.rl_core.data import GRPOSample
 from swift.rl_core.grpo_algorithm import compute_rewards_per_func
 
 from rag_rewards.errors import DataError, GroupError, RolloutError, SettingError, UsageError
-from rag_rewards.recipes import RECIPES
 from rag_rewards.rows.columns import DATASET_FIELDS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "docs"))
 from build_matrix import STD_FLOOR, cell
-from golden import ASKED, GROUPS, Group, Recorded, advantages, bare, centred, scored
+from golden import ASKED, GROUPS, RECIPES, Group, Recorded, advantages, bare, centred, scored
 
 EPSILON = 1e-4  # of ms-swift's compute_advantages
 TOLERANCE = {"abs": 2e-5, "rel": 2e-5}

@@ -19,13 +19,12 @@ from absent import stood_in_for
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "docs"))
 from build_matrix import STD_FLOOR, cell
-from golden import ASKED, GROUPS, Group, Recorded, advantages, bare, centred, scored
+from golden import ASKED, GROUPS, RECIPES, Group, Recorded, advantages, bare, centred, scored
 from rag_rewards_adapters.callables import each
 from rag_rewards_adapters.openrlhf_agent import Call, executor
 
 import rag_rewards as rr
 from rag_rewards.errors import RolloutError, UsageError
-from rag_rewards.recipes import RECIPES
 from rag_rewards.scorer import Scorer
 
 EPSILON = 1e-9  # group_norm's own

@@ -14,7 +14,6 @@ from trl_runs import trainer
 
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.recipes import RECIPES
 from rag_rewards.testing import TableEntailment, TableJudge, TablePolicy
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -124,7 +123,7 @@ def batch(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", golden.RECIPES)
 def test_the_matrix_says_what_works_here(made: Any, recipe: str) -> None:
     """By itself; or, what is missing is named: a model, or `bind`, which brings the policy."""
     said, rows = cell(recipe, "trl"), golden.bare(recipe)

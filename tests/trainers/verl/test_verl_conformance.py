@@ -19,12 +19,11 @@ from verl.trainer.ppo.ray_trainer import compute_advantage
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "docs"))
 from build_matrix import STD_FLOOR, cell
-from golden import GROUPS, Group, advantages, bare, centred, scored
+from golden import GROUPS, RECIPES, Group, advantages, bare, centred, scored
 from rag_rewards_adapters.verl import compute_score
 
 import rag_rewards as rr
 from rag_rewards.errors import RolloutError, UsageError
-from rag_rewards.recipes import RECIPES
 
 EPSILON = 1e-6  # of verl's grpo
 TOLERANCE = {"abs": 2e-5, "rel": 2e-5}

@@ -1,0 +1,113 @@
+"""Quote First: the answer, and a quotation of the document that supports it.
+
+`tests/recipes/test_new_recipe.py` adds this invented recipe to a copy of the package.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rag_rewards.compose import Sum
+from rag_rewards.definition import (
+    ComponentInfo,
+    HardenedSetting,
+    Preset,
+    Recipe,
+    RecipeDefinition,
+    TrainingData,
+)
+from rag_rewards.output_form import OutputForm
+from rag_rewards.prompts import Prompt
+from rag_rewards.recipes import shared
+from rag_rewards.rewards.answer import AnswerMatch, Metric
+from rag_rewards.rewards.format import Format
+from rag_rewards.settings import Settings, about
+from rag_rewards.text.normalize import NormalizerName
+from rag_rewards.training.settings import Stated, Training
+
+OUTPUT = OutputForm(
+    "<quote>…</quote> <answer>…</answer>",
+    "<quote>{quote}</quote><answer>{answer}</answer>",
+    {"quote": "Paris is the capital of France."},
+)
+PROMPT = Prompt(
+    "Quote the sentence that answers the question inside <quote> and </quote>. Then write the "
+    "answer inside <answer> and </answer>.\n\n{documents}\n\nQuestion: {question}",
+    document="Source {label}: {text}",
+    untitled="Source {label}: {text}",
+)
+
+
+class Accuracy(shared.Accuracy, frozen=True):
+    metric: Annotated[Metric, about("how the answer is compared", "Quote First, section 2")] = (
+        "judge"
+    )
+    normalizer: Annotated[NormalizerName, about("text normalizer", "Quote First, section 2")] = (
+        "squad"
+    )
+
+
+class FormatSettings(Settings, frozen=True):
+    words: Annotated[bool, about("both sections must contain a letter or digit")] = False
+
+
+class Weights(Settings, frozen=True):
+    format: Annotated[float, about("weight of the format", "Quote First, section 3", ge=0)] = 0.5
+
+
+class QuoteFirst(Settings, frozen=True):
+    """Settings of Quote First."""
+
+    sections: shared.Sections = shared.Sections()
+    format: FormatSettings = FormatSettings()
+    accuracy: Accuracy = Accuracy()
+    weights: Weights = Weights()
+
+
+def quote_first(settings: QuoteFirst) -> Recipe:
+    """Return accuracy + 0.5·format. Source: Quote First, section 3."""
+    tags = OUTPUT.tags(settings.sections.style())
+    format_ = Format(tags, ("quote", "answer"), settings.format.words)
+    accuracy = AnswerMatch(tags=tags, **settings.accuracy.options())  # type: ignore[arg-type]
+    total = Sum(((1.0, accuracy), (settings.weights.format, format_)))
+    return Recipe("quote-first", (accuracy, format_), total, correct=accuracy, settings=settings)
+
+
+QUOTE_FIRST = RecipeDefinition(
+    name="quote-first",
+    summary="an answer, and a quotation of its document",
+    source="Quote First, section 3",
+    output=OUTPUT,
+    settings=QuoteFirst,
+    build=quote_first,
+    fields=("answers", "verdicts.accuracy (accuracy.metric=judge)"),
+    components=(
+        ComponentInfo("accuracy", "the answer is right", values=(0, 1)),
+        ComponentInfo("format", "a quotation and an answer, and nothing else", values=(0, 1)),
+    ),
+    prompt=PROMPT,
+    training=Training(
+        group=Stated(5, "Quote First, section 4"),
+        learning_rate=Stated(7e-6, "Quote First, section 4"),
+        temperature=Stated(0.85, "Quote First, section 4"),
+        notes=("the quotations are not compared with the documents",),
+    ),
+    data=TrainingData(
+        ("hotpotqa",),
+        "Quote First, section 4",
+        {"quote-first-train": Preset({"hotpotqa": 1}, "train")},
+    ),
+    model_free={"accuracy.metric": "exact"},
+    hardened={
+        "sections.repeated": HardenedSetting("missing", (7,), "many answer sections, one right"),
+        "format.words": HardenedSetting(True, (16, 24), "an answer that is '.' or a citation"),
+        "accuracy.normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "3.14 is not 314"),
+    },
+    loopholes=(
+        "7: of many answer sections the first counts (closed: hardened)",
+        "16, 24: an answer without a word earns the format's weight (closed: hardened)",
+        "6: squad equates 3.14 with 314 (closed: hardened)",
+        "13: a well-formed wrong answer earns the weight of the format: by definition",
+    ),
+    deviations=("white space between the sections is allowed",),
+)
