@@ -33,7 +33,7 @@ LAYERS = [
     ["training.scripts"],
     ["audit"],
     ["io"],
-    ["report", "server"],
+    ["report", "server", "replay"],
     ["datasets", "metrics"],
     ["tiny_world"],
     ["cli.recipe_options"],

@@ -35,11 +35,14 @@ class RecipeOptions:
         """Whether any option is set."""
         return bool(self.recipe or self.set or self.config or self.hardened)
 
-    def spec(self) -> RecipeSpec:
-        """Return the recipe as plain data; --set takes precedence over --config. UsageError."""
+    def spec(self, *, required: bool = True) -> RecipeSpec:
+        """Return the recipe as plain data; --set takes precedence over --config.
+
+        Raises UsageError when no recipe is given, unless it is not `required`.
+        """
         config = read_config(self.config) if self.config else ConfigFile()
         recipe = self.recipe or config.recipe or ""
-        if not recipe and not config.stages:
+        if required and not recipe and not config.stages:
             raise OptionError("no recipe is given: set {recipe}; `rag-rewards recipes` lists them")
         return RecipeSpec(
             recipe=recipe,

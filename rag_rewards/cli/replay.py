@@ -1,4 +1,4 @@
-"""`rag-rewards replay`"""
+"""`rag-rewards replay`: score rows again with other settings and compare the rewards."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from cyclopts import Parameter
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from rag_rewards.cli.options import (
     FILES,
@@ -16,7 +20,11 @@ from rag_rewards.cli.options import (
     Recipe,
 )
 from rag_rewards.cli.output import console, print_json
-from rag_rewards.commands.replay import Variation, compare, print_comparison
+from rag_rewards.cli.recipe_options import parse_settings
+from rag_rewards.errors import UsageError
+from rag_rewards.replay import ReplayResult, RolloutChange, Variation
+from rag_rewards.replay import replay as replay_rows
+from rag_rewards.report.terminal import plain, titled_table
 
 
 def replay(
@@ -45,15 +53,69 @@ def replay(
     base
         Change a setting of the scoring to compare with, as KEY=VALUE. Repeatable.
     """
-    comparison = compare(
+    changes = recipe.spec(required=False)
+    if changes.stages:
+        raise UsageError(
+            f"{recipe.config}: replay changes the settings of one recipe and takes no stages: "
+            "remove `stages`"
+        )
+    result = replay_rows(
         source,
-        Variation(recipe, base),
+        Variation(changes, parse_settings(base)),
         group_size=grouping.group_size,
         sort=grouping.sort,
         show=show,
     )
     if json:
-        print_json(comparison)
+        print_json(result)
     else:
-        print_comparison(console(110), comparison)
-    return 3 if comparison.errors else 0
+        print_result(console(110), result)
+    return 3 if result.errors else 0
+
+
+def print_result(console: Console, result: ReplayResult) -> None:
+    """Print the settings, means and rollouts that change."""
+    console.print(Text("settings that differ", style="bold"))
+    for key, (old, new) in result.settings.items():
+        console.print(Text(f"  {plain(f'{key}: {old!r} → {new!r}')}"))
+    if not result.settings:
+        console.print("  none")
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in ("mean", "before", "after", "change"):
+        table.add_column(column, justify="left" if column == "mean" else "right")
+    for name, (before, after) in result.means.items():
+        table.add_row(name, f"{before:.4f}", f"{after:.4f}", f"{after - before:+.4f}")
+    console.print(table)
+    console.print(
+        f"{result.rows:,} rollouts in {result.groups:,} groups: {result.changed:,} rewards change, "
+        f"{result.sign_flips:,} advantages change sign, mean |Δ advantage| "
+        f"{result.advantage_shift:.3f}",
+        highlight=False,
+    )
+    console.print(
+        f"groups without signal: {result.dead_before:,} before, {result.dead_after:,} after",
+        highlight=False,
+    )
+    if result.errors:
+        console.print(
+            f"{result.errors:,} rows in error, the first: {plain(result.first_error)}",
+            style="red",
+            highlight=False,
+            markup=False,
+        )
+    if result.most_changed:
+        console.print(_changes(result.most_changed))
+
+
+def _changes(changes: Sequence[RolloutChange]) -> Table:
+    numbers = ("reward before", "after", "advantage before", "after ")
+    table = titled_table("largest changes", ("rollout", *numbers), numbers=numbers)
+    for change in changes:
+        table.add_row(
+            Text(plain(change.id), style="cyan"),
+            f"{change.before:.3f}",
+            f"{change.after:.3f}",
+            f"{change.advantage_before:+.3f}",
+            f"{change.advantage_after:+.3f}",
+        )
+    return table

@@ -310,7 +310,7 @@ def test_rows_of_several_scorings_are_refused(cli, write, arena, second, differe
     rows = [arena(group="1") | {"signature": text} for text in (first, first)]
     rows += [arena(group="2") | {"signature": second}]
     ran = cli("replay", write(rows), code=2)
-    assert "lines 1 and 3 were not scored alike" in ran.err
+    assert "lines 1 and 3 were scored with different settings" in ran.err
     assert difference in ran.err
     assert "split the file" in ran.err
     assert ran.out == ""

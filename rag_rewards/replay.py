@@ -1,31 +1,19 @@
-"""`rag-rewards replay`: the same rows under other settings, without a model."""
+"""Score rows again with other settings, without a model, and compare the rewards."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from rag_rewards.cli.recipe_options import (
-    ConfigFile,
-    RecipeOptions,
-    parse_settings,
-    read_config,
-)
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import OptionError, RolloutError, SignatureError, UsageError
 from rag_rewards.groups import LineGroup
 from rag_rewards.io.sources import open_source, read_groups
 from rag_rewards.loading import RecipeSpec, find_definition, load_recipe, recorded_spec
 from rag_rewards.recipes import build_recipe, recorded_settings
-from rag_rewards.report.terminal import plain
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows import Line, decode_row
 from rag_rewards.scorer import Scorer
@@ -35,8 +23,8 @@ from rag_rewards.training.advantages import zscores
 from rag_rewards.training.curriculum import Curriculum, Stage
 
 
-class Change(msgspec.Struct, frozen=True):
-    """One rollout under both settings. Advantages are z-scores within its group."""
+class RolloutChange(msgspec.Struct, frozen=True):
+    """One rollout before and after the change. Advantages are z-scores within its group."""
 
     id: str
     group: str
@@ -46,11 +34,19 @@ class Change(msgspec.Struct, frozen=True):
     advantage_after: float
 
 
-class Comparison(msgspec.Struct, kw_only=True):
-    """The rows under two lists of settings.
+class ReplayResult(msgspec.Struct, kw_only=True):
+    """The rows before and after a change of settings.
 
-    `before` and `after` are signatures. `settings` has both values of each setting that differs,
-    `means` both means of the reward, of `correct` and of each component.
+    before, after            signatures
+    settings                 both values of each setting that differs
+    rows, groups             rollouts and groups that have a reward before and after
+    errors, first_error      rows in error, and the message of the first
+    changed                  rollouts whose reward changes
+    dead_before, dead_after  groups without a training signal: all rewards are equal
+    sign_flips               rollouts whose advantage changes its sign
+    advantage_shift          mean absolute change of the advantage
+    means                    both means of the reward, of `correct` and of each component
+    most_changed             the rollouts with the largest changes
     """
 
     before: str = ""
@@ -66,7 +62,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     sign_flips: int = 0
     advantage_shift: float = 0.0
     means: dict[str, tuple[float, float]] = {}
-    most_changed: list[Change] = []
+    most_changed: list[RolloutChange] = []
 
 
 Reward = Recipe | Curriculum
@@ -77,27 +73,20 @@ Pair = tuple[Rollout, ScoreOrError, ScoreOrError]
 class Variation:
     """The settings to compare.
 
-    Without a recipe in `options`, the one that scored the rows is used. `base` changes the settings
-    that scored the rows; the settings of `options` change the result further.
+    `base` changes the settings that scored the rows. `changes` then changes the result: it holds
+    settings, and optionally a recipe, which otherwise is the one that scored the rows.
     """
 
-    def __init__(self, options: RecipeOptions, base: Sequence[str] = ()) -> None:
-        config = read_config(options.config) if options.config else ConfigFile()
-        if config.stages:
-            raise UsageError(
-                f"{options.config}: replay changes the settings of one recipe and takes no stages: "
-                "remove `stages`"
-            )
-        self.options = options
-        self.base = parse_settings(base)
-        self.recipe = options.recipe or config.recipe or ""
-        self.definition = find_definition(self.recipe) if self.recipe else None
+    def __init__(self, changes: RecipeSpec, base: Mapping[str, Any]) -> None:
+        self.changes = changes
+        self.base = base
+        self.definition = find_definition(changes.recipe) if changes.recipe else None
 
     def recorded(self, text: Any) -> RecipeSpec | None:
-        """Return the recipe of a row's signature, or None where the row has none to start from.
+        """Return the recipe that scored a row, from the text of the row's signature.
 
-        A row has none to start from if it has no signature, or if it was scored with another recipe
-        than that of the options. Raises UsageError for a signature that cannot be used.
+        None if the row has no signature, or if it was scored with another recipe than that of
+        `changes`. Raises UsageError for a signature that cannot be used.
         """
         if not isinstance(text, str):
             return None
@@ -107,19 +96,19 @@ class Variation:
             if text.startswith("rag-rewards "):
                 raise
             return None
-        if not self.recipe:
+        if not self.changes.recipe:
             return recorded_spec(signature)
         if signature.stages or not self.definition or signature.recipe != self.definition.name:
             return None
         settings = recorded_settings(signature, signature.parts[0], self.definition)
-        return RecipeSpec(recipe=self.recipe, settings=settings)
+        return RecipeSpec(recipe=self.changes.recipe, settings=settings)
 
     def rewards(self, recorded: RecipeSpec | None) -> tuple[Reward, Reward]:
         """Return the rewards before and after the change; `recorded` is what scored the rows."""
         if recorded is None:
-            if not self.recipe:
+            if not self.changes.recipe:
                 raise OptionError("the rows have no signature: set {recipe}")
-            return self._recipes(self.recipe, {})
+            return self._recipes(self.changes.recipe, {})
         if not recorded.stages:
             return self._recipes(recorded.recipe, recorded.settings)
         stages = [
@@ -130,7 +119,7 @@ class Variation:
         return before, Curriculum(tuple(Stage(after, until) for until, _, after in stages))
 
     def _recipes(self, reference: str, recorded: Mapping[str, Any]) -> tuple[Any, Any]:
-        new = replace(self.options, recipe=reference).spec()
+        new = msgspec.structs.replace(self.changes, recipe=reference)
         definition = find_definition(reference)
         if definition is None:  # an object without settings
             return load_recipe(reference, self.base), load_recipe(new)
@@ -146,26 +135,26 @@ class _Baseline:
     def __init__(self, variation: Variation) -> None:
         self.recorded: RecipeSpec | None = None
         self._variation = variation
-        self._first = 0
+        self._first_line = 0
         self._text: Any = None
 
     def check(self, lines: Iterable[Line]) -> None:
-        """Raise UsageError for a row that was not scored like the first row."""
+        """Raise UsageError for a row that was scored with other settings than the first row."""
         for number, line in lines:
             text = _SIGNED.decode(line).signature
-            if self._first and text == self._text:
+            if self._first_line and text == self._text:
                 continue
             try:
                 recorded = self._variation.recorded(text)
             except UsageError as error:
-                way_out = "" if self._variation.recipe else "; or set {recipe}"
-                template = "line {line}: {error}" + way_out
+                hint = "" if self._variation.changes.recipe else "; or set {recipe}"
+                template = "line {line}: {error}" + hint
                 raise OptionError(template, line=number, error=str(error)) from None
-            if not self._first:
-                self.recorded, self._first = recorded, number
+            if not self._first_line:
+                self.recorded, self._first_line = recorded, number
             elif recorded != self.recorded:
                 raise UsageError(
-                    f"lines {self._first} and {number} were not scored alike "
+                    f"lines {self._first_line} and {number} were scored with different settings "
                     f"({_difference(self.recorded, recorded)}): split the file by `signature`"
                 )
             self._text = text
@@ -195,7 +184,7 @@ def _name(recorded: RecipeSpec | None) -> str:
 
 
 def _flat(recorded: RecipeSpec) -> dict[str, Any]:
-    """Return the settings by key; those of a curriculum with the ends of its stages."""
+    """Return the settings by key; for a curriculum also the end of each stage."""
     if not recorded.stages:
         return recorded.settings
     return _numbered(
@@ -218,33 +207,39 @@ def _numbered(stages: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def compare(
+def replay(
     source: str,
     variation: Variation,
     *,
     group_size: int | None = None,
     sort: bool = False,
     show: int = 5,
-) -> Comparison:
-    """Score every group with both lists of settings. Memory does not grow with the file."""
-    found = Comparison()
+) -> ReplayResult:
+    """Score every group of a file with both settings. Memory does not grow with the file.
+
+    `show` is the number of rollouts in `most_changed`. Raises UsageError when the rows were not
+    scored with equal settings.
+    """
+    result = ReplayResult()
     sums: dict[str, list[float]] = {}
     baseline = _Baseline(variation)
     rewards: tuple[Reward, Reward] | None = None
     with contextlib.closing(open_source(source)) as opened:
         for group in read_groups(opened, group_size, sort):
-            rollouts = _decoded(group, found)
+            rollouts = _decoded(group, result)
             if rollouts:
                 baseline.check(group.lines)
                 rewards = rewards or variation.rewards(baseline.recorded)
-                _add_group(found, sums, _scored(rollouts, *rewards), show)
+                _add_group(result, sums, _scored(rollouts, *rewards), show)
     before, after = rewards or variation.rewards(baseline.recorded)
-    found.before, found.after = before.signature, after.signature
+    result.before, result.after = before.signature, after.signature
     old, new = _settings(before), _settings(after)
-    found.settings = {key: (old[key], new[key]) for key in new if old[key] != new[key]}
-    found.means = {name: (total[0] / total[2], total[1] / total[2]) for name, total in sums.items()}
-    found.advantage_shift /= max(found.rows, 1)
-    return found
+    result.settings = {key: (old[key], new[key]) for key in new if old[key] != new[key]}
+    result.means = {
+        name: (total[0] / total[2], total[1] / total[2]) for name, total in sums.items()
+    }
+    result.advantage_shift /= max(result.rows, 1)
+    return result
 
 
 def _scored(rollouts: Sequence[Rollout], before: Reward, after: Reward) -> Iterable[Pair]:
@@ -253,58 +248,57 @@ def _scored(rollouts: Sequence[Rollout], before: Reward, after: Reward) -> Itera
     return zip(rollouts, old, new, strict=True)
 
 
-def _decoded(group: LineGroup, found: Comparison) -> list[Rollout]:
+def _decoded(group: LineGroup, result: ReplayResult) -> list[Rollout]:
+    """Return the rollouts of a group, or none if a row of the group is in error."""
     rollouts: list[Rollout] = []
     for number, line in group.lines:
         try:
             rollouts.append(decode_row(line))
         except RolloutError as error:
-            return _fail(found, len(group.lines), f"line {number}: {error}")
+            _count_errors(result, len(group.lines), f"line {number}: {error}")
+            return []
     if group.problem:
-        return _fail(found, len(group.lines), f"line {group.lines[0][0]}: {group.problem}")
+        _count_errors(result, len(group.lines), f"line {group.lines[0][0]}: {group.problem}")
+        return []
     return rollouts
 
 
-def _fail(found: Comparison, rows: int, why: str) -> list[Rollout]:
-    found.errors += rows
-    found.first_error = found.first_error or why
-    return []
+def _count_errors(result: ReplayResult, rows: int, message: str) -> None:
+    result.errors += rows
+    result.first_error = result.first_error or message
 
 
 def _add_group(
-    found: Comparison,
-    sums: dict[str, list[float]],
-    pairs: Iterable[Pair],
-    show: int,
+    result: ReplayResult, sums: dict[str, list[float]], pairs: Iterable[Pair], show: int
 ) -> None:
-    kept: list[tuple[Rollout, float, float]] = []
+    scored: list[tuple[Rollout, float, float]] = []
     for rollout, old, new in pairs:
-        fault = next((s for s in (old, new) if isinstance(s, RolloutError)), None)
         if isinstance(old, RolloutError) or isinstance(new, RolloutError):
-            _fail(found, 1, str(fault))
+            _count_errors(result, 1, str(old if isinstance(old, RolloutError) else new))
             continue
         _add_means(sums, old, new)
         if old.value is not None and new.value is not None:
-            kept.append((rollout, old.value, new.value))
-    if not kept:
+            scored.append((rollout, old.value, new.value))
+    if not scored:
         return
-    olds, news = [old for _, old, _ in kept], [new for _, _, new in kept]
-    found.rows += len(kept)
-    found.groups += 1
-    found.dead_before += len(kept) > 1 and max(olds) == min(olds)
-    found.dead_after += len(kept) > 1 and max(news) == min(news)
-    for (rollout, was, now), a, b in zip(kept, zscores(olds), zscores(news), strict=True):
-        found.changed += was != now
-        found.sign_flips += a * b < 0
-        found.advantage_shift += abs(b - a)
+    olds, news = [old for _, old, _ in scored], [new for _, _, new in scored]
+    result.rows += len(scored)
+    result.groups += 1
+    result.dead_before += len(scored) > 1 and max(olds) == min(olds)
+    result.dead_after += len(scored) > 1 and max(news) == min(news)
+    for (rollout, was, now), a, b in zip(scored, zscores(olds), zscores(news), strict=True):
+        result.changed += was != now
+        result.sign_flips += a * b < 0
+        result.advantage_shift += abs(b - a)
         if was != now or a != b:
             name = str(rollout.id) if rollout.id is not None else "?"
-            found.most_changed.append(Change(name, rollout.key or "", was, now, a, b))
-    found.most_changed.sort(key=_size, reverse=True)
-    del found.most_changed[max(show, 0) :]
+            result.most_changed.append(RolloutChange(name, rollout.key or "", was, now, a, b))
+    result.most_changed.sort(key=_size, reverse=True)
+    del result.most_changed[max(show, 0) :]
 
 
 def _add_means(sums: dict[str, list[float]], old: Score, new: Score) -> None:
+    """Add both values and a count of 1 to the sums of the reward, `correct` and components."""
     pairs = {"reward": (old.value, new.value), "correct": (old.correct, new.correct)}
     pairs |= {name: (value, new.components.get(name)) for name, value in old.components.items()}
     for name, (a, b) in pairs.items():
@@ -315,56 +309,5 @@ def _add_means(sums: dict[str, list[float]], old: Score, new: Score) -> None:
             total[2] += 1
 
 
-def _size(change: Change) -> float:
+def _size(change: RolloutChange) -> float:
     return abs(change.advantage_after - change.advantage_before) + abs(change.after - change.before)
-
-
-def print_comparison(console: Console, found: Comparison) -> None:
-    """The comparison for people."""
-    console.print(Text("settings that differ", style="bold"))
-    for key, (old, new) in found.settings.items():
-        console.print(Text(f"  {plain(f'{key}: {old!r} → {new!r}')}"))
-    if not found.settings:
-        console.print("  none")
-    table = Table(box=box.SIMPLE_HEAD)
-    for column in ("mean", "before", "after", "change"):
-        table.add_column(column, justify="left" if column == "mean" else "right")
-    for name, (before, after) in found.means.items():
-        table.add_row(name, f"{before:.4f}", f"{after:.4f}", f"{after - before:+.4f}")
-    console.print(table)
-    console.print(
-        f"{found.rows:,} rollouts in {found.groups:,} groups: {found.changed:,} rewards change, "
-        f"{found.sign_flips:,} advantages change sign, mean |Δ advantage| "
-        f"{found.advantage_shift:.3f}",
-        highlight=False,
-    )
-    console.print(
-        f"groups without signal: {found.dead_before:,} before, {found.dead_after:,} after",
-        highlight=False,
-    )
-    if found.errors:
-        console.print(
-            f"{found.errors:,} rows in error, the first: {plain(found.first_error)}",
-            style="red",
-            highlight=False,
-            markup=False,
-        )
-    if found.most_changed:
-        console.print(_changes(found.most_changed))
-
-
-def _changes(changes: Sequence[Change]) -> Table:
-    table = Table(
-        title="most changed", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
-    )
-    for column in ("rollout", "reward before", "after", "advantage before", "after "):
-        table.add_column(column, justify="left" if column == "rollout" else "right")
-    for change in changes:
-        table.add_row(
-            Text(plain(change.id), style="cyan"),
-            f"{change.before:.3f}",
-            f"{change.after:.3f}",
-            f"{change.advantage_before:+.3f}",
-            f"{change.advantage_after:+.3f}",
-        )
-    return table
