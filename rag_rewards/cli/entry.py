@@ -51,7 +51,7 @@ def _run(arguments: list[str]) -> int:
         return _report("interrupted; rows scored so far are in the .partial file, if there is one")
 
 
-_FLAGS = {"form": "--format", "name": "--id", "passes": "--pass"}
+_FLAGS = {"batch_wait": "--batch-ms", "form": "--format", "name": "--id", "passes": "--pass"}
 """The options whose names differ from those in Python."""
 
 

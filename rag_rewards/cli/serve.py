@@ -1,4 +1,4 @@
-"""`rag-rewards serve`"""
+"""`rag-rewards serve`: serve a recipe over HTTP."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from rag_rewards.cli.options import (
     Recipe,
     models_of,
 )
-from rag_rewards.commands.serve import Address, in_flight, read_token
-from rag_rewards.commands.serve import serve as run_server
 from rag_rewards.errors import OptionError
 from rag_rewards.server.options import ServerOptions
+from rag_rewards.server.run import max_in_flight, read_token, run_server
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +35,7 @@ class RequestOptions:
     deadline: float = 120.0
     """Maximum time of a request, in seconds."""
     batch_ms: float = 5.0
-    """Time for which a request waits for others before a model is asked, in milliseconds."""
+    """Time for which a request waits for others before a model is called, in milliseconds."""
     on_error: Literal["fail", "value"] = "fail"
     """Let POST /openrlhf fail without a score, or return --error-value."""
     error_value: float | None = None
@@ -80,7 +79,7 @@ def serve(
         max_rows=requests.max_rows,
         deadline=requests.deadline,
         batch_wait=requests.batch_ms / 1000,
-        in_flight=in_flight(models),
+        in_flight=max_in_flight(models),
         error_value=requests.error_value,
     )
-    run_server(recipe.spec(), models, Address(host, port), options)
+    run_server(recipe.spec(), models, host, port, options)

@@ -1,22 +1,27 @@
-"""What a server is told when it starts."""
+"""The settings of a server."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import OptionError, UsageError
 
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Limits and habits of a server.
+    """Token, limits and batching of a server.
 
-    deadline      seconds until a request is answered with 504
-    batch_wait    seconds that a request waits for others before a model is asked
-    max_waiting   rollouts that may wait for a model; 503 beyond
-    error_value   what POST /openrlhf answers for a rollout without a score; None: an error
-    error_share   share of rollouts without a score beyond which /health is 503
+    token         required token; None for no authentication
+    max_body      maximum size of a request body, in bytes
+    max_rows      maximum number of rows in a request
+    deadline      seconds after which a request is answered with 504
+    batch_wait    seconds that a request waits for others before a model is called
+    batch_rows    maximum number of rollouts in a batch
+    in_flight     number of batches that the models process at the same time
+    max_waiting   number of waiting rollouts above which requests are answered with 503
+    error_value   value that POST /openrlhf returns for an unscored rollout; None for an error
+    error_share   share of unscored rollouts above which GET /health returns 503
     """
 
     token: str | None = None
@@ -32,13 +37,17 @@ class ServerOptions:
 
     def __post_init__(self) -> None:
         for name in ("max_body", "max_rows", "deadline", "batch_rows", "in_flight"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name} is above 0, found {getattr(self, name)}")
+            value = getattr(self, name)
+            if not value > 0:
+                raise OptionError(f"{{{name}}} must be above 0, found {{value}}", value=value)
         if not self.batch_wait >= 0:
-            raise UsageError(f"batch_wait is 0 or more, found {self.batch_wait}")
+            raise OptionError("{batch_wait} must be 0 or more")
         if self.error_value is not None and not math.isfinite(self.error_value):
-            raise UsageError(f"error_value is a finite number, found {self.error_value}")
+            raise OptionError(
+                "{error_value} must be a finite number, found {value}", value=self.error_value
+            )
         if self.token is not None and not self.token.isascii():
             raise UsageError(
-                "a token has ASCII characters alone: clients encode others in several ways"
+                "the token must consist of ASCII characters, because clients encode others "
+                "differently"
             )

@@ -1,0 +1,99 @@
+"""Run the HTTP reward server until it is stopped."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from ipaddress import ip_address
+from pathlib import Path
+
+from rag_rewards.errors import MissingExtraError, OptionError, UsageError
+from rag_rewards.loading import RecipeSource, load_recipe
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.scorer import Scorer
+from rag_rewards.server.options import ServerOptions
+
+TOKEN_VARIABLE = "RAG_REWARDS_TOKEN"  # noqa: S105 (the name of a variable)
+GRACE_SECONDS = 1
+"""Time in addition to the deadline of a request before a stopped server exits."""
+REMOTE_IN_FLIGHT = 8
+"""Concurrent batches for models behind a server. A local model scores one batch at a time."""
+
+
+def run_server(
+    recipe: RecipeSource, models: ModelOptions, host: str, port: int, options: ServerOptions
+) -> None:
+    """Serve until SIGTERM or Ctrl-C, and then complete the requests in progress.
+
+    Raises OptionError for an address that other machines can reach without a token.
+    """
+    if not _is_loopback(host) and options.token is None:
+        raise OptionError(
+            "{host} {address} can be reached from other machines: set {token_file}, or the "
+            "environment variable {variable}",
+            address=host,
+            variable=TOKEN_VARIABLE,
+        )
+    try:
+        import uvicorn
+    except ImportError:
+        raise MissingExtraError("uvicorn", extra="server") from None
+    from rag_rewards.server.app import RewardServer, build
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # at INFO it logs every judge request
+    reward = load_recipe(recipe)
+
+    def load() -> Scorer:
+        return Scorer.load(reward, models=models)
+
+    server = RewardServer(load, reward.component_names, options)
+    print(f"rag-rewards: {reward.name} on http://{host}:{port}", file=sys.stderr)
+    if reward.scope == "group":
+        print("this recipe compares groups: send whole groups to POST /score", file=sys.stderr)
+    uvicorn.run(
+        build(server),
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=int(options.deadline) + GRACE_SECONDS,
+        server_header=False,
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def max_in_flight(models: ModelOptions) -> int:
+    """Return the number of batches that the models may process at the same time."""
+    local = models.nli or models.similarity or (models.model and models.backend == "transformers")
+    return 1 if local else REMOTE_IN_FLIGHT
+
+
+def read_token(file: Path | None) -> str | None:
+    """Return the token from a file, or from the environment if there is no file.
+
+    Raises UsageError when the token is empty, or the file cannot be read.
+    """
+    if file is None:
+        token = os.environ.get(TOKEN_VARIABLE)
+        if token is not None and not token.strip():
+            raise UsageError(f"the environment variable {TOKEN_VARIABLE} is empty")
+        return token.strip() if token else None
+    try:
+        token = file.read_text("utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        raise OptionError(
+            "cannot read {token_file} {file}: {error}", file=file, error=error
+        ) from None
+    if not token:
+        raise OptionError("{token_file} {file} is empty", file=file)
+    return token
