@@ -1,4 +1,4 @@
-"""`rag-rewards score`"""
+"""`rag-rewards score`: score rollouts with a recipe."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
+from rich.console import Console
 
 from rag_rewards.cli.options import (
     ENCODER_DEFAULTS,
@@ -24,8 +25,12 @@ from rag_rewards.cli.options import (
     models_of,
 )
 from rag_rewards.cli.output import console
-from rag_rewards.commands.score import Options, Run
-from rag_rewards.commands.score import score as score_file
+from rag_rewards.io.progress import NoProgress
+from rag_rewards.io.score_file import ScoreOptions, ScoringRun, score_file
+from rag_rewards.report.progress import ProgressBar, judge_usage, model_usage
+from rag_rewards.report.terminal import TableRow, plain, print_scores, print_summary, table_rows
+
+ALL_SCORED, STOPPED, SOME_IN_ERROR = 0, 2, 3
 
 
 def score(
@@ -67,35 +72,38 @@ def score(
     progress
         Show a progress bar. The default is to show it on a terminal.
     """
-    readable = output is None and sys.stdout.isatty() if table is None else table
-    options = Options(
+    as_table = output is None and sys.stdout.isatty() if table is None else table
+    options = ScoreOptions(
         source=source,
-        output=output,
+        output=output or (None if as_table else "-"),
         workers=workers,
         keep_evidence=keep_evidence,
         on_error=on_error,
         group_size=grouping.group_size,
         sort=grouping.sort,
-        progress=sys.stderr.isatty() if progress is None else progress,
-        table=readable,
         models=models_of(policy, encoders, judge),
     )
-    run = score_file(recipe.spec(), options)
-    if readable:
-        from rag_rewards.report.terminal import print_scores
+    show_progress = sys.stderr.isatty() if progress is None else progress
+    display = ProgressBar if show_progress else NoProgress
+    if as_table:
+        rows: list[TableRow] = []
+        run = score_file(
+            recipe.spec(),
+            options,
+            progress=display,
+            on_output=lambda output: rows.extend(table_rows(output)),
+        )
+        print_scores(console(110), run.recipe, run.equation, run.totals, rows)
+    else:
+        run = score_file(recipe.spec(), options, progress=display)
+    _print_summary(run, options)
+    if run.stopped_by:
+        return STOPPED
+    return SOME_IN_ERROR if run.totals.errors else ALL_SCORED
 
-        print_scores(console(110), run.recipe, run.equation, run.totals, run.table)
-    _report(run, options)
-    return run.exit_code
 
-
-def _report(run: Run, options: Options) -> None:
+def _print_summary(run: ScoringRun, options: ScoreOptions) -> None:
     """Print a summary on standard error."""
-    from rich.console import Console
-
-    from rag_rewards.report.progress import model_usage
-    from rag_rewards.report.terminal import plain, print_summary
-
     if run.stopped_by:
         print(f"stopped at {plain(run.stopped_by)}", file=sys.stderr)
         if run.partial:
@@ -104,7 +112,7 @@ def _report(run: Run, options: Options) -> None:
     print_summary(Console(stderr=True), run.totals, run.seconds, run.signature)
     if usage := model_usage(run.usage):
         print(f"models: {usage}", file=sys.stderr)
-    if run.judge_usage:
-        print(f"judge: {run.judge_usage}", file=sys.stderr)
+    if usage := judge_usage(run.judge):
+        print(f"judge: {usage}", file=sys.stderr)
     if run.totals.errors and options.errors:
         print(f"rows in error: {options.errors}", file=sys.stderr)

@@ -63,7 +63,7 @@ def score_chunks(
         yield from map(scorer.score_rows, chunks)
         return
     if scorer.asks:
-        raise OptionError("{workers} must be 1 when models are set: one process asks them")
+        raise OptionError("{workers} must be 1 when models are set: one process calls them")
     if scorer.spec is None:
         raise OptionError(
             "{workers} must be 1 for a recipe that is given as an object: worker processes load "

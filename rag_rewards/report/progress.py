@@ -1,11 +1,11 @@
-"""A progress bar with rows a second and the running means of the reward and its components."""
+"""A progress bar with the rate and the running means of the reward and its components."""
 
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from rag_rewards.io.progress import NoProgress, Progress
 from rag_rewards.io.sources import Source
 from rag_rewards.rows import Totals
 
@@ -13,32 +13,17 @@ if TYPE_CHECKING:
     from rag_rewards.evidence.gather import EvidenceUsage
 
 
-class Progress(AbstractContextManager["Progress"], Protocol):
-    """Shows the progress of a run."""
+class ProgressBar(Progress):
+    """A progress bar on standard error."""
 
-    def update(self, totals: Totals, position: int, usage: EvidenceUsage | None = None) -> None: ...
-
-
-class _Silent:
-    def __enter__(self) -> _Silent:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def update(self, totals: Totals, position: int, usage: EvidenceUsage | None = None) -> None:
-        return None
-
-
-class _Bar:
     def __init__(self, source: Source) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Rich
 
-        known = [BarColumn(bar_width=24), TaskProgressColumn(), TimeRemainingColumn()]
+        bar = [BarColumn(bar_width=24), TaskProgressColumn(), TimeRemainingColumn()]
         self._rich = Rich(
-            *(known if source.size else []),
+            *(bar if source.size else []),
             TextColumn("{task.description}"),
             console=Console(stderr=True),
             transient=True,
@@ -46,7 +31,7 @@ class _Bar:
         self._task = self._rich.add_task("reading", total=source.size)
         self._started = time.perf_counter()
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> ProgressBar:
         self._rich.start()
         return self
 
@@ -64,7 +49,7 @@ class _Bar:
 
 
 def model_usage(usage: EvidenceUsage | None) -> str:
-    """Describe what the models computed, in a few words; "" where there are none."""
+    """Return what the models computed as a short text; "" without models."""
     if usage is None:
         return ""
     seconds = max(usage.seconds, 1e-9)
@@ -84,7 +69,7 @@ def model_usage(usage: EvidenceUsage | None) -> str:
 
 
 def judge_usage(judge: Any) -> str:
-    """Describe what a judge cost, in a few words; "" where it gave no verdict."""
+    """Return the requests and costs of a judge as a short text; "" without a verdict."""
     usage = getattr(judge, "usage", None)
     if usage is None or not usage.verdicts:
         return ""
@@ -101,9 +86,9 @@ def judge_usage(judge: Any) -> str:
 
 def no_progress() -> Any:
     """Return a progress display that shows nothing."""
-    return _Silent()
+    return NoProgress()
 
 
 def progress_bar(source: Source) -> Any:
     """Return a progress bar on standard error."""
-    return _Bar(source)
+    return ProgressBar(source)

@@ -129,7 +129,7 @@ def test_the_files_of_an_earlier_run_are_not_overwritten_as_input(
     before = source.read_bytes()
     out = tmp_path / "out.jsonl"
     said = cli("score", source, "-r", "arena", "-o", out, code=2).err
-    assert "would be overwritten on the way to" in said
+    assert "would overwrite the input" in said
     assert source.read_bytes() == before
     cli("score", source, "-r", "arena", "-o", tmp_path / "other.jsonl", code=0)
 
