@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed-to-develop
 TORCH  ?= torch==2.13.0
 COVERED := rag_rewards/text/*,rag_rewards/rewards/*,rag_rewards/recipes/*,rag_rewards/compose.py
 
-.PHONY: demo demo-model demo-train teaches test fuzz test-trainers test-vllm test-lower-bounds check bench docs clean
+.PHONY: demo demo-model demo-train teaches test test-slow fuzz test-trainers test-more-trainers test-vllm test-lower-bounds check bench docs clean
 
 # The package alone is all that `make demo` needs; `make demo-model` needs torch and transformers,
 # tests and checks their tools as well.
@@ -54,9 +54,13 @@ teaches:
 	@PYTHON=$(PYTHON) tests/trainers/make_environment.sh trl $(TRL)
 	@for each in $(TEACHES); do $(TRL)/bin/python benchmarks/teaches/$$each.py || exit 1; done
 
+# On all cores, in five minutes on two. Tests of many seconds are marked as slow.
 test: $(STAMP)
-	$(BIN)/python -m pytest --cov --cov-report=
+	$(BIN)/python -m pytest -n auto -m "not slow" --cov --cov-report=
 	@$(BIN)/coverage report --fail-under=95 --skip-covered --include="$(COVERED)"
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -n auto -m slow
 
 # Property tests with new random examples each time, and many more of them than `make test` tries.
 FUZZ ?= tests
@@ -72,6 +76,11 @@ test-trainers:
 	    build/trainers/$$trainer/bin/python -m pytest -o filterwarnings=default \
 	        tests/trainers/$$trainer || exit 1; \
 	done
+
+# Trainers that continuous integration does not install.
+MORE_TRAINERS ?= verifiers
+test-more-trainers:
+	@$(MAKE) --no-print-directory test-trainers TRAINERS="$(MORE_TRAINERS)"
 
 # Against a real vLLM server on the CPU, in an environment of its own (3 GB), which serves verl's
 # trainer in its own as well.

@@ -1,7 +1,7 @@
-"""Recipes as reward functions of verifiers' tasks.
+"""Recipes as reward functions of verifiers' tasks, called by the rules of verifiers.
 
-Run inside the real package where it is installed (pip install verifiers), and by its rules
-everywhere: functions get the arguments that they name, are awaited, and their result is a float.
+A function gets the arguments that it names, is awaited, and returns a float.
+tests/trainers/verifiers calls them from the real package.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import sys
-from importlib.util import find_spec
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -105,51 +103,3 @@ def test_what_the_prompt_asks_is_the_question_where_no_field_says_it(
 def test_recipes_that_compare_a_group_are_refused_when_the_module_is_imported() -> None:
     with pytest.raises(UsageError, match="compares the rollouts of a group"):
         reward("ctrl-rag")
-
-
-@pytest.mark.skipif(find_spec("verifiers") is None, reason="verifiers is not installed")
-class TestInsideVerifiers:
-    """The real task, trace and loader."""
-
-    @pytest.fixture
-    def module(self, monkeypatch: pytest.MonkeyPatch) -> str:
-        mine = ModuleType("my_rewards")
-        mine.mine = reward("naive-grpo")  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "my_rewards", mine)
-        return "my_rewards:mine"
-
-    def run(self, module: str, answers: list[str] | None) -> Any:
-        import verifiers.v1 as vf
-        from verifiers.v1.graph import MessageNode
-        from verifiers.v1.types import AssistantMessage, UserMessage
-
-        class RagData(vf.TaskData):
-            answers: list[str] | None = None
-
-        class RagTask(vf.Task[RagData]):
-            pass
-
-        config = vf.TaskConfig(rewards={"mine": {"fn": module, "weight": 0.5}})
-        task = RagTask(RagData(id="7", prompt="Which river?", answers=answers), config)
-        said = AssistantMessage(content=REPLY, reasoning_content="1")
-        nodes = [
-            MessageNode(message=UserMessage(content="Which river?")),
-            MessageNode(parent=0, message=said, sampled=True),
-        ]
-        trace = vf.Trace.model_construct(nodes=nodes, rewards={}, metrics={}, root_reply=None)
-        try:
-            asyncio.run(task.score(trace))
-        except Exception as error:
-            return trace, error
-        return trace, None
-
-    def test_the_reward_is_recorded_with_its_weight(self, module: str) -> None:
-        trace, error = self.run(module, ["Seine"])
-        assert error is None
-        assert (trace.rewards["mine"].score, trace.rewards["mine"].value) == (2.0, 1.0)
-        assert trace.metrics["naive-grpo/accuracy"] == 1.0
-
-    def test_what_has_no_score_is_none_and_never_zero(self, module: str) -> None:
-        trace, error = self.run(module, None)
-        assert trace.rewards == {"mine": None}
-        assert "row 7: answers: missing" in str(error)

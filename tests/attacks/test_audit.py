@@ -35,6 +35,7 @@ def test_something_pays_by_default(name: str) -> None:
     assert not audit(name).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["arena", "ground-grpo", "lear", "naive-grpo", "truthrl", "ctrl-rag"]
 )

@@ -500,6 +500,7 @@ def test_without_pyarrow_the_extra_is_named(cli, hotpotqa, tmp_path, monkeypatch
     assert 'pip install "rag-rewards[parquet]"' in ran.err
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path):
     """Ten times as many rows need at most 16 MB more."""
     import subprocess

@@ -370,6 +370,7 @@ def test_a_real_policy_gives_the_same_again_and_other_responses_for_another_seed
     assert len(set(said["one"])) > 6
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_where_it_was(cli, write, model, tmp_path):
     source = write([question(f"q{i}") for i in range(4)])
     out, side = tmp_path / "out.jsonl", tmp_path / "out.jsonl.samples.jsonl"

@@ -69,6 +69,7 @@ def auc(higher, lower):
     return above / (len(higher) * len(lower))
 
 
+@pytest.mark.slow
 def test_contribution_tells_grounding_from_memory(contributions):
     assert len(contributions["grounded"]) == COUNT
     assert auc(contributions["grounded"], contributions["memory"]) >= 0.95
@@ -79,6 +80,7 @@ def test_what_is_known_by_heart_earns_less_than_what_had_to_be_read(contribution
     assert means["grounded"] > means["known by heart"] + 1 > means["memory"] + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 def test_the_base_binds_and_has_bad_habits(loaded, form):
     asked = questions(200, "base")
@@ -99,6 +101,7 @@ def test_the_same_seed_gives_the_same_responses(loaded):
     assert first == second != other
 
 
+@pytest.mark.slow
 def test_pretraining_is_reproducible(tmp_path, monkeypatch):
     short = (Lesson("short", 3, FORMATS, 0.4, noisy=True),)
     monkeypatch.setattr("rag_rewards.tiny_world.pretrain.FIRST", short)
