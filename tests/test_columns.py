@@ -6,11 +6,10 @@ import doctest
 
 import numpy as np
 import pytest
-from rag_rewards_adapters.unscored import Unscored
 
-from rag_rewards.errors import BackendError, DataError, RowError, UsageError
+from rag_rewards.errors import DataError, RowError, UsageError
 from rag_rewards.model_options import missing_model
-from rag_rewards.rollout import Rollout, Score
+from rag_rewards.rollout import Rollout
 from rag_rewards.rows import columns
 from rag_rewards.rows.columns import (
     check_columns,
@@ -119,46 +118,6 @@ def test_a_broken_row_is_its_error_and_names_the_row() -> None:
 )
 def test_what_a_prompt_opens(prompt: str, prefix: str | None) -> None:
     assert response_prefix_of(prompt) == prefix
-
-
-class TestUnscored:
-    good, bad = Score(1.0), BackendError("down")
-
-    def test_an_error_of_the_first_batch_is_raised(self) -> None:
-        with pytest.raises(BackendError, match="down"):
-            Unscored().settle([self.good, self.bad])
-
-    def test_later_it_is_none_and_counted(self) -> None:
-        unscored = Unscored()
-        unscored.settle([self.good])
-        assert unscored.settle([self.good, self.bad]) == [self.good, None]
-        assert unscored.count == 1
-
-    def test_batches_in_a_row_without_a_score_are_raised(self) -> None:
-        unscored = Unscored(patience=2)
-        unscored.settle([self.good])
-        assert unscored.settle([self.bad]) == [None]
-        assert unscored.settle([self.good, self.bad]) == [self.good, None]
-        assert unscored.settle([self.bad]) == [None]
-        with pytest.raises(BackendError):
-            unscored.settle([self.bad])
-
-    def test_a_score_without_a_value_is_no_score(self) -> None:
-        with pytest.raises(DataError, match=r"row 7 of the batch: .*gives this rollout no reward"):
-            Unscored().settle([self.good, Score(None)], rows=[5, 7])
-        unscored = Unscored(patience=2)
-        unscored.settle([self.good])
-        assert unscored.settle([self.good, Score(None)]) == [self.good, None]
-        assert unscored.settle([Score(None)]) == [None]
-        assert unscored.count == 2
-        with pytest.raises(DataError, match="no reward"):
-            unscored.settle([Score(None)])
-
-    def test_an_error_that_knows_its_row_keeps_it(self) -> None:
-        error = BackendError("down")
-        error.row = "r1"
-        with pytest.raises(BackendError, match="row r1: down"):
-            Unscored().settle([error], rows=[0])
 
 
 class TestColumns:

@@ -1,5 +1,7 @@
 """Recipes inside trainers. A module per trainer; each imports its trainer when it is used.
 
+base.py is the base class of reward functions over batches, engine_policy.py that of policies on a
+trainer's rollout engine. unscored_handler.py handles unscored rollouts while a trainer runs.
 `rag_rewards.rows.columns` converts the columns, labels and extra information of a trainer to
-rollouts. unscored.py decides what happens to a rollout without a score while a trainer runs.
+rollouts.
 """

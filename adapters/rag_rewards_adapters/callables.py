@@ -114,5 +114,5 @@ def value_of(result: ScoreOrError) -> float:
 def _values(results: Sequence[ScoreOrError]) -> list[float | None]:
     errors = [result for result in results if isinstance(result, RolloutError)]
     if errors:
-        log.warning("%d of %d rows have no score: %s", len(errors), len(results), errors[0])
+        log.warning("%d of %d rows are unscored: %s", len(errors), len(results), errors[0])
     return [result.value if isinstance(result, Score) else None for result in results]

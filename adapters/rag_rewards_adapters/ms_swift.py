@@ -5,8 +5,8 @@ A plugin file of two lines,
     from rag_rewards_adapters.ms_swift import register
     register("arena", settings={"bonus.value": 5})
 
-is given as `--external_plugins plugin.py --reward_funcs arena`. The data set's columns have the
-names of a row (`answers`, `documents`, `supporting`, …) beside `messages`.
+is used with `--external_plugins plugin.py --reward_funcs arena`. The columns of the data set have
+the names of a row's fields (`answers`, `documents`, `supporting`, …), beside `messages`.
 """
 
 from __future__ import annotations
@@ -18,309 +18,276 @@ from statistics import fmean
 from typing import Any
 
 from rag_rewards.errors import GroupError, RolloutError, UsageError
-from rag_rewards.groups import positions_by_key
-from rag_rewards.model_options import missing_model
-from rag_rewards.rollout import Rollout, Score, ScoreOrError
+from rag_rewards.groups import Groups, positions_by_key
+from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.rows.columns import (
     check_columns,
-    column_names,
     last_question,
     rollout_from_columns,
     to_builtins,
 )
 from rag_rewards.scorer import Scorer
-from rag_rewards.training.advantages import advantages_of_groups
-from rag_rewards_adapters.logs import TrainingLog
-from rag_rewards_adapters.unscored import Unscored
+from rag_rewards_adapters.base import BatchReward
+from rag_rewards_adapters.training_log import TrainingLog
 
 log = logging.getLogger("rag_rewards")
 
 
 def register(name: str, *, asynchronous: bool = False, **options: Any) -> type[RagReward]:
-    """Put a recipe into `swift.rewards.orms` under a name; returns its class.
+    """Add a recipe to `swift.rewards.orms` under a name, and return its class.
 
-    The recipe is the one of that name, or `recipe=`, or `stages=`; all options are RagReward's.
-    `asynchronous` lets recipes that wait for a judge run beside other asynchronous rewards. What
-    is wrong with the options is said here, before a model is loaded for training.
+    The recipe is the one of that name, `recipe=`, or `stages=`. All options are those of RagReward.
+    With `asynchronous`, the reward runs concurrently with other asynchronous rewards, which suits
+    recipes that wait for a judge. Raises UsageError and SettingError for invalid options, before
+    the model in training is loaded.
     """
     if "recipe" not in options and "stages" not in options:
         options["recipe"] = name
-    kind = reward_class(name, asynchronous=asynchronous, **options)
+    reward = reward_class(name, asynchronous=asynchronous, **options)
     from swift.rewards import orms
 
-    orms[name] = kind
-    return kind
+    orms[name] = reward
+    return reward
 
 
 def reward_class(name: str, *, asynchronous: bool = False, **options: Any) -> type[RagReward]:
-    """A class that ms-swift makes with `args=` alone, and whose name it logs the reward under."""
-    own = Options.of(options)
+    """Return a class that ms-swift instantiates with `args=`, and whose name it logs."""
     base = AsyncRagReward if asynchronous else RagReward
 
-    def reduced(reward: RagReward) -> tuple[Callable[..., RagReward], tuple[Any, ...], Any]:
-        return _made_again, (name, asynchronous, options), vars(reward)
+    def reduce(reward: RagReward) -> tuple[Callable[..., RagReward], tuple[Any, ...], Any]:
+        return _rebuild, (name, asynchronous, options), vars(reward)
 
-    content = {"options": own, "__module__": __name__, "__reduce__": reduced}
-    made: type[RagReward] = type(name, (base,), content)
-    return made
+    content = {"options": Options.of(options), "__module__": __name__, "__reduce__": reduce}
+    reward: type[RagReward] = type(name, (base,), content)
+    return reward
 
 
-def _made_again(name: str, asynchronous: bool, options: Mapping[str, Any]) -> RagReward:
-    """A reward in a process that it was sent to, which has no class of its name."""
+def _rebuild(name: str, asynchronous: bool, options: Mapping[str, Any]) -> RagReward:
+    """Return a reward in a process that received its pickle and has no class of its name."""
     return reward_class(name, asynchronous=asynchronous, **options)()
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a reward is made of; `scorer` holds the recipe and the models."""
+    """The options of a reward. `scorer` contains the recipe and the models."""
 
     scorer: Scorer
-    columns: Mapping[str, str]
-    response_prefix: str | None
-    std_floor: float | None
-    patience: int
+    columns: Mapping[str, str] | None = None
+    response_prefix: str | None = None
+    std_floor: float | None = None
+    patience: int = 3
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Options:
-        """UsageError and SettingError where they cannot be used."""
-        own: dict[str, Any] = {
-            "columns": {},
-            "response_prefix": None,
-            "std_floor": None,
-            "patience": 3,
+    def of(cls, options: Mapping[str, Any]) -> Options:
+        """Load the recipe and its models. UsageError and SettingError for invalid options."""
+        names = cls.__dataclass_fields__.keys() - {"scorer"}
+        own = {name: options[name] for name in names if name in options}
+        prompting = {name: options[name] for name in ("prompt", "template") if name in options}
+        rest = {
+            name: value
+            for name, value in options.items()
+            if name not in own and name not in prompting
         }
-        mine = {key: given.get(key, default) for key, default in own.items()}
-        prompting = {key: given[key] for key in ("prompt", "template") if key in given}
-        rest = {k: v for k, v in given.items() if k not in own and k not in prompting}
-        mine["columns"] = dict(mine["columns"] or {})
-        check_columns(mine["columns"])
-        return cls(Scorer.load(rest, **prompting), **mine)
+        check_columns(own.get("columns") or {})
+        return cls(Scorer.load(rest, **prompting), **own)
 
 
-class RagReward:
-    """A recipe as an outcome reward of ms-swift: one float for each completion, always.
+class RagReward(BatchReward["_Batch"]):
+    """A recipe as an outcome reward of ms-swift, with one float for each completion.
 
     recipe, settings, hardened, stages   as on the command line
-    nli, judge, judge_model, model, …    the models to ask, by the command line's names
-    prompt, template                     how a policy is asked, where one is
-    columns          our field → the data set's column, where names differ
-    response_prefix  what the prompt opened for the model; ms-swift puts what its own template
-                     opens before the completion itself
-    std_floor        (R − mean)/max(std, floor) of the group, LEAR's advantage, as the reward;
-                     goes with --scale_rewards none
-    patience         batches in a row without any score that are endured
+    nli, judge, judge_model, model, …    the models, with the names of the command-line options
+    prompt, template                     the prompt of the policy and the arguments of its template
+    columns          row field → column of the data set, where names differ
+    response_prefix  the tag that the prompt opens. ms-swift adds what its own template opens to
+                     the completion; do not set the option in that case.
+    std_floor        return (R − mean)/max(std, floor) within the group, the advantage of LEAR;
+                     requires --scale_rewards none
+    patience         number of consecutive unscored batches to tolerate before raising
 
-    ms-swift sums rewards with nansum (swift/rl_core/advantage.py, compute_advantages): None would
-    count as 0. So a completion without a score gets the mean of its group's scores, whose
-    advantage is 0; it is counted in `not_scored` and logged. In the first batch it is an error.
+    ms-swift sums rewards with nansum (swift/rl_core/advantage.py, compute_advantages), so None
+    would count as 0. An unscored completion therefore gets the mean reward of its group, whose
+    advantage is 0. It is counted in `not_scored` and logged. In the first batch its error is
+    raised.
 
-    A reward pickles by its name and options: a process that gets one builds the recipe and its
-    models again.
+    A reward is pickled by its name and options. The process that receives it builds the recipe and
+    its models again.
     """
 
     options: Options
 
     def __init__(self, args: Any = None, **_: Any) -> None:
+        super().__init__(
+            type(self).__name__,
+            columns=self.options.columns,
+            std_floor=self.options.std_floor,
+            patience=self.options.patience,
+        )
         self.args = args
-        self._unscored = Unscored(self.options.patience)
-        self._shown = TrainingLog.of(args)
+        self._log_file = TrainingLog.of(args)
         if args is not None:
-            self._check(args)
+            self._check_arguments(args)
 
     def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float]:
-        """What ms-swift calls: the texts, and a list for each column of the batch."""
-        batch = _Batch(completions, columns)
-        rollouts = self._rollouts(batch)
-        groups = self._groups(batch)
-        self._check_models(rollouts)
-        return self._settled(batch, self.scorer.score_each(rollouts, groups), groups)
+        """Return the rewards of a batch: its texts, and one list for each column."""
+        return self._score(_Batch(completions, columns))
 
     @property
     def scorer(self) -> Scorer:
         """The recipe and its models."""
         return self.options.scorer
 
-    @property
-    def not_scored(self) -> int:
-        """Completions so far that had no score."""
-        return self._unscored.count
-
-    @property
-    def _name(self) -> str:
-        return type(self).__name__
-
-    @property
-    def _grouped(self) -> bool:
-        """Whether completions of a prompt must be seen together."""
-        return self.scorer.scope == "group" or self.options.std_floor is not None
-
-    # --- the trainer's arguments ---------------------------------------------------------------
-
-    def _check(self, args: Any) -> None:
-        """What cannot work with these arguments. UsageError."""
-        if self._grouped:
-            _check_ranks(self._name, args)
+    def _check_arguments(self, args: Any) -> None:
+        """Raise UsageError if the reward cannot work with the arguments of the trainer."""
+        if self._compares_groups:
+            _check_ranks(self.__name__, args)
         scale = getattr(args, "scale_rewards", None)
-        if self.options.std_floor is not None and scale not in (None, "none"):
+        if self._std_floor is not None and scale not in (None, "none"):
             raise UsageError(
-                f"std_floor normalises, and --scale_rewards {scale} would again: set "
+                f"std_floor and --scale_rewards {scale} would normalize twice: set "
                 "--scale_rewards none"
             )
 
     # --- rollouts ------------------------------------------------------------------------------
 
-    def _rollouts(self, batch: _Batch) -> list[Rollout | RolloutError]:
-        names = column_names(self.options.columns, batch.columns)
-        return [self._rollout(batch, i, names) for i in batch.members]
-
-    def _check_models(self, rollouts: Sequence[Rollout | RolloutError]) -> None:
-        """UsageError where these ask a kind of model that nobody gave."""
-        missing = self.scorer.missing([r for r in rollouts if isinstance(r, Rollout)])
-        if missing:
-            raise missing_model(self._name, min(missing))
-
-    def _rollout(self, batch: _Batch, i: int, names: Mapping[str, str]) -> Rollout | RolloutError:
-        fields = {name: batch.at(column, i) for name, column in names.items()}
-        before = (batch.at("messages", i) or [])[:-1]
-        if fields["question"] is None:
+    def _rollout(
+        self, batch: _Batch, position: int, fields: dict[str, Any]
+    ) -> Rollout | RolloutError:
+        before = (batch.value("messages", position) or [])[:-1]
+        if fields.get("question") is None:
             fields["question"] = last_question(before)
-        turns = batch.at("response_token_ids", i) or []
+        turns = batch.value("response_token_ids", position) or []
         return rollout_from_columns(
             fields,
-            response=batch.completions[i],
+            response=batch.completions[position],
             response_prefix=self.options.response_prefix,
             prompt=before or None,
             response_token_ids=turns[-1] if turns and isinstance(turns[-1], list) else None,
-            finish_reason=batch.at("finish_reason", i),
+            finish_reason=batch.value("finish_reason", position),
             step=batch.step,
             weight_version=batch.step,
         )
 
-    def _groups(self, batch: _Batch) -> list[Sequence[int]]:
-        """Positions among the batch's members: those of a prompt, in the trainer's group size."""
+    def _groups(self, batch: _Batch) -> Groups:
+        """Return the completions of each prompt, in groups of the trainer's size."""
         prompts = batch.prompts
-        size = _size(self.args, prompts)
+        size = _group_size(self.args, prompts)
         groups: list[Sequence[int]] = []
-        for prompt, found in prompts.items():
-            torn = size is not None and len(found) % size != 0
-            if torn and self._grouped:
+        for prompt, members in prompts.items():
+            is_incomplete = size is not None and len(members) % size != 0
+            if is_incomplete and self._compares_groups:
                 raise GroupError(
-                    f"{prompt} has {len(found)} completions in this batch, no whole groups of "
-                    f"num_generations={size}: make per_device_train_batch_size × "
+                    f"{prompt} has {len(members)} completions in this batch, which is not a "
+                    f"multiple of num_generations={size}: make per_device_train_batch_size × "
                     f"steps_per_generation a multiple of {size}"
                 )
-            block = len(found) if torn or size is None else size
-            # Equal texts have one prompt_id: several groups of it stand one after another.
-            groups += [found[at : at + block] for at in range(0, len(found), block)]
+            block = len(members) if is_incomplete or size is None else size
+            # Equal texts have one prompt_id, so several groups can follow one another.
+            groups += [members[start : start + block] for start in range(0, len(members), block)]
         return groups
 
-    # --- scores --------------------------------------------------------------------------------
+    # --- rewards -------------------------------------------------------------------------------
 
-    def _settled(
-        self, batch: _Batch, results: Sequence[ScoreOrError], groups: Sequence[Sequence[int]]
+    def _rewards(
+        self, batch: _Batch, results: Sequence[ScoreOrError], groups: Groups | None
     ) -> list[float]:
-        scores = self._unscored.settle(results, batch.members)
-        values = [score.value if score else None for score in scores]
-        self._log(batch, scores, values)
-        if self.options.std_floor is not None:
-            values = advantages_of_groups(values, groups, std_floor=self.options.std_floor)
-        return batch.spread(_neutral(values, groups))
+        values = super()._rewards(batch, results, groups)
+        return batch.for_all_samples(_with_means(values, groups or ()))
 
-    def _log(
-        self, batch: _Batch, scores: Sequence[Score | None], values: Sequence[float | None]
+    def _write_log(
+        self,
+        batch: _Batch,
+        columns: Mapping[str, Sequence[float | None]],
+        means: Mapping[str, float],
     ) -> None:
-        """Means of the components: ms-swift itself logs the reward alone."""
-        means: dict[str, float] = {}
-        for name in self.scorer.reward.component_names:
-            column = [score.components.get(name) for score in scores if score]
-            if known := [value for value in column if value is not None]:
-                means[f"{self._name}/{name}"] = fmean(known)
-        means[f"{self._name}/not_scored"] = float(list(values).count(None))
-        self._shown.write(means, batch.step)
+        """Log the means of the components, because ms-swift itself logs only the reward."""
+        self._log_file.write(means, batch.step)
         log.info(", ".join(f"{name} {mean:.4g}" for name, mean in means.items()))
 
 
 class AsyncRagReward(RagReward):
-    """The same for recipes that wait for servers; every batch has an event loop of its own."""
+    """The same for recipes that wait for servers. Every batch has its own event loop."""
 
     async def __call__(  # type: ignore[override]
         self, completions: Sequence[Any], **columns: Any
     ) -> list[float]:
-        batch = _Batch(completions, columns)
-        rollouts = self._rollouts(batch)
-        groups = self._groups(batch)
-        self._check_models(rollouts)
-        results = await self.scorer.score_each_async(rollouts, groups)
-        return self._settled(batch, results, groups)
+        """Return the rewards of a batch: its texts, and one list for each column."""
+        return await self._score_async(_Batch(completions, columns))
 
 
 class _Batch:
-    """The completions of a call. Of several samples of one request (turns), the last counts."""
+    """The completions of one call. If a request has several samples (turns), the last is scored."""
 
     def __init__(self, completions: Sequence[Any], columns: Mapping[str, Any]) -> None:
         self.completions = completions
-        self.columns = {
+        self.step: int | None = getattr(columns.get("trainer_state"), "global_step", None)
+        lists = {
             name: to_builtins(values) if hasattr(values, "tolist") else values
             for name, values in columns.items()
         }
-        self.step = getattr(columns.get("trainer_state"), "global_step", None)
+        self.columns: dict[str, Sequence[Any]] = {
+            name: values for name, values in lists.items() if isinstance(values, (list, tuple))
+        }
         requests = self.columns.get("request_id") or range(len(completions))
         self._requests = [
             i if request in (None, "") else request for i, request in enumerate(requests)
         ]
         last = {request: i for i, request in enumerate(self._requests)}
-        self.members = sorted(last.values())
-        self._place = {self._requests[i]: at for at, i in enumerate(self.members)}
+        self.positions = sorted(last.values())
+        self._index = {self._requests[i]: index for index, i in enumerate(self.positions)}
 
-    def at(self, column: str, i: int) -> Any:
+    def value(self, column: str, position: int) -> Any:
+        """Return a value of a column, or None if the batch does not have the column."""
         values = self.columns.get(column)
-        return values[i] if isinstance(values, (list, tuple)) else None
+        return None if values is None else values[position]
 
     @property
     def prompts(self) -> dict[str, list[int]]:
-        """Positions among the members, by prompt. GroupError without prompt ids."""
-        prompts = [self.at("prompt_id", i) for i in self.members]
+        """The scored completions of each prompt. Raises GroupError without prompt ids."""
+        prompts = [self.value("prompt_id", i) for i in self.positions]
         if not all(prompts):
             raise GroupError("prompt_id is missing: use ms-swift 4.0 or later, which provides it")
         return positions_by_key(map(str, prompts))
 
-    def spread(self, values: Sequence[float]) -> list[float]:
-        """Values of the members, for every sample of their requests."""
-        return [values[self._place[request]] for request in self._requests]
+    def for_all_samples(self, values: Sequence[float]) -> list[float]:
+        """Return the value of each sample: that of the scored sample of its request."""
+        return [values[self._index[request]] for request in self._requests]
 
 
-def _size(args: Any, prompts: Mapping[str, Sequence[int]]) -> int | None:
-    """Completions per prompt, one number for the whole batch; None where it is not known.
+def _group_size(args: Any, prompts: Mapping[str, Sequence[int]]) -> int | None:
+    """Return the completions per prompt, one number for the whole batch, or None if unknown.
 
-    ms-swift does not say whether it trains or evaluates: it evaluates where every prompt has
-    exactly the evaluation's number. Else a part of a training group would pass for a whole one.
+    A reward does not learn whether ms-swift trains or evaluates. It evaluates if every prompt has
+    exactly the number of an evaluation; otherwise a part of a training group would count as a
+    complete group.
     """
-    sizes = (getattr(args, name, None) for name in ("num_generations", "num_generations_eval"))
-    training, evaluation = sizes
-    evaluates = evaluation and all(len(found) == evaluation for found in prompts.values())
+    training, evaluation = (
+        getattr(args, name, None) for name in ("num_generations", "num_generations_eval")
+    )
+    evaluates = evaluation and all(len(members) == evaluation for members in prompts.values())
     return (evaluation if evaluates else training) or None
 
 
 def _check_ranks(name: str, args: Any) -> None:
-    """Groups that straddle ranks would be seen in parts. UsageError."""
+    """Raise UsageError if a group would be on two ranks."""
     size = getattr(args, "num_generations", None)
     device, steps = (
         getattr(args, key, None) for key in ("per_device_train_batch_size", "steps_per_generation")
     )
     if not (size and device and steps) or (getattr(args, "world_size", 1) or 1) < 2:
         return
-    if (local := device * steps) % size:
+    if (per_rank := device * steps) % size:
         raise UsageError(
-            f"{name} compares the completions of a prompt, and a rank has {local} "
-            "(per_device_train_batch_size × steps_per_generation), no multiple of "
-            f"num_generations={size}: set one of them so that it is"
+            f"{name} compares the completions of a prompt, and a rank has {per_rank} "
+            "(per_device_train_batch_size × steps_per_generation), which is not a multiple of "
+            f"num_generations={size}: change one of these settings"
         )
 
 
-def _neutral(values: Sequence[float | None], groups: Sequence[Sequence[int]]) -> list[float]:
-    """Values that teach nothing where there are none: the mean of the group, else of the batch."""
-    known = [value for value in values if value is not None]
-    filled = [fmean(known) if known else 0.0] * len(values)
+def _with_means(values: Sequence[float | None], groups: Groups) -> list[float]:
+    """Return the values; a missing one is the mean of its group, or else of the batch."""
+    present = [value for value in values if value is not None]
+    filled = [fmean(present) if present else 0.0] * len(values)
     for group in groups:
         scored = [value for i in group if (value := values[i]) is not None]
         for i in group:

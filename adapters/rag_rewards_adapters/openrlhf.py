@@ -10,6 +10,7 @@ The label of the data set (`--data.label_key label`) is the gold row as a JSON s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,9 +18,8 @@ from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.scorer import Scorer
 from rag_rewards.server.openrlhf import Request, answer_of, rollouts_of
 from rag_rewards.training.curriculum import Curriculum
-from rag_rewards_adapters.unscored import log
 
-Information = dict[str, float | list[float]]
+log = logging.getLogger("rag_rewards")
 
 
 class RewardFunction:
@@ -52,7 +52,7 @@ class RewardFunction:
         errors = [result for result in results if isinstance(result, RolloutError)]
         if errors:
             self.failed += len(errors)
-            log.error("%d rollouts have no score so far; the last: %s", self.failed, errors[-1])
+            log.error("%d rollouts are unscored so far; last error: %s", self.failed, errors[-1])
         names = self.scorer.reward.component_names
         answer = answer_of(results, names, self.error_value)
         return {

@@ -20,7 +20,7 @@ from typing import Any
 
 from rag_rewards.backends.addresses import is_url
 from rag_rewards.definition import Recipe
-from rag_rewards.errors import DataError, RolloutError, UsageError
+from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.loading import load_recipe
 from rag_rewards.model_options import ModelOptions, missing_model
 from rag_rewards.prompts import Prompt
@@ -31,7 +31,7 @@ from rag_rewards.server.openrlhf import answer_of
 from rag_rewards.training.advantages import advantages_of_groups, mean_std
 from rag_rewards_adapters.meeting import Group, Groups
 from rag_rewards_adapters.openrlhf_engine import OpenRlhfEnginePolicy
-from rag_rewards_adapters.unscored import Unscored
+from rag_rewards_adapters.unscored_handler import UnscoredHandler, with_value
 from rag_rewards_adapters.verl_rows import said
 
 RAW = "raw_reward"
@@ -162,7 +162,7 @@ class Scoring:
 
     def __init__(self, reward: Recipe, models: ModelOptions, habits: Habits) -> None:
         self.reward, self.habits = reward, habits
-        self.unscored = Unscored(habits.patience)
+        self.unscored = UnscoredHandler(habits.patience)
         self.groups: Groups[Output, Output] = Groups()
         self._models, self._prompting = models.load(), models.prompting
         self._scorer: Scorer | None = None
@@ -199,7 +199,7 @@ class Scoring:
         broken = next((result for result in results if isinstance(result, RolloutError)), None)
         if broken is not None and self.habits.error_value is None:
             raise broken
-        scores = self.unscored.settle(results)
+        scores = self.unscored.handle(results)
         sent = _sent(scores, self.habits)
         for output, result, reward in zip(outputs, results, sent, strict=True):
             output.update(reward=reward, **self._told(result))
@@ -236,8 +236,7 @@ def _rollout(call: Call, output: Output) -> Rollout | RolloutError:
 
 def _valued(result: ScoreOrError, call: Call) -> ScoreOrError:
     """A score that has a value, or why it has none, with its row."""
-    if isinstance(result, Score) and result.value is None:
-        result = DataError("the recipe gives this rollout no reward", "response")
+    result = with_value(result)
     if isinstance(result, RolloutError) and result.row is None:
         result.row = f"of the prompt that ends in {call.prompt[-80:]!r}"
     return result

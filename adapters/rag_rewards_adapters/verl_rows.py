@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import DATASET_FIELDS, label_fields, rollout_from_columns, to_builtins
+from rag_rewards_adapters.unscored_handler import with_value
 
 if TYPE_CHECKING:
     from rag_rewards.evidence.protocols import Models
@@ -241,10 +242,9 @@ _WAYS = {
 
 def score_of(result: Score | RolloutError, models: Any) -> Score:
     """A score that has a value. Raises the RolloutError otherwise: never a silent 0."""
+    result = with_value(result)
     if isinstance(result, RolloutError):
         raise _with_way_out(result, models)
-    if result.value is None:
-        raise DataError("the recipe gives this rollout no reward", "response")
     return result
 
 

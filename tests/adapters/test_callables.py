@@ -108,7 +108,7 @@ def test_a_row_that_does_not_decode_costs_no_other_its_score(
 ) -> None:
     rows = [{"response": 7}, RIGHT]
     assert batch("naive-grpo")(rows) == [None, 2.0]
-    assert "1 of 2 rows have no score: response: expected str" in caplog.text
+    assert "1 of 2 rows are unscored: response: expected str" in caplog.text
     with pytest.raises(RowError, match="response: expected str"):
         each("naive-grpo")(rows[0])
 

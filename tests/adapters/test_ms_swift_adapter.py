@@ -100,7 +100,7 @@ def test_a_floor_needs_whole_groups_as_group_recipes_do() -> None:
 @pytest.mark.parametrize("counts", [(4, 12), (2, 8), (2, 2, 4)])
 def test_the_size_of_evaluation_does_not_excuse_a_torn_group(counts: tuple[int, ...]) -> None:
     reward = reward_class("naive", recipe="naive-grpo", std_floor=0.1)(args=SIZES)
-    with pytest.raises(GroupError, match="no whole groups of num_generations=8"):
+    with pytest.raises(GroupError, match="not a multiple of num_generations=8"):
         reward(**prompts(*counts))
 
 

@@ -200,7 +200,7 @@ def test_later_the_mean_of_the_siblings_stands_in_and_is_counted(
     assert values[:, 0].tolist() == pytest.approx([2.0, 2.0, 1.0, 5 / 3])
     assert of_group(values, 4)[3] == pytest.approx(0.0, abs=1e-6)
     assert reward.not_scored == 1
-    assert "1 of 4 rollouts have no score: row 3 of the batch: answers: missing" in caplog.text
+    assert "1 of 4 rollouts are unscored: row 3 of the batch: answers: missing" in caplog.text
 
 
 def test_a_group_without_any_score_teaches_nothing() -> None:
@@ -272,7 +272,7 @@ def test_a_group_that_is_not_whole_is_refused_where_it_must_be() -> None:
 
 def test_groups_that_would_straddle_ranks_are_refused_at_construction() -> None:
     straddling = config(world_size=2, per_device_train_batch_size=2, steps_per_generation=3)
-    with pytest.raises(UsageError, match=r"a rank has 6 .*no multiple of num_generations=4"):
+    with pytest.raises(UsageError, match=r"a rank has 6 .*not a multiple of num_generations=4"):
         made("ctrl-rag", straddling)
     made("ctrl-rag", config(world_size=2, per_device_train_batch_size=2, steps_per_generation=2))
     made("arena", straddling)  # sees single rollouts

@@ -318,7 +318,7 @@ def test_an_error_value_stands_for_it_after_the_first_group(
     assert bad[0]["extra_logs"]["rag_rewards_error"] == 1.0
     assert math.isnan(bad[0]["extra_logs"]["accuracy"])
     assert actor.executor.scoring.unscored.count == 6
-    assert "3 of 3 rollouts have no score: row row-7: supporting[0]" in caplog.text
+    assert "3 of 3 rollouts are unscored: row row-7: supporting[0]" in caplog.text
 
 
 def test_a_missing_member_leaves_the_advantages_of_the_others(

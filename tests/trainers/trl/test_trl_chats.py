@@ -181,7 +181,7 @@ def test_a_truncated_response_is_known_by_its_last_token(tmp_path: Any) -> None:
     run = trainer(tmp_path, reward)
     reward.bind(run)
     end = run.processing_class.eos_token_id
-    assert [reward._finish(ids) for ids in ([5, end], [5, 6], [], None)] == [
+    assert [reward._finish_reason(ids) for ids in ([5, end], [5, 6], [], None)] == [
         "stop",
         "length",
         None,

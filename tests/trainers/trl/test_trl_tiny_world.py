@@ -59,9 +59,10 @@ class Kept(RagReward):
         return rewards
 
     def _rollouts_of(self, batch):
-        from rag_rewards_adapters.trl import _Call
+        from rag_rewards_adapters.trl import _Batch
 
-        return self._rollouts(_Call.of(**batch))
+        arguments = _Batch.of(**batch)
+        return self._rollouts(arguments), self._groups(arguments)
 
 
 def test_rewards_of_the_live_policy_are_those_of_its_saved_weights(tmp_path, monkeypatch):

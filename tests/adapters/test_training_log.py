@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rag_rewards_adapters.logs import TrainingLog
+from rag_rewards_adapters.training_log import TrainingLog
 
 
 def events(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -53,4 +53,4 @@ def test_what_a_trainers_arguments_say(tmp_path: Path) -> None:
     assert TrainingLog.of(args).folder == tmp_path / "runs"
     args.logging_dir = "elsewhere"
     assert TrainingLog.of(args).folder == "elsewhere"
-    assert TrainingLog.of(None).to == set()
+    assert TrainingLog.of(None).loggers == set()

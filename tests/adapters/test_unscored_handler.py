@@ -1,0 +1,52 @@
+"""Errors of a trainer's batches."""
+
+from __future__ import annotations
+
+import pytest
+from rag_rewards_adapters.unscored_handler import UnscoredHandler
+
+from rag_rewards.errors import BackendError, DataError
+from rag_rewards.rollout import Score
+
+GOOD, BAD = Score(1.0), BackendError("down")
+
+
+def test_an_error_of_the_first_batch_is_raised() -> None:
+    with pytest.raises(BackendError, match="down"):
+        UnscoredHandler().handle([GOOD, BAD])
+
+
+def test_an_error_of_a_later_batch_is_counted() -> None:
+    handler = UnscoredHandler()
+    handler.handle([GOOD])
+    assert handler.handle([GOOD, BAD]) == [GOOD, None]
+    assert handler.count == 1
+
+
+def test_consecutive_batches_without_a_score_raise() -> None:
+    handler = UnscoredHandler(patience=2)
+    handler.handle([GOOD])
+    assert handler.handle([BAD]) == [None]
+    assert handler.handle([GOOD, BAD]) == [GOOD, None]
+    assert handler.handle([BAD]) == [None]
+    with pytest.raises(BackendError):
+        handler.handle([BAD])
+
+
+def test_a_score_without_a_value_is_an_error() -> None:
+    with pytest.raises(DataError, match=r"row 7 of the batch: .*gives this rollout no reward"):
+        UnscoredHandler().handle([GOOD, Score(None)], positions=[5, 7])
+    handler = UnscoredHandler(patience=2)
+    handler.handle([GOOD])
+    assert handler.handle([GOOD, Score(None)]) == [GOOD, None]
+    assert handler.handle([Score(None)]) == [None]
+    assert handler.count == 2
+    with pytest.raises(DataError, match="no reward"):
+        handler.handle([Score(None)])
+
+
+def test_an_error_with_a_row_keeps_it() -> None:
+    error = BackendError("down")
+    error.row = "r1"
+    with pytest.raises(BackendError, match="row r1: down"):
+        UnscoredHandler().handle([error], positions=[0])
