@@ -24,11 +24,11 @@ from rag_rewards.cli.options import (
     models_of,
 )
 from rag_rewards.cli.output import print_messages
-from rag_rewards.commands.probe import Options, told, told_of_sampling
-from rag_rewards.commands.probe import probe as label_questions
+from rag_rewards.datasets.probing import ProbeOptions, counts
+from rag_rewards.datasets.probing import probe as label_questions
 from rag_rewards.datasets.sampling import Drawing
 
-SAMPLING = "Sampling"
+SAMPLING_DEFAULTS = Drawing()
 
 
 def probe(
@@ -39,11 +39,7 @@ def probe(
     keep_rollouts: Annotated[str | None, Parameter(group=FILES)] = None,
     right_at: float = 1.0,
     progress: Progress = None,
-    samples: Annotated[int, Parameter(group=SAMPLING)] = 256,
-    temperature: Annotated[float, Parameter(group=SAMPLING)] = 1.0,
-    max_tokens: Annotated[int, Parameter(group=SAMPLING)] = 2048,
-    seed: Annotated[int, Parameter(group=SAMPLING)] = 0,
-    batch: Annotated[int, Parameter(group=SAMPLING)] = 64,
+    sampling: Annotated[Drawing, Parameter(name="*", group="Sampling")] = SAMPLING_DEFAULTS,
     recipe: Recipe = RECIPE_DEFAULTS,
     grouping: Grouping = GROUP_DEFAULTS,
     policy: Policy = POLICY_DEFAULTS,
@@ -67,31 +63,25 @@ def probe(
         Count a response as right when `correct` is at least this value.
     progress
         Show a progress bar. The default is to show it on a terminal.
-    samples
-        Number of responses to each question.
-    temperature
-        Sampling temperature.
-    max_tokens
-        Maximum number of tokens of a response.
-    seed
-        Seed of the sampling.
-    batch
-        Number of responses to request at a time. An interrupted run loses at most one batch.
     """
-    options = Options(
+    options = ProbeOptions(
         source=source,
         output=output,
         recipe=recipe.spec_if_given(),
         models=models_of(policy, encoders, judge),
-        drawing=Drawing(samples, temperature, max_tokens, seed, batch),
+        drawing=sampling,
         right_at=right_at,
         keep_rollouts=keep_rollouts,
         group_size=grouping.group_size,
         sort=grouping.sort,
         progress=sys.stderr.isatty() if progress is None else progress,
     )
-    done = label_questions(options)
-    print_messages((*told(options, done), *told_of_sampling(options, done)))
-    if done.broken:
-        print(f"rows in error: {options.errors}", file=sys.stderr)
-    return 3 if done.broken else 0
+    result = label_questions(options)
+    lines = [f"{result.questions:,} questions → {options.output}", *counts(result)]
+    if options.is_sampling:
+        responses = f"{result.new_responses:,} new, {result.stored_responses:,} from earlier runs"
+        lines.append(f"sampled responses: {responses}: {options.samples}")
+    if result.rows_in_error:
+        lines.append(f"rows in error: {options.errors}")
+    print_messages(lines)
+    return 3 if result.rows_in_error else 0

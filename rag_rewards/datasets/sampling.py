@@ -26,19 +26,18 @@ _TAIL = 16
 
 @dataclass(frozen=True)
 class Drawing:
-    """How responses are drawn.
-
-    samples      responses to each question (TruthRL: 256)
-    temperature  of the whole distribution: no nucleus
-    max_tokens   of a response
-    batch        responses asked for at a time, and lost at most when the run is killed
-    """
+    """How a policy samples responses."""
 
     samples: int = 256
+    """Number of responses to each question."""
     temperature: float = 1.0
+    """Sampling temperature."""
     max_tokens: int = 2048
+    """Maximum number of tokens of a response."""
     seed: int = 0
+    """Seed of the sampling."""
     batch: int = 64
+    """Number of responses to request at a time. An interrupted run loses at most one batch."""
 
     def __post_init__(self) -> None:
         for name in ("samples", "max_tokens", "batch"):
@@ -176,8 +175,8 @@ class Sampler:
     samples: Samples
     prompt: Prompt
     truncate: bool = False
-    asked: int = 0
-    reused: int = 0
+    new_responses: int = 0
+    stored_responses: int = 0
     _barren: int = field(default=0, repr=False)
 
     def rollouts(self, questions: Sequence[Rollout]) -> list[list[Rollout] | RolloutError]:
@@ -213,7 +212,7 @@ class Sampler:
             self.policy.tokenizer.decode(ids[-_TAIL:])
         )
         plan = _Plan(question, ids, key, prefix, known)
-        self.reused += self.drawing.samples - len(plan.missing(self.drawing.samples))
+        self.stored_responses += self.drawing.samples - len(plan.missing(self.drawing.samples))
         return plan
 
     def _draw(self, wanted: Sequence[tuple[int, _Plan]], failed: dict[str, RolloutError]) -> None:
@@ -228,13 +227,13 @@ class Sampler:
             else:
                 failed.setdefault(plan.key, _as_backend_error(answer))
         self.samples.add(said)
-        self.asked += len(said)
+        self.new_responses += len(said)
         self._barren = 0 if said else self._barren + 1
         if self._barren == BARREN:
             error = next(iter(failed.values()))
             raise BackendError(
-                f"{error.message}; what was sampled stands in {self.samples.path}: run it again "
-                "to go on"
+                f"{error.message}; the sampled responses are in {self.samples.path}: run the "
+                "command again to continue"
             )
 
     def _request(self, number: int, plan: _Plan) -> GenerateRequest:

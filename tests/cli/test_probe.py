@@ -1,4 +1,4 @@
-"""`rag-rewards probe`: labels from rollouts, and from responses that it samples."""
+"""`rag-rewards probe`: labels from rollouts, and from sampled responses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import yaml
 from conftest import COMMAND, ROOT  # type: ignore[import-not-found]
 
-from rag_rewards.commands.probe import Options, probe
+from rag_rewards.datasets.probing import ProbeOptions, probe
 from rag_rewards.datasets.sampling import BARREN, Drawing
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import GenerateAnswer, Models
@@ -48,31 +48,31 @@ def card_of(path):
 # --- from rollouts -------------------------------------------------------------------------------
 
 
-def boxed(name, *said):
+def boxed(name, *answers):
     return [
         question(name) | {"id": f"{name}-{i}", "group": name, "response": f"\\boxed{{{text}}}"}
-        for i, text in enumerate(said)
+        for i, text in enumerate(answers)
     ]
 
 
-def test_a_question_is_out_of_knowledge_where_no_response_is_right(cli, write, tmp_path):
+def test_a_question_without_a_right_response_is_out_of_knowledge(cli, write, tmp_path):
     rows = boxed("a", "right", "wrong") + boxed("b", "wrong", "I don't know")
     out = tmp_path / "out.jsonl"
     recipe = ("-r", "truthrl", "--set", "verifier=exact")
     ran = cli("probe", write(rows), "-o", out, *recipe, code=0)
-    found = [(r["id"], r["out_of_knowledge"], r["pass_rate"], r["samples"]) for r in read(out)]
-    assert found == [("a", False, 0.5, 2), ("b", True, 0.0, 2)]
+    labels = [(r["id"], r["out_of_knowledge"], r["pass_rate"], r["samples"]) for r in read(out)]
+    assert labels == [("a", False, 0.5, 2), ("b", True, 0.0, 2)]
     assert "response" not in read(out)[0]
     assert ran.err.splitlines() == [
         f"2 questions → {out}",
-        "1 out of knowledge (50.0%): none of their responses is right",
+        "1 out of knowledge (50.0%): no response is right",
         "mean pass rate 0.2500 over 4 responses",
     ]
     assert card_of(out)["counts"]["out of knowledge"] == 1
     assert "truthrl" in card_of(out)["correct"]
 
 
-def test_scored_rows_bring_what_is_right(cli, write, tmp_path):
+def test_correctness_from_scored_rows(cli, write, tmp_path):
     scored, out = tmp_path / "scored.jsonl", tmp_path / "out.jsonl"
     rows = write(boxed("a", "right", "wrong"))
     assert "missing; score the rows first" in cli("probe", rows, "-o", out, code=2).err
@@ -88,15 +88,15 @@ def test_an_earlier_label_is_replaced(cli, write, tmp_path):
     assert (read(out)[0]["out_of_knowledge"], read(out)[0]["pass_rate"]) == (False, 1.0)
 
 
-def test_only_what_says_what_is_right_is_asked_for(cli, write, likely, tmp_path):
-    # ctrl-rag's accuracy needs no log-probabilities, lear's answer no masked ones.
+def test_evidence_of_other_components_is_not_needed(cli, write, likely, tmp_path):
+    # The accuracy of ctrl-rag needs no log-probabilities.
     rows = [likely(logprobs=None), likely(response="Rome.", logprobs=None)]
     out = tmp_path / "out.jsonl"
     cli("probe", write(rows), "-o", out, "-r", "ctrl-rag", code=0)
     assert read(out)[0]["pass_rate"] == 0.5
 
 
-def test_the_labels_are_those_that_truthrl_reads(cli, write, tmp_path):
+def test_labels_for_the_knowledge_enhanced_reward(cli, write, tmp_path):
     out, again = tmp_path / "out.jsonl", tmp_path / "again.jsonl"
     recipe = ("-r", "truthrl", "--set", "verifier=exact")
     cli("probe", write(boxed("b", "wrong")), "-o", out, *recipe, code=0)
@@ -119,17 +119,17 @@ def test_rows_in_error(cli, write, tmp_path):
     assert "rows in error" in ran.err
 
 
-def test_a_recipe_that_does_not_say_what_is_right(cli, write, tmp_path):
+def test_rows_without_correctness(cli, write, tmp_path):
     rows = [row | {"reward": 1.0, "correct": None} for row in boxed("a", "x")]
-    said = cli("probe", write(rows), "-o", tmp_path / "out.jsonl", code=2).err
-    assert "line 1: correct: missing for a response of the group" in said
+    error = cli("probe", write(rows), "-o", tmp_path / "out.jsonl", code=2).err
+    assert "line 1: correct: missing for a response of the group" in error
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "line 1 has no response: set a model"),
-        (["--model", "m"], "no recipe is given, which decides what is right"),
+        (["--model", "m"], "no recipe is given, which decides whether a response is right"),
         (["--model", "m", "-r", "arena", "--sort"], "--model samples new ones"),
         (["--keep-rollouts", "x.jsonl"], "--keep-rollouts requires --model"),
         (["--samples", "0"], "--samples must be at least 1"),
@@ -138,37 +138,41 @@ def test_a_recipe_that_does_not_say_what_is_right(cli, write, tmp_path):
         (["--right-at", "2"], "--right-at must be above 0"),
     ],
 )
-def test_arguments_that_cannot_be_used(cli, write, tmp_path, arguments, said):
+def test_unusable_arguments(cli, write, tmp_path, arguments, message):
     out = tmp_path / "out.jsonl"
-    assert said in cli("probe", write([question("a")]), "-o", out, *arguments, code=2).err
+    assert message in cli("probe", write([question("a")]), "-o", out, *arguments, code=2).err
     assert not out.exists()
 
 
-# --- sampled, from a double ----------------------------------------------------------------------
+# --- sampling from a test double -----------------------------------------------------------------
 
 
 class Policy(TablePolicy):
-    """Says what a function of prompt and seed says; breaks where it gives an error."""
+    """A policy whose responses, or errors, are a function of prompt and seed."""
 
-    def __init__(self, says, **options):
+    def __init__(self, respond, **options):
         super().__init__(texts={}, **options)
-        self.says = says
+        self.respond = respond
         self.seeds = []
 
     async def generate(self, requests):
         self.seeds += [request.seed for request in requests]
         self.asked += requests
-        return [self.answer(self.says(self.tokenizer.decode(r.prompt), r.seed)) for r in requests]
+        return [
+            self.answer(self.respond(self.tokenizer.decode(r.prompt), r.seed)) for r in requests
+        ]
 
-    def answer(self, said):
-        return said if isinstance(said, Exception) else GenerateAnswer(said, (), "stop")
+    def answer(self, response):
+        if isinstance(response, Exception):
+            return response
+        return GenerateAnswer(response, (), "stop")
 
 
 @pytest.fixture
 def run(monkeypatch, write, tmp_path):
-    """Probe these rows with this policy, in this process."""
+    """Return a function that labels rows with a policy in this process."""
 
-    def probed(rows, policy, judge=None, **options):
+    def probe_rows(rows, policy, judge=None, **options):
         loaded = Models(policy=policy, judge=judge)
         monkeypatch.setattr(ModelOptions, "load", lambda self: loaded)
         drawing = Drawing(options.pop("samples", 4), batch=options.pop("batch", 2))
@@ -176,164 +180,166 @@ def run(monkeypatch, write, tmp_path):
         recipe = options.pop("recipe", RecipeSpec(recipe="truthrl", settings=settings))
         source, out = str(write(rows)), str(tmp_path / "out.jsonl")
         models = ModelOptions(model="double")
-        return probe(Options(source, out, recipe, models, drawing, **options))
+        return probe(ProbeOptions(source, out, recipe, models, drawing, **options))
 
-    return probed
+    return probe_rows
 
 
-def knows_a(prompt, seed):
+def answers_a(prompt, seed):
     return "\\boxed{right}" if "What of a" in prompt and seed % 2 else "\\boxed{wrong}"
 
 
-def test_responses_are_sampled_judged_and_kept(run, tmp_path):
-    policy = Policy(knows_a)
-    done = run([question("a"), question("b", note=1)], policy, samples=20, batch=6)
+def test_responses_are_sampled_scored_and_stored(run, tmp_path):
+    policy = Policy(answers_a)
+    result = run([question("a"), question("b", note=1)], policy, samples=20, batch=6)
     a, b = read(tmp_path / "out.jsonl")
     assert (a["id"], a["samples"]) == ("a", 20)
     assert 0 < a["pass_rate"] < 1
     assert (b["out_of_knowledge"], b["pass_rate"], b["note"]) == (True, 0.0, 1)
-    assert (done.asked, done.reused) == (40, 0)
+    assert (result.new_responses, result.stored_responses) == (40, 0)
     assert len(set(policy.seeds)) == 40
-    kept = read(tmp_path / "out.jsonl.samples.jsonl")
-    assert kept[0]["sampled_with"]["model"] == "table"
-    assert [said["sample"] for said in kept[1:]] == [*range(20), *range(20)]
+    head, *samples = read(tmp_path / "out.jsonl.samples.jsonl")
+    assert head["sampled_with"]["model"] == "table"
+    assert [sample["sample"] for sample in samples] == [*range(20), *range(20)]
     assert policy.closed
 
 
-def test_the_same_run_asks_for_nothing_and_one_of_more_samples_for_the_rest(run, tmp_path):
+def test_a_second_run_requests_only_missing_responses(run, tmp_path):
     rows = [question("a"), question("b")]
-    run(rows, Policy(knows_a), samples=4)
+    run(rows, Policy(answers_a), samples=4)
     first = read(tmp_path / "out.jsonl")
-    policy = Policy(knows_a)
-    done = run(rows, policy, samples=4)
-    assert (policy.asked, done.asked, done.reused) == ([], 0, 8)
+    policy = Policy(answers_a)
+    result = run(rows, policy, samples=4)
+    assert (policy.asked, result.new_responses, result.stored_responses) == ([], 0, 8)
     assert read(tmp_path / "out.jsonl") == first
-    done = run(rows, Policy(knows_a), samples=6)
-    assert (done.asked, done.reused) == (4, 8)
+    result = run(rows, Policy(answers_a), samples=6)
+    assert (result.new_responses, result.stored_responses) == (4, 8)
 
 
-def test_a_failed_response_is_a_row_in_error_that_the_next_run_mends(run, tmp_path):
-    failed = []
+def test_the_next_run_samples_failed_responses_again(run, tmp_path):
+    failed_seeds = []
 
     def once(prompt, seed):
-        if "What of a" in prompt and not failed:
-            failed.append(seed)
+        if "What of a" in prompt and not failed_seeds:
+            failed_seeds.append(seed)
             return BackendError("busy")
         return "\\boxed{right}"
 
     rows = [question("a"), question("b")]
-    done = run(rows, Policy(once), samples=4, batch=4)
-    assert done.broken == 1
+    result = run(rows, Policy(once), samples=4, batch=4)
+    assert result.rows_in_error == 1
     assert [row["id"] for row in read(tmp_path / "out.jsonl")] == ["b"]
     [error] = read(tmp_path / "out.jsonl.errors.jsonl")
     assert (error["line"], error["error"]["type"]) == (1, "BackendError")
     policy = Policy(once)
-    done = run(rows, policy, samples=4)
-    assert (done.broken, policy.seeds) == (0, failed)
+    result = run(rows, policy, samples=4)
+    assert (result.rows_in_error, policy.seeds) == (0, failed_seeds)
     assert not (tmp_path / "out.jsonl.errors.jsonl").exists()
 
 
-def test_a_policy_that_is_down_ends_the_run_and_keeps_what_was_sampled(run, tmp_path):
+def test_a_policy_that_is_down_ends_the_run_and_samples_remain(run, tmp_path):
     def until_d(prompt, seed):
         return (
             BackendError("refused") if any(f"of {n}?" in prompt for n in "defg") else "\\boxed{x}"
         )
 
     policy = Policy(until_d)
-    with pytest.raises(BackendError, match="refused; what was sampled stands in"):
+    with pytest.raises(BackendError, match="refused; the sampled responses are in"):
         run([question(name) for name in "abcdefg"], policy, samples=2, batch=2)
     assert len(policy.asked) == 6 + 2 * BARREN
     assert len(read(tmp_path / "out.jsonl.samples.jsonl")) == 7
     assert not (tmp_path / "out.jsonl").exists()
-    done = run([question(name) for name in "abcdefg"], Policy(lambda *_: "\\boxed{x}"), samples=2)
-    assert (done.asked, done.reused) == (8, 6)
+    result = run([question(name) for name in "abcdefg"], Policy(lambda *_: "\\boxed{x}"), samples=2)
+    assert (result.new_responses, result.stored_responses) == (8, 6)
 
 
-def test_a_judge_says_what_is_right_and_its_failure_is_an_error(run, tmp_path):
-    judge = TableJudge(lambda asked: int(asked.response == "nearly right"))
-    done = run([question("a")], Policy(lambda *_: "\\boxed{nearly right}"), judge, verifier="judge")
-    assert (done.unknown, len(judge.asked)) == (0, 1)
-    judge = TableJudge(lambda asked: BackendError("quota"))
+def test_a_judge_and_its_failure(run, tmp_path):
+    judge = TableJudge(lambda question: int(question.response == "nearly right"))
+    result = run(
+        [question("a")], Policy(lambda *_: "\\boxed{nearly right}"), judge, verifier="judge"
+    )
+    assert (result.out_of_knowledge, len(judge.asked)) == (0, 1)
+    judge = TableJudge(lambda question: BackendError("quota"))
     with pytest.raises(UsageError, match="quota"):
         run([question("a")], Policy(lambda *_: "\\boxed{nearly right}"), judge, verifier="judge")
 
 
 def test_equal_prompts_share_their_responses(run, tmp_path):
-    policy = Policy(knows_a)
-    done = run([question("a"), question("a")], policy, samples=3)
-    assert (len(policy.asked), done.questions) == (3, 2)
+    policy = Policy(answers_a)
+    result = run([question("a"), question("a")], policy, samples=3)
+    assert (len(policy.asked), result.questions) == (3, 2)
 
 
-def test_the_prompt_is_the_rows_own_or_the_recipes_and_may_open_the_thinking(run, tmp_path):
-    shown = []
+def test_prompt_of_the_row_or_of_the_recipe(run, tmp_path):
+    prompts = []
 
-    def says(prompt, seed):
-        shown.append(prompt)
+    def respond(prompt, seed):
+        prompts.append(prompt)
         return "so</think>\\boxed{right}"
 
-    kept = tmp_path / "kept.jsonl"
+    rollouts = tmp_path / "rollouts.jsonl"
     own = question("a", prompt="my own words\n<think>\n")
-    run([own], Policy(says), samples=1, keep_rollouts=str(kept))
-    assert shown[0] == "my own words\n<think>\n"
-    assert read(kept)[0]["response_prefix"] == "<think>\n"
+    run([own], Policy(respond), samples=1, keep_rollouts=str(rollouts))
+    assert prompts[0] == "my own words\n<think>\n"
+    assert read(rollouts)[0]["response_prefix"] == "<think>\n"
     assert read(tmp_path / "out.jsonl")[0]["pass_rate"] == 1.0
-    run([question("b")], Policy(says), samples=1)
-    assert "[1] About b." in shown[1]
+    run([question("b")], Policy(respond), samples=1)
+    assert "[1] About b." in prompts[1]
 
 
-def test_what_was_sampled_becomes_a_training_set(run, cli, tmp_path):
-    kept, out = tmp_path / "kept.jsonl", tmp_path / "dpo.jsonl"
-    run([question("a"), question("b")], Policy(knows_a), samples=8, keep_rollouts=str(kept))
-    cli("select", kept, "-o", out, "--make", "dpo", code=0)
+def test_a_training_set_from_sampled_rollouts(run, cli, tmp_path):
+    rollouts, out = tmp_path / "rollouts.jsonl", tmp_path / "dpo.jsonl"
+    run([question("a"), question("b")], Policy(answers_a), samples=8, keep_rollouts=str(rollouts))
+    cli("select", rollouts, "-o", out, "--make", "dpo", code=0)
     a, b = read(out)
     assert a["chosen"][0]["content"] == "\\boxed{right}"
     assert b["chosen"][0]["content"] == "\\boxed{I don't know}"
     assert a["rejected"] == b["rejected"]
 
 
-def test_rows_that_cannot_be_asked(run, tmp_path):
+def test_rows_without_a_usable_prompt(run, tmp_path):
     rows = [question("a"), question("long", documents=[{"text": "x" * 5_000}]), "{", {"id": "no"}]
-    done = run(rows, Policy(knows_a, max_length=4_000), samples=1)
-    assert (done.questions, done.broken) == (1, 3)
+    result = run(rows, Policy(answers_a, max_length=4_000), samples=1)
+    assert (result.questions, result.rows_in_error) == (1, 3)
     errors = {e["line"]: e["error"] for e in read(tmp_path / "out.jsonl.errors.jsonl")}
     assert errors[2]["type"] == "DataError"
     assert "more than the model's 4,000" in errors[2]["message"]
     assert errors[4]["path"] == "question"
 
 
-def test_rollouts_are_not_sampled_again(run, tmp_path):
+def test_rows_with_a_response_are_not_sampled(run, tmp_path):
     with pytest.raises(UsageError, match="line 1: "):
-        run(boxed("a", "x"), Policy(knows_a))
-    done = run([question("b"), *boxed("a", "x")], Policy(knows_a))
-    assert (done.questions, done.broken) == (1, 1)
+        run(boxed("a", "x"), Policy(answers_a))
+    result = run([question("b"), *boxed("a", "x")], Policy(answers_a))
+    assert (result.questions, result.rows_in_error) == (1, 1)
 
 
 def test_a_row_without_a_response_among_rollouts(cli, write, tmp_path):
     rows = [*boxed("a", "right"), question("b")]
     out = tmp_path / "out.jsonl"
     recipe = ("-r", "truthrl", "--set", "verifier=exact")
-    said = cli("probe", write(rows), "-o", out, *recipe, code=3).err
-    assert "line 2: response: missing" in said
+    error = cli("probe", write(rows), "-o", out, *recipe, code=3).err
+    assert "line 2: response: missing" in error
 
 
-def test_progress_is_drawn(run, capsys):
-    run([question("a"), question("b")], Policy(knows_a), progress=True)
+def test_progress_is_not_on_standard_output(run, capsys):
+    run([question("a"), question("b")], Policy(answers_a), progress=True)
     assert capsys.readouterr().out == ""
 
 
-def test_other_settings_than_those_of_the_samples(run):
-    run([question("a")], Policy(knows_a))
+def test_samples_of_another_model(run):
+    run([question("a")], Policy(answers_a))
     with pytest.raises(UsageError, match="has samples of model table, not other"):
-        run([question("a")], Policy(knows_a, fingerprint="other"))
+        run([question("a")], Policy(answers_a, fingerprint="other"))
 
 
-def test_a_curriculum_does_not_say_what_is_right(run):
+def test_a_curriculum_is_refused(run):
     stages = [{"recipe": "arena", "until_step": 3}, {"recipe": "truthrl"}]
     with pytest.raises(UsageError, match="a curriculum has several"):
-        run([question("a")], Policy(knows_a), recipe=RecipeSpec(stages=stages))
+        run([question("a")], Policy(answers_a), recipe=RecipeSpec(stages=stages))
 
 
-# --- sampled, from real models -------------------------------------------------------------------
+# --- sampling from real models -------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -343,7 +349,7 @@ def model(tmp_path_factory):
     from tiny_models import save
 
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # a model this small has nothing for a second one
+    torch.set_num_threads(1)  # more threads slow a small model down
     yield save(tmp_path_factory.mktemp("models") / "qwen2")
     torch.set_num_threads(threads)
 
@@ -351,30 +357,30 @@ def model(tmp_path_factory):
 RECIPE = ("-r", "naive-grpo", "--set", "accuracy.metric=substring")
 
 
-def asked_of(model, samples=6, tokens=3, **more):
+def sampling_options(model, samples=6, tokens=3, **more):
     options = {"--model": model, "--samples": samples, "--max-tokens": tokens, **more}
     return [*RECIPE, *(str(part) for pair in options.items() for part in pair)]
 
 
-def test_a_real_policy_gives_the_same_again_and_other_responses_for_another_seed(
-    cli, write, model, tmp_path
-):
+def test_the_seed_determines_the_responses_of_a_real_policy(cli, write, model, tmp_path):
     source = write([question("a"), question("b")])
-    said = {}
+    responses = {}
     for name, seed in (("one", 0), ("two", 0), ("three", 1)):
         out = tmp_path / f"{name}.jsonl"
-        ran = cli("probe", source, "-o", out, *asked_of(model, **{"--seed": seed}), code=0)
-        assert "12 responses sampled, 0 there before" in ran.err
-        said[name] = [s["response"] for s in read(tmp_path / f"{name}.jsonl.samples.jsonl")[1:]]
-    assert said["one"] == said["two"] != said["three"]
-    assert len(set(said["one"])) > 6
+        ran = cli("probe", source, "-o", out, *sampling_options(model, **{"--seed": seed}), code=0)
+        assert "12 new, 0 from earlier runs" in ran.err
+        responses[name] = [
+            s["response"] for s in read(tmp_path / f"{name}.jsonl.samples.jsonl")[1:]
+        ]
+    assert responses["one"] == responses["two"] != responses["three"]
+    assert len(set(responses["one"])) > 6
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_goes_on_where_it_was(cli, write, model, tmp_path):
+def test_a_killed_run_continues(cli, write, model, tmp_path):
     source = write([question(f"q{i}") for i in range(4)])
     out, side = tmp_path / "out.jsonl", tmp_path / "out.jsonl.samples.jsonl"
-    options = asked_of(model, samples=8, tokens=12, **{"--batch": 2})
+    options = sampling_options(model, samples=8, tokens=12, **{"--batch": 2})
     process = subprocess.Popen(
         [*COMMAND, "probe", str(source), "-o", str(out), *options],
         cwd=ROOT,
@@ -385,17 +391,17 @@ def test_a_run_that_is_killed_goes_on_where_it_was(cli, write, model, tmp_path):
         end = time.monotonic() + 60
         while not (side.exists() and side.read_bytes().count(b"\n") > 3):
             assert process.poll() is None
-            assert time.monotonic() < end, "waited in vain"
+            assert time.monotonic() < end, "no response within 60 seconds"
             time.sleep(0.01)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert not out.exists()
     before = side.read_bytes().rpartition(b"\n")[0]
-    stood = before.count(b"\n")
-    assert stood < 32, "the run was over before it was killed"
+    stored = before.count(b"\n")
+    assert stored < 32, "the run ended before it was killed"
     ran = cli("probe", source, "-o", out, *options, code=0)
-    assert f"{32 - stood} responses sampled, {stood} there before" in ran.err
+    assert f"{32 - stored} new, {stored} from earlier runs" in ran.err
     assert side.read_bytes().startswith(before)
     whole = tmp_path / "whole.jsonl"
     cli("probe", source, "-o", whole, *options, code=0)
@@ -404,25 +410,25 @@ def test_a_run_that_is_killed_goes_on_where_it_was(cli, write, model, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["vllm", "sglang"])
-def test_a_server_is_asked_by_its_address(cli, write, model, tmp_path, kind):
+def test_sampling_from_a_server(cli, write, model, tmp_path, kind):
     pytest.importorskip("httpx")
     from engine_servers import SglangDouble, VllmDouble
 
     class AnyToken(VllmDouble):
         def refuse(self, tokens):
-            """Its own vocabulary is smaller than the tokenizer's."""
+            """Accept all tokens: the double has a smaller vocabulary than the tokenizer."""
 
     out = tmp_path / "out.jsonl"
     with {"vllm": AnyToken, "sglang": SglangDouble}[kind]() as server:
         more = {"--backend": kind, "--tokenizer": model}
         ran = cli(
             *("probe", write([question("a")]), "-o", out),
-            *asked_of(server.url, samples=5, **more),
+            *sampling_options(server.url, samples=5, **more),
             code=0,
         )
         seeds = {
             post.get("seed") or post["sampling_params"]["sampling_seed"] for post in server.posts
         }
-    assert "5 responses sampled" in ran.err
+    assert "5 new, 0 from earlier runs" in ran.err
     assert len(seeds) == 5
     assert read(out)[0]["samples"] == 5

@@ -1,0 +1,396 @@
+"""Label questions by the pass rate of k responses: those without a right one are out of knowledge.
+
+The responses are in the rows, or a policy samples them. Sampled responses are stored in
+`OUT.samples.jsonl` at once, so that an interrupted run, or a run with other settings for labels,
+requests no response twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from rag_rewards.datasets.notes import refuse_overwriting, write_card
+from rag_rewards.datasets.sampling import Drawing, Sampler, Samples
+from rag_rewards.datasets.trials import (
+    Faults,
+    Question,
+    QuestionRow,
+    Questions,
+    answered,
+    check_right_at,
+    question_of,
+    read_question_row,
+)
+from rag_rewards.definition import Recipe, custom
+from rag_rewards.errors import DataError, OptionError, RolloutError, UsageError
+from rag_rewards.evidence.protocols import Policy
+from rag_rewards.groups import first_error
+from rag_rewards.io.sinks import Output, refuse_second_run
+from rag_rewards.io.sources import Source, open_source
+from rag_rewards.loading import RecipeSource, load_recipe
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.prompts import GROUNDED
+from rag_rewards.report.progress import no_progress, progress_bar
+from rag_rewards.rollout import Rollout
+from rag_rewards.rows import Line, Totals
+from rag_rewards.scorer import Scorer
+from rag_rewards.signature import signature_of
+
+NO_RESPONSE = "set a model that samples responses for rows without one"
+HAS_RESPONSE = "the row has a response: leave out the model to label rows by their responses"
+NO_RECIPE = "no recipe is given, which decides whether a response is right: set {recipe}"
+
+
+@dataclass(frozen=True)
+class ProbeOptions:
+    """The options of `probe`. Without `models.model`, the rows contain the responses.
+
+    Raises UsageError when options contradict each other, and when an input would be overwritten.
+    """
+
+    source: str
+    output: str
+    recipe: RecipeSource | None = None
+    models: ModelOptions = ModelOptions()
+    drawing: Drawing = Drawing()
+    right_at: float = 1.0
+    keep_rollouts: str | None = None
+    group_size: int | None = None
+    sort: bool = False
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        check_right_at(self.right_at)
+        if self.is_sampling and self.recipe is None:
+            raise OptionError(NO_RECIPE)
+        if self.is_sampling and (self.sort or self.group_size is not None):
+            raise OptionError(
+                "{sort} and {group_size} arrange the rollouts of the file, but {model} samples new "
+                "ones"
+            )
+        if self.keep_rollouts is not None and not self.is_sampling:
+            raise OptionError("{keep_rollouts} requires {model}, which samples the rollouts")
+        outputs = [self.errors, self.samples, f"{self.output}.card.md"]
+        if self.keep_rollouts in (self.output, *outputs):
+            raise OptionError(
+                "{keep_rollouts} {path} is another file of this run", path=self.keep_rollouts
+            )
+        outputs += [self.keep_rollouts] if self.keep_rollouts else []
+        refuse_overwriting(self.output, outputs, [self.source])
+
+    @property
+    def is_sampling(self) -> bool:
+        """Whether a policy samples the responses."""
+        return self.models.model is not None
+
+    @property
+    def errors(self) -> str:
+        """Path of the rows in error."""
+        return f"{self.output}.errors.jsonl"
+
+    @property
+    def samples(self) -> str:
+        """Path of the sampled responses."""
+        return f"{self.output}.samples.jsonl"
+
+
+@dataclass
+class ProbeResult:
+    """The counts of a run."""
+
+    questions: int = 0
+    out_of_knowledge: int = 0
+    pass_rates: float = 0.0
+    """Sum of the pass rates."""
+    responses: int = 0
+    rows_in_error: int = 0
+    first_error: str = ""
+    new_responses: int = 0
+    """Responses that the policy gave in this run."""
+    stored_responses: int = 0
+    """Responses of earlier runs that were used again."""
+    signature: str = ""
+
+    @property
+    def pass_rate(self) -> float:
+        """Mean pass rate of the questions."""
+        return self.pass_rates / max(self.questions, 1)
+
+    def add(self, question: Question, rate: float) -> None:
+        """Count a question."""
+        self.questions += 1
+        self.responses += len(question.samples)
+        self.out_of_knowledge += rate == 0
+        self.pass_rates += rate
+
+    @property
+    def totals(self) -> Totals:
+        """The numbers of a progress bar."""
+        sums = {"pass rate": self.pass_rates, "out of knowledge": float(self.out_of_knowledge)}
+        return Totals(
+            rows=self.questions,
+            errors=self.rows_in_error,
+            sums=sums,
+            counts=dict.fromkeys(sums, self.questions),
+        )
+
+
+def probe(options: ProbeOptions) -> ProbeResult:
+    """Write one row per question, with `out_of_knowledge`, `pass_rate` and `samples`, and a card.
+
+    Raises UsageError when no question is labelled, and BackendError when the policy fails
+    repeatedly.
+    """
+    refuse_second_run(options.output)
+    with contextlib.ExitStack() as stack:
+        source = stack.enter_context(contextlib.closing(open_source(options.source)))
+        models = stack.enter_context(contextlib.closing(_Models(options)))
+        result = _label_questions(options, source, models)
+    _write_card(options, result)
+    return result
+
+
+@dataclass
+class _Models:
+    """The policy that samples responses, and the scorer that decides which ones are right.
+
+    The scorer uses only the recipe's reward for correctness.
+    """
+
+    options: ProbeOptions
+    recipe: Recipe | None = None
+    scorer: Scorer | None = None
+    policy: Policy | None = None
+
+    def __post_init__(self) -> None:
+        if self.options.recipe is not None:
+            self.recipe = _single_recipe(self.options.recipe)
+        models = self.options.models.load()
+        self.policy = models.policy
+        if self.recipe is not None:
+            correct = self.recipe.correct
+            if correct is None:
+                raise UsageError(
+                    f"recipe {self.recipe.name} does not decide whether a response is right: "
+                    "choose another recipe"
+                )
+            reward = custom(self.recipe.name, correct, correct=correct)
+            self.scorer = Scorer(reward, replace(models, policy=None))
+
+    @property
+    def signature(self) -> str:
+        if self.recipe is None or self.scorer is None:
+            return ""
+        return signature_of(self.recipe, self.scorer.models.fingerprints)
+
+    def close(self) -> None:
+        if self.scorer is not None:
+            self.scorer.close()
+        if self.policy is not None:
+            asyncio.run(self.policy.close())
+
+
+def _single_recipe(source: RecipeSource) -> Recipe:
+    recipe = load_recipe(source)
+    if not isinstance(recipe, Recipe):
+        raise UsageError(
+            "a curriculum has several recipes: choose the one that decides whether a response is "
+            "right"
+        )
+    return recipe
+
+
+def _label_questions(options: ProbeOptions, source: Source, models: _Models) -> ProbeResult:
+    result = ProbeResult(signature=models.signature)
+    with contextlib.ExitStack() as stack:
+        output = Output(options.output)  # its lock also protects the errors and the samples
+        stack.callback(output.close)
+        faults = stack.enter_context(contextlib.closing(Faults(options.errors)))
+        questions: Iterable[Question] = Questions(
+            *(source, faults, models.scorer, options.right_at),
+            *(options.group_size, options.sort),
+        )
+        sampled = None
+        if models.policy is not None:
+            sampled = _sampled_questions(options, models.policy, source, faults, models)
+            stack.callback(sampled.close)
+            questions = sampled
+        show = stack.enter_context(progress_bar(source) if options.progress else no_progress())
+        for question in questions:
+            _label(question, output, result, faults)
+            result.rows_in_error = faults.rows
+            show.update(result.totals, source.position())
+        result.rows_in_error, result.first_error = faults.rows, faults.first
+        if not result.questions:
+            raise UsageError(f"no question is labelled: {faults.first or 'there are no rows'}")
+        if sampled is not None:
+            sampled.commit()
+            result.new_responses = sampled.sampler.new_responses
+            result.stored_responses = sampled.sampler.stored_responses
+        faults.close()
+        output.commit()
+    return result
+
+
+def _label(question: Question, output: Output, result: ProbeResult, faults: Faults) -> None:
+    rate = question.pass_rate
+    if rate is not None:
+        result.add(question, rate)
+        size = len(question.samples)
+        label = {"out_of_knowledge": rate == 0, "pass_rate": rate, "samples": size}
+        output.write(msgspec.json.encode(question.row() | label) + b"\n")
+    elif question.samples:
+        message = (
+            "missing for a response of the group: score with a recipe that decides whether a "
+            "response is right"
+        )
+        for sample in question.samples:
+            faults.add(sample.number, sample.line, DataError(message, "correct"))
+    elif not result.questions:
+        raise UsageError(f"line {question.line[0]} has no response: {NO_RESPONSE}")
+    else:
+        faults.add(*question.line, DataError(f"missing; {NO_RESPONSE}", "response"))
+
+
+# --- sampling ------------------------------------------------------------------------------------
+
+
+def _sampled_questions(
+    options: ProbeOptions, policy: Policy, source: Source, faults: Faults, models: _Models
+) -> _SampledQuestions:
+    settings: dict[str, str | float | int] = {
+        "model": policy.fingerprint,
+        **options.drawing.settings,
+    }
+    samples = Samples(options.samples, settings)
+    prompt = models.recipe.prompt if models.recipe else GROUNDED
+    sampler = Sampler(policy, options.drawing, samples, prompt, options.models.truncate)
+    return _SampledQuestions(options, sampler, source, faults, models)
+
+
+@dataclass
+class _SampledQuestions:
+    """The questions of a file, each with the responses that a policy gives to it."""
+
+    options: ProbeOptions
+    sampler: Sampler
+    source: Source
+    faults: Faults
+    models: _Models
+    rollouts: Output | None = None
+    questions: int = 0
+
+    def __post_init__(self) -> None:
+        if self.options.keep_rollouts is not None:
+            self.rollouts = Output(self.options.keep_rollouts)
+
+    def __iter__(self) -> Iterator[Question]:
+        drawing = self.options.drawing
+        at_a_time = max(1, drawing.batch // drawing.samples)
+        while lines := list(islice(self.source.lines, at_a_time)):
+            yield from self._sample([line for line in map(self._row, lines) if line is not None])
+
+    def _row(self, line: Line) -> tuple[Line, QuestionRow] | None:
+        row = read_question_row(line[1])
+        if isinstance(row, QuestionRow) and not answered(line[1]):
+            self.questions += 1
+            return line, row
+        if isinstance(row, RolloutError):
+            self.faults.add(*line, row)
+        elif not self.questions:
+            raise UsageError(f"line {line[0]}: {HAS_RESPONSE}")
+        else:
+            self.faults.add(*line, DataError(HAS_RESPONSE, "response"))
+        return None
+
+    def _sample(self, rows: Sequence[tuple[Line, QuestionRow]]) -> Iterator[Question]:
+        sampled = self.sampler.rollouts([row for _, row in rows])
+        for (line, _), rollouts in zip(rows, sampled, strict=True):
+            question = self._score(line, rollouts)
+            if isinstance(question, RolloutError):
+                self.faults.add(*line, question)
+                continue
+            self._write_rollouts(question)
+            yield question
+
+    def _score(self, line: Line, rollouts: list[Rollout] | RolloutError) -> Question | RolloutError:
+        if isinstance(rollouts, RolloutError):
+            return rollouts
+        if self.models.scorer is None:
+            raise OptionError(NO_RECIPE)
+        scores = self.models.scorer.score_each(rollouts, [range(len(rollouts))])
+        if (error := first_error(scores)) is not None:
+            return error
+        return question_of([line] * len(rollouts), rollouts, scores, self.options.right_at)
+
+    def _write_rollouts(self, question: Question) -> None:
+        """Write the responses as rows for `select`."""
+        if self.rollouts is None:
+            return
+        for number, sample in enumerate(question.samples, start=1):
+            rollout, score = sample.rollout, sample.score
+            fields = {
+                "id": f"{question.name}#{number}",
+                "group": question.name,
+                "response": rollout.response,
+                "response_prefix": rollout.response_prefix,
+                "finish_reason": rollout.finish_reason,
+                "correct": score.correct,
+                "details": score.details,
+                "signature": self.models.signature,
+            }
+            present = {name: value for name, value in fields.items() if value is not None}
+            self.rollouts.write(msgspec.json.encode(question.row() | present) + b"\n")
+
+    def commit(self) -> None:
+        if self.rollouts is not None:
+            self.rollouts.commit()
+
+    def close(self) -> None:
+        self.sampler.samples.close()
+        if self.rollouts is not None:
+            self.rollouts.close()
+
+
+# --- summary -------------------------------------------------------------------------------------
+
+
+def _write_card(options: ProbeOptions, result: ProbeResult) -> None:
+    settings: dict[str, Any] = {
+        "right_at": options.right_at,
+        "group_size": options.group_size,
+        "sort": options.sort,
+    }
+    if options.is_sampling:
+        settings |= {"samples": options.drawing.samples, **options.drawing.settings}
+    facts: dict[str, Any] = {
+        "counts": {
+            "questions": result.questions,
+            "out of knowledge": result.out_of_knowledge,
+            "mean pass rate": round(result.pass_rate, 6),
+            "responses": result.responses,
+            "rows in error": result.rows_in_error,
+        }
+    }
+    if result.signature:
+        facts["correct"] = result.signature
+    write_card("probe", options.source, options.output, settings, facts, counts(result))
+
+
+def counts(result: ProbeResult) -> list[str]:
+    """Return the counts of a run, one sentence each."""
+    share = result.out_of_knowledge / max(result.questions, 1)
+    lines = [
+        f"{result.out_of_knowledge:,} out of knowledge ({share:.1%}): no response is right",
+        f"mean pass rate {result.pass_rate:.4f} over {result.responses:,} responses",
+    ]
+    if result.rows_in_error:
+        lines.append(f"{result.rows_in_error:,} rows in error, the first: {result.first_error}")
+    return lines
