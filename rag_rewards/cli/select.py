@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -17,11 +16,17 @@ from rag_rewards.cli.options import (
     Recipe,
 )
 from rag_rewards.cli.output import print_messages
-from rag_rewards.commands.select import Options, told
-from rag_rewards.commands.select import select as select_questions
+from rag_rewards.datasets.selection import (
+    SelectionCriteria,
+    SelectOptions,
+    TrainingSetOptions,
+    counts,
+)
+from rag_rewards.datasets.selection import select as select_questions
 
 SELECTION = "Selection"
-TRAINING_SET = "Training set"
+CRITERIA_DEFAULTS = SelectionCriteria()
+TRAINING_SET_DEFAULTS = TrainingSetOptions()
 
 
 def select(
@@ -30,18 +35,13 @@ def select(
     *,
     output: Output,
     passes: Annotated[Sequence[str], Parameter(name="--pass", group=SELECTION)] = (),
-    std_of: Annotated[str, Parameter(group=SELECTION)] = "S",
-    min_std: Annotated[float | None, Parameter(group=SELECTION)] = None,
-    min_spread: Annotated[float | None, Parameter(group=SELECTION)] = None,
-    min_samples: Annotated[int, Parameter(group=SELECTION)] = 1,
-    right_at: Annotated[float, Parameter(group=SELECTION)] = 1.0,
-    unique: Annotated[bool, Parameter(group=SELECTION)] = False,
-    exclude: Annotated[str | None, Parameter(group=SELECTION)] = None,
-    sample: Annotated[int | None, Parameter(group=SELECTION)] = None,
-    seed: Annotated[int, Parameter(group=SELECTION)] = 0,
+    criteria: Annotated[
+        SelectionCriteria, Parameter(name="*", group=SELECTION)
+    ] = CRITERIA_DEFAULTS,
     rollouts: Annotated[bool, Parameter(group=FILES)] = False,
-    make: Annotated[str | None, Parameter(group=TRAINING_SET)] = None,
-    style: Annotated[str, Parameter(group=TRAINING_SET)] = "direct",
+    training_set: Annotated[
+        TrainingSetOptions, Parameter(name="*", group="Training set")
+    ] = TRAINING_SET_DEFAULTS,
     recipe: Recipe = RECIPE_DEFAULTS,
     grouping: Grouping = GROUP_DEFAULTS,
 ) -> int:
@@ -58,53 +58,23 @@ def select(
         Write one row per question to this file.
     passes
         Keep pass rates from LOW to HIGH: `LOW:HIGH[=SHARE of the rows]`. Repeatable.
-    std_of
-        Likelihood for --min-std: S (log-likelihood) or E (evidential contribution).
-    min_std
-        Keep groups with a larger standard deviation, in nats.
-    min_spread
-        Keep groups whose rewards differ by more than this value; 0 keeps each training signal.
-    min_samples
-        Keep groups of at least this number of responses.
-    right_at
-        Count a response as right when `correct` is at least this value.
-    unique
-        Keep each question once, even if its documents differ.
-    exclude
-        Exclude the questions of this file.
-    sample
-        Sample this number of questions.
-    seed
-        Seed of the sampling.
     rollouts
         Write all rollouts of the selected questions.
-    make
-        Write a training set of chats: r-tuning, rft, dpo or sft.
-    style
-        Style of sft: direct (the gold answer) or reasoning (a response).
     """
-    options = Options(
-        source=source,
-        output=output,
-        recipe=recipe.spec_if_given(),
-        passes=tuple(passes),
-        std_of=std_of,
-        min_std=min_std,
-        min_spread=min_spread,
-        min_samples=min_samples,
-        right_at=right_at,
-        unique=unique,
-        exclude=exclude,
-        sample=sample,
-        seed=seed,
-        rollouts=rollouts,
-        make=make,
-        style=style,
-        group_size=grouping.group_size,
-        sort=grouping.sort,
+    options = SelectOptions(
+        source,
+        output,
+        recipe.spec_if_given(),
+        tuple(passes),
+        rollouts,
+        **vars(criteria),
+        **vars(training_set),
+        **vars(grouping),
     )
-    done = select_questions(options)
-    print_messages(told(options, done))
-    if done.broken:
-        print(f"rows in error: {options.errors}", file=sys.stderr)
-    return 3 if done.broken else 0
+    result = select_questions(options)
+    questions = f"{result.written:,} of {result.read:,} questions ({result.rows:,} rows)"
+    lines = [f"{questions} → {options.output}", *counts(result)]
+    if result.rows_in_error:
+        lines.append(f"rows in error: {options.errors}")
+    print_messages(lines)
+    return 3 if result.rows_in_error else 0

@@ -1,278 +1,314 @@
-"""Which questions to train on: steps that questions pass one after the other, counted, and a draw.
+"""Select questions for training, or write a training set, from groups of rollouts.
 
-Source of the windows and of the standard deviation: CTRL-RAG, implementation details (pass@8 is
-the share of 8 responses that are right).
+The file is read once. The output of each suitable question is stored on disk until it is known
+which questions are sampled. Memory holds a few bytes per question.
 """
 
 from __future__ import annotations
 
-import random
-import re
+import contextlib
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
 from dataclasses import dataclass, field
-from hashlib import blake2b
-from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Any, Literal, get_args
 
-from rag_rewards.datasets.files import Records
-from rag_rewards.datasets.trials import Question, Sample
+import msgspec
+
+from rag_rewards.datasets.card import sha256
+from rag_rewards.datasets.gold import Problem, generator
+from rag_rewards.datasets.notes import refuse_overwriting, write_card
+from rag_rewards.datasets.selection_rules import (
+    Likelihood,
+    Rules,
+    Step,
+    draw,
+    questions_in,
+    windows,
+)
+from rag_rewards.datasets.targets import Maker, Style, TrainingSet
+from rag_rewards.datasets.trials import Faults, Question, Questions, check_right_at
+from rag_rewards.definition import Recipe
 from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.text.normalize import squad
-from rag_rewards.training.advantages import mean_std
-
-Likelihood = Literal["S", "E"]
-
-_WINDOW = re.compile(r"(\d+\.?\d*):(\d+\.?\d*)(?:=(\d+\.?\d*))?")
-
-
-class Window(NamedTuple):
-    """Pass rates from `low` to `high`, both included, and their share of the rows to draw."""
-
-    low: float
-    high: float
-    share: float | None = None
-
-    def holds(self, rate: float) -> bool:
-        return self.low <= rate <= self.high
-
-    def __str__(self) -> str:
-        share = "" if self.share is None else f"={self.share:g}"
-        return f"{self.low:g}:{self.high:g}{share}"
+from rag_rewards.io.sinks import Output, Spool
+from rag_rewards.io.sources import open_source
+from rag_rewards.loading import RecipeSource
+from rag_rewards.scorer import Scorer
+from rag_rewards.settings import did_you_mean
 
 
-def window(text: str) -> Window:
-    """`LOW:HIGH` or `LOW:HIGH=SHARE`. UsageError for anything else.
+@dataclass(frozen=True, kw_only=True)
+class SelectionCriteria:
+    """Which questions to select."""
 
-    >>> window("0.1:0.875=0.9")
-    Window(low=0.1, high=0.875, share=0.9)
-    """
-    found = _WINDOW.fullmatch(text.strip())
-    if found is None:
-        raise OptionError("{passes} expects LOW:HIGH or LOW:HIGH=SHARE, found {text!r}", text=text)
-    low, high = float(found[1]), float(found[2])
-    share = None if found[3] is None else float(found[3])
-    if not 0 <= low <= high <= 1 or not 0 < (1 if share is None else share) <= 1:
-        raise OptionError(
-            "{passes} {text}: pass rates are 0 to 1, and a share is above 0 and at most 1",
-            text=text,
-        )
-    return Window(low, high, share)
-
-
-def windows(texts: Iterable[str]) -> tuple[Window, ...]:
-    """Windows that do not overlap, all of them with shares that make 1, or none. UsageError."""
-    read = sorted(map(window, texts))
-    for one, other in pairwise(read):
-        if other.low <= one.high:
-            raise OptionError(
-                "{passes} {one} and {other} overlap: a question belongs to one window",
-                one=one,
-                other=other,
-            )
-    shares = [each.share for each in read if each.share is not None]
-    if shares and (len(shares) < len(read) or abs(sum(shares) - 1) > 1e-6):
-        raise OptionError("{passes}: set the shares of all windows, with the sum 1, or of none")
-    return tuple(read)
+    std_of: str = "S"
+    """Likelihood for --min-std: S (log-likelihood) or E (evidential contribution)."""
+    min_std: float | None = None
+    """Keep groups with a larger standard deviation, in nats."""
+    min_spread: float | None = None
+    """Keep groups whose rewards differ by more than this value; 0 keeps each training signal."""
+    min_samples: int = 1
+    """Keep groups of at least this number of responses."""
+    right_at: float = 1.0
+    """Count a response as right when `correct` is at least this value."""
+    unique: bool = False
+    """Keep each question once, even if its documents differ."""
+    exclude: str | None = None
+    """Exclude the questions of this file."""
+    sample: int | None = None
+    """Sample this number of questions."""
+    seed: int = 0
+    """Seed of the sampling."""
 
 
-# --- what is measured ----------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class TrainingSetOptions:
+    """Which training set to write."""
 
-
-def log_likelihood(sample: Sample) -> float | None:
-    """S = Σ log P(y_t | y_<t, q, D) of a response, in nats; None where it is not known."""
-    known = sample.score.details.get("logprob")
-    if isinstance(known, (int, float)):
-        return float(known)
-    logprobs = sample.rollout.logprobs
-    return sum(logprobs.full) if logprobs is not None else None
-
-
-def contribution(sample: Sample) -> float | None:
-    """E of a response, in nats, as ctrl-rag scored it."""
-    return sample.score.components.get("evidential_contribution")
-
-
-def std_of(question: Question, what: Likelihood) -> float | None:
-    """Population standard deviation of S or E over the responses, in nats."""
-    measure = log_likelihood if what == "S" else contribution
-    values = [measure(sample) for sample in question.samples]
-    known = [value for value in values if value is not None]
-    return mean_std(known)[1] if known and len(known) == len(values) else None
-
-
-def spread(question: Question) -> float | None:
-    """max − min of the rewards: 0 is a group without signal."""
-    values = [sample.score.value for sample in question.samples]
-    known = [value for value in values if value is not None]
-    return max(known) - min(known) if known and len(known) == len(values) else None
-
-
-# --- steps ---------------------------------------------------------------------------------------
-
-
-@dataclass
-class Step:
-    """One condition, and how many questions came to it and went on."""
-
-    name: str
-    keeps: Callable[[Question], bool]
-    before: int = 0
-    after: int = 0
-
-    def __call__(self, question: Question) -> bool:
-        self.before += 1
-        kept = self.keeps(question)
-        self.after += kept
-        return kept
+    make: str | None = None
+    """Write a training set of chats: r-tuning, rft, dpo or sft."""
+    style: str = "direct"
+    """Style of sft: direct (the gold answer) or reasoning (a response)."""
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What a question must be like. `excluded` are digests of questions of other sets."""
+class SelectOptions(SelectionCriteria, TrainingSetOptions):
+    """The options of `select`. `passes` are ranges of pass rates as text, see `window`.
 
-    windows: tuple[Window, ...] = ()
-    min_samples: int = 1
-    std_of: Likelihood = "S"
-    min_std: float | None = None
-    min_spread: float | None = None
-    unique: bool = False
-    excluded: frozenset[bytes] = frozenset()
+    Raises UsageError when options contradict each other, and when an input would be overwritten.
+    """
 
-    def steps(self) -> list[Step]:
-        """In the order in which questions pass them."""
-        made: list[Step] = []
-        if self.min_samples > 1:
-            least = self.min_samples
-            made.append(Step(f"at least {least} responses", lambda q: q.size >= least))
-        if self.unique:
-            made.append(Step("no question twice", _Unseen()))
-        if self.excluded:
-            made.append(Step("not excluded", lambda q: digest(q) not in self.excluded))
-        if self.windows:
-            made.append(Step("right or wrong is known", lambda q: q.pass_rate is not None))
-            named = "pass rate in " + ", ".join(f"{w.low:g}:{w.high:g}" for w in self.windows)
-            made.append(Step(named, lambda q: self.window_of(q) is not None))
-        if self.min_std is not None:
-            made += self._of_number(
-                f"{self.std_of} of every response is known",
-                f"standard deviation of {self.std_of} above {self.min_std:g}",
-                lambda q: std_of(q, self.std_of),
-                self.min_std,
+    source: str
+    output: str
+    recipe: RecipeSource | None = None
+    passes: tuple[str, ...] = ()
+    rollouts: bool = False
+    group_size: int | None = None
+    sort: bool = False
+
+    def __post_init__(self) -> None:
+        for kind, value, names in (
+            ("likelihood", self.std_of, get_args(Likelihood)),
+            ("training set", self.make or "sft", get_args(TrainingSet)),
+            ("style", self.style, get_args(Style)),
+        ):
+            if value not in names:
+                raise UsageError(
+                    f"unknown {kind} {value!r}{did_you_mean(value, names)}; choose from "
+                    f"{', '.join(names)}"
+                )
+        if self.rollouts and self.make:
+            raise OptionError(
+                "{rollouts} copies rows and {make} writes other rows: use one of them"
             )
-        if self.min_spread is not None:
-            made += self._of_number(
-                "every response has a reward",
-                f"spread of the reward above {self.min_spread:g}",
-                spread,
-                self.min_spread,
-            )
-        return made
+        if self.sample is not None and self.sample < 1:
+            raise OptionError("{sample} must be at least 1, found {value}", value=self.sample)
+        check_right_at(self.right_at)
+        inputs = [self.source, *([self.exclude] if self.exclude else [])]
+        refuse_overwriting(self.output, (self.errors, f"{self.output}.card.md"), inputs)
 
-    def _of_number(
-        self, known: str, above: str, measure: Callable[[Question], float | None], least: float
-    ) -> list[Step]:
-        return [
-            Step(known, lambda q: measure(q) is not None),
-            Step(above, lambda q: (measure(q) or 0.0) > least),
-        ]
+    @property
+    def errors(self) -> str:
+        """Path of the rows in error."""
+        return f"{self.output}.errors.jsonl"
 
-    def window_of(self, question: Question) -> int | None:
-        """Which window holds its pass rate; 0 where there are none to choose from."""
-        if not self.windows:
-            return 0
-        rate = question.pass_rate
-        if rate is None:
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that affect the selection, for its signature."""
+        files = ("source", "output", "recipe", "exclude")
+        names = [name for name in self.__dataclass_fields__ if name not in files]
+        digest = {"exclude": sha256(self.exclude)} if self.exclude else {}
+        return {name: getattr(self, name) for name in names} | digest
+
+    def maker(self, recipe: Recipe | None) -> Maker | None:
+        """Return the maker of the training set with the prompt and output form of a recipe."""
+        if self.make is None:
             return None
-        return next((i for i, each in enumerate(self.windows) if each.holds(rate)), None)
+        kind: TrainingSet = msgspec.convert(self.make, TrainingSet)
+        style: Style = msgspec.convert(self.style, Literal["direct", "reasoning"])
+        return Maker(kind, style, recipe or "", self.seed)
 
 
 @dataclass
-class _Unseen:
-    """Whether a question comes for the first time; some bytes are held of each."""
+class SelectResult:
+    """The counts of a selection. `steps` are the rules, then the training set, then the sample."""
 
-    seen: set[bytes] = field(default_factory=set)
-
-    def __call__(self, question: Question) -> bool:
-        mark = digest(question)
-        new = mark not in self.seen
-        self.seen.add(mark)
-        return new
-
-
-def digest(question: Question) -> bytes:
-    """By which a question is known whatever its case, punctuation and articles."""
-    return _digest(question.rollout.question or question.name)
+    rows: int = 0
+    read: int = 0
+    written: int = 0
+    rows_in_error: int = 0
+    steps: list[tuple[str, int, int]] = field(default_factory=list)
+    unsuitable: Counter[str] = field(default_factory=Counter)
+    """Questions that the training set cannot use, by reason."""
+    windows: dict[str, int] = field(default_factory=dict)
+    """Written questions by the range of their pass rate."""
+    first_error: str = ""
 
 
-def _digest(text: str) -> bytes:
-    return blake2b((squad(text) or text).encode("utf-8", "replace"), digest_size=8).digest()
+def select(options: SelectOptions) -> SelectResult:
+    """Write the selected questions and a card.
 
-
-def questions_in(path: str) -> frozenset[bytes]:
-    """Digests of the questions of another set, to leave them out. UsageError."""
-    found: set[bytes] = set()
-    with Records(path) as records:
-        for number, row in records:
-            text = row.get("question") if isinstance(row, dict) else None
-            if not isinstance(text, str):
-                raise UsageError(f"{path}, row {number} has no `question` to exclude")
-            found.add(_digest(text))
-    return frozenset(found)
-
-
-# --- the draw ------------------------------------------------------------------------------------
-
-
-def draw(
-    found: Sequence[array[int]],
-    among: Sequence[Window],
-    size: int | None,
-    rng: random.Random,
-) -> list[int]:
-    """Numbers of the questions to keep, in their order, `size` of them where it is given.
-
-    `found` holds the numbers in each window. With shares and no size: as many as they allow.
-
-    >>> some = [array("q", range(10)), array("q", range(10, 13))]
-    >>> len(draw(some, windows(["0.1:0.875=0.5", "1:1=0.5"]), None, random.Random(0)))
-    6
+    Raises UsageError when no question is left, and when the sample is larger than the rest.
     """
-    if not among or among[0].share is None:
-        every = sorted(number for numbers in found for number in numbers)
-        return every if size is None else sorted(_drawn(rng, every, size, "are left"))
-    shares = [each.share or 0.0 for each in among]
-    if size is None:
-        allowed = [len(numbers) / share for numbers, share in zip(found, shares, strict=True)]
-        size = int(min(allowed) + 1e-9)
-        if not size:
-            scarce = among[allowed.index(min(allowed))]
-            raise UsageError(
-                f"too few questions have a pass rate in {scarce.low:g}:{scarce.high:g} for its "
-                f"share of {scarce.share:g}: leave the window out, or give shares that the file has"
-            )
-    kept: list[int] = []
-    for numbers, each, count in zip(found, among, _apportioned(size, shares), strict=True):
-        kept += _drawn(rng, numbers, count, f"have a pass rate in {each.low:g}:{each.high:g}")
-    return sorted(kept)
-
-
-def _apportioned(size: int, shares: Sequence[float]) -> list[int]:
-    """Whole numbers that make `size`, those nearest to the shares: largest remainders first."""
-    exact = [size * share for share in shares]
-    counts = [int(each + 1e-9) for each in exact]
-    by_rest = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])
-    for i in by_rest[: size - sum(counts)]:
-        counts[i] += 1
-    return counts
-
-
-def _drawn(rng: random.Random, numbers: Sequence[int], size: int, what: str) -> list[int]:
-    if size > len(numbers):
-        raise OptionError(
-            "{sample} is {size:,} questions and {count:,} {what}: set a smaller {sample}",
-            size=size,
-            count=len(numbers),
-            what=what,
+    rules = Rules(
+        windows=windows(options.passes),
+        min_samples=options.min_samples,
+        std_of=msgspec.convert(options.std_of, Likelihood),
+        min_std=options.min_std,
+        min_spread=options.min_spread,
+        unique=options.unique,
+        excluded=questions_in(options.exclude) if options.exclude else frozenset(),
+    )
+    scorer = None if options.recipe is None else Scorer.load(options.recipe)
+    with contextlib.ExitStack() as stack:
+        source = stack.enter_context(contextlib.closing(open_source(options.source)))
+        output = Output(options.output)  # its lock also protects the errors file
+        stack.callback(output.discard)
+        faults = stack.enter_context(contextlib.closing(Faults(options.errors)))
+        questions = Questions(
+            *(source, faults, scorer, options.right_at, options.group_size, options.sort)
         )
-    return rng.sample(numbers, size)
+        run = _Selection(options, rules, questions, output)
+        stack.enter_context(contextlib.closing(run.spool))
+        run.survey()
+        run.write()
+    write_card(
+        *("select", options.source, options.output),
+        options.settings,
+        _facts(run.result, scorer),
+        counts(run.result),
+    )
+    return run.result
+
+
+def _facts(result: SelectResult, scorer: Scorer | None) -> dict[str, Any]:
+    names = ("step", "before", "after")
+    facts: dict[str, Any] = {
+        "counts": {
+            "rows": result.rows,
+            "questions": result.read,
+            "rows in error": result.rows_in_error,
+            "steps": [dict(zip(names, step, strict=True)) for step in result.steps],
+            "cannot be made": dict(result.unsuitable.most_common()),
+            "by window": result.windows,
+            "written": result.written,
+        }
+    }
+    if scorer is not None:
+        facts["reward"] = scorer.signature
+    return facts
+
+
+@dataclass
+class _Selection:
+    """The state of a selection: the output of each suitable question until the sample is drawn."""
+
+    options: SelectOptions
+    rules: Rules
+    questions: Questions
+    output: Output
+    result: SelectResult = field(default_factory=SelectResult)
+    spool: Spool = field(default_factory=Spool)
+    prompt_types: set[type] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.conditions: list[Step] = self.rules.steps()
+        scorer = self.questions.scorer
+        # A curriculum has several output forms: the signature of a row names its recipe.
+        is_single = scorer is not None and len(scorer.recipes) == 1
+        self.maker = self.options.maker(scorer.recipes[0] if scorer and is_single else None)
+        self.numbers = [array("q") for _ in self.rules.windows or (None,)]
+        """Numbers of the suitable questions by window."""
+
+    def survey(self) -> None:
+        """Store the output of each question that passes all steps."""
+        before = after = 0
+        for number, question in enumerate(self.questions):
+            self.result.read += 1
+            if not all(step(question) for step in self.conditions):
+                continue
+            before += 1
+            lines = self.lines(question)
+            if isinstance(lines, Problem):
+                self.result.unsuitable[lines.reason] += 1
+                continue
+            after += 1
+            self.spool.add(number, lines)
+            self.numbers[self.rules.window_of(question) or 0].append(number)
+        steps = [(step.name, step.before, step.after) for step in self.conditions]
+        if self.options.make:
+            steps.append((f"suitable for {self.options.make}", before, after))
+        faults = self.questions.faults
+        self.result.steps = steps
+        self.result.rows, self.result.rows_in_error = self.questions.rows, faults.rows
+        self.result.first_error = faults.first
+
+    def lines(self, question: Question) -> bytes | Problem:
+        """Return the output lines of a question."""
+        if self.options.rollouts and not question.samples:
+            return Problem("no response in the row")
+        if self.options.rollouts:
+            return b"".join(sample.line.rstrip(b"\r\n") + b"\n" for sample in question.samples)
+        if self.maker is None:
+            row = question.row()
+            if question.samples and question.pass_rate is not None:
+                row |= {"pass_rate": question.pass_rate, "samples": len(question.samples)}
+            return msgspec.json.encode(row) + b"\n"
+        chat = self.maker(question)
+        if isinstance(chat, Problem):
+            return chat
+        self.refuse_mixed(chat)
+        return msgspec.json.encode(chat) + b"\n"
+
+    def refuse_mixed(self, chat: dict[str, Any]) -> None:
+        """Raise UsageError when some prompts are chats and others are texts."""
+        self.prompt_types.add(type(chat["prompt"]))
+        if len(self.prompt_types) > 1:
+            raise UsageError(
+                "some prompts are chats and some are text, but a trainer reads one kind: remove "
+                "`prompt` from the rows to use the prompt of the recipe"
+            )
+
+    def write(self) -> None:
+        """Write the sampled questions. The file gets its name when it is complete."""
+        options, result = self.options, self.result
+        left = sum(map(len, self.numbers))
+        if not left:
+            raise UsageError(self.no_question_message())
+        rng = generator(options.seed, "questions")
+        sampled = draw(self.numbers, self.rules.windows, options.sample, rng)
+        if options.sample is not None or len(sampled) < left:
+            result.steps.append((f"sampled with seed {options.seed}", left, len(sampled)))
+        if not sampled:
+            raise UsageError(self.no_question_message())
+        try:
+            for line in self.spool.lines(frozenset(sampled)):
+                self.output.write(line)
+            self.questions.faults.close()
+            self.output.commit()
+        except OSError as error:
+            raise UsageError(f"cannot write {options.output}: {error.strerror or error}") from None
+        result.written = len(sampled)
+        for window, numbers in zip(self.rules.windows, self.numbers, strict=False):
+            members = frozenset(numbers)
+            result.windows[str(window)] = sum(number in members for number in sampled)
+
+    def no_question_message(self) -> str:
+        """Return the reasons why no question is left."""
+        result = self.result
+        if not result.rows:
+            return f"{self.options.source} has no rows"
+        if not result.read:
+            return f"every row is in error, the first: {result.first_error}"
+        steps = [f"{name}: {before:,} → {after:,}" for name, before, after in result.steps]
+        reasons = [f"{reason}: {n:,}" for reason, n in result.unsuitable.most_common(3)]
+        return "no question is left: " + "; ".join(steps + reasons)
+
+
+def counts(result: SelectResult) -> list[str]:
+    """Return the counts of a selection, one line each."""
+    lines = [f"{name}: {before:,} → {after:,}" for name, before, after in result.steps]
+    lines += [f"pass rate in {name}: {n:,}" for name, n in result.windows.items()]
+    lines += [f"unsuitable: {reason}: {n:,}" for reason, n in result.unsuitable.most_common()]
+    if result.rows_in_error:
+        lines.append(f"{result.rows_in_error:,} rows in error, the first: {result.first_error}")
+    return lines

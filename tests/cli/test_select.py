@@ -1,4 +1,4 @@
-"""`rag-rewards select`: what it keeps, makes, says and refuses."""
+"""`rag-rewards select`: its output, training sets, messages and errors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from itertools import groupby
 import pytest
 import yaml
 
-from rag_rewards.commands.select import Options, select
+from rag_rewards.datasets.selection import SelectOptions, select
 
 
 def scored(group, *marks, **fields):
-    """The scored rollouts of a question, right where a mark is 1."""
+    """Return the scored rollouts of a question. A mark of 1 is a right response."""
     return [
         {
             "id": f"{group}-{at}",
@@ -22,7 +22,7 @@ def scored(group, *marks, **fields):
             "documents": [{"id": 1, "title": "T", "text": f"About {group}."}],
             "supporting": [1],
             "answers": [f"answer {group}"],
-            "note": {"kept": [1, 2.50]},
+            "note": {"other": [1, 2.50]},
             "response": f"Response {at} to {group}.",
             "finish_reason": "stop",
             "logprobs": {"full": [-1.0 - at]},
@@ -60,7 +60,7 @@ def card_of(path):
     )
 
 
-def test_a_row_a_question_without_what_is_of_one_response(cli, write, tmp_path):
+def test_one_row_per_question_without_fields_of_a_response(cli, write, tmp_path):
     out = tmp_path / "out.jsonl"
     ran = cli("select", write(scored("a", 1, 0, 0, 0)), "-o", out, code=0)
     assert read(out) == [
@@ -71,7 +71,7 @@ def test_a_row_a_question_without_what_is_of_one_response(cli, write, tmp_path):
             "documents": [{"id": 1, "title": "T", "text": "About a."}],
             "supporting": [1],
             "answers": ["answer a"],
-            "note": {"kept": [1, 2.50]},
+            "note": {"other": [1, 2.50]},
             "pass_rate": 0.25,
             "samples": 4,
         }
@@ -80,12 +80,12 @@ def test_a_row_a_question_without_what_is_of_one_response(cli, write, tmp_path):
     assert ran.err.splitlines() == [f"1 of 1 questions (4 rows) → {out}"]
 
 
-def test_what_is_selected_is_ready_for_prepare(cli, many, tmp_path):
-    out, made = tmp_path / "out.jsonl", tmp_path / "train.jsonl"
+def test_the_output_is_an_input_of_prepare(cli, many, tmp_path):
+    out, train = tmp_path / "out.jsonl", tmp_path / "train.jsonl"
     cli("select", many, "-o", out, "--pass", "0.5:0.5", code=0)
-    cli("prepare", "rows", out, "-o", made, "-r", "naive-grpo", "-t", "trl", code=0)
-    assert [row["id"] for row in read(made)] == [row["id"] for row in read(out)]
-    assert len(read(made)) == 60
+    cli("prepare", "rows", out, "-o", train, "-r", "naive-grpo", "-t", "trl", code=0)
+    assert [row["id"] for row in read(train)] == [row["id"] for row in read(out)]
+    assert len(read(train)) == 60
 
 
 def test_windows_with_shares(cli, many, tmp_path):
@@ -95,60 +95,60 @@ def test_windows_with_shares(cli, many, tmp_path):
     rates = [row["pass_rate"] for row in read(out)]
     assert (rates.count(0.5), rates.count(1.0), len(rates)) == (59, 7, 66)
     assert card_of(out)["counts"]["steps"] == [
-        {"step": "right or wrong is known", "before": 100, "after": 100},
+        {"step": "pass rate is known", "before": 100, "after": 100},
         {"step": "pass rate in 0.1:0.875, 1:1", "before": 100, "after": 90},
-        {"step": "drawn with seed 0", "before": 90, "after": 66},
+        {"step": "sampled with seed 0", "before": 90, "after": 66},
     ]
     assert card_of(out)["counts"]["by window"] == {"0.1:0.875=0.9": 59, "1:1=0.1": 7}
     assert "pass rate in 0.1:0.875, 1:1: 100 → 90" in ran.err
     cli("select", many, "-o", out, *shares, "--sample", "20", code=0)
     rates = [row["pass_rate"] for row in read(out)]
     assert (rates.count(0.5), rates.count(1.0)) == (18, 2)
-    said = cli("select", many, "-o", out, *shares, "--sample", "80", code=2).err
-    assert "--sample is 72 questions and 60 have a pass rate in 0.1:0.875" in said
+    error = cli("select", many, "-o", out, *shares, "--sample", "80", code=2).err
+    assert "--sample requires 72 questions, but only 60 have a pass rate in 0.1:0.875" in error
 
 
-def test_a_draw_goes_by_the_seed_and_keeps_the_files_order(cli, many, tmp_path):
+def test_a_sample_depends_on_the_seed_and_keeps_the_order_of_the_file(cli, many, tmp_path):
     ids = {}
     for seed in (0, 0, 1):
         out = tmp_path / "out.jsonl"
         cli("select", many, "-o", out, "--sample", "40", "--seed", seed, code=0)
-        found = [row["id"] for row in read(out)]
-        assert ids.setdefault(seed, found) == found
+        selected = [row["id"] for row in read(out)]
+        assert ids.setdefault(seed, selected) == selected
         order = [key for key, _ in groupby(row["group"] for row in read(many))]
-        assert found == sorted(found, key=order.index)
+        assert selected == sorted(selected, key=order.index)
     assert ids[0] != ids[1]
     assert len(ids[0]) == 40
 
 
-def test_equal_runs_make_equal_bytes_cards_included(cli, many, tmp_path):
-    made = []
+def test_equal_runs_write_equal_files(cli, many, tmp_path):
+    outputs = []
     for name in ("one", "two"):
         out = tmp_path / name / "out.jsonl"
         out.parent.mkdir()
         cli("select", many, "-o", out, "--pass", "0.5:1", "--sample", "9", code=0)
-        made.append((out.read_bytes(), (out.parent / "out.jsonl.card.md").read_bytes()))
-    assert made[0] == made[1]
+        outputs.append((out.read_bytes(), (out.parent / "out.jsonl.card.md").read_bytes()))
+    assert outputs[0] == outputs[1]
 
 
-def test_rollouts_are_kept_as_they_stand(cli, write, tmp_path):
+def test_rollouts_are_copied_unchanged(cli, write, tmp_path):
     rows = rows_of(scored("a", 1, 1), scored("b", 1, 0), scored("c", 0, 0))
     source, out = write(rows), tmp_path / "out.jsonl"
     cli("select", source, "-o", out, "--min-spread", "0", "--rollouts", code=0)
     assert out.read_bytes() == b"".join(source.read_bytes().splitlines(keepends=True)[2:4])
 
 
-def test_the_standard_deviation_of_s_and_of_e(cli, write, tmp_path):
+def test_standard_deviation_of_s_and_e(cli, write, tmp_path):
     # S of a row is −1 − its position: a standard deviation of ½, and of √(2/3).
     rows = rows_of(scored("a", 1, 1), scored("b", 1, 1, 1))
     out = tmp_path / "out.jsonl"
     cli("select", write(rows), "-o", out, "--min-std", "0.5", code=0)
     assert [row["id"] for row in read(out)] == ["b"]
-    said = cli("select", write(rows), "-o", out, "--min-std", "0", "--std-of", "E", code=2).err
-    assert "E of every response is known: 2 → 0" in said
+    error = cli("select", write(rows), "-o", out, "--min-std", "0", "--std-of", "E", code=2).err
+    assert "E of every response is known: 2 → 0" in error
 
 
-def test_questions_of_another_set_and_of_this_one_are_left_out(cli, write, tmp_path):
+def test_excluded_and_repeated_questions(cli, write, tmp_path):
     twin = [row | {"group": "twin"} for row in scored("a", 0, 0)]
     source = write(rows_of(scored("a", 1, 1), scored("b", 1, 0), twin))
     out, other = tmp_path / "out.jsonl", tmp_path / "other.jsonl"
@@ -158,8 +158,8 @@ def test_questions_of_another_set_and_of_this_one_are_left_out(cli, write, tmp_p
     cli("select", source, "-o", out, "--exclude", other, code=0)
     assert [row["id"] for row in read(out)] == ["a", "twin"]
     (tmp_path / "odd.jsonl").write_text('{"q": 1}\n')
-    said = cli("select", source, "-o", out, "--exclude", tmp_path / "odd.jsonl", code=2).err
-    assert "row 1 has no `question` to exclude" in said
+    error = cli("select", source, "-o", out, "--exclude", tmp_path / "odd.jsonl", code=2).err
+    assert "row 1 has no `question` to exclude" in error
 
 
 def test_partial_groups(cli, write, tmp_path):
@@ -169,24 +169,24 @@ def test_partial_groups(cli, write, tmp_path):
     assert [row["samples"] for row in read(out)] == [3]
 
 
-def test_rows_are_scored_where_a_recipe_is_given(cli, write, arena, tmp_path):
+def test_rows_are_scored_with_a_recipe(cli, write, arena, tmp_path):
     wrong = "<relevance>[1]</relevance><analysis>One.</analysis><answer>Rhine</answer>"
     rows = [arena(group="g"), arena(id="b", group="g", response=wrong)]
     out = tmp_path / "out.jsonl"
-    said = cli("select", write(rows), "-o", out, code=2).err
-    assert "correct: missing; score the rows first, or choose a recipe" in said
+    error = cli("select", write(rows), "-o", out, code=2).err
+    assert "correct: missing; score the rows first, or choose a recipe" in error
     cli("select", write(rows), "-o", out, "-r", "arena", code=0)
     assert read(out)[0]["pass_rate"] == 0.5
 
 
-def test_right_from_a_value_on(cli, write, tmp_path):
+def test_right_at(cli, write, tmp_path):
     rows = [row | {"correct": 0.6} for row in scored("a", 1, 1)]
     out = tmp_path / "out.jsonl"
     cli("select", write(rows), "-o", out, "--pass", "0:0", code=0)
     cli("select", write(rows), "-o", out, "--pass", "1:1", "--right-at", "0.6", code=0)
 
 
-def test_a_group_with_a_broken_row_is_in_error_whole(cli, write, tmp_path):
+def test_a_group_with_a_broken_row_is_in_error(cli, write, tmp_path):
     broken = scored("b", 1, 0)
     broken[1]["documents"] = 7
     unscored = scored("c", 1, 1)
@@ -211,14 +211,14 @@ def test_a_group_with_a_broken_row_is_in_error_whole(cli, write, tmp_path):
     assert card_of(out)["counts"]["rows in error"] == 7
 
 
-def test_details_that_are_none(cli, write, tmp_path):
+def test_details_of_a_wrong_type(cli, write, tmp_path):
     out = tmp_path / "out.jsonl"
     rows = [*scored("a", 1), *scored("b", 1, details="text")]
-    said = cli("select", write(rows), "-o", out, code=3).err
-    assert "line 2: details: neither a mapping nor its JSON" in said
+    error = cli("select", write(rows), "-o", out, code=3).err
+    assert "line 2: details: neither a mapping nor its JSON" in error
 
 
-def test_groups_that_do_not_stand_together(cli, write, tmp_path):
+def test_groups_whose_rows_are_not_adjacent(cli, write, tmp_path):
     rows = rows_of(scored("a", 1), scored("b", 1), scored("a", 0))
     out = tmp_path / "out.jsonl"
     cli("select", write(rows), "-o", out, "--sort", code=0)
@@ -234,10 +234,10 @@ def test_standard_input_and_parquet(cli, write, many, tmp_path):
     cli("select", "-", "-o", piped, "--pass", "1:1", stdin=many.read_bytes(), code=0)
     assert out.read_bytes() == piped.read_bytes()
     pytest.importorskip("pyarrow")
-    packed = tmp_path / "scored.parquet"
+    parquet = tmp_path / "scored.parquet"
     source = write([{k: v for k, v in row.items() if k != "logprobs"} for row in read(many)])
-    cli("score", source, "-o", packed, "-r", "naive-grpo", code=0)
-    cli("select", packed, "-o", out, "--pass", "0:1", code=0)
+    cli("score", source, "-o", parquet, "-r", "naive-grpo", code=0)
+    cli("select", parquet, "-o", out, "--pass", "0:1", code=0)
     assert len(read(out)) == 100
 
 
@@ -246,66 +246,66 @@ def test_training_sets(cli, write, tmp_path, kind):
     rows = rows_of(scored("a", 1, 0), scored("b", 1, 1), scored("c", 0, 0))
     out = tmp_path / "out.jsonl"
     ran = cli("select", write(rows), "-o", out, "--make", kind, code=0)
-    made = read(out)
+    chats = read(out)
     keys = ["id", "prompt", *(["chosen", "rejected"] if kind == "dpo" else ["completion"])]
-    assert all(list(row) == keys for row in made)
+    assert all(list(row) == keys for row in chats)
     expected = {"r-tuning": "abc", "rft": "ab", "dpo": "ac", "sft": "abc"}[kind]
-    assert "".join(row["id"] for row in made) == expected
-    lacking = card_of(out)["counts"]["cannot be made"]
+    assert "".join(row["id"] for row in chats) == expected
+    reasons = card_of(out)["counts"]["cannot be made"]
     reason = {"rft": "no response that abstains", "dpo": "no wrong response"}.get(kind)
-    assert lacking == ({reason: 1} if reason else {})
-    assert f"{kind} can be made of it: 3 → {len(expected)}" in ran.err
+    assert reasons == ({reason: 1} if reason else {})
+    assert f"suitable for {kind}: 3 → {len(expected)}" in ran.err
     if reason:
-        assert f"not made: {reason}: 1" in ran.err
+        assert f"unsuitable: {reason}: 1" in ran.err
 
 
-def test_a_training_set_of_questions_that_were_probed(cli, many, tmp_path):
+def test_a_training_set_from_labelled_questions(cli, many, tmp_path):
     labelled, out = tmp_path / "labelled.jsonl", tmp_path / "out.jsonl"
     cli("probe", many, "-o", labelled, code=0)
     assert "set --recipe" in cli("select", labelled, "-o", out, "--make", "r-tuning", code=2).err
     cli("select", labelled, "-o", out, "--make", "r-tuning", "-r", "naive-grpo", code=0)
-    said = [row["completion"][0]["content"] for row in read(out)]
-    assert said.count("<answer>I don't know</answer>") == 10
-    assert said[0] == "<answer>answer q0</answer>"
+    completions = [row["completion"][0]["content"] for row in read(out)]
+    assert completions.count("<answer>I don't know</answer>") == 10
+    assert completions[0] == "<answer>answer q0</answer>"
 
 
-def test_questions_that_were_probed_are_selected_by_what_was_found(cli, many, tmp_path):
+def test_selection_by_the_labels_of_questions(cli, many, tmp_path):
     labelled, out = tmp_path / "labelled.jsonl", tmp_path / "out.jsonl"
     cli("probe", many, "-o", labelled, code=0)
     cli("select", labelled, "-o", out, "--pass", "0.1:0.875", "--min-samples", "2", code=0)
     assert [(row["pass_rate"], row["samples"]) for row in read(out)] == [(0.5, 2)] * 60
-    said = cli("select", labelled, "-o", out, "--min-samples", "3", code=2).err
-    assert "at least 3 responses: 100 → 0" in said
+    error = cli("select", labelled, "-o", out, "--min-samples", "3", code=2).err
+    assert "at least 3 responses: 100 → 0" in error
     assert (
         "no response in the row: 100"
         in cli(*("select", labelled, "-o", out, "--rollouts"), code=2).err
     )
 
 
-def test_prompts_of_two_kinds_make_no_file(cli, write, tmp_path):
+def test_mixed_prompts_are_refused(cli, write, tmp_path):
     rows = rows_of(scored("a", 1, prompt="text"), scored("b", 1))
     out = tmp_path / "out.jsonl"
     assert "some are text" in cli("select", write(rows), "-o", out, "--make", "rft", code=2).err
     assert not out.exists()
 
 
-def test_nothing_is_left(cli, write, tmp_path):
+def test_no_question_is_left(cli, write, tmp_path):
     out = tmp_path / "out.jsonl"
-    said = cli("select", write(scored("a", 1, 1)), "-o", out, "--min-spread", "0", code=2).err
-    assert "no question is left: every response has a reward: 1 → 1; spread of the reward" in said
-    said = cli("select", write(scored("a", 1)), "-o", out, "--make", "dpo", code=2).err
-    assert "no wrong response: 1" in said
+    error = cli("select", write(scored("a", 1, 1)), "-o", out, "--min-spread", "0", code=2).err
+    assert "no question is left: every response has a reward: 1 → 1; spread of the reward" in error
+    error = cli("select", write(scored("a", 1)), "-o", out, "--make", "dpo", code=2).err
+    assert "no wrong response: 1" in error
     assert "has no rows" in cli("select", write([]), "-o", out, code=2).err
     assert "every row is in error" in cli("select", write(["{"]), "-o", out, code=2).err
     assert not out.exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (["--make", "dop"], "no training set 'dop'; did you mean 'dpo'"),
-        (["--std-of", "X", "--min-std", "1"], "no likelihood 'X'"),
-        (["--make", "sft", "--style", "indirect"], "no style 'indirect'"),
+        (["--make", "dop"], "unknown training set 'dop'; did you mean 'dpo'"),
+        (["--std-of", "X", "--min-std", "1"], "unknown likelihood 'X'"),
+        (["--make", "sft", "--style", "indirect"], "unknown style 'indirect'"),
         (["--make", "sft", "--rollouts"], "use one"),
         (["--sample", "0"], "--sample must be at least 1"),
         (["--right-at", "0"], "--right-at must be above 0"),
@@ -314,9 +314,9 @@ def test_nothing_is_left(cli, write, tmp_path):
         (["-r", "arean"], "no recipe 'arean'"),
     ],
 )
-def test_arguments_that_cannot_be_used(cli, many, tmp_path, arguments, said):
+def test_unusable_arguments(cli, many, tmp_path, arguments, message):
     out = tmp_path / "out.jsonl"
-    assert said in cli("select", many, "-o", out, *arguments, code=2).err
+    assert message in cli("select", many, "-o", out, *arguments, code=2).err
     assert not out.exists()
 
 
@@ -333,10 +333,10 @@ def test_memory_does_not_grow_with_the_file(write, tmp_path):
         rows = (r for i in range(count) for r in scored(f"q{i}", 1, 0, response=text))
         source = write(rows, f"{count}.jsonl")
         tracemalloc.start()
-        select(Options(str(source), str(tmp_path / "out.jsonl"), rollouts=True, sample=20))
-        found = tracemalloc.get_traced_memory()[1]
+        select(SelectOptions(str(source), str(tmp_path / "out.jsonl"), rollouts=True, sample=20))
+        size = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        return found
+        return size
 
     peak(100)
     small, large = peak(500), peak(2_000)

@@ -12,7 +12,7 @@ from datasets import load_dataset
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 from trl_runs import make_model, make_tokenizer
 
-from rag_rewards.commands.select import Options, select
+from rag_rewards.datasets.selection import SelectOptions, select
 
 COMMON: dict[str, Any] = {
     "max_steps": 2,
@@ -46,7 +46,7 @@ def made(folder: Path, kind: str, style: str = "direct") -> Any:
     rows = [row for name in "abcd" for row in scored(name, 1, 0)] + scored("e", 0, 0)
     source, out = folder / "scored.jsonl", folder / f"{kind}.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    select(Options(str(source), str(out), make=kind, style=style))
+    select(SelectOptions(str(source), str(out), make=kind, style=style))
     return load_dataset("json", data_files=str(out), split="train", cache_dir=str(folder / "cache"))
 
 

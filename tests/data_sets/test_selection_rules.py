@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from rag_rewards.datasets.gold import Problem
 from rag_rewards.datasets.sampling import Drawing, Said, Samples
-from rag_rewards.datasets.selection import Rules, digest, draw, spread, std_of, window, windows
+from rag_rewards.datasets.selection_rules import (
+    Rules,
+    digest,
+    draw,
+    spread,
+    std_of,
+    window,
+    windows,
+)
 from rag_rewards.datasets.targets import Maker
 from rag_rewards.datasets.trials import Question, question_of, read_question_row
 from rag_rewards.definition import custom
@@ -111,7 +119,7 @@ def test_without_shares_all_are_kept_or_so_many_drawn():
     among = windows(["0:0.5", "1:1"])
     assert draw(found, among, None, random.Random(0)) == [1, 2, 3]
     assert len(draw(found, among, 2, random.Random(0))) == 2
-    with pytest.raises(UsageError, match="sample is 4 questions and 3 are left"):
+    with pytest.raises(UsageError, match="sample requires 4 questions, but only 3 are left"):
         draw(found, among, 4, random.Random(0))
 
 
