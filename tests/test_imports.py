@@ -121,7 +121,7 @@ def test_only_the_learning_adversary_imports_the_tiny_world():
         for imported, at_once in imports_of(path)
         if imported.startswith("rag_rewards.tiny_world") and not name.startswith("tiny_world")
     }
-    assert importers == {("commands.adversary", False)}
+    assert importers == {("cli.audit", False)}
 
 
 WRITE_OF_THEM = {"cli.doctor", *(n for n in MODULES if n.startswith("training.scripts"))}

@@ -1,16 +1,24 @@
-"""`rag-rewards audit`"""
+"""`rag-rewards audit`: test a reward against known attacks, or train a policy against it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
+from rag_rewards.audit import ATTACKS, Audit, Finding
+from rag_rewards.audit import audit as run_audit
 from rag_rewards.cli.options import (
     ENCODER_DEFAULTS,
     FILES,
@@ -25,9 +33,12 @@ from rag_rewards.cli.options import (
     models_of,
 )
 from rag_rewards.cli.output import console, print_json
-from rag_rewards.cli.recipe_options import RecipeOptions
 from rag_rewards.errors import OptionError
+from rag_rewards.io.sources import read_rollouts
+from rag_rewards.loading import RecipeSpec, import_object, load_recipe
 from rag_rewards.model_options import ModelOptions
+from rag_rewards.report.shorten import shorten
+from rag_rewards.report.terminal import plain
 
 _STEPS = Parameter(validator=Number(gte=1, lte=10_000))
 _SEED = Parameter(validator=Number(gte=0, lt=2**32))
@@ -93,25 +104,30 @@ def audit(
     """
     models = models_of(policy, encoders, judge)
     if not training.train:
-        return _audit(recipe, source, attack, models, json)
+        return _audit(recipe.spec(), source, attack, models, json)
     if source or attack:
         raise OptionError("{train} creates its own rows and attacks: leave out IN and {attack}")
-    shown = sys.stderr.isatty() if progress is None else progress
-    return _train(recipe, training, models, shown, json)
+    if models.model:
+        raise OptionError("{model} cannot be used with {train}: the policy is the one in training")
+    show_progress = sys.stderr.isatty() if progress is None else progress
+    return _train(recipe.spec(), training, models, show_progress, json)
+
+
+# --- known attacks -------------------------------------------------------------------------------
 
 
 def _audit(
-    recipe: RecipeOptions,
-    source: str | None,
-    attacks: Sequence[str],
-    models: ModelOptions,
-    json: bool,
+    recipe: RecipeSpec, source: str | None, attacks: Sequence[str], models: ModelOptions, json: bool
 ) -> int:
-    from rag_rewards.commands.audit import as_data, print_audit, run
-
-    result = run(recipe.spec(), source, attacks, models)
+    reward = load_recipe(recipe)
+    result = run_audit(
+        reward,
+        read_rollouts(source) if source else None,
+        attacks=list(map(import_object, attacks)),
+        models=models.load() if models.given else None,
+    )
     if json:
-        print_json(as_data(result))
+        print_json(audit_data(result))
     else:
         print_audit(console(120), result)
     if not result.ok:
@@ -119,27 +135,133 @@ def _audit(
     return 3 if result.failed else 0
 
 
+def audit_data(result: Audit) -> dict[str, Any]:
+    """Return the result of an audit as JSON data."""
+    data: dict[str, Any] = msgspec.to_builtins(result)
+    data["findings"] = [
+        msgspec.to_builtins(each) | {"gain": each.gain, "pays": each.pays}
+        for each in result.findings
+    ]
+    return data | {"ok": result.ok, "paying": len(result.paying)}
+
+
+def print_audit(console: Console, result: Audit) -> None:
+    """Print one line for each attack, with its most profitable variant."""
+    numbers = ("", "tried", "pay", "gain")
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("", "attack", "tried", "pay", "gain", "example", "row"):
+        table.add_column(name, overflow="fold", justify="right" if name in numbers else "left")
+    for name, findings in _by_attack(result).items():
+        paying = [each for each in findings if each.pays]
+        best = max(findings, key=lambda each: each.gain)
+        number = findings[0].attack
+        table.add_row(
+            "" if number is None else str(number),
+            Text(plain(name)),
+            str(len(findings)),
+            _count(paying),
+            f"{best.gain:+.3g}" if paying else "",
+            Text(plain(shorten(f"{best.name}: {best.response}", 90))) if paying else "",
+            Text(plain(best.row)) if paying else "",
+        )
+    console.print(table)
+    for text, style in _notes(result):
+        console.print(Text(plain(text), style=style), soft_wrap=True)
+
+
+def _count(paying: Sequence[Finding]) -> Text:
+    if not paying:
+        return Text("none", style="green")
+    excused = all(finding.excused for finding in paying)
+    return Text(str(len(paying)), style="yellow" if excused else "red bold")
+
+
+def _by_attack(result: Audit) -> dict[str, list[Finding]]:
+    groups: dict[str, list[Finding]] = {}
+    order = sorted(result.findings, key=lambda each: (each.attack is None, each.attack or 0))
+    for each in order:
+        name = each.name if each.attack is None else ATTACKS[each.attack]
+        groups.setdefault(name, []).append(each)
+    return groups
+
+
+def _notes(result: Audit) -> Iterator[tuple[str, str]]:
+    """Yield the lines below the table, each with its style."""
+    excuses = dict.fromkeys((each.attack, each.excused) for each in result.excused)
+    for number, reason in excuses:
+        yield f"attack {number} pays by definition: {reason}", "yellow"
+    if result.elsewhere:
+        yield f"attacks that require other settings: {'; '.join(result.elsewhere)}", ""
+    if result.failed:
+        yield f"{len(result.failed)} rows could not be scored, the first: {result.failed[0]}", "red"
+    yield f"{result.rows} rows, evidence: {result.evidence}", ""
+    yield result.signature, "dim"
+    summary = f"{len(result.findings)} attacks tried, {len(result.paying)} pay"
+    if result.excused:
+        summary += f", {len(result.excused)} more pay by the definition of the recipe"
+    yield summary, "bold red" if result.paying else "bold green"
+
+
+# --- training ------------------------------------------------------------------------------------
+
+
 def _train(
-    recipe: RecipeOptions,
+    spec: RecipeSpec,
     training: TrainingOptions,
     models: ModelOptions,
-    progress: bool,
+    show_progress: bool,
     json: bool,
 ) -> int:
-    from rag_rewards.commands.adversary import Options, as_data, print_attacked, train
+    from rag_rewards.tiny_world import adversary
+    from rag_rewards.tiny_world.attack_output import print_attack_result
+    from rag_rewards.tiny_world.model import CHECKPOINT
 
-    options = Options(
-        recipe=recipe.spec(),
-        steps=60 if training.steps is None else training.steps,
-        seed=training.seed or 0,
-        form=training.form,
-        start=training.start,
-        models=models,
-        progress=progress,
-    )
-    result = train(options)
+    reward = adversary.recipe_of(spec)
+    form = adversary.form_of(training.form) if training.form else None
+    adversary.require_packages()
+    import torch
+
+    torch.set_num_threads(1)  # more threads are not faster for this model, and change the sums
+    steps = 60 if training.steps is None else training.steps
+    loaded = models.load() if models.given else None
+    with _progress(steps, show_progress) as on_step, adversary.silence():
+        result = adversary.attack(
+            reward,
+            form,
+            start=training.start or CHECKPOINT,
+            steps=steps,
+            seed=training.seed or 0,
+            models=loaded,
+            on_step=on_step,
+        )
     if json:
-        print_json(as_data(result))
+        print_json(msgspec.to_builtins(result) | {"ok": not result.is_exploit})
     else:
-        print_attacked(console(120), result)
+        print_attack_result(console(120), result)
     return int(result.is_exploit)
+
+
+@contextmanager
+def _progress(steps: int, show: bool) -> Iterator[Callable[[int, float], None] | None]:
+    """Show a progress bar with the mean reward of the last step."""
+    if not show:
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(bar_width=24), TimeRemainingColumn(), TextColumn("{task.description}"))
+    bar = Progress(
+        *columns,
+        console=Console(file=sys.stderr),  # standard error before it is redirected
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    with bar:
+        task = bar.add_task("sampling before training", total=steps)
+
+        def on_step(step: int, reward: float) -> None:
+            text = f"step {step} of {steps} · reward {reward:.3g}"
+            bar.update(task, completed=step, description=text)
+
+        yield on_step

@@ -13,10 +13,11 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
-from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.errors import OptionError, RolloutError, UsageError
 from rag_rewards.groups import LineGroup, key_digest, line_groups_by_key, line_groups_by_size
 from rag_rewards.io.parquet import parquet_lines
-from rag_rewards.rows import Chunk, Line, line_key
+from rag_rewards.rollout import Rollout
+from rag_rewards.rows import Chunk, Line, decode_row, line_key
 
 CHUNK_ROWS = 512
 CHUNK_BYTES = 1 << 19
@@ -63,6 +64,18 @@ def open_source(path: str) -> Source:
         return Source(parquet_lines(handle, path), None, file=handle)
     size = file.stat().st_size if file.is_file() else None
     return Source(_numbered(_after_mark(handle), path), size, handle, handle)
+
+
+def read_rollouts(path: str) -> list[Rollout]:
+    """Return the rows of a file. Raises UsageError, which names the line of an invalid row."""
+    rollouts = []
+    with contextlib.closing(open_source(path)) as source:
+        for number, line in source.lines:
+            try:
+                rollouts.append(decode_row(line))
+            except RolloutError as error:
+                raise UsageError(f"line {number}: {error}") from None
+    return rollouts
 
 
 def _after_mark(handle: IO[bytes]) -> IO[bytes]:

@@ -16,6 +16,7 @@ from rag_rewards.evidence.protocols import Tokenizer
 from rag_rewards.recipes import RECIPES
 from rag_rewards.report.reasons import reason
 from rag_rewards.report.rows import Configuration, Configurations
+from rag_rewards.report.shorten import shorten
 from rag_rewards.rewards.contrastive import token_contributions
 from rag_rewards.rows import ScoredRow
 from rag_rewards.text.citations import compiled, markers
@@ -390,7 +391,7 @@ def _format(row: ScoredRow, value: float, scored: Configuration) -> Told:
 def _accuracy(row: ScoredRow, value: float, scored: Configuration) -> Told:
     gold = " or ".join(f"“{aliases[0]}”" for aliases in _gold(row)[:3]) or "the gold answer"
     answer = (row.details or {}).get("answer")
-    said = f"“{_short(str(answer))}”" if answer else "what it says"
+    said = f"“{shorten(str(answer), 60)}”" if answer else "what it says"
     if value >= 1:
         return f"{said} agrees with the gold answer", ""
     share = f" to {value:.2f}" if value > 0 else ""
@@ -501,8 +502,3 @@ def _supporting(row: ScoredRow) -> tuple[str, ...]:
         return row.supporting_labels
     except RolloutError:
         return ()
-
-
-def _short(text: str, limit: int = 60) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= limit else flat[: limit - 1] + "…"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rag_rewards.report.shorten import shorten
 from rag_rewards.rollout import Rollout, Score
 
 
@@ -84,6 +85,5 @@ def _lengths(details: Any) -> list[str]:
     ]
 
 
-def _quote(text: str, limit: int = 48) -> str:
-    flat = " ".join(text.split())
-    return f"“{flat if len(flat) <= limit else flat[: limit - 1] + '…'}”"
+def _quote(text: str) -> str:
+    return f"“{shorten(text, 48)}”"

@@ -23,6 +23,7 @@ from rag_rewards.report.rows import (
     recorded_recipe,
     rescored,
 )
+from rag_rewards.report.shorten import shorten
 from rag_rewards.report.statistics import Facts, Statistics, facts_of, statistics
 from rag_rewards.rows import ScoredRow
 from rag_rewards.scorer import Scorer
@@ -121,7 +122,7 @@ def _columns(
     return {
         "id": [str(row.id) for row in rows],
         "group": [group_of[i] for i in range(len(rows))],
-        "question": [_cut(rows[group[0]].question or "", 160) for group in groups],
+        "question": [shorten(rows[group[0]].question or "", 160) for group in groups],
         "key": [rows[group[0]].key or "" for group in groups],
         "step": [row.step for row in rows],
         "split": [row.split for row in rows],
@@ -145,12 +146,7 @@ def _answer(row: ScoredRow) -> str:
     answer = (row.details or {}).get("answer")
     if not isinstance(answer, str) or not answer.strip():
         answer = row.parsed.visible.strip()
-    return _cut(answer, 90)
-
-
-def _cut(text: str, limit: int) -> str:
-    flat = " ".join(text[: 4 * limit].split())
-    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+    return shorten(answer, 90)
 
 
 def _round(value: float | None) -> float | None:

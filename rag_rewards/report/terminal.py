@@ -13,6 +13,7 @@ from rich.text import Text
 
 from rag_rewards.groups import positions_by_key
 from rag_rewards.report.reasons import reason
+from rag_rewards.report.shorten import shorten
 from rag_rewards.rows import ScoredRow, Totals
 from rag_rewards.training.advantages import mean_std
 
@@ -137,7 +138,7 @@ def _groups(groups: dict[str, list[TableRow]], limit: int = 12) -> Table:
         flat = max(rewards) == min(rewards)
         dead += flat
         if i < limit:
-            label = plain(name if len(name) <= 40 else name[:39] + "…")
+            label = plain(shorten(name, 40))
             table.add_row(
                 Text(label),
                 str(len(rewards)),

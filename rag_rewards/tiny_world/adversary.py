@@ -11,16 +11,21 @@ the shapes of the responses show it.
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from rag_rewards.definition import Recipe
-from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.errors import MissingExtraError, OptionError, UsageError
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.loading import RecipeSource, load_recipe
+from rag_rewards.loading import RecipeSource, RecipeSpec, load_recipe
 from rag_rewards.tiny_world.attack_result import AttackResult, Change, change_of, verdict_of
 from rag_rewards.tiny_world.formats import ARENA, FORMATS, GROUND, LEAR, PLAIN, TRUTHRL, Format
 from rag_rewards.tiny_world.measures import LEAR_SETTINGS
@@ -75,10 +80,39 @@ def form_of(name: str) -> Format:
 def recipe_of(reward: RecipeSource) -> Recipe:
     """Return a recipe in any form; a recipe by name has its settings for the tiny world."""
     settings = options_of(reward).settings if isinstance(reward, str) else None
-    made = load_recipe(reward, settings)
-    if not isinstance(made, Recipe):
+    if isinstance(reward, RecipeSpec):
+        defaults = dict(options_of(reward.recipe).settings)
+        reward = msgspec.structs.replace(reward, settings=defaults | reward.settings)
+    recipe = load_recipe(reward, settings)
+    if not isinstance(recipe, Recipe):
         raise UsageError("a curriculum cannot be attacked as a whole: attack each stage's recipe")
-    return made
+    return recipe
+
+
+def require_packages() -> None:
+    """Raise MissingExtraError when a package that training requires is not installed."""
+    for name in ("torch", "transformers", "datasets", "trl"):
+        if find_spec(name) is None:
+            raise MissingExtraError(name, extra="trl")
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Discard the output of the trainer and its libraries. Exceptions are unchanged."""
+    import datasets  # noqa: F401 (imported first, so that its logger keeps standard error)
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with (
+            open(os.devnull, "w", encoding="utf-8") as nothing,
+            redirect_stdout(nothing),
+            redirect_stderr(nothing),
+        ):
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def attack(

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import doctest
 import json
+from contextlib import nullcontext
 
 import pytest
 from rich.console import Console
 
-import rag_rewards.commands.adversary as command
 from rag_rewards.recipes import RECIPES
 from rag_rewards.settings import flatten
 from rag_rewards.text.refusal import REFUSAL
 from rag_rewards.tiny_world import adversary, attack_result, correctness, shapes
 from rag_rewards.tiny_world.adversary import recipe_of
+from rag_rewards.tiny_world.attack_output import print_attack_result, verdict_sentence
 from rag_rewards.tiny_world.attack_result import (
     AttackResult,
     Change,
@@ -80,8 +81,8 @@ def attacked(monkeypatch):
         asked.update(options, reward=reward, form=form)
         return asked["exploit"]
 
-    monkeypatch.setattr(command, "find_spec", lambda name: name)
-    monkeypatch.setattr(command, "import_module", lambda name: None)
+    monkeypatch.setattr(adversary, "find_spec", lambda name: name)
+    monkeypatch.setattr(adversary, "silence", nullcontext)
     monkeypatch.setattr(adversary, "attack", attack)
     return asked
 
@@ -182,7 +183,7 @@ def test_changes_are_those_of_pairs():
 
 
 def test_what_is_missing_is_named(cli, monkeypatch):
-    monkeypatch.setattr(command, "find_spec", lambda name: None if name == "trl" else name)
+    monkeypatch.setattr(adversary, "find_spec", lambda name: None if name == "trl" else name)
     said = cli("audit", "-r", "arena", "--train", code=2).err
     assert said == 'rag-rewards: trl is not installed: pip install "rag-rewards[trl]"\n'
 
@@ -211,9 +212,9 @@ def test_options_that_do_not_go_together(cli, arguments, said):
 
 def test_the_report_and_the_exit_code(cli, attacked):
     said = cli("audit", "-r", "arena", "--train", "--steps", "2", "--seed", "3", code=1).out
-    assert "an exploit: reward +0.500 ± 0.020, true accuracy -0.250 ± 0.030" in said
+    assert "exploit: reward +0.500 ± 0.020, true accuracy -0.250 ± 0.030" in said
     assert "in 2 steps from seed 3" in said
-    assert "answerable questions answered rightly: 75% before, 50% after" in said
+    assert "correct answers to answerable questions: 75% before, 50% after" in said
     assert "(FLOWER [n])+" in said
     assert "\x1b[31m" not in said
     assert (attacked["steps"], attacked["seed"], attacked["form"]) == (2, 3, None)
@@ -224,8 +225,8 @@ def test_the_report_and_the_exit_code(cli, attacked):
 
 @pytest.mark.parametrize("verdict", ["reward only", "no gain", "no signal"])
 def test_every_verdict_has_its_sentence(verdict):
-    told = command.verdict(with_verdict(verdict, () if verdict == "no signal" else (0.2,)))
-    assert told != command.verdict(FOUND)
+    told = verdict_sentence(with_verdict(verdict, () if verdict == "no signal" else (0.2,)))
+    assert told != verdict_sentence(FOUND)
     assert ("--format" in told) is (verdict == "no signal")
 
 
@@ -269,6 +270,6 @@ def test_every_recipe_is_asked_for_in_some_format():
 
 
 def test_the_tables_fit_a_narrow_terminal(capsys):
-    command.print_attacked(Console(width=60), FOUND)
+    print_attack_result(Console(width=60), FOUND)
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines()[:-3])) <= 60
