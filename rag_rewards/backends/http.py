@@ -8,20 +8,24 @@ receives no requests for some time; its requests move to another server, or wait
 from __future__ import annotations
 
 import asyncio
-import email.utils
 import random
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from rag_rewards.backends.addresses import Address, parse_address
+from rag_rewards.backends.http_responses import (
+    UNDECODABLE,
+    error_message,
+    is_temporary,
+    retry_after_seconds,
+)
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:
@@ -33,8 +37,6 @@ _MAX_TIMEOUTS = 2
 """Number of timeouts after which a request is not repeated."""
 _CONNECT_S = 10.0
 _MAX_BACKOFF_S = 30.0
-UNDECODABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
-"""Exceptions of msgspec for bytes that are not JSON, or that nest too deeply."""
 _JSON = {"content-type": "application/json"}
 
 
@@ -363,9 +365,9 @@ class Place:
         refusal = self._error(
             server, f"answered {path} with status {status}: {_reason(response.content)}", status
         )
-        if status in final or not _is_temporary(status):
+        if status in final or not is_temporary(status):
             raise refusal
-        retry_after = _retry_after(response.headers.get("retry-after"))
+        retry_after = retry_after_seconds(response.headers.get("retry-after"))
         self._record_failure(server, attempts, refusal, retry_after)
         return None
 
@@ -397,37 +399,8 @@ async def run_concurrently(work: Iterable[Awaitable[_T]]) -> list[_T]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _is_temporary(status: int) -> bool:
-    return status in (408, 425, 429) or status >= 500
-
-
-def _retry_after(value: str | None) -> float:
-    """Return the seconds of a Retry-After header, a number or a date; 0 without the header."""
-    if value is None:
-        return 0.0
-    try:
-        return max(float(value), 0.0)
-    except ValueError:
-        pass
-    try:
-        date = email.utils.parsedate_to_datetime(value)
-    except ValueError:
-        return 0.0
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=timezone.utc)
-    return max((date - datetime.now(timezone.utc)).total_seconds(), 0.0)
-
-
 def _reason(content: bytes) -> str:
-    """Return the message of an error response: of OpenAI, of FastAPI, or the text."""
-    text = content.decode("utf-8", "replace")
-    with suppress(*UNDECODABLE):
-        body = msgspec.json.decode(content)
-        for key in ("error", "message", "detail"):
-            if isinstance(body, dict) and key in body:
-                body = body[key]
-        text = body if isinstance(body, str) else text
-    text = " ".join(text.split())
+    text = " ".join(error_message(content).split())
     return text if len(text) <= 300 else text[:297] + "..."
 
 

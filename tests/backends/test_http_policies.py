@@ -24,10 +24,10 @@ from rag_rewards.backends.http import (
     HttpError,
     Limits,
     Servers,
-    _retry_after,
     endpoints,
     run_concurrently,
 )
+from rag_rewards.backends.http_responses import retry_after_seconds
 from rag_rewards.backends.sequences import distinct_sequences
 from rag_rewards.backends.sglang import SglangServer
 from rag_rewards.backends.vllm import VllmServer
@@ -642,10 +642,12 @@ def test_impossible_limits_are_refused(options):
 
 def test_retry_after_is_a_number_or_a_date():
     soon = format_datetime(datetime.now(timezone.utc) + timedelta(hours=1), usegmt=True)
-    assert _retry_after("2.5") == 2.5
-    assert 0 < _retry_after(soon) <= 3600
-    assert _retry_after(None) == _retry_after("soon") == _retry_after("-3") == 0.0
-    assert _retry_after("Wed, 21 Oct 2015 07:28:00 -0000") == 0.0
+    assert retry_after_seconds("2.5") == 2.5
+    assert 0 < retry_after_seconds(soon) <= 3600
+    assert (
+        retry_after_seconds(None) == retry_after_seconds("soon") == retry_after_seconds("-3") == 0.0
+    )
+    assert retry_after_seconds("Wed, 21 Oct 2015 07:28:00 -0000") == 0.0
 
 
 # --- vLLM ----------------------------------------------------------------------------------------

@@ -17,9 +17,13 @@ from email.utils import formatdate
 import pytest
 from judge_server import JudgeServer, Reply
 
-from rag_rewards.backends import openai, verdict_cache
+from rag_rewards.backends import verdict_cache
+from rag_rewards.backends.http_responses import retry_after_seconds
 from rag_rewards.backends.judge_prompts import PROMPT_VERSION, judge_messages
-from rag_rewards.backends.openai import JudgeUsage, OpenAIJudge, _Pace, _percentile, _retry_after
+from rag_rewards.backends.openai import JudgeUsage, OpenAIJudge
+from rag_rewards.backends.openai import judge as judge_module
+from rag_rewards.backends.openai.rate_limit import RateLimit
+from rag_rewards.backends.openai.usage import percentile
 from rag_rewards.backends.verdict_cache import VerdictCache
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
 from rag_rewards.evidence.protocols import Judge, JudgeQuestion
@@ -261,13 +265,13 @@ def test_a_retry_after_beyond_the_deadline_is_not_waited_for():
     [("7", 7), ("0.5", 0.5), ("", 0), ("-3", 0), ("soon", 0), ("nan", 0), ("inf", 0), ("1e400", 0)],
 )
 def test_retry_after(given, seconds):
-    assert _retry_after({"retry-after": given}) == seconds
+    assert retry_after_seconds(given) == seconds
 
 
 def test_retry_after_as_a_date(monkeypatch):
     monkeypatch.setattr(time, "time", lambda: 1_000_000.0)
-    assert _retry_after({"retry-after": formatdate(1_000_060, usegmt=True)}) == 60
-    assert _retry_after({"retry-after": formatdate(0, usegmt=True)}) == 0
+    assert retry_after_seconds(formatdate(1_000_060, usegmt=True)) == 60
+    assert retry_after_seconds(formatdate(0, usegmt=True)) == 0
 
 
 # --- faults that stay --------------------------------------------------------------------------
@@ -343,7 +347,7 @@ def test_what_fails_for_everybody_is_asked_once(status):
     with JudgeServer(lambda _: Reply(status=status)) as server:
         answers = run(judge_at(server, concurrency=4), many(500))
     assert all(isinstance(answer, BackendError) for answer in answers)
-    assert "not asked: HTTP" in str(answers[-1])
+    assert "not sent: HTTP" in str(answers[-1])
     assert len(server.requests) <= 4
 
 
@@ -417,9 +421,9 @@ def test_where_the_key_comes_from(monkeypatch):
         assert sent_key(server, api_key="sk-given") == "Bearer sk-given"
         assert sent_key(server, api_key="") is None
     secure = OpenAIJudge("m")
-    assert secure._headers["authorization"] == "Bearer sk-judge"
+    assert secure._endpoint.headers["authorization"] == "Bearer sk-judge"
     monkeypatch.delenv("RAG_REWARDS_JUDGE_KEY")
-    assert OpenAIJudge("m")._headers["authorization"] == "Bearer sk-openai"
+    assert OpenAIJudge("m")._endpoint.headers["authorization"] == "Bearer sk-openai"
 
 
 def test_the_key_is_shown_nowhere():
@@ -477,11 +481,11 @@ def test_tokens_are_spread():
         judge = judge_at(server, tokens_per_minute=600_000, max_tokens=9000, concurrency=1)
         assert run(judge, many(5)) == [1] * 5
         # Estimated at more than 45,000 together, and corrected: 2,500 at 10,000 a second.
-        assert judge._rates[1]._paid_until - time.monotonic() <= 0.25
+        assert judge._token_limit._paid_until - time.monotonic() <= 0.25
 
 
 def test_a_rate_holds_over_a_minute():
-    pace, now, used = _Pace(90), 1000.0, []
+    pace, now, used = RateLimit(90), 1000.0, []
     while now < 1180:
         now += pace.take(1, now)
         used.append(now)
@@ -490,14 +494,14 @@ def test_a_rate_holds_over_a_minute():
 
 
 def test_more_than_a_second_s_worth_is_let_through_and_paid_for_after():
-    pace = _Pace(60)
+    pace = RateLimit(60)
     assert [pace.take(30, 0.0), pace.take(1, 0.0)] == [0.0, 30.0]
     pace.give_back(20)
     assert pace.take(1, 0.0) == 11.0
 
 
 def test_no_rate_is_no_wait():
-    pace = _Pace(None)
+    pace = RateLimit(None)
     assert {pace.take(10**9, 5.0) for _ in range(9)} == {0.0}
 
 
@@ -561,7 +565,7 @@ def test_another_wording_asks_again(tmp_path, monkeypatch):
     with JudgeServer() as server:
         judge = judge_at(server, cache=tmp_path / "verdicts.sqlite")
         run(judge, [asked()])
-        monkeypatch.setattr(openai, "PROMPT_VERSION", "next")
+        monkeypatch.setattr(judge_module, "PROMPT_VERSION", "next")
         run(judge, [asked()])
         assert "prompt=next" in judge.fingerprint
     assert len(server.requests) == 2
@@ -589,7 +593,7 @@ def test_a_damaged_entry_is_asked_again_and_replaced(tmp_path, caplog, entry):
         judge = judge_at(server, cache=path)
         assert run(judge, many(3)) == [1, 1, 1]
         assert (judge.usage.requests, judge.usage.cache_hits) == (1, 2)
-        assert "1 were damaged; the judge is asked" in caplog.text
+        assert "1 were damaged; these verdicts are requested" in caplog.text
         assert run(judge, many(3)) == [1, 1, 1]
     assert len(server.requests) == 4
     assert judge.usage.cache_faults == 1
@@ -660,8 +664,8 @@ def test_a_server_that_counts_no_tokens():
     ("share", "value"), [(0.5, 2.0), (0.95, 4.0), (0.25, 1.0), (1.0, 4.0), (0.0, 1.0)]
 )
 def test_percentiles(share, value):
-    assert _percentile([1.0, 2.0, 3.0, 4.0], share) == value
-    assert _percentile([], share) == 0.0
+    assert percentile([1.0, 2.0, 3.0, 4.0], share) == value
+    assert percentile([], share) == 0.0
 
 
 def test_a_new_loop_for_every_batch():
@@ -670,7 +674,7 @@ def test_a_new_loop_for_every_batch():
         for i in range(5):
             assert run(judge, many(10)[i:]) == [1] * (10 - i)
             gc.collect()
-            assert judge._lines == {}
+            assert judge._shared == {}
         asyncio.run(judge.close())
         assert run(judge, [asked()]) == [1]
 
@@ -750,7 +754,7 @@ def test_values_that_cannot_be(options):
     ],
 )
 def test_the_address(base_url, address):
-    assert str(OpenAIJudge("m", base_url=base_url)._url) == address
+    assert str(OpenAIJudge("m", base_url=base_url)._endpoint.url) == address
 
 
 def test_without_httpx_the_extra_is_named(monkeypatch):

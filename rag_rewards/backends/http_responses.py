@@ -1,0 +1,58 @@
+"""Parts of HTTP responses that all servers have in common: error messages and Retry-After."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import suppress
+from datetime import timezone
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+UNDECODABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""Exceptions of msgspec for bytes that are not JSON, or that nest too deeply."""
+
+
+def is_temporary(status: int) -> bool:
+    """Return whether a request with this status code can succeed later."""
+    return status in (408, 425, 429) or status >= 500
+
+
+def retry_after_seconds(value: str | None) -> float:
+    """Return the seconds to wait of a Retry-After header, a number or a date.
+
+    Returns 0 without the header and for any other value.
+
+    >>> retry_after_seconds("2.5"), retry_after_seconds("soon"), retry_after_seconds(None)
+    (2.5, 0.0, 0.0)
+    """
+    if value is None:
+        return 0.0
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(value)
+            if date.tzinfo is None:
+                date = date.replace(tzinfo=timezone.utc)
+            seconds = date.timestamp() - time.time()
+        except (TypeError, ValueError, IndexError, OverflowError):
+            return 0.0
+    return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
+
+
+def error_message(content: bytes) -> str:
+    """Return the message of an error response: of OpenAI, of FastAPI, or the whole text.
+
+    >>> error_message(b'{"error": {"message": "too long", "code": 400}}')
+    'too long'
+    """
+    with suppress(*UNDECODABLE):
+        body = msgspec.json.decode(content)
+        for key in ("error", "message", "detail"):
+            if isinstance(body, dict) and key in body:
+                body = body[key]
+        if isinstance(body, str):
+            return body
+    return content.decode("utf-8", "replace")
