@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 import rag_rewards as rr
-from rag_rewards.compose import Batch
+from rag_rewards.reward import Batch
 from rag_rewards.rewards import AnswerMatch
 
 Settings = dict[str, Any]

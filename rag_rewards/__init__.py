@@ -27,26 +27,14 @@ from rag_rewards.lazy import lazy_names
 from rag_rewards.version import __version__
 
 if TYPE_CHECKING:
-    from rag_rewards.compose import (
-        Batch,
-        Clip,
-        Gate,
-        GroupAdvantage,
-        GroupMinMax,
-        GroupZScore,
-        Mean,
-        Product,
-        Reward,
-        Sum,
-        Threshold,
-        as_reward,
-        weighted,
-    )
+    from rag_rewards.compose import Clip, Gate, Mean, Product, Sum, Threshold, weighted
     from rag_rewards.definition import Recipe, custom
     from rag_rewards.evidence.gather import Gatherer
     from rag_rewards.evidence.protocols import Models
+    from rag_rewards.group_normalization import GroupAdvantage, GroupMinMax, GroupZScore
     from rag_rewards.prompts import Prompt
     from rag_rewards.recipes import RECIPES, recipe
+    from rag_rewards.reward import Batch, Reward, as_reward
     from rag_rewards.rollout import Document, Evidence, Rollout, Score
     from rag_rewards.rows import decode_row
     from rag_rewards.scorer import Scorer
@@ -57,13 +45,14 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "rag_rewards.compose": "Batch Clip Gate GroupAdvantage GroupMinMax GroupZScore Mean "
-        "Product Reward Sum Threshold as_reward weighted",
+        "rag_rewards.compose": "Clip Gate Mean Product Sum Threshold weighted",
         "rag_rewards.definition": "Recipe custom",
+        "rag_rewards.group_normalization": "GroupAdvantage GroupMinMax GroupZScore",
         "rag_rewards.prompts": "Prompt",
         "rag_rewards.evidence.gather": "Gatherer",
         "rag_rewards.evidence.protocols": "Models",
         "rag_rewards.recipes": "RECIPES recipe",
+        "rag_rewards.reward": "Batch Reward as_reward",
         "rag_rewards.rollout": "Document Evidence Rollout Score",
         "rag_rewards.rows": "decode_row",
         "rag_rewards.scorer": "Scorer",

@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from rag_rewards.compose import (
+from rag_rewards.errors import RolloutError, ScoringError, UsageError, scoring_errors
+from rag_rewards.evidence.needs import Need
+from rag_rewards.groups import Groups, fail_groups, first_error, singletons
+from rag_rewards.output_form import ANY_FORM, OutputForm
+from rag_rewards.prompts import GROUNDED, Prompt
+from rag_rewards.reward import (
     Batch,
     Component,
     Composite,
@@ -18,11 +23,6 @@ from rag_rewards.compose import (
     as_reward,
     walk,
 )
-from rag_rewards.errors import RolloutError, ScoringError, UsageError, scoring_errors
-from rag_rewards.evidence.needs import Need
-from rag_rewards.groups import Groups, fail_groups, first_error, singletons
-from rag_rewards.output_form import ANY_FORM, OutputForm
-from rag_rewards.prompts import GROUNDED, Prompt
 from rag_rewards.rollout import Rollout, Score, ScoreOrError, with_row_id
 from rag_rewards.settings import Settings, flatten
 from rag_rewards.signature import Signature, release

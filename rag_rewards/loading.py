@@ -22,10 +22,10 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.compose import Reward, as_reward
 from rag_rewards.definition import Recipe, RecipeDefinition, custom
 from rag_rewards.errors import OptionError, SettingError, UsageError
 from rag_rewards.recipes import build_recipe, definition_of, dotted, recipe, recorded_settings
+from rag_rewards.reward import Reward, as_reward
 from rag_rewards.settings import did_you_mean
 from rag_rewards.signature import Signature
 from rag_rewards.training.curriculum import Curriculum, Stage

@@ -30,8 +30,10 @@ from rag_rewards import (
     custom,
     weighted,
 )
-from rag_rewards.compose import AllOnes, Component, CorrectOf, Mapped, min_max, walk
+from rag_rewards.compose import AllOnes, Mapped
 from rag_rewards.evidence.needs import VerdictNeed
+from rag_rewards.group_normalization import min_max
+from rag_rewards.reward import Component, CorrectOf, walk
 from rag_rewards.rewards import AnswerMatch, Format, Reasoning
 from rag_rewards.text.sections import Tags
 

@@ -19,7 +19,6 @@ import msgspec
 from rapidfuzz import fuzz
 
 from rag_rewards.audit.capitals import Row
-from rag_rewards.compose import Reward
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import RolloutError
 from rag_rewards.evidence.needs import (
@@ -33,6 +32,7 @@ from rag_rewards.evidence.needs import (
 )
 from rag_rewards.output_form import ANY_FORM
 from rag_rewards.recipes.sample import ROW
+from rag_rewards.reward import Reward
 from rag_rewards.rollout import (
     Entailment,
     LogProbs,

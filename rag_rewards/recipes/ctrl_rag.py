@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from rag_rewards.compose import Component, GroupMinMax, Product, Reward, Sum
+from rag_rewards.compose import Product, Sum
 from rag_rewards.definition import (
     ComponentInfo,
     HardenedSetting,
@@ -16,8 +16,10 @@ from rag_rewards.definition import (
     RecipeDefinition,
     TrainingData,
 )
+from rag_rewards.group_normalization import GroupMinMax
 from rag_rewards.output_form import OutputForm
 from rag_rewards.recipes import shared
+from rag_rewards.reward import Component, Reward
 from rag_rewards.rewards.answer import AnswerMatch, Metric, Reads
 from rag_rewards.rewards.citation import CitationRecall
 from rag_rewards.rewards.contrastive import ContrastiveLikelihood, LengthNorm, Loo

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rag_rewards.compose import Component, CorrectOf, Gate, Reward, Sum
+from rag_rewards.compose import Gate, Sum
 from rag_rewards.definition import (
     ComponentInfo,
     HardenedSetting,
@@ -19,8 +19,9 @@ from rag_rewards.definition import (
 from rag_rewards.output_form import OutputForm
 from rag_rewards.prompts import Prompt
 from rag_rewards.recipes import shared
-from rag_rewards.rewards.citation import Aggregate, Grounding, JudgeBy
+from rag_rewards.reward import Component, CorrectOf, Reward
 from rag_rewards.rewards.format import Format, TagCount
+from rag_rewards.rewards.grounding import Aggregate, Grounding, JudgeBy
 from rag_rewards.rewards.process import Process
 from rag_rewards.rewards.refusal import Matcher, RefusalDetector
 from rag_rewards.rollout import Rollout

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from rag_rewards.compose import Component, Mean, Reward, Sum
+from rag_rewards.compose import Mean, Sum
 from rag_rewards.definition import (
     ComponentInfo,
     HardenedSetting,
@@ -18,6 +18,7 @@ from rag_rewards.definition import (
 from rag_rewards.output_form import OutputForm
 from rag_rewards.prompts import Prompt
 from rag_rewards.recipes import shared
+from rag_rewards.reward import Component, Reward
 from rag_rewards.rewards.evidence import Lengths, MaskedAnswer, Part
 from rag_rewards.rewards.format import Format
 from rag_rewards.settings import Settings, about

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from rag_rewards.compose import CorrectOf, Mapped, Reward
+from rag_rewards.compose import Mapped
 from rag_rewards.definition import (
     ComponentInfo,
     HardenedSetting,
@@ -19,6 +19,7 @@ from rag_rewards.definition import (
 )
 from rag_rewards.output_form import OutputForm
 from rag_rewards.prompts import Prompt
+from rag_rewards.reward import CorrectOf, Reward
 from rag_rewards.rewards.truthfulness import (
     Combine,
     Outcome,

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     )
     from rag_rewards.rewards.citation import (
         CitationRecall,
-        Grounding,
         citation_precision,
         citation_recall,
     )
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
         rationale_length,
     )
     from rag_rewards.rewards.format import Format, TagCount, format_match, tag_count
+    from rag_rewards.rewards.grounding import Grounding
     from rag_rewards.rewards.process import Process
     from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
     from rag_rewards.rewards.truthfulness import (
@@ -48,13 +48,13 @@ __getattr__, __dir__ = lazy_names(
     {
         "rag_rewards.rewards.answer": "AnswerMatch exact_match list_match multiset_f1 "
         "substring_match token_f1",
-        "rag_rewards.rewards.citation": "CitationRecall Grounding citation_precision "
-        "citation_recall",
+        "rag_rewards.rewards.citation": "CitationRecall citation_precision citation_recall",
         "rag_rewards.rewards.contrastive": "ContrastiveLikelihood contrastive_likelihood "
         "evidential_contribution token_contributions",
         "rag_rewards.rewards.cost": "Cost length_cost repetition_cost",
         "rag_rewards.rewards.evidence": "Lengths MaskedAnswer evidence_length rationale_length",
         "rag_rewards.rewards.format": "Format TagCount format_match tag_count",
+        "rag_rewards.rewards.grounding": "Grounding",
         "rag_rewards.rewards.process": "Process",
         "rag_rewards.rewards.refusal": "RefusalDetector refusal_reward",
         "rag_rewards.rewards.document_relevance": "Relevance relevance relevance_ids",

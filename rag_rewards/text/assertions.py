@@ -1,0 +1,337 @@
+"""Whether a text asserts what it mentions, according to the words around the mention."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import islice
+
+from rag_rewards.text.normalize import ARTICLES
+from rag_rewards.text.words import Word
+
+_NEGATIONS = frozenset(
+    "not no never neither nor none cannot without except excluding unlike unlikely hardly nobody "
+    "nothing false incorrect wrong wrongly untrue doubt doubts deny denies myth mistake mistaken "
+    "isnt wasnt arent werent doesnt didnt dont wont cant couldnt 不 非 没有 不是 并非 nicht kein "
+    "keine non pas".split()
+)
+_TWO_WORD_NEGATIONS = frozenset(
+    {("rather", "than"), ("instead", "of"), ("far", "from"), ("anything", "but"), ("other", "than")}
+)
+_CLAUSE_WORDS = frozenset(
+    "but however although though whereas while because since so therefore thus hence yet "
+    "it's rather instead".split()
+)
+# "not only Paris", "no doubt Paris", "none other than Paris", "cannot be denied that Paris".
+_ASSERTING = frozenset("only just merely doubt wonder other until".split())
+_DENIED_DENIALS = frozenset("denied doubted disputed".split())
+_AUXILIARIES = frozenset(
+    "is was are were be been being would can could must may might should has had does did do "
+    "which it that".split()
+)
+_DENIALS = frozenset(
+    "not never no wrong incorrect false untrue impossible excluded cannot hardly neither".split()
+)
+_JUDGED = frozenset("answer correct right true one it case solution".split())
+_COORDINATORS = frozenset({"and", "or", "&", "plus", "und", "y", "et", "/", "|"})
+_ALTERNATIVES = frozenset(
+    {"or", "/", "|", "vs", "versus", "oder", "ou", "otherwise", "unless", "alternatively"}
+    | {"或", "或者", "还是"}
+)
+_HEDGES = frozenset("also maybe perhaps possibly probably even".split())
+_TENTATIVE = frozenset("another option options candidate candidates possible possibility".split())
+_OPENS = frozenset(":([\"'*")
+_PAIRED = frozenset(["either", "whether"])
+# What an item of a list does not begin with: "Paris, in 1900", "Paris, the capital", "…, who".
+_NOT_AN_ITEM = frozenset(
+    "in on at by of for from to with as which who whom whose where when that this these those "
+    "is was are were has had have it he she they its his her their there since because during "
+    "after before until while so then not but according near under over being located".split()
+)
+_CLAUSE_ENDS = frozenset(".;:!?—()[]。；：！？")
+_LIST_MARKS = frozenset(",;/|\n，、；")
+_QUOTE = frozenset('"«»「」『』')
+_PLACES = frozenset(("in", "of", "from", "near"))
+_SKIPPED = frozenset("by be means not definitely certainly clearly one only just".split())
+_MAX_ITEM_WORDS = 6
+
+
+class Assertions:
+    """What the words around a mention make of it."""
+
+    def __init__(self, words: Sequence[Word], required: int) -> None:
+        self.words = words
+        self.required = required
+        self._segments = _segments(words)
+        self._starts = [start for start, _ in self._segments]
+
+    def asserts(self, first: int, last: int) -> bool:
+        words = self.words
+        return not (
+            _negated_before(words, first)
+            or _denied_after(words, last)
+            or _enumerated(words, first, last, self.required)
+            or _asked(words, last)
+            or _quoted(words, first, last)
+            or _overruled(words, last)
+            or self._side_by_side(first, last)
+            or self._in_turn(first, last)
+            or self._one_of_many(first, last)
+        )
+
+    def _side_by_side(self, first: int, last: int) -> bool:
+        """Names on both sides and nothing else: "Rome Paris Berlin"."""
+        words = self.words
+        if first == 0 or last + 1 == len(words) or len(words) > 12:
+            return False
+        plain = not any(word.after or word.before for word in words[:-1])
+        return plain and not any(
+            word.text in _NOT_AN_ITEM or word.text in ARTICLES or word.text in _AUXILIARIES
+            for word in words
+        )
+
+    def _segment_of(self, first: int, last: int) -> tuple[int, int]:
+        at = bisect_right(self._starts, first) - 1
+        start, end = self._segments[at] if at >= 0 else (first, last + 1)
+        return (start, end) if last < end else (first, last + 1)
+
+    def _in_turn(self, first: int, last: int) -> bool:
+        """Sentences that are nothing but a name: "The answer is Rome. Paris. Berlin."."""
+        at = bisect_right(self._starts, first) - 1
+        if at < 0 or self._segments[at][1] != last + 1:
+            return False
+        enough = max(3, self.required + 1)
+        left = right = at
+        while right + 1 < len(self._segments) and right - left < enough and self._bare(right + 1):
+            right += 1
+        # The sentence before the run carries its first name.
+        while left and right - left < enough and self._bare(left):
+            left -= 1
+        return right - left + 1 >= enough
+
+    def _bare(self, at: int) -> bool:
+        start, end = self._segments[at]
+        ends = self.words[start - 1].after if start else "."
+        ended = self.words[end - 1].after if end < len(self.words) else "."
+        return (
+            end - start <= 2
+            and self.words[start].text not in _NOT_AN_ITEM
+            and self.words[start].text not in _NEGATIONS
+            and not _ANY_END.isdisjoint(ends)
+            and not _ANY_END.isdisjoint(ended)
+        )
+
+    def _one_of_many(self, first: int, last: int) -> bool:
+        """The mention fills a slot that other segments fill otherwise ("It is Rome. It is …")."""
+        start, end = self._segment_of(first, last)
+        texts = [word.text for word in self.words[start:end]]
+        left, right = texts[: first - start], texts[last + 1 - start :]
+        frame = len(left) + len(right)
+        same = {self.words[first].text}
+        for a, b in islice(self._segments, _MAX_SEGMENTS):
+            length = b - a - frame
+            if not 0 < length <= (4 if frame else 3) or (a, b) == (start, end):
+                continue
+            here = [word.text for word in self.words[a:b]]
+            if len(right) == 2 and right[0] in _PLACES:  # "Rome in Italy, Paris in France"
+                here[-1] = right[1]
+            if not frame and (here[0] in ARTICLES or here[0] in _NOT_AN_ITEM):
+                continue
+            fits = here[: len(left)] == left and (not right or here[-len(right) :] == right)
+            if fits and here[len(left)] not in _NEGATIONS:  # "It is not Rome. It is Paris."
+                same.add(here[len(left)])
+        enough = max(2, self.required + 1) if frame > 1 else max(3, self.required + 1)
+        return len(same) >= enough
+
+
+_MAX_SEGMENTS = 512
+
+
+def _segments(words: Sequence[Word]) -> list[tuple[int, int]]:
+    """Runs of words between marks and conjunctions."""
+    found, start = [], 0
+    for i, word in enumerate(words):
+        joins = word.text in _COORDINATORS or word.text in _ALTERNATIVES or word.text in _PAIRED
+        if joins or (i > start and word.before):
+            if i > start:
+                found.append((start, i))
+            start = i + 1 if joins else i
+        if not joins and (word.after or i + 1 == len(words)):
+            found.append((start, i + 1))
+            start = i + 1
+    return found
+
+
+def _asked(words: Sequence[Word], last: int) -> bool:
+    """The sentence of the mention is a question."""
+    for word in words[last : last + 40]:
+        if "?" in word.after or "？" in word.after:
+            return True
+        if not _SENTENCE_ENDS.isdisjoint(word.after):
+            return False
+    return False
+
+
+_SENTENCE_ENDS = frozenset(".!。！\n")
+_ANY_END = _SENTENCE_ENDS | {"?", "？"}
+
+
+def _quoted(words: Sequence[Word], first: int, last: int) -> bool:
+    """The mention stands inside a quotation of more than itself."""
+    opened = 0
+    for word in words[max(first - 60, 0) : first]:
+        marks = sum(char in _QUOTE for char in word.before + word.after)
+        opened += marks
+    before = sum(char in _QUOTE for char in words[first].before)
+    after = sum(char in _QUOTE for char in words[last].after)
+    inside = (opened + before) % 2 == 1
+    return inside and not (before and after)
+
+
+def _overruled(words: Sequence[Word], last: int) -> bool:
+    """A later "the answer is …" gives another answer."""
+    rest = words[last + 1 : last + 200]
+    for i in range(len(rest) - 2):
+        if rest[i].text == "answer" and rest[i + 1].text in ("is", "was"):
+            said = [word.text for word in rest[i + 2 : i + 14]]
+            return words[last].text not in said
+    return False
+
+
+def _negated_before(words: Sequence[Word], first: int) -> bool:
+    """A negation between the beginning of the clause and the mention."""
+    if words[first].before.endswith("!") or words[first].text[:1] in "不非":
+        return True
+    for i in range(first - 1, max(first - 40, -1), -1):
+        word, following = words[i], words[i + 1]
+        if (word.text, following.text) in _TWO_WORD_NEGATIONS:
+            return not (i and words[i - 1].text == "none")
+        if word.text in ("right", "correct", "true") and following.text != "to":
+            return i > 0 and words[i - 1].text in _NEGATIONS
+        if word.text == "but" and i and words[i - 1].text == "anything":
+            return True
+        if i == first - 1 and word.text == "not" and set(word.after) <= _OPENS:
+            return True  # "not: Paris", "not (Paris)"
+        opens = word.text in _CLAUSE_WORDS and not (i and words[i - 1].text == "that")
+        if opens or _ends_clause(word, following):
+            return False
+        if word.after.startswith(",") and not _list_goes_on(words, i, first):
+            return any(w.text == "not" and w.after == "," for w in words[max(i - 8, 0) : i])
+        if word.text in _NEGATIONS or word.text.endswith("n't"):
+            close = {w.text for w in words[i + 1 : i + 3]}
+            if word.text in ("doubt", "doubts") and i and words[i - 1].text in _NEGATIONS:
+                return False
+            return following.text not in _ASSERTING and close.isdisjoint(_DENIED_DENIALS)
+    return False
+
+
+def _denied_after(words: Sequence[Word], last: int) -> bool:
+    """ "Paris is wrong", "Paris is not the capital", "Paris (wrong)", "Paris: no"."""
+    judged = relative = False
+    for i in range(last + 1, min(last + 7, len(words))):
+        here, word = words[i - 1], words[i]
+        if here.after and not (i == last + 1 and set(here.after) <= set(",:(\"'*")):
+            return False
+        if word.text in ("cannot", "can't"):
+            return True
+        if word.text in _DENIALS or word.text.endswith("n't"):
+            rest = [w.text for w in words[i + 1 : i + 4]]
+            if relative and word.text in ("not", "never"):
+                return not _JUDGED.isdisjoint(rest)
+            alone = (here.after or word.before) and (word.after or not rest)
+            return bool(judged or alone or word.text.endswith("n't")) and (
+                _ASSERTING.isdisjoint(rest[:1])
+            )
+        if judged and (word.text == "ruled" or word.text in _TENTATIVE):
+            return True
+        relative = relative or word.text in ("which", "that")
+        if word.text in _AUXILIARIES:
+            judged = True
+        elif judged:
+            if word.text not in ARTICLES and word.text not in _SKIPPED:
+                return False
+        elif not word.text.endswith("ly") and word.text not in ("by", "means"):
+            return False
+    return False
+
+
+def _ends_clause(word: Word, following: Word) -> bool:
+    return not _CLAUSE_ENDS.isdisjoint(word.after) or not _CLAUSE_ENDS.isdisjoint(following.before)
+
+
+def _list_goes_on(words: Sequence[Word], comma: int, first: int) -> bool:
+    """A negation reaches over the commas of a list ("not Rome, Paris or Bonn")."""
+    following = words[comma + 1 : first + 1]
+    return len(following) <= 4 and any(
+        w.text in _COORDINATORS for w in words[comma + 1 : first + 4]
+    )
+
+
+# --- enumerations ------------------------------------------------------------------------------
+
+
+def _enumerated(words: Sequence[Word], first: int, last: int, required: int) -> bool:
+    """The mention is an item of an either-or, or of a list of three or more."""
+    enough = max(3, required + 1)
+    left, alternative = _items(words, first, -1, enough)
+    if alternative or 1 + left >= enough:
+        return True
+    right, alternative = _items(words, last, +1, enough)
+    return alternative or 1 + left + right >= enough
+
+
+def _items(words: Sequence[Word], edge: int, step: int, enough: int) -> tuple[int, bool]:
+    """How many further items stand on one side of the mention, and whether "or" joins them.
+
+    Items are runs of at most a few words between list marks or conjunctions. An apposition
+    ("Paris, the capital, …") counts only where a conjunction shows that this is a list.
+    """
+    count, appositions, length = 0, 0, 0
+    separated = joined = apposition = False
+    at = edge
+    while 0 <= at + step < len(words) and count < enough:
+        here, there = (at, at + 1) if step > 0 else (at - 1, at)
+        mark, ends = _between(words[here], words[there])
+        if ends:
+            break
+        at += step
+        word = words[at].text
+        joins = word if word in _COORDINATORS or word in _ALTERNATIVES else ""
+        if mark or joins:
+            if mark in _ALTERNATIVES or joins in _ALTERNATIVES:
+                return count, True
+            if step < 0 and separated and length and words[at + 1].text in _NOT_AN_ITEM:
+                return count + (appositions if joined else 0), False
+            count += separated and length > 0 and not apposition
+            appositions += separated and length > 0 and apposition
+            joined = joined or bool(joins) or mark in "/|\n"
+            separated, length, apposition = True, 0, False
+            if joins:
+                continue
+        elif not separated and word in _HEDGES:
+            continue
+        elif not separated:
+            break  # on this side the mention is part of a longer phrase
+        if step > 0 and length == 0:
+            if word in _NOT_AN_ITEM:
+                separated = False
+                break
+            apposition = word in ARTICLES
+        length += 1
+        if length > _MAX_ITEM_WORDS:
+            # The first item of a list carries the sentence before it ("The answer is Rome, …").
+            separated = step < 0
+            break
+    if step < 0 and length and words[max(at, 0)].text in _NOT_AN_ITEM:
+        return count + (appositions if joined else 0), False
+    count += separated and length > 0 and not apposition
+    appositions += separated and length > 0 and apposition
+    return count + (appositions if joined else 0), False
+
+
+def _between(word: Word, following: Word) -> tuple[str, bool]:
+    """(list mark, ends the list) for what is written between two words."""
+    written = word.after + following.before
+    mark = next((char for char in written if char in _LIST_MARKS), "")
+    ends = not mark and not _CLAUSE_ENDS.isdisjoint(written.replace("(", "").replace(")", ""))
+    return mark, ends

@@ -1,0 +1,138 @@
+"""The part of a text that is its author's own statement.
+
+Citation markers, quoted lines, passages of documents and the numbering of lists are removed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+
+from rag_rewards.text.normalize import ARTICLES, MARKER, Normalizer, fold
+from rag_rewards.text.words import EDGES, pieces_of
+
+# "1. Rome", "- Rome", "2) Rome", "(b) Rome": the label or bullet of an item is no word. An initial
+# looks like a label ("John F. Kennedy"); the gold answers tell them apart.
+_NUMBERING = re.compile(
+    r"(?:^|\n)[ \t]{0,8}[-*•][ \t]"
+    r"|(?<!\S)\(?(?:(?P<number>\d{1,2})|(?P<letter>[a-z]))[.)](?=\s)"
+    r"|\s(?:[-–—+→•·]|->)\s"
+)
+_LABEL = re.compile(r"\d{1,2}|[a-z]")
+_NEIGHBOR = 64  # characters in which the words beside a label are sought
+# Document text in a response is not its statement.
+_FORGED_LINE = re.compile(
+    r"(?i)(?:^|\n)[ \t]{0,8}(?:>[^\n]*|"
+    # A labelled passage reaches to the next blank line.
+    r"(?:(?:document|doc|passage|source|sources|title|references?)\b[ \t]{0,8}"
+    r"(?:\[?\d{1,3}\]?)?[ \t]{0,8}:|\[\d{1,3}\][ \t]{0,8}(?:title|\())[^\n]*(?:\n[^\n]+)*)"
+)
+# Chinese puts no spaces: its list marks, negations and alternatives are set apart.
+_CJK_MARKS = re.compile("([、。；！？：,;!?:])(?=[\u3040-\u30ff\u3400-\u9fff])")
+_CJK_WORDS = re.compile("(不是|并非|没有|或者|或(?!许)|还是)")
+_BLOCK = re.compile(r"</?([a-z_]{2,24})(?:\s[^<>]{0,200})?>")
+_SOURCE = re.compile(r"\bsources?[ \t]{0,8}:[^\n]*")
+
+
+def without_forgeries(text: str) -> str:
+    """A text without quoted lines and labelled passages, which are not its own statements.
+
+    >>> without_forgeries("It is Rome.\\nDocument 1: Paris is large.")
+    'It is Rome.\\n'
+    """
+    return _FORGED_LINE.sub("\n", text) if "\n" in text else text
+
+
+def own_text(text: str, initials: Initials) -> str:
+    """Return a folded text without markers, quoted lines, blocks of document text and numbering."""
+    if "<" in text:
+        text = _without_blocks(text)
+    if not text.isascii():
+        text = _CJK_WORDS.sub(r" \1 ", _CJK_MARKS.sub(r"\1 ", text))
+    text = MARKER.sub(" ", _SOURCE.sub(" ", _FORGED_LINE.sub("\n", text)))
+    text = text.replace(" as well as ", " and ").replace("\t", "\n")
+    return _NUMBERING.sub(initials.separated, text)
+
+
+_Place = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
+"""The normalized words before and after a label; None where the gold answer begins or ends."""
+
+
+class Initials:
+    """Single letters and numbers of the gold answers, which one text may hold as well.
+
+    What looks like a label in the text is part of a name where it has the same neighbors as in
+    a gold answer: "f." between "john" and "kennedy". A gold answer that is a letter or a number
+    has no neighbors; see `_is_alone`.
+    """
+
+    def __init__(self, gold: Sequence[Sequence[str]], normalize: Normalizer) -> None:
+        self._gold, self._normalize = gold, normalize
+        self._counts: Counter[str | None] | None = None
+
+    @cached_property
+    def _places(self) -> dict[str, set[_Place]]:
+        places: dict[str, set[_Place]] = {}
+        for alias in itertools.chain.from_iterable(self._gold):
+            words = [token.strip(EDGES) for token in fold(alias).split()]
+            forms = [None, *(pieces_of(word, self._normalize) for word in words), None]
+            for i, word in enumerate(words):
+                if _LABEL.fullmatch(word):
+                    places.setdefault(word, set()).add((forms[i], forms[i + 2]))
+        return places
+
+    def separated(self, match: re.Match[str]) -> str:
+        """Return the line break that replaces a bullet or a label, or the initial as a word."""
+        kind = match.lastgroup
+        if kind is None or not (places := self._places.get(match[kind])):
+            return "\n"
+        label = match[kind]
+        before, after = self._form_before(match), self._form_after(match)
+        if (before, after) in places:
+            return label  # its full stop ends no sentence
+        if (None, after) in places and label not in ARTICLES:  # "A." would begin an apposition
+            return f"\n{label}"
+        if (before, None) in places:
+            return f"{label}\n"
+        return match[0] if (None, None) in places and self._is_alone(match) else "\n"
+
+    def _is_alone(self, label: re.Match[str]) -> bool:
+        """Whether a label numbers nothing: "The answer is 5. It is odd.".
+
+        It is the only one of its kind, and it does not begin a line that goes on after it.
+        """
+        text = label.string
+        if self._counts is None:
+            self._counts = Counter(match.lastgroup for match in _NUMBERING.finditer(text))
+        if self._counts[label.lastgroup] > 1:
+            return False
+        line_before = text[: label.start()].rpartition("\n")[2]
+        return bool(line_before.strip()) or not text[label.end() :].strip()
+
+    def _form_before(self, match: re.Match[str]) -> tuple[str, ...]:
+        start = match.start()
+        return self._form(match.string[max(start - _NEIGHBOR, 0) : start].split()[-1:])
+
+    def _form_after(self, match: re.Match[str]) -> tuple[str, ...]:
+        return self._form(match.string[match.end() : match.end() + _NEIGHBOR].split()[:1])
+
+    def _form(self, tokens: list[str]) -> tuple[str, ...]:
+        return pieces_of(tokens[0].strip(EDGES), self._normalize) if tokens else ()
+
+
+def _without_blocks(text: str) -> str:
+    """Without <document>…</document> and the like; an unclosed block reaches to the end."""
+    kept, at, inside = [], 0, ""
+    for match in _BLOCK.finditer(text):
+        closing = match[0][1] == "/"
+        if not inside and not closing:
+            kept.append(text[at : match.start()])
+            inside = match[1]
+        elif closing and match[1] == inside:
+            at, inside = match.end(), ""
+    if not inside:
+        kept.append(text[at:])
+    return "\n".join(kept)

@@ -1,0 +1,94 @@
+"""A text as a stream of words, each with the punctuation written directly around it."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from rag_rewards.text import quantities
+from rag_rewards.text.normalize import ARTICLES, Normalizer, Unicode, lower, tokens
+
+_SPLIT = re.compile(r"[^\s/|]+|[/|]|\n")
+EDGES = ".,;:!?()[]{}\"'*_`—。，、；：！？“”‘’«»「」『』…"
+
+
+class Word(msgspec.Struct, frozen=True, gc=False):
+    """Normalised pieces of one written word, and the marks written directly around it."""
+
+    text: str
+    pieces: tuple[str, ...]
+    before: str
+    after: str
+
+
+def read_words(text: str, normalize: Normalizer) -> list[Word]:
+    """The stream of words. Articles vanish under the normalisers that drop them."""
+    out: list[Word] = []
+    pending, quotes = "", 0
+    known: dict[str, tuple[str, ...]] = {}
+    for match in _SPLIT.finditer(text):
+        token = match[0]
+        if token in "/|\n":  # noqa: S105 (no password)
+            if out:
+                last = out[-1]
+                out[-1] = Word(last.text, last.pieces, last.before, _few(last.after + token))
+            continue
+        if token.isascii() and token.isalnum():
+            # One plain word: every normaliser leaves it as it is, or drops it as an article.
+            dropped = token in ARTICLES and normalize is not lower
+            out.append(Word(token, () if dropped else (token,), _few(pending), ""))
+            pending = ""
+            continue
+        core = token.strip(EDGES)
+        start = token.find(core) if core else len(token)
+        quotes += token.count('"') if core else 0
+        before, after = token[:start], token[start + len(core) :]
+        if not core:
+            opens = token[0] in "“「『([{" or (token[0] == '"' and quotes % 2 == 0)
+            quotes += token.count('"')
+            if out and not opens:
+                last = out[-1]
+                out[-1] = Word(last.text, last.pieces, last.before, _few(last.after + token))
+            else:
+                pending += token
+            continue
+        kept = core + after[:1] if after[:1] in ("+", "#", "%", "-") else core
+        if normalize is not lower and core in ARTICLES:
+            pieces: tuple[str, ...] = ()
+        elif kept in known:
+            pieces = known[kept]
+        else:
+            pieces = known[kept] = pieces_of(kept, normalize)
+        out.append(Word(core, pieces, _few(pending + before), _few(after)))
+        pending = ""
+    if isinstance(normalize, Unicode) and (normalize.numbers or normalize.dates):
+        return _merged(out, normalize)
+    return out
+
+
+def _few(marks: str) -> str:
+    """Marks as they stand; of a great many each kind once, in order, so that all stays linear."""
+    return marks if len(marks) <= 16 else "".join(dict.fromkeys(marks))
+
+
+def pieces_of(word: str, normalize: Normalizer) -> tuple[str, ...]:
+    return tuple(tokens(normalize(word)))
+
+
+def _merged(words: list[Word], normalize: Unicode) -> list[Word]:
+    """Words that are one number or one date ("1 million", "5 March 1999") as one word."""
+    plain = [" ".join(word.pieces) or word.text for word in words]
+    spans = [(text, 1) for text in plain]
+    if normalize.dates:
+        spans = quantities.date_spans(plain)
+    if normalize.numbers:
+        spans = quantities.number_spans(spans)
+    merged, at = [], 0
+    for text, taken in spans:
+        first, last = words[at], words[at + taken - 1]
+        changed = taken > 1 or text != plain[at]
+        pieces = (text,) if changed else first.pieces
+        merged.append(Word(first.text, pieces, first.before, last.after))
+        at += taken
+    return merged
