@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cyclopts import App, Group, Parameter
+from cyclopts import App, ArgumentCollection, Group, Parameter, UnknownOptionError
+from cyclopts.utils import is_option_like
 
 from rag_rewards.version import __version__
 
@@ -90,3 +91,17 @@ def make_app() -> App:
             help_epilogue=command.example and f"Example: rag-rewards {command.example}",
         )
     return app
+
+
+def refuse_unknown_options(
+    app: App, commands: tuple[str, ...], arguments: ArgumentCollection
+) -> None:
+    """Raise UnknownOptionError for an unknown option that was read as the name of an input file.
+
+    File arguments accept a leading hyphen, because `-` is standard input. cyclopts calls this
+    function with the arguments of a command before it converts them.
+    """
+    for argument in arguments:
+        for token in argument.tokens:
+            if token.keyword is None and token.value != "-" and is_option_like(token.value):
+                raise UnknownOptionError(token=token, argument_collection=arguments)

@@ -13,7 +13,7 @@ import sys
 
 from cyclopts import CycloptsError
 
-from rag_rewards.cli.app import make_app
+from rag_rewards.cli.app import make_app, refuse_unknown_options
 from rag_rewards.errors import OptionError, RagRewardsError
 
 USAGE = 2
@@ -32,7 +32,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(arguments: list[str]) -> int:
     try:
-        code = make_app()(arguments or ["--help"], exit_on_error=False, print_error=False)
+        app = make_app()
+        if "--" not in arguments:  # file names after it may begin with a hyphen
+            app.config = (refuse_unknown_options,)
+        code = app(arguments or ["--help"], exit_on_error=False, print_error=False)
         sys.stdout.flush()
         return int(code or 0) if arguments else USAGE
     except OptionError as error:

@@ -71,6 +71,17 @@ def test_unusable_arguments(cli, arguments, said):
     assert said in cli(*arguments, code=2).err
 
 
+@pytest.mark.parametrize("command", ["score", "report", "replay", "select", "audit"])
+def test_an_unknown_option_before_the_file_is_named(cli, command):
+    message = cli(command, "--recipi", "arena", EXAMPLE, code=2).err
+    assert message == "rag-rewards: Unknown option: --recipi. Did you mean --recipe?\n"
+    assert "Unknown option: --typo." in cli(command, "--typo", EXAMPLE, code=2).err
+
+
+def test_a_file_name_after_two_hyphens_may_begin_with_a_hyphen(cli):
+    assert "cannot read --typo:" in cli("score", "-r", "arena", "--", "--typo", code=2).err
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
