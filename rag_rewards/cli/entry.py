@@ -69,7 +69,7 @@ def flag(name: str) -> str:
 
 def _report(message: str) -> int:
     """Print one error on standard error and return the exit code for it."""
-    from rag_rewards.report.terminal import plain
+    from rag_rewards.report.plain import plain
 
     with contextlib.suppress(OSError):
         print(f"rag-rewards: {plain(message)}", file=sys.stderr)

@@ -34,7 +34,7 @@ from rag_rewards.metrics.evaluation import evaluate as compute_metrics
 from rag_rewards.metrics.sample import Fault
 from rag_rewards.metrics.summary import MetricReport, Value
 from rag_rewards.model_options import EncoderOptions, PolicyOptions
-from rag_rewards.report.terminal import plain
+from rag_rewards.report.plain import plain
 
 
 def evaluate(

@@ -6,7 +6,6 @@ import sys
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from rich.console import Console
 
 from rag_rewards.cli.options import (
     ENCODER_DEFAULTS,
@@ -24,11 +23,11 @@ from rag_rewards.cli.options import (
     Recipe,
     models_of,
 )
-from rag_rewards.cli.output import console
+from rag_rewards.cli.output import console, print_messages
 from rag_rewards.io.progress import NoProgress
 from rag_rewards.io.score_file import ScoreOptions, ScoringRun, score_file
+from rag_rewards.report.plain import plain, summary
 from rag_rewards.report.progress import ProgressBar, judge_usage, model_usage
-from rag_rewards.report.terminal import TableRow, plain, print_scores, print_summary, table_rows
 
 ALL_SCORED, STOPPED, SOME_IN_ERROR = 0, 2, 3
 
@@ -86,6 +85,8 @@ def score(
     show_progress = sys.stderr.isatty() if progress is None else progress
     display = ProgressBar if show_progress else NoProgress
     if as_table:
+        from rag_rewards.report.terminal import TableRow, print_scores, table_rows
+
         rows: list[TableRow] = []
         run = score_file(
             recipe.spec(),
@@ -109,7 +110,7 @@ def _print_summary(run: ScoringRun, options: ScoreOptions) -> None:
         if run.partial:
             print(f"{run.totals.rows:,} rows before it are in {run.partial}", file=sys.stderr)
         return
-    print_summary(Console(stderr=True), run.totals, run.seconds, run.signature)
+    print_messages(summary(run.totals, run.seconds, run.signature))
     if usage := model_usage(run.usage):
         print(f"models: {usage}", file=sys.stderr)
     if usage := judge_usage(run.judge):

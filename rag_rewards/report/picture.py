@@ -15,8 +15,8 @@ from rich.style import Style
 from rich.terminal_theme import TerminalTheme
 
 from rag_rewards.report.explanation import Explanation
+from rag_rewards.report.plain import plain
 from rag_rewards.report.shaded import explanation
-from rag_rewards.report.terminal import plain
 
 WIDTH = 100
 """Columns."""

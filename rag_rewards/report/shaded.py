@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_rewards.report.explanation import Explanation, Segment
-from rag_rewards.report.terminal import plain, titled_table
+from rag_rewards.report.plain import plain
+from rag_rewards.report.terminal import titled_table
 
 STRONG = 2.0
 """Nats at which a word has its full colour."""

@@ -12,23 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_rewards.groups import positions_by_key
+from rag_rewards.report.plain import plain
 from rag_rewards.report.reasons import reason
 from rag_rewards.report.shorten import shorten
 from rag_rewards.rows import ScoredRow, Totals
 from rag_rewards.training.advantages import mean_std
-
-_CONTROLS = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)}
-_HIDDEN = (*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_VISIBLE = _CONTROLS | dict.fromkeys(_HIDDEN, "\ufffd")
-
-
-def plain(text: str) -> str:
-    """Text from a row, with nothing in it that steers a terminal or turns its writing around.
-
-    >>> plain("red: \\x1b[31m")
-    'red: ␛[31m'
-    """
-    return text.translate(_VISIBLE)
 
 
 def titled_table(title: str, columns: Iterable[str], numbers: Collection[str] = ()) -> Table:
@@ -56,27 +44,6 @@ def table_rows(lines: bytes) -> Iterator[TableRow]:
     for line in lines.split(b"\n")[:-1]:
         row = _ROW.decode(line)
         yield TableRow(str(row.id), row.key or "", row.reward, reason(row, row.score))
-
-
-def print_summary(console: Console, totals: Totals, seconds: float, signature: str) -> None:
-    """Counts, means and the signature, for standard error."""
-    means = " · ".join(f"{name} {value:.4g}" for name, value in totals.means().items())
-    rate = f" · {(totals.rows + totals.errors) / seconds:,.0f} rows/s" if seconds > 0.5 else ""
-    console.print(
-        f"{totals.rows:,} scored, {totals.errors:,} in error{rate}", highlight=False, soft_wrap=True
-    )
-    if means:
-        console.print(f"means: {means}", highlight=False, soft_wrap=True)
-    if totals.truncated:
-        console.print(
-            f"{totals.truncated:,} responses cut at the length limit",
-            highlight=False,
-            soft_wrap=True,
-        )
-    if totals.error_types:
-        kinds = ", ".join(f"{name} {n:,}" for name, n in sorted(totals.error_types.items()))
-        console.print(f"errors: {kinds}", highlight=False, soft_wrap=True)
-    console.print(Text(signature, style="dim"), soft_wrap=True)
 
 
 def print_scores(

@@ -1,0 +1,34 @@
+"""Text for a terminal without styles: it needs no library, and so no time to load one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rag_rewards.rows import Totals
+
+_CONTROLS = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)}
+_HIDDEN = (*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_VISIBLE = _CONTROLS | dict.fromkeys(_HIDDEN, "\ufffd")
+
+
+def plain(text: str) -> str:
+    """Return text with visible characters in place of those that control a terminal.
+
+    >>> plain("red: \\x1b[31m")
+    'red: ␛[31m'
+    """
+    return text.translate(_VISIBLE)
+
+
+def summary(totals: Totals, seconds: float, signature: str) -> Iterator[str]:
+    """Yield the lines of a summary: counts, means and the signature. `seconds` is the run time."""
+    rate = f" · {(totals.rows + totals.errors) / seconds:,.0f} rows/s" if seconds > 0.5 else ""
+    yield f"{totals.rows:,} scored, {totals.errors:,} in error{rate}"
+    if means := totals.means():
+        yield "means: " + " · ".join(f"{name} {value:.4g}" for name, value in means.items())
+    if totals.truncated:
+        yield f"{totals.truncated:,} responses cut at the length limit"
+    if totals.error_types:
+        kinds = ", ".join(f"{name} {n:,}" for name, n in sorted(totals.error_types.items()))
+        yield f"errors: {kinds}"
+    yield signature
