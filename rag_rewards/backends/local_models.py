@@ -1,4 +1,4 @@
-"""Folders of models: what must be in them, which weights they hold, where they run."""
+"""Models in folders: required files, identity of the weights, loading, device and memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOKENIZER_FILES = (
 
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """MissingExtraError for an import that fails because a package is not installed."""
+    """Raise MissingExtraError if an import of the block fails."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -30,60 +30,60 @@ def needs_extra(extra: str) -> Iterator[None]:
 
 
 def model_folder(model: str | Path, revision: str | None = None) -> Path:
-    """The folder of a model: the one given, or the copy of one from the Hugging Face hub.
+    """Return the folder of a model, or a copy of the model from the Hugging Face hub.
 
-    What looks like a path is never looked for on the hub; UsageError where it is not there.
+    Raises UsageError for a path that is not a folder; a path is never requested from the hub.
     """
     if is_url(str(model)):
         raise UsageError(
-            f"{without_credentials(str(model))} is a URL: give a folder, or the name of a model on "
+            f"{without_credentials(str(model))} is a URL: pass a folder, or the name of a model on "
             "the Hugging Face hub"
         )
     path = Path(model).expanduser()
     if path.is_dir():
         return path
     if path.exists():
-        raise UsageError(f"{path} is a file: the folder of a model is needed")
+        raise UsageError(f"{path} is a file: pass the folder of a model")
     if _looks_local(model):
-        raise UsageError(f"no folder {path}")
+        raise UsageError(f"there is no folder {path}")
     return _from_hub(str(model), revision)
 
 
 def _looks_local(model: str | Path) -> bool:
-    """Not the form of a hub name (name, owner/name), or below a folder that is there."""
+    """Return whether a model is a path: not name or owner/name, or below an existing folder."""
     if isinstance(model, Path) or not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", model):
         return True
     return "/" in model and Path(model).parent.is_dir()
 
 
 def _from_hub(name: str, revision: str | None) -> Path:
-    """Configs, tokenizer and safetensors; pickled weights only where there are no others."""
+    """Download configs, tokenizer and safetensors, and pickled weights only without safetensors."""
     from huggingface_hub import snapshot_download
 
     files = ["*.json", "*.txt", "*.model", "*.safetensors"]
-    rest = ["onnx/*", "openvino/*", "checkpoint*/*"]
+    ignored = ["onnx/*", "openvino/*", "checkpoint*/*"]
     try:
         folder = snapshot_download(
-            name, revision=revision, allow_patterns=files, ignore_patterns=rest
+            name, revision=revision, allow_patterns=files, ignore_patterns=ignored
         )
         if not weights(Path(folder)):
             snapshot_download(
-                name, revision=revision, allow_patterns=["*.bin"], ignore_patterns=rest
+                name, revision=revision, allow_patterns=["*.bin"], ignore_patterns=ignored
             )
     except Exception as error:
         raise BackendError(
-            f"{name} is no folder here, and cannot be had from the hub: {first_line(error)}"
+            f"{name} is not a folder, and cannot be downloaded from the hub: {first_line(error)}"
         ) from error
     return Path(folder)
 
 
 def weights(folder: Path) -> list[Path]:
-    """The files that are loaded as weights: safetensors where there are any."""
+    """Return the files of the weights: safetensors if there are any, otherwise pickled weights."""
     return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
 
 
 def model_files(folder: Path) -> list[Path]:
-    """What a model's values depend on: weights, configs and tokenizer at the top of a folder."""
+    """Return the files that affect the values of a model: weights, configs and tokenizer."""
     tokenizers = [folder / name for name in TOKENIZER_FILES]
     configs = [
         *folder.glob("*config*.json"),
@@ -94,7 +94,7 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def require_complete(folder: Path) -> None:
-    """BackendError that names what a model's folder lacks."""
+    """Raise BackendError if the folder of a model lacks its config, weights or tokenizer."""
     if not (folder / "config.json").is_file():
         raise BackendError(f"{folder} has no config.json")
     if not weights(folder):
@@ -104,10 +104,10 @@ def require_complete(folder: Path) -> None:
 
 
 def identity(folder: Path, files: Iterable[Path]) -> str:
-    """Twelve hexadecimal digits that tell files apart, by name, size and content.
+    """Return 12 hexadecimal digits that identify files by name, size and content.
 
-    Of a large file its ends and 64 samples between them are read: any training run changes some
-    of those, and a model of 40 GB is known in a second.
+    Of a file above 8 MB, both ends and 64 samples between them are read. Any training changes some
+    of them, and a model of 40 GB takes one second.
     """
     digest = hashlib.sha256()
     for file in sorted(files):
@@ -121,7 +121,7 @@ def identity(folder: Path, files: Iterable[Path]) -> str:
 
 
 def _samples(size: int) -> list[tuple[int, int]]:
-    """(position, length) of what is read of a file: all of it up to 8 MB."""
+    """Return (position, length) of the parts of a file that `identity` reads."""
     megabyte = 1 << 20
     if size <= 8 * megabyte:
         return [(0, size)]
@@ -130,7 +130,7 @@ def _samples(size: int) -> list[tuple[int, int]]:
 
 
 def sentence_modules(folder: Path) -> list[tuple[str, Path]]:
-    """(type, folder) of the parts that sentence-transformers lists in modules.json."""
+    """Return (type, folder) of the modules that sentence-transformers lists in modules.json."""
     listing = folder / "modules.json"
     if not listing.is_file():
         return []
@@ -138,7 +138,7 @@ def sentence_modules(folder: Path) -> list[tuple[str, Path]]:
 
 
 def read_json(file: Path) -> Any:
-    """What a JSON file holds; BackendError that names it."""
+    """Return the content of a JSON file. Raises BackendError with its name."""
     try:
         return json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -146,36 +146,37 @@ def read_json(file: Path) -> Any:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
+    """Return the content of config.json. Raises BackendError if it is not an object."""
     config = read_json(folder / "config.json")
     if not isinstance(config, dict):
-        raise BackendError(f"{folder / 'config.json'} is not an object")
+        raise BackendError(f"{folder / 'config.json'} is not a JSON object")
     return config
 
 
 def torch_device(device: str | None) -> Any:
-    """A torch device that is there; UsageError for any other."""
+    """Return a torch device, by default a GPU if there is one. UsageError for a missing one."""
     import torch
 
     name = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        found = torch.device(name)
-        torch.zeros(1, device=found)
+        torch_dev = torch.device(name)
+        torch.zeros(1, device=torch_dev)
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"device={name!r} cannot be used: {first_line(error)}") from error
-    return found
+    return torch_dev
 
 
 def torch_dtype(dtype: str) -> Any:
-    """What from_pretrained takes as dtype; UsageError for a name that is none of DTYPES."""
+    """Return the dtype for from_pretrained. Raises UsageError for a name that is not in DTYPES."""
     import torch
 
     if dtype not in DTYPES:
-        raise UsageError(f"dtype is one of {', '.join(DTYPES)}, not {dtype!r}")
+        raise UsageError(f"dtype must be one of {', '.join(DTYPES)}, found {dtype!r}")
     return dtype if dtype == "auto" else getattr(torch, dtype)
 
 
 def load_model(auto: Any, folder: Path, dtype: Any, device: Any, **options: Any) -> Any:
-    """A model in eval mode; BackendError where weights are missing: they would be random."""
+    """Load a model in eval mode. Raises BackendError for missing weights, which would be random."""
     with explained(folder):
         model, report = auto.from_pretrained(
             folder, dtype=dtype, local_files_only=True, output_loading_info=True, **options
@@ -183,14 +184,14 @@ def load_model(auto: Any, folder: Path, dtype: Any, device: Any, **options: Any)
     if missing := sorted(report["missing_keys"]):
         raise BackendError(
             f"{folder}: weights of the model are missing ({', '.join(missing[:3])}"
-            f"{', …' if len(missing) > 3 else ''}): it was saved as something else"
+            f"{', …' if len(missing) > 3 else ''}): it is a model of another kind"
         )
     with explained(folder):
         return model.to(device).eval()
 
 
 def load_tokenizer(folder: Path, model: Any) -> Any:
-    """A tokenizer that says where its tokens come from, and that fits the model."""
+    """Load a fast tokenizer, which reports offsets. BackendError if it does not fit the model."""
     from transformers import AutoTokenizer
 
     with explained(folder):
@@ -200,34 +201,34 @@ def load_tokenizer(folder: Path, model: Any) -> Any:
     rows = model.get_input_embeddings().weight.shape[0]
     if (largest := max(tokenizer.get_vocab().values(), default=0)) >= rows:
         raise BackendError(
-            f"{folder}: the tokenizer does not fit the model: it has token id {largest}, the "
-            f"model {rows} embeddings"
+            f"{folder}: the tokenizer does not fit the model: it has the token id {largest}, but "
+            f"the model has {rows} embeddings"
         )
     return tokenizer
 
 
 @contextmanager
 def explained(folder: Path) -> Iterator[None]:
-    """BackendError that names the folder, for whatever goes wrong while it is loaded."""
+    """Turn any exception of the block into a BackendError that names the folder."""
     try:
         yield
     except Exception as error:
         raise BackendError(f"{folder} cannot be loaded: {first_line(error)}") from error
 
 
-_NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
+_OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """torch's error on a GPU, the allocator's on a CPU, and Python's own."""
+    """Return whether an error is that of torch on a GPU or CPU, or of Python, for full memory."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     text = str(error).lower()
-    return any(said in text for said in _NO_MEMORY)
+    return any(phrase in text for phrase in _OUT_OF_MEMORY)
 
 
 def free_memory() -> None:
-    """Give what a GPU holds back without need."""
+    """Return unused memory of torch to the GPU."""
     import torch
 
     if torch.cuda.is_available():
@@ -235,4 +236,5 @@ def free_memory() -> None:
 
 
 def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the name of its type."""
     return str(error).strip().split("\n", 1)[0] or type(error).__name__

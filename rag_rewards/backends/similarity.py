@@ -1,8 +1,8 @@
-"""How near two texts are in meaning: the cosine of their sentence embeddings.
+"""Semantic similarity of two texts: the cosine of their sentence embeddings.
 
-Any model of sentence-transformers in a folder, with its own pooling. A text that is longer than
-the model reads is embedded in pieces, so that its end counts as well: an answer is not a refusal
-because it begins like one.
+Any sentence-transformers model in a folder can be used, with its own pooling. A text that is longer
+than the maximum length of the model is embedded in pieces, so that its end counts as well:
+otherwise an answer that begins like a refusal would be one.
 """
 
 from __future__ import annotations
@@ -33,17 +33,19 @@ from rag_rewards.errors import BackendError, UsageError
 class SentenceSimilarity:
     """Cosine similarity, −1 to 1, of (text, reference) pairs, by a sentence-transformers model.
 
-    model       a folder, or a name on the Hugging Face hub (of a `revision`)
-    device      "cpu", "cuda", "cuda:1", …; None takes a GPU where there is one
-    dtype       "float32", "bfloat16", "float16", or "auto": as saved
-    batch_size  texts embedded at once; halved when memory runs out
+    model       a folder, or the name of a model on the Hugging Face hub
+    device      "cpu", "cuda", "cuda:1", …; default: a GPU if there is one
+    dtype       "float32", "bfloat16", "float16", or "auto" for the saved precision
+    revision    revision of a model from the hub
+    batch_size  number of texts to embed at once; halved when memory is exhausted
 
-    Each distinct text is embedded once per call. A text longer than the model reads is cut at
-    white space, and its embedding is the mean of its pieces', weighted by their tokens. An empty
-    text or reference is like nothing: 0.0, without asking.
+    Each distinct text is embedded once per call. A text longer than the maximum length of the
+    model is divided at white space. Its embedding is the mean of the embeddings of its pieces,
+    weighted by their numbers of tokens. An empty text or reference has the similarity 0.0, without
+    a run of the model.
 
-    Raises MissingExtraError without the package, UsageError for arguments that cannot be used
-    (among them a folder that is not there), BackendError for a folder that lacks something.
+    Raises MissingExtraError if the package is not installed, UsageError for invalid arguments
+    (such as a folder that does not exist), and BackendError for an incomplete folder.
     """
 
     def __init__(
@@ -58,88 +60,87 @@ class SentenceSimilarity:
         with needs_extra("semantic"):
             from sentence_transformers import SentenceTransformer
         if batch_size < 1:
-            raise UsageError("batch_size is 1 or more")
-        where, precision = torch_device(device), torch_dtype(dtype)
+            raise UsageError(f"batch_size must be at least 1, found {batch_size}")
+        torch_dev, precision = torch_device(device), torch_dtype(dtype)
         folder = model_folder(model, revision)
         if not sentence_modules(folder):
-            # sentence-transformers would make one up: a mean of whatever the model gives.
+            # sentence-transformers would use a default pooling that the model was not trained for.
             raise BackendError(
-                f"{folder} has no modules.json: it is no sentence-transformers model"
+                f"{folder} has no modules.json: it is not a sentence-transformers model"
             )
         require_complete(_main_part(folder))
         with explained(folder):
             self._model: Any = SentenceTransformer(
                 str(folder),
-                device=str(where),
+                device=str(torch_dev),
                 local_files_only=True,
                 model_kwargs={"dtype": precision},
             ).eval()
         self.batch_size = batch_size
         self._lock = threading.Lock()
-        kept = str(self._model.dtype).removeprefix("torch.")
-        self._fingerprint = f"similarity {identity(folder, _files(folder))} {kept}"
+        loaded = str(self._model.dtype).removeprefix("torch.")
+        self._fingerprint = f"similarity {identity(folder, _files(folder))} {loaded}"
 
     @property
     def fingerprint(self) -> str:
-        """Which weights, in which precision."""
+        """The weights and their precision."""
         return self._fingerprint
 
     async def similarity(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """Similarities of (text, reference) pairs, in their order. In a thread, one call at a
-        time.
+        """Return the similarities of (text, reference) pairs, in order.
 
-        Raises BackendError: an embedding that is not a number, memory that does not suffice for
-        a single text.
+        The model runs in a thread; simultaneous calls run one after the other. Raises BackendError
+        for an embedding that is not finite, and if the memory is not sufficient for a single text.
         """
         return await asyncio.to_thread(self.similarity_sync, pairs)
 
     def similarity_sync(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """The same for callers without an event loop."""
+        """Return the same as `similarity`, without an event loop."""
         with self._lock:
             if self._model is None:
                 raise BackendError("the similarity model is closed")
-            asked = [pair for pair in pairs if _is_asked(pair)]
-            texts = list(dict.fromkeys(text for pair in asked for text in pair))
-            of = dict(zip(texts, self._embeddings(texts), strict=True))
+            complete = [pair for pair in pairs if _is_complete(pair)]
+            texts = list(dict.fromkeys(text for pair in complete for text in pair))
+            embeddings = dict(zip(texts, self._embeddings(texts), strict=True))
         return [
-            min(max(float(of[text] @ of[reference]), -1.0), 1.0)
-            if _is_asked((text, reference))
+            min(max(float(embeddings[text] @ embeddings[reference]), -1.0), 1.0)
+            if _is_complete((text, reference))
             else 0.0
             for text, reference in pairs
         ]
 
     async def close(self) -> None:
-        """Let go of the model. Asking again is an error."""
-        await asyncio.to_thread(self._let_go)
+        """Release the model. Later calls raise BackendError."""
+        await asyncio.to_thread(self._release)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         with self._lock:
             self._model = None
             free_memory()
 
     def _embeddings(self, texts: Sequence[str]) -> list[Any]:
-        """One vector of length 1 for each text."""
+        """Return one vector of length 1 for each text."""
         import numpy
 
         if not texts:
             return []
         pieces = self._pieces(texts)
-        flat = [piece for cut in pieces for piece, _ in cut]
+        flat = [piece for parts in pieces for piece, _ in parts]
         vectors = iter(self._encode(flat))
-        found = []
-        for cut in pieces:
-            mean = sum(next(vectors) * weight for _, weight in cut)
+        embeddings = []
+        for parts in pieces:
+            mean = sum(next(vectors) * weight for _, weight in parts)
             norm = numpy.linalg.norm(mean)
             if not numpy.isfinite(norm) or norm == 0:
                 raise BackendError(
-                    f"the similarity model gives no direction for {cut[0][0][:60]!r} "
+                    f"the similarity model computes no embedding for {parts[0][0][:60]!r} "
                     f"({self._fingerprint}); try dtype='bfloat16' or 'float32'"
                 )
-            found.append(mean / norm)
-        return found
+            embeddings.append(mean / norm)
+        return embeddings
 
     def _encode(self, texts: Sequence[str]) -> Any:
-        """Embeddings in float32, as many at a time as memory allows."""
+        """Return embeddings in float32. The batch size is halved when memory is exhausted."""
         while True:
             try:
                 return (
@@ -162,15 +163,15 @@ class SentenceSimilarity:
             self.batch_size //= 2
             free_memory()
             warnings.warn(
-                f"out of memory: going on with batch_size={self.batch_size}", stacklevel=2
+                f"out of memory: continuing with batch_size={self.batch_size}", stacklevel=2
             )
 
     def _pieces(self, texts: Sequence[str]) -> list[list[tuple[str, int]]]:
-        """Every text as pieces that the model reads whole, with their numbers of tokens."""
+        """Return each text as pieces that fit into the model, with their numbers of tokens."""
         room = self._room()
         if room is None:
             return [[(text, 1)] for text in texts]
-        found = self._model.tokenizer(
+        encoding = self._model.tokenizer(
             list(texts),
             add_special_tokens=False,
             return_offsets_mapping=True,
@@ -179,11 +180,11 @@ class SentenceSimilarity:
         )
         return [
             cut_text(text, offsets, room)
-            for text, offsets in zip(texts, found["offset_mapping"], strict=True)
+            for text, offsets in zip(texts, encoding["offset_mapping"], strict=True)
         ]
 
     def _room(self) -> int | None:
-        """Tokens of a text that the model reads; None where it reads all, or does not say."""
+        """Return the maximum number of tokens of a text, None if unlimited or unknown."""
         limit, tokenizer = self._model.max_seq_length, self._model.tokenizer
         if not limit or limit > 1e9 or not getattr(tokenizer, "is_fast", False):
             return None
@@ -193,10 +194,10 @@ class SentenceSimilarity:
 
 
 def cut_text(text: str, offsets: Sequence[tuple[int, int]], room: int) -> list[tuple[str, int]]:
-    """A text as pieces of at most `room` tokens, with the number of tokens of each.
+    """Return a text as pieces of at most `room` tokens, with the number of tokens of each.
 
-    `offsets` is where each token stands. Cut is before white space where there is any in the
-    piece, else between tokens. Nothing but white space is lost.
+    `offsets` are the positions of each token in the text. A piece ends at white space if it
+    contains any, otherwise between two tokens. Only white space is lost.
 
     >>> cut_text("one two three", [(0, 3), (4, 7), (8, 11), (11, 13)], 3)
     [('one two', 2), ('three', 2)]
@@ -214,12 +215,12 @@ def cut_text(text: str, offsets: Sequence[tuple[int, int]], room: int) -> list[t
     return [*pieces, (rest, max(len(offsets) - start, 1))]
 
 
-def _is_asked(pair: tuple[str, str]) -> bool:
+def _is_complete(pair: tuple[str, str]) -> bool:
     return bool(pair[0].strip() and pair[1].strip())
 
 
 def _main_part(folder: Path) -> Path:
-    """Where the transformer is: at the top, or in a folder of its own."""
+    """Return the folder of the transformer, which can be a subfolder."""
     for kind, path in sentence_modules(folder):
         if kind.endswith(".Transformer"):
             return path
@@ -227,7 +228,7 @@ def _main_part(folder: Path) -> Path:
 
 
 def _files(folder: Path) -> list[Path]:
-    """What the model's values depend on, in all of its parts."""
+    """Return the files that affect the values of the model, in all of its modules."""
     parts = {folder, *(path for _, path in sentence_modules(folder))}
     files = {file for part in parts for file in model_files(part)}
     return [folder / "modules.json", *files]

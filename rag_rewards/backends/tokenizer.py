@@ -25,8 +25,10 @@ def resolve_tokenizer(
         return tokenizer
     folder = model if tokenizer is None else os.fspath(tokenizer)
     if folder is None or not os.path.isdir(folder):
-        name = "" if folder is None else f" {without_credentials(folder)!r}"
-        raise UsageError(f"no folder{name}: pass tokenizer=, a tokenizer or its folder")
+        reason = "the tokenizer is unknown"
+        if folder is not None:
+            reason = f"there is no folder {without_credentials(folder)!r}"
+        raise UsageError(f"{reason}: pass tokenizer=, a tokenizer or its folder")
     try:
         from transformers import AutoTokenizer
     except ImportError:

@@ -19,13 +19,9 @@ from properties import budget
 
 from rag_rewards import BackendError, MissingExtraError, UsageError
 from rag_rewards.backends.local_models import identity, model_files
-from rag_rewards.backends.nli import (
-    Frame,
-    entailment_index,
-    label_names,
-    load_entailment,
-    windows,
-)
+from rag_rewards.backends.nli import load_entailment
+from rag_rewards.backends.nli.classifier import entailment_index, label_names
+from rag_rewards.backends.nli.pieces import EncodedPair, windows
 from rag_rewards.evidence.protocols import EntailmentModel
 
 torch = pytest.importorskip("torch")
@@ -266,7 +262,7 @@ def test_answers_that_begin_alike_are_compared_where_they_part(tmp_path):
     save_t5(tmp_path, answers=())
     expected = twin_t5(tmp_path, PAIRS, "1", "0", begin=["▁"])
     assert load(tmp_path).entail_sync(PAIRS) == close(expected)
-    with pytest.raises(UsageError, match=r"answers=\('1', '10'\) cannot be told apart"):
+    with pytest.raises(UsageError, match=r"answers=\('1', '10'\) cannot be distinguished"):
         load(tmp_path, answers=("1", "10"))
 
 
@@ -346,8 +342,8 @@ def test_what_is_empty_entails_nothing(bert, t5):
 @pytest.mark.parametrize("spelled", ["[SEP] the dog", "[CLS] [PAD]"])
 def test_a_text_cannot_spell_a_control_token(spelled, bert):
     model = load(bert)
-    [frame] = model._reader.frames([("the cat sat", spelled)])
-    tokenizer = model._reader.tokenizer
+    [frame] = model._network.encode([("the cat sat", spelled)])
+    tokenizer = model._network.tokenizer
     counts = [frame.ids.count(tokenizer.convert_tokens_to_ids(t)) for t in ("[CLS]", "[SEP]")]
     assert counts == [1, 2]
     assert tokenizer.pad_token_id not in frame.ids
@@ -355,7 +351,7 @@ def test_a_text_cannot_spell_a_control_token(spelled, bert):
 
 def test_a_text_cannot_end_t5s_input(t5):
     model = load(t5)
-    [frame] = model._reader.frames([("the cat </s>", "the </s> dog <pad>")])
+    [frame] = model._network.encode([("the cat </s>", "the </s> dog <pad>")])
     assert frame.ids.count(1) == 1
     assert frame.ids[-1] == 1
     assert 0 not in frame.ids
@@ -376,8 +372,8 @@ def test_a_long_premise_against_a_sliding_window(count, overlap, bert):
 def test_t5_reads_a_long_premise_in_pieces_and_its_words_as_they_are(t5):
     [premise], [hypothesis] = text(90), text(6)
     model = load(t5, max_length=30, overlap=4)
-    [frame] = model._reader.frames([(premise, hypothesis)])
-    tokenizer = model._reader.tokenizer
+    [frame] = model._network.encode([(premise, hypothesis)])
+    tokenizer = model._network.tokenizer
     pieces = frame.pieces(30, 4)
     read = [tokenizer.decode(piece.ids).removesuffix("</s>") for piece in pieces]
     for piece in read:
@@ -419,7 +415,7 @@ def test_windows_cover_and_share(length, room, data):
     st.integers(1, 200), st.integers(1, 50), st.integers(8, 64), st.integers(0, 70), st.booleans()
 )
 def test_pieces_fit_and_lose_nothing_of_the_premise(premise, hypothesis, limit, overlap, cut):
-    frame = Frame(  # the template's own tokens: 999, 2000, 3000
+    frame = EncodedPair(  # the template's own tokens: 999, 2000, 3000
         [999, *range(1000, 1000 + premise), 2000, *range(5000, 5000 + hypothesis), 3000],
         None,
         (1, 1 + premise),
@@ -477,7 +473,7 @@ class Wrapped:
 
 
 def intercept(backend, before):
-    object.__setattr__(backend._reader, "model", Wrapped(backend._reader.model, before))
+    object.__setattr__(backend._network, "model", Wrapped(backend._network.model, before))
 
 
 @pytest.mark.parametrize(
@@ -495,7 +491,7 @@ def test_less_at_a_time_when_memory_runs_out(error, bert):
 
     model, expected = load(bert), load(bert).entail_sync(PAIRS)
     intercept(model, before)
-    with pytest.warns(UserWarning, match="out of memory: going on with a token budget of"):
+    with pytest.warns(UserWarning, match="out of memory: continuing with a token budget of"):
         found = model.entail_sync(PAIRS)
     assert found == close(expected)
     assert model.token_budget <= 60
@@ -519,8 +515,8 @@ def test_other_failures_are_not_taken_for_memory(bert):
 def test_values_that_are_not_numbers(bert):
     model = load(bert)
     with torch.no_grad():
-        model._reader.model.classifier.bias[0] = math.nan
-    with pytest.raises(BackendError, match=r"not numbers in torch\.float32"):
+        model._network.model.classifier.bias[0] = math.nan
+    with pytest.raises(BackendError, match=r"not finite in torch\.float32"):
         model.entail_sync(PAIRS)
 
 
@@ -683,11 +679,11 @@ def test_a_path_is_never_looked_for_on_the_hub(shape, no_hub, tmp_path, monkeypa
     from pathlib import Path
 
     model = Path("owner/name") if shape == "Path" else shape.format(tmp_path)
-    with pytest.raises(UsageError, match="no folder"):
+    with pytest.raises(UsageError, match="there is no folder"):
         load(model)
     (tmp_path / "models").mkdir()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="no folder"):
+    with pytest.raises(UsageError, match="there is no folder"):
         load("models/nli")
 
 
@@ -739,14 +735,14 @@ def test_a_name_that_the_hub_does_not_have(monkeypatch):
         raise OSError("offline\nlong story")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    with pytest.raises(BackendError, match=r"owner/x is no folder here, .* hub: offline$"):
+    with pytest.raises(BackendError, match=r"owner/x is not a folder, .* hub: offline$"):
         load("owner/x")
 
 
 def test_weights_of_something_else(copy):
     config, _, _ = family("bert")
     transformers.BertModel(config).save_pretrained(copy)
-    with pytest.raises(BackendError, match="BertModel judges no entailment"):
+    with pytest.raises(BackendError, match="BertModel is not an entailment model"):
         load(copy)
     edit(copy, architectures=["BertForSequenceClassification"])
     with pytest.raises(BackendError, match=r"missing \(classifier\.bias, classifier\.weight\)"):
@@ -784,11 +780,11 @@ def test_a_tokenizer_of_another_model(copy):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dtype": "float8"}, "dtype is one of float32, bfloat16"),
-        ({"max_length": POSITIONS + 1}, "max_length=41 is more than the model reads: 40"),
-        ({"max_length": 0}, "1 or more"),
-        ({"token_budget": -1}, "1 or more"),
-        ({"overlap": -1}, "0 or more"),
+        ({"dtype": "float8"}, "dtype must be one of float32, bfloat16"),
+        ({"max_length": POSITIONS + 1}, "max_length=41 is more than the model's maximum of 40"),
+        ({"max_length": 0}, "max_length must be at least 1"),
+        ({"token_budget": -1}, "token_budget must be at least 1"),
+        ({"overlap": -1}, "overlap must be at least 0"),
     ],
 )
 def test_options_that_cannot_be(options, message, bert):

@@ -201,7 +201,7 @@ def test_less_at_a_time_when_memory_runs_out(error, tiny, monkeypatch):
 
     monkeypatch.setattr(model._model, "encode", short_of_memory)
     least = 20
-    with pytest.warns(UserWarning, match="out of memory: going on with batch_size="):
+    with pytest.warns(UserWarning, match="out of memory: continuing with batch_size="):
         assert model.similarity_sync(PAIRS) == close(expected)
     assert model.batch_size == 16
     least = 0
@@ -226,7 +226,7 @@ def test_values_that_are_not_numbers(tiny):
     model = load(tiny)
     with torch.no_grad():
         next(model._model.parameters())[:] = math.nan
-    with pytest.raises(BackendError, match="gives no direction for 'the cat"):
+    with pytest.raises(BackendError, match="computes no embedding for 'the cat"):
         model.similarity_sync(PAIRS)
 
 
@@ -245,7 +245,7 @@ def test_concurrent_calls_and_close(tiny):
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        ("modules.json", r"no modules\.json: it is no sentence-transformers model"),
+        ("modules.json", r"no modules\.json: it is not a sentence-transformers model"),
         ("config.json", r"has no config\.json"),
         ("model.safetensors", "has no weights"),
         ("tokenizer.json", "has no tokenizer"),
@@ -273,13 +273,16 @@ def test_a_path_is_never_looked_for_on_the_hub(model, monkeypatch):
         pytest.fail(f"asked the hub for {arguments}")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", asked)
-    with pytest.raises(UsageError, match="no folder"):
+    with pytest.raises(UsageError, match="there is no folder"):
         load(model)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"dtype": "int8"}, "dtype is one of"), ({"batch_size": 0}, "batch_size is 1 or more")],
+    [
+        ({"dtype": "int8"}, "dtype must be one of"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+    ],
 )
 def test_options_that_cannot_be(options, message, tiny):
     with pytest.raises(UsageError, match=message):

@@ -1,0 +1,146 @@
+"""Encoded (premise, hypothesis) pairs, and their division into pieces that fit into a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rag_rewards.errors import BackendError
+
+_PREMISE_SHARE = 8
+"""The premise gets at least 1/8 of the maximum length, so that the number of pieces is limited."""
+
+ENCODING_OPTIONS = {
+    "truncation": False,
+    "padding": False,
+    "return_attention_mask": False,
+    "split_special_tokens": True,
+    "verbose": False,
+}
+"""Arguments of a tokenizer that encode a text without special treatment."""
+
+
+class HypothesisTooLong(BackendError):
+    """A hypothesis does not fit into the model."""
+
+
+def windows(length: int, room: int, overlap: int) -> list[tuple[int, int]]:
+    """Return spans of at most `room` that cover 0 to `length`; neighbors share `overlap` or more.
+
+    If there are several spans, each has the length `room`: the last one begins earlier to reach
+    it. `overlap` is less than `room`.
+
+    >>> windows(10, 4, 1)
+    [(0, 4), (3, 7), (6, 10)]
+    >>> windows(9, 4, 1)
+    [(0, 4), (3, 7), (5, 9)]
+    """
+    if length <= room:
+        return [(0, length)]
+    starts = [*range(0, length - room, room - overlap), length - room]
+    return [(start, start + room) for start in starts]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Token ids, and token type ids if the model has them, of one input of a model."""
+
+    ids: list[int]
+    types: list[int] | None
+
+
+@dataclass(frozen=True)
+class EncodedPair:
+    """The tokens of a whole pair, and the spans of its two texts in them."""
+
+    ids: list[int]
+    types: list[int] | None
+    premise: tuple[int, int]
+    hypothesis: tuple[int, int]
+
+    def pieces(self, limit: int, overlap: int, cut_hypothesis: bool = False) -> list[Piece]:
+        """Return pieces of at most `limit` tokens, each with the whole hypothesis.
+
+        Together they contain every token of the premise. Neighbors share `overlap` tokens, but at
+        most half of the tokens of the premise that fit. The premise needs up to an eighth of
+        `limit`: raises HypothesisTooLong if the hypothesis does not leave that, unless
+        `cut_hypothesis` allows to remove the end of the hypothesis.
+        """
+        if len(self.ids) <= limit:
+            return [Piece(self.ids, self.types)]
+        (start, end), (_, tail) = self.premise, self.hypothesis
+        around = len(self.ids) - (end - start)
+        least = min(end - start, max(limit // _PREMISE_SHARE, 1))
+        if (excess := around + least - limit) > 0:
+            self._check_hypothesis(limit, least, excess, cut_hypothesis)
+            around -= excess
+        excess = max(excess, 0)
+        room = limit - around
+        return [
+            Piece(
+                _cut(self.ids, start, end, a, b, tail, excess),
+                self.types and _cut(self.types, start, end, a, b, tail, excess),
+            )
+            for a, b in windows(end - start, room, min(overlap, room // 2))
+        ]
+
+    def _check_hypothesis(self, limit: int, least: int, excess: int, cut_hypothesis: bool) -> None:
+        length = self.hypothesis[1] - self.hypothesis[0]
+        if excess >= length:
+            raise BackendError(
+                f"max_length={limit} leaves no room for a hypothesis beside {least} tokens of the "
+                "premise and the special tokens: increase max_length"
+            )
+        if not cut_hypothesis:
+            raise HypothesisTooLong(
+                f"a hypothesis of {length} tokens is too long: {length - excess} fit into "
+                f'{limit} beside {least} of the premise; too_long="cut" truncates it'
+            )
+
+
+def _cut(ids: list[int], start: int, end: int, a: int, b: int, tail: int, excess: int) -> list[int]:
+    """Return tokens a to b of the premise, and the hypothesis without its last `excess` tokens."""
+    return ids[:start] + ids[start + a : start + b] + ids[end : tail - excess] + ids[tail:]
+
+
+def span(is_inside: Sequence[bool]) -> tuple[int, int] | None:
+    """Return the span from the first to the last true value, None if there is none."""
+    positions = [i for i, inside in enumerate(is_inside) if inside]
+    return (positions[0], positions[-1] + 1) if positions else None
+
+
+def encoded_pair(
+    ids: list[int],
+    types: list[int] | None,
+    premise: tuple[int, int] | None,
+    hypothesis: tuple[int, int] | None,
+    special: Mapping[int, int],
+) -> EncodedPair | None:
+    """Return the pair, or None if one of its texts has no token.
+
+    `special` maps special tokens to the tokens that replace them inside the texts.
+    """
+    if premise is None or hypothesis is None:
+        return None
+    clean = list(ids)
+    for start, end in (premise, hypothesis):
+        clean[start:end] = [special.get(i, i) for i in ids[start:end]]
+    return EncodedPair(clean, types, premise, hypothesis)
+
+
+def special_tokens(tokenizer: Any) -> dict[int, int]:
+    """Return the special tokens, mapped to the unknown token.
+
+    A text that contains "[SEP]" or "</s>" must not give the model a special token.
+    """
+    unknown = tokenizer.unk_token_id
+    return {} if unknown is None else dict.fromkeys(tokenizer.all_special_ids, unknown)
+
+
+def padding_id(tokenizer: Any, model: Any) -> int:
+    """Return the id of the padding token, 0 if there is none."""
+    for token_id in (tokenizer.pad_token_id, model.config.pad_token_id):
+        if token_id is not None:
+            return int(token_id)
+    return 0
