@@ -14,11 +14,11 @@ from rag_rewards.datasets.preparation import prepare as write_prepared_file
 from rag_rewards.datasets.preparation_options import (
     DocumentOptions,
     PrepareOptions,
-    SamplingOptions,
+    SubsetOptions,
 )
 
 DOCUMENTS = Group("Documents", sort_key=7)
-SAMPLING_DEFAULTS = SamplingOptions()
+SUBSET_DEFAULTS = SubsetOptions()
 DOCUMENT_DEFAULTS = DocumentOptions()
 
 
@@ -32,7 +32,7 @@ def prepare(
     split: Annotated[str | None, Parameter(group=FILES)] = None,
     progress: Progress = None,
     recipe: Annotated[str, Parameter(alias="-r", group=RECIPE)],
-    sampling: Annotated[SamplingOptions, Parameter(name="*", group="Sampling")] = SAMPLING_DEFAULTS,
+    subset: Annotated[SubsetOptions, Parameter(name="*", group="Sampling")] = SUBSET_DEFAULTS,
     documents: Annotated[DocumentOptions, Parameter(name="*", group=DOCUMENTS)] = DOCUMENT_DEFAULTS,
 ) -> int:
     """Convert a public data set to a trainer's data file.
@@ -66,7 +66,7 @@ def prepare(
         trainer,
         split,
         progress=sys.stderr.isatty() if progress is None else progress,
-        **vars(sampling),
+        **vars(subset),
         **vars(documents),
     )
     result = write_prepared_file(options)

@@ -26,9 +26,9 @@ from rag_rewards.cli.options import (
 from rag_rewards.cli.output import print_messages
 from rag_rewards.datasets.probing import ProbeOptions, counts
 from rag_rewards.datasets.probing import probe as label_questions
-from rag_rewards.datasets.sampling import Drawing
+from rag_rewards.datasets.sampling import SamplingOptions
 
-SAMPLING_DEFAULTS = Drawing()
+SAMPLING_DEFAULTS = SamplingOptions()
 
 
 def probe(
@@ -39,7 +39,7 @@ def probe(
     keep_rollouts: Annotated[str | None, Parameter(group=FILES)] = None,
     right_at: float = 1.0,
     progress: Progress = None,
-    sampling: Annotated[Drawing, Parameter(name="*", group="Sampling")] = SAMPLING_DEFAULTS,
+    sampling: Annotated[SamplingOptions, Parameter(name="*", group="Sampling")] = SAMPLING_DEFAULTS,
     recipe: Recipe = RECIPE_DEFAULTS,
     grouping: Grouping = GROUP_DEFAULTS,
     policy: Policy = POLICY_DEFAULTS,
@@ -69,7 +69,7 @@ def probe(
         output=output,
         recipe=recipe.spec_if_given(),
         models=models_of(policy, encoders, judge),
-        drawing=sampling,
+        sampling=sampling,
         right_at=right_at,
         keep_rollouts=keep_rollouts,
         group_size=grouping.group_size,

@@ -7,22 +7,22 @@ from collections.abc import Iterable
 
 import msgspec
 
-from rag_rewards.datasets.files import Records
 from rag_rewards.datasets.gold import Gold, Problem, generator, holds, normal_answers
+from rag_rewards.datasets.records import Records
 from rag_rewards.errors import UsageError
 from rag_rewards.rollout import Document
 from rag_rewards.text.normalize import squad
 
-POOL = 10_000
+POOL_SIZE = 10_000
 """Size of the sample of documents."""
 _TRIES = 50
 """Draws per document of noise before giving up."""
 
 
-class Pool:
+class NoisePool:
     """A uniform sample of the documents that are offered."""
 
-    def __init__(self, seed: int, size: int = POOL) -> None:
+    def __init__(self, seed: int, size: int = POOL_SIZE) -> None:
         self._random = generator(seed, "pool")
         self._size = size
         self._offered = 0
@@ -38,7 +38,7 @@ class Pool:
             elif (at := self._random.randrange(self._offered)) < self._size:
                 self._documents[at] = document
 
-    def noise(self, gold: Gold, count: int, rng: random.Random) -> list[Document] | Problem:
+    def sample(self, gold: Gold, count: int, rng: random.Random) -> list[Document] | Problem:
         """Return `count` documents with other titles and without a gold answer, or the problem."""
         forms = [form for aliases in normal_answers(gold) for form in aliases]
         titles = {document.title for document in gold.documents if document.title}
@@ -80,7 +80,7 @@ class _Contents(msgspec.Struct):
         return Document(text=text, title=title.strip('"'))
 
 
-def offer_corpus(pool: Pool, path: str) -> None:
+def offer_corpus(pool: NoisePool, path: str) -> None:
     """Offer the passages of a corpus with rows `{contents}` or `{title, text}` to a pool.
 
     Raises UsageError for a row of another form.

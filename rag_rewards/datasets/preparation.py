@@ -19,15 +19,16 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.datasets import DataSet, data_set, read_gold
-from rag_rewards.datasets.card import card, sha256
-from rag_rewards.datasets.files import Records
-from rag_rewards.datasets.fit import unfit
+from rag_rewards.datasets.catalog import DataSet, data_set
+from rag_rewards.datasets.data_card import data_card, sha256
 from rag_rewards.datasets.gold import Gold, Problem, generator, with_answers_found
-from rag_rewards.datasets.noise import Pool, offer_corpus
+from rag_rewards.datasets.gold_rows import read_gold
+from rag_rewards.datasets.noise import NoisePool, offer_corpus
 from rag_rewards.datasets.preparation_options import PrepareOptions
-from rag_rewards.datasets.shapes import ms_swift, openrlhf, plain, trl, verl
-from rag_rewards.datasets.sinks import JsonLines, Parquet, Sink
+from rag_rewards.datasets.records import Records
+from rag_rewards.datasets.suitability import suitability_problem
+from rag_rewards.datasets.trainer_files import JsonLinesFile, ParquetFile, TrainerFile
+from rag_rewards.datasets.trainer_rows import ms_swift, openrlhf, plain, trl, verl
 from rag_rewards.definition import RecipeDefinition
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.io.sinks import ErrorFile, Output
@@ -97,7 +98,7 @@ def prepare(options: PrepareOptions) -> PrepareResult:
         run.survey()
         run.write(run.choose())
     facts = _facts(options, source, run.result)
-    Path(options.card).write_text(card(source, facts, _prompt_template(options)), "utf-8")
+    Path(options.card).write_text(data_card(source, facts, _prompt_template(options)), "utf-8")
     return run.result
 
 
@@ -119,13 +120,13 @@ class _Preparation:
     """Fields that at least one row has."""
     supports: bool = False
     """Whether a document states which answers it supports."""
-    pool: Pool | None = None
+    pool: NoisePool | None = None
 
     def __post_init__(self) -> None:
         self.subset = self.options.subset
         self.dropped = ErrorFile(self.options.dropped)
         if self.options.noise or self.options.noise_to:
-            self.pool = Pool(self.options.seed)
+            self.pool = NoisePool(self.options.seed)
             if self.options.noise_from:
                 offer_corpus(self.pool, self.options.noise_from)
 
@@ -148,7 +149,8 @@ class _Preparation:
                 continue
             if self.pool and not self.options.noise_from:
                 self.pool.offer(gold.documents)
-            problem = unfit(gold, self.recipe) or _repetition(gold, number, first_rows)
+            problem = suitability_problem(gold, self.recipe)
+            problem = problem or _repetition(gold, number, first_rows)
             if problem is not None:
                 self.drop(number, problem, gold.id)
             else:
@@ -205,25 +207,25 @@ class _Preparation:
 
     def write(self, numbers: list[int]) -> None:
         """Write the rows with these numbers. The file gets its name when it is complete."""
-        sink = self.sink()
+        file = self.trainer_file()
         try:
-            self.write_to(sink, iter(numbers))
+            self.write_to(file, iter(numbers))
             if not self.result.written:
                 raise UsageError(self.no_row_message())
             self.dropped.close()
-            sink.commit()
+            file.commit()
         except OSError as error:
             reason = error.strerror or error
             raise UsageError(f"cannot write {self.options.output}: {reason}") from None
         finally:
-            sink.close()
+            file.close()
 
-    def sink(self) -> Sink:
+    def trainer_file(self) -> TrainerFile:
         if self.options.trainer == "verl":
-            return Parquet(self.output, self.present, self.supports)
-        return JsonLines(self.output)
+            return ParquetFile(self.output, self.present, self.supports)
+        return JsonLinesFile(self.output)
 
-    def write_to(self, sink: Sink, numbers: Iterator[int]) -> None:
+    def write_to(self, file: TrainerFile, numbers: Iterator[int]) -> None:
         following = next(numbers, None)
         for number, gold in self.questions():
             self.bar.update("writing", self.result.written)
@@ -234,7 +236,7 @@ class _Preparation:
             if isinstance(arranged, Problem):
                 self.drop(number, arranged, gold.id)
                 continue
-            sink.write(self.row(arranged))
+            file.write(self.row(arranged))
             self.result.count(arranged)
 
     def arranged(self, gold: Gold) -> Gold | Problem:
@@ -244,7 +246,7 @@ class _Preparation:
         added: list[Document] | Problem = []
         if self.pool is not None:
             missing = options.noise or max(0, (options.noise_to or 0) - len(gold.documents))
-            added = self.pool.noise(gold, missing, rng) if missing else []
+            added = self.pool.sample(gold, missing, rng) if missing else []
         if isinstance(added, Problem):
             return added
         order = list(range(len(gold.documents) + len(added)))

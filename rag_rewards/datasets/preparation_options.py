@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from rag_rewards.datasets.shapes import Trainer
+from rag_rewards.datasets.output_check import refuse_overwriting
+from rag_rewards.datasets.trainer_rows import Trainer
 from rag_rewards.definition import Preset
 from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.io.sinks import partial_of
 from rag_rewards.recipes import RECIPES
 from rag_rewards.settings import did_you_mean
 
@@ -26,7 +25,7 @@ def presets() -> dict[str, Preset]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingOptions:
+class SubsetOptions:
     """Which of the usable rows to write. By default, all of them."""
 
     preset: str | None = None
@@ -58,7 +57,7 @@ class DocumentOptions:
 
 
 @dataclass(frozen=True)
-class PrepareOptions(SamplingOptions, DocumentOptions):
+class PrepareOptions(SubsetOptions, DocumentOptions):
     """The options of `prepare`: a data set, its file, the output, a recipe and a trainer.
 
     Raises UsageError when options contradict each other, and when an input would be overwritten.
@@ -105,19 +104,8 @@ class PrepareOptions(SamplingOptions, DocumentOptions):
                 file=Path(self.output).stem,
                 suffix=suffix,
             )
-        partial = partial_of(self.output)
-        if partial is None:
-            raise OptionError(
-                "{output} {path} is not a regular file: choose one, because a data card is "
-                "written beside it",
-                path=self.output,
-            )
-        outputs = (self.output, self.card, self.dropped, str(partial))
-        for path in filter(None, (self.source, self.noise_from)):
-            if os.path.exists(path) and any(
-                os.path.exists(other) and os.path.samefile(other, path) for other in outputs
-            ):
-                raise OptionError("{path} would be overwritten: choose another {output}", path=path)
+        inputs = filter(None, (self.source, self.noise_from))
+        refuse_overwriting(self.output, (self.card, self.dropped), inputs)
 
     @property
     def card(self) -> str:

@@ -16,18 +16,19 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.datasets.notes import refuse_overwriting, write_card
-from rag_rewards.datasets.sampling import Drawing, Sampler, Samples
-from rag_rewards.datasets.trials import (
-    Faults,
+from rag_rewards.datasets.output_check import refuse_overwriting
+from rag_rewards.datasets.questions import (
+    ErrorLog,
     Question,
     QuestionRow,
     Questions,
-    answered,
     check_right_at,
+    has_response,
     question_of,
     read_question_row,
 )
+from rag_rewards.datasets.sampling import SampleFile, Sampler, SamplingOptions
+from rag_rewards.datasets.selection_card import write_card
 from rag_rewards.definition import Recipe, custom
 from rag_rewards.errors import DataError, OptionError, RolloutError, UsageError
 from rag_rewards.evidence.protocols import Policy
@@ -59,7 +60,7 @@ class ProbeOptions:
     output: str
     recipe: RecipeSource | None = None
     models: ModelOptions = ModelOptions()
-    drawing: Drawing = Drawing()
+    sampling: SamplingOptions = SamplingOptions()
     right_at: float = 1.0
     keep_rollouts: str | None = None
     group_size: int | None = None
@@ -126,7 +127,7 @@ class ProbeResult:
     def add(self, question: Question, rate: float) -> None:
         """Count a question."""
         self.questions += 1
-        self.responses += len(question.samples)
+        self.responses += len(question.rollouts)
         self.out_of_knowledge += rate == 0
         self.pass_rates += rate
 
@@ -212,67 +213,67 @@ def _label_questions(options: ProbeOptions, source: Source, models: _Models) -> 
     with contextlib.ExitStack() as stack:
         output = Output(options.output)  # its lock also protects the errors and the samples
         stack.callback(output.close)
-        faults = stack.enter_context(contextlib.closing(Faults(options.errors)))
+        errors = stack.enter_context(contextlib.closing(ErrorLog(options.errors)))
         questions: Iterable[Question] = Questions(
-            *(source, faults, models.scorer, options.right_at),
+            *(source, errors, models.scorer, options.right_at),
             *(options.group_size, options.sort),
         )
         sampled = None
         if models.policy is not None:
-            sampled = _sampled_questions(options, models.policy, source, faults, models)
+            sampled = _sampled_questions(options, models.policy, source, errors, models)
             stack.callback(sampled.close)
             questions = sampled
         show = stack.enter_context(progress_bar(source) if options.progress else no_progress())
         for question in questions:
-            _label(question, output, result, faults)
-            result.rows_in_error = faults.rows
+            _label(question, output, result, errors)
+            result.rows_in_error = errors.rows
             show.update(result.totals, source.position())
-        result.rows_in_error, result.first_error = faults.rows, faults.first
+        result.rows_in_error, result.first_error = errors.rows, errors.first
         if not result.questions:
-            raise UsageError(f"no question is labelled: {faults.first or 'there are no rows'}")
+            raise UsageError(f"no question is labelled: {errors.first or 'there are no rows'}")
         if sampled is not None:
             sampled.commit()
             result.new_responses = sampled.sampler.new_responses
             result.stored_responses = sampled.sampler.stored_responses
-        faults.close()
+        errors.close()
         output.commit()
     return result
 
 
-def _label(question: Question, output: Output, result: ProbeResult, faults: Faults) -> None:
+def _label(question: Question, output: Output, result: ProbeResult, errors: ErrorLog) -> None:
     rate = question.pass_rate
     if rate is not None:
         result.add(question, rate)
-        size = len(question.samples)
+        size = len(question.rollouts)
         label = {"out_of_knowledge": rate == 0, "pass_rate": rate, "samples": size}
-        output.write(msgspec.json.encode(question.row() | label) + b"\n")
-    elif question.samples:
+        output.write(msgspec.json.encode(question.fields() | label) + b"\n")
+    elif question.rollouts:
         message = (
             "missing for a response of the group: score with a recipe that decides whether a "
             "response is right"
         )
-        for sample in question.samples:
-            faults.add(sample.number, sample.line, DataError(message, "correct"))
+        for rollout in question.rollouts:
+            errors.add(rollout.number, rollout.line, DataError(message, "correct"))
     elif not result.questions:
         raise UsageError(f"line {question.line[0]} has no response: {NO_RESPONSE}")
     else:
-        faults.add(*question.line, DataError(f"missing; {NO_RESPONSE}", "response"))
+        errors.add(*question.line, DataError(f"missing; {NO_RESPONSE}", "response"))
 
 
 # --- sampling ------------------------------------------------------------------------------------
 
 
 def _sampled_questions(
-    options: ProbeOptions, policy: Policy, source: Source, faults: Faults, models: _Models
+    options: ProbeOptions, policy: Policy, source: Source, errors: ErrorLog, models: _Models
 ) -> _SampledQuestions:
     settings: dict[str, str | float | int] = {
         "model": policy.fingerprint,
-        **options.drawing.settings,
+        **options.sampling.settings,
     }
-    samples = Samples(options.samples, settings)
+    samples = SampleFile(options.samples, settings)
     prompt = models.recipe.prompt if models.recipe else GROUNDED
-    sampler = Sampler(policy, options.drawing, samples, prompt, options.models.truncate)
-    return _SampledQuestions(options, sampler, source, faults, models)
+    sampler = Sampler(policy, options.sampling, samples, prompt, options.models.truncate)
+    return _SampledQuestions(options, sampler, source, errors, models)
 
 
 @dataclass
@@ -282,7 +283,7 @@ class _SampledQuestions:
     options: ProbeOptions
     sampler: Sampler
     source: Source
-    faults: Faults
+    errors: ErrorLog
     models: _Models
     rollouts: Output | None = None
     questions: int = 0
@@ -292,22 +293,22 @@ class _SampledQuestions:
             self.rollouts = Output(self.options.keep_rollouts)
 
     def __iter__(self) -> Iterator[Question]:
-        drawing = self.options.drawing
-        at_a_time = max(1, drawing.batch // drawing.samples)
-        while lines := list(islice(self.source.lines, at_a_time)):
+        sampling = self.options.sampling
+        size = max(1, sampling.batch // sampling.samples)
+        while lines := list(islice(self.source.lines, size)):
             yield from self._sample([line for line in map(self._row, lines) if line is not None])
 
     def _row(self, line: Line) -> tuple[Line, QuestionRow] | None:
         row = read_question_row(line[1])
-        if isinstance(row, QuestionRow) and not answered(line[1]):
+        if isinstance(row, QuestionRow) and not has_response(line[1]):
             self.questions += 1
             return line, row
         if isinstance(row, RolloutError):
-            self.faults.add(*line, row)
+            self.errors.add(*line, row)
         elif not self.questions:
             raise UsageError(f"line {line[0]}: {HAS_RESPONSE}")
         else:
-            self.faults.add(*line, DataError(HAS_RESPONSE, "response"))
+            self.errors.add(*line, DataError(HAS_RESPONSE, "response"))
         return None
 
     def _sample(self, rows: Sequence[tuple[Line, QuestionRow]]) -> Iterator[Question]:
@@ -315,7 +316,7 @@ class _SampledQuestions:
         for (line, _), rollouts in zip(rows, sampled, strict=True):
             question = self._score(line, rollouts)
             if isinstance(question, RolloutError):
-                self.faults.add(*line, question)
+                self.errors.add(*line, question)
                 continue
             self._write_rollouts(question)
             yield question
@@ -334,8 +335,7 @@ class _SampledQuestions:
         """Write the responses as rows for `select`."""
         if self.rollouts is None:
             return
-        for number, sample in enumerate(question.samples, start=1):
-            rollout, score = sample.rollout, sample.score
+        for number, (_, _, rollout, score, _) in enumerate(question.rollouts, start=1):
             fields = {
                 "id": f"{question.name}#{number}",
                 "group": question.name,
@@ -347,7 +347,7 @@ class _SampledQuestions:
                 "signature": self.models.signature,
             }
             present = {name: value for name, value in fields.items() if value is not None}
-            self.rollouts.write(msgspec.json.encode(question.row() | present) + b"\n")
+            self.rollouts.write(msgspec.json.encode(question.fields() | present) + b"\n")
 
     def commit(self) -> None:
         if self.rollouts is not None:
@@ -369,7 +369,7 @@ def _write_card(options: ProbeOptions, result: ProbeResult) -> None:
         "sort": options.sort,
     }
     if options.is_sampling:
-        settings |= {"samples": options.drawing.samples, **options.drawing.settings}
+        settings |= {"samples": options.sampling.samples, **options.sampling.settings}
     facts: dict[str, Any] = {
         "counts": {
             "questions": result.questions,

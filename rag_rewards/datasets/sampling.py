@@ -1,4 +1,4 @@
-"""Responses sampled from a policy, kept in a file as they come: an interrupted run goes on."""
+"""Sample responses from a policy. A file stores them at once, so that a run can be continued."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows.columns import response_prefix_of
 
-BARREN = 3
-"""Batches in a row, each of other prompts, without an answer: no further one is asked for."""
+MAX_FAILED_BATCHES = 3
+"""Number of consecutive batches without a response before the run ends."""
 _TAIL = 16
-"""Last tokens of a prompt, in which it may open a section for the model."""
+"""Number of last tokens of a prompt that may open a section for the response."""
 
 
 @dataclass(frozen=True)
-class Drawing:
+class SamplingOptions:
     """How a policy samples responses."""
 
     samples: int = 256
@@ -53,7 +53,7 @@ class Drawing:
 
     @property
     def settings(self) -> dict[str, str | float | int]:
-        """What makes another response of the same prompt and number."""
+        """The settings that affect the responses."""
         return {
             "temperature": float(self.temperature),
             "max_tokens": self.max_tokens,
@@ -61,8 +61,8 @@ class Drawing:
         }
 
 
-class Said(msgspec.Struct, frozen=True):
-    """A response, the prompt (a digest of its tokens) and its number among that prompt's."""
+class SampledResponse(msgspec.Struct, frozen=True):
+    """A response with a digest of the prompt's tokens, and its number for this prompt."""
 
     prompt: str
     sample: int
@@ -74,14 +74,15 @@ class _Head(msgspec.Struct, frozen=True):
     sampled_with: dict[str, str | float | int]
 
 
-class Samples:
-    """The responses so far, a line each, under a first line that says how they were drawn.
+class SampleFile:
+    """A file of sampled responses, one per line. The first line contains the sampling settings.
 
-    Held of each are a few bytes. A line that was cut off when a run was killed is dropped.
-    UsageError for a file of other settings.
+    Memory holds a few bytes per response. An incomplete last line is removed.
+
+    Raises UsageError for a file with other settings.
     """
 
-    def __init__(self, path: str, made_with: Mapping[str, str | float | int]) -> None:
+    def __init__(self, path: str, settings: Mapping[str, str | float | int]) -> None:
         self.path = path
         self._places: dict[bytes, array[int]] = {}
         try:
@@ -89,60 +90,65 @@ class Samples:
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
         try:
-            self._index(dict(made_with))
+            self._index(dict(settings))
         except UsageError:
             self.close()
             raise
 
-    def _index(self, made_with: dict[str, str | float | int]) -> None:
+    def _index(self, settings: dict[str, str | float | int]) -> None:
         self._file.seek(0)
         head = self._file.readline()
         if not head.endswith(b"\n"):
             self._file.truncate(0)
-            self._append(msgspec.json.encode(_Head(made_with)) + b"\n")
+            self._append(msgspec.json.encode(_Head(settings)) + b"\n")
             return
-        self._compare(head, made_with)
+        self._compare(head, settings)
         at = self._file.tell()
         for line in iter(self._file.readline, b""):
-            said = _said(line)
-            if said is None:
+            response = _decode_response(line)
+            if response is None:
                 break
-            self._places.setdefault(bytes.fromhex(said.prompt), array("q")).append(at)
+            self._places.setdefault(bytes.fromhex(response.prompt), array("q")).append(at)
             at += len(line)
         self._file.truncate(at)
 
-    def _compare(self, head: bytes, made_with: Mapping[str, str | float | int]) -> None:
+    def _compare(self, head: bytes, settings: Mapping[str, str | float | int]) -> None:
         try:
             before = msgspec.json.decode(head, type=_Head).sampled_with
         except (msgspec.MsgspecError, UnicodeError):
-            raise UsageError(
-                f"{self.path} holds no samples: remove it, or give another -o"
+            raise OptionError(
+                "{path} does not contain samples: remove it, or choose another {output}",
+                path=self.path,
             ) from None
-        for name, value in made_with.items():
+        for name, value in settings.items():
             if before.get(name) != value:
-                raise UsageError(
-                    f"{self.path} has samples of {name} {before.get(name)}, not {value}: give "
-                    "the same, remove it, or give another -o"
+                raise OptionError(
+                    "{path} has samples with {name} {before}, not {value}: use the same setting, "
+                    "remove the file, or choose another {output}",
+                    path=self.path,
+                    name=name,
+                    before=before.get(name),
+                    value=value,
                 )
 
-    def of(self, prompt: str) -> dict[int, Said]:
-        """What was said to a prompt, by its number."""
-        found: dict[int, Said] = {}
+    def of(self, prompt: str) -> dict[int, SampledResponse]:
+        """Return the responses to a prompt by their number."""
+        responses: dict[int, SampledResponse] = {}
         for at in self._places.get(bytes.fromhex(prompt), ()):
             self._file.seek(at)
-            said = _said(self._file.readline())
-            if said is not None:
-                found[said.sample] = said
-        return found
+            response = _decode_response(self._file.readline())
+            if response is not None:
+                responses[response.sample] = response
+        return responses
 
-    def add(self, said: Sequence[Said]) -> None:
-        """Write them, as far as the operating system: a killed process loses none of them."""
-        for each in said:
+    def add(self, responses: Sequence[SampledResponse]) -> None:
+        """Write responses and flush them, so that a killed process loses none of them."""
+        for response in responses:
             self._file.seek(0, 2)
-            self._places.setdefault(bytes.fromhex(each.prompt), array("q")).append(
+            self._places.setdefault(bytes.fromhex(response.prompt), array("q")).append(
                 self._file.tell()
             )
-            self._append(msgspec.json.encode(each) + b"\n")
+            self._append(msgspec.json.encode(response) + b"\n")
 
     def _append(self, line: bytes) -> None:
         self._file.write(line)
@@ -152,95 +158,97 @@ class Samples:
         self._file.close()
 
 
-def _said(line: bytes) -> Said | None:
-    """A line of the file; None where it was cut off."""
+def _decode_response(line: bytes) -> SampledResponse | None:
+    """Return the response in a line, or None if the line is incomplete."""
     if not line.endswith(b"\n"):
         return None
     try:
-        return msgspec.json.decode(line, type=Said)
+        return msgspec.json.decode(line, type=SampledResponse)
     except (msgspec.MsgspecError, UnicodeError):
         return None
 
 
 @dataclass
 class Sampler:
-    """Asks a policy for what is missing of each question's responses.
+    """Request the missing responses to questions from a policy.
 
-    `prompt` asks a question that has no prompt of its own. Equal prompts share
-    their responses; each response has a seed of its own, so that the same run gives the same.
+    `prompt` is for questions without a prompt of their own. Equal prompts share their responses.
+    Each response has its own seed, so that equal runs give equal responses.
     """
 
     policy: Policy
-    drawing: Drawing
-    samples: Samples
+    options: SamplingOptions
+    samples: SampleFile
     prompt: Prompt
     truncate: bool = False
     new_responses: int = 0
     stored_responses: int = 0
-    _barren: int = field(default=0, repr=False)
+    _failed_batches: int = field(default=0, repr=False)
+    """Number of consecutive batches without a response."""
 
     def rollouts(self, questions: Sequence[Rollout]) -> list[list[Rollout] | RolloutError]:
-        """The responses to each question, or why it has not got all of them.
+        """Return the rollouts of each question, or its error when a response is missing.
 
-        Raises BackendError where nothing is answered any more; what was, is kept.
+        Raises BackendError after several consecutive batches without a response.
         """
         plans = [self._plan(question) for question in questions]
         missing = {
             (plan.key, number): plan
             for plan in plans
             if isinstance(plan, _Plan)
-            for number in plan.missing(self.drawing.samples)
+            for number in plan.missing(self.options.samples)
         }
-        wanted = [(number, plan) for (_, number), plan in missing.items()]
-        failed: dict[str, RolloutError] = {}
-        for start in range(0, len(wanted), self.drawing.batch):
-            batch = wanted[start : start + self.drawing.batch]
-            self._draw([each for each in batch if each[1].key not in failed], failed)
-        return [self._made(plan, failed) for plan in plans]
+        queue = [(number, plan) for (_, number), plan in missing.items()]
+        errors: dict[str, RolloutError] = {}
+        for start in range(0, len(queue), self.options.batch):
+            batch = queue[start : start + self.options.batch]
+            self._sample([each for each in batch if each[1].key not in errors], errors)
+        return [self._rollouts(plan, errors) for plan in plans]
 
     def _plan(self, question: Rollout) -> _Plan | RolloutError:
         contexts = Contexts(
             self.policy.tokenizer, self.prompt, self.policy.max_length, self.truncate
         )
         try:
-            ids, _ = contexts.leave_one_out(question, (), self.drawing.max_tokens)
+            ids, _ = contexts.leave_one_out(question, (), self.options.max_tokens)
         except RolloutError as error:
             return error
         key = blake2b(repr(ids).encode(), digest_size=8).hexdigest()
-        known = self.samples.of(key)
+        responses = self.samples.of(key)
         prefix = question.response_prefix or response_prefix_of(
             self.policy.tokenizer.decode(ids[-_TAIL:])
         )
-        plan = _Plan(question, ids, key, prefix, known)
-        self.stored_responses += self.drawing.samples - len(plan.missing(self.drawing.samples))
+        plan = _Plan(question, ids, key, prefix, responses)
+        self.stored_responses += self.options.samples - len(plan.missing(self.options.samples))
         return plan
 
-    def _draw(self, wanted: Sequence[tuple[int, _Plan]], failed: dict[str, RolloutError]) -> None:
-        if not wanted:
+    def _sample(self, batch: Sequence[tuple[int, _Plan]], errors: dict[str, RolloutError]) -> None:
+        """Store the responses to a batch of requests, and add the errors by prompt."""
+        if not batch:
             return
-        requests = [self._request(number, plan) for number, plan in wanted]
-        answers = self._answers(requests)
-        said: list[Said] = []
-        for (number, plan), answer in zip(wanted, answers, strict=True):
+        answers = self._answers([self._request(number, plan) for number, plan in batch])
+        responses: list[SampledResponse] = []
+        for (number, plan), answer in zip(batch, answers, strict=True):
             if isinstance(answer, GenerateAnswer):
-                said.append(Said(plan.key, number, answer.text, answer.finish_reason))
+                response = SampledResponse(plan.key, number, answer.text, answer.finish_reason)
+                responses.append(response)
             else:
-                failed.setdefault(plan.key, _as_backend_error(answer))
-        self.samples.add(said)
-        self.new_responses += len(said)
-        self._barren = 0 if said else self._barren + 1
-        if self._barren == BARREN:
-            error = next(iter(failed.values()))
+                errors.setdefault(plan.key, _as_backend_error(answer))
+        self.samples.add(responses)
+        self.new_responses += len(responses)
+        self._failed_batches = 0 if responses else self._failed_batches + 1
+        if self._failed_batches == MAX_FAILED_BATCHES:
+            error = next(iter(errors.values()))
             raise BackendError(
                 f"{error.message}; the sampled responses are in {self.samples.path}: run the "
                 "command again to continue"
             )
 
     def _request(self, number: int, plan: _Plan) -> GenerateRequest:
-        drawn = self.drawing
-        text = f"{drawn.seed}:{plan.key}:{number}"
+        options = self.options
+        text = f"{options.seed}:{plan.key}:{number}"
         seed = int.from_bytes(blake2b(text.encode(), digest_size=4).digest(), "big") >> 1
-        return GenerateRequest(plan.ids, drawn.max_tokens, drawn.temperature, (), seed)
+        return GenerateRequest(plan.ids, options.max_tokens, options.temperature, (), seed)
 
     def _answers(
         self, requests: Sequence[GenerateRequest]
@@ -254,36 +262,38 @@ class Sampler:
             return [fault] * len(requests)
         return answers
 
-    def _made(
-        self, plan: _Plan | RolloutError, failed: Mapping[str, RolloutError]
+    def _rollouts(
+        self, plan: _Plan | RolloutError, errors: Mapping[str, RolloutError]
     ) -> list[Rollout] | RolloutError:
         if isinstance(plan, RolloutError):
             return plan
-        if plan.key in failed:
-            return failed[plan.key]
-        known = self.samples.of(plan.key)
-        return [plan.rollout(known[number]) for number in range(self.drawing.samples)]
+        if plan.key in errors:
+            return errors[plan.key]
+        responses = self.samples.of(plan.key)
+        return [plan.rollout(responses[number]) for number in range(self.options.samples)]
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """A question's prompt as tokens, and what was said to it before."""
+    """A question with the tokens of its prompt and the responses of earlier runs."""
 
     question: Rollout
     ids: TokenIds
     key: str
     prefix: str | None
-    known: Mapping[int, Said]
+    responses: Mapping[int, SampledResponse]
 
     def missing(self, samples: int) -> list[int]:
-        return [number for number in range(samples) if number not in self.known]
+        """Return the numbers of the missing responses."""
+        return [number for number in range(samples) if number not in self.responses]
 
-    def rollout(self, said: Said) -> Rollout:
+    def rollout(self, response: SampledResponse) -> Rollout:
+        """Return the question with a response."""
         return msgspec.structs.replace(
             self.question,
-            response=said.response,
+            response=response.response,
             response_prefix=self.prefix,
-            finish_reason=said.finish_reason,
+            finish_reason=response.finish_reason,
         )
 
 

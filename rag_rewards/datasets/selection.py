@@ -14,9 +14,11 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from rag_rewards.datasets.card import sha256
+from rag_rewards.datasets.data_card import sha256
 from rag_rewards.datasets.gold import Problem, generator
-from rag_rewards.datasets.notes import refuse_overwriting, write_card
+from rag_rewards.datasets.output_check import refuse_overwriting
+from rag_rewards.datasets.questions import ErrorLog, Question, Questions, check_right_at
+from rag_rewards.datasets.selection_card import write_card
 from rag_rewards.datasets.selection_rules import (
     Likelihood,
     Rules,
@@ -25,8 +27,7 @@ from rag_rewards.datasets.selection_rules import (
     questions_in,
     windows,
 )
-from rag_rewards.datasets.targets import Maker, Style, TrainingSet
-from rag_rewards.datasets.trials import Faults, Question, Questions, check_right_at
+from rag_rewards.datasets.training_sets import ChatMaker, Style, TrainingSetKind
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.io.sinks import Output, Spool
@@ -88,7 +89,7 @@ class SelectOptions(SelectionCriteria, TrainingSetOptions):
     def __post_init__(self) -> None:
         for kind, value, names in (
             ("likelihood", self.std_of, get_args(Likelihood)),
-            ("training set", self.make or "sft", get_args(TrainingSet)),
+            ("training set", self.make or "sft", get_args(TrainingSetKind)),
             ("style", self.style, get_args(Style)),
         ):
             if value not in names:
@@ -119,13 +120,13 @@ class SelectOptions(SelectionCriteria, TrainingSetOptions):
         digest = {"exclude": sha256(self.exclude)} if self.exclude else {}
         return {name: getattr(self, name) for name in names} | digest
 
-    def maker(self, recipe: Recipe | None) -> Maker | None:
+    def maker(self, recipe: Recipe | None) -> ChatMaker | None:
         """Return the maker of the training set with the prompt and output form of a recipe."""
         if self.make is None:
             return None
-        kind: TrainingSet = msgspec.convert(self.make, TrainingSet)
+        kind: TrainingSetKind = msgspec.convert(self.make, TrainingSetKind)
         style: Style = msgspec.convert(self.style, Literal["direct", "reasoning"])
-        return Maker(kind, style, recipe or "", self.seed)
+        return ChatMaker(kind, style, recipe or "", self.seed)
 
 
 @dataclass
@@ -163,9 +164,9 @@ def select(options: SelectOptions) -> SelectResult:
         source = stack.enter_context(contextlib.closing(open_source(options.source)))
         output = Output(options.output)  # its lock also protects the errors file
         stack.callback(output.discard)
-        faults = stack.enter_context(contextlib.closing(Faults(options.errors)))
+        errors = stack.enter_context(contextlib.closing(ErrorLog(options.errors)))
         questions = Questions(
-            *(source, faults, scorer, options.right_at, options.group_size, options.sort)
+            *(source, errors, scorer, options.right_at, options.group_size, options.sort)
         )
         run = _Selection(options, rules, questions, output)
         stack.enter_context(contextlib.closing(run.spool))
@@ -237,21 +238,21 @@ class _Selection:
         steps = [(step.name, step.before, step.after) for step in self.conditions]
         if self.options.make:
             steps.append((f"suitable for {self.options.make}", before, after))
-        faults = self.questions.faults
+        errors = self.questions.errors
         self.result.steps = steps
-        self.result.rows, self.result.rows_in_error = self.questions.rows, faults.rows
-        self.result.first_error = faults.first
+        self.result.rows, self.result.rows_in_error = self.questions.rows, errors.rows
+        self.result.first_error = errors.first
 
     def lines(self, question: Question) -> bytes | Problem:
         """Return the output lines of a question."""
-        if self.options.rollouts and not question.samples:
+        if self.options.rollouts and not question.rollouts:
             return Problem("no response in the row")
         if self.options.rollouts:
-            return b"".join(sample.line.rstrip(b"\r\n") + b"\n" for sample in question.samples)
+            return b"".join(rollout.line.rstrip(b"\r\n") + b"\n" for rollout in question.rollouts)
         if self.maker is None:
-            row = question.row()
-            if question.samples and question.pass_rate is not None:
-                row |= {"pass_rate": question.pass_rate, "samples": len(question.samples)}
+            row = question.fields()
+            if question.rollouts and question.pass_rate is not None:
+                row |= {"pass_rate": question.pass_rate, "samples": len(question.rollouts)}
             return msgspec.json.encode(row) + b"\n"
         chat = self.maker(question)
         if isinstance(chat, Problem):
@@ -283,7 +284,7 @@ class _Selection:
         try:
             for line in self.spool.lines(frozenset(sampled)):
                 self.output.write(line)
-            self.questions.faults.close()
+            self.questions.errors.close()
             self.output.commit()
         except OSError as error:
             raise UsageError(f"cannot write {options.output}: {error.strerror or error}") from None

@@ -15,8 +15,8 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from rag_rewards.datasets.files import Records
-from rag_rewards.datasets.trials import Question, Sample
+from rag_rewards.datasets.questions import Question, ScoredRollout
+from rag_rewards.datasets.records import Records
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.text.normalize import squad
 from rag_rewards.training.advantages import mean_std
@@ -82,18 +82,18 @@ def windows(texts: Iterable[str]) -> tuple[Window, ...]:
 # --- measures ------------------------------------------------------------------------------------
 
 
-def log_likelihood(sample: Sample) -> float | None:
+def log_likelihood(rollout: ScoredRollout) -> float | None:
     """Return S = Σ log P(y_t | y_<t, q, D) of a response, in nats; None if it is unknown."""
-    logprob = sample.score.details.get("logprob")
+    logprob = rollout.score.details.get("logprob")
     if isinstance(logprob, (int, float)):
         return float(logprob)
-    logprobs = sample.rollout.logprobs
+    logprobs = rollout.rollout.logprobs
     return sum(logprobs.full) if logprobs is not None else None
 
 
-def contribution(sample: Sample) -> float | None:
+def contribution(rollout: ScoredRollout) -> float | None:
     """Return E of a response, in nats, from its score by ctrl-rag; None if it is unknown."""
-    return sample.score.components.get("evidential_contribution")
+    return rollout.score.components.get("evidential_contribution")
 
 
 def std_of(question: Question, likelihood: Likelihood) -> float | None:
@@ -102,7 +102,7 @@ def std_of(question: Question, likelihood: Likelihood) -> float | None:
     None if it is unknown for a response.
     """
     measure = log_likelihood if likelihood == "S" else contribution
-    values = _complete([measure(sample) for sample in question.samples])
+    values = _complete([measure(rollout) for rollout in question.rollouts])
     return mean_std(values)[1] if values else None
 
 
@@ -111,7 +111,7 @@ def spread(question: Question) -> float | None:
 
     A group with a spread of 0 has no training signal.
     """
-    values = _complete([sample.score.value for sample in question.samples])
+    values = _complete([rollout.score.value for rollout in question.rollouts])
     return max(values) - min(values) if values else None
 
 
@@ -217,7 +217,7 @@ class _FirstOccurrence:
 
 def digest(question: Question) -> bytes:
     """Return a digest of a question that ignores case, punctuation and articles."""
-    return _digest(question.rollout.question or question.name)
+    return _digest(question.row.question or question.name)
 
 
 def _digest(text: str) -> bytes:

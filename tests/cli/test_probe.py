@@ -15,7 +15,7 @@ import yaml
 from conftest import COMMAND, ROOT  # type: ignore[import-not-found]
 
 from rag_rewards.datasets.probing import ProbeOptions, probe
-from rag_rewards.datasets.sampling import BARREN, Drawing
+from rag_rewards.datasets.sampling import MAX_FAILED_BATCHES, SamplingOptions
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import GenerateAnswer, Models
 from rag_rewards.loading import RecipeSpec
@@ -175,12 +175,12 @@ def run(monkeypatch, write, tmp_path):
     def probe_rows(rows, policy, judge=None, **options):
         loaded = Models(policy=policy, judge=judge)
         monkeypatch.setattr(ModelOptions, "load", lambda self: loaded)
-        drawing = Drawing(options.pop("samples", 4), batch=options.pop("batch", 2))
+        sampling = SamplingOptions(options.pop("samples", 4), batch=options.pop("batch", 2))
         settings = {"verifier": options.pop("verifier", "exact")}
         recipe = options.pop("recipe", RecipeSpec(recipe="truthrl", settings=settings))
         source, out = str(write(rows)), str(tmp_path / "out.jsonl")
         models = ModelOptions(model="double")
-        return probe(ProbeOptions(source, out, recipe, models, drawing, **options))
+        return probe(ProbeOptions(source, out, recipe, models, sampling, **options))
 
     return probe_rows
 
@@ -246,7 +246,7 @@ def test_a_policy_that_is_down_ends_the_run_and_samples_remain(run, tmp_path):
     policy = Policy(until_d)
     with pytest.raises(BackendError, match="refused; the sampled responses are in"):
         run([question(name) for name in "abcdefg"], policy, samples=2, batch=2)
-    assert len(policy.asked) == 6 + 2 * BARREN
+    assert len(policy.asked) == 6 + 2 * MAX_FAILED_BATCHES
     assert len(read(tmp_path / "out.jsonl.samples.jsonl")) == 7
     assert not (tmp_path / "out.jsonl").exists()
     result = run([question(name) for name in "abcdefg"], Policy(lambda *_: "\\boxed{x}"), samples=2)
@@ -329,7 +329,7 @@ def test_progress_is_not_on_standard_output(run, capsys):
 
 def test_samples_of_another_model(run):
     run([question("a")], Policy(answers_a))
-    with pytest.raises(UsageError, match="has samples of model table, not other"):
+    with pytest.raises(UsageError, match="has samples with model table, not other"):
         run([question("a")], Policy(answers_a, fingerprint="other"))
 
 

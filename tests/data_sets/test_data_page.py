@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from rag_rewards.cli import main
-from rag_rewards.datasets import DATASETS
+from rag_rewards.datasets.catalog import DATASETS
 from rag_rewards.datasets.preparation_options import presets
 from rag_rewards.recipes import RECIPES
 

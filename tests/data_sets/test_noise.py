@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from rag_rewards.datasets.gold import Gold, Problem, generator
-from rag_rewards.datasets.noise import Pool, offer_corpus
+from rag_rewards.datasets.noise import NoisePool, offer_corpus
 from rag_rewards.errors import UsageError
 from rag_rewards.rollout import Document
 
@@ -20,7 +20,7 @@ GOLD = Gold(
 
 
 def pool_of(*documents, seed=0, size=10):
-    pool = Pool(seed, size)
+    pool = NoisePool(seed, size)
     pool.offer(Document(title=title, text=text) for title, text in documents)
     return pool
 
@@ -34,25 +34,25 @@ def test_noise_has_other_titles_and_no_answer():
         (None, "Inseine."),
     )
     rng = generator(0, "x")
-    drawn = pool.noise(GOLD, 2, rng)
+    drawn = pool.sample(GOLD, 2, rng)
     # "no" stands everywhere and answers nothing: it keeps no document out.
     assert {document.title for document in drawn} == {"Rome", None}
-    assert pool.noise(GOLD, 3, generator(0, "x")) == Problem(
+    assert pool.sample(GOLD, 3, generator(0, "x")) == Problem(
         "too few documents for noise", "2 of 3"
     )
-    assert Pool(0).noise(GOLD, 1, rng).detail == "0 of 1"
+    assert NoisePool(0).sample(GOLD, 1, rng).detail == "0 of 1"
 
 
 def test_the_same_document_is_drawn_once():
     pool = pool_of(*[("Rome", "On the Tiber.")] * 5, ("Oslo", "A port."))
-    assert len(pool.noise(GOLD, 2, generator(0, "x"))) == 2
-    assert isinstance(pool.noise(GOLD, 3, generator(0, "x")), Problem)
+    assert len(pool.sample(GOLD, 2, generator(0, "x"))) == 2
+    assert isinstance(pool.sample(GOLD, 3, generator(0, "x")), Problem)
 
 
 def test_noise_supports_nothing():
-    pool = Pool(0)
+    pool = NoisePool(0)
     pool.offer([Document(title="Rome", text="Tiber", supports=(True, True))])
-    [noise] = pool.noise(GOLD, 1, generator(0, "x"))
+    [noise] = pool.sample(GOLD, 1, generator(0, "x"))
     assert noise.supports is None
 
 
@@ -67,7 +67,7 @@ def test_every_document_has_the_same_chance_to_be_kept():
 
 
 def test_the_real_corpus(shared):
-    pool = Pool(0)
+    pool = NoisePool(0)
     offer_corpus(pool, str(shared / "data/search_r1/corpus_sample.jsonl"))
     titles = {document.title for document in pool._documents}
     assert {"Evan Morris", "Horatio Hale"} <= titles
@@ -78,7 +78,7 @@ def test_a_corpus_of_titles_and_texts(tmp_path):
     path = tmp_path / "corpus.jsonl"
     rows = [{"title": "T", "text": "x"}, {"contents": "no title"}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    pool = Pool(0)
+    pool = NoisePool(0)
     offer_corpus(pool, str(path))
     assert pool._documents == [Document(title="T", text="x"), Document(text="no title")]
     for row, message in [({"id": 1}, "neither `contents` nor `text`"), ({"text": 1}, "row 1")]:

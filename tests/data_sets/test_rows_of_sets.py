@@ -7,12 +7,13 @@ import json
 import msgspec
 import pytest
 
-from rag_rewards.datasets import DATASETS, data_set, read_gold
+from rag_rewards.datasets.catalog import DATASETS, data_set
 from rag_rewards.datasets.crag import CragRow, crag, page_text
-from rag_rewards.datasets.files import Records
-from rag_rewards.datasets.fit import unfit
 from rag_rewards.datasets.gold import Gold, Problem, with_answers_found
+from rag_rewards.datasets.gold_rows import read_gold
 from rag_rewards.datasets.multihop import AMBIGUOUS, BEYOND, MISSING
+from rag_rewards.datasets.records import Records
+from rag_rewards.datasets.suitability import suitability_problem
 from rag_rewards.errors import UsageError
 from rag_rewards.recipes import RECIPES, definition_of, recipe
 from rag_rewards.rollout import Document
@@ -74,8 +75,8 @@ def test_a_fact_without_its_one_paragraph_is_named_and_never_guessed(
     assert gold.supporting is None
     assert gold.unsupported == Problem(reason, detail)
     assert gold.answerable is None
-    assert unfit(gold, definition_of("arena")) == Problem(reason, detail)
-    assert unfit(gold, definition_of("lear")) is None
+    assert suitability_problem(gold, definition_of("arena")) == Problem(reason, detail)
+    assert suitability_problem(gold, definition_of("lear")) is None
 
 
 def test_distractors_of_one_title_harm_nobody(tmp_path):
@@ -191,9 +192,11 @@ def test_trust_align_says_what_each_document_answers(tmp_path, shared, name, kin
     assert (second.answerable, second.supporting) == (True, (2,))
     assert second.answer_kind == kind
     assert second.documents[2].supports[:3] == (False, True, False)[: len(rows[1]["answers"])]
-    assert unfit(second, definition_of("ground-grpo")) is None
-    assert unfit(first, definition_of("ground-grpo")) is None
-    assert unfit(first, definition_of("ground-grpo-stage1")).reason.startswith("unanswerable")
+    assert suitability_problem(second, definition_of("ground-grpo")) is None
+    assert suitability_problem(first, definition_of("ground-grpo")) is None
+    assert suitability_problem(first, definition_of("ground-grpo-stage1")).reason.startswith(
+        "unanswerable"
+    )
     only = golds(tmp_path, name, rows, top=2)[1]
     assert (only.answerable, len(only.documents)) == (False, 2)
 
@@ -206,7 +209,7 @@ def test_alce_requires_an_answer_to_every_reading(shared):
         ("Sinclair", "Christine Sinclair"),
     )
     assert gold.answerable is None
-    reason = unfit(gold, definition_of("ground-grpo"))
+    reason = suitability_problem(gold, definition_of("ground-grpo"))
     assert reason == Problem(
         "unknown whether the documents contain an answer", "the documents have no answers_found"
     )
@@ -239,8 +242,10 @@ def test_crag_has_the_time_and_each_page_once(shared):
     assert not any("<strong>" in d.text for g in rows if isinstance(g, Gold) for d in g.documents)
     # A page without a snippet is there by its own text.
     assert "McIlroy" in rows[4].documents[0].text
-    assert unfit(rows[0], definition_of("truthrl")) is None
-    assert unfit(rows[0], definition_of("arena")).reason.startswith("CRAG does not annotate")
+    assert suitability_problem(rows[0], definition_of("truthrl")) is None
+    assert suitability_problem(rows[0], definition_of("arena")).reason.startswith(
+        "CRAG does not annotate"
+    )
 
 
 CRAG_ROW = {
@@ -456,5 +461,7 @@ def test_answers_are_looked_for_as_whole_words():
 def test_claims_are_not_looked_for_and_texts_cannot_check_them(shared):
     [gold] = of_file("eli5", shared / "data/alce/eli5_eval_row_docs_truncated.jsonl")
     assert with_answers_found(gold) is gold
-    unable = {name for name in RECIPES if "claims" in str(unfit(gold, definition_of(name)))}
+    unable = {
+        name for name in RECIPES if "claims" in str(suitability_problem(gold, definition_of(name)))
+    }
     assert unable == set(RECIPES) - {"ground-grpo", "ground-grpo-stage1", "ctrl-rag-clr"}

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from properties import budget
 
 from rag_rewards.datasets import json_array
-from rag_rewards.datasets.files import Records
 from rag_rewards.datasets.gold import Problem
 from rag_rewards.datasets.json_array import text_or_problem
+from rag_rewards.datasets.records import Records
 from rag_rewards.errors import UsageError
 
 ROWS = [{"a": 1, "b": 'Ünï “x” \\ " }],[{ \u2028'}, {"c": [[], {"d": None}]}, {"e": "🦉" * 9}]

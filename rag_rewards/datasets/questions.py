@@ -1,4 +1,4 @@
-"""Questions with their rollouts, group by group: what labels and training sets are made from."""
+"""Questions with their rollouts, read group by group: the input of labels and training sets."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from rag_rewards.rows import (
 )
 from rag_rewards.scorer import Scorer
 
-OF_A_RESPONSE = frozenset(
+RESPONSE_FIELDS = frozenset(
     (
         *("response", "response_prefix", "finish_reason", "step", "weight_version"),
         *("prompt_token_ids", "response_token_ids", *EVIDENCE_FIELDS, *SCORE_FIELDS),
     )
 )
-"""What a row says of one response; all else is said of its question."""
+"""Fields of a row that describe one response. All other fields describe the question."""
 
 
 def check_right_at(value: float) -> None:
-    """Raise OptionError when a response cannot be right from this value of `correct`."""
+    """Raise OptionError unless the value is a threshold for `correct`."""
     if not 0 < value <= 1:
         raise OptionError("{right_at} must be above 0 and at most 1, found {value}", value=value)
 
@@ -56,85 +56,82 @@ def score_of(row: ScoredRow) -> ScoreOrError:
         return error.with_traceback(None)
 
 
-class Sample(NamedTuple):
-    """One response to a question; `right` is None where the recipe does not say."""
+class ScoredRollout(NamedTuple):
+    """A rollout of a question with its line; `is_right` is None if that is unknown."""
 
     number: int
     line: bytes
     rollout: Rollout
     score: Score
-    right: bool | None
+    is_right: bool | None
 
     @property
-    def refused(self) -> bool:
-        """Whether it abstains, as the recipe's details say."""
+    def abstains(self) -> bool:
+        """Whether the response abstains according to the details of its score."""
         return self.score.details.get("refused") is True
 
     @property
-    def wrong(self) -> bool:
-        """Neither right nor an abstention."""
-        return self.right is False and not self.refused
+    def is_wrong(self) -> bool:
+        """Whether the response is neither right nor an abstention."""
+        return self.is_right is False and not self.abstains
 
     @property
-    def whole(self) -> bool:
-        """Whether it ended by itself."""
+    def is_complete(self) -> bool:
+        """Whether the response was not truncated at the length limit."""
         return self.rollout.finish_reason != "length"
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question, its first row with its number and fields, and the responses to it."""
+    """A question: its first line, the row in this line, and its rollouts."""
 
     line: Line
-    rollout: Rollout
-    samples: tuple[Sample, ...] = ()
+    row: Rollout
+    rollouts: tuple[ScoredRollout, ...] = ()
 
     @property
     def name(self) -> str:
-        """What it is called: its group, else its id, else the question."""
-        own = self.rollout.group if self.rollout.group is not None else self.rollout.id
-        return str(own) if own is not None else self.rollout.question or ""
+        """The group of the row, otherwise its id, otherwise the question."""
+        name = self.row.group if self.row.group is not None else self.row.id
+        return str(name) if name is not None else self.row.question or ""
 
     @property
     def size(self) -> int:
-        """How many responses are known; of a row without any, what it says of them."""
-        return len(self.samples) if self.samples else int(self._said("samples") or 0)
+        """Number of responses. Without rollouts, the number in the row."""
+        return len(self.rollouts) if self.rollouts else int(self._number("samples") or 0)
 
     @cached_property
     def pass_rate(self) -> float | None:
-        """Share of its responses that are right; of a row without any, what it says of them.
-
-        None where it is not known.
-        """
-        if not self.samples:
-            return self._said("pass_rate")
-        marks = [sample.right for sample in self.samples]
+        """Share of right responses. Without rollouts, the number in the row. None if unknown."""
+        if not self.rollouts:
+            return self._number("pass_rate")
+        marks = [rollout.is_right for rollout in self.rollouts]
         known = [mark for mark in marks if mark is not None]
         return sum(known) / len(known) if known and len(known) == len(marks) else None
 
     @property
     def out_of_knowledge(self) -> bool | None:
-        """The row's label; where it has none, whether none of its responses is right."""
-        if self.rollout.out_of_knowledge is not None:
-            return self.rollout.out_of_knowledge
+        """The label in the row. Without a label, whether no response is right."""
+        if self.row.out_of_knowledge is not None:
+            return self.row.out_of_knowledge
         return None if self.pass_rate is None else self.pass_rate == 0
 
-    def _said(self, name: str) -> float | None:
-        """A number that stands in the row, as `probe` writes it."""
+    def _number(self, name: str) -> float | None:
+        """A number in the row, as `probe` writes it."""
         raw = _FIELDS.decode(self.line[1]).get(name)
         value = None if raw is None else msgspec.json.decode(raw)
         return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
-    def row(self) -> dict[str, Any]:
-        """Its row, without what was said of one response. The id is the group's, if it has one."""
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of the question. The id is the group, if there is one."""
         fields = _FIELDS.decode(self.line[1])
-        kept = {name: value for name, value in fields.items() if name not in OF_A_RESPONSE}
-        return kept | {"id": self.name} if self.rollout.group is not None else kept
+        own = {name: value for name, value in fields.items() if name not in RESPONSE_FIELDS}
+        return own | {"id": self.name} if self.row.group is not None else own
 
 
 @dataclass
-class Faults:
-    """Rows in error: counted, and written to the errors file with line and reason."""
+class ErrorLog:
+    """Counts the rows in error and writes them to the errors file with line and reason."""
 
     path: str
     rows: int = 0
@@ -145,6 +142,7 @@ class Faults:
         self._file = ErrorFile(self.path)
 
     def add(self, number: int, line: bytes, error: RolloutError) -> None:
+        """Count and write a row in error."""
         self.rows += 1
         self.types[type(error).__name__] += 1
         self.first = self.first or f"line {number}: {error}"
@@ -157,14 +155,15 @@ class Faults:
 
 @dataclass
 class Questions:
-    """The questions of a file of rollouts; a group with a row in error is in error whole.
+    """Iterate over the questions of a file of rollouts.
 
-    `scorer` scores the rows; without it they contain their scores. Rows without a response are
-    questions by themselves. A response is right where `correct` is at least `right_at`.
+    An error of one row is an error of its group. Without `scorer`, the rows contain their scores.
+    A group of rows without responses yields one question per row. A response is right when
+    `correct` is at least `right_at`.
     """
 
     source: Source
-    faults: Faults
+    errors: ErrorLog
     scorer: Scorer | None = None
     right_at: float = 1.0
     group_size: int | None = None
@@ -174,31 +173,31 @@ class Questions:
     def __iter__(self) -> Iterator[Question]:
         for group in read_groups(self.source, self.group_size, self.sort):
             self.rows += len(group.lines)
-            if any(answered(line) for _, line in group.lines):
+            if any(has_response(line) for _, line in group.lines):
                 yield from self._question(group)
             else:
-                yield from self._unanswered(group)
+                yield from self._questions_without_responses(group)
 
-    def _unanswered(self, group: LineGroup) -> Iterator[Question]:
+    def _questions_without_responses(self, group: LineGroup) -> Iterator[Question]:
         for number, line in group.lines:
             row = read_question_row(line)
             if isinstance(row, RolloutError):
-                self.faults.add(number, line, row)
+                self.errors.add(number, line, row)
             else:
                 yield Question((number, line), row)
 
     def _question(self, group: LineGroup) -> Iterator[Question]:
-        read = [_response_row(line) for _, line in group.lines]
-        scored = self._scored(read, group.problem)
-        results = fail_groups(scored, [range(len(scored))])
+        rows = [_response_row(line) for _, line in group.lines]
+        scores = self._scores(rows, group.problem)
+        results = fail_groups(scores, [range(len(scores))])
         if first_error(results) is not None:
             for (number, line), error in zip(group.lines, results, strict=True):
                 if isinstance(error, RolloutError):
-                    self.faults.add(number, line, error)
+                    self.errors.add(number, line, error)
             return
-        yield question_of(group.lines, read, scored, self.right_at)
+        yield question_of(group.lines, rows, scores, self.right_at)
 
-    def _scored(
+    def _scores(
         self, rows: Sequence[QuestionRow | RolloutError], problem: str
     ) -> Sequence[ScoreOrError]:
         if problem:
@@ -210,32 +209,34 @@ class Questions:
 
 def question_of(
     lines: Sequence[Line],
-    rollouts: Sequence[Rollout | RolloutError],
-    scored: Sequence[ScoreOrError],
+    rows: Sequence[Rollout | RolloutError],
+    scores: Sequence[ScoreOrError],
     right_at: float,
 ) -> Question:
-    """A question with its responses, none of which is in error."""
-    samples = tuple(
-        Sample(*line, row, score, None if score.correct is None else score.correct >= right_at)
-        for line, row, score in zip(lines, rollouts, scored, strict=True)
+    """Return a question with its rollouts, none of which is in error."""
+    rollouts = tuple(
+        ScoredRollout(
+            *line, row, score, None if score.correct is None else score.correct >= right_at
+        )
+        for line, row, score in zip(lines, rows, scores, strict=True)
         if isinstance(row, Rollout) and isinstance(score, Score)
     )
-    return Question(lines[0], samples[0].rollout, samples)
+    return Question(lines[0], rollouts[0].rollout, rollouts)
 
 
-class _Answered(msgspec.Struct):
+class _Response(msgspec.Struct):
     response: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-_ANSWERED = msgspec.json.Decoder(_Answered)
+_RESPONSE = msgspec.json.Decoder(_Response)
 _ROW = msgspec.json.Decoder(QuestionRow)
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def answered(line: bytes) -> bool:
-    """Whether a row has a response, or cannot be read."""
+def has_response(line: bytes) -> bool:
+    """Return whether a row has a response or does not decode."""
     try:
-        return _ANSWERED.decode(line).response is not msgspec.UNSET
+        return _RESPONSE.decode(line).response is not msgspec.UNSET
     except NOT_JSON:
         return True
 
@@ -247,6 +248,6 @@ def read_question_row(line: bytes) -> QuestionRow | RolloutError:
 
 def _response_row(line: bytes) -> QuestionRow | RolloutError:
     row = read_question_row(line)
-    if isinstance(row, QuestionRow) and not answered(line):
+    if isinstance(row, QuestionRow) and not has_response(line):
         return RowError("missing", "response")
     return row

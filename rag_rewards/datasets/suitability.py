@@ -6,7 +6,7 @@ from rag_rewards.datasets.gold import Gold, Problem
 from rag_rewards.definition import RecipeDefinition
 
 
-def unfit(gold: Gold, recipe: RecipeDefinition) -> Problem | None:
+def suitability_problem(gold: Gold, recipe: RecipeDefinition) -> Problem | None:
     """Return why a recipe cannot score the responses, or gives all of them the same score."""
     reads = recipe.fields
     if gold.answer_kind == "claims" and "answers" in reads and "nli" not in reads:

@@ -8,14 +8,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from rag_rewards.datasets.shapes import verl_schema
+from rag_rewards.datasets.trainer_rows import verl_schema
 from rag_rewards.errors import MissingExtraError
 from rag_rewards.io.sinks import Output
 
 ROW_GROUP = 1_000
 
 
-class Sink(Protocol):
+class TrainerFile(Protocol):
     """A file of rows for a trainer. `commit` gives the file its name."""
 
     def write(self, row: dict[str, Any]) -> None: ...
@@ -23,7 +23,7 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
-class JsonLines:
+class JsonLinesFile:
     """Rows as JSON lines."""
 
     def __init__(self, output: Output) -> None:
@@ -40,7 +40,7 @@ class JsonLines:
         """Do nothing: the owner of the output closes it."""
 
 
-class Parquet:
+class ParquetFile:
     """Rows for verl as Parquet with one schema. Memory holds one row group at a time."""
 
     def __init__(self, output: Output, present: Collection[str], supports: bool) -> None:

@@ -11,7 +11,7 @@ from rag_rewards.errors import RolloutError
 from rag_rewards.rollout import Document, Rollout
 
 
-class OwnRow(msgspec.Struct):
+class PackageRow(msgspec.Struct):
     """The fields of a row that describe its question; other fields are ignored."""
 
     question: str
@@ -25,7 +25,7 @@ class OwnRow(msgspec.Struct):
     out_of_knowledge: bool | None = None
 
 
-def own(row: OwnRow, top: int | None = None) -> Gold | Problem:
+def package_row(row: PackageRow, top: int | None = None) -> Gold | Problem:
     """Convert a row of this package. Documents are renumbered, and so is `supporting`."""
     fields = msgspec.structs.asdict(row) | {"response": ""}
     try:

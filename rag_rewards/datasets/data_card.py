@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from rag_rewards.datasets import DataSet
+from rag_rewards.datasets.catalog import DataSet
 
 _BODY = """\
 # {title}, prepared for {recipe}
@@ -37,7 +37,7 @@ def sha256(path: str | Path) -> str:
     return digest.hexdigest()
 
 
-def card(data_set: DataSet, facts: dict[str, Any], prompt: str) -> str:
+def data_card(data_set: DataSet, facts: dict[str, Any], prompt: str) -> str:
     """Return a data card: the facts as YAML, followed by Markdown."""
     import yaml
 

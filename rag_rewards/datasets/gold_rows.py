@@ -1,0 +1,107 @@
+"""Read the rows of a data set's file as gold data, and recognize files of other data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from rag_rewards.datasets.catalog import DataSet
+from rag_rewards.datasets.gold import Gold, Problem
+from rag_rewards.datasets.records import Records
+from rag_rewards.errors import UsageError
+
+
+class _Form(NamedTuple):
+    """A form of rows, identified by fields that it has and fields that it lacks."""
+
+    names: tuple[str, ...]
+    has: frozenset[str]
+    lacks: frozenset[str] = frozenset()
+    foreign: str = ""
+    """For a form that is not supported: what it is, and what to use instead."""
+
+
+def _form(names: str, has: str, lacks: str = "", foreign: str = "") -> _Form:
+    return _Form(tuple(names.split()), frozenset(has.split()), frozenset(lacks.split()), foreign)
+
+
+_FORMS = (
+    _form("2wikimultihopqa", "question context supporting_facts evidences"),
+    _form("hotpotqa", "question context supporting_facts", "evidences"),
+    _form("musique", "question paragraphs answer"),
+    _form("asqa", "question docs qa_pairs"),
+    _form("eli5", "question docs claims"),
+    _form("asqa qampari eli5", "question docs answers", "qa_pairs claims"),
+    _form("crag", "query search_results"),
+    _form("nq triviaqa", "question answers ctxs"),
+    _form("nq triviaqa", "question answers positive_ctxs"),
+    _form("rows", "question documents"),
+    _form(
+        "",
+        "Question Answer",
+        foreign="in TriviaQA's original form, with documents in separate files: use DPR's form",
+    ),
+    _form("", "input output", foreign="in KILT's form, which has no documents: use ALCE's form"),
+    _form(
+        "",
+        "question golden_answers",
+        foreign="a file of questions without documents: use a file with documents",
+    ),
+    _form("", "id contents", foreign="a corpus without questions: give it to --noise-from"),
+)
+
+
+def refuse_other(row: object, wanted: DataSet, path: str) -> None:
+    """Raise UsageError when the first row of a file belongs to another data set."""
+    if not isinstance(row, Mapping):
+        return
+    matches = [form for form in _FORMS if form.has <= row.keys() and not form.lacks & row.keys()]
+    if not matches or any(wanted.name in form.names for form in matches):
+        return
+    first = matches[0]
+    if first.foreign:
+        raise UsageError(f"{path} is {first.foreign}")
+    names = " or ".join(first.names)
+    raise UsageError(
+        f"{path} looks like {names}, not {wanted.name}: its rows have the fields "
+        f"{', '.join(sorted(first.has))}"
+    )
+
+
+def read_gold(
+    wanted: DataSet, records: Records, top: int | None = None
+) -> Iterator[tuple[int, Gold | Problem]]:
+    """Yield the rows of a file with their numbers, each as gold data or as a problem.
+
+    `top` is the number of documents of a row; None is the data set's default, and 0 keeps all.
+    Raises UsageError when the file belongs to another data set, or is cut off.
+    """
+    is_first = True
+    for number, row in records:
+        if isinstance(row, Problem):
+            yield number, row
+            continue
+        if is_first:
+            refuse_other(row, wanted, records.path)
+            is_first = False
+        yield number, _gold(wanted, number, row, wanted.top if top is None else top or None)
+
+
+def _gold(wanted: DataSet, number: int, row: object, top: int | None) -> Gold | Problem:
+    try:
+        gold = wanted.gold(msgspec.convert(row, wanted.row), top)
+    except (msgspec.ValidationError, ValueError) as error:
+        return Problem("broken row", str(error))
+    if isinstance(gold, Problem):
+        return gold
+    if not gold.question.strip():
+        return Problem("no question")
+    if not gold.documents:
+        return Problem("no documents")
+    if not gold.answers or not all(gold.answers):
+        return Problem("no gold answer")
+    if not gold.id:
+        return msgspec.structs.replace(gold, id=f"{wanted.name}-{number}")
+    return gold

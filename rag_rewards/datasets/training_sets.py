@@ -1,0 +1,248 @@
+"""Training sets of chats from questions and their rollouts: R-Tuning, RFT, DPO and SFT.
+
+A row has the columns of supervised trainers: `prompt` and `completion`, or `prompt`, `chosen` and
+`rejected`. A question that a training set cannot use is a Problem, which is counted by its reason.
+Sources: TruthRL, section 3 and appendix A (R-Tuning, RFT, DPO); ARENA, appendix D (SFT).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from rag_rewards.datasets.gold import Problem, generator
+from rag_rewards.datasets.questions import Question, ScoredRollout
+from rag_rewards.definition import Recipe
+from rag_rewards.errors import OptionError, RolloutError
+from rag_rewards.output_form import ANY_FORM, OutputForm
+from rag_rewards.prompts import GROUNDED, Prompt, fill
+from rag_rewards.recipes import RECIPES
+from rag_rewards.rollout import Rollout
+from rag_rewards.rows import ScoredRow
+from rag_rewards.signature import Signature
+
+TrainingSetKind = Literal["r-tuning", "rft", "dpo", "sft"]
+Style = Literal["direct", "reasoning"]
+Text = str | list[dict[str, Any]]
+"""A prompt or a completion: a chat, or text if the prompts of the rows are text."""
+
+DIRECT = (
+    "Answer the question from the documents below. Reply with {shape} and nothing else: the answer "
+    "is a word or a short phrase, unexplained.\n\nDocuments:\n\n{documents}\n\n"
+    "Question: {question}"
+)
+
+
+@dataclass(frozen=True)
+class ChatMaker:
+    """Make one row of a training set from a question.
+
+    The prompt and the output form are those of `recipe`, a recipe or its name. Without it, they are
+    those of the recipe in the signature of the row. Random choices depend only on the seed and the
+    question.
+    """
+
+    kind: TrainingSetKind
+    style: Style = "direct"
+    recipe: Recipe | str = ""
+    seed: int = 0
+
+    def __call__(self, question: Question) -> dict[str, Any] | Problem:
+        build: Callable[[_Source], dict[str, Any] | Problem] = {
+            "r-tuning": _r_tuning,
+            "rft": _rft,
+            "dpo": _dpo,
+            "sft": _direct if self.style == "direct" else _reasoning,
+        }[self.kind]
+        rng = generator(self.seed, self.kind, question.name)
+        try:
+            return build(_Source(question, self._form_of(question), rng))
+        except RolloutError as error:
+            return Problem(f"{error.path}: {error.message}" if error.path else error.message)
+
+    def _form_of(self, question: Question) -> _Form:
+        """Return the form of the recipe, or of the recipe that the row's signature names."""
+        if isinstance(self.recipe, Recipe):
+            return _Form(self.recipe.prompt, self.recipe.output_form)
+        name = self.recipe or _recipe_name(question.row)
+        if name not in RECIPES:
+            return _Form()
+        return _Form(RECIPES[name].prompt, RECIPES[name].output)
+
+
+def _recipe_name(row: Rollout) -> str:
+    """Return the name of the recipe that scored a row."""
+    signature = row.signature if isinstance(row, ScoredRow) else None
+    stage = Signature.parse(signature).at(row.step) if signature else None
+    if stage is None:
+        raise OptionError(
+            "no recipe is given, which determines the prompt and the output form: set {recipe}"
+        )
+    return stage.recipe
+
+
+class _Form(NamedTuple):
+    """The prompt of a recipe and the output form of its responses."""
+
+    prompt: Prompt = GROUNDED
+    output: OutputForm = ANY_FORM
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A question with the prompts, responses and gold answers for its training row."""
+
+    question: Question
+    form: _Form
+    rng: random.Random
+
+    @property
+    def prompt(self) -> Text:
+        """The prompt of the row, otherwise that of the recipe."""
+        row = self.question.row
+        if row.prompt is not None:
+            return row.prompt
+        return list(self.form.prompt.messages(row))
+
+    @property
+    def direct_prompt(self) -> Text:
+        """The question and documents in the form of the recipe, without a request to reason."""
+        row = self.question.row
+        message = fill(DIRECT, shape=self.form.output.write_answer("…"))
+        return list(replace(self.form.prompt, message=message, system="").messages(row))
+
+    @property
+    def gold_response(self) -> Text:
+        """The gold answer in the output form of the recipe."""
+        return self.completion(self.form.output.write_answer(self.gold))
+
+    @property
+    def abstention(self) -> Text:
+        """An abstention in the output form of the recipe."""
+        return self.completion(self.form.output.write_abstention())
+
+    @property
+    def gold(self) -> str:
+        """Each required answer by its first alias, separated by commas."""
+        return ", ".join(aliases[0] for aliases in self.question.row.gold)
+
+    def completion(self, text: str) -> Text:
+        """Return a response as a chat, or as text if the prompt is text."""
+        if isinstance(self.question.row.prompt, str):
+            return text
+        return [{"role": "assistant", "content": text}]
+
+    def response(self, rollout: ScoredRollout) -> Text:
+        """Return the response of a rollout, including tool turns."""
+        response = rollout.rollout.response
+        if isinstance(response, str) or len(response) == 1:
+            return self.completion(rollout.rollout.parsed.text)
+        return list(msgspec.json.decode(rollout.line)["response"])
+
+    def pick(
+        self, condition: Callable[[ScoredRollout], bool | None], kind: str
+    ) -> ScoredRollout | Problem:
+        """Return a random rollout that satisfies a condition and was not truncated."""
+        matches = [rollout for rollout in self.question.rollouts if condition(rollout)]
+        if not matches:
+            return Problem(f"no {kind}")
+        complete = [rollout for rollout in matches if rollout.is_complete]
+        return self.rng.choice(complete) if complete else Problem(f"no complete {kind}")
+
+    def training_row(self, **texts: Text) -> dict[str, Any]:
+        """Return a row of the training set."""
+        return {"id": self.question.name, **texts}
+
+
+def _label_problem(source: _Source) -> Problem | None:
+    if source.question.out_of_knowledge is None:
+        return Problem("unknown whether the question is out of knowledge")
+    return None
+
+
+def _gold_problem(source: _Source) -> Problem | None:
+    if source.question.row.answer_kind == "claims":
+        return Problem("the gold answers are claims, which are not a response")
+    if source.form.output.cites and not source.question.out_of_knowledge:
+        return Problem("the recipe requires citations, which a gold answer does not have")
+    return None
+
+
+def _r_tuning(source: _Source) -> dict[str, Any] | Problem:
+    """The gold answer; out of knowledge: an abstention (TruthRL, section 3)."""
+    if problem := _label_problem(source) or _gold_problem(source):
+        return problem
+    is_unknown = source.question.out_of_knowledge
+    completion = source.abstention if is_unknown else source.gold_response
+    return source.training_row(prompt=source.prompt, completion=completion)
+
+
+def _rft(source: _Source) -> dict[str, Any] | Problem:
+    """A right response; out of knowledge: a response that abstains (TruthRL, section 3)."""
+    if problem := _label_problem(source):
+        return problem
+    rollout = _abstention(source) if source.question.out_of_knowledge else _right(source)
+    if isinstance(rollout, Problem):
+        return rollout
+    return source.training_row(prompt=source.prompt, completion=source.response(rollout))
+
+
+def _dpo(source: _Source) -> dict[str, Any] | Problem:
+    """A right response, preferred to a wrong one (TruthRL, appendix A).
+
+    Out of knowledge: an abstention, preferred to a wrong response. The abstention is a response of
+    the policy, if there is one.
+    """
+    if problem := _label_problem(source):
+        return problem
+    wrong = source.pick(lambda rollout: rollout.is_wrong, "wrong response")
+    if source.question.out_of_knowledge:
+        preferred = _abstention(source)
+        chosen = source.abstention
+        if isinstance(preferred, ScoredRollout):
+            chosen = source.response(preferred)
+    else:
+        preferred = _right(source)
+        if isinstance(preferred, Problem):
+            return preferred
+        chosen = source.response(preferred)
+    if isinstance(wrong, Problem):
+        return wrong
+    return source.training_row(prompt=source.prompt, chosen=chosen, rejected=source.response(wrong))
+
+
+def _direct(source: _Source) -> dict[str, Any] | Problem:
+    """The gold answer without reasoning (ARENA, SFT-direct)."""
+    if problem := _gold_problem(source):
+        return problem
+    if not source.question.row.question:
+        return Problem("no `question` in the row")
+    answer = source.form.output.write_answer(source.gold)
+    completion = [{"role": "assistant", "content": answer}]
+    return source.training_row(prompt=source.direct_prompt, completion=completion)
+
+
+def _reasoning(source: _Source) -> dict[str, Any] | Problem:
+    """A right response in the complete output form of the recipe (ARENA, SFT-reasoning).
+
+    ARENA's reasoning was written from the gold ids and the gold answer.
+    """
+    rollout = source.pick(
+        lambda rollout: rollout.is_right and rollout.score.components.get("format", 1.0) == 1.0,
+        "right response in the output form of the recipe",
+    )
+    if isinstance(rollout, Problem):
+        return rollout
+    return source.training_row(prompt=source.prompt, completion=source.response(rollout))
+
+
+def _right(source: _Source) -> ScoredRollout | Problem:
+    return source.pick(lambda rollout: rollout.is_right, "right response")
+
+
+def _abstention(source: _Source) -> ScoredRollout | Problem:
+    return source.pick(lambda rollout: rollout.abstains, "response that abstains")
