@@ -1,13 +1,14 @@
-"""Recipes as plain functions: of one rollout, or of a batch.
+"""Recipes as plain functions of one rollout or of a batch.
 
     reward = each("arena", settings={"bonus.value": 5})
     reward({"response": "…", "answers": ["Seine"], "supporting": [1]})     # one float
 
     rewards = batch("ctrl-rag", model="http://scorer:8000", backend="vllm")
-    rewards(rows)                                                          # floats, None: no score
+    rewards(rows)                                      # a list of floats, None if unscored
 
-For every trainer, environment or service that calls a Python function (slime, AReaL, NeMo-Gym, a
-loop of one's own). Both pickle: a process that gets one builds the recipe and its models again.
+They suit every trainer, environment or service that calls a Python function (slime, AReaL,
+NeMo-Gym, your own loop). Both can be pickled: the process that receives one builds the recipe and
+its models again.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows import decode_or_error, decode_row
 from rag_rewards.rows.columns import to_builtins
 from rag_rewards.scorer import Scorer
+from rag_rewards_adapters.unscored_handler import with_value
 
 log = logging.getLogger("rag_rewards")
 
 Row = Mapping[str, Any] | Rollout
 
 
-class _Function:
-    """A recipe and its models by plain options, which are loaded at once."""
+class _RecipeFunction:
+    """A recipe and its models, which are loaded at construction."""
 
     def __init__(self, recipe: RecipeSource | None = None, /, **options: Any) -> None:
         self.options = options if recipe is None else {"recipe": recipe, **options}
@@ -40,15 +42,15 @@ class _Function:
         return str(self.scorer.reward.name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_made, (type(self), self.options))
+        return (_rebuild, (type(self), self.options))
 
 
-class each(_Function):
-    """A recipe as a function of one rollout: a row, as a mapping or a Rollout, to a float.
+class each(_RecipeFunction):
+    """A recipe as a function from one rollout (a mapping or a Rollout) to a float.
 
-    Options are the command line's: `settings`, `hardened`, `stages`, `nli`, `judge`, … UsageError
-    for a recipe that compares the rollouts of a group; RolloutError from the call where there is
-    no score.
+    The options have the names of the command line: `settings`, `hardened`, `stages`, `nli`,
+    `judge`, … Raises UsageError for a recipe that compares the rollouts of a group. A call raises
+    RolloutError for a rollout that cannot be scored.
 
     >>> each("naive-grpo")({"response": "<think>…</think><answer>Paris</answer>",
     ...                     "answers": ["Paris"]})
@@ -60,22 +62,22 @@ class each(_Function):
         if self.scorer.scope == "group":
             raise UsageError(
                 f"recipe {self.scorer.reward.name} compares the rollouts of a group: use batch(), "
-                "which sees all of them"
+                "which gets all of them"
             )
 
     def __call__(self, row: Row) -> float:
-        return value_of(self.scorer.score_each([_decoded(row)])[0])
+        return value_of(self.scorer.score_each([_rollout(row)])[0])
 
     async def scored(self, row: Row) -> float:
-        """The same, for callers with an event loop."""
-        return value_of((await self.scorer.score_each_async([_decoded(row)]))[0])
+        """Return the reward of a rollout, for callers with an event loop."""
+        return value_of((await self.scorer.score_each_async([_rollout(row)]))[0])
 
 
-class batch(_Function):
-    """A recipe as a function of rollouts: a float for each, or None where there is no score.
+class batch(_RecipeFunction):
+    """A recipe as a function from rollouts to a list of floats, with None for unscored rollouts.
 
-    Rows of a group have the same `group`, or else the same question. What has no score is logged
-    with its reason; a caller must not read None as 0.
+    The rows of a group have the same `group`, or else the same question. The reason of an unscored
+    rollout is logged. A caller must not treat None as 0.
 
     >>> batch("naive-grpo")([{"response": "<answer>Paris</answer>", "answers": ["Paris"]},
     ...                      {"response": "<answer>Paris</answer>"}])
@@ -83,32 +85,31 @@ class batch(_Function):
     """
 
     def __call__(self, rows: Sequence[Row]) -> list[float | None]:
-        return _values(self.scorer.score_each(_each_decoded(rows)))
+        return _values(self.scorer.score_each(_rollouts(rows)))
 
     async def scored(self, rows: Sequence[Row]) -> list[float | None]:
-        """The same, for callers with an event loop."""
-        return _values(await self.scorer.score_each_async(_each_decoded(rows)))
+        """Return the rewards of rollouts, for callers with an event loop."""
+        return _values(await self.scorer.score_each_async(_rollouts(rows)))
 
 
-def _made(kind: type[_Function], options: Mapping[str, Any]) -> _Function:
-    return kind(**options)
+def _rebuild(function: type[_RecipeFunction], options: Mapping[str, Any]) -> _RecipeFunction:
+    return function(**options)
 
 
-def _decoded(row: Row) -> Rollout:
+def _rollout(row: Row) -> Rollout:
     return row if isinstance(row, Rollout) else decode_row(to_builtins(row))
 
 
-def _each_decoded(rows: Sequence[Row]) -> list[Rollout | RolloutError]:
+def _rollouts(rows: Sequence[Row]) -> list[Rollout | RolloutError]:
     return [row if isinstance(row, Rollout) else decode_or_error(to_builtins(row)) for row in rows]
 
 
 def value_of(result: ScoreOrError) -> float:
-    """A score's value; raises the error, where there is none."""
+    """Return the value of a score. Raise the RolloutError of an unscored rollout."""
+    result = with_value(result)
     if isinstance(result, RolloutError):
         raise result
-    if result.value is None:
-        raise RolloutError("the recipe gives this rollout no score")
-    return result.value
+    return float(result.value or 0.0)
 
 
 def _values(results: Sequence[ScoreOrError]) -> list[float | None]:

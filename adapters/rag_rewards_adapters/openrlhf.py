@@ -1,11 +1,11 @@
-"""OpenRLHF: a reward function in its process, for `--reward.remote_url rewards.py`.
+"""OpenRLHF: a reward function in the trainer's process, for `--reward.remote_url rewards.py`.
 
     from rag_rewards_adapters.openrlhf import reward_function
     reward_func = reward_function(recipe="arena")
 
-The label of the data set (`--data.label_key label`) is the gold row as a JSON string, as
-`rag-rewards prepare --trainer openrlhf` writes it. The same recipe behind a URL is
-`rag-rewards serve`, whose address `--reward.remote_url http://host:8000/openrlhf` takes.
+The label of the data set (`--data.label_key label`) is the gold row as a JSON string, which
+`rag-rewards prepare --trainer openrlhf` writes. `rag-rewards serve` is the same recipe behind a
+URL: `--reward.remote_url http://host:8000/openrlhf`.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ log = logging.getLogger("rag_rewards")
 
 
 class RewardFunction:
-    """What OpenRLHF calls with queries, prompts and labels: lists of one since 0.9.1.
+    """A recipe as a function of queries, prompts and labels (lists of one item since 0.9.1).
 
-    `error_value` stands for a rollout without a score: the trainer swallows errors and goes on
-    without a reward. It is counted in `failed`, logged, and marked in the logs as
-    `rag_rewards_error`. Without it the error is raised.
+    `error_value` is the reward of an unscored rollout, because the trainer ignores exceptions and
+    continues without a reward. Such a rollout is counted in `failed`, logged, and marked as
+    `rag_rewards_error`. Without `error_value`, the error is raised.
     """
 
     def __init__(self, scorer: Scorer, error_value: float | None = None) -> None:
         if scorer.scope == "group":
             raise UsageError(
-                f"{scorer.reward.name} compares the rollouts of a group, and OpenRLHF asks for "
-                "them one by one: use the agent executor, --train.agent_func_path"
+                f"{scorer.reward.name} compares the rollouts of a group, and OpenRLHF passes "
+                "one at a time: use the agent executor, --train.agent_func_path"
             )
         if isinstance(scorer.reward, Curriculum):
             raise UsageError(
-                "OpenRLHF does not send the training step to a reward: start it once for each stage"
+                "OpenRLHF does not send the training step to a reward: start a run for each stage"
             )
         self.scorer, self.error_value = scorer, error_value
         self.failed = 0
@@ -46,7 +46,7 @@ class RewardFunction:
     def __call__(
         self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any
     ) -> dict[str, Any]:
-        """{"rewards", "scores", "extra_logs"}: numbers for one query, lists for several."""
+        """Return `rewards`, `scores` and `extra_logs`: numbers for one query, lists for several."""
         rollouts = rollouts_of(Request(list(queries), list(prompts), list(labels)))
         results = self.scorer.score_each(rollouts)
         errors = [result for result in results if isinstance(result, RolloutError)]

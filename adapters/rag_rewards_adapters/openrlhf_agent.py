@@ -3,13 +3,13 @@
     from rag_rewards_adapters.openrlhf_agent import executor
     AgentExecutor = executor(recipe="ctrl-rag")
 
-An executor sees what a remote reward cannot: all samples of a prompt, their token ids, and the
-policy's own vLLM. Each sample generates one continuation as the trainer would, then waits for its
-siblings; the group is scored once, and each takes its reward. Recipes that ask a policy, with no
-`model` among their options, ask that engine.
+Unlike a remote reward, an executor has all samples of a prompt, their token ids, and the policy's
+own vLLM engine. Each sample generates one response with the trainer's own executor and waits for
+the other samples of its prompt. The group is scored once, and each sample gets its reward. A recipe
+that needs a policy uses the engine, unless `model` is set.
 
-The label of the data set (`--data.label_key label`) is the gold row as a JSON string, as
-`rag-rewards prepare --trainer openrlhf` writes it. For OpenRLHF 0.9.1 and later.
+The label of the data set (`--data.label_key label`) is the gold row as a JSON string, which
+`rag-rewards prepare --trainer openrlhf` writes. OpenRLHF 0.9.1 or later is required.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 from rag_rewards.backends.addresses import is_url
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import RolloutError, UsageError
+from rag_rewards.groups import first_error
 from rag_rewards.loading import load_recipe
 from rag_rewards.model_options import ModelOptions, missing_model
 from rag_rewards.prompts import Prompt
@@ -29,20 +30,20 @@ from rag_rewards.rows.columns import label_fields, response_prefix_of, rollout_f
 from rag_rewards.scorer import Scorer, split_options
 from rag_rewards.server.openrlhf import answer_of
 from rag_rewards.training.advantages import advantages_of_groups, mean_std
-from rag_rewards_adapters.meeting import Group, Groups
 from rag_rewards_adapters.openrlhf_engine import OpenRlhfEnginePolicy
+from rag_rewards_adapters.response_text import response_text
+from rag_rewards_adapters.session_groups import SessionGroup, SessionGroups
 from rag_rewards_adapters.unscored_handler import UnscoredHandler, with_value
-from rag_rewards_adapters.verl_rows import said
 
-RAW = "raw_reward"
-"""The log of the reward before `std_floor`."""
+RAW_REWARD = "raw_reward"
+"""The name under which the reward without `std_floor` is logged."""
 
 Output = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Habits:
-    """What an executor is told beside the recipe and its models; see `executor`."""
+class ExecutorOptions:
+    """The options of an executor beside the recipe and its models; see `executor`."""
 
     std_floor: float | None = None
     error_value: float | None = None
@@ -59,33 +60,31 @@ def executor(
     patience: int = 8,
     **named: Any,
 ) -> type:
-    """A class `AgentExecutor`, by a recipe's name and settings (or a Recipe of one's own), and the
-    command line's names for models.
+    """Return a class `AgentExecutor` for a recipe in any form, with the options of its models.
 
-    std_floor    LEAR's advantage within the group, (R − mean)/max(std, floor), stands around the
-                 group's mean as the reward, for `--algo.advantage.estimator dr_grpo`: that takes
-                 the mean off again. A prompt with one sample keeps its reward.
-    error_value  stands for a rollout without a score, since the trainer knows no such thing; with
-                 `std_floor` it is an advantage. Without it such a rollout is an error, which ends
-                 the training.
-    prompt       how documents stand in the prompts, for recipes that leave some out
-    patience     prompts in a row without any score that are endured
+    std_floor    use the advantage of LEAR within the group, (R − mean)/max(std, floor), plus the
+                 mean of the group as the reward. It requires `--algo.advantage.estimator dr_grpo`,
+                 which subtracts the mean. A prompt with one sample keeps its reward.
+    error_value  the reward of an unscored rollout, because the trainer has no value for it; with
+                 `std_floor` it is an advantage. Without it, the error ends the training.
+    prompt       the form of the documents in the prompts, for recipes that leave some out
+    patience     number of consecutive prompts without any score to tolerate before raising
 
-    What stands for an error is counted, logged, and marked as `rag_rewards_error` in the trainer's
-    logs; in the first group an error is raised in any case. UsageError and SettingError here;
-    RolloutError, with the data set's row, from the executor.
+    A rollout with `error_value` is counted, logged, and marked as `rag_rewards_error` in the
+    trainer's logs. An error in the first group is always raised. This function raises UsageError
+    and SettingError; the executor raises RolloutError, with the row of the data set.
     """
     reward, models = _recipe_and_models({**(options or {}), **named})
     if std_floor is not None and std_floor <= 0:
-        raise UsageError(f"std_floor is above 0, found {std_floor}")
-    habits = Habits(std_floor, error_value, prompt, patience)
+        raise UsageError(f"std_floor must be greater than 0, found {std_floor}")
+    executor_options = ExecutorOptions(std_floor, error_value, prompt, patience)
     from openrlhf.utils.agent import AgentExecutorBase, SingleTurnAgentExecutor
 
     class AgentExecutor(AgentExecutorBase):  # type: ignore[misc]  # the trainer is not typed
-        """One for each engine, in the engine's own process."""
+        """One executor for each engine, in the process of the engine."""
 
         def __init__(self) -> None:
-            self.scoring = Scoring(reward, models, habits)
+            self.scoring = GroupScoring(reward, models, executor_options)
             self.inner = SingleTurnAgentExecutor(None)
 
         async def execute(
@@ -111,30 +110,30 @@ def executor(
                 return output
 
             call = Call(prompt, label, sampling_params, hf_tokenizer, llm_engine)
-            return await self.scoring.scored(call, generate)
+            return await self.scoring.run(call, generate)
 
     return AgentExecutor
 
 
 def _recipe_and_models(options: Mapping[str, Any]) -> tuple[Recipe, ModelOptions]:
     """Return the recipe and the options of its models. UsageError, SettingError."""
-    own, models = split_options(options)
-    recipe = load_recipe(own)
+    recipe_options, models = split_options(options)
+    recipe = load_recipe(recipe_options)
     if not isinstance(recipe, Recipe):
         raise UsageError(
-            "OpenRLHF does not send the training step to a reward: start it once for each stage"
+            "OpenRLHF does not send the training step to a reward: start a run for each stage"
         )
     if models.model and not is_url(models.model):
         raise UsageError(
-            f"model={models.model} would be loaded by every engine: leave model out, so that the "
-            "policy's own engine is used, or set the URL of a scoring server and its backend"
+            f"model={models.model} would be loaded by every engine: leave model out to use the "
+            "policy's own engine, or set the URL of a scoring server and its backend"
         )
     return recipe, models
 
 
 @dataclass(frozen=True)
 class Call:
-    """What the trainer passes for a sample; the same objects for all samples of a prompt."""
+    """The arguments of the trainer for a sample. The samples of a prompt have the same objects."""
 
     prompt: str
     label: Any
@@ -144,116 +143,121 @@ class Call:
 
     @property
     def key(self) -> str:
-        """The prompt among those under way: two rows of a data set may have the same text.
+        """A key of the prompt among the active ones. Two rows of a data set may have equal texts.
 
-        The trainer makes the samples of a row from one object of parameters, which they keep
-        alive.
+        The trainer creates one object of parameters for the samples of a row. The samples hold it,
+        so its id is unique as long as one of them is active.
         """
         return f"{id(self.parameters)} {self.prompt}"
 
     @property
     def tokenizer(self) -> Any:
-        """That of a processor for images, where there is one."""
+        """The tokenizer, which a processor of images contains."""
         return getattr(self.processor, "tokenizer", self.processor)
 
 
-class Scoring:
-    """The groups at work in one engine's process, and their rewards."""
+class GroupScoring:
+    """The active groups in the process of one engine, and their rewards."""
 
-    def __init__(self, reward: Recipe, models: ModelOptions, habits: Habits) -> None:
-        self.reward, self.habits = reward, habits
-        self.unscored = UnscoredHandler(habits.patience)
-        self.groups: Groups[Output, Output] = Groups()
+    def __init__(self, reward: Recipe, models: ModelOptions, options: ExecutorOptions) -> None:
+        self.reward, self.options = reward, options
+        self.unscored = UnscoredHandler(options.patience)
+        self.groups: SessionGroups[Output, Output] = SessionGroups()
         self._models, self._prompting = models.load(), models.prompting
         self._scorer: Scorer | None = None
 
-    async def scored(self, call: Call, generate: Callable[[], Awaitable[Output]]) -> Output:
-        """What was generated, with its reward among those of its siblings.
+    async def run(self, call: Call, generate: Callable[[], Awaitable[Output]]) -> Output:
+        """Generate one sample, and return it with its reward when its group is scored.
 
-        Raises in all samples of a prompt, when one of them failed.
+        Raises in all samples of a prompt when one of them failed.
         """
-        return await self.groups.meet(
+        return await self.groups.run(
             call.key,
             None,
             generate,
-            lambda: Group(lambda outputs: self._settle(call, outputs), ()),
+            lambda: SessionGroup(lambda outputs: self._score(call, outputs), ()),
         )
 
     def scorer(self, call: Call) -> Scorer:
-        """One for all prompts: an engine proves itself once."""
+        """Return the scorer of all prompts, so that an engine is checked once."""
         if self._scorer is None:
             models = self._models
             if models.policy is None:
                 policy = OpenRlhfEnginePolicy(call.engine, call.tokenizer, type(call.parameters))
                 models = replace(models, policy=policy)
-            self._scorer = Scorer(self.reward, models, prompt=self.habits.prompt, **self._prompting)
+            prompt = self.options.prompt
+            self._scorer = Scorer(self.reward, models, prompt=prompt, **self._prompting)
         return self._scorer
 
-    async def _settle(self, call: Call, outputs: list[Output]) -> list[Output]:
+    async def _score(self, call: Call, outputs: list[Output]) -> list[Output]:
         scorer = self.scorer(call)
         rollouts = [_rollout(call, output) for output in outputs]
         if missing := scorer.missing([row for row in rollouts if isinstance(row, Rollout)]):
             raise missing_model(self.reward.name, min(missing))
         results = await scorer.score_each_async(rollouts, [range(len(rollouts))])
-        results = [_valued(result, call) for result in results]
-        broken = next((result for result in results if isinstance(result, RolloutError)), None)
-        if broken is not None and self.habits.error_value is None:
-            raise broken
+        results = [_score_or_error(result, call) for result in results]
+        error = first_error(results)
+        if error is not None and self.options.error_value is None:
+            raise error
         scores = self.unscored.handle(results)
-        sent = _sent(scores, self.habits)
-        for output, result, reward in zip(outputs, results, sent, strict=True):
-            output.update(reward=reward, **self._told(result))
+        rewards = _rewards(scores, self.options)
+        for output, result, reward in zip(outputs, results, rewards, strict=True):
+            output.update(reward=reward, **self._logs(result))
         return outputs
 
-    def _told(self, result: ScoreOrError) -> Output:
-        """`scores`, by which prompts can be filtered, and `extra_logs`: the same names always."""
-        answer = answer_of([result], self.reward.component_names, self.habits.error_value)
+    def _logs(self, result: ScoreOrError) -> Output:
+        """Return `scores`, by which the trainer can filter prompts, and `extra_logs`.
+
+        All rollouts have the same names.
+        """
+        answer = answer_of([result], self.reward.component_names, self.options.error_value)
         logs = dict(answer.extra_logs)
-        if self.habits.std_floor is not None:
-            logs[RAW] = answer.rewards
+        if self.options.std_floor is not None:
+            logs[RAW_REWARD] = answer.rewards
         return {"scores": answer.scores, "extra_logs": logs}
 
 
 def _rollout(call: Call, output: Output) -> Rollout | RolloutError:
-    """A sample as a rollout: the model's own tokens, and the prompt as the trainer rendered it."""
+    """Return a sample as a rollout, with its token ids and the prompt that the trainer rendered."""
     try:
         gold = label_fields(call.label)
     except RolloutError as error:
         return error.with_traceback(None)
     tokens = output["observation_tokens"]
     start, end = output["action_ranges"][-1]
-    own = tokens[start:end]
+    response_ids = tokens[start:end]
     return rollout_from_columns(
         gold,
         prompt=call.prompt,
         prompt_token_ids=tokens[:start],
-        response=said(call.tokenizer, own),
+        response=response_text(call.tokenizer, response_ids),
         response_prefix=response_prefix_of(call.prompt),
-        response_token_ids=own,
+        response_token_ids=response_ids,
         finish_reason="length" if output["truncated"] else "stop",
     )
 
 
-def _valued(result: ScoreOrError, call: Call) -> ScoreOrError:
-    """A score that has a value, or why it has none, with its row."""
+def _score_or_error(result: ScoreOrError, call: Call) -> ScoreOrError:
+    """Return a score that has a value, or its error with the row of the data set."""
     result = with_value(result)
     if isinstance(result, RolloutError) and result.row is None:
         result.row = f"of the prompt that ends in {call.prompt[-80:]!r}"
     return result
 
 
-def _sent(scores: Sequence[Score | None], habits: Habits) -> list[float]:
-    """The rewards of a group, as the trainer's estimator needs them.
+def _rewards(scores: Sequence[Score | None], options: ExecutorOptions) -> list[float]:
+    """Return the rewards of a group in the form that the trainer's estimator needs.
 
-    What has no score gets `error_value`; around the mean, where advantages stand around it.
+    With `std_floor`, a reward is the mean of the group plus the advantage. An unscored rollout gets
+    `error_value`, which then also is an advantage.
     """
     values = [score.value if score else None for score in scores]
-    known = [value for value in values if value is not None]
+    present = [value for value in values if value is not None]
     mean = 0.0
-    if habits.std_floor is not None and known:
-        mean, _ = mean_std(known)
-        whole = [range(len(values))]
-        given = advantages_of_groups(values, whole, std_floor=habits.std_floor)
-        values = [None if advantage is None else mean + advantage for advantage in given]
-    missing = mean + (habits.error_value or 0.0)
-    return [missing if value is None else value for value in values]
+    if options.std_floor is not None and present:
+        mean, _ = mean_std(present)
+        group = [range(len(values))]
+        advantages = advantages_of_groups(values, group, std_floor=options.std_floor)
+        values = [None if advantage is None else mean + advantage for advantage in advantages]
+    error_value = mean + (options.error_value or 0.0)
+    return [error_value if value is None else value for value in values]

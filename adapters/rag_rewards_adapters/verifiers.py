@@ -1,12 +1,12 @@
 """Recipes as reward functions of verifiers' tasks.
 
-In a module of one's own,
+In your own module,
 
     from rag_rewards_adapters.verifiers import reward
     arena = reward("arena")
 
-named in the task's configuration: `rewards: {arena: {fn: "my_module:arena", weight: 1.0}}`. The
-task's data has the fields of a row (`answers`, `documents`, `supporting`, …).
+and in the configuration of the task: `rewards: {arena: {fn: "my_module:arena", weight: 1.0}}`. The
+data of the task has the fields of a row (`answers`, `documents`, `supporting`, …).
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from rag_rewards_adapters.callables import each, value_of
 
 
 def reward(recipe: RecipeSource, **options: Any) -> Callable[[Any, Any], Awaitable[float]]:
-    """An asynchronous function of `task` and `trace`: the recipe's value for the last reply.
+    """Return an asynchronous function of `task` and `trace`, which scores the last reply.
 
-    Components become metrics of the trace, under the recipe's name. Options are the command
-    line's. UsageError for recipes that compare the rollouts of a group: verifiers scores one
-    trace at a time (verifiers/v1/task.py, Task.score). RolloutError where there is no score:
-    verifiers then records None and the error, never 0.
+    Components become metrics of the trace, under the name of the recipe. The options have the names
+    of the command line. Raises UsageError for a recipe that compares the rollouts of a group,
+    because verifiers scores one trace at a time (verifiers/v1/task.py, Task.score). The function
+    raises RolloutError for an unscored rollout; verifiers then records None and the error.
     """
     scorer = each(recipe, **options).scorer
 
-    async def scored(task: Any, trace: Any) -> float:
+    async def score(task: Any, trace: Any) -> float:
         rollout = rollout_from_columns(_fields(task), response=_reply(trace))
         result = (await scorer.score_each_async([rollout]))[0]
         if isinstance(result, Score):
             trace.record_metrics(_metrics(scorer.reward.name, result))
         return value_of(result)
 
-    return scored
+    return score
 
 
 def _fields(task: Any) -> dict[str, Any]:
-    """The task's data; what its prompt asks is the question where no field says it."""
+    """Return the data of the task. The default question is the text of its prompt."""
     fields = dict(task.model_dump())
     if fields.get("question") is None:
         fields["question"] = task.prompt_text or None
@@ -49,16 +49,17 @@ def _fields(task: Any) -> dict[str, Any]:
 
 
 def _reply(trace: Any) -> str:
-    """The last thing the model said, with the reasoning that a server took out of it.
+    """Return the last message of the model, with the reasoning that a server separated from it.
 
-    A rollout that ended before a word is an empty response: data, with the recipe's reward.
+    A rollout without any message has an empty response, which the recipe scores.
     """
-    own = trace.assistant_messages
-    thought = own[-1].reasoning_content if own and trace.root_reply is None else None
+    messages = trace.assistant_messages
+    is_own = messages and trace.root_reply is None
+    thought = messages[-1].reasoning_content if is_own else None
     text = str(trace.last_reply)
     return f"<think>{thought}</think>{text}" if thought else text
 
 
 def _metrics(name: str, score: Score) -> dict[str, float]:
-    """Components that have a value, under the recipe's name."""
+    """Return the components that have a value, under the name of the recipe."""
     return {f"{name}/{key}": value for key, value in score.components.items() if value is not None}

@@ -1,11 +1,12 @@
-"""verl: rewards as plain functions, and LEAR's advantage.
+"""verl: rewards as plain functions, and the advantage of LEAR.
 
     reward.custom_reward_function.path=pkg://rag_rewards_adapters.verl
     +reward.custom_reward_function.reward_kwargs.recipe=arena
 
-works with verl's own reward managers, 0.5 and later. From 0.9 on, the reward manager `rag_rewards`
-reads the same settings, and token ids, prompts and tool turns beside (verl_manager.py); recipes
-that compare the rollouts of a group go through the agent loop `rag_group` (verl_group.py).
+These settings work with verl's own reward managers, from version 0.5 on. From 0.9 on, the reward
+manager `rag_rewards` (verl_manager.py) reads the same settings, and also token ids, prompts and
+tool turns. Recipes that compare the rollouts of a group need the agent loop `rag_group`
+(verl_group.py).
 """
 
 from __future__ import annotations
@@ -19,57 +20,52 @@ import msgspec
 
 from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.groups import positions_by_key
-from rag_rewards.rollout import Rollout, Score
+from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.rows.columns import rollout_from_columns
+from rag_rewards.scorer import Scorer
 from rag_rewards.training.advantages import group_advantages
 from rag_rewards.training.curriculum import Curriculum
-from rag_rewards_adapters.verl_rows import (
-    fields_of,
-    judges,
-    numbers_of,
-    score_of,
-    scorer_of,
-    settled,
-)
+from rag_rewards_adapters.verl_config import load_scorer, plain_value
+from rag_rewards_adapters.verl_rows import defines_correct, extra_numbers, row_fields, valid_score
 
-BYPASSED = (
+NEEDS_GROUP_LOOP = (
     "recipe {name} compares the rollouts of a group, and a reward function sees one: set "
     "actor_rollout_ref.rollout.agent.default_agent_loop=rag_group, and leave no other agent_name "
     "in the data (verl 0.9 and later, its V1 trainer)"
 )
-"""Why a recipe of group scope was not scored, and the way out."""
-STEPLESS = (
-    "a curriculum goes by the training step, which verl does not tell a reward function: use the "
+"""The error of a recipe of group scope that did not use the agent loop."""
+NEEDS_STEP = (
+    "a curriculum needs the training step, which verl does not pass to a reward function: use the "
     "reward manager (reward.reward_manager.name=rag_rewards) or the agent loop rag_group, which "
-    "know it (verl 0.9 and later), or start compute_score once for each stage"
+    "get it (verl 0.9 and later), or start compute_score once for each stage"
 )
-"""Why stages were not scored, and the way out."""
+"""The error of a curriculum in a plain function."""
 
-_ROUTER = ("reward_router_address", "reward_model_tokenizer")
-"""What verl's naive manager adds for rewards that ask its reward model."""
+_ROUTER_ARGUMENTS = ("reward_router_address", "reward_model_tokenizer")
+"""Arguments that verl's naive manager adds for rewards that use its reward model."""
 
 
 class ComputeScore:
     """`compute_score(data_source, solution_str, ground_truth, extra_info, **reward_kwargs)`.
 
-    Returns the reward as `score`, the recipe's components and, where it knows a right answer,
-    `acc`: the same numeric keys for every sample. UsageError for settings that cannot be used, for
-    recipes of group scope and for curricula; RolloutError where a rollout cannot be scored: verl
-    then counts it as failed.
+    Returns the reward as `score`, the components of the recipe and, if the recipe defines a correct
+    answer, `acc`. All samples have the same keys. Raises UsageError for invalid settings, for
+    recipes of group scope and for curricula; RolloutError if a rollout cannot be scored, which verl
+    counts as failed.
 
-    The text alone is read: where a trainer strips special tokens and tools took turns, the reward
-    manager `rag_rewards` or the agent loop sees more.
+    The function reads only the text. The reward manager `rag_rewards` and the agent loop also read
+    token ids and tool turns.
 
-    >>> scored = compute_score("qa", "<think>…</think><answer>Paris</answer>", "Paris",
+    >>> result = compute_score("qa", "<think>…</think><answer>Paris</answer>", "Paris",
     ...                        recipe="naive-grpo")
-    >>> scored["score"], scored["acc"]
+    >>> result["score"], result["acc"]
     (2.0, 1.0)
     """
 
-    def __init__(self, settings: int = 4) -> None:
-        # A process has the settings of one run; a bound, for those who try many.
-        self._made = lru_cache(maxsize=settings)(_scorer)
-        self._making = threading.Lock()
+    def __init__(self, max_scorers: int = 4) -> None:
+        # A process uses the settings of one run; the limit is for a caller who tries many.
+        self._load = lru_cache(maxsize=max_scorers)(_load)
+        self._lock = threading.Lock()
 
     def __call__(
         self,
@@ -81,14 +77,14 @@ class ComputeScore:
     ) -> dict[str, float]:
         scorer = self.scorer(reward_kwargs)
         rollout = _rollout(solution_str, ground_truth, extra_info)
-        return _result(scorer, scorer.score_each([rollout])[0])
+        return _numbers(scorer, scorer.score_each([rollout])[0])
 
-    def scorer(self, reward_kwargs: Mapping[str, Any]) -> Any:
-        """The scorer of these settings, made once."""
-        given = {key: value for key, value in reward_kwargs.items() if key not in _ROUTER}
-        wanted = msgspec.json.encode(settled(given), order="deterministic")
-        with self._making:
-            return self._made(wanted)
+    def scorer(self, reward_kwargs: Mapping[str, Any]) -> Scorer:
+        """Return the scorer of these settings, which is loaded once."""
+        options = {key: reward_kwargs[key] for key in reward_kwargs if key not in _ROUTER_ARGUMENTS}
+        key = msgspec.json.encode(plain_value(options), order="deterministic")
+        with self._lock:
+            return self._load(key)
 
     def __reduce__(self) -> str:
         return "compute_score"  # a process pool finds it by its name
@@ -101,10 +97,10 @@ async def compute_score_async(
     extra_info: Any = None,
     **reward_kwargs: Any,
 ) -> dict[str, float]:
-    """The same for recipes that ask a judge: many rollouts wait for their verdicts at once."""
+    """The same for recipes with a judge: many rollouts wait for their verdicts concurrently."""
     scorer = compute_score.scorer(reward_kwargs)
     rollout = _rollout(solution_str, ground_truth, extra_info)
-    return _result(scorer, (await scorer.score_each_async([rollout]))[0])
+    return _numbers(scorer, (await scorer.score_each_async([rollout]))[0])
 
 
 def grpo_clip_std(
@@ -114,47 +110,46 @@ def grpo_clip_std(
     config: Any = None,
     **_: Any,
 ) -> tuple[Any, Any]:
-    """A = (R − mean)/max(std, floor) over the rollouts of a prompt, for each token of a response.
+    """Return A = (R − mean)/max(std, floor) within each prompt, for each token of a response.
 
-    Population std; the floor is `+algorithm.std_floor`, 0.1 where it is not given. Registered as
-    `rag_grpo_clip_std`. A prompt with one rollout has no advantage: 0. Rows that verl adds to
-    fill a batch have a prompt of their own, and touch no other. Source: LEAR, section 3.3.
+    The standard deviation is that of the population. The floor is `+algorithm.std_floor`, 0.1 by
+    default. The estimator is registered as `rag_grpo_clip_std`. A prompt with one rollout has the
+    advantage 0. Rows that verl adds to fill a batch have their own prompt and change no other.
+    Source: LEAR, section 3.3.
     """
     floor = 0.1 if config is None else float(config.get("std_floor", 0.1))
     rewards = token_level_rewards.sum(dim=-1)
     values = rewards.tolist()
     advantages = [0.0] * len(values)
     for rows in positions_by_key(index).values():
-        of_group = group_advantages([values[row] for row in rows], std_floor=floor)
-        for row, advantage in zip(rows, of_group, strict=True):
+        group = group_advantages([values[row] for row in rows], std_floor=floor)
+        for row, advantage in zip(rows, group, strict=True):
             advantages[row] = advantage
-    spread = rewards.new_tensor(advantages).unsqueeze(-1) * response_mask
-    return spread, spread
+    per_token = rewards.new_tensor(advantages).unsqueeze(-1) * response_mask
+    return per_token, per_token
 
 
-def of_rollouts(scorer: Any) -> Any:
-    """The scorer, if it scores single rollouts at any step. UsageError for others."""
+def _load(options: bytes) -> Scorer:
+    """Load a scorer of single rollouts at any step. UsageError for other rewards."""
+    scorer = load_scorer(msgspec.json.decode(options))
     if scorer.scope == "group":
-        raise UsageError(BYPASSED.format(name=scorer.reward.name))
+        raise UsageError(NEEDS_GROUP_LOOP.format(name=scorer.reward.name))
     if isinstance(scorer.reward, Curriculum):
-        raise UsageError(STEPLESS)
+        raise UsageError(NEEDS_STEP)
     return scorer
-
-
-def _scorer(wanted: bytes) -> Any:
-    return of_rollouts(scorer_of(msgspec.json.decode(wanted)))
 
 
 def _rollout(response: str, ground_truth: Any, extra_info: Any) -> Rollout | RolloutError:
     try:
-        return rollout_from_columns(fields_of(ground_truth, extra_info), response=response)
+        return rollout_from_columns(row_fields(ground_truth, extra_info), response=response)
     except RolloutError as error:
         return error
 
 
-def _result(scorer: Any, result: Score | RolloutError) -> dict[str, float]:
-    score = score_of(result, scorer.models)
-    return {"score": float(score.value or 0.0), **numbers_of(score, judges(scorer.reward))}
+def _numbers(scorer: Scorer, result: ScoreOrError) -> dict[str, float]:
+    score = valid_score(result, scorer.models)
+    numbers = extra_numbers(score, defines_correct(scorer.reward))
+    return {"score": float(score.value or 0.0), **numbers}
 
 
 compute_score = ComputeScore()

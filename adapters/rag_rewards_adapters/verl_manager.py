@@ -1,4 +1,4 @@
-"""verl's reward manager `rag_rewards`: rollouts by their tokens, one at a time."""
+"""verl's reward manager `rag_rewards`: scores rollouts one at a time, with their token ids."""
 
 from __future__ import annotations
 
@@ -10,98 +10,107 @@ from typing import Any
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from rag_rewards.errors import DataError, RolloutError, UsageError
-from rag_rewards.rollout import Rollout
+from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.rows.columns import response_prefix_of, to_builtins
-from rag_rewards_adapters.verl import BYPASSED
-from rag_rewards_adapters.verl_rows import (
-    ended,
-    group_scope,
-    header_of,
-    judges,
+from rag_rewards.scorer import Scorer
+from rag_rewards_adapters.response_text import (
+    finish_reason,
     last_turn,
-    numbers_of,
-    options_of,
-    rollout_from,
-    said,
-    score_of,
-    scorer_of,
-    template_of,
+    opened_tag,
+    response_text,
+    turn_header,
 )
-
-_ENOUGH = 32
-"""Tokens at a prompt's end in which a tag that it opens stands."""
+from rag_rewards_adapters.verl import NEEDS_GROUP_LOOP
+from rag_rewards_adapters.verl_config import (
+    compares_groups,
+    load_scorer,
+    reward_options,
+    template_arguments,
+)
+from rag_rewards_adapters.verl_rows import (
+    defines_correct,
+    extra_numbers,
+    rollout_from_row,
+    valid_score,
+)
 
 
 class RagRewardManager(RewardManagerBase):  # type: ignore[misc]
     """Scores with the recipe of `reward.custom_reward_function.reward_kwargs`.
 
-    UsageError at construction for settings that cannot be used. A rollout that cannot be scored
-    raises, which verl counts as a failed rollout. Recipes of group scope raise for every rollout:
-    the agent loop `rag_group` scores those, and whoever arrives here went around it.
+    Raises UsageError at construction for invalid settings. A rollout that cannot be scored raises
+    RolloutError, which verl counts as a failed rollout. A recipe of group scope raises UsageError
+    for every rollout, because the agent loop `rag_group` has to score it.
     """
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_: Any) -> None:
         super().__init__(config, tokenizer, compute_score)
-        options = options_of(config)
-        self.template = template_of(config)
-        self.room = int(config.actor_rollout_ref.rollout.response_length)
-        # A recipe of group scope asks nobody here, so nothing is loaded for it.
-        self.scorer = None if group_scope(options) else scorer_of(options, template=self.template)
+        options = reward_options(config)
+        self.template = template_arguments(config)
+        self.max_length = int(config.actor_rollout_ref.rollout.response_length)
         self.name = str(options.get("recipe") or "curriculum")
-        self.judged = self.scorer is not None and judges(self.scorer.reward)
+        # The agent loop scores recipes of group scope, so no model is loaded for them here.
+        self.scorer: Scorer | None = None
+        if not compares_groups(options):
+            self.scorer = load_scorer(options, template=self.template)
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """`reward_score`, and the components (with `acc`) as `reward_extra_info`."""
+        """Return `reward_score`, and the components (with `acc`) as `reward_extra_info`."""
         if self.scorer is None:
-            raise UsageError(BYPASSED.format(name=self.name))
-        loop = asyncio.get_running_loop()
-        item = data[-1:][0]  # of several outputs the last is the rollout
-        if self.scorer.asks:
-            rollout = await loop.run_in_executor(None, self.rollout, item)
-            results = await self.scorer.score_each_async([rollout])
-        else:
-            results = await loop.run_in_executor(None, self._score, item)
-        score = score_of(results[0], self.scorer.models)
+            raise UsageError(NEEDS_GROUP_LOOP.format(name=self.name))
+        item = data[-1:][0]  # if there are several outputs, the last one is the rollout
+        score = valid_score(await self._score(self.scorer, item), self.scorer.models)
         return {
             "reward_score": float(score.value or 0.0),
-            "reward_extra_info": numbers_of(score, self.judged),
+            "reward_extra_info": extra_numbers(score, defines_correct(self.scorer.reward)),
         }
 
-    def _score(self, item: Any) -> Any:
-        return self.scorer.score_each([self.rollout(item)])  # type: ignore[union-attr]
+    async def _score(self, scorer: Scorer, item: Any) -> ScoreOrError:
+        """Score a row of verl's batch. Work without models is done in a thread."""
+        loop = asyncio.get_running_loop()
+        if not scorer.asks:
+            return await loop.run_in_executor(
+                None, lambda: scorer.score_each([self.rollout(item)])[0]
+            )
+        rollout = await loop.run_in_executor(None, self.rollout, item)
+        return (await scorer.score_each_async([rollout]))[0]
 
     def rollout(self, item: Any) -> Rollout | RolloutError:
-        """A row of verl's batch as a rollout, or the error of its row."""
+        """Return a row of verl's batch as a rollout, or its error."""
         columns = item.non_tensor_batch
         prompt, response = _tokens(item.batch)
-        text = said(self.tokenizer, response)
+        text = response_text(self.tokenizer, response)
         turns = to_builtins(columns.get("__num_turns__")) or 0
         try:
-            if turns > 2:  # the question and an answer are two: there were tools in between
-                happened = self._after_tools(text)
+            if turns > 2:  # a question and an answer are two turns
+                fields = self._last_turn_fields(text)
             else:
-                happened = self._answer(text, prompt, response, columns)
+                fields = self._response_fields(text, prompt, response, columns)
         except DataError as error:
-            return _named(error, columns)
-        cut = len(response) >= self.room and not ended(self.tokenizer, response)
-        return rollout_from(columns, finish_reason="length" if cut else "stop", **happened)
+            return _with_row(error, columns)
+        reason = finish_reason(self.tokenizer, response, self.max_length)
+        return rollout_from_row(columns, finish_reason=reason, **fields)
 
-    def _answer(self, text: str, prompt: Any, response: Any, columns: Any) -> dict[str, Any]:
-        end = self.tokenizer.decode(prompt[-_ENOUGH:], skip_special_tokens=False)
-        happened = {"response": text, "response_prefix": response_prefix_of(end)}
-        if self._likelihood:
-            happened |= {
+    def _response_fields(
+        self, text: str, prompt: list[int], response: list[int], columns: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            "response": text,
+            "response_prefix": opened_tag(self.tokenizer, prompt),
+        }
+        if self._has_policy:
+            fields |= {
                 "prompt": to_builtins(columns.get("raw_prompt")),
                 "prompt_token_ids": prompt,
                 "response_token_ids": response,
             }
-        return happened
+        return fields
 
-    def _after_tools(self, text: str) -> dict[str, Any]:
-        if self._likelihood:
+    def _last_turn_fields(self, text: str) -> dict[str, Any]:
+        if self._has_policy:
             raise DataError(
-                "has turns of tools, and a scoring server is shown a prompt and one response; the "
-                "agent loop rag_group scores it with the policy's own rollout engine",
+                "has tool turns, and a scoring server reads a prompt and one response: use the "
+                "agent loop rag_group, which scores it with the policy's own rollout engine",
                 "response",
             )
         return {
@@ -111,25 +120,25 @@ class RagRewardManager(RewardManagerBase):  # type: ignore[misc]
 
     @cached_property
     def header(self) -> str:
-        """What the chat template writes before each turn of the model."""
-        return header_of(self.tokenizer, self.template)
+        """The text that the chat template writes before each turn of the model."""
+        return turn_header(self.tokenizer, self.template)
 
     @property
-    def _likelihood(self) -> bool:
+    def _has_policy(self) -> bool:
         return self.scorer is not None and self.scorer.models.policy is not None
 
 
 def _tokens(batch: Any) -> tuple[list[int], list[int]]:
-    """Prompt and response of a row, without padding."""
+    """Return the token ids of the prompt and the response of a row, without padding."""
     prompt, response, mask = batch["prompts"], batch["responses"], batch["attention_mask"]
-    before, after = mask[: -len(response)].bool(), mask[-len(response) :].bool()
-    return prompt[before].tolist(), response[after].tolist()
+    prompt_mask, response_mask = mask[: -len(response)].bool(), mask[-len(response) :].bool()
+    return prompt[prompt_mask].tolist(), response[response_mask].tolist()
 
 
-def _named(error: RolloutError, columns: Mapping[str, Any]) -> RolloutError:
-    """The error, with the id of its row in the data set."""
+def _with_row(error: RolloutError, columns: Mapping[str, Any]) -> RolloutError:
+    """Return the error with the id of its row in the data set."""
     extra = columns.get("extra_info")
-    known = extra if isinstance(extra, Mapping) else {}
-    row = known.get("id", known.get("index"))
+    fields = extra if isinstance(extra, Mapping) else {}
+    row = fields.get("id", fields.get("index"))
     error.row = None if row is None else str(row)
     return error

@@ -1,9 +1,9 @@
-"""verl's plugin: what this package adds to verl's own registries, in every process.
+"""verl's plugin: adds the parts of this package to verl's registries, in every process.
 
-`import verl` loads it by its entry point (verl 0.9 and later; before that, by
-VERL_USE_EXTERNAL_MODULES=rag_rewards_adapters.verl_plugin). Every process of a training pays for
-that import, so nothing of verl, torch or this package is imported here: each registry is filled
-right after verl itself imports the module that holds it.
+`import verl` loads it through its entry point (verl 0.9 and later; before that, through
+VERL_USE_EXTERNAL_MODULES=rag_rewards_adapters.verl_plugin). Every process of a training run imports
+this module, so it imports nothing of verl, torch or this package. It adds to each registry after
+verl itself has imported the module of the registry.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def add_manager(module: Any) -> None:
 
 
 def add_loop(module: Any) -> None:
-    # By its name: the worker imports it when the first rollout asks for it.
+    # A name, so that a worker imports the class only when it needs it.
     module._agent_loop_registry["rag_group"] = {
         "_target_": "rag_rewards_adapters.verl_group.RagGroupAgentLoop"
     }
@@ -40,17 +40,18 @@ def add_estimator(module: Any) -> None:
     module.register_adv_est("rag_grpo_clip_std")(rag_grpo_clip_std)
 
 
-def rag_grpo_clip_std(*given: Any, **named: Any) -> tuple[Any, Any]:
-    """LEAR's advantage, imported when the first batch asks for it."""
+def rag_grpo_clip_std(*arguments: Any, **named: Any) -> tuple[Any, Any]:
+    """Return the advantage of LEAR. The first call imports its function."""
     from rag_rewards_adapters.verl import grpo_clip_std
 
-    return grpo_clip_std(*given, **named)
+    return grpo_clip_std(*arguments, **named)
 
 
 class AfterImport(MetaPathFinder):
-    """Calls a function with a module right after the module's own code has run.
+    """Calls a function with a module immediately after the code of the module has run.
 
-    It finds no module itself: it asks the finders behind it, and adds a step to what they found.
+    It finds no module itself. It takes the module spec of the other finders and adds a step to its
+    loader.
     """
 
     def __init__(self, steps: dict[str, Callable[[Any], None]]) -> None:
@@ -58,7 +59,10 @@ class AfterImport(MetaPathFinder):
         self.done: dict[str, str] = {}
 
     def install(self) -> None:
-        """From now on; modules that are there already get their step at once. Twice is once."""
+        """Add the finder to `sys.meta_path`, and run the steps of modules that are loaded already.
+
+        A second call does nothing.
+        """
         if self in sys.meta_path:
             return
         sys.meta_path.insert(0, self)
@@ -71,25 +75,25 @@ class AfterImport(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname not in self.steps:
             return None
-        spec = next(filter(None, self._found(fullname, path, target)), None)
+        spec = next(filter(None, self._specs(fullname, path, target)), None)
         loader: Any = spec and spec.loader
         if loader is not None and hasattr(loader, "exec_module"):
             execute = loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
-                del loader.exec_module  # the loader is as it was
+                del loader.exec_module  # restores the method of the class
                 execute(module)
                 self.run(fullname, module)
 
             loader.exec_module = exec_module
         return spec
 
-    def _found(self, name: str, path: Any, target: Any) -> Any:
+    def _specs(self, name: str, path: Any, target: Any) -> Any:
         others = (finder for finder in sys.meta_path if finder is not self)
         return (finder.find_spec(name, path, target) for finder in others)
 
     def run(self, name: str, module: Any) -> None:
-        """The step of a module. What goes wrong is logged, not raised: verl runs without us too."""
+        """Run the step of a module. An error is logged, because verl also works without it."""
         try:
             self.steps[name](module)
             self.done[name] = "registered"
@@ -103,9 +107,9 @@ PLUGIN.install()
 
 
 def loaded() -> dict[str, str]:
-    """What is registered in this process, by name: `registered`, `not imported yet`, or why not.
+    """Return the state of each registration: `registered`, `not imported yet`, or an error.
 
-    verl logs a plugin's failure at DEBUG only; this tells it after `import verl`.
+    verl reports a plugin that fails only at the level DEBUG.
     """
     names = {"rag_rewards": MANAGER, "rag_group": LOOP, "rag_grpo_clip_std": ESTIMATOR}
     return {name: PLUGIN.done.get(module, "not imported yet") for name, module in names.items()}

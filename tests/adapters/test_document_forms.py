@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from rag_rewards_adapters.trl import RagReward
-from rag_rewards_adapters.verl_rows import scorer_of
+from rag_rewards_adapters.verl_config import load_scorer
 
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import Models
@@ -24,7 +24,7 @@ def scorers() -> dict[str, Scorer]:
     models = Models(policy=TablePolicy())
     return {
         "trl": RagReward("ctrl-rag", models=models, **NAMED).scorer,
-        "verl": scorer_of({"recipe": "ctrl-rag", **NAMED}, models=models),
+        "verl": load_scorer({"recipe": "ctrl-rag", **NAMED}, models=models),
     }
 
 
@@ -35,7 +35,7 @@ def test_the_form_reaches_the_prompt(trainer: str) -> None:
     assert shown == Prompt(GROUNDED.message, document=form, untitled=form, separator=" ")
 
 
-@pytest.mark.parametrize("make", [lambda given: RagReward("ctrl-rag", **given), scorer_of])
+@pytest.mark.parametrize("make", [lambda given: RagReward("ctrl-rag", **given), load_scorer])
 def test_it_goes_with_a_model_that_is_named(make) -> None:
     with pytest.raises(UsageError, match="set model"):
-        make({"document_form": "{text}"} | ({"recipe": "ctrl-rag"} if make is scorer_of else {}))
+        make({"document_form": "{text}"} | ({"recipe": "ctrl-rag"} if make is load_scorer else {}))

@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 from rag_rewards_adapters.openrlhf import reward_function
-from rag_rewards_adapters.openrlhf_agent import Habits, _recipe_and_models, _sent, executor
+from rag_rewards_adapters.openrlhf_agent import (
+    ExecutorOptions,
+    _recipe_and_models,
+    _rewards,
+    executor,
+)
 from rag_rewards_adapters.openrlhf_engine import UpdateCounter
 
 import rag_rewards as rr
@@ -38,7 +43,7 @@ def test_the_module_imports_without_the_trainer_and_without_torch() -> None:
         ({"recipe": "arnea"}, "did you mean 'arena'"),
         ({"recipe": "arena", "setings": {}}, "unknown option 'setings'"),
         ({"recipe": "arena", "settings": {"bonus.valeu": 1}}, "bonus.valeu"),
-        ({"recipe": "lear", "std_floor": 0.0}, "std_floor is above 0"),
+        ({"recipe": "lear", "std_floor": 0.0}, "std_floor must be greater than 0"),
         ({"recipe": "ctrl-rag", "model": "path/to/model"}, "would be loaded by every engine"),
         (
             {"stages": [{"recipe": "ground-grpo-stage1", "until_step": 9}, {"recipe": "arena"}]},
@@ -66,9 +71,9 @@ def test_a_recipe_of_ones_own() -> None:
         _recipe_and_models({"recipe": own, "settings": {"a": 1}})
 
 
-def sent(rewards: list[float | None], **habits: Any) -> list[float]:
+def sent(rewards: list[float | None], **options: Any) -> list[float]:
     scores = [None if reward is None else Score(reward) for reward in rewards]
-    return _sent(scores, Habits(**habits))
+    return _rewards(scores, ExecutorOptions(**options))
 
 
 def test_rewards_are_sent_as_they_are() -> None:

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rag_rewards_adapters import verl, verl_rows
+from rag_rewards_adapters import verl, verl_config, verl_rows
+from rag_rewards_adapters.response_text import last_turn, response_text
 from rag_rewards_adapters.verl import ComputeScore, compute_score, grpo_clip_std
+from rag_rewards_adapters.verl_config import load_scorer
 from rag_rewards_adapters.verl_plugin import AfterImport, loaded
-from rag_rewards_adapters.verl_rows import fields_of, last_turn, numbers_of, said, scorer_of
+from rag_rewards_adapters.verl_rows import extra_numbers, row_fields, valid_score
 
 from rag_rewards.errors import DataError, RolloutError, UsageError
+from rag_rewards.evidence.protocols import Models
 from rag_rewards.rollout import Score
 from rag_rewards.training.advantages import group_advantages
 
@@ -25,7 +28,8 @@ RIGHT = "<think>…</think><answer>Seine</answer>"
 
 
 def test_the_examples_run() -> None:
-    assert doctest.testmod(verl).failed == doctest.testmod(verl_rows).failed == 0
+    for module in (verl, verl_config, verl_rows):
+        assert doctest.testmod(module).failed == 0
 
 
 def test_the_plugin_imports_nothing_of_ours_or_of_a_trainers() -> None:
@@ -40,10 +44,10 @@ def test_the_plugin_imports_nothing_of_ours_or_of_a_trainers() -> None:
 def test_the_gold_stands_over_the_extra_information_and_neither_is_changed() -> None:
     extra = {"index": 4, "answers": ["old"], "question": "?", "url": "…", "supporting": [2]}
     kept = dict(extra)
-    fields = fields_of({"answers": ["new"], "supporting": None}, extra)
+    fields = row_fields({"answers": ["new"], "supporting": None}, extra)
     assert fields == {"id": 4, "answers": ["new"], "question": "?", "supporting": [2]}
     assert extra == kept
-    assert fields_of("new", {"id": "a", "index": 4}, None)["id"] == "a"
+    assert row_fields("new", {"id": "a", "index": 4}, None)["id"] == "a"
 
 
 def test_a_label_that_is_not_ours_names_its_row() -> None:
@@ -58,15 +62,17 @@ def test_the_plain_function_has_the_same_numbers_for_every_sample() -> None:
     assert first == {"score": 2.0, "format": 1.0, "accuracy": 1.0, "acc": 1.0}
     assert list(first) == list(second)
     assert {type(value) for value in (*first.values(), *second.values())} == {float}
-    assert numbers_of(Score(1.0, {"x": None}), judged=True).keys() == {"x", "acc"}
-    assert all(math.isnan(v) for v in numbers_of(Score(1.0, {"x": None}), judged=True).values())
+    assert extra_numbers(Score(1.0, {"x": None}), has_correct=True).keys() == {"x", "acc"}
+    assert all(
+        math.isnan(v) for v in extra_numbers(Score(1.0, {"x": None}), has_correct=True).values()
+    )
 
 
 def test_what_cannot_be_scored_raises() -> None:
     with pytest.raises(DataError, match="row 9: answers: missing"):
         compute_score("qa", RIGHT, None, {"index": 9}, recipe="naive-grpo")
     with pytest.raises(RolloutError, match=r"no reward"):
-        verl_rows.score_of(Score(None), None)
+        valid_score(Score(None), Models())
 
 
 @pytest.mark.parametrize(
@@ -96,10 +102,10 @@ def test_a_grader_is_made_once_for_its_settings_and_few_are_kept(
 
     def counted(options: Any) -> Any:
         made.append(options)
-        return scorer_of(options)
+        return load_scorer(options)
 
-    monkeypatch.setattr(verl, "scorer_of", counted)
-    compute = ComputeScore(settings=2)
+    monkeypatch.setattr(verl, "load_scorer", counted)
+    compute = ComputeScore(max_scorers=2)
     wanted = {"recipe": "arena", "settings": {"bonus": {"value": 5}}}
 
     def scorer(_: int) -> Any:
@@ -123,13 +129,13 @@ def test_the_end_of_a_sequence_is_cut_and_special_tokens_within_stay() -> None:
             assert not skip_special_tokens
             return " ".join(map(str, ids))
 
-    assert said(Tokenizer(), [5, 2, 6, 2, 0, 0]) == "5 2 6"
-    assert said(Tokenizer(), [2, 2]) == ""
+    assert response_text(Tokenizer(), [5, 2, 6, 2, 0, 0]) == "5 2 6"
+    assert response_text(Tokenizer(), [2, 2]) == ""
 
 
 def test_the_last_turn_is_what_stands_behind_the_last_header() -> None:
     assert last_turn("a<h>tool<h>b", "<h>") == "b"
-    with pytest.raises(DataError, match=r"'<h>' is not in it.*rag_group"):
+    with pytest.raises(DataError, match=r"does not contain '<h>'.*rag_group"):
         last_turn("a b", "<h>")
 
 

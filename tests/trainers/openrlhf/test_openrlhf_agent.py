@@ -87,7 +87,7 @@ async def sampled(
         hf_tokenizer=actor.llm.tokenizer,
         num_samples=n,
     )
-    assert actor.executor.scoring.groups.at_work == {}
+    assert actor.executor.scoring.groups.active == {}
     return made
 
 

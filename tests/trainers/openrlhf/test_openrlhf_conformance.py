@@ -180,7 +180,7 @@ def test_the_executor_gives_the_golden_rewards_and_lears_advantages(
         async def generate() -> dict[str, Any]:
             return said(row, tokenizer, prompt)
 
-        return await scoring.scored(call, generate)
+        return await scoring.run(call, generate)
 
     async def together() -> list[dict[str, Any]]:
         return await asyncio.gather(*map(sample, group.rows))
@@ -227,6 +227,6 @@ def test_lears_advantage_is_the_executors_since_estimators_are_a_chain_of_condit
     maker: Any,
 ) -> None:
     floor = STD_FLOOR["openrlhf"].options
-    assert executor(recipe="lear", **floor)().scoring.habits.std_floor == 0.1
+    assert executor(recipe="lear", **floor)().scoring.options.std_floor == 0.1
     with pytest.raises(Exception, match="advantage_estimator rag_grpo_clip_std"):
         run(maker, [1.0, 0.0], 2, "rag_grpo_clip_std")

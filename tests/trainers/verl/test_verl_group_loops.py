@@ -305,7 +305,7 @@ def test_a_group_with_a_dead_member_fails_whole(monkeypatch, folder, caplog):
     queue = rolled_out(monkeypatch, v1.configuration(folder, "arena"), engine, rows)
     assert queue.status("uid-0") == "failure"
     assert queue.sessions("uid-0") == []
-    assert "another session of its prompt failed: RuntimeError: the engine is dead" in caplog.text
+    assert "another session of the prompt failed: RuntimeError: the engine is dead" in caplog.text
     assert queue.status("uid-1") == "finished"
     assert rewards_of(queue, "uid-1") == [13.0] * 3
 
@@ -327,18 +327,21 @@ def test_an_unknown_inner_loop_is_named(monkeypatch, folder, tmp_path, registry,
     engine = engine_of(folder, {"Paris": [v1.arena("Seine")]})
     queue = rolled_out(monkeypatch, config, engine, [v1.question("Paris")])
     assert queue.status("uid-0") == "failure"
-    assert "inner=tool_agnt: rag_group wraps one of single_turn_agent, tool_agent" in caplog.text
+    assert (
+        "inner=tool_agnt is not an agent loop (available: single_turn_agent, tool_agent)"
+        in caplog.text
+    )
 
 
 def test_a_prefilled_think_is_read_as_said(monkeypatch, folder):
     seen = []
-    read = verl_group.RagGroupAgentLoop._read
+    read = verl_group.RagGroupAgentLoop._rollout
 
     def spy(self, output, columns):
         seen.append(read(self, output, columns))
         return seen[-1]
 
-    monkeypatch.setattr(verl_group.RagGroupAgentLoop, "_read", spy)
+    monkeypatch.setattr(verl_group.RagGroupAgentLoop, "_rollout", spy)
     template = v1.TEMPLATE.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
     config = v1.configuration(folder, "naive-grpo")
     config.actor_rollout_ref.model.custom_chat_template = template
@@ -352,10 +355,10 @@ def test_a_prefilled_think_is_read_as_said(monkeypatch, folder):
 
 def test_a_response_that_fills_its_room_is_truncated(monkeypatch, folder):
     seen = []
-    read = verl_group.RagGroupAgentLoop._read
+    read = verl_group.RagGroupAgentLoop._rollout
     monkeypatch.setattr(
         verl_group.RagGroupAgentLoop,
-        "_read",
+        "_rollout",
         lambda self, output, columns: seen.append(read(self, output, columns)) or seen[-1],
     )
     engine = engine_of(folder, {"Paris": ["word " * 200]})
@@ -399,5 +402,5 @@ def test_trainers_before_v1_bring_whole_groups(folder):
 def test_a_group_divided_over_workers_is_refused(folder):
     config = v1.configuration(folder, "arena")
     engine = engine_of(folder, {"Paris": [v1.arena("Seine")]})
-    with pytest.raises(GroupError, match=r"2 sessions of a prompt .* \(3 or 1\)"):
+    with pytest.raises(GroupError, match=r"the prompt has 2 sessions.* are 3 and 1"):
         legacy(config, engine, v1.question("Paris"), 2)

@@ -90,7 +90,7 @@ def test_groups_that_all_fail_end_the_training(queue, kind):
         queue.prompt(f"new-{len(made)}", "failure")
 
     queue.prompt("a", "failure")
-    with pytest.raises(GroupError, match="6 groups failed while a batch was waited for"):
+    with pytest.raises(GroupError, match="6 groups failed before a batch was complete"):
         buffer(kind, refill).sample(1, "train", 2)
     queue.prompt("b", "failure")
     with pytest.raises(GroupError, match="2 groups failed"):

@@ -232,7 +232,7 @@ def test_turns_that_cannot_be_told_apart_are_an_error(folder: Path, tokenizer: A
         ("arena", {"answers": ["Seine"], "supporting": 1}, "row 7: supporting: expected array"),
         ("ctrl-rag-clr", GOLD, "row 7: logprobs: missing.*scoring server.*rag_group"),
         ("lear", GOLD, "row 7: masked_answers.*scoring server.*rag_group"),
-        ("ground-grpo", GOLD, "row 7: nli.*give nli=PATH"),
+        ("ground-grpo", GOLD, "row 7: nli.*set nli=PATH"),
     ],
 )
 def test_a_row_that_cannot_be_scored_raises_and_names_itself(
@@ -256,7 +256,7 @@ def test_a_recipe_of_groups_says_that_the_agent_loop_was_bypassed(
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ((), r"which recipe\? give \+reward.custom_reward_function.reward_kwargs.recipe=NAME"),
+        ((), r"no recipe is given: set \+reward.custom_reward_function.reward_kwargs.recipe=NAME"),
         (("recipe=arna",), "arna.*arena"),
         (("recipe=arena", "settings.accuracy.metrik=f1"), "metrik"),
         (("recipe=arena", "hardend=true"), "hardend.*hardened"),
@@ -307,7 +307,7 @@ def test_a_recipe_or_a_plain_function_of_ones_own(folder: Path, tokenizer: Any) 
 
 @pytest.mark.usefixtures("own")
 def test_a_component_cannot_have_a_name_that_verl_keeps(folder: Path) -> None:
-    with pytest.raises(UsageError, match="verl uses the name 'acc'"):
+    with pytest.raises(UsageError, match="component 'acc': verl reserves this name"):
         worker_of(managed(folder, f"{KWARGS}.recipe=my_rewards:acc"))
 
 

@@ -1,0 +1,302 @@
+"""Groups of sessions, started as verl's workers start them: as tasks of one loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import weakref
+
+import pytest
+from rag_rewards_adapters.session_groups import SessionGroup, SessionGroups
+from virtual_time import run_in_virtual_time
+
+from rag_rewards.errors import BackendError, GroupError
+
+
+class Prompt:
+    """A prompt and its sessions. `scored` records the outputs of each scored group."""
+
+    def __init__(self, groups, key="a", sizes=(), score=None):
+        self.groups, self.key, self.sizes = groups, key, sizes
+        self.scored = []
+        self.score = score or self.double
+
+    async def double(self, outputs):
+        self.scored.append(list(outputs))
+        await asyncio.sleep(0)
+        return [2 * value for value in outputs]
+
+    async def session(self, session, work):
+        return await self.groups.run(
+            self.key, session, work, lambda: SessionGroup(self.score, self.sizes)
+        )
+
+    def start(self, works, ids=None):
+        ids = range(len(works)) if ids is None else ids
+        return [
+            asyncio.create_task(self.session(session, work))
+            for session, work in zip(ids, works, strict=True)
+        ]
+
+
+def after(seconds, value):
+    async def work():
+        await asyncio.sleep(seconds)
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    return work
+
+
+def at_once(value):
+    async def work():
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    return work
+
+
+def run_scenario(scenario):
+    """Run a scenario in its own event loop, and check that no group stays active."""
+
+    async def run():
+        groups = SessionGroups()
+        result = await asyncio.wait_for(scenario(groups), 10)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert groups.active == {}
+        return result
+
+    return run_in_virtual_time(run())
+
+
+def outcomes(tasks):
+    return asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
+def test_sessions_are_scored_once_and_together(n):
+    async def scenario(groups):
+        prompt = Prompt(groups)
+        pauses = random.Random(n).sample(range(n), n)
+        results = await outcomes(prompt.start([after(p / 500, i) for i, p in enumerate(pauses)]))
+        return prompt.scored, results
+
+    assert run_scenario(scenario) == ([list(range(n))], [2 * i for i in range(n)])
+
+
+def test_sessions_without_waiting_are_scored_together():
+    async def scenario(groups):
+        prompt = Prompt(groups)
+        return prompt.scored, await outcomes(prompt.start([at_once(i) for i in range(3)]))
+
+    assert run_scenario(scenario) == ([[0, 1, 2]], [0, 2, 4])
+
+
+def test_prompts_can_have_different_numbers_of_sessions():
+    async def scenario(groups):
+        prompts = [Prompt(groups, key) for key in "abc"]
+        tasks = [
+            task
+            for size, prompt in enumerate(prompts, start=1)
+            for task in prompt.start([after(0.002 * size, size)] * size)
+        ]
+        await outcomes(tasks)
+        return [prompt.scored for prompt in prompts]
+
+    assert run_scenario(scenario) == [[[1]], [[2, 2]], [[3, 3, 3]]]
+
+
+def test_prompts_are_identified_by_their_key():
+    async def scenario(groups):
+        same, again = Prompt(groups, "uid-1"), Prompt(groups, "uid-2")
+        tasks = same.start([after(0.002, 7)] * 2) + again.start([after(0.001, 7)] * 2)
+        await outcomes(tasks)
+        return same.scored, again.scored
+
+    assert run_scenario(scenario) == ([[7, 7]], [[7, 7]])
+
+
+@pytest.mark.parametrize("failing", [at_once, lambda error: after(0.003, error)])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_failing_session_fails_its_group(failing, place):
+    async def scenario(groups):
+        prompt = Prompt(groups)
+        works = [after(0.001, i) for i in range(3)]
+        works[place] = failing(ValueError("no tokens"))
+        return prompt.scored, await outcomes(prompt.start(works))
+
+    scored, results = run_scenario(scenario)
+    assert scored == []
+    assert isinstance(results.pop(place), ValueError)
+    for error in results:
+        assert isinstance(error, GroupError)
+        assert "another session of the prompt failed: ValueError: no tokens" in str(error)
+
+
+def test_all_sessions_can_fail():
+    async def scenario(groups):
+        return await outcomes(Prompt(groups).start([at_once(ValueError(i)) for i in range(3)]))
+
+    assert [error.args for error in run_scenario(scenario)] == [(0,), (1,), (2,)]
+
+
+@pytest.mark.parametrize("moment", ["at work", "waiting", "scoring"])
+def test_a_cancelled_session_fails_its_group(moment):
+    async def scenario(groups):
+        begun = asyncio.Event()
+
+        async def score(outputs):
+            begun.set()
+            await asyncio.sleep(60)
+            return outputs
+
+        prompt = Prompt(groups, score=score)
+        long = 60 if moment == "at work" else 0.001
+        other = 60 if moment == "waiting" else 0.001
+        tasks = prompt.start([after(long, 0), after(other, 1)])
+        await asyncio.sleep(0.01)
+        assert begun.is_set() == (moment == "scoring")
+        tasks[0].cancel()
+        if moment == "waiting":
+            await asyncio.sleep(0)
+            tasks[1].cancel()
+        return await outcomes(tasks)
+
+    cancelled, sibling = run_scenario(scenario)
+    assert isinstance(cancelled, asyncio.CancelledError)
+    assert isinstance(sibling, asyncio.CancelledError if moment == "waiting" else GroupError)
+
+
+def test_an_error_in_scoring_fails_all_sessions():
+    async def scenario(groups):
+        async def score(outputs):
+            raise BackendError("no answer")
+
+        return await outcomes(Prompt(groups, score=score).start([after(0.001, 1)] * 2))
+
+    for error in run_scenario(scenario):
+        assert isinstance(error, BackendError)
+        assert str(error) == "no answer"
+
+
+def test_cancelled_scoring_fails_all_sessions():
+    async def scenario(groups):
+        async def score(outputs):
+            raise asyncio.CancelledError
+
+        return await outcomes(Prompt(groups, score=score).start([after(0.001, 1)] * 2))
+
+    for error in run_scenario(scenario):
+        assert isinstance(error, GroupError)
+        assert str(error) == "scoring ended with CancelledError"
+
+
+@pytest.mark.parametrize("results", [[], [1], [1, 2, 3]])
+def test_scoring_must_return_one_result_per_session(results):
+    async def scenario(groups):
+        async def score(outputs):
+            return results
+
+        return await outcomes(Prompt(groups, score=score).start([after(0.001, 1)] * 2))
+
+    for error in run_scenario(scenario):
+        assert isinstance(error, GroupError)
+        assert str(error) == f"scoring returned {len(results)} results for 2 sessions"
+
+
+def test_each_session_gets_its_own_error():
+    async def scenario(groups):
+        async def score(outputs):
+            return [BackendError("no answer"), GroupError("beside it")]
+
+        return await outcomes(Prompt(groups, score=score).start([after(0.001, 1)] * 2))
+
+    assert list(map(str, run_scenario(scenario))) == ["no answer", "beside it"]
+
+
+@pytest.mark.parametrize("ids", [[0, 2], [1], [0, 0], [1, 2], [0, None]])
+def test_an_incomplete_group_is_refused(ids):
+    async def scenario(groups):
+        prompt = Prompt(groups)
+        return prompt.scored, await outcomes(prompt.start([after(0.001, 1)] * len(ids), ids))
+
+    scored, results = run_scenario(scenario)
+    assert scored == []
+    assert all("the group is incomplete" in str(error) for error in results)
+
+
+def test_a_late_session_fails_the_group():
+    async def scenario(groups):
+        prompt = Prompt(groups)
+        early = prompt.start([after(0.01, 1)] * 2)
+        await asyncio.sleep(0.002)
+        late = prompt.start([after(0.001, 1)], ids=[2])
+        return prompt.scored, await outcomes(early + late)
+
+    scored, results = run_scenario(scenario)
+    assert scored == []
+    assert all("started after the others" in str(error) for error in results)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_sessions_without_ids_are_counted(count):
+    async def scenario(groups):
+        prompt = Prompt(groups, sizes=(4, 1))
+        return await outcomes(prompt.start([after(0.001, 1)] * count, [None] * count))
+
+    results = run_scenario(scenario)
+    if count in (4, 1):
+        assert results == [2] * count
+    else:
+        expected = (
+            f"the prompt has {count} sessions, but rollout.n and rollout.val_kwargs.n are 4 and 1"
+        )
+        assert all(expected in str(error) for error in results)
+
+
+@pytest.mark.parametrize("count", [2, 4, 6])
+def test_sessions_with_ids_can_have_any_number(count):
+    """verl's `__rollout_n__`: the configured numbers do not limit sessions with ids."""
+
+    async def scenario(groups):
+        prompt = Prompt(groups, sizes=(4, 1))
+        return await outcomes(prompt.start([after(0.001, 1)] * count))
+
+    assert run_scenario(scenario) == [2] * count
+
+
+def test_a_prompt_can_run_again():
+    async def scenario(groups):
+        prompt = Prompt(groups)
+        for _ in range(2):
+            await outcomes(prompt.start([after(0.001, 1)] * 2))
+        return prompt.scored
+
+    assert run_scenario(scenario) == [[1, 1], [1, 1]]
+
+
+def test_finished_groups_are_freed():
+    alive = []
+
+    async def scenario(groups):
+        def new_group():
+            group = SessionGroup(Prompt(groups).double, ())
+            alive.append(weakref.ref(group))
+            return group
+
+        tasks = [
+            asyncio.create_task(groups.run("a", i, after(0.001, i), new_group)) for i in range(3)
+        ]
+        tasks += [
+            asyncio.create_task(groups.run("b", i, at_once(ValueError(i)), new_group))
+            for i in range(3)
+        ]
+        await outcomes(tasks)
+
+    run_scenario(scenario)
+    gc.collect()
+    assert [reference() for reference in alive] == [None, None]
