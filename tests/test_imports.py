@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,6 @@ LAYERS = [
     ["datasets", "metrics"],
     ["tiny_world"],
     ["cli.recipe_options"],
-    ["commands"],
     ["cli.options", "cli.output"],
     ["cli"],
     ["__main__"],
@@ -104,6 +104,14 @@ def test_a_module_imports_from_below(name):
         other = imported.removeprefix("rag_rewards.")
         other_level = layer_of(other)
         assert other_level <= level, f"{name} imports {other}, which is in a higher layer"
+
+
+def test_no_module_imports_itself_through_others():
+    graph = {
+        name: {imported.removeprefix("rag_rewards.") for imported, _ in imports_of(path)}
+        for name, path in MODULES.items()
+    }
+    tuple(TopologicalSorter(graph).static_order())  # raises CycleError, which names the modules
 
 
 def test_text_imports_text_alone():

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rag_rewards.errors import OptionError
-from rag_rewards.io.sinks import partial_of
+from rag_rewards.io.output import partial_of
 
 
 def refuse_overwriting(output: str, others: Iterable[str], inputs: Iterable[str]) -> None:

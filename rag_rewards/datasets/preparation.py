@@ -31,7 +31,8 @@ from rag_rewards.datasets.trainer_files import JsonLinesFile, ParquetFile, Train
 from rag_rewards.datasets.trainer_rows import ms_swift, openrlhf, plain, trl, verl
 from rag_rewards.definition import RecipeDefinition
 from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.io.sinks import ErrorFile, Output
+from rag_rewards.io.output import Output
+from rag_rewards.io.sinks import ErrorFile
 from rag_rewards.recipes import definition_of, recipe
 from rag_rewards.rollout import Document
 from rag_rewards.signature import Signature

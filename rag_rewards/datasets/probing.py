@@ -33,7 +33,7 @@ from rag_rewards.definition import Recipe, custom
 from rag_rewards.errors import DataError, OptionError, RolloutError, UsageError
 from rag_rewards.evidence.protocols import Policy
 from rag_rewards.groups import first_error
-from rag_rewards.io.sinks import Output, refuse_second_run
+from rag_rewards.io.output import Output, refuse_second_run
 from rag_rewards.io.sources import Source, open_source
 from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.model_options import ModelOptions

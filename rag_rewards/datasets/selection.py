@@ -30,7 +30,8 @@ from rag_rewards.datasets.selection_rules import (
 from rag_rewards.datasets.training_sets import ChatMaker, Style, TrainingSetKind
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.io.sinks import Output, Spool
+from rag_rewards.io.output import Output
+from rag_rewards.io.sinks import Spool
 from rag_rewards.io.sources import open_source
 from rag_rewards.loading import RecipeSource
 from rag_rewards.scorer import Scorer

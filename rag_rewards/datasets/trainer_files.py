@@ -10,7 +10,7 @@ import msgspec
 
 from rag_rewards.datasets.trainer_rows import verl_schema
 from rag_rewards.errors import MissingExtraError
-from rag_rewards.io.sinks import Output
+from rag_rewards.io.output import Output
 
 ROW_GROUP = 1_000
 

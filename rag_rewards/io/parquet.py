@@ -11,7 +11,7 @@ from typing import IO, Any
 import msgspec
 
 from rag_rewards.errors import MissingExtraError, UsageError
-from rag_rewards.io.sinks import Output
+from rag_rewards.io.output import Output
 from rag_rewards.rows import Line
 from rag_rewards.rows.parquet import scored_columns
 

@@ -13,16 +13,10 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from rag_rewards.errors import OptionError, RagRewardsError
+from rag_rewards.io.output import Output, partial_of, refuse_second_run
 from rag_rewards.io.pool import score_chunks
 from rag_rewards.io.progress import NoProgress, Progress
-from rag_rewards.io.sinks import (
-    ErrorFile,
-    Output,
-    Spool,
-    open_output,
-    partial_of,
-    refuse_second_run,
-)
+from rag_rewards.io.sinks import ErrorFile, Spool, open_output
 from rag_rewards.io.sources import (
     Source,
     check_grouping,

@@ -1,11 +1,8 @@
-"""Sinks of rows: a file that gets its name when it is complete, a device, or standard output."""
+"""Sinks of a run: scored rows, rows in error, and rows that wait for their order."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import shutil
 import sys
 import tempfile
 from array import array
@@ -13,139 +10,7 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import IO
 
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
-
-from rag_rewards.errors import UsageError
-
-
-class Output:
-    """Write bytes to `path`. A regular file is written as `path.partial`; `commit` renames it.
-
-    The partial file is locked until it has been renamed, removed or closed, and so are the other
-    files of the run (`path.errors.jsonl`), as far as they are opened after this object. Devices,
-    pipes and "-" (standard output) are written directly and are not locked.
-
-    Raises UsageError when `path` cannot be written, and when another run is writing it.
-    """
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.partial: Path | None = None
-        self.target: Path | None = None
-        if path == "-":
-            self.handle: IO[bytes] = sys.stdout.buffer
-            return
-        try:
-            self.partial = partial_of(path)
-            if self.partial is None:
-                if os.path.isdir(path):
-                    raise UsageError(f"{path} is a folder, not a file to write to")
-                self.handle = open(path, "wb")  # noqa: SIM115 (lives as long as the output)
-                return
-            self.target = Path(os.path.realpath(path))
-            self.handle = open_locked(self.partial)
-            if self.target.exists():
-                shutil.copymode(self.target, self.partial)
-        except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror}") from None
-
-    def write(self, data: bytes) -> None:
-        self.handle.write(data)
-
-    def commit(self) -> None:
-        """Give the complete output its name."""
-        self.handle.flush()
-        if fcntl is None and self.partial:
-            self.handle.close()  # Windows does not rename an open file
-        if self.partial and self.target:
-            self._publish(self.partial, self.target)
-            self.partial = None
-        self.close()
-
-    def _publish(self, partial: Path, target: Path) -> None:
-        """Replace the target by the partial file, which is still locked."""
-        partial.replace(target)
-
-    def close(self) -> None:
-        """Flush and release the lock. Without `commit` the rows remain in the partial file."""
-        if self.path == "-":
-            self.handle.flush()
-        elif self.partial and not self.handle.closed and self.handle.tell() == 0:
-            self.discard()
-        else:
-            self.handle.close()
-
-    def discard(self) -> None:
-        """Close and remove the partial file. Does nothing after `commit`."""
-        if self.partial and not self.handle.closed:
-            self.partial.unlink(missing_ok=True)  # before the lock is released
-            self.partial = None
-        self.close()
-
-
-def open_locked(partial: Path) -> IO[bytes]:
-    """Open a partial file for writing, empty it, and lock it until it is closed.
-
-    The operating system holds the lock, so that a killed run leaves none behind. Windows and file
-    systems without locks do not detect a second run.
-
-    Raises UsageError when another run holds the lock, or `partial` is a symbolic link.
-    """
-    while True:
-        handle = os.fdopen(_open_itself(partial), "wb")
-        try:
-            _lock(handle, partial)
-            # The run that held the lock may have renamed the file after it was opened here.
-            if _is_named(handle, partial):
-                handle.truncate()
-                return handle
-        except BaseException:
-            handle.close()
-            raise
-        handle.close()
-
-
-def refuse_second_run(path: str) -> None:
-    """Raise UsageError when another run is writing `path`; for callers that load models first."""
-    partial = partial_of(path)
-    if partial is None or not partial.is_file():
-        return
-    with contextlib.suppress(OSError), partial.open("rb") as handle:
-        _lock(handle, partial)
-
-
-def _open_itself(partial: Path) -> int:
-    """Open or create a file. UsageError for a symbolic link, which would redirect the rows."""
-    if partial.is_symlink():
-        raise UsageError(f"{partial} is a symbolic link: remove it")
-    no_link = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    return os.open(partial, os.O_RDWR | os.O_CREAT | no_link, 0o666)
-
-
-def _lock(handle: IO[bytes], partial: Path) -> None:
-    """Lock an open file until it is closed. UsageError when another run holds the lock."""
-    if fcntl is None:
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UsageError(
-            f"another run is writing {partial}: wait until it ends, or choose another output file"
-        ) from None
-    except OSError:
-        return  # this file system has no locks
-
-
-def _is_named(handle: IO[bytes], path: Path) -> bool:
-    """Return whether an open file still has this name."""
-    try:
-        return os.path.samestat(os.fstat(handle.fileno()), path.lstat())
-    except FileNotFoundError:
-        return False
-
+from rag_rewards.io.output import Output
 
 _CONTROLS = re.compile("[\x7f-\x9f]")
 
@@ -216,14 +81,3 @@ def open_output(path: str) -> Output:
 
         return ParquetOutput(path)
     return Output(path)
-
-
-def partial_of(path: str) -> Path | None:
-    """Return where the rows of an output are until it is complete.
-
-    None for an output that is written directly: a device, a pipe, or standard output.
-    """
-    if path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
-        return None
-    target = Path(os.path.realpath(path))
-    return target.with_name(target.name + ".partial")

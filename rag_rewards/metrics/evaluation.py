@@ -13,7 +13,7 @@ import msgspec
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.io.sinks import Output, partial_of
+from rag_rewards.io.output import Output, partial_of
 from rag_rewards.io.sources import chunks, open_source
 from rag_rewards.metrics.bootstrap import RESAMPLES
 from rag_rewards.metrics.comparison import (

@@ -7,9 +7,10 @@ import os
 
 import pytest
 
+import rag_rewards.io.output as output_file
 from rag_rewards.errors import UsageError
-from rag_rewards.io import sinks
-from rag_rewards.io.sinks import Output, open_output
+from rag_rewards.io.output import Output
+from rag_rewards.io.sinks import open_output
 
 fcntl = pytest.importorskip("fcntl")
 
@@ -116,11 +117,11 @@ def test_a_partial_file_that_is_renamed_while_it_is_opened(tmp_path, monkeypatch
     flock = fcntl.flock
 
     def after_the_first_run(*arguments):
-        monkeypatch.setattr(sinks.fcntl, "flock", flock)
+        monkeypatch.setattr(output_file.fcntl, "flock", flock)
         first.commit()
         flock(*arguments)
 
-    monkeypatch.setattr(sinks.fcntl, "flock", after_the_first_run)
+    monkeypatch.setattr(output_file.fcntl, "flock", after_the_first_run)
     second = Output(str(path))
     assert path.read_bytes() == b"first\n"
     second.write(b"second\n")
@@ -133,7 +134,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
     def unsupported(*_):
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(sinks.fcntl, "flock", unsupported)
+    monkeypatch.setattr(output_file.fcntl, "flock", unsupported)
     output = Output(str(tmp_path / "out.jsonl"))
     output.write(b"{}\n")
     output.commit()

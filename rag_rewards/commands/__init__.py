@@ -1,1 +1,0 @@
-"""What the subcommands of the command line do."""
