@@ -62,12 +62,12 @@ def explain(
 
         write_page(output, html_page(f"{explanation.id} – rag-rewards", "row.js", explanation))
     if svg:
-        from rag_rewards.report.picture import picture
+        from rag_rewards.report.explanation_svg import explanation_svg
 
-        write_page(svg, picture(explanation))
+        write_page(svg, explanation_svg(explanation))
     if json:
         print_json(explanation)
     elif not (output or svg):
-        from rag_rewards.report.shaded import print_explanation
+        from rag_rewards.report.explanation_terminal import print_explanation
 
         print_explanation(console(110), explanation)

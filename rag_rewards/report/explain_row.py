@@ -73,7 +73,7 @@ def _explain_member(
         equation=scorer.reward.equation,
         each_document=True,
     )
-    explanation.changes = list(scored_variants(scored, position, scorer))
+    explanation.variants = list(scored_variants(scored, position, scorer))
     if faults:
         explanation.notes.append(
             f"{len(faults)} rollouts of the group could not be scored: {faults[0].message}"

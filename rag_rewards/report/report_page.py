@@ -13,7 +13,7 @@ import msgspec
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.groups import group_by_key
 from rag_rewards.loading import RecipeSource, load_recipe
-from rag_rewards.report.explanation import LONGEST, Explanation, explain
+from rag_rewards.report.explanation import Explanation, explain
 from rag_rewards.report.page import html_page, write_page
 from rag_rewards.report.rows import (
     Configurations,
@@ -23,6 +23,7 @@ from rag_rewards.report.rows import (
     recorded_recipe,
     rescored,
 )
+from rag_rewards.report.segments import MAX_CHARACTERS
 from rag_rewards.report.shorten import shorten
 from rag_rewards.report.statistics import Facts, Statistics, facts_of, statistics
 from rag_rewards.rows import ScoredRow
@@ -206,7 +207,7 @@ def _block_members(
     size = 0
     for number in order:
         members.extend(groups[number])
-        size += sum(min(len(rows[i].parsed.text), LONGEST) for i in groups[number])
+        size += sum(min(len(rows[i].parsed.text), MAX_CHARACTERS) for i in groups[number])
         if len(members) >= BLOCK_ROWS or size >= BLOCK_CHARACTERS:
             yield members
             members, size = [], 0

@@ -61,7 +61,7 @@ def test_words_by_what_the_documents_added(cli, write, likely):
         "without": {"1": [-0.1, -0.2, -3.3, -1.1], "2": [-0.1, -0.2, -0.3, -0.1]},
     }
     found = data(cli, write(rows), "--id", "1", "-r", "ctrl-rag")
-    assert found["tokens"] == "words"
+    assert found["tokens"].startswith("words in place of tokens")
     assert [(each["t"], each["v"]) for each in found["segments"]] == [
         ("It ", 0.0),
         ("is ", 0.0),

@@ -1,4 +1,4 @@
-"""What is said of one rollout: what its tokens owe to documents, its components, the reasons."""
+"""Explanations: contributions of documents, components with reasons, documents."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rag_rewards as rr
-from rag_rewards.report.explanation import explain, passages, segments, token_texts
+from rag_rewards.report.explanation import explain, passages
+from rag_rewards.report.explanation_terminal import colored_response
 from rag_rewards.report.rows import Configuration, Configurations
-from rag_rewards.report.shaded import shaded
+from rag_rewards.report.segments import segments, token_texts
 from rag_rewards.rows import ScoredRow
 from rag_rewards.signature import signature_of
 from rag_rewards.testing import CodePoints
@@ -42,33 +43,33 @@ def likely(count: int, **without: list[float]) -> dict[str, Any]:
     return {"full": [-1.0] * count, "without": without}
 
 
-def test_words_and_punctuation_stand_for_tokens_where_there_are_as_many() -> None:
-    one = row(logprobs=likely(7, **{"1": [-1, -1, -3.0, -1, -2, -1, -1], "2": [-1.0] * 7}))
-    found = explain(one)
-    shown = {each.text: each.v for each in found.segments if each.v}
+def test_words_replace_tokens_if_their_number_is_equal() -> None:
+    scored = row(logprobs=likely(7, **{"1": [-1, -1, -3.0, -1, -2, -1, -1], "2": [-1.0] * 7}))
+    found = explain(scored)
+    shown = {each.text: each.value for each in found.segments if each.value}
     assert shown == {"Paris ": 2.0, "1": 1.0}
-    assert found.tokens == "words and punctuation: as many as there are tokens"
+    assert found.tokens.startswith("words and punctuation in place of tokens")
     assert [each.effect for each in found.passages] == [3.0, 0.0, None]
 
 
-def test_tokens_come_from_the_tokenizer_first_then_from_the_row() -> None:
+def test_token_texts_come_from_the_tokenizer_first_then_from_the_row() -> None:
     text = ROW["response"]
-    texts, said = token_texts(row(), len(text), CodePoints())
+    texts, method = token_texts(row(), len(text), CodePoints())
     assert "".join(texts) == text
-    assert "tokenizer" in said
+    assert method == "tokens of the tokenizer"
     tokens = ["It is", " Paris", " [1]", "."]
-    assert token_texts(row(tokens=tokens), 4) == (tokens, "tokens as the row gives them")
+    assert token_texts(row(tokens=tokens), 4) == (tokens, "tokens of the row")
     assert token_texts(row(details={"tokens": tokens}), 4)[0] == tokens
-    assert token_texts(row(details={"tokens": 4}), 4)[1] == "words"
-    texts, said = token_texts(row(), 100)
+    assert token_texts(row(details={"tokens": 4}), 4)[1].startswith("words in place of tokens")
+    texts, method = token_texts(row(), 100)
     assert texts == []
-    assert "placed roughly: 100 tokens" in said
+    assert "approximate positions of 100 tokens" in method
 
 
-def test_roughly_placed_values_keep_their_sum() -> None:
-    one = row(logprobs=likely(50, **{"1": [-1.5] * 50, "2": [-1.0] * 50}))
-    found = explain(one)
-    assert sum(each.v or 0 for each in found.segments) == pytest.approx(25, abs=0.01)
+def test_values_at_approximate_positions_keep_their_sum() -> None:
+    scored = row(logprobs=likely(50, **{"1": [-1.5] * 50, "2": [-1.0] * 50}))
+    found = explain(scored)
+    assert sum(each.value or 0 for each in found.segments) == pytest.approx(25, abs=0.01)
 
 
 @given(
@@ -79,16 +80,16 @@ def test_segments_join_to_the_response(text: str, values: list[float]) -> None:
     assert "".join(each.text for each in segments(text, [], values)) == text
 
 
-def test_what_is_too_long_to_look_at_is_cut_and_said() -> None:
+def test_long_texts_are_cut_with_a_note() -> None:
     found = explain(row(response="word " * 10_000, documents=[{"text": "x" * 30_000}]))
     assert len("".join(each.text for each in found.segments)) == 20_000
     assert "the first 20,000 of 50,000 characters are shown" in found.notes
     assert found.passages[0].text.endswith("… (30,000 characters)")
 
 
-def test_markers_and_tags_are_pieces_of_their_own() -> None:
+def test_markers_and_tags_are_separate_segments() -> None:
     found = segments("<answer>Paris [1, 2] is</answer>", [], [])
-    assert [(each.text, each.k, each.c) for each in found] == [
+    assert [(each.text, each.kind, each.labels) for each in found] == [
         ("<answer>", "tag", ()),
         ("Paris ", "", ()),
         ("[1, 2]", "cite", ("1", "2")),
@@ -97,7 +98,7 @@ def test_markers_and_tags_are_pieces_of_their_own() -> None:
     ]
 
 
-def test_documents_say_what_they_are() -> None:
+def test_documents_are_marked_as_supporting_and_cited() -> None:
     found = passages(row(details={"relevance": ["3"]}), UNKNOWN)
     assert [(each.label, each.supporting, each.cited) for each in found] == [
         ("1", True, True),
@@ -109,13 +110,13 @@ def test_documents_say_what_they_are() -> None:
     assert passages(row(documents=None), UNKNOWN) == []
 
 
-def test_evidence_that_does_not_fit_shades_nothing() -> None:
+def test_log_probabilities_of_another_length_have_no_values() -> None:
     for logprobs in (likely(3, **{"1": [-1.0]}), likely(3), {"full": []}):
-        assert all(each.v is None for each in explain(row(logprobs=logprobs)).segments)
+        assert all(each.value is None for each in explain(row(logprobs=logprobs)).segments)
 
 
 @pytest.mark.parametrize("name", rr.RECIPES)
-def test_every_component_of_every_recipe_has_a_row(name: str) -> None:
+def test_every_component_of_every_recipe_is_explained(name: str) -> None:
     from pathlib import Path
 
     examples = Path(__file__).resolve().parents[2] / "examples"
@@ -126,20 +127,20 @@ def test_every_component_of_every_recipe_has_a_row(name: str) -> None:
     for line in source.read_text("utf-8").splitlines():
         import msgspec
 
-        one = msgspec.json.decode(line, type=ScoredRow)
-        [score] = made.score_each([one])
+        rollout = msgspec.json.decode(line, type=ScoredRow)
+        [score] = made.score_each([rollout])
         if isinstance(score, rr.RolloutError):
             continue
-        found = explain(ScoredRow.of(one, score, made.signature))
-        assert [part.name for part in found.parts] == list(made.component_names)
+        found = explain(ScoredRow.of(rollout, score, made.signature))
+        assert [part.name for part in found.components] == list(made.component_names)
         assert found.reason
-        assert "".join(each.text for each in found.segments) == one.parsed.text
+        assert "".join(each.text for each in found.segments) == rollout.parsed.text
         if score.components.get("accuracy") == 0.0:
-            part = next(part for part in found.parts if part.name == "accuracy")
-            assert part.change.startswith("answer “")
+            part = next(part for part in found.components if part.name == "accuracy")
+            assert part.improvement.startswith("answer “")
 
 
-def test_a_signature_names_recipe_and_settings() -> None:
+def test_the_configuration_is_read_from_the_signature() -> None:
     made = rr.recipe("arena", {"bonus.value": 5})
     old = 'rag-rewards 0.1.0 arena {"bonus.value":5.0} models {"nli":"x"}'
     for signature in (made.signature, signature_of(made, {"nli": "x"}), old):
@@ -150,17 +151,19 @@ def test_a_signature_names_recipe_and_settings() -> None:
         assert Configurations().of(row(signature=other)) == UNKNOWN
 
 
-def test_the_step_of_a_row_chooses_the_stage_of_a_curriculum() -> None:
+def test_the_stage_of_a_curriculum_depends_on_the_step() -> None:
     stages = (rr.Stage(rr.recipe("naive-grpo"), 10), rr.Stage(rr.recipe("arena")))
     signature = rr.Curriculum(stages).signature
-    read = Configurations()
-    names = [read.of(row(signature=signature, step=step)).recipe for step in (9, 10, None)]
+    configurations = Configurations()
+    names = [
+        configurations.of(row(signature=signature, step=step)).recipe for step in (9, 10, None)
+    ]
     assert names == ["naive-grpo", "arena", ""]
 
 
-def test_a_terminal_shades_words_by_sign_and_strength() -> None:
-    one = row(logprobs=likely(7, **{"1": [-1, -1, -3.0, -0.2, -1, -1, -1], "2": [-1.0] * 7}))
-    text = shaded(explain(one))
+def test_the_color_of_a_word_shows_sign_and_size() -> None:
+    scored = row(logprobs=likely(7, **{"1": [-1, -1, -3.0, -0.2, -1, -1, -1], "2": [-1.0] * 7}))
+    text = colored_response(explain(scored))
     styles = {text.plain[span.start : span.end]: str(span.style) for span in text.spans}
     assert styles["Paris "] == "white on rgb(0,130,40)"
     assert styles["["].startswith("bold underline white on rgb(")
