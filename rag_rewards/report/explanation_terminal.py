@@ -107,7 +107,7 @@ def _documents(explanation: Explanation) -> Table:
 
 
 def _variants(explanation: Explanation) -> Table:
-    table = titled_table("what if", ("the same response", "reward"), numbers=("reward",))
+    table = titled_table("variants of the response", ("variant", "reward"), numbers=("reward",))
     for variant in explanation.variants:
         reward = f"{variant.reward:.4g}"
         if explanation.reward is not None:

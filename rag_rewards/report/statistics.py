@@ -1,14 +1,15 @@
-"""Numbers of a report: distributions, groups, rates, steps, and what has drifted over training.
+"""Statistics of scored rows: distributions, groups, rates, steps, and drift over training.
 
-Everything is computed from scored rows alone. What cannot be shown is said in words: rewards that
-are all equal, groups of one, rows without a score.
+Notes explain why a statistic is empty or misleading: equal rewards, groups of one rollout, or
+unscored rows.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -21,13 +22,19 @@ from rag_rewards.text.refusal import ABSTENTIONS
 from rag_rewards.training.advantages import mean_std
 
 BINS = 24
-MOST_STEPS = 120
-"""Points of a line: more steps than this are put together."""
+MAX_POINTS = 120
+"""Points of a line. More training steps are averaged."""
+MAX_DISCRETE = 12
+"""Different values of a distribution that is counted by value."""
 _TAG = re.compile(r"</?[A-Za-z]\w{0,20}>")
 
 
 class Distribution(msgspec.Struct, frozen=True):
-    """How often which value: counts between edges, or of each value where there are few."""
+    """The frequencies of values.
+
+    If `discrete` is true, `edges` are the values, otherwise the edges of bins. `message` says that
+    there is no value, or only one.
+    """
 
     name: str
     n: int
@@ -39,11 +46,15 @@ class Distribution(msgspec.Struct, frozen=True):
     edges: list[float]
     counts: list[int]
     discrete: bool
-    said: str = ""
+    message: str = ""
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """What GRPO can learn from a reward or a component: spread within groups of two and more."""
+    """The training signal of a reward or a component, over groups of at least two rollouts.
+
+    dead    share of the groups in which all values are equal
+    spread  mean standard deviation within groups
+    """
 
     name: str
     dead: float | None
@@ -51,7 +62,7 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """Means of the rollouts of a step, or of some neighbouring ones."""
+    """Means over the rollouts of one training step, or of several adjacent steps."""
 
     step: int
     n: int
@@ -59,14 +70,14 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Alarm(msgspec.Struct, frozen=True):
-    """Something that has drifted from the first quarter of the steps to the last."""
+    """A change from the first to the last quarter of the training steps."""
 
-    what: str
-    said: str
+    name: str
+    message: str
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is known of one rollout besides its score."""
+    """Properties of a response besides its score."""
 
     words: int
     cites: int
@@ -77,6 +88,14 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class Statistics(msgspec.Struct, kw_only=True):
+    """All statistics of a report.
+
+    names    the reward, the components, and `correct` if the rows contain it
+    matrix   correlation of each pair of names
+    sizes    number of groups by their number of rollouts
+    spreads  standard deviations of the reward within groups
+    """
+
     rows: int
     scored: int
     names: list[str]
@@ -93,9 +112,10 @@ class Statistics(msgspec.Struct, kw_only=True):
 
 
 def facts_of(row: ScoredRow) -> Facts:
-    """What a response looks like.
+    """Return the properties of a response.
 
-    Refused and abstained are what the recipe found, or the usual phrases where it looked for none.
+    Refusals and abstentions are those that the recipe recognized. If the recipe does not recognize
+    them, usual phrases count as an abstention.
     """
     text = row.parsed.text
     details = row.details or {}
@@ -119,16 +139,16 @@ _MARKER = compiled()
 
 
 def statistics(
-    rows: Sequence[ScoredRow], known: Sequence[Facts], groups: Sequence[Sequence[int]]
+    rows: Sequence[ScoredRow], facts: Sequence[Facts], groups: Sequence[Sequence[int]]
 ) -> Statistics:
-    """All that a report draws."""
+    """Return the statistics of rows. `groups` contains positions of rows."""
     names = list(dict.fromkeys(name for row in rows for name in row.components or ()))
     columns: dict[str, list[float | None]] = {"reward": [row.reward for row in rows]}
     for name in names:
         columns[name] = [(row.components or {}).get(name) for row in rows]
     if any(row.correct is not None for row in rows) and "correct" not in columns:
         columns["correct"] = [row.correct for row in rows]
-    steps = _steps(rows, known, columns, groups)
+    steps = _steps(rows, facts, columns, groups)
     return Statistics(
         rows=len(rows),
         scored=sum(row.reward is not None for row in rows),
@@ -140,8 +160,8 @@ def statistics(
         spreads=distribution(
             "spread of the reward within groups", _spreads(columns["reward"], groups)
         ),
-        rates=_rates(rows, known),
-        words=distribution("words", [float(each.words) for each in known]),
+        rates=_rates(rows, facts),
+        words=distribution("words", [float(each.words) for each in facts]),
         steps=steps,
         alarms=alarms(steps, columns),
         notes=_notes(rows, columns, groups),
@@ -149,40 +169,38 @@ def statistics(
 
 
 def distribution(name: str, values: Sequence[float | None]) -> Distribution:
-    """Counts of the values; a value each where there are at most twelve different ones.
+    """Count the values one by one if there are at most twelve different values, else in bins.
 
-    >>> found = distribution("accuracy", [0.0, 1.0, 1.0, None])
-    >>> found.edges, found.counts, found.missing
+    >>> result = distribution("accuracy", [0.0, 1.0, 1.0, None])
+    >>> result.edges, result.counts, result.missing
     ([0.0, 1.0], [1, 2], 1)
     """
-    there = [value for value in values if value is not None]
-    missing = len(values) - len(there)
-    if not there:
-        said = "no rollout has a value"
-        return Distribution(name, 0, missing, None, None, None, None, [], [], True, said)
-    mean, std = mean_std(there)
-    low, high = min(there), max(there)
-    different = sorted(set(there))
-    said = f"always {low:g}" if low == high else ""
-    if len(different) <= 12:
-        counts = [0] * len(different)
-        place = {value: i for i, value in enumerate(different)}
-        for value in there:
-            counts[place[value]] += 1
+    present = [value for value in values if value is not None]
+    missing = len(values) - len(present)
+    if not present:
+        message = "no rollout has a value"
+        return Distribution(name, 0, missing, None, None, None, None, [], [], True, message)
+    mean, std = mean_std(present)
+    low, high = min(present), max(present)
+    different = sorted(set(present))
+    message = f"constant {low:g}" if low == high else ""
+    if len(different) <= MAX_DISCRETE:
+        frequencies = Counter(present)
+        counts = [frequencies[value] for value in different]
         edges, discrete = different, True
     else:
         width = (high - low) / BINS
         edges = [low + i * width for i in range(BINS + 1)]
         counts, discrete = [0] * BINS, False
-        for value in there:
+        for value in present:
             counts[min(int((value - low) / width) if width else 0, BINS - 1)] += 1
     return Distribution(
-        name, len(there), missing, mean, std, low, high, edges, counts, discrete, said
+        name, len(present), missing, mean, std, low, high, edges, counts, discrete, message
     )
 
 
 def correlation(first: Sequence[float | None], second: Sequence[float | None]) -> float | None:
-    """Pearson's, over the rollouts that have both; None where one of them never varies.
+    """Return Pearson's correlation over the rollouts with both values; None if one is constant.
 
     >>> correlation([0, 1, 2], [0, 2, 4]), correlation([1, 1], [0, 1])
     (1.0, None)
@@ -199,9 +217,9 @@ def correlation(first: Sequence[float | None], second: Sequence[float | None]) -
 
 
 def _grouped(values: Sequence[float | None], groups: Iterable[Sequence[int]]) -> list[list[float]]:
-    """Values of the groups that have at least two."""
-    found = [[v for i in group if (v := values[i]) is not None] for group in groups]
-    return [group for group in found if len(group) > 1]
+    """Return the values of each group with at least two values."""
+    present = [[v for i in group if (v := values[i]) is not None] for group in groups]
+    return [group for group in present if len(group) > 1]
 
 
 def _spreads(values: Sequence[float | None], groups: Sequence[Sequence[int]]) -> list[float | None]:
@@ -209,36 +227,33 @@ def _spreads(values: Sequence[float | None], groups: Sequence[Sequence[int]]) ->
 
 
 def _signal(name: str, values: Sequence[float | None], groups: Sequence[Sequence[int]]) -> Signal:
-    known = _grouped(values, groups)
-    if not known:
+    grouped = _grouped(values, groups)
+    if not grouped:
         return Signal(name, None, None)
-    dead = sum(max(group) == min(group) for group in known) / len(known)
-    return Signal(name, dead, fmean(mean_std(group)[1] for group in known))
+    dead = sum(max(group) == min(group) for group in grouped) / len(grouped)
+    return Signal(name, dead, fmean(mean_std(group)[1] for group in grouped))
 
 
 def _sizes(groups: Sequence[Sequence[int]]) -> dict[int, int]:
-    sizes: dict[int, int] = {}
-    for group in groups:
-        sizes[len(group)] = sizes.get(len(group), 0) + 1
-    return dict(sorted(sizes.items()))
+    return dict(sorted(Counter(map(len, groups)).items()))
 
 
-def _rates(rows: Sequence[ScoredRow], known: Sequence[Facts]) -> dict[str, float | None]:
-    """Shares of the rollouts; None where no row says."""
+def _rates(rows: Sequence[ScoredRow], facts: Sequence[Facts]) -> dict[str, float | None]:
+    """Return shares and means over the rollouts; None if the rows do not contain the values."""
     n = len(rows)
     if not n:
         return {}
     shares: dict[str, float | None] = {
-        "abstain": sum(each.abstained for each in known) / n,
-        "refuse": sum(each.refused for each in known) / n,
-        "cite": sum(each.cites > 0 for each in known) / n,
-        "citations each": fmean(each.cites for each in known),
-        "words each": fmean(each.words for each in known),
-        "empty": sum(not each.words for each in known) / n,
-        "cut at the limit": sum(each.cut for each in known) / n,
+        "abstentions": sum(each.abstained for each in facts) / n,
+        "refusals": sum(each.refused for each in facts) / n,
+        "with citations": sum(each.cites > 0 for each in facts) / n,
+        "citations per response": fmean(each.cites for each in facts),
+        "words per response": fmean(each.words for each in facts),
+        "empty": sum(not each.words for each in facts) / n,
+        "cut at the length limit": sum(each.cut for each in facts) / n,
     }
     formats = [v for row in rows if (v := (row.components or {}).get("format")) is not None]
-    shares["in format"] = fmean(value >= 1 for value in formats) if formats else None
+    shares["correct format"] = fmean(value >= 1 for value in formats) if formats else None
     return shares
 
 
@@ -247,81 +262,85 @@ def _notes(
     columns: dict[str, list[float | None]],
     groups: Sequence[Sequence[int]],
 ) -> list[str]:
-    """What makes a picture empty or misleading, in words."""
+    """Explain why charts are empty or misleading."""
     if not rows:
         return ["the file has no row that can be shown"]
     notes = []
-    rewards = columns["reward"]
-    there = [value for value in rewards if value is not None]
-    if not there:
-        notes.append("no rollout has a reward: all that is drawn are the responses")
-    elif len(there) < len(rewards):
-        notes.append(f"{len(rewards) - len(there):,} rollouts are not scored: they are left out")
-    if there and min(there) == max(there) and len(there) > 1:
-        notes.append(f"every reward is {there[0]:g}: there is nothing to learn from")
-    elif there:
+    rewards = [value for value in columns["reward"] if value is not None]
+    unscored = len(rows) - len(rewards)
+    if not rewards:
+        notes.append("no rollout has a reward: only the responses are shown")
+    elif unscored:
+        notes.append(f"{unscored:,} rollouts are unscored and left out of the means")
+    if len(rewards) > 1 and min(rewards) == max(rewards):
+        notes.append(f"every reward is {rewards[0]:g}: there is no training signal")
+    elif rewards:
         notes += [
-            f"{name} is always {values[0]:g}: it teaches nothing"
+            f"{name} is {values[0]:g} for every rollout: it gives no training signal"
             for name, values in columns.items()
             if len(set(values)) == 1 and values[0] is not None and len(values) > 1
         ]
-    alone = sum(len(group) == 1 for group in groups)
-    if alone == len(groups):
-        notes.append("every group is of one rollout: spread within groups is not defined")
-    elif alone:
-        notes.append(f"{alone:,} of {len(groups):,} groups are of one rollout: they have no spread")
-    seen: dict[str, int] = {}
-    for row in rows:
-        seen[row.signature or ""] = seen.get(row.signature or "", 0) + 1
-    if len(seen) > 1:
-        notes.append(f"the rows were scored in {len(seen)} ways: their rewards do not compare")
-    repeated = len(rows) - len({str(row.id) for row in rows})
-    if repeated:
-        notes.append(f"{repeated:,} rows repeat an id")
+    single = sum(len(group) == 1 for group in groups)
+    if single == len(groups):
+        notes.append("every group has one rollout: the spread within groups is undefined")
+    elif single:
+        notes.append(f"{single:,} of {len(groups):,} groups have one rollout and no spread")
+    signatures = {row.signature or "" for row in rows}
+    if len(signatures) > 1:
+        notes.append(
+            f"the rows have {len(signatures)} different signatures: do not compare their rewards"
+        )
+    if repeated := len(rows) - len({str(row.id) for row in rows}):
+        notes.append(f"{repeated:,} rows repeat the id of another row")
     return notes
 
 
 # --- over training -----------------------------------------------------------------------------
 
 
+_MEASURES: dict[str, Callable[[Facts], float]] = {
+    "words": lambda facts: float(facts.words),
+    "tags": lambda facts: float(facts.tags),
+    "citations": lambda facts: float(facts.cites),
+    "abstentions and refusals": lambda facts: float(facts.abstained or facts.refused),
+    "cut at the length limit": lambda facts: float(facts.cut),
+}
+
+
 def _steps(
     rows: Sequence[ScoredRow],
-    known: Sequence[Facts],
+    facts: Sequence[Facts],
     columns: dict[str, list[float | None]],
     groups: Sequence[Sequence[int]],
 ) -> list[Step]:
-    """A point for each training step, at most so many; none where rows carry no step."""
+    """Return at most MAX_POINTS points; none if the rows have fewer than two training steps."""
     members = positions_by_key(row.step for row in rows)
     order = sorted(step for step in members if step is not None)
     if len(order) < 2:
         return []
     dead = _dead_by_row(columns["reward"], groups)
-    size = math.ceil(len(order) / MOST_STEPS)
+    size = math.ceil(len(order) / MAX_POINTS)
     points = []
-    for at in range(0, len(order), size):
-        inside = [i for step in order[at : at + size] for i in members[step]]
-        looks: dict[str, Callable[[Facts], float]] = {
-            "words": lambda each: float(each.words),
-            "tags": lambda each: float(each.tags),
-            "citations": lambda each: float(each.cites),
-            "abstain or refuse": lambda each: float(each.abstained or each.refused),
-            "cut at the limit": lambda each: float(each.cut),
-        }
+    for start in range(0, len(order), size):
+        inside = [i for step in order[start : start + size] for i in members[step]]
         values = {name: _mean(column[i] for i in inside) for name, column in columns.items()}
-        values |= {name: fmean(look(known[i]) for i in inside) for name, look in looks.items()}
+        values |= {
+            name: fmean(measure(facts[i]) for i in inside) for name, measure in _MEASURES.items()
+        }
         values["groups without signal"] = _mean(dead[i] for i in inside)
-        points.append(Step(order[at], len(inside), values))
+        points.append(Step(order[start], len(inside), values))
     return points
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    there = [value for value in values if value is not None]
-    return fmean(there) if there else None
+    present = [value for value in values if value is not None]
+    return fmean(present) if present else None
 
 
 def _dead_by_row(
     rewards: Sequence[float | None], groups: Sequence[Sequence[int]]
 ) -> list[float | None]:
+    """Return 1 for the rows of groups with equal rewards, and None for groups of one rollout."""
     out: list[float | None] = [None] * len(rewards)
     for group in groups:
         values = [v for i in group if (v := rewards[i]) is not None]
@@ -332,10 +351,11 @@ def _dead_by_row(
 
 
 def alarms(steps: Sequence[Step], columns: dict[str, Any]) -> list[Alarm]:
-    """What the last quarter of the steps does that the first did not.
+    """Return the changes from the first to the last quarter of the steps.
 
-    Length or tags by half or more, abstaining, cutting and dead groups by 0.2 or more, and a
-    component that has come to one value: 98% of the way to the end of its range.
+    They are: length, tags or citations by half or more; abstentions, cut responses and groups
+    without signal by 0.2 or more; a component whose mean reaches 98% of its range; a reward that
+    falls by half its standard deviation.
     """
     if len(steps) < 4:
         return []
@@ -347,38 +367,33 @@ def alarms(steps: Sequence[Step], columns: dict[str, Any]) -> list[Alarm]:
         last = _mean(step.values.get(name) for step in steps[-quarter:])
         return None if first is None or last is None else (first, last)
 
-    for name, what in (("words", "length"), ("tags", "tags"), ("citations", "citations")):
-        if (pair := means(name)) and max(pair) >= 1 and _far(*pair):
-            first, last = pair
-            found.append(Alarm(what, f"{name} a response: {first:.3g} at first, {last:.3g} now"))
-    for name in ("abstain or refuse", "cut at the limit", "groups without signal"):
+    for name, title in (("words", "length"), ("tags", "tags"), ("citations", "citations")):
+        if (pair := means(name)) and max(pair) >= 1 and max(pair) >= 1.5 * min(pair):
+            change = f"from {pair[0]:.3g} to {pair[1]:.3g}"
+            found.append(Alarm(title, f"{name} per response changed {change}"))
+    for name in ("abstentions and refusals", "cut at the length limit", "groups without signal"):
         if (pair := means(name)) and pair[1] - pair[0] >= 0.2:
-            found.append(Alarm(name, f"{name}: {pair[0]:.0%} at first, {pair[1]:.0%} now"))
+            found.append(Alarm(name, f"increased from {pair[0]:.0%} to {pair[1]:.0%}"))
     for name, values in columns.items():
-        if name in ("reward", "correct"):
-            continue
-        there = [value for value in values if value is not None]
-        if not there or min(there) == max(there) or (pair := means(name)) is None:
-            continue
-        low, high = min(there), max(there)
-        first, last = ((value - low) / (high - low) for value in pair)
-        for end, share in ((high, last), (low, 1 - last)):
-            before = first if end == high else 1 - first
-            if share >= 0.98 and before < 0.9:
-                found.append(
-                    Alarm(
-                        f"{name} saturated",
-                        f"{name} has come to {end:g} (mean {pair[0]:.3g} at first, "
-                        f"{pair[1]:.3g} now): it teaches nothing any more",
-                    )
-                )
+        if name not in ("reward", "correct") and (pair := means(name)):
+            found += _saturation(name, [value for value in values if value is not None], pair)
     if (pair := means("reward")) and pair[1] < pair[0]:
         spread = mean_std([v for v in columns["reward"] if v is not None])[1]
         if pair[0] - pair[1] > 0.5 * spread > 0:
-            found.append(Alarm("reward", f"reward: {pair[0]:.3g} at first, {pair[1]:.3g} now"))
+            found.append(Alarm("reward", f"decreased from {pair[0]:.3g} to {pair[1]:.3g}"))
     return found
 
 
-def _far(first: float, last: float) -> bool:
-    small, large = sorted((first, last))
-    return large >= 1.5 * small
+def _saturation(name: str, values: Sequence[float], means: tuple[float, float]) -> Iterator[Alarm]:
+    """Yield an alarm for a component whose mean has come close to an end of its range."""
+    low, high = min(values), max(values)
+    if low == high:
+        return
+    first, last = ((mean - low) / (high - low) for mean in means)
+    for end, before, after in ((high, first, last), (low, 1 - first, 1 - last)):
+        if after >= 0.98 and before < 0.9:
+            yield Alarm(
+                f"{name} saturated",
+                f"the mean changed from {means[0]:.3g} to {means[1]:.3g}, and the range ends at "
+                f"{end:g}: the component gives hardly any training signal",
+            )

@@ -48,7 +48,7 @@ def test_an_empty_file_says_so_on_its_page(cli, write, tmp_path):
 def test_rewards_without_spread_are_said(cli, write, arena, tmp_path, count):
     rows = write([arena(id=str(i)) for i in range(count)])
     said = cli("report", rows, "-r", "arena", "-o", tmp_path / "r.html", code=0).err
-    assert ("every group is of one rollout" if count == 1 else "every reward is 13") in said
+    assert ("every group has one rollout" if count == 1 else "every reward is 13") in said
 
 
 def test_the_page_goes_to_standard_output(write, arena):

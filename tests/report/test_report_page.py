@@ -1,4 +1,4 @@
-"""The pages in a real browser: drawn, filtered, opened; nothing loaded, no markup of rows run."""
+"""The HTML pages in a browser: charts, filters, dialogs, and no external resources."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ MARKUP = (
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with sync_api.sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 Make = Callable[..., Path]
@@ -37,7 +37,7 @@ Make = Callable[..., Path]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """A page of rows."""
+    """Write a page of rows with a command, and return its path."""
 
     def page(command: str, rows: list[dict[str, Any]] | Path, *arguments: str) -> Path:
         source = rows if isinstance(rows, Path) else tmp_path / "rows.jsonl"
@@ -51,8 +51,8 @@ def make(tmp_path: Path) -> Make:
     return page
 
 
-class Seen:
-    """A page, and what its console and its network did."""
+class OpenPage:
+    """A page in a browser, with its console messages and network requests."""
 
     def __init__(self, browser: Any, path: Path, **context: Any) -> None:
         self.page = browser.new_context(**context).new_page()
@@ -66,8 +66,8 @@ class Seen:
             self.page.wait_for_selector("html[data-ready]", timeout=15_000)
 
     @property
-    def quiet(self) -> bool:
-        """Nothing on the console, nothing over the network."""
+    def is_quiet(self) -> bool:
+        """Whether there were no console messages and no network requests."""
         loaded = [url for url in self.requests if not url.startswith(("file:", "data:"))]
         return not self.console and not loaded and len(self.requests) <= 2
 
@@ -98,24 +98,24 @@ def training() -> list[dict[str, Any]]:
     return rows
 
 
-def test_charts_are_drawn_and_nothing_is_loaded(browser: Any, make: Make) -> None:
-    seen = Seen(browser, make("report", training(), "-r", "arena"))
-    assert seen.quiet, (seen.console, seen.requests)
-    bars = seen.page.locator("#distributions svg rect").count()
+def test_charts_are_drawn_without_external_resources(browser: Any, make: Make) -> None:
+    view = OpenPage(browser, make("report", training(), "-r", "arena"))
+    assert view.is_quiet, (view.console, view.requests)
+    bars = view.page.locator("#distributions svg rect").count()
     assert bars >= 8
-    assert seen.page.locator("#training svg path.line").count() >= 6
-    assert "accuracy" in seen.texts("#against thead th")
-    drawn = seen.page.evaluate(
+    assert view.page.locator("#training svg path.line").count() >= 6
+    assert "accuracy" in view.texts("#against thead th")
+    drawn = view.page.evaluate(
         "() => { const c = document.getElementById('scatter'); const d = c.getContext('2d')"
         ".getImageData(0, 0, c.width, c.height).data; return d.some(v => v > 0); }"
     )
     assert drawn
-    assert "words a response" in " ".join(seen.texts("#training .notes li"))
+    assert "words per response" in " ".join(view.texts("#training .notes li"))
 
 
-def test_the_table_is_searched_filtered_and_ordered(browser: Any, make: Make) -> None:
-    seen = Seen(browser, make("report", training(), "-r", "arena"))
-    page = seen.page
+def test_the_table_can_be_searched_filtered_and_sorted(browser: Any, make: Make) -> None:
+    view = OpenPage(browser, make("report", training(), "-r", "arena"))
+    page = view.page
     assert page.inner_text("#found") == "48 of 48 rollouts"
     page.fill("#search", "seine")
     right = int(page.inner_text("#found").split()[0])
@@ -123,9 +123,9 @@ def test_the_table_is_searched_filtered_and_ordered(browser: Any, make: Make) ->
     page.fill("#search", "seine 3-0")
     assert page.inner_text("#found") == "1 of 48 rollouts"
     page.fill("#search", "nothing like this")
-    assert "No rollout is like that." in page.inner_text("#table")
+    assert "No rollout matches the filters." in page.inner_text("#table")
     page.fill("#search", "")
-    page.select_option("#look", "wrong")
+    page.select_option("#look", "incorrect")
     assert page.inner_text("#found") == f"{48 - right} of 48 rollouts"
     page.select_option("#look", "all")
     page.select_option("#order", "highest reward")
@@ -134,12 +134,12 @@ def test_the_table_is_searched_filtered_and_ordered(browser: Any, make: Make) ->
     assert page.inner_text("#found") == "4 of 48 rollouts"
     page.fill("#least", "13")
     assert page.inner_text("#found") == "1 of 48 rollouts"
-    assert seen.quiet, seen.console
+    assert view.is_quiet, view.console
 
 
-def test_a_rollout_opens_and_closes_by_keyboard(browser: Any, make: Make) -> None:
-    seen = Seen(browser, make("report", training(), "-r", "arena"))
-    page = seen.page
+def test_a_rollout_opens_and_closes_with_the_keyboard(browser: Any, make: Make) -> None:
+    view = OpenPage(browser, make("report", training(), "-r", "arena"))
+    page = view.page
     page.locator("#table button").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("dialog article")
@@ -151,17 +151,17 @@ def test_a_rollout_opens_and_closes_by_keyboard(browser: Any, make: Make) -> Non
     page.keyboard.press("Enter")
     page.wait_for_selector("#showcase .sides article")
     assert page.locator("#showcase details[open] .sides article").count() == 2
-    assert seen.quiet, seen.console
+    assert view.is_quiet, view.console
 
 
-def test_pages_turn(browser: Any, make: Make) -> None:
+def test_the_table_has_pages(browser: Any, make: Make) -> None:
     rows = [row | {"id": f"{n}-{row['id']}"} for n in range(3) for row in training()]
-    seen = Seen(browser, make("report", rows, "-r", "arena"))
-    assert seen.page.inner_text("#where") == "1 to 50"
-    seen.page.click("#next")
-    seen.page.click("#next")
-    assert seen.page.inner_text("#where") == "101 to 144"
-    assert seen.page.is_disabled("#next")
+    view = OpenPage(browser, make("report", rows, "-r", "arena"))
+    assert view.page.inner_text("#where") == "1 to 50"
+    view.page.click("#next")
+    view.page.click("#next")
+    assert view.page.inner_text("#where") == "101 to 144"
+    assert view.page.is_disabled("#next")
 
 
 def hostile() -> list[dict[str, Any]]:
@@ -180,32 +180,32 @@ def hostile() -> list[dict[str, Any]]:
     ]
 
 
-def test_markup_of_a_model_is_text(browser: Any, make: Make) -> None:
+def test_markup_in_rows_is_text(browser: Any, make: Make) -> None:
     path = make("report", hostile(), "-r", "arena", "--title", MARKUP)
-    seen = Seen(browser, path)
-    seen.page.locator("#table button").first.click()
-    seen.page.wait_for_selector("dialog article")
-    assert MARKUP in seen.page.inner_text("dialog .response")
-    assert seen.page.query_selector("img") is None
-    assert "owned" not in (seen.page.title().replace(MARKUP, ""))
-    assert seen.quiet, seen.console
-    row = Seen(browser, make("explain", hostile(), "-r", "arena", "--id", MARKUP + "0"))
+    view = OpenPage(browser, path)
+    view.page.locator("#table button").first.click()
+    view.page.wait_for_selector("dialog article")
+    assert MARKUP in view.page.inner_text("dialog .response")
+    assert view.page.query_selector("img") is None
+    assert "owned" not in (view.page.title().replace(MARKUP, ""))
+    assert view.is_quiet, view.console
+    row = OpenPage(browser, make("explain", hostile(), "-r", "arena", "--id", MARKUP + "0"))
     assert MARKUP in row.page.inner_text(".response")
     assert row.page.query_selector("img") is None
-    assert row.quiet, row.console
+    assert row.is_quiet, row.console
 
 
-def test_no_script_but_the_pages_own_may_run(browser: Any, make: Make) -> None:
-    seen = Seen(browser, make("report", training(), "-r", "arena"))
-    seen.page.evaluate(
+def test_only_the_script_of_the_page_runs(browser: Any, make: Make) -> None:
+    view = OpenPage(browser, make("report", training(), "-r", "arena"))
+    view.page.evaluate(
         "() => { const s = document.createElement('script'); s.textContent = "
         "\"document.title='owned'\"; document.body.append(s); }"
     )
-    assert seen.page.title() != "owned"
-    assert "Content Security Policy" in " ".join(seen.console)
+    assert view.page.title() != "owned"
+    assert "Content Security Policy" in " ".join(view.console)
 
 
-def test_a_page_is_one_file_that_names_no_other(make: Make) -> None:
+def test_a_page_refers_to_no_other_file(make: Make) -> None:
     text = make("report", training(), "-r", "arena").read_text()
     outside = re.sub(r'<script type="(?:application/json|text/plain)".*?</script>', "", text)
     links = set(re.findall(r"https?://[^\s\"'<]+", outside))
@@ -215,7 +215,7 @@ def test_a_page_is_one_file_that_names_no_other(make: Make) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1400])
-def test_it_fits_a_phone_and_a_wide_screen(
+def test_the_page_fits_narrow_and_wide_screens(
     browser: Any, make: Make, scheme: str, width: int
 ) -> None:
     screen = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
@@ -223,30 +223,30 @@ def test_it_fits_a_phone_and_a_wide_screen(
         make("report", training(), "-r", "arena"),
         make("explain", EXAMPLES / "ctrl-rag.jsonl", "-r", "ctrl-rag", "--id", "kinshasa-right"),
     ):
-        seen = Seen(browser, path, **screen)
-        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
-        assert seen.quiet, seen.console
+        view = OpenPage(browser, path, **screen)
+        assert view.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert view.is_quiet, view.console
 
 
-def test_words_are_shaded_and_citations_lead_to_documents(browser: Any, make: Make) -> None:
+def test_words_are_colored_and_citations_link_to_documents(browser: Any, make: Make) -> None:
     rows = EXAMPLES / "ctrl-rag.jsonl"
-    seen = Seen(browser, make("explain", rows, "-r", "ctrl-rag", "--id", "kinshasa-right"))
-    assert "Kinshasa " in seen.texts(".response .more")
-    assert "Atlantic " not in seen.texts(".response .more")  # it came from the other document
-    seen.page.get_by_role("button", name="document 2").click()
-    assert "Kinshasa " not in seen.texts(".response .more")
-    assert "Atlantic " in " ".join(seen.texts(".response .more")) + " "
-    link = seen.page.locator(".response a.cite").first
+    view = OpenPage(browser, make("explain", rows, "-r", "ctrl-rag", "--id", "kinshasa-right"))
+    assert "Kinshasa " in view.texts(".response .more")
+    assert "Atlantic " not in view.texts(".response .more")  # it came from the other document
+    view.page.get_by_role("button", name="document 2").click()
+    assert "Kinshasa " not in view.texts(".response .more")
+    assert "Atlantic " in " ".join(view.texts(".response .more")) + " "
+    link = view.page.locator(".response a.cite").first
     link.click()
-    assert seen.page.locator(".passage:target").inner_text().startswith("[1] Kinshasa")
-    assert seen.quiet, seen.console
+    assert view.page.locator(".passage:target").inner_text().startswith("[1] Kinshasa")
+    assert view.is_quiet, view.console
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "texts"),
     [
         ([], ["the file has no row that can be shown", "The file has no rollouts."]),
-        (training()[:1], ["every group is of one rollout", "spread is not defined"]),
+        (training()[:1], ["every group has one rollout", "spread within groups is undefined"]),
         ([training()[0], training()[0] | {"id": "x"}], ["every reward is 13"]),
         (
             [{"response": "x", "reward": None, "components": {}}],
@@ -254,28 +254,28 @@ def test_words_are_shaded_and_citations_lead_to_documents(browser: Any, make: Ma
         ),
     ],
 )
-def test_an_empty_picture_has_words(
-    browser: Any, make: Make, rows: list[dict[str, Any]], said: list[str]
+def test_empty_charts_are_explained(
+    browser: Any, make: Make, rows: list[dict[str, Any]], texts: list[str]
 ) -> None:
     recipe = ("-r", "arena") if rows and "answers" in rows[0] else ()
-    seen = Seen(browser, make("report", rows, *recipe))
-    text = seen.page.inner_text("body")
-    for words in said:
-        assert words in text
-    assert seen.quiet, seen.console
+    view = OpenPage(browser, make("report", rows, *recipe))
+    text = view.page.inner_text("body")
+    for expected in texts:
+        assert expected in text
+    assert view.is_quiet, view.console
 
 
-def test_a_full_page_keeps_numbers_and_says_where_the_text_is(
+def test_a_large_page_contains_all_numbers_and_some_texts(
     browser: Any, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rag_rewards.commands import report
+    from rag_rewards.report import report_page
 
-    monkeypatch.setattr(report, "TEXT_BYTES", 1)
-    monkeypatch.setattr(report, "BLOCK_ROWS", 4)
-    seen = Seen(browser, make("report", training(), "-r", "arena"))
-    assert "holds the text of 4 of 48 rollouts" in seen.page.inner_text("#rollouts")
-    seen.page.fill("#search", "7-0")
-    seen.page.locator("#table button").first.click()
-    seen.page.wait_for_selector("dialog article")
-    assert "rag-rewards explain FILE --id 7-0" in seen.page.inner_text("dialog")
-    assert seen.quiet, seen.console
+    monkeypatch.setattr(report_page, "TEXT_BYTES", 1)
+    monkeypatch.setattr(report_page, "BLOCK_ROWS", 4)
+    view = OpenPage(browser, make("report", training(), "-r", "arena"))
+    assert "contains the texts of 4 of 48 rollouts" in view.page.inner_text("#rollouts")
+    view.page.fill("#search", "7-0")
+    view.page.locator("#table button").first.click()
+    view.page.wait_for_selector("dialog article")
+    assert "rag-rewards explain FILE --id 7-0" in view.page.inner_text("dialog")
+    assert view.is_quiet, view.console

@@ -1,4 +1,4 @@
-"""What a report counts: distributions, spread within groups, drift; what it says in words."""
+"""Statistics of a report: distributions, spread within groups, drift, notes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from rag_rewards.report.statistics import (
 from rag_rewards.rows import ScoredRow
 
 
-def seen(i: int, reward: float | None = 1.0, **fields: Any) -> ScoredRow:
+def make_row(i: int, reward: float | None = 1.0, **fields: Any) -> ScoredRow:
     row = {"id": str(i), "response": "It is Paris.", "components": {"accuracy": reward}} | fields
     return msgspec.json.decode(msgspec.json.encode({"reward": reward, **row}), type=ScoredRow)
 
 
-def counted(rows: list[ScoredRow]) -> Statistics:
+def statistics_of(rows: list[ScoredRow]) -> Statistics:
     return statistics(rows, [facts_of(row) for row in rows], group_by_key(rows))
 
 
-def test_few_values_are_counted_one_by_one_and_many_in_bins() -> None:
+def test_few_values_are_counted_by_value_and_many_in_bins() -> None:
     few = distribution("x", [0.0, 0.5, 0.5, None])
     assert (few.discrete, few.edges, few.counts, few.missing) == (True, [0.0, 0.5], [1, 2], 1)
     many = distribution("x", [i / 100 for i in range(101)])
@@ -40,11 +40,11 @@ def test_few_values_are_counted_one_by_one_and_many_in_bins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
-    [([], "no rollout has a value"), ([None], "no rollout"), ([2.0], "always 2")],
+    ("values", "message"),
+    [([], "no rollout has a value"), ([None], "no rollout"), ([2.0], "constant 2")],
 )
-def test_a_distribution_of_nothing_is_said_in_words(values: list[Any], said: str) -> None:
-    assert said in distribution("x", values).said
+def test_an_empty_or_constant_distribution_has_a_message(values: list[Any], message: str) -> None:
+    assert message in distribution("x", values).message
 
 
 def test_correlation_against_the_textbook() -> None:
@@ -61,65 +61,68 @@ def test_correlation_against_the_textbook() -> None:
     assert correlation([1.0, None, 2.0], [None, 1.0, 2.0]) is None
 
 
-def test_groups_without_spread_are_counted_over_groups_of_two_and_more() -> None:
+def test_groups_without_spread_are_counted_among_groups_of_at_least_two() -> None:
     rewards = {"a": (1, 1), "b": (0, 1), "c": (1,)}
     rows = [
-        seen(i, float(value), group=group)
+        make_row(i, float(value), group=group)
         for i, (group, value) in enumerate((g, v) for g, vs in rewards.items() for v in vs)
     ]
-    found = counted(rows)
+    found = statistics_of(rows)
     assert found.signals[0].dead == 0.5
     assert found.signals[0].spread == 0.25
     assert found.sizes == {1: 1, 2: 2}
-    assert any("1 of 3 groups are of one rollout" in note for note in found.notes)
+    assert any("1 of 3 groups have one rollout" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(
     ("rows", "note"),
     [
         ([], "no row that can be shown"),
-        ([seen(1), seen(2)], "every reward is 1"),
-        ([seen(1, group="a"), seen(2, 0.0, group="b")], "every group is of one rollout"),
-        ([seen(1, None), seen(2, None)], "no rollout has a reward"),
-        ([seen(1, None), seen(2)], "1 rollouts are not scored"),
-        ([seen(1), seen(1, 0.0)], "1 rows repeat an id"),
-        ([seen(1, signature="a"), seen(2, 0.0, signature="b")], "scored in 2 ways"),
+        ([make_row(1), make_row(2)], "every reward is 1"),
+        ([make_row(1, group="a"), make_row(2, 0.0, group="b")], "every group has one rollout"),
+        ([make_row(1, None), make_row(2, None)], "no rollout has a reward"),
+        ([make_row(1, None), make_row(2)], "1 rollouts are unscored"),
+        ([make_row(1), make_row(1, 0.0)], "1 rows repeat the id"),
+        (
+            [make_row(1, signature="a"), make_row(2, 0.0, signature="b")],
+            "2 different signatures",
+        ),
     ],
 )
-def test_what_makes_a_picture_empty_is_said(rows: list[ScoredRow], note: str) -> None:
-    assert any(note in said for said in counted(rows).notes)
+def test_empty_and_misleading_charts_have_a_note(rows: list[ScoredRow], note: str) -> None:
+    assert any(note in text for text in statistics_of(rows).notes)
 
 
-def test_what_a_response_looks_like() -> None:
-    row = seen(1, response="<answer>So [1][2], says [9].</answer>", finish_reason="length")
+def test_properties_of_a_response() -> None:
+    row = make_row(1, response="<answer>So [1][2], says [9].</answer>", finish_reason="length")
     assert (facts_of(row).cites, facts_of(row).tags, facts_of(row).cut) == (3, 2, True)
-    assert facts_of(seen(1, response="I don’t know")).abstained
-    assert not facts_of(seen(1, response="I don't know", details={"refused": False})).abstained
-    assert facts_of(seen(1, details={"truth": "uncertain", "refused": True})).abstained
-    assert facts_of(seen(1, details={"refused": True})).refused
+    assert facts_of(make_row(1, response="I don’t know")).abstained
+    assert not facts_of(make_row(1, response="I don't know", details={"refused": False})).abstained
+    assert facts_of(make_row(1, details={"truth": "uncertain", "refused": True})).abstained
+    assert facts_of(make_row(1, details={"refused": True})).refused
 
 
 def run(**drifts: Any) -> list[ScoredRow]:
-    """Forty steps of four rollouts; a drift gives a field by step."""
+    """Forty steps of four rollouts; a drift is a field as a function of the step."""
     rows = []
     for step in range(40):
         for member in range(4):
             fields = {name: drift(step, member) for name, drift in drifts.items()}
             reward = float(fields.pop("reward", member % 2))
             fields.setdefault("components", {"accuracy": reward})
-            rows.append(seen(4 * step + member, reward, step=step, group=f"{step}", **fields))
+            rows.append(make_row(4 * step + member, reward, step=step, group=f"{step}", **fields))
     return rows
 
 
 @pytest.mark.parametrize(
-    ("drift", "what"),
+    ("drift", "name"),
     [
         ({"response": lambda step, _: "word " * (10 + step)}, "length"),
         ({"response": lambda step, _: "<b>x</b>" * (1 + step // 10)}, "tags"),
         ({"response": lambda step, _: "x [1]" * (1 + step // 8)}, "citations"),
         (
             {"response": lambda step, m: "I don't know" if m * 10 < step else "It is Paris"},
-            "abstain or refuse",
+            "abstentions and refusals",
         ),
         ({"finish_reason": lambda step, m: "length" if m * 10 < step else "stop"}, "cut"),
         ({"reward": lambda step, m: 1 if step > 20 else m % 2}, "groups without signal"),
@@ -134,23 +137,27 @@ def run(**drifts: Any) -> list[ScoredRow]:
         ({"reward": lambda step, m: 5 + m % 2 - step / 10}, "reward"),
     ],
 )
-def test_drift_is_an_alarm(drift: dict[str, Any], what: str) -> None:
-    assert any(what in alarm.what for alarm in counted(run(**drift)).alarms)
+def test_drift_is_an_alarm(drift: dict[str, Any], name: str) -> None:
+    assert any(name in alarm.name for alarm in statistics_of(run(**drift)).alarms)
 
 
 def test_a_steady_run_has_no_alarm() -> None:
-    assert counted(run()).alarms == []
-    assert len(counted(run()).steps) == 40
+    assert statistics_of(run()).alarms == []
+    assert len(statistics_of(run()).steps) == 40
 
 
-def test_many_steps_are_put_together() -> None:
-    rows = [seen(i, float(i % 2), step=i) for i in range(1000)]
-    found = counted(rows).steps
+def test_many_steps_are_averaged() -> None:
+    rows = [make_row(i, float(i % 2), step=i) for i in range(1000)]
+    found = statistics_of(rows).steps
     assert len(found) <= 120
     assert sum(step.n for step in found) == 1000
-    assert counted([seen(1, step=3)]).steps == []
+    assert statistics_of([make_row(1, step=3)]).steps == []
 
 
 def test_advantages_are_z_scores_within_groups() -> None:
-    rows = [seen(1, 0.0, group="a"), seen(2, 2.0, group="a"), seen(3, 1.0, group="b")]
+    rows = [
+        make_row(1, 0.0, group="a"),
+        make_row(2, 2.0, group="a"),
+        make_row(3, 1.0, group="b"),
+    ]
     assert advantages(rows, group_by_key(rows)) == [pytest.approx(-1), pytest.approx(1), None]

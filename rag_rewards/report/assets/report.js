@@ -27,9 +27,9 @@ function histogram(found) {
   return picture;
 }
 function distribution(found) {
-  const said = found.n ? found.said || `mean ${short(found.mean, 3)}, std ${short(found.std, 3)}` : "";
-  const missing = found.missing && found.n ? `, ${found.missing.toLocaleString()} without` : "";
-  return el("figure", { class: "chart" }, el("figcaption", {}, found.name + " ", el("span", { class: "soft", text: said + missing })), histogram(found));
+  const summary = found.n ? found.message || `mean ${short(found.mean, 3)}, std ${short(found.std, 3)}` : "";
+  const missing = found.missing && found.n ? `, ${found.missing.toLocaleString()} missing` : "";
+  return el("figure", { class: "chart" }, el("figcaption", {}, found.name + " ", el("span", { class: "soft", text: summary + missing })), histogram(found));
 }
 function line(name, points) {
   const there = points.filter(each => each[1] !== null && each[1] !== undefined);
@@ -43,7 +43,7 @@ function line(name, points) {
     svg("text", { x: 0, y: HEIGHT + 13, text: `step ${x0}` }), svg("text", { x: WIDTH, y: HEIGHT + 13, "text-anchor": "end", text: x1 }));
   if (y1 > y0) picture.append(svg("text", { x: 2, y: 9, text: short(y1, 3) }), svg("text", { x: 2, y: HEIGHT - 4, text: short(y0, 3) }));
   for (const [x, y] of there) { const dot = svg("circle", { class: "dot", cx: px(x), cy: py(y), r: 3 }); dot.append(svg("title", { text: `step ${x}: ${short(y)}` })); picture.append(dot); }
-  return el("figure", { class: "chart" }, el("figcaption", {}, name + " ", el("span", { class: "soft", text: y0 === y1 ? `always ${short(y0)}` : `${short(ys[0], 3)} → ${short(ys.at(-1), 3)}` })), picture);
+  return el("figure", { class: "chart" }, el("figcaption", {}, name + " ", el("span", { class: "soft", text: y0 === y1 ? `constant ${short(y0)}` : `${short(ys[0], 3)} → ${short(ys.at(-1), 3)}` })), picture);
 }
 const section = (id, title, ...children) => el("section", { id, "aria-label": title }, el("h2", { text: title }), ...children);
 const fact = (name, text) => el("div", {}, el("b", { text }), el("span", { text: name }));
@@ -54,7 +54,7 @@ function overview() {
     fact("rollouts", stats.rows.toLocaleString()), fact("groups", data.groups.toLocaleString()),
     fact("mean reward", short(reward && reward.mean)), correct && correct.n ? fact("correct", percent(correct.mean)) : null,
     fact("groups without signal", signal ? percent(signal.dead) : "–"))];
-  const notes = [...stats.alarms.map(each => ["drift: " + each.said, "bad"]), ...stats.notes.map(text => [text, ""])];
+  const notes = [...stats.alarms.map(each => [`drift: ${each.name}: ${each.message}`, "bad"]), ...stats.notes.map(text => [text, ""])];
   if (data.failed) notes.push([`${data.failed.toLocaleString()} rows are in error and not shown`, "bad"], ...data.faults.slice(0, 5).map(([row, text]) => [`${row}: ${text}`, "soft"]));
   if (notes.length) parts.push(el("ul", { class: "notes" }, ...notes.map(([text, kind]) => el("li", { text, class: kind }))));
   if (data.equation) parts.push(el("p", {}, el("code", { text: "reward = " + data.equation })));
@@ -62,19 +62,19 @@ function overview() {
 }
 function against() {
   const names = stats.names;
-  if (names.length < 2) return [el("p", { class: "soft", text: "There is one number a rollout: nothing to compare." })];
+  if (names.length < 2) return [el("p", { class: "soft", text: "There is only one value per rollout, so there is nothing to compare." })];
   const heads = ["", ...names];
   const rows = names.map((name, i) => el("tr", {}, el("th", { scope: "row", text: name }), ...names.map((_, j) => {
     const value = stats.matrix[i][j], node = el("td", { class: "heat", text: value === null ? "–" : (Math.abs(value) < 0.005 ? 0 : value).toFixed(2) });
-    if (value === null) node.title = "one of them never varies";
+    if (value === null) node.title = "one of the two is constant";
     else if (i !== j && Math.abs(value) >= 0.05) { node.classList.add(value > 0 ? "more" : "less"); node.style.setProperty("--share", Math.round(80 * Math.abs(value)) + "%"); }
     return node;
   })));
   const varies = Math.max(1, names.findIndex((_, i) => i > 0 && stats.distributions[i].low < stats.distributions[i].high));
   const pick = (id, chosen) => el("select", { id, onchange: scatter }, ...names.map((name, i) => el("option", { value: i, text: name, selected: i === chosen })));
-  return [table(heads, rows, "correlations"), el("p", { class: "soft", text: "Pearson correlation over all rollouts; – where one of the two never varies." }),
-    el("div", { class: "controls" }, el("label", {}, "across", pick("across", varies)), el("label", {}, "up", pick("up", 0))),
-    el("figure", { class: "chart" }, el("canvas", { id: "scatter", width: 900, height: 320, role: "img", "aria-label": "one number against another" }), el("figcaption", { id: "scatter-said", class: "soft" }))];
+  return [table(heads, rows, "correlations"), el("p", { class: "soft", text: "Pearson correlation over all rollouts; – if one of the two is constant." }),
+    el("div", { class: "controls" }, el("label", {}, "horizontal axis", pick("across", varies)), el("label", {}, "vertical axis", pick("up", 0))),
+    el("figure", { class: "chart" }, el("canvas", { id: "scatter", width: 900, height: 320, role: "img", "aria-label": "scatter plot of two values" }), el("figcaption", { id: "scatter-caption", class: "soft" }))];
 }
 const column = name => name === "reward" ? columns.reward : name === "correct" ? columns.correct : columns.parts[name];
 function scatter() {
@@ -90,22 +90,22 @@ function scatter() {
   pen.clearRect(0, 0, 900, 320);
   pen.fillStyle = style.getPropertyValue("--bar");
   pen.globalAlpha = Math.max(0.04, Math.min(0.5, 300 / pairs.length));
-  let seed = 7; // a little noise that is the same each time: equal pairs do not hide each other
+  let seed = 7; // reproducible offsets, so that equal pairs do not hide each other
   const noise = () => (seed = (seed * 16807) % 2147483647) / 2147483647 - 0.5;
   for (const [a, b] of pairs) { pen.beginPath(); pen.arc(90 + (x1 > x0 ? (a - x0) / (x1 - x0) : 0.5) * 750 + wide * noise(), 268 - (y1 > y0 ? (b - y0) / (y1 - y0) : 0.5) * 225 + high * noise(), 3, 0, 7); pen.fill(); }
   pen.globalAlpha = 1; pen.fillStyle = style.getPropertyValue("--soft"); pen.font = "13px system-ui";
   if (pairs.length) { pen.textAlign = "center"; pen.fillText(short(x0, 3), x1 > x0 ? 90 : 465, 314); if (x1 > x0) pen.fillText(short(x1, 3), 840, 314); pen.textAlign = "left"; pen.fillText(short(y0, 3), 2, y1 > y0 ? 272 : 160); if (y1 > y0) pen.fillText(short(y1, 3), 2, 47); }
-  document.getElementById("scatter-said").textContent = pairs.length ? `${y} (up) against ${x} (across), ${pairs.length.toLocaleString()} rollouts, slightly scattered` : "No rollout has both.";
+  document.getElementById("scatter-caption").textContent = pairs.length ? `${y} against ${x} for ${pairs.length.toLocaleString()} rollouts, with small random offsets` : "No rollout has both values.";
 }
 function groups() {
-  const sizes = Object.entries(stats.sizes).map(([size, n]) => `${n.toLocaleString()} of ${size}`);
-  const parts = [el("p", { class: "soft", text: sizes.length ? `Groups by size: ${sizes.slice(0, 12).join(", ")}${sizes.length > 12 ? ", …" : ""}.` : "There are no groups." })];
+  const sizes = Object.entries(stats.sizes).map(([size, n]) => `${n.toLocaleString()} with ${size}`);
+  const parts = [el("p", { class: "soft", text: sizes.length ? `Groups by number of rollouts: ${sizes.slice(0, 12).join(", ")}${sizes.length > 12 ? ", …" : ""}.` : "There are no groups." })];
   const live = stats.signals.filter(each => each.dead !== null);
-  if (!live.length) return [...parts, el("p", { class: "soft", text: "No group has two scored rollouts: spread is not defined." })];
-  parts.push(el("div", { class: "charts" }, distribution(stats.spreads)), table(["", "groups without spread", "mean spread (std)"],
+  if (!live.length) return [...parts, el("p", { class: "soft", text: "No group has two scored rollouts, so the spread within groups is undefined." })];
+  parts.push(el("div", { class: "charts" }, distribution(stats.spreads)), table(["", "groups without spread", "mean standard deviation"],
     live.map(each => el("tr", {}, cell(each.name), cell(percent(each.dead), each.dead > 0.5 ? "number bad" : "number"), cell(short(each.spread, 3), "number"))), "signal"));
-  if (!data.showcase.length) return [...parts, el("p", { class: "soft", text: "In no group do rewards differ: there is no best and no worst." })];
-  parts.push(el("h3", { text: "Where rewards are furthest apart" }), el("div", { id: "showcase" }, el("p", { class: "soft", text: "…" })));
+  if (!data.showcase.length) return [...parts, el("p", { class: "soft", text: "The rewards are equal within every group, so there is no best and no worst rollout." })];
+  parts.push(el("h3", { text: "Groups with the largest range of rewards" }), el("div", { id: "showcase" }, el("p", { class: "soft", text: "…" })));
   return parts;
 }
 function showcase() {
@@ -123,14 +123,14 @@ async function sides(event) {
 }
 function responses() {
   const shares = Object.entries(stats.rates).filter(([, value]) => value !== null);
-  return [el("div", { class: "facts" }, ...shares.map(([name, value]) => fact(name, name.endsWith("each") ? short(value, 3) : percent(value)))), el("div", { class: "charts" }, distribution(stats.words))];
+  return [el("div", { class: "facts" }, ...shares.map(([name, value]) => fact(name, name.endsWith("per response") ? short(value, 3) : percent(value)))), el("div", { class: "charts" }, distribution(stats.words))];
 }
 function training() {
-  if (!stats.steps.length) return [el("p", { class: "soft", text: "The rows carry no `step`, or one step alone: nothing to see over training." })];
+  if (!stats.steps.length) return [el("p", { class: "soft", text: "This section requires rows with at least two different values of `step`." })];
   const names = Object.keys(stats.steps[0].values);
   const charts = names.map(name => line(name, stats.steps.map(each => [each.step, each.values[name]]))).filter(Boolean);
-  const alarms = stats.alarms.length ? el("ul", { class: "notes" }, ...stats.alarms.map(each => el("li", {}, el("b", { class: "bad", text: each.what + " " }), each.said)))
-    : el("p", { class: "soft", text: stats.steps.length < 4 ? "Too few steps to look for drift." : "Nothing has drifted from the first quarter of the steps to the last." });
+  const alarms = stats.alarms.length ? el("ul", { class: "notes" }, ...stats.alarms.map(each => el("li", {}, el("b", { class: "bad", text: each.name + ": " }), each.message)))
+    : el("p", { class: "soft", text: stats.steps.length < 4 ? "Drift is detected from four steps on." : "No drift between the first and the last quarter of the steps." });
   return [alarms, el("div", { class: "charts" }, ...charts)];
 }
 
@@ -138,13 +138,13 @@ function training() {
 const PAGE = 50;
 let columns = null, search = [], chosen = [], at = 0;
 const blocks = new Map();
-const LOOKS = {
-  all: () => true, "right": i => columns.correct[i] === 1, "wrong": i => columns.correct[i] !== null && columns.correct[i] < 1,
-  "abstains or refuses": i => columns.refused[i] === 1, "cites nothing": i => columns.cites[i] === 0, "cut at the limit": i => columns.cut[i] === 1,
-  "not in format": i => columns.parts.format && columns.parts.format[i] < 1, "not scored": i => columns.reward[i] === null, "with text in this page": i => columns.block[i] !== null,
+const FILTERS = {
+  all: () => true, "correct": i => columns.correct[i] === 1, "incorrect": i => columns.correct[i] !== null && columns.correct[i] < 1,
+  "abstains or refuses": i => columns.refused[i] === 1, "no citation": i => columns.cites[i] === 0, "cut at the length limit": i => columns.cut[i] === 1,
+  "wrong format": i => columns.parts.format && columns.parts.format[i] < 1, "unscored": i => columns.reward[i] === null, "with text in this page": i => columns.block[i] !== null,
 };
 const ORDERS = {
-  "as in the file": null, "highest reward": i => columns.reward[i] === null ? Infinity : -columns.reward[i], "lowest reward": i => columns.reward[i] ?? Infinity,
+  "order of the file": null, "highest reward": i => columns.reward[i] === null ? Infinity : -columns.reward[i], "lowest reward": i => columns.reward[i] ?? Infinity,
   "highest advantage": i => -(columns.advantage[i] ?? -1e9), "lowest advantage": i => columns.advantage[i] ?? 1e9, "longest": i => -columns.words[i], "shortest": i => columns.words[i],
 };
 function rollouts() {
@@ -152,18 +152,18 @@ function rollouts() {
   const number = (id, text) => el("label", {}, text, el("input", { id, type: "number", step: "any", oninput: filter }));
   return [el("div", { class: "controls", role: "search" },
     el("label", {}, "search id, question, answer", el("input", { id: "search", type: "search", oninput: filter })),
-    el("label", {}, "show", el("select", { id: "look", onchange: filter }, ...options(LOOKS))),
+    el("label", {}, "show", el("select", { id: "look", onchange: filter }, ...options(FILTERS))),
     el("label", {}, "order", el("select", { id: "order", onchange: filter }, ...options(ORDERS))),
     number("least", "reward from"), number("most", "to"),
     stats.steps.length ? number("step", "step") : null),
     el("p", { class: "soft", id: "found", role: "status", text: "…" }), el("div", { id: "table" }),
     el("div", { class: "controls" }, el("button", { id: "back", type: "button", text: "← previous", onclick: () => turn(-1) }), el("button", { id: "next", type: "button", text: "next →", onclick: () => turn(1) }), el("span", { class: "soft", id: "where" })),
-    data.texts < stats.rows ? el("p", { class: "soft", text: `To stay small, this page holds the text of ${data.texts.toLocaleString()} of ${stats.rows.toLocaleString()} rollouts; the numbers are of all. \`rag-rewards explain\` shows any of them.` }) : null];
+    data.texts < stats.rows ? el("p", { class: "soft", text: `To limit its size, this page contains the texts of ${data.texts.toLocaleString()} of ${stats.rows.toLocaleString()} rollouts. The numbers include all rollouts. \`rag-rewards explain\` shows the text of each.` }) : null];
 }
 const value = id => { const node = document.getElementById(id); return node ? node.value : ""; };
 function filter() {
   if (!columns) return;
-  const words = value("search").toLowerCase().split(/\s+/).filter(Boolean), look = LOOKS[value("look")];
+  const words = value("search").toLowerCase().split(/\s+/).filter(Boolean), look = FILTERS[value("look")];
   const [least, most, step] = ["least", "most", "step"].map(id => value(id) === "" ? null : +value(id));
   chosen = [];
   for (let i = 0; i < columns.id.length; i++) {
@@ -184,7 +184,7 @@ function show() {
     cell(short(columns.reward[i]), "number"), cell(columns.answer[i]), cell(columns.question[columns.group[i]], "wide"), ...parts.map(name => cell(short(columns.parts[name][i], 3), "number wide"))));
   const made = table(heads, rows, "rollouts");
   made.querySelectorAll("th").forEach((head, i) => { if (i > 2) head.className = "wide"; });
-  document.getElementById("table").replaceChildren(chosen.length ? made : el("p", { class: "soft", text: columns.id.length ? "No rollout is like that." : "The file has no rollouts." }));
+  document.getElementById("table").replaceChildren(chosen.length ? made : el("p", { class: "soft", text: columns.id.length ? "No rollout matches the filters." : "The file has no rollouts." }));
   document.getElementById("found").textContent = `${chosen.length.toLocaleString()} of ${columns.id.length.toLocaleString()} rollouts`;
   document.getElementById("where").textContent = chosen.length ? `${(at + 1).toLocaleString()} to ${Math.min(at + PAGE, chosen.length).toLocaleString()}` : "";
   document.getElementById("back").disabled = at === 0;
@@ -200,8 +200,8 @@ async function rollout(i, folded) {
 }
 function explanationOfNumbers(i) {
   const parts = Object.keys(columns.parts).map(name => ({ name, value: columns.parts[name][i] }));
-  return el("article", { class: "rollout" }, el("p", { class: "soft", text: `The text of this rollout is not in this page: rag-rewards explain FILE --id ${columns.id[i]} shows it.` }),
-    el("h3", { text: "Question" }), el("p", { class: "said", text: columns.question[columns.group[i]] }), el("h3", { text: "Answer" }), el("p", { class: "said", text: columns.answer[i] || "–" }),
+  return el("article", { class: "rollout" }, el("p", { class: "soft", text: `This page does not contain the text of this rollout. Show it with: rag-rewards explain FILE --id ${columns.id[i]}` }),
+    el("h3", { text: "Question" }), el("p", { class: "text", text: columns.question[columns.group[i]] }), el("h3", { text: "Answer" }), el("p", { class: "text", text: columns.answer[i] || "–" }),
     table(["component", "value"], [{ name: "reward", value: columns.reward[i] }, ...parts].map(part => el("tr", {}, cell(part.name), cell(short(part.value), "number")))));
 }
 async function open(i) {
@@ -211,20 +211,20 @@ async function open(i) {
   document.body.append(box);
   box.showModal();
   box.append(await rollout(i));
-  if (others.length) box.append(el("h3", { text: "Others of its group" }), el("p", {}, ...others.slice(0, 32).flatMap(k =>
+  if (others.length) box.append(el("h3", { text: "Other rollouts of the group" }), el("p", {}, ...others.slice(0, 32).flatMap(k =>
     [el("button", { type: "button", text: `${columns.id[k]} (${short(columns.reward[k], 3)})`, onclick: () => { box.close(); open(k); } }), " "])));
 }
 
-// --- drawn at once, then what has to be unpacked -------------------------------------------------------
-const sections = [["distributions", "Distributions"], ["against", "Components against each other"], ["groups", "Groups"], ["responses", "Responses"], ["training", "Over training"], ["rollouts", "Rollouts"]];
+// --- first the sections, then the table, which is compressed -------------------------------------------------------
+const sections = [["distributions", "Distributions"], ["against", "Correlations of components"], ["groups", "Groups"], ["responses", "Responses"], ["training", "Changes over training"], ["rollouts", "Rollouts"]];
 document.getElementById("page").replaceChildren(
   el("header", {}, el("h1", { text: data.title }), el("nav", { "aria-label": "sections" }, ...sections.map(([id, text]) => el("a", { href: "#" + id, text })))),
   ...overview(),
   section("distributions", "Distributions", el("div", { class: "charts" }, ...stats.distributions.map(distribution))),
-  section("against", "Components against each other", ...against()),
+  section("against", "Correlations of components", ...against()),
   section("groups", "Groups", ...groups()),
   section("responses", "Responses", ...responses()),
-  section("training", "Over training", ...training()),
+  section("training", "Changes over training", ...training()),
   section("rollouts", "Rollouts", ...rollouts()),
   el("p", { class: "soft" }, el("code", { text: data.signature || "" }), ` rag-rewards ${data.version}`));
 unpack("columns").then(found => {

@@ -1,5 +1,5 @@
 "use strict";
-// What both pages share. Text of rows reaches the document through textContent alone.
+// Functions of both pages. Text of rows is assigned to textContent, never parsed as HTML.
 const el = (name, attributes = {}, ...children) => {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -26,7 +26,7 @@ const table = (heads, rows, kind) => el("div", { class: "scroll", tabindex: "0",
   el("tbody", {}, ...rows)));
 const cell = (text, kind, attributes = {}) => el("td", { class: kind, text, ...attributes });
 
-const FULL = 2; // nats of a full colour
+const FULL = 2; // nats at which a word has the full color
 const shade = (node, value) => {
   node.classList.remove("more", "less");
   if (node.title.endsWith("from the documents")) node.title = "";
@@ -39,7 +39,7 @@ function segment(each, names) {
   const label = each.c && each.c.find(name => names.has(name));
   const node = label === undefined ? el("span", { class: each.k || "", text: each.t })
     : el("a", { class: "cite", href: "#" + names.get(label), text: each.t });
-  if (each.k === "cite" && label === undefined) node.title = "no such document";
+  if (each.k === "cite" && label === undefined) node.title = "the row has no such document";
   shade(node, each.v);
   return node;
 }
@@ -48,7 +48,7 @@ function explanation(found, folded = false) {
   const mark = "d" + ++drawn + "-";
   const passages = found.passages || [];
   const names = new Map(passages.map((each, i) => [each.label, mark + i]));
-  const facts = [["reward", found.reward === null ? "not scored" : short(found.reward)]];
+  const facts = [["reward", found.reward === null ? "unscored" : short(found.reward)]];
   if (found.advantage !== undefined) facts.push(["advantage", signed(found.advantage)]);
   if (found.correct !== undefined) facts.push(["correct", short(found.correct)]);
   if (found.step !== undefined) facts.push(["step", short(found.step)]);
@@ -56,41 +56,41 @@ function explanation(found, folded = false) {
     el("div", { class: "facts" }, ...facts.map(([name, text]) => el("div", {}, el("b", { text }), el("span", { text: name })))),
     el("p", { class: "why", text: found.reason || "" }));
   if (found.equation) box.append(el("p", {}, el("code", { text: "reward = " + found.equation })));
-  if (found.question) box.append(el("h3", { text: "Question" }), el("p", { class: "said", text: found.question }));
-  if ((found.gold || []).length) box.append(el("h3", { text: "Gold answer" }), ...found.gold.map(all => el("p", { class: "said", text: all.join(" | ") })));
+  if (found.question) box.append(el("h3", { text: "Question" }), el("p", { class: "text", text: found.question }));
+  if ((found.gold || []).length) box.append(el("h3", { text: "Gold answer" }), ...found.gold.map(all => el("p", { class: "text", text: all.join(" | ") })));
   const segments = found.segments || [];
   box.append(el("h3", { text: "Response" }), segments.length
     ? el("p", { class: "response" }, ...segments.map(each => segment(each, names)))
     : el("p", { class: "soft", text: "The response is empty." }));
   const shades = Object.entries(found.shades || {}).filter(([, values]) => values.length === segments.length);
-  if (shades.length > 1) box.append(shadeBy(box.querySelector(".response"), segments, shades));
+  if (shades.length > 1) box.append(colorBy(box.querySelector(".response"), segments, shades));
   if (segments.some(each => each.v !== undefined && each.v !== null)) {
     const more = el("span", { text: "green" }), less = el("span", { text: "red" });
     shade(more, FULL); shade(less, -FULL); more.title = less.title = "";
-    box.append(el("p", { class: "soft" }, more, " the documents make it likelier, ", less, ` less likely; full colour at ${FULL} nats; ${found.tokens}`));
+    box.append(el("p", { class: "soft" }, more, ": more likely with the documents, ", less, `: less likely; full color at ${FULL} nats; ${found.tokens}`));
   }
   for (const note of found.notes || []) box.append(el("p", { class: "soft", text: note }));
   if ((found.parts || []).length) box.append(el("h3", { text: "Components" }), table(["component", "value", "reason", "how to increase it"],
     found.parts.map(part => el("tr", {}, cell(part.name), cell(short(part.value), "number"), cell(part.why || ""), cell(part.change || ""))), "parts"));
-  if ((found.changes || []).length) box.append(el("h3", { text: "What if" }), table(["the same response", "reward", "change"],
+  if ((found.changes || []).length) box.append(el("h3", { text: "Variants of the response" }), table(["variant", "reward", "change"],
     found.changes.map(each => el("tr", { title: each.response }, cell(each.what), cell(short(each.reward), "number"), cell(signed(each.reward - found.reward), "number")))));
   if (passages.length) {
     const most = Math.max(...passages.map(each => Math.abs(each.effect ?? 0)), 1e-9);
     const known = passages.some(each => each.effect !== undefined && each.effect !== null);
     const order = passages.map((each, i) => [each, i]);
     if (known) order.sort((a, b) => (b[0].effect ?? -1e9) - (a[0].effect ?? -1e9));
-    const title = known ? "Documents, by what the response owes them" : "Documents", drawn = order.map(([each, i]) => passage(each, mark + i, most));
+    const title = known ? "Documents by their contribution" : "Documents", drawn = order.map(([each, i]) => passage(each, mark + i, most));
     box.append(...folded ? [el("details", {}, el("summary", { text: title }), ...drawn)] : [el("h3", { text: title }), ...drawn]);
-  } else box.append(el("p", { class: "soft", text: "The row brings no documents." }));
+  } else box.append(el("p", { class: "soft", text: "The row has no documents." }));
   if (found.signature) box.append(el("p", { class: "soft" }, el("code", { text: found.signature })));
   return box;
 }
-function shadeBy(response, segments, shades) {
+function colorBy(response, segments, shades) {
   const choose = (button, values) => () => {
     [...response.children].forEach((node, i) => shade(node, values[i]));
     for (const other of button.parentElement.querySelectorAll("button")) other.setAttribute("aria-pressed", other === button);
   };
-  const box = el("p", { class: "shades soft" }, "shade by ");
+  const box = el("p", { class: "shades soft" }, "color by ");
   for (const [name, values] of [["the reward", segments.map(each => each.v)], ...shades.map(([label, values]) => ["document " + label, values])]) {
     const button = el("button", { type: "button", text: name, "aria-pressed": String(name === "the reward") });
     button.addEventListener("click", choose(button, values));
@@ -99,12 +99,12 @@ function shadeBy(response, segments, shades) {
   return box;
 }
 function passage(each, id, most) {
-  const marks = [each.supporting ? "supports" : "", each.cited ? "cited" : ""].filter(Boolean).join(", ");
+  const marks = [each.supporting ? "supporting" : "", each.cited ? "cited" : ""].filter(Boolean).join(", ");
   const head = el("div", { class: "head" }, el("b", { text: `[${each.label}] ${each.title || ""}` }), el("span", { class: "soft", text: marks }));
   if (each.effect !== undefined && each.effect !== null) {
     const bar = el("span", { class: each.effect < 0 ? "bar below" : "bar" });
     bar.style.width = Math.max(100 * Math.abs(each.effect) / most, 0.5) + "%";
     head.append(el("span", { class: "number", text: signed(each.effect) + " nats" }), el("span", { class: "track" }, bar));
   }
-  return el("section", { class: each.supporting ? "passage supports" : "passage", id, tabindex: "-1" }, head, el("p", { text: each.text }));
+  return el("section", { class: each.supporting ? "passage supporting" : "passage", id, tabindex: "-1" }, head, el("p", { text: each.text }));
 }
