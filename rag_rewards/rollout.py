@@ -1,8 +1,8 @@
-"""The typed rollout: what happened, what is known, what models said; and the score.
+"""`Rollout`, a typed row with its evidence, and `Score`.
 
-A `Rollout` has the same names as a row of the JSONL contract, so decoding is the constructor.
-Rollouts are never changed: what is derived from one (its cut response, its gold answers) is
-computed once and kept beside its fields, outside equality and pickling.
+The fields of a rollout have the names of the row's fields. Rollouts are immutable. Values that are
+derived from a rollout, such as its parsed response, are computed once and cached outside equality
+and pickling.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def premise(self) -> str:
-        """The document as an entailment model reads it: "Title: t\\ntext", or the text alone."""
+        """The document as the premise of an entailment: "Title: t\\ntext", or the text alone."""
         return f"Title: {self.title}\n{self.text}" if self.title else self.text
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One chat message. Content may be text, or a list of parts of which text counts."""
+    """A chat message. The content is text, or a list of parts of which only text is read."""
 
     role: str
     content: str | list[dict[str, Any]] | None = None
@@ -56,10 +56,11 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class LogProbs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Natural-log probabilities of the response's tokens, in nats.
+    """Log-probabilities of the tokens of a response, in nats.
 
-    `full` has one value per response token under the full context; `without[d]` the same with
-    document `d` left out. `answer_span` is the half-open token range of the answer.
+    full         one value per response token, in the full context
+    without      by document label: the same values in the context without this document
+    answer_span  half-open range of the tokens of the answer
     """
 
     full: tuple[float, ...]
@@ -68,14 +69,14 @@ class LogProbs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class MaskedAnswers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """LEAR's answers, generated from contexts with parts masked out."""
+    """Answers that were generated from contexts with masked sections (LEAR)."""
 
     rationale: str | None = None
     evidence: str | None = None
 
 
 class MaskedLogProbs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Per gold alias (in the order of `answers`), its token log-probabilities, in nats."""
+    """Token log-probabilities, in nats, of each gold alias in the order of `answers` (LEAR)."""
 
     rationale: tuple[tuple[float, ...], ...] | None = None
     evidence: tuple[tuple[float, ...], ...] | None = None
@@ -99,7 +100,7 @@ class Similarity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What models said about a rollout. Where a field is present no model is asked."""
+    """Model outputs for a rollout. Evidence that a rollout already contains is not requested."""
 
     logprobs: LogProbs | None = None
     masked_answers: MaskedAnswers | None = None
@@ -113,7 +114,7 @@ EVIDENCE_FIELDS: tuple[str, ...] = Evidence.__struct_fields__
 
 
 class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
-    """One response of a policy, with what is known and what models said about it.
+    """One response of a policy, with its question, documents, gold data and evidence.
 
     >>> r = Rollout(question="Capital of France?", response="<answer>Paris</answer>",
     ...             answers=["Paris", "City of Paris"])
@@ -143,38 +144,41 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
 
     @lazy
     def parsed(self) -> Response:
-        """The response, cut once. Of several assistant messages the last is the response."""
+        """The parsed response. Of several assistant messages, the last one is the response."""
         text = self.response
         if not isinstance(text, str):
-            said = [message.text for message in text if message.role == "assistant"]
-            if not said:
-                raise RowError("no assistant message among the messages", "response")
-            text = said[-1]
+            texts = [message.text for message in text if message.role == "assistant"]
+            if not texts:
+                raise RowError("the messages contain no assistant message", "response")
+            text = texts[-1]
         return read_response(self.response_prefix + text if self.response_prefix else text)
 
     @lazy
     def key(self) -> str | None:
-        """The group this rollout belongs to: `group`, else the question."""
+        """The group of this rollout: the field `group`, or the question if it is missing."""
         return str(self.group) if self.group is not None else self.question
 
     @lazy
     def gold(self) -> tuple[tuple[str, ...], ...]:
-        """Required answers, each with its aliases. DataError when there is none."""
+        """The required answers, each with its aliases. Raises DataError if there is none."""
         required = _gold(self.answers)
         if not required:
-            what = "missing" if self.answers is None else "no answer in it"
+            what = "missing" if self.answers is None else "contains no answer"
             raise DataError(what, "answers")
         return required
 
     @lazy
     def _in_order(self) -> bool:
-        """Documents without ids, or with ids 1, 2, 3 …: most are, and need no lookup table."""
+        """Whether the documents have no ids, or the ids 1, 2, 3 …, and need no lookup table."""
         ids = [document.id for document in self.documents or ()]
         return ids == list(range(1, len(ids) + 1)) or ids.count(None) == len(ids)
 
     @lazy
     def labels(self) -> tuple[str, ...]:
-        """What the prompt calls each document: its id when a whole number, else its position."""
+        """The label of each document in the prompt: its id if that is a number, else its position.
+
+        Raises DataError if two documents have the same label.
+        """
         if self._in_order:
             return tuple(map(str, range(1, len(self.documents or ()) + 1)))
         labels: list[str] = []
@@ -184,12 +188,15 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
         if len(set(labels)) < len(labels):
             first = {label: i for i, label in reversed(list(enumerate(labels)))}
             at = next(i for i, label in enumerate(labels) if first[label] < i)
-            raise DataError(f"two documents are labelled {labels[at]}", f"documents[{at}].id")
+            raise DataError(
+                f"two documents have the label {labels[at]}: give them different ids",
+                f"documents[{at}].id",
+            )
         return tuple(labels)
 
     @lazy
     def _by_reference(self) -> dict[str, str]:
-        """Id or label of a document → its label; ids win."""
+        """The label of a document by its id or label. Ids take precedence."""
         names = dict(zip(self.labels, self.labels, strict=True))
         if not self._in_order:
             for label, document in zip(self.labels, self.documents or (), strict=True):
@@ -198,9 +205,9 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
         return names
 
     def label_of(self, reference: str | int) -> str | None:
-        """The label of the document that an id or a label names, None when there is none.
+        """Return the label of the document with this id or label, or None if there is none.
 
-        Rows without documents (a trainer may send none) know their documents by label alone.
+        In a row without documents, which a trainer may send, every reference is a label.
         """
         if not self.documents:
             return canonical(reference)
@@ -210,16 +217,20 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
 
     @lazy
     def supporting_labels(self) -> tuple[str, ...]:
-        """Labels of D+, each once. DataError when `supporting` is absent or names no document."""
+        """The labels of the supporting documents, each once.
+
+        Raises DataError if `supporting` is missing or contains a reference to no document.
+        """
         if self.supporting is None:
             raise DataError("missing", "supporting")
         labels: dict[str, None] = {}
         for i, reference in enumerate(self.supporting):
             label = self.label_of(reference)
             if label is None:
-                known = ", ".join(self.labels)
+                labels_text = ", ".join(self.labels)
                 raise DataError(
-                    f"{reference!r} names no document (documents: {known})", f"supporting[{i}]"
+                    f"document id {reference!r} does not exist (documents: {labels_text})",
+                    f"supporting[{i}]",
                 )
             labels[label] = None
         return tuple(labels)
@@ -230,13 +241,14 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
         for i, item in enumerate(self.nli or ()):
             if not 0.0 <= item.entailment <= 1.0:
                 raise EvidenceError(
-                    f"a probability is 0 to 1, found {item.entailment}", f"nli[{i}].entailment"
+                    f"a probability must be between 0 and 1, found {item.entailment}",
+                    f"nli[{i}].entailment",
                 )
             pairs[item.premise.strip(), item.hypothesis.strip()] = item.entailment
         return pairs
 
     def entailment(self, premise: str, hypothesis: str) -> float | None:
-        """P(premise entails hypothesis), None when nobody asked a model yet."""
+        """Return the probability that the premise entails the hypothesis, or None if unknown."""
         return self._entailed.get((premise.strip(), hypothesis.strip()))
 
     @lazy
@@ -251,29 +263,33 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
         return pairs
 
     def similarity_to(self, text: str, reference: str) -> float | None:
-        """Similarity of a text to a reference, None when nobody asked a model yet."""
+        """Return the similarity of a text to a reference, or None if unknown."""
         return self._similar.get((text.strip(), reference.strip()))
 
     def verdict(self, component: str) -> int | None:
-        """A judge's 0 or 1 on a component, None when nobody asked a judge yet."""
+        """Return the verdict of a judge on a component, 0 or 1, or None if unknown."""
         return self.verdicts.get(component) if self.verdicts else None
 
     @property
     def evidence(self) -> Evidence:
-        """What models said, alone."""
+        """The evidence of the rollout, without its other fields."""
         return Evidence(**{name: getattr(self, name) for name in EVIDENCE_FIELDS})
 
     def with_evidence(self: R, evidence: Evidence) -> R:
-        """A rollout with these evidence fields; fields that are None leave what was there."""
+        """Return the rollout with this evidence. A field that is None does not replace another."""
         new = {name: getattr(evidence, name) for name in EVIDENCE_FIELDS}
         return msgspec.structs.replace(self, **{k: v for k, v in new.items() if v is not None})
 
 
 class Score(msgspec.Struct, frozen=True, gc=False):
-    """A finite float, or "not scored" (None). Never NaN, never 0 for something that broke.
+    """A reward with its components and details.
 
-    `components` and `correct` are filled by recipes, `details` by whoever parsed something
-    worth showing.
+    value       the reward: a finite number, or None for an unscored rollout
+    components  value of each component, None for one that was not computed
+    correct     whether the answer is right, 0 to 1
+    details     what a reward parsed from the response, for reports
+
+    Raises ValueError for a reward that is not finite.
     """
 
     value: float | None
@@ -283,22 +299,22 @@ class Score(msgspec.Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         if self.value is not None and not math.isfinite(self.value):
-            raise ValueError(f"a score is finite or None, not {self.value}")
+            raise ValueError(f"a reward must be a finite number or None, found {self.value}")
 
 
 ScoreOrError = Score | RolloutError
-"""What scoring a rollout gives: its score, or the reason why it has none."""
+"""The result for one rollout: its score, or the reason why it has none."""
 
 
 def with_row_id(error: E, rollout: Rollout) -> E:
-    """Return the error with the id of the rollout that it is about, and without its frames."""
+    """Return the error with the id of its rollout and without a traceback."""
     if error.row is None and rollout.id is not None:
         error.row = str(rollout.id)
     return error.with_traceback(None)
 
 
 def canonical(reference: str | int) -> str:
-    """Integers and their text are the same: 7, "7" and "07" are "7"."""
+    """Return the text of a reference to a document: 7, "7" and "07" become "7"."""
     if isinstance(reference, int):
         return str(reference)
     text = reference.strip()
@@ -308,7 +324,7 @@ def canonical(reference: str | int) -> str:
 
 
 def gold_text(value: Text) -> str:
-    """Numbers and booleans as text: 1969 → "1969", true → "yes"."""
+    """Return a gold answer as text: 1969 becomes "1969" and true becomes "yes"."""
     if value is True:
         return "yes"
     if value is False:
@@ -317,44 +333,46 @@ def gold_text(value: Text) -> str:
 
 
 class GoldTokens(NamedTuple):
-    """The tokens of each alias, and all of them."""
+    """The tokens of each alias, and the set of all tokens."""
 
     aliases: tuple[list[str], ...]
-    known: frozenset[str]
+    vocabulary: frozenset[str]
 
 
 class GoldForms:
-    """Gold answers in a normaliser's form, each computed once for all the rollouts of a batch."""
+    """Normalized gold answers, each computed once for all rollouts of a batch."""
 
     def __init__(self, normalize: Normalizer) -> None:
         self.normalize = normalize
-        self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._forms: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._plain: dict[tuple[tuple[str, ...], ...], tuple[str, ...] | None] = {}
         self._tokens: dict[tuple[str, ...], GoldTokens] = {}
 
     def of(self, aliases: tuple[str, ...]) -> tuple[str, ...]:
-        found = self._known.get(aliases)
-        if found is None:
-            found = self._known[aliases] = tuple(map(self.normalize, aliases))
-        return found
+        """Return the normalized aliases."""
+        forms = self._forms.get(aliases)
+        if forms is None:
+            forms = self._forms[aliases] = tuple(map(self.normalize, aliases))
+        return forms
 
     def plain(self, required: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
-        """The aliases' forms in the usual case: one required answer, no form of it empty."""
+        """Return the normalized aliases of a single required answer if none is empty, else None."""
         try:
             return self._plain[required]
         except KeyError:
             forms = self.of(required[0])
-            found = forms if len(required) == 1 and "" not in forms else None
-            self._plain[required] = found
-            return found
+            plain = forms if len(required) == 1 and "" not in forms else None
+            self._plain[required] = plain
+            return plain
 
     def tokens_of(self, aliases: tuple[str, ...]) -> GoldTokens:
-        found = self._tokens.get(aliases)
-        if found is None:
+        """Return the tokens of the aliases."""
+        gold = self._tokens.get(aliases)
+        if gold is None:
             forms = zip(self.of(aliases), aliases, strict=True)
-            cut = tuple([tokens(form or alias.casefold()) for form, alias in forms])
-            found = self._tokens[aliases] = GoldTokens(cut, frozenset().union(*cut))
-        return found
+            lists = tuple([tokens(form or alias.casefold()) for form, alias in forms])
+            gold = self._tokens[aliases] = GoldTokens(lists, frozenset().union(*lists))
+        return gold
 
 
 def _gold(answers: Any) -> tuple[tuple[str, ...], ...]:
@@ -369,12 +387,12 @@ def _gold(answers: Any) -> tuple[tuple[str, ...], ...]:
     items = answers if isinstance(answers, (list, tuple)) else [answers]
     if any(isinstance(item, (list, tuple)) for item in items):
         if not all(isinstance(item, (list, tuple)) for item in items):
-            raise RowError("either aliases or lists of aliases, not both", "answers")
+            raise RowError("must contain either aliases or lists of aliases, not both", "answers")
         required = [[gold_text(alias) for alias in item] for item in items]
         for i, aliases in enumerate(required):
             if not any(alias.strip() for alias in aliases):
-                raise DataError("no answer in it", f"answers[{i}]")
+                raise DataError("contains no answer", f"answers[{i}]")
     else:
         required = [[gold_text(alias) for alias in items]]
-    kept = [tuple([alias for alias in aliases if alias.strip()]) for aliases in required]
-    return tuple([aliases for aliases in kept if aliases])
+    filled = [tuple([alias for alias in aliases if alias.strip()]) for aliases in required]
+    return tuple([aliases for aliases in filled if aliases])

@@ -458,7 +458,7 @@ def test_functions_may_give_numbers_scores_and_none():
 
 def test_scores_are_finite():
     for value in (math.nan, math.inf):
-        with pytest.raises(ValueError, match="a score is finite or None"):
+        with pytest.raises(ValueError, match="a reward must be a finite number or None"):
             Score(value)
 
 

@@ -315,7 +315,9 @@ def test_of_message_parts_text_counts(content, text):
 
 def test_messages_without_an_assistant_are_a_row_error():
     for chat in ([], [Message("user", "x")], [Message("tool", "x")]):
-        with pytest.raises(RowError, match=r"^response: no assistant message among the messages$"):
+        with pytest.raises(
+            RowError, match=r"^response: the messages contain no assistant message$"
+        ):
             _ = Rollout(response=chat).parsed
 
 
@@ -352,12 +354,16 @@ def test_gold_answers(answers, gold):
     ("answers", "kind", "message"),
     [
         (None, DataError, "answers: missing"),
-        ([], DataError, "answers: no answer in it"),
-        ("", DataError, "answers: no answer in it"),
-        ([" ", ""], DataError, "answers: no answer in it"),
-        ([[]], DataError, r"answers\[0\]: no answer in it"),
-        ([["a"], [""]], DataError, r"answers\[1\]: no answer in it"),
-        (["a", ["b"]], RowError, "answers: either aliases or lists of aliases, not both"),
+        ([], DataError, "answers: contains no answer"),
+        ("", DataError, "answers: contains no answer"),
+        ([" ", ""], DataError, "answers: contains no answer"),
+        ([[]], DataError, r"answers\[0\]: contains no answer"),
+        ([["a"], [""]], DataError, r"answers\[1\]: contains no answer"),
+        (
+            ["a", ["b"]],
+            RowError,
+            "answers: must contain either aliases or lists of aliases, not both",
+        ),
     ],
 )
 def test_answers_that_are_none(answers, kind, message):
@@ -428,7 +434,9 @@ def test_labels(ids, labels):
     ],
 )
 def test_labels_that_clash(ids, path):
-    with pytest.raises(DataError, match=f"^{path}: two documents are labelled [12]$"):
+    with pytest.raises(
+        DataError, match=f"^{path}: two documents have the label [12]: give them different ids$"
+    ):
         _ = Rollout(response="", documents=docs(*ids)).labels
 
 
@@ -441,7 +449,7 @@ def test_supporting_documents_by_id_or_label():
         _ = Rollout(response="").supporting_labels
     with pytest.raises(DataError) as caught:
         _ = Rollout(response="", documents=docs("a", 12), supporting=(1, 2)).supporting_labels
-    assert str(caught.value) == "supporting[1]: 2 names no document (documents: 1, 12)"
+    assert str(caught.value) == "supporting[1]: document id 2 does not exist (documents: 1, 12)"
 
 
 def test_documents_as_premises():
@@ -476,7 +484,9 @@ def test_evidence_that_is_there():
 def test_entailments_are_probabilities(p):
     item = Entailment(premise="p", hypothesis="h", entailment=p)
     row = Rollout(response="", nli=(Entailment(premise="a", hypothesis="b", entailment=0.0), item))
-    with pytest.raises(EvidenceError, match=r"^nli\[1\]\.entailment: a probability is 0 to 1, fou"):
+    with pytest.raises(
+        EvidenceError, match=r"^nli\[1\]\.entailment: a probability must be between 0 and 1, fou"
+    ):
         row.entailment("a", "b")
 
 

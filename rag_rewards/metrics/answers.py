@@ -10,7 +10,7 @@ from rag_rewards.evidence.needs import Need, VerdictNeed, unmet
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.metrics.metric import Parts, Unit, Values, identity, ratio
 from rag_rewards.metrics.reading import Common, Reads, read_answer
-from rag_rewards.rewards.answer import AnswerMatch, judged_gold, token_f1
+from rag_rewards.rewards.answer import AnswerMatch, judge_references, token_f1
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 from rag_rewards.text.normalize import Normalizer, NormalizerName
@@ -151,7 +151,9 @@ class Judge:
         text = (read_answer(rollout, self.reads) or "").strip()
         if not text:
             return []
-        asked = JudgeQuestion("accuracy", rollout.question or "", text, judged_gold(rollout.gold))
+        asked = JudgeQuestion(
+            "accuracy", rollout.question or "", text, judge_references(rollout.gold)
+        )
         return [VerdictNeed(self.component, (asked,))]
 
     def gauge(self, common: Common) -> Gauge:

@@ -1,4 +1,4 @@
-"""Pure rewards: for each a plain function on plain values, and a frozen dataclass that calls it."""
+"""Rewards. Each is a plain function of plain values and a frozen dataclass that calls it."""
 
 from typing import TYPE_CHECKING
 

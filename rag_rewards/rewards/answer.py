@@ -1,4 +1,4 @@
-"""Is the answer right: exact match, substring, token F1, or a judge's verdict."""
+"""Correctness of the answer: exact match, substring match, token F1, or a judge's verdict."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rag_rewards.text.strict import LONGEST_ANSWER, StrictText
 Metric = Literal["exact", "substring", "f1", "judge"]
 Reads = Literal["answer", "response", "final"]
 Compare = Callable[[str, str, str, str], float]
-"""(normalised prediction, normalised gold, prediction, gold) → 0 to 1."""
+"""(normalized prediction, normalized gold, prediction, gold) → 0 to 1."""
 
 
 def exact_match(prediction: str, aliases: Iterable[str], normalize: Normalizer = squad) -> float:
-    """1 when the prediction equals an alias after normalising, else 0.
+    """Return 1 if the normalized prediction equals a normalized alias, else 0.
 
-    Where an alias normalises to nothing the raw casefolded strings are compared. An empty
+    An alias whose normalized form is empty is compared as written, without case. An empty
     prediction matches nothing. Source: SQuAD v1.1.
 
     >>> exact_match("the Eiffel tower!", ["Eiffel Tower"]), exact_match("", [""])
@@ -37,20 +37,20 @@ def exact_match(prediction: str, aliases: Iterable[str], normalize: Normalizer =
 def substring_match(
     prediction: str, aliases: Iterable[str], normalize: Normalizer = squad
 ) -> float:
-    """1 when an alias stands somewhere in the prediction after normalising, else 0.
+    """Return 1 if the normalized prediction contains a normalized alias, else 0.
 
     Source: Search-R1's subEM; CTRL-RAG, Eq. 3.
 
-    >>> substring_match("It is Macron.", ["Ron"])  # see `strict` for word boundaries
+    >>> substring_match("It is Macron.", ["Ron"])  # `text.strict` respects word boundaries
     1.0
     """
     return _best(_substring, prediction, aliases, normalize)
 
 
 def token_f1(prediction: str, aliases: Iterable[str], normalize: Normalizer = squad) -> float:
-    """F1 = 2PR / (P + R) over the multisets of normalised tokens; the best alias counts.
+    """Return F1 = 2PR / (P + R) of the multisets of normalized tokens, for the best alias.
 
-    Source: SQuAD v1.1; LEAR, Eq. 4.
+    Range 0 to 1. Source: SQuAD v1.1; LEAR, Eq. 4.
 
     >>> token_f1("New York City", ["New York"])
     0.8
@@ -76,8 +76,8 @@ def _exact(prediction: str, gold: str, raw: str, raw_gold: str) -> float:
 def _substring(prediction: str, gold: str, raw: str, raw_gold: str) -> float:
     if gold:
         return 1.0 if gold in prediction else 0.0
-    sought = raw_gold.strip().casefold()
-    return 1.0 if sought and sought in raw.casefold() else 0.0
+    alias = raw_gold.strip().casefold()
+    return 1.0 if alias and alias in raw.casefold() else 0.0
 
 
 def _f1(prediction: str, gold: str, raw: str, raw_gold: str) -> float:
@@ -87,7 +87,7 @@ def _f1(prediction: str, gold: str, raw: str, raw_gold: str) -> float:
 
 
 def multiset_f1(prediction: Sequence[str], gold: Sequence[str]) -> float:
-    """Harmonic mean of precision and recall over multisets of tokens, 0 where they share none.
+    """Return the harmonic mean of precision and recall of two multisets of tokens, 0 to 1.
 
     >>> multiset_f1(["a", "a", "b"], ["a", "b", "c"])
     0.6666666666666666
@@ -96,12 +96,12 @@ def multiset_f1(prediction: Sequence[str], gold: Sequence[str]) -> float:
 
 
 def _multiset_f1(prediction: Sequence[str], distinct: set[str], gold: Sequence[str]) -> float:
-    same = len(distinct.intersection(gold))
-    if not same:
+    common = len(distinct.intersection(gold))
+    if not common:
         return 0.0
     if len(distinct) < len(prediction) and len(set(gold)) < len(gold):  # both repeat a token
-        same = sum((Counter(prediction) & Counter(gold)).values())
-    precision, recall = same / len(prediction), same / len(gold)
+        common = sum((Counter(prediction) & Counter(gold)).values())
+    precision, recall = common / len(prediction), common / len(gold)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -111,13 +111,18 @@ _COMPARE: dict[str, Compare] = {"exact": _exact, "substring": _substring, "f1": 
 
 @dataclass(frozen=True)
 class AnswerMatch:
-    """A response's answer against the gold answers of its row. Range 0 to 1.
+    """Compares the answer of a response with the gold answers of its row. Range 0 to 1.
 
-    `reads`: the answer section; the response without its thinking; or the final answer (the
-    section, else the last statement). Against aliases the best counts. Of several required
-    answers `exact` and `substring` need all, `f1` takes the mean; `exact` reads the answer as a
-    comma-separated list then, which `extra="reject"` allows to hold no wrong item.
-    `strict` (substring) asks that the answer is asserted: see `text.strict`.
+    metric  `exact`, `substring`, `f1` or `judge`. The best alias counts. With several required
+            answers, `exact` and `substring` require all of them, and `f1` is the mean
+    reads   `answer`: the answer section; `response`: the response without its thinking; `final`:
+            the answer section, or the last statement if there is none
+    strict  `substring`: the response must assert the answer, see `text.strict`
+    extra   `exact` with several required answers: the answer is a comma-separated list, which may
+            contain other items (`allow`) or not (`reject`)
+    tags    section names of the output form
+
+    Raises DataError for a row without gold answers, or without the verdict that `judge` needs.
 
     >>> AnswerMatch()([Rollout(response="<answer>Paris.</answer>", answers="Paris")])[0].value
     1.0
@@ -139,8 +144,9 @@ class AnswerMatch:
         text = (self.read(rollout) or "").strip() if self.metric == "judge" else ""
         if not text:
             return []
-        asked = JudgeQuestion("accuracy", rollout.question or "", text, judged_gold(rollout.gold))
-        return [VerdictNeed(self.name, (asked,))]
+        gold = judge_references(rollout.gold)
+        question = JudgeQuestion("accuracy", rollout.question or "", text, gold)
+        return [VerdictNeed(self.name, (question,))]
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         forms = GoldForms(self.normalize)
@@ -156,7 +162,7 @@ class AnswerMatch:
         )
 
     def read(self, rollout: Rollout) -> str | None:
-        """The text that is compared, None when the response has none."""
+        """Return the text that is compared, or None if the response has none."""
         response = rollout.parsed
         if self.reads == "response":
             return response.visible
@@ -166,7 +172,7 @@ class AnswerMatch:
         if "answer" in response.cut(self.tags).repeated:
             return None
         if len(rollout.gold) > 1:
-            return response.visible  # several answers may take several statements
+            return response.visible  # several answers can be in several statements
         return _last_statement(response.visible)
 
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
@@ -179,7 +185,7 @@ class AnswerMatch:
         return _RIGHT if value == 1.0 else Score(value)
 
     def value_of(self, rollout: Rollout, text: str | None, forms: GoldForms) -> float:
-        """How right a text is as the rollout's answer, whoever read it. Range 0 to 1."""
+        """Return the value of a text as the answer of a rollout, 0 to 1."""
         normal = None if not text or text.isspace() else forms.normalize(text)
         return self._value(rollout, text, normal, forms)
 
@@ -207,21 +213,24 @@ class AnswerMatch:
         required: tuple[tuple[str, ...], ...],
         normalize: Normalizer,
     ) -> float:
-        """The rarer cases: a verdict, strict, several required answers, gold that is no word."""
+        """Return the value in the rarer cases.
+
+        These are a verdict, `strict`, several required answers, and a gold answer without a word.
+        """
         if self.metric == "judge":
             verdict = rollout.verdict(self.name)
             if verdict is None:
                 raise unmet(VerdictNeed(self.name))
             return float(verdict)
         if self.metric == "substring" and self.strict:
-            # What a last statement asserts, the statements before it must not leave open.
+            # Statements before the last one must not contradict its assertion.
             section = rollout.parsed.cut(self.tags).content.get("answer")
-            alone = self.reads != "final" or section is not None
+            is_whole = self.reads != "final" or section is not None
             if section is not None and len(section.split()) > LONGEST_ANSWER:
                 return 0.0
-            texts = [text] if alone else [text, rollout.parsed.visible]
-            read = [StrictText(each, normalize, required) for each in texts]
-            return float(all(each.contains(aliases) for aliases in required for each in read))
+            texts = [text] if is_whole else [text, rollout.parsed.visible]
+            strict = [StrictText(each, normalize, required) for each in texts]
+            return float(all(each.contains(aliases) for aliases in required for each in strict))
         if self.metric == "exact" and len(required) > 1:
             return list_match(text, required, normalize, extra=self.extra)
         best = [_best(_COMPARE[self.metric], text, aliases, normalize) for aliases in required]
@@ -232,10 +241,10 @@ _RIGHT = Score(1.0)
 
 
 def best_f1(normal: str, golds: GoldTokens) -> float:
-    """The best F1 of a normalised text against tokenised gold answers."""
+    """Return the best F1 of a normalized text and tokenized aliases, 0 to 1."""
     predicted = tokens(normal)
     distinct = set(predicted)
-    if distinct.isdisjoint(golds.known):
+    if distinct.isdisjoint(golds.vocabulary):
         return 0.0
     best = 0.0
     for gold in golds.aliases:
@@ -247,11 +256,13 @@ def best_f1(normal: str, golds: GoldTokens) -> float:
     return best
 
 
-def judged_gold(required: Required) -> tuple[str, ...]:
-    """What a judge compares with: the aliases, or several required answers as one list.
+def judge_references(required: Required) -> tuple[str, ...]:
+    """Return the references for a judge: the aliases, or several required answers as one list.
 
-    >>> judged_gold((("Paris", "City of Paris"),)), judged_gold((("Rome",), ("UK", "Britain")))
-    (('Paris', 'City of Paris'), ('all of: Rome; UK or Britain',))
+    >>> judge_references((("Paris", "City of Paris"),))
+    ('Paris', 'City of Paris')
+    >>> judge_references((("Rome",), ("UK", "Britain")))
+    ('all of: Rome; UK or Britain',)
     """
     if len(required) == 1:
         return required[0]
@@ -259,13 +270,13 @@ def judged_gold(required: Required) -> tuple[str, ...]:
 
 
 def _last_statement(text: str) -> str | None:
-    """The last sentence that says something once its markers are gone."""
+    """Return the last sentence with content, without markers, or None."""
     bare = strip_markers(text, compiled())
-    return next((s.strip() for s in reversed(sentences(bare)) if _says_something(s)), None)
+    return next((s.strip() for s in reversed(sentences(bare)) if _has_content(s)), None)
 
 
-def _says_something(sentence: str) -> bool:
-    """A word, and more than the heading of a list of sources."""
+def _has_content(sentence: str) -> bool:
+    """Return whether a sentence contains words other than the heading of a list of sources."""
     words = squad(sentence).split()
     return bool(set(words) - _HEADINGS) or (not words and any(map(str.isalnum, sentence)))
 
@@ -282,33 +293,33 @@ def list_match(
     *,
     extra: Literal["allow", "reject"] = "allow",
 ) -> float:
-    """1 when a comma-separated list holds every required answer, else 0.
+    """Return 1 if a comma-separated list contains every required answer, else 0.
 
-    An alias that has commas itself is sought over as many neighbouring items. `extra="reject"`
-    gives 0 to a list with an item that is no required answer.
+    An alias with commas can match several adjacent items. `extra="reject"` gives 0 to a list with
+    an item that is not a required answer.
 
     >>> list_match("Rome, Washington, D.C.", [["Washington, D.C."], ["Rome"]])
     1.0
     """
     items = [item for item in text.split(",") if item.strip()]
     windows: dict[int, dict[str, list[int]]] = {}
-    claimed: set[int] = set()
+    matched: set[int] = set()
     for aliases in required:
-        found = False
+        is_listed = False
         for alias in aliases:
             width = alias.count(",") + 1
             if width not in windows:
                 windows[width] = _windows(items, width, normalize)
             starts = windows[width].get(_form(alias, normalize), [])
-            claimed.update(at for start in starts for at in range(start, start + width))
-            found = found or bool(starts)
-        if not found:
+            matched.update(at for start in starts for at in range(start, start + width))
+            is_listed = is_listed or bool(starts)
+        if not is_listed:
             return 0.0
-    return 1.0 if extra == "allow" or len(claimed) == len(items) else 0.0
+    return 1.0 if extra == "allow" or len(matched) == len(items) else 0.0
 
 
 def _windows(items: Sequence[str], width: int, normalize: Normalizer) -> dict[str, list[int]]:
-    """Where each normalised run of neighbouring items begins."""
+    """Return the positions of each normalized run of `width` adjacent items."""
     starts: dict[str, list[int]] = {}
     for start in range(len(items) - width + 1):
         form = _form(",".join(items[start : start + width]), normalize)
@@ -317,5 +328,5 @@ def _windows(items: Sequence[str], width: int, normalize: Normalizer) -> dict[st
 
 
 def _form(text: str, normalize: Normalizer) -> str:
-    """What is compared: the normal form, or the raw casefolded text where that is empty."""
+    """Return the normalized form of a text, or the text without case if that form is empty."""
     return normalize(text) or "\0" + text.strip().casefold()

@@ -16,31 +16,41 @@ from rag_rewards.text.statements import statements
 
 
 def citation_recall(cited: Collection[str], supporting: Collection[str]) -> float:
-    """(1/|D+|) Σ_{d ∈ D+} 1[d is cited]. Range 0 to 1; 0 where D+ is empty.
+    """Return the share of the supporting documents D+ that are cited.
 
-    Source: CTRL-RAG, Eq. 2.
+    (1/|D+|) Σ_{d ∈ D+} 1[d is cited]. Range 0 to 1; 0 if D+ is empty. Source: CTRL-RAG, Eq. 2.
 
     >>> citation_recall({"1", "7"}, {"1", "2"})
     0.5
     """
-    wanted = set(supporting)
-    return len(wanted & set(cited)) / len(wanted) if wanted else 0.0
+    gold = set(supporting)
+    return len(gold & set(cited)) / len(gold) if gold else 0.0
 
 
 def citation_precision(cited: Collection[str], supporting: Collection[str]) -> float:
-    """Share of cited documents that are supporting. Range 0 to 1; 0 where nothing is cited."""
-    named = set(cited)
-    return len(named & set(supporting)) / len(named) if named else 0.0
+    """Return the share of the cited documents that are supporting, 0 if nothing is cited.
+
+    Range 0 to 1.
+
+    >>> citation_precision({"1", "7"}, {"1", "2"})
+    0.5
+    """
+    labels = set(cited)
+    return len(labels & set(supporting)) / len(labels) if labels else 0.0
 
 
 @dataclass(frozen=True)
 class CitationRecall:
-    """Share of the supporting documents that the response cites (CTRL-RAG's baseline, Eq. 2).
+    """The share of the supporting documents that a response cites. Range 0 to 1.
 
-    `include_thinking` counts markers in the reasoning too, as the equation does. `measure="f1"`
-    takes the harmonic mean with the precision, so that citing everything does not pay, and below
-    `min_precision` there is nothing. `claims_only` counts a marker only where its statement has
-    three words of its own, or a gold answer.
+    include_thinking  also count markers in the thinking, as the paper does
+    measure           `f1`: harmonic mean of recall and precision, so that citing every document
+                      does not pay
+    min_precision     `f1`: a lower precision gives 0
+    claims_only       count a marker only if its statement has three words or a gold answer
+    pattern           regular expression of a marker; group 1 contains the numbers
+
+    Raises DataError for a row without `supporting`. Source: CTRL-RAG, Eq. 2.
     """
 
     include_thinking: bool = True
@@ -64,7 +74,7 @@ class CitationRecall:
         text = response.text if self.include_thinking else response.visible
         if self.claims_only:
             text = without_forgeries(text)
-            claims = (s for s in statements(text, pattern) if _claims(s.text, rollout))
+            claims = (s for s in statements(text, pattern) if _is_claim(s.text, rollout))
             cited = tuple(dict.fromkeys(label for s in claims for label in s.cited))
         else:
             cited = cited_labels(text, pattern)
@@ -77,8 +87,8 @@ class CitationRecall:
         return Score(2 * precision * recall / (precision + recall), details={"cited": list(cited)})
 
 
-def _claims(text: str, rollout: Rollout) -> bool:
-    """A statement says something: three words or more, or an answer."""
+def _is_claim(text: str, rollout: Rollout) -> bool:
+    """Return whether a statement has three words or more, or contains a gold answer."""
     normal = squad(text)
     if len(normal.split()) >= 3:
         return True

@@ -1,4 +1,4 @@
-"""Contrastive likelihood: how much likelier a response is with the supporting documents."""
+"""Contrastive likelihood: how much more likely a response is with its supporting documents."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ Loo = Literal["min", "mean"]
 LengthNorm = Literal["sqrt", "none", "linear"]
 
 ROUNDING = 1e-4
-"""Positive log-probabilities up to this many nats are rounding and are read as 0."""
+"""Positive log-probabilities up to this value, in nats, are rounding errors and are read as 0."""
 
 
 def evidential_contribution(full: float, without: Sequence[float], loo: Loo = "min") -> float:
-    """E(y) = S(y|D) − min_d S(y|D∖{d}), or minus the mean. In nats, any sign.
+    """Return the evidential contribution E(y) = S(y|D) − min_d S(y|D∖{d}), in nats.
 
-    `full` and `without` are sums of token log-probabilities in nats, one in `without` per
-    supporting document. Source: CTRL-RAG, Eq. 9 to 11 and 16.
+    `full` is S(y|D), the sum of token log-probabilities in nats. `without` contains the same sum
+    without each supporting document d. `loo="mean"` subtracts the mean instead of the minimum. E
+    can have any sign. Source: CTRL-RAG, Eq. 9 to 11 and 16.
 
     >>> evidential_contribution(-10.0, [-14.0, -11.0])
     4.0
@@ -37,10 +38,11 @@ def contrastive_likelihood(
     threshold: float | None = 1.0,
     length_norm: LengthNorm = "sqrt",
 ) -> float:
-    """R_CLR = E·1[E > τ] / √T; without a threshold E/√T, possibly negative.
+    """Return R_CLR = E·1[E > τ] / √T for a response of T tokens.
 
-    The threshold is on E, in nats, before dividing. 0 for a response of no tokens. Source:
-    CTRL-RAG, Eq. 13; section 5.3 for other length norms.
+    The threshold τ applies to E, in nats, before the division. None means no threshold, so that
+    the result can be negative. The result is 0 for a response without tokens. Source: CTRL-RAG,
+    Eq. 13; section 5.3 for other length norms.
 
     >>> contrastive_likelihood(8.0, 16), contrastive_likelihood(0.9, 16)
     (2.0, 0.0)
@@ -53,7 +55,12 @@ def contrastive_likelihood(
 def token_contributions(
     full: Sequence[float], without: Sequence[Sequence[float]], loo: Loo = "min"
 ) -> list[float]:
-    """ε(y_t) in nats, so that Σ ε = E: under d*, or averaged over D+. Source: CTRL-RAG, Eq. 12."""
+    """Return the contribution ε(y_t) of each token, in nats, with Σ ε = E.
+
+    `full` contains T log-probabilities, and `without` contains T for each supporting document. The
+    contribution is computed without the most important document d*, or with `loo="mean"` as the
+    mean over the documents. Source: CTRL-RAG, Eq. 12.
+    """
     if loo == "min":
         least = min(without, key=sum)
         return [f - w for f, w in zip(full, least, strict=True)]
@@ -62,7 +69,10 @@ def token_contributions(
 
 
 def checked_logprobs(values: Sequence[float], path: str) -> Sequence[float]:
-    """Log-probabilities that can be: finite, at most 0 (rounding is clipped). EvidenceError."""
+    """Return log-probabilities with positive rounding errors set to 0.
+
+    Raises EvidenceError for values that are not finite or greater than the rounding error.
+    """
     if not values:
         return values
     if not math.isfinite(sum(values)):
@@ -78,12 +88,19 @@ def checked_logprobs(values: Sequence[float], path: str) -> Sequence[float]:
 
 @dataclass(frozen=True)
 class ContrastiveLikelihood:
-    """R_CLR from the rollout's log-probabilities; `components` holds E(y), in nats, as well.
+    """R_CLR of the log-probabilities of a rollout. The components are E(y), in nats, and R_CLR.
 
-    `span="answer"` leaves the thinking out. No supporting document is a DataError, or 0 with
-    `on_missing_support="zero"`. Details: d*, S and S⁻, the tokens T, per-token perplexities of
-    both contexts and the share of tokens that the documents made likelier (`tokens=True` adds
-    ε per token). Source: CTRL-RAG, sections 4.1 and 4.2.
+    loo                 subtract the minimum or the mean over the supporting documents
+    threshold           τ, in nats; None for no threshold
+    length_norm         divide by √T, by T, or not at all
+    span                `answer`: leave out the thinking
+    on_missing_support  a row without supporting documents is a DataError (`error`) or gets 0
+    tokens              add the contribution of each token to the details
+
+    The details contain the most important document d*, S with and without it, the number of
+    tokens T, the perplexity per token in both contexts, and the share of tokens that the
+    documents make more likely. Raises EvidenceError for impossible log-probabilities. Source:
+    CTRL-RAG, sections 4.1 and 4.2.
     """
 
     loo: Loo = "min"
@@ -106,7 +123,9 @@ class ContrastiveLikelihood:
         labels = () if rollout.supporting is None else rollout.supporting_labels
         if not labels and self.on_missing_support == "error":
             what = "missing" if rollout.supporting is None else "no supporting document"
-            raise DataError(f"{what}; set on_missing_support=zero for mixed sets", "supporting")
+            raise DataError(
+                f"{what}: add it, or set on_missing_support=zero to give such rows 0", "supporting"
+            )
         return labels
 
     def _score(self, rollout: Rollout) -> Score:
@@ -140,14 +159,14 @@ class ContrastiveLikelihood:
         self, full: Sequence[float], without: Sequence[Sequence[float]], least: int
     ) -> float:
         if self.loo == "min":
-            likelier: int = sum(map(operator.gt, full, without[least]))
-            return likelier / len(full)
+            grounded: int = sum(map(operator.gt, full, without[least]))
+            return grounded / len(full)
         return sum(e > 0 for e in token_contributions(full, without, self.loo)) / len(full)
 
     def _read(
-        self, rollout: Rollout, known: LogProbs, supporting: Sequence[str]
+        self, rollout: Rollout, logprobs: LogProbs, supporting: Sequence[str]
     ) -> tuple[Sequence[float], list[Sequence[float]]]:
-        full = checked_logprobs(known.full, "logprobs.full")
+        full = checked_logprobs(logprobs.full, "logprobs.full")
         if not full and rollout.parsed.text.strip():
             raise EvidenceError("no value for a response that has text", "logprobs.full")
         ids = rollout.response_token_ids
@@ -161,7 +180,7 @@ class ContrastiveLikelihood:
             values = values_without(rollout, label)
             path = f"logprobs.without.{label}"
             if values is None:
-                raise DataError("missing; log-probabilities without this document", path)
+                raise DataError("missing: add the log-probabilities without this document", path)
             if len(values) != len(full):
                 raise EvidenceError(
                     f"as many values as logprobs.full: expected {len(full)}, found {len(values)}",
@@ -169,22 +188,22 @@ class ContrastiveLikelihood:
                 )
             without.append(checked_logprobs(values, path))
         if self.span == "answer":
-            start, end = self._answer_span(rollout, known)
+            start, end = self._answer_span(rollout, logprobs)
             return full[start:end], [values[start:end] for values in without]
         return full, without
 
-    def _answer_span(self, rollout: Rollout, known: LogProbs) -> tuple[int, int]:
-        n = len(known.full)
-        if known.answer_span is None:
+    def _answer_span(self, rollout: Rollout, logprobs: LogProbs) -> tuple[int, int]:
+        n = len(logprobs.full)
+        if logprobs.answer_span is None:
             if "<think>" in rollout.parsed.text:
                 if "</think>" not in rollout.parsed.text:
-                    return n, n  # the thinking never ends: there is no answer
+                    return n, n  # unclosed thinking: there is no answer
                 raise DataError(
-                    "missing; span=answer needs the token range after the thinking",
+                    "missing: span=answer requires the token range after the thinking",
                     "logprobs.answer_span",
                 )
             return 0, n
-        start, end = known.answer_span
+        start, end = logprobs.answer_span
         if not 0 <= start <= end <= n:
             raise EvidenceError(
                 f"0 ≤ start ≤ end ≤ {n} expected, found [{start}, {end}]", "logprobs.answer_span"
@@ -199,5 +218,5 @@ def _clr_score(contribution: float, clr: float, details: dict[str, Any]) -> Scor
 
 
 def _perplexity(logprob: float, tokens: int) -> float:
-    """exp(−S/T), per token (the paper writes exp(−S)); a very unlikely response is cut at e^700."""
+    """Return exp(−S/T), the perplexity per token, at most e^700. The paper writes exp(−S)."""
     return math.exp(min(-logprob / tokens, 700.0))

@@ -1,4 +1,4 @@
-"""What a response costs: length over a budget, or repetition (CTRL-RAG, Eq. 4)."""
+"""Costs of a response: length over a budget, or repetition (CTRL-RAG, Eq. 4)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rag_rewards.rollout import Rollout, Score
 
 
 def length_cost(words: int, budget: int) -> float:
-    """max(0, words/budget − 1): nothing within the budget, 1 at twice the budget.
+    """Return max(0, words/budget − 1): 0 within the budget, 1 at twice the budget.
+
+    `words` and `budget` are numbers of words.
 
     >>> length_cost(300, 200)
     0.5
@@ -20,7 +22,7 @@ def length_cost(words: int, budget: int) -> float:
 
 
 def repetition_cost(words: Sequence[str], n: int) -> float:
-    """Share of n-grams that repeat an earlier one: 1 − distinct/all. Range 0 to 1.
+    """Return the share of n-grams that repeat an earlier one: 1 − distinct/all. Range 0 to 1.
 
     >>> repetition_cost("a b a b a b".split(), 2)
     0.6
@@ -31,7 +33,14 @@ def repetition_cost(words: Sequence[str], n: int) -> float:
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost(y) ≥ 0 of the response, thinking included; to be subtracted."""
+    """The cost of a response with its thinking, at least 0. A composition subtracts it.
+
+    kind    `length` or `repetition`
+    budget  words without a cost
+    ngram   number of words in an n-gram
+
+    Source: CTRL-RAG, Eq. 4.
+    """
 
     kind: Literal["length", "repetition"] = "length"
     budget: int = 512

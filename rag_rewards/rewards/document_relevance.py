@@ -1,4 +1,4 @@
-"""Does the response name the supporting documents (ARENA)."""
+"""Document relevance: whether a response names the supporting documents (ARENA)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _IDS = msgspec.json.Decoder(list[int | str])
 
 
 def relevance_ids(section: str | None) -> list[int | str] | None:
-    """Ids in a relevance section: a JSON list of integers or id strings, as written.
+    """Return the ids in a relevance section, which is a JSON list of integers or strings.
 
-    None where it is anything else; booleans and floats are not ids.
+    The result is None for any other text. Booleans and floats are not ids.
 
     >>> relevance_ids(' [2, "5", 2] '), relevance_ids("[true]"), relevance_ids("2, 5")
     ([2, '5', 2], None, None)
@@ -34,10 +34,10 @@ def relevance_ids(section: str | None) -> list[int | str] | None:
 def relevance(
     named: Collection[str], supporting: Collection[str], min_precision: float = 0.0
 ) -> float:
-    """1 when the sets are equal, 0.5 when they overlap, else 0.
+    """Return 1 if the sets are equal, 0.5 if they overlap, else 0.
 
-    The half is given only where the share of named ids that support is at least
-    `min_precision`. Source: ARENA, section 3.3.
+    An overlap earns 0.5 only if at least the share `min_precision` of the named documents is
+    supporting. Source: ARENA, section 3.3.
 
     >>> relevance({"1"}, {"1", "2"}), relevance({"1", "2", "3"}, {"1"}, min_precision=0.5)
     (0.5, 0.0)
@@ -51,9 +51,10 @@ def relevance(
 
 @dataclass(frozen=True)
 class Relevance:
-    """ARENA's relevance reward: 0, 0.5 or 1. An unparsable section gives 0.
+    """ARENA's relevance reward: 0, 0.5 or 1. A section that is not a list of ids earns 0.
 
-    A row without `supporting` is a DataError; an empty list is not.
+    Raises DataError for a row without `supporting`; an empty list is allowed. Source: ARENA,
+    section 3.3.
     """
 
     tags: Tags

@@ -1,4 +1,4 @@
-"""Rational evidence (LEAR): answers from masked contexts, and the lengths of the parts."""
+"""Rational evidence: answers from masked contexts, and lengths of sections (LEAR)."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ _MARKED = bytes(ord(" ") if chr(byte).isspace() else ord("x") for byte in range(
 
 
 def words(text: str) -> int:
-    """Number of words, cut at white space: len(text.split()).
+    """Return the number of words between white space: len(text.split()).
 
     >>> words(" two\\twords ")
     2
     """
     if not text.isascii():
         return len(text.split())
-    marked = text.encode().translate(_MARKED)  # counts word beginnings without making the words
+    marked = text.encode().translate(_MARKED)  # counting word beginnings creates no words
     return marked.count(b" x") + marked.startswith(b"x")
 
 
 def rationale_length(rationale: int, evidence: int, tau: float = 0.5) -> float:
-    """1/(1 + e^(−x/τ)), x = L_r/L_e − 1 if L_r ≥ L_e else 1 − L_e/L_r. Range 0 to 1.
+    """Return 1/(1 + e^(−x/τ)) with x = L_r/L_e − 1 if L_r ≥ L_e, else 1 − L_e/L_r.
 
-    0 where either length is 0. Lengths in words or tokens. Source: LEAR, Eq. 5 and 6.
+    L_r is the length of the rationale and L_e that of the evidence, in words or tokens. Range 0
+    to 1; 0 if a length is 0. Source: LEAR, Eq. 5 and 6.
 
     >>> rationale_length(50, 50), round(rationale_length(100, 50), 4)
     (0.5, 0.8808)
@@ -51,9 +52,10 @@ def rationale_length(rationale: int, evidence: int, tau: float = 0.5) -> float:
 
 
 def evidence_length(evidence: int, passages: int, gamma: float = 0.5, omega: float = 0.9) -> float:
-    """1 where c ≥ ω else c^γ, with c = 1 − L_e/L_P clamped to [0, 1]. Range 0 to 1.
+    """Return 1 if c ≥ ω, else c^γ, with c = 1 − L_e/L_P between 0 and 1.
 
-    0 where the evidence is empty. Lengths in words or tokens. Source: LEAR, Eq. 7.
+    L_e is the length of the evidence and L_P that of the passages, in words or tokens. Range 0 to
+    1; 0 if the evidence is empty. Source: LEAR, Eq. 7.
 
     >>> evidence_length(20, 500), evidence_length(75, 100)
     (1.0, 0.5)
@@ -65,18 +67,22 @@ def evidence_length(evidence: int, passages: int, gamma: float = 0.5, omega: flo
 
 
 def sigmoid(x: float) -> float:
-    """1/(1 + e^(−x)), without overflow."""
+    """Return 1/(1 + e^(−x)) without overflow."""
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 
 
 @dataclass(frozen=True)
 class MaskedAnswer:
-    """How good the answer is from one context: the rationale, the evidence, or everything.
+    """The quality of the answer that one context leads to. Range 0 to 1.
 
-    `generate`: unigram F1 of that context's answer with the gold answer. `likelihood`: e to the
-    mean token log-probability of the gold answer, best alias. A response without the section
-    has no such answer and gets 0; so does evidence that a model was never asked for because of
-    that. Range 0 to 1. Source: LEAR, section 3.1 and Eq. 4.
+    part         context: the rationale, the evidence, or the full response
+    mode         `generate`: unigram F1 of the generated answer and the gold answers;
+                 `likelihood`: e to the mean token log-probability of the best alias
+    required     whether missing evidence is an error; otherwise the value is None
+    temperature, max_tokens  of the generation
+
+    A response without the section of the context gets 0, and no model is called for it. Raises
+    DataError for missing evidence and gold answers. Source: LEAR, section 3.1 and Eq. 4.
     """
 
     part: Part
@@ -141,7 +147,7 @@ class MaskedAnswer:
 
 
 def output_answer(output: str) -> str:
-    """The answer in a masked context's output: its answer section, or all of it.
+    """Return the answer in an output from a masked context: its answer section, or all of it.
 
     >>> output_answer("<answer>Paris"), output_answer("Paris")
     ('Paris', 'Paris')
@@ -153,19 +159,19 @@ def output_answer(output: str) -> str:
 
 
 class _MeanF1:
-    """Unigram F1, best alias, mean over the required answers; once for equal texts of a batch."""
+    """Mean over the required answers of the unigram F1 of the best alias, cached for a batch."""
 
     def __init__(self, normalize: Normalizer) -> None:
         self._forms = GoldForms(normalize)
-        self._known: dict[tuple[str, Required], float] = {}
+        self._cache: dict[tuple[str, Required], float] = {}
 
     def __call__(self, text: str, required: Required) -> float:
         if not text or text.isspace():
             return 0.0
-        found = self._known.get((text, required))
-        if found is None:
-            found = self._known[text, required] = self._mean(text, required)
-        return found
+        value = self._cache.get((text, required))
+        if value is None:
+            value = self._cache[text, required] = self._mean(text, required)
+        return value
 
     def _mean(self, text: str, required: Required) -> float:
         forms = self._forms
@@ -197,12 +203,17 @@ def _gold_likelihood(rollout: Rollout, per_alias: Sequence[Sequence[float]], pat
 
 @dataclass(frozen=True)
 class Lengths:
-    """LEAR's length rewards; `components` holds `length_rationale` and `length_evidence`.
+    """LEAR's length rewards. The value is the mean of both components. Range 0 to 1.
 
-    The value is their mean. `count` counts words by default; give a tokenizer's length to count
-    tokens. Passages are counted without titles, once per group of rollouts that share them.
-    `gated_by` (hardened): length counts only where that masked answer is worth something.
-    Source: LEAR, Eq. 5 to 7; the mean is the text after Eq. 9.
+    The components are `length_rationale` and `length_evidence`.
+
+    tau, gamma, omega  see `rationale_length` and `evidence_length`
+    count              length of a text; the default counts words
+    gated_by           length counts only if this masked answer is better than 0 (hardened)
+    distinct           repetitions of the documents do not count as rationale (hardened)
+
+    Titles of documents do not count. Raises DataError for a row without documents. Source: LEAR,
+    Eq. 5 to 7; the text after Eq. 9 states the mean.
     """
 
     tags: Tags
@@ -245,7 +256,7 @@ class Lengths:
 
 
 class _Passages:
-    """The length of each rollout's documents, counted once for all that share them."""
+    """The lengths of the documents of rollouts, counted once for rollouts that share documents."""
 
     def __init__(self, count: Callable[[str], int]) -> None:
         self._count = count
@@ -253,36 +264,33 @@ class _Passages:
         self._of_equal: dict[tuple[str, ...], int] = {}
 
     def length(self, rollout: Rollout) -> int:
-        """DataError where there are no documents, or no text in them."""
+        """Return the length. Raises DataError if the documents are missing or have no text."""
         documents = rollout.documents
-        known = self._of_same.get(id(documents))
-        if known is not None:
-            return known[1]
+        same = self._of_same.get(id(documents))
+        if same is not None:
+            return same[1]
         if not documents:
-            raise DataError("missing; the extract is measured against them", "documents")
+            raise DataError("missing: the length of the extract is relative to them", "documents")
         texts = tuple([document.text for document in documents])
         length = self._of_equal.get(texts)
         if length is None:
             length = self._of_equal[texts] = sum(map(self._count, texts))
         if not length:
             raise DataError("no text in them", "documents")
-        self._of_same[id(documents)] = (documents, length)  # held, so that its id stays its own
+        self._of_same[id(documents)] = (documents, length)  # the reference keeps the id unique
         return length
 
 
 def _own_words(text: str, documents: Sequence[str], n: int = 4) -> str:
-    """A text without what it repeats of the documents or of itself, n words or more at a time."""
+    """Return a text without runs of n words or more from the documents or from earlier text."""
     seen = {gram for document in documents for gram in _grams(document.lower().split(), n)}
-    kept: list[str] = []
-    written = [word for word in fold(text).split() if any(map(str.isalnum, word))]
-    lowered = written
-    copied = [False] * len(written)
-    for i, gram in enumerate(_grams(lowered, n)):
+    terms = [word for word in fold(text).split() if any(map(str.isalnum, word))]
+    copied = [False] * len(terms)
+    for i, gram in enumerate(_grams(terms, n)):
         if gram in seen:
             copied[i : i + n] = [True] * n
         seen.add(gram)
-    kept.extend(word for word, is_copy in zip(written, copied, strict=False) if not is_copy)
-    return " ".join(kept)
+    return " ".join(term for term, is_copy in zip(terms, copied, strict=True) if not is_copy)
 
 
 def _grams(sequence: Sequence[str], n: int) -> list[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Is the response formatted as the recipe wants it."""
+"""Format of the response: its sections and tags."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from rag_rewards.text.sections import Cut, Tags
 def format_match(
     cut: Cut, tags: Tags, filled: tuple[str, ...] = (), *, words: bool = False
 ) -> float:
-    """1 when the response is exactly the sections of `tags`, in order, each once, else 0.
+    """Return 1 if the response consists of the sections of `tags`, in order, each once, else 0.
 
-    `filled` names the sections that must not be empty; with `words` a letter or digit must stand
-    in them beside citation markers, so that "." and "[1]" are empty too.
+    White space around the sections is allowed. The sections in `filled` must not be empty. With
+    `words`, they must contain a letter or digit outside citation markers, so that "." and "[1]"
+    are empty too. Source: ARENA, section 3.3.
 
     >>> from rag_rewards.text.sections import cut
     >>> t = Tags(("think", "answer"))
@@ -42,9 +43,14 @@ _MARKERS = compiled()
 
 
 def tag_count(cut: Cut, tags: Tags) -> float:
-    """(1/|T|) Σ_t 1[t occurs exactly once] over the opening and closing tags. Range 0 to 1.
+    """Return the share of the opening and closing tags T that occur exactly once.
 
-    Source: Ground-GRPO, Eq. 3.
+    (1/|T|) Σ_t 1[t occurs exactly once]. Range 0 to 1. Source: Ground-GRPO, Eq. 3.
+
+    >>> from rag_rewards.text.sections import cut
+    >>> t = Tags(("think", "answer"))
+    >>> tag_count(cut("<think>x</think>Paris", t), t)
+    0.5
     """
     if cut.exact:
         return 1.0
@@ -57,7 +63,11 @@ def tag_count(cut: Cut, tags: Tags) -> float:
 
 @dataclass(frozen=True)
 class Format:
-    """1 when the response is exactly these sections, in order, each once; else 0."""
+    """1 if the response consists of these sections, in order, each once, else 0.
+
+    filled  sections that must not be empty
+    words   whether these sections must contain a letter or digit outside citation markers
+    """
 
     tags: Tags
     filled: tuple[str, ...] = ()
@@ -69,6 +79,7 @@ class Format:
         return []
 
     def of(self, rollout: Rollout) -> float:
+        """Return the value of one rollout."""
         return format_match(rollout.parsed.cut(self.tags), self.tags, self.filled, words=self.words)
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
@@ -77,7 +88,10 @@ class Format:
 
 @dataclass(frozen=True)
 class TagCount:
-    """Share of the recipe's tags that occur exactly once. Range 0 to 1."""
+    """The share of the tags of an output form that occur exactly once. Range 0 to 1.
+
+    Source: Ground-GRPO, Eq. 3.
+    """
 
     tags: Tags
     name: str = "tag_count"

@@ -11,7 +11,7 @@ from rag_rewards.errors import DataError
 from rag_rewards.evidence.needs import EntailmentNeed, Need, unmet
 from rag_rewards.rewards.format import Format
 from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
-from rag_rewards.rollout import GoldForms, Rollout, Score
+from rag_rewards.rollout import Document, GoldForms, Rollout, Score
 from rag_rewards.text.citations import CITATION, compiled, split_valid
 from rag_rewards.text.normalize import NormalizerName, normalizer, squad
 from rag_rewards.text.statements import Statement, statements
@@ -24,10 +24,11 @@ JudgeBy = Literal["nli", "gold"]
 def is_sufficient(
     cited: Sequence[str], entails: Callable[[Sequence[str]], bool], *, minimal: bool = False
 ) -> bool:
-    """Whether the cited documents together entail the statement.
+    """Return whether the cited documents together entail a statement.
 
-    `minimal` also asks that none is superfluous: without any one of them the rest must not
-    entail. Source: Ground-GRPO, Eq. 2 and introduction ("minimal yet sufficient").
+    With `minimal`, no cited document may be superfluous: without any one of them, the others must
+    not entail the statement. Source: Ground-GRPO, Eq. 2 and introduction ("minimal yet
+    sufficient").
     """
     if not cited or not entails(cited):
         return False
@@ -37,30 +38,51 @@ def is_sufficient(
 
 
 def aggregate_sum(credits: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Σ over statements of (exact match, citation) credits. Source: Ground-GRPO, Eq. 1 and 2."""
+    """Return the sums of the (exact match, citation) credits of all statements.
+
+    Source: Ground-GRPO, Eq. 1 and 2.
+    """
     return sum(c[0] for c in credits), sum(c[1] for c in credits)
 
 
 @dataclass(frozen=True)
 class _Checked:
-    """A statement of the answer with what was found out about it."""
+    """A statement of the answer after it was compared with the gold answers and its citations.
+
+    answers     indices of the required answers that it contains
+    sufficient  whether its citations are sufficient; None if it contains no required answer
+    """
 
     statement: Statement
-    answers: tuple[int, ...]  # which required answers it contains
-    sufficient: bool | None  # None where no answer asked for a check
+    answers: tuple[int, ...]
+    sufficient: bool | None
 
 
 @dataclass(frozen=True)
 class Grounding:
-    """Ground-GRPO's statement-level correctness and refusal, behind its format.
+    """Statement-level correctness, citations and refusal (Ground-GRPO).
 
-    Score.components holds `exact_match`, `citation` and `refusal`; the value is their sum. Per
-    statement: +0.5 if it contains a gold answer, then +0.5 if its citation is correct, else
-    `bad_penalty`. `aggregate` sums over statements, averages, or credits each required answer
-    once at its best statement over the number of required answers that a document supports.
-    A response without the format, or one that refuses, gets none of it.
+    The value is the sum of the components `exact_match`, `citation` and `refusal`. A statement with
+    a gold answer earns `match`, and then `good` for a correct citation or `bad_penalty` for any
+    other. A response without the format earns nothing; a refusal earns only the refusal reward.
 
-    Source: Ground-GRPO, section 2.2, Eq. 1, 2 and 6, Algorithm 1.
+    format      the format that a response must have
+    detector    detects refusals
+    refusal     whether the refusal reward applies (stage 2)
+    aggregate   `sum` or `mean` over statements; `answers` credits each required answer once, at
+                its best statement, and divides by the number of answers that a document supports
+    judge_by    `nli`: an entailment model checks citations; `gold`: the cited documents must be
+                supporting, and one of them must contain the answer
+    threshold   entailment probability from which a document is sufficient
+    minimal     no cited document may be superfluous
+    answered    reward for answering an answerable question
+    strict      the response must assert the answer, see `text.strict`
+    precise     `aggregate="answers"`: each further item of a list lowers its share
+    together    equal statements count as one statement that cites what all of them cite
+    pattern     regular expression of a marker; group 1 contains the numbers
+
+    Raises DataError for a row without `answerable`, gold answers or required evidence. Source:
+    Ground-GRPO, section 2.2, Eq. 1, 2 and 6, Algorithm 1.
     """
 
     format: Format
@@ -91,7 +113,7 @@ class Grounding:
             return []
         needs: list[Need] = list(self.detector.needs(answer))
         if not rollout.answerable:
-            return needs  # no statement of an unanswerable row is checked
+            return needs  # the statements of an unanswerable row are not checked
         forms = self._forms()
         for statement in self._statements(rollout, answer, compiled(self.pattern)):
             needs.extend(self._statement_needs(rollout, statement, forms))
@@ -107,24 +129,24 @@ class Grounding:
         answer = self._answer(rollout)
         if answer is None:
             return _score(0.0, 0.0, 0.0, 0.0, {"answer": None, "refused": False})
-        found = self._statements(rollout, answer, pattern)
-        refused, r = self._refused(rollout, answer, found)
+        parts = self._statements(rollout, answer, pattern)
+        refused, r = self._refused(rollout, answer, parts)
         details: dict[str, Any] = {"answer": answer.strip(), "refused": refused}
         if refused:
             details["refusal_similarity"] = r
-        paid = (
+        reward = (
             refusal_reward(answerable=answerable, refused=refused, r=r, bonus=self.answered)
             if self.refusal
             else 0.0
         )
         if not answerable or refused:
-            return _score(0.0, 0.0, paid, float(refused and not answerable), details)
-        asserted = self._asserted(rollout, found, forms)
-        checked = [self._check(rollout, statement, forms, asserted) for statement in found]
+            return _score(0.0, 0.0, reward, float(refused and not answerable), details)
+        asserted = self._asserted(rollout, parts, forms)
+        checked = [self._check(rollout, statement, forms, asserted) for statement in parts]
         matched, cited = self._credit(rollout, checked)
         details["statements"] = [_detail(item, rollout.labels) for item in checked]
-        hit = {i for item in checked for i in item.answers}
-        return _score(matched, cited, paid, len(hit) / len(rollout.gold), details)
+        matches = {i for item in checked for i in item.answers}
+        return _score(matched, cited, reward, len(matches) / len(rollout.gold), details)
 
     def _forms(self) -> GoldForms:
         return GoldForms(
@@ -138,13 +160,17 @@ class Grounding:
 
     def _answerable(self, rollout: Rollout) -> bool:
         if rollout.answerable is None:
-            raise DataError("missing; whether the documents answer the question", "answerable")
+            raise DataError(
+                "missing: state whether the documents answer the question", "answerable"
+            )
         if not rollout.answerable and not self.refusal:
-            raise DataError("stage 1 takes answerable rows only", "answerable")
+            raise DataError(
+                "false, but stage 1 scores answerable rows only: remove the row", "answerable"
+            )
         return rollout.answerable
 
     def _answer(self, rollout: Rollout) -> str | None:
-        """The answer section of a well-formed response."""
+        """Return the answer section of a well-formed response, else None."""
         if not self.format.of(rollout):
             return None
         return rollout.parsed.cut(self.format.tags).content["answer"]
@@ -152,32 +178,32 @@ class Grounding:
     def _statements(
         self, rollout: Rollout, answer: str, pattern: re.Pattern[str]
     ) -> list[Statement]:
-        found = statements(answer, pattern, items=rollout.answer_kind == "list")
-        return _merged(found) if self.together else found
+        parts = statements(answer, pattern, items=rollout.answer_kind == "list")
+        return _merged(parts) if self.together else parts
 
     def _refused(
-        self, rollout: Rollout, answer: str, found: Sequence[Statement]
+        self, rollout: Rollout, answer: str, parts: Sequence[Statement]
     ) -> tuple[bool, float]:
         if not self.detector.strict:
             return self.detector.refused(rollout, answer)
         gold: tuple[str, ...] = ()
         if rollout.answers is not None and rollout.answer_kind != "claims":
             gold = tuple(squad(alias) for aliases in rollout.gold for alias in aliases)
-        # The similarity of the whole answer is what `needs` asks for.
+        # `needs` requests the similarity of the whole answer.
         semantic = self.detector.matcher == "semantic"
-        bare = answer if semantic else " ".join(s.text for s in found)
-        return self.detector.refused(rollout, bare, cites=any(s.cited for s in found), gold=gold)
+        bare = answer if semantic else " ".join(s.text for s in parts)
+        return self.detector.refused(rollout, bare, cites=any(s.cited for s in parts), gold=gold)
 
     # -- one statement --
 
     def _asserted(
-        self, rollout: Rollout, found: Sequence[Statement], forms: GoldForms
+        self, rollout: Rollout, parts: Sequence[Statement], forms: GoldForms
     ) -> Collection[int]:
-        """Answers that the answer as a whole asserts: strict looks beyond single statements."""
+        """Return the required answers that the response asserts as a whole."""
         required = rollout.gold
         if not self.strict or rollout.answer_kind in ("list", "claims"):
             return range(len(required))
-        text = "\n".join(statement.text for statement in found)
+        text = "\n".join(statement.text for statement in parts)
         whole = StrictText(text, forms.normalize, required)
         return [i for i, aliases in enumerate(required) if whole.contains(aliases)]
 
@@ -202,13 +228,13 @@ class Grounding:
             return
         normalize, required = forms.normalize, rollout.gold
         if self.strict:
-            read = StrictText(statement.text, normalize, required)
-            yield from (i for i, aliases in enumerate(required) if read.contains(aliases))
+            text = StrictText(statement.text, normalize, required)
+            yield from (i for i, aliases in enumerate(required) if text.contains(aliases))
             return
         normal = normalize(statement.text)
         for i, aliases in enumerate(required):
             for gold, alias in zip(forms.of(aliases), aliases, strict=True):
-                if _holds(normal, statement.text, gold, alias):
+                if _contains(normal, statement.text, gold, alias):
                     yield i
                     break
 
@@ -238,26 +264,26 @@ class Grounding:
         answers: Sequence[int],
         forms: GoldForms,
     ) -> bool:
-        """Inside D+, and some cited document contains an answer that the statement gives."""
+        """Return whether the cited documents are supporting and one contains the answer."""
         if not set(cited) <= set(rollout.supporting_labels):
             return False
         normal = forms.normalize(statement.text)
-        given = [
+        stated = [
             (gold, alias)
             for i in answers
             for gold, alias in zip(forms.of(rollout.gold[i]), rollout.gold[i], strict=True)
-            if rollout.answer_kind == "claims" or _holds(normal, statement.text, gold, alias)
+            if rollout.answer_kind == "claims" or _contains(normal, statement.text, gold, alias)
         ]
         texts = [_document(rollout, label).text for label in cited]
         return any(
-            _holds(forms.of((text,))[0], text, *answer) for text in texts for answer in given
+            _contains(forms.of((text,))[0], text, *answer) for text in texts for answer in stated
         )
 
     def _entails(self, rollout: Rollout, premise: str, hypothesis: str) -> bool:
-        known = rollout.entailment(premise, hypothesis)
-        if known is None:
+        probability = rollout.entailment(premise, hypothesis)
+        if probability is None:
             raise unmet(EntailmentNeed(premise, hypothesis))
-        return known >= self.threshold
+        return probability >= self.threshold
 
     def _statement_needs(
         self, rollout: Rollout, statement: Statement, forms: GoldForms
@@ -282,7 +308,7 @@ class Grounding:
     # -- all statements --
 
     def _credit(self, rollout: Rollout, checked: Sequence[_Checked]) -> tuple[float, float]:
-        """(exact match, citation) of the whole answer."""
+        """Return the exact match and the citation credit of the whole answer."""
         if self.aggregate == "answers":
             return self._credit_answers(rollout, checked)
         credits = [
@@ -297,21 +323,21 @@ class Grounding:
     def _credit_answers(self, rollout: Rollout, checked: Sequence[_Checked]) -> tuple[float, float]:
         matched = cited = 0.0
         for i in range(len(rollout.gold)):
-            found = [item.sufficient for item in checked if i in item.answers]
-            if found:
+            sufficient = [item.sufficient for item in checked if i in item.answers]
+            if sufficient:
                 matched += self.match
-                cited += self.good if any(found) else self.bad_penalty
+                cited += self.good if any(sufficient) else self.bad_penalty
         n = supported_answers(rollout)
         if self.precise and rollout.answer_kind == "list":
             n = max(n, len(checked))
         return matched / n, cited / n
 
 
-def _merged(found: Sequence[Statement]) -> list[Statement]:
-    """Equal statements as one that cites what all of them cite: trying sources does not pay."""
+def _merged(parts: Sequence[Statement]) -> list[Statement]:
+    """Return equal statements as one with all their citations, so that guessing does not pay."""
     cited: dict[str, dict[str, None]] = {}
     first: dict[str, str] = {}
-    for statement in found:
+    for statement in parts:
         form = squad(statement.text)
         first.setdefault(form, statement.text)
         cited.setdefault(form, {}).update(dict.fromkeys(statement.cited))
@@ -319,10 +345,13 @@ def _merged(found: Sequence[Statement]) -> list[Statement]:
 
 
 def supported_answers(rollout: Rollout) -> int:
-    """How many required answers some document supports; all of them where that is unknown."""
+    """Return the number of required answers that a document supports; all if that is unknown.
+
+    Raises DataError if `supports` of a document does not have one boolean per required answer.
+    """
     n = len(rollout.gold)
     supported: set[int] = set()
-    known = False
+    is_known = False
     for at, document in enumerate(rollout.documents or ()):
         if document.supports is None:
             continue
@@ -331,9 +360,9 @@ def supported_answers(rollout: Rollout) -> int:
                 f"one boolean per required answer: expected {n}, found {len(document.supports)}",
                 f"documents[{at}].supports",
             )
-        known = True
+        is_known = True
         supported.update(i for i, bit in enumerate(document.supports) if bit)
-    return len(supported) or n if known else n
+    return len(supported) or n if is_known else n
 
 
 def _score(
@@ -349,27 +378,27 @@ def _score(
 
 def _detail(item: _Checked, labels: Collection[str]) -> dict[str, Any]:
     valid, invalid = split_valid(item.statement.cited, labels)
-    shown: dict[str, Any] = {
+    detail: dict[str, Any] = {
         "text": item.statement.text,
         "cited": list(valid),
         "answers": len(item.answers),
     }
     if item.sufficient is not None:
-        shown["supported"] = item.sufficient
+        detail["supported"] = item.sufficient
     if invalid:
-        shown["invalid"] = list(invalid)
-    return shown
+        detail["invalid"] = list(invalid)
+    return detail
 
 
-def _holds(normal: str, raw: str, gold: str, alias: str) -> bool:
-    """A text contains an answer; raw casefolded where the answer normalises to nothing."""
+def _contains(normal: str, raw: str, gold: str, alias: str) -> bool:
+    """Return whether a text contains an alias; as written if the alias has no normalized form."""
     return gold in normal if gold else alias.strip().casefold() in raw.casefold()
 
 
-def _document(rollout: Rollout, label: str) -> Any:
+def _document(rollout: Rollout, label: str) -> Document:
     return (rollout.documents or ())[rollout.labels.index(label)]
 
 
 def _premise(rollout: Rollout, labels: Sequence[str]) -> str:
-    """The cited documents as one premise, in the order cited."""
+    """Return the cited documents as one premise, in the order of the citations."""
     return "\n".join(_document(rollout, label).premise for label in labels)

@@ -1,4 +1,4 @@
-"""Does the reasoning lead to the answer (Ground-GRPO, Eq. 7)."""
+"""Process: whether the reasoning entails the answer (Ground-GRPO, Eq. 7)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rag_rewards.text.citations import CITATION, compiled, strip_markers
 
 @dataclass(frozen=True)
 class Process:
-    """P(the reasoning entails the decision), inside the format gate. Range 0 to 1.
+    """The probability that the reasoning entails the decision, 0 without the format.
 
-    The reasoning is the think section, the decision the answer section without its markers.
-    Source: Ground-GRPO, section 4.7, Eq. 7.
+    The reasoning is the section `think`. The decision is the answer section without its markers.
+    Raises DataError if the entailment is missing. Source: Ground-GRPO, section 4.7, Eq. 7.
     """
 
     format: Format
@@ -40,7 +40,7 @@ class Process:
         if not self.format.of(rollout):
             return Score(0.0)
         need = self._need(rollout)
-        known = rollout.entailment(need.premise, need.hypothesis)
-        if known is None:
+        probability = rollout.entailment(need.premise, need.hypothesis)
+        if probability is None:
             raise unmet(need)
-        return Score(known)
+        return Score(probability)

@@ -1,4 +1,4 @@
-"""Does the response refuse, and should it (Ground-GRPO)."""
+"""Refusals: whether a response refuses to answer, and its reward (Ground-GRPO)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ Matcher = Literal["ratio", "partial_ratio", "semantic"]
 
 @dataclass(frozen=True)
 class RefusalDetector:
-    """r, the similarity of an answer to the gold refusal (0 to 1), and whether it refuses.
+    """Detects a refusal by r, the similarity of an answer to a gold refusal, 0 to 1.
 
-    `ratio`: over the whole answer, refused at r ≥ threshold. `partial_ratio`: Trust-Score's
-    detector, refused strictly above. `semantic`: the `similarity` evidence of the answer to each
-    of `texts`. `strict`: one bare refusing sentence, the others speak of absence and cite
-    nothing; see `text.refusal.strict_refusal`.
+    texts      gold refusals
+    matcher    `ratio`: r of the whole answer, a refusal if r ≥ threshold; `partial_ratio`:
+               Trust-Score's detector, a refusal if r > threshold; `semantic`: the evidence
+               `similarity` of the answer to each gold refusal
+    strict     only one sentence refuses, the others report that the sources lack something, and
+               nothing is cited; see `text.refusal.strict_refusal`
+
+    Source: Ground-GRPO, section 2.2 and Eq. 6.
     """
 
     texts: tuple[str, ...] = (REFUSAL,)
@@ -33,12 +37,13 @@ class RefusalDetector:
     strict: bool = False
 
     def needs(self, answer: str) -> list[SimilarityNeed]:
+        """Return the similarities that an answer needs."""
         if self.matcher != "semantic":
             return []
         return [SimilarityNeed(answer.strip(), text) for text in self.texts]
 
     def similarity(self, rollout: Rollout, answer: str) -> float:
-        """r of the whole answer; under `ratio` 0 stands for anything below the threshold."""
+        """Return r of the whole answer. With `ratio`, a value below the threshold becomes 0."""
         if self.matcher == "partial_ratio":
             return trust_score_refusal(answer, self.texts)
         if self.matcher == "semantic":
@@ -53,7 +58,11 @@ class RefusalDetector:
         cites: bool = False,
         gold: tuple[str, ...] = (),
     ) -> tuple[bool, float]:
-        """(refused, r). `cites`: the answer has citations; `gold`: squad-normalised answers."""
+        """Return whether an answer is a refusal, and r.
+
+        `cites` states whether the answer has citations. `gold` contains the gold answers in the
+        form of `squad`.
+        """
         r = (
             self._strict(rollout, answer, cites, gold)
             if self.strict
@@ -74,16 +83,17 @@ class RefusalDetector:
         return strict_refusal(answer, of, self.texts, threshold=self.threshold, gold=gold)
 
     def _semantic(self, rollout: Rollout, answer: str, text: str) -> float:
-        known = rollout.similarity_to(answer, text)
-        if known is None:
+        similarity = rollout.similarity_to(answer, text)
+        if similarity is None:
             raise unmet(SimilarityNeed(answer.strip(), text))
-        return known
+        return similarity
 
 
 def refusal_reward(*, answerable: bool, refused: bool, r: float, bonus: float = 0.5) -> float:
-    """0.5 for answering the answerable, r for refusing the unanswerable, else 0.
+    """Return the reward for answering or refusing. Range 0 to 1.
 
-    Source: Ground-GRPO, Eq. 6.
+    An answer to an answerable question earns `bonus`, a refusal of an unanswerable question earns
+    its similarity r, and anything else earns 0. Source: Ground-GRPO, Eq. 6.
 
     >>> refusal_reward(answerable=True, refused=False, r=0.1)
     0.5

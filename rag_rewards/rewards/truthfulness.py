@@ -1,4 +1,4 @@
-"""Correct, uncertain or incorrect (TruthRL)."""
+"""Truthfulness: correct, uncertain or incorrect answers, and reasoning (TruthRL)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rag_rewards.evidence.needs import Need, VerdictNeed, unmet
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rewards.answer import (
     exact_match,
-    judged_gold,
+    judge_references,
     list_match,
     substring_match,
     token_f1,
@@ -21,7 +21,7 @@ from rag_rewards.rewards.answer import (
 from rag_rewards.rollout import GoldForms, Rollout, Score
 from rag_rewards.text.boxed import first_box, last_box, unwrap
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
-from rag_rewards.text.refusal import ABSTENTIONS, EDGES, phrase, says
+from rag_rewards.text.refusal import ABSTENTIONS, EDGES, contains_phrase, phrase
 from rag_rewards.text.strict import LONGEST_ANSWER, StrictText
 
 Truth = Literal["correct", "uncertain", "incorrect"]
@@ -37,10 +37,10 @@ _F1_AT_LEAST = re.compile(r"f1>=(0(?:\.\d+)?|1(?:\.0+)?)")
 
 
 def outcome_reward(truth: Truth, scheme: Scheme = "ternary", *, enhanced: bool = False) -> float:
-    """+1, 0 or −1 for a truth value.
+    """Return the reward of a truth value: −1, 0 or 1.
 
-    ternary: +1 correct, 0 uncertain, −1 incorrect; binary: +1, −1, −1. `enhanced` is for
-    out-of-knowledge rows under the knowledge-enhanced variants: +1 uncertain, −1 otherwise.
+    `ternary`: 1 correct, 0 uncertain, −1 incorrect. `binary`: 1 correct, −1 otherwise. `enhanced`
+    is for out-of-knowledge rows in the knowledge-enhanced variants: 1 uncertain, −1 otherwise.
     Source: TruthRL, section 3.2.
 
     >>> outcome_reward("uncertain"), outcome_reward("correct", enhanced=True)
@@ -54,11 +54,14 @@ def outcome_reward(truth: Truth, scheme: Scheme = "ternary", *, enhanced: bool =
 def combine_reasoning(
     outcome: float, reasoning: float, how: Combine = "multiplicative", weight: float = 0.5
 ) -> float:
-    """Outcome r_o ∈ {−1, 0, 1} with reasoning r_r ∈ {0, 1}.
+    """Combine the outcome r_o ∈ {−1, 0, 1} with the reasoning r_r ∈ {0, 1}.
 
-    multiplicative r_o·(1 + r_r): a wrong answer with good reasoning gets −2. additive
-    r_o + λ·r_r. conditional r_o·r_r where r_o = 1, else r_o: a right answer with bad reasoning
-    is level with abstaining. Source: TruthRL, section 4.6.
+    multiplicative  r_o·(1 + r_r); a wrong answer with good reasoning gets −2
+    additive        r_o + λ·r_r, where λ is `weight`
+    conditional     r_o·r_r if r_o = 1, else r_o; a right answer with bad reasoning equals an
+                    abstention
+
+    Source: TruthRL, section 4.6.
 
     >>> [combine_reasoning(-1, 1), combine_reasoning(1, 0, "conditional")]
     [-2, 0]
@@ -72,10 +75,21 @@ def combine_reasoning(
 
 @dataclass(frozen=True)
 class Outcome:
-    """TruthRL's outcome reward over the boxed answer: −1, 0 or 1.
+    """TruthRL's outcome reward of the boxed answer: −1, 0 or 1.
 
-    Abstained → uncertain; else right → correct; else, and where there is no box, incorrect.
-    `verifier`: `judge` (an exact match skips it), `exact`, `f1>=x` or `substring`.
+    An abstention is uncertain, a right answer is correct, and any other response is incorrect, as
+    is a response without a box.
+
+    verifier            `judge` (an exact match needs no verdict), `exact`, `f1>=x` or `substring`
+    scheme              rewards of the truth values, see `outcome_reward`
+    knowledge_enhanced  on out-of-knowledge rows only an abstention earns 1
+    box                 `last`: outside thinking, with nested braces; `first`: as the authors' code
+    phrases, alone      abstentions, and whether one must be the whole answer
+    strict              `substring`: the response must assert the answer, see `text.strict`
+    extra               several required answers: whether the list may contain other items
+
+    Raises DataError for a row without gold answers, or without the verdict or the label that it
+    needs. Source: TruthRL, section 3.2.
     """
 
     verifier: str = "judge"
@@ -99,17 +113,18 @@ class Outcome:
             self.verifier
         ):
             raise ValueError(
-                f"verifier is judge, exact, substring or f1>=x (0 to 1), not {self.verifier!r}"
+                "verifier must be judge, exact, substring or f1>=x with x from 0 to 1, "
+                f"found {self.verifier!r}"
             )
 
     def needs(self, rollout: Rollout) -> list[Need]:
         return self.needs_of(rollout, self.answer(rollout))
 
     def needs_of(self, rollout: Rollout, answer: str | None) -> list[Need]:
-        """What a judge must say about an answer, where no rule settles it."""
+        """Return the verdict that an answer needs, if no rule decides its truth value."""
         if self.verifier != "judge":
             return []
-        if answer is None or self._settled(rollout, answer, GoldForms(self.normalize)):
+        if answer is None or self._truth_by_rule(rollout, answer, GoldForms(self.normalize)):
             return []
         return [VerdictNeed(self.name, _outcome_questions(rollout, answer))]
 
@@ -118,10 +133,10 @@ class Outcome:
         return [self._score(rollout, forms) for rollout in rollouts]
 
     def answer(self, rollout: Rollout) -> str | None:
-        """What the box holds, None where there is no box."""
+        """Return the content of the box, or None if there is no box."""
         response = rollout.parsed
-        found = first_box(response.text) if self.box == "first" else last_box(response.visible)
-        return unwrap(found) if found and self.unwrap_text else found
+        content = first_box(response.text) if self.box == "first" else last_box(response.visible)
+        return unwrap(content) if content and self.unwrap_text else content
 
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
         answer = self.answer(rollout)
@@ -129,7 +144,9 @@ class Outcome:
         enhanced = False
         if self.knowledge_enhanced:
             if rollout.out_of_knowledge is None:
-                raise DataError("missing; knowledge_enhanced needs the label", "out_of_knowledge")
+                raise DataError(
+                    "missing: knowledge_enhanced requires this label", "out_of_knowledge"
+                )
             enhanced = rollout.out_of_knowledge
         details: dict[str, Any] = {
             "answer": answer,
@@ -143,27 +160,29 @@ class Outcome:
         )
 
     def truth_of(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Truth:
-        """Whether a text is a right answer, an abstention or neither; None is no answer."""
-        settled = self._settled(rollout, answer, forms)
-        if settled or answer is None:
-            return settled or "incorrect"
+        """Return the truth value of an answer; None is the answer of a response without a box."""
+        truth = self._truth_by_rule(rollout, answer, forms)
+        if truth or answer is None:
+            return truth or "incorrect"
         return "correct" if self._is_right(rollout, answer, forms.normalize) else "incorrect"
 
-    def _settled(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Truth | None:
-        """The truth value where no verifier beyond an exact match is asked, else None."""
+    def _truth_by_rule(
+        self, rollout: Rollout, answer: str | None, forms: GoldForms
+    ) -> Truth | None:
+        """Return the truth value if no verifier other than an exact match is needed, else None."""
         required = rollout.gold
         if answer is None or not answer.strip():
             return "incorrect"
         flat = required[0] if len(required) == 1 else [a for aliases in required for a in aliases]
-        said = phrase(answer)
-        if says(said, self._sought, flat, alone=self.alone):
+        text = phrase(answer)
+        if contains_phrase(text, self._phrases, flat, alone=self.alone):
             return "uncertain"
-        if not _has_letter(said) and any(map(_has_letter, flat)):
-            return "incorrect"  # there is nothing to ask a judge about
-        if _INVALID in said:
-            only = not self.alone or said.strip(EDGES) == _INVALID
-            says_so = only and any(_INVALID in alias.lower() for alias in flat)
-            return "correct" if says_so else "incorrect"
+        if not _has_letter(text) and any(map(_has_letter, flat)):
+            return "incorrect"  # the answer contains nothing that a judge could compare
+        if _INVALID in text:
+            is_answer = not self.alone or text.strip(EDGES) == _INVALID
+            is_gold = is_answer and any(_INVALID in alias.lower() for alias in flat)
+            return "correct" if is_gold else "incorrect"
         if self.verifier in ("judge", "exact"):
             if _exact(rollout, answer, forms, self.extra):
                 return "correct"
@@ -172,7 +191,7 @@ class Outcome:
         return None
 
     @cached_property
-    def _sought(self) -> tuple[str, ...]:
+    def _phrases(self) -> tuple[str, ...]:
         return tuple(map(phrase, self.phrases))
 
     def _is_right(self, rollout: Rollout, answer: str, normalize: Normalizer) -> bool:
@@ -185,8 +204,8 @@ class Outcome:
         if self.verifier == "substring" and self.strict:
             if len(answer.split()) > LONGEST_ANSWER:
                 return False
-            read = StrictText(answer, normalize, required)
-            return all(map(read.contains, required))
+            text = StrictText(answer, normalize, required)
+            return all(map(text.contains, required))
         if self.verifier == "substring":
             return all(substring_match(answer, aliases, normalize) for aliases in required)
         mean = sum(token_f1(answer, a, normalize) for a in required) / len(required)
@@ -203,8 +222,11 @@ class Outcome:
 
 
 def _outcome_questions(rollout: Rollout, answer: str) -> tuple[JudgeQuestion, ...]:
-    """One question per alias, any yes wins; several required answers are one list."""
-    golds = judged_gold(rollout.gold)
+    """Return one question per alias; several required answers are one question.
+
+    The answer is right if any verdict is 1.
+    """
+    golds = judge_references(rollout.gold)
     question, time = rollout.question or "", rollout.query_time
     return tuple(
         JudgeQuestion("outcome", question, answer, (gold,), query_time=time) for gold in golds
@@ -229,16 +251,20 @@ def _exact(
 
 @dataclass(frozen=True)
 class Reasoning:
-    """A judge's 0 or 1 on the whole response's reasoning (TruthRL, section 4.6)."""
+    """A judge's verdict, 0 or 1, on the reasoning of the whole response.
+
+    Source: TruthRL, section 4.6.
+    """
 
     name: str = "reasoning"
     scope: Literal["rollout"] = "rollout"
 
     def needs(self, rollout: Rollout) -> list[Need]:
-        gold = judged_gold(rollout.gold) if rollout.answers is not None else ()
+        gold = judge_references(rollout.gold) if rollout.answers is not None else ()
         response, time = rollout.parsed.text, rollout.query_time
-        asked = JudgeQuestion("reasoning", rollout.question or "", response, gold, query_time=time)
-        return [VerdictNeed(self.name, (asked,))]
+        text = rollout.question or ""
+        question = JudgeQuestion("reasoning", text, response, gold, query_time=time)
+        return [VerdictNeed(self.name, (question,))]
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         return [self._score(rollout) for rollout in rollouts]

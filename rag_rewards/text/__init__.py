@@ -1,4 +1,4 @@
-"""Text to Response: normalisers, sections, boxes, citations, statements, refusals.
+"""Parsing of responses: normalizers, sections, boxes, citations, statements and refusals.
 
-Everything here runs in time linear in its input and never raises on what a model wrote.
+Every function runs in time linear in its input and raises no error on the text of a model.
 """

@@ -42,7 +42,7 @@ _HEDGES = frozenset("also maybe perhaps possibly probably even".split())
 _TENTATIVE = frozenset("another option options candidate candidates possible possibility".split())
 _OPENS = frozenset(":([\"'*")
 _PAIRED = frozenset(["either", "whether"])
-# What an item of a list does not begin with: "Paris, in 1900", "Paris, the capital", "…, who".
+# Words that do not begin an item of a list: "Paris, in 1900", "Paris, which", "Paris, who".
 _NOT_AN_ITEM = frozenset(
     "in on at by of for from to with as which who whom whose where when that this these those "
     "is was are were has had have it he she they its his her their there since because during "
@@ -57,7 +57,10 @@ _MAX_ITEM_WORDS = 6
 
 
 class Assertions:
-    """What the words around a mention make of it."""
+    """Tests whether the words around a mention make it an assertion.
+
+    `required` is the number of answers that the question asks for.
+    """
 
     def __init__(self, words: Sequence[Word], required: int) -> None:
         self.words = words
@@ -66,12 +69,13 @@ class Assertions:
         self._starts = [start for start, _ in self._segments]
 
     def asserts(self, first: int, last: int) -> bool:
+        """Return whether the text asserts the words from `first` to `last`."""
         words = self.words
         return not (
             _negated_before(words, first)
             or _denied_after(words, last)
             or _enumerated(words, first, last, self.required)
-            or _asked(words, last)
+            or _in_question(words, last)
             or _quoted(words, first, last)
             or _overruled(words, last)
             or self._side_by_side(first, last)
@@ -80,7 +84,7 @@ class Assertions:
         )
 
     def _side_by_side(self, first: int, last: int) -> bool:
-        """Names on both sides and nothing else: "Rome Paris Berlin"."""
+        """Return whether the text is a row of names without marks: "Rome Paris Berlin"."""
         words = self.words
         if first == 0 or last + 1 == len(words) or len(words) > 12:
             return False
@@ -96,7 +100,7 @@ class Assertions:
         return (start, end) if last < end else (first, last + 1)
 
     def _in_turn(self, first: int, last: int) -> bool:
-        """Sentences that are nothing but a name: "The answer is Rome. Paris. Berlin."."""
+        """Return whether several sentences are a name: "The answer is Rome. Paris. Berlin."."""
         at = bisect_right(self._starts, first) - 1
         if at < 0 or self._segments[at][1] != last + 1:
             return False
@@ -104,7 +108,7 @@ class Assertions:
         left = right = at
         while right + 1 < len(self._segments) and right - left < enough and self._bare(right + 1):
             right += 1
-        # The sentence before the run carries its first name.
+        # The sentence before the run ends with the first name.
         while left and right - left < enough and self._bare(left):
             left -= 1
         return right - left + 1 >= enough
@@ -122,12 +126,12 @@ class Assertions:
         )
 
     def _one_of_many(self, first: int, last: int) -> bool:
-        """The mention fills a slot that other segments fill otherwise ("It is Rome. It is …")."""
+        """Return whether similar segments name other answers ("It is Rome. It is Paris.")."""
         start, end = self._segment_of(first, last)
         texts = [word.text for word in self.words[start:end]]
         left, right = texts[: first - start], texts[last + 1 - start :]
         frame = len(left) + len(right)
-        same = {self.words[first].text}
+        names = {self.words[first].text}
         for a, b in islice(self._segments, _MAX_SEGMENTS):
             length = b - a - frame
             if not 0 < length <= (4 if frame else 3) or (a, b) == (start, end):
@@ -139,31 +143,31 @@ class Assertions:
                 continue
             fits = here[: len(left)] == left and (not right or here[-len(right) :] == right)
             if fits and here[len(left)] not in _NEGATIONS:  # "It is not Rome. It is Paris."
-                same.add(here[len(left)])
+                names.add(here[len(left)])
         enough = max(2, self.required + 1) if frame > 1 else max(3, self.required + 1)
-        return len(same) >= enough
+        return len(names) >= enough
 
 
 _MAX_SEGMENTS = 512
 
 
 def _segments(words: Sequence[Word]) -> list[tuple[int, int]]:
-    """Runs of words between marks and conjunctions."""
-    found, start = [], 0
+    """Return the runs of words between marks and conjunctions, as half-open ranges."""
+    segments, start = [], 0
     for i, word in enumerate(words):
         joins = word.text in _COORDINATORS or word.text in _ALTERNATIVES or word.text in _PAIRED
         if joins or (i > start and word.before):
             if i > start:
-                found.append((start, i))
+                segments.append((start, i))
             start = i + 1 if joins else i
         if not joins and (word.after or i + 1 == len(words)):
-            found.append((start, i + 1))
+            segments.append((start, i + 1))
             start = i + 1
-    return found
+    return segments
 
 
-def _asked(words: Sequence[Word], last: int) -> bool:
-    """The sentence of the mention is a question."""
+def _in_question(words: Sequence[Word], last: int) -> bool:
+    """Return whether the sentence of the mention is a question."""
     for word in words[last : last + 40]:
         if "?" in word.after or "？" in word.after:
             return True
@@ -177,7 +181,7 @@ _ANY_END = _SENTENCE_ENDS | {"?", "？"}
 
 
 def _quoted(words: Sequence[Word], first: int, last: int) -> bool:
-    """The mention stands inside a quotation of more than itself."""
+    """Return whether the mention is part of a longer quotation."""
     opened = 0
     for word in words[max(first - 60, 0) : first]:
         marks = sum(char in _QUOTE for char in word.before + word.after)
@@ -189,17 +193,17 @@ def _quoted(words: Sequence[Word], first: int, last: int) -> bool:
 
 
 def _overruled(words: Sequence[Word], last: int) -> bool:
-    """A later "the answer is …" gives another answer."""
+    """Return whether a later "the answer is …" gives another answer."""
     rest = words[last + 1 : last + 200]
     for i in range(len(rest) - 2):
         if rest[i].text == "answer" and rest[i + 1].text in ("is", "was"):
-            said = [word.text for word in rest[i + 2 : i + 14]]
-            return words[last].text not in said
+            answer = [word.text for word in rest[i + 2 : i + 14]]
+            return words[last].text not in answer
     return False
 
 
 def _negated_before(words: Sequence[Word], first: int) -> bool:
-    """A negation between the beginning of the clause and the mention."""
+    """Return whether a negation is between the beginning of the clause and the mention."""
     if words[first].before.endswith("!") or words[first].text[:1] in "不非":
         return True
     for i in range(first - 1, max(first - 40, -1), -1):
@@ -215,7 +219,7 @@ def _negated_before(words: Sequence[Word], first: int) -> bool:
         opens = word.text in _CLAUSE_WORDS and not (i and words[i - 1].text == "that")
         if opens or _ends_clause(word, following):
             return False
-        if word.after.startswith(",") and not _list_goes_on(words, i, first):
+        if word.after.startswith(",") and not _list_continues(words, i, first):
             return any(w.text == "not" and w.after == "," for w in words[max(i - 8, 0) : i])
         if word.text in _NEGATIONS or word.text.endswith("n't"):
             close = {w.text for w in words[i + 1 : i + 3]}
@@ -226,7 +230,10 @@ def _negated_before(words: Sequence[Word], first: int) -> bool:
 
 
 def _denied_after(words: Sequence[Word], last: int) -> bool:
-    """ "Paris is wrong", "Paris is not the capital", "Paris (wrong)", "Paris: no"."""
+    """Return whether the words after the mention deny it.
+
+    Examples: "Paris is wrong", "Paris is not the capital", "Paris (wrong)", "Paris: no".
+    """
     judged = relative = False
     for i in range(last + 1, min(last + 7, len(words))):
         here, word = words[i - 1], words[i]
@@ -259,8 +266,11 @@ def _ends_clause(word: Word, following: Word) -> bool:
     return not _CLAUSE_ENDS.isdisjoint(word.after) or not _CLAUSE_ENDS.isdisjoint(following.before)
 
 
-def _list_goes_on(words: Sequence[Word], comma: int, first: int) -> bool:
-    """A negation reaches over the commas of a list ("not Rome, Paris or Bonn")."""
+def _list_continues(words: Sequence[Word], comma: int, first: int) -> bool:
+    """Return whether a list continues after a comma, as in "not Rome, Paris or Bonn".
+
+    The negation applies to the whole list.
+    """
     following = words[comma + 1 : first + 1]
     return len(following) <= 4 and any(
         w.text in _COORDINATORS for w in words[comma + 1 : first + 4]
@@ -271,7 +281,7 @@ def _list_goes_on(words: Sequence[Word], comma: int, first: int) -> bool:
 
 
 def _enumerated(words: Sequence[Word], first: int, last: int, required: int) -> bool:
-    """The mention is an item of an either-or, or of a list of three or more."""
+    """Return whether the mention is one of two alternatives, or an item of a longer list."""
     enough = max(3, required + 1)
     left, alternative = _items(words, first, -1, enough)
     if alternative or 1 + left >= enough:
@@ -281,10 +291,10 @@ def _enumerated(words: Sequence[Word], first: int, last: int, required: int) -> 
 
 
 def _items(words: Sequence[Word], edge: int, step: int, enough: int) -> tuple[int, bool]:
-    """How many further items stand on one side of the mention, and whether "or" joins them.
+    """Return the number of further items on one side of the mention, and whether "or" joins them.
 
-    Items are runs of at most a few words between list marks or conjunctions. An apposition
-    ("Paris, the capital, …") counts only where a conjunction shows that this is a list.
+    An item is a run of a few words between list marks or conjunctions. An apposition ("Paris, the
+    capital, …") counts only if a conjunction shows that this is a list.
     """
     count, appositions, length = 0, 0, 0
     separated = joined = apposition = False
@@ -311,7 +321,7 @@ def _items(words: Sequence[Word], edge: int, step: int, enough: int) -> tuple[in
         elif not separated and word in _HEDGES:
             continue
         elif not separated:
-            break  # on this side the mention is part of a longer phrase
+            break  # the mention is part of a longer phrase on this side
         if step > 0 and length == 0:
             if word in _NOT_AN_ITEM:
                 separated = False
@@ -319,7 +329,7 @@ def _items(words: Sequence[Word], edge: int, step: int, enough: int) -> tuple[in
             apposition = word in ARTICLES
         length += 1
         if length > _MAX_ITEM_WORDS:
-            # The first item of a list carries the sentence before it ("The answer is Rome, …").
+            # The first item of a list contains the sentence before it ("The answer is Rome, …").
             separated = step < 0
             break
     if step < 0 and length and words[max(at, 0)].text in _NOT_AN_ITEM:
@@ -330,7 +340,7 @@ def _items(words: Sequence[Word], edge: int, step: int, enough: int) -> tuple[in
 
 
 def _between(word: Word, following: Word) -> tuple[str, bool]:
-    """(list mark, ends the list) for what is written between two words."""
+    """Return the list mark between two words, and whether the marks there end a list."""
     written = word.after + following.before
     mark = next((char for char in written if char in _LIST_MARKS), "")
     ends = not mark and not _CLAUSE_ENDS.isdisjoint(written.replace("(", "").replace(")", ""))

@@ -1,18 +1,18 @@
-r"""\boxed{…}, with nested braces."""
+r"""The contents of \boxed{…}, with nested braces."""
 
 from __future__ import annotations
 
 import re
 
-# Runs of braces come as one match, so that a megabyte of them costs no megabyte of steps;
-# an escaped brace is a character like any other.
+# A run of braces is one match, so that a megabyte of braces takes few steps. An escaped brace is
+# an ordinary character.
 _TOKEN = re.compile(r"\\boxed\s{0,8}\{|(?:\\\\)+|\\.|\{+|\}+", re.DOTALL)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _WRAPPER = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{(.*)\}", re.DOTALL)
 
 
 def last_box(text: str) -> str | None:
-    r"""Content of the last complete box, braces nested. None when no box closes.
+    r"""Return the content of the last complete box, or None if no box is closed.
 
     >>> last_box(r"\boxed{Rome} no, \boxed{\text{Paris}}")
     '\\text{Paris}'
@@ -20,7 +20,7 @@ def last_box(text: str) -> str | None:
     if (simple := _simple_box(text)) is not None:
         return simple
     best: tuple[int, int] | None = None
-    depth: list[int] = []  # ≥ 0: where a box's content starts; < 0: that many plain braces
+    depth: list[int] = []  # ≥ 0: position where the content of a box starts; < 0: −(open braces)
     start = text.find("\\boxed")
     if start < 0:
         return None
@@ -55,7 +55,7 @@ def last_box(text: str) -> str | None:
 
 
 def _simple_box(text: str) -> str | None:
-    """The last box where it holds neither braces nor escapes, as most do; None otherwise."""
+    """Return the last box if it contains neither braces nor escapes, as most do, else None."""
     start = text.rfind("\\boxed")
     end = text.find("}", start)
     if end < 0 or not text.startswith("\\boxed{", start) or text[start - 1 : start] == "\\":
@@ -65,18 +65,20 @@ def _simple_box(text: str) -> str | None:
 
 
 def first_box(text: str) -> str | None:
-    r"""The authors' reading: the first \boxed{, up to the first closing brace.
+    r"""Return the text from the first \boxed{ to the next closing brace, or None.
+
+    Source: TruthRL, the authors' code.
 
     >>> first_box(r"\boxed{\text{Paris}}")
     '\\text{Paris'
     """
-    _, found, rest = text.partition("\\boxed{")
-    content, closed, _ = rest.partition("}")
-    return content if found and closed else None
+    _, opening, rest = text.partition("\\boxed{")
+    content, closing, _ = rest.partition("}")
+    return content if opening and closing else None
 
 
 def unwrap(box: str) -> str:
-    r"""The text of a box that is one \text{…} or font command, else the box itself.
+    r"""Return the text in a box that is a single \text{…} or font command, else the box itself.
 
     >>> unwrap(r"\text{Paris}")
     'Paris'
@@ -86,7 +88,7 @@ def unwrap(box: str) -> str:
 
 
 def _closes_at_end(inside: str) -> bool:
-    r"""Whether the braces around a text are a pair: not so in \text{a} \text{b}."""
+    r"""Return whether the braces around a text form a pair, unlike those of \text{a} \text{b}."""
     depth = 0
     for brace in _BRACE.findall(inside):
         depth += {"{": 1, "}": -1}.get(brace, 0)

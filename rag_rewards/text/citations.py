@@ -9,13 +9,13 @@ import msgspec
 
 _NAME = r"(?:doc(?:ument)?\.?\s{0,8})?\d{1,9}"
 CITATION = rf"[\[［]\s{{0,8}}({_NAME}(?:\s{{0,8}}[,，]\s{{0,8}}{_NAME}){{0,99}})\s{{0,8}}[\]］]"
-"""Default pattern of a marker. Its first group holds the cited numbers."""
+"""Default pattern of a marker. The first group contains the cited numbers."""
 
 _NUMBER = re.compile(r"\d+")
 
 
 class Marker(msgspec.Struct, frozen=True, gc=False):
-    """One marker: text[start:end], and the labels it names, as written."""
+    """A marker at text[start:end], and the labels in it, without leading zeros."""
 
     start: int
     end: int
@@ -23,36 +23,39 @@ class Marker(msgspec.Struct, frozen=True, gc=False):
 
 
 def markers(text: str, pattern: re.Pattern[str]) -> list[Marker]:
-    """Every citation marker of a text, in order.
+    """Return the citation markers of a text, in order.
 
     >>> [m.labels for m in markers("So [1, 3]. Also [Doc. 2] and ［4］, [a].", compiled())]
     [('1', '3'), ('2',), ('4',)]
     """
-    read: dict[str, tuple[str, ...]] = {}
-    found = []
+    labels_of: dict[str, tuple[str, ...]] = {}
+    result = []
     for match in pattern.finditer(text):
-        written = match[1] or ""
-        labels = read.get(written)
+        content = match[1] or ""
+        labels = labels_of.get(content)
         if labels is None:
-            labels = read[written] = tuple(str(int(n)) for n in _NUMBER.findall(written))
-        found.append(Marker(*match.span(), labels))
-    return found
+            labels = labels_of[content] = tuple(str(int(n)) for n in _NUMBER.findall(content))
+        result.append(Marker(*match.span(), labels))
+    return result
 
 
 def compiled(pattern: str = CITATION) -> re.Pattern[str]:
-    """A marker pattern, its letters in any case. The first group must hold the numbers."""
+    """Compile a pattern of markers, which ignores case. Its first group contains the numbers."""
     return re.compile(pattern, re.IGNORECASE)
 
 
 def cited_labels(text: str, pattern: re.Pattern[str]) -> tuple[str, ...]:
-    """Labels cited anywhere in a text, each once, in order of appearance."""
+    """Return the labels that a text cites, each once, in order of appearance."""
     return tuple(dict.fromkeys(label for m in markers(text, pattern) for label in m.labels))
 
 
 def split_valid(
     labels: Collection[str], known: Collection[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(valid, invalid) citations. [0], years and unknown ids are invalid, never another document.
+    """Divide citations into valid and invalid ones.
+
+    A label outside `known`, such as 0 or a year, is invalid. It never counts as a citation of
+    another document.
 
     >>> split_valid(("1", "0", "1999"), ("1", "2"))
     (('1',), ('0', '1999'))
@@ -62,14 +65,14 @@ def split_valid(
 
 
 def strip_markers(text: str, pattern: re.Pattern[str]) -> str:
-    """A text without its markers and the white space before each.
+    """Return a text without its markers and without the white space before each marker.
 
     >>> strip_markers("Claim [1][2]. More[3] here.", compiled())
     'Claim. More here.'
     """
-    kept, at = [], 0
+    pieces, at = [], 0
     for match in pattern.finditer(text):
-        kept.append(text[at : match.start()].rstrip())
+        pieces.append(text[at : match.start()].rstrip())
         at = match.end()
-    kept.append(text[at:])
-    return "".join(kept).strip()
+    pieces.append(text[at:])
+    return "".join(pieces).strip()

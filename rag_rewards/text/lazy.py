@@ -1,5 +1,8 @@
-"""A computed-once attribute without functools.cached_property's lock, which costs more than most
-of what is cached here (it is gone from Python 3.12 on)."""
+"""An attribute that is computed once.
+
+`functools.cached_property` takes a lock before Python 3.12. The lock takes longer than most
+computations that are cached here.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ T = TypeVar("T")
 
 
 class lazy(Generic[T]):
-    """Compute on first access, keep in the instance's __dict__.
+    """Compute an attribute on first access and store it in the `__dict__` of the instance.
 
     >>> class Circle:
     ...     @lazy

@@ -1,9 +1,10 @@
-"""Text normalisers. A normaliser is a function from text to text; equal outputs match.
+"""Text normalizers. A normalizer is a function from text to text; equal outputs match.
 
-lower      lower-case, `*` dropped                         (CTRL-RAG's leaderboard)
-squad      + ASCII punctuation and articles deleted        (SQuAD, HotpotQA, Search-R1, TruthRL)
-triviaqa   + punctuation to spaces instead                 (TriviaQA, ARENA)
-Unicode()  NFKC, casefold, every script's punctuation at word edges; keeps 3.14, -5, C++, C#
+lower      lower case, without `*`                         (CTRL-RAG's leaderboard)
+squad      lower case, without ASCII punctuation and articles (SQuAD, HotpotQA, Search-R1, TruthRL)
+triviaqa   as squad, but punctuation becomes a space       (TriviaQA, ARENA)
+Unicode()  case folding and NFKC; removes the punctuation of every script at word edges, but keeps
+           3.14, -5, C++ and C#
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _TRIVIAQA_MARKS = re.compile(f"[{re.escape(string.punctuation)}‘’´]+")
 
 
 def lower(text: str) -> str:
-    """Lower-case, asterisks dropped.
+    """Return a text in lower case without asterisks. Source: CTRL-RAG's leaderboard.
 
     >>> lower("**Par**is")
     'paris'
@@ -40,21 +41,21 @@ def lower(text: str) -> str:
 
 
 def squad(text: str) -> str:
-    """Lower-case, ASCII punctuation and the words a, an, the deleted, white space collapsed.
+    """Return a text in lower case without ASCII punctuation and without the words a, an and the.
 
-    Source: SQuAD v1.1 evaluation script.
+    Runs of white space become one space. Source: SQuAD v1.1 evaluation script.
 
     >>> squad("The  Beatles' U.S. tour")
     'beatles us tour'
     """
     if text.isascii():
-        # Case and punctuation in one pass over the bytes.
+        # One pass over the bytes changes case and removes punctuation.
         return _drop_articles(text.encode().translate(_LOWER, _PUNCTUATION).decode())
     return _drop_articles(_ASCII_MARKS.sub("", text.lower()))
 
 
 def triviaqa(text: str) -> str:
-    """As squad, but punctuation (and ‘ ’ ´ `) becomes a space.
+    """Return a text as `squad` does, but with a space in place of punctuation and ‘ ’ ´ `.
 
     Source: TriviaQA evaluation script, which ARENA's released code uses.
 
@@ -68,12 +69,12 @@ def triviaqa(text: str) -> str:
 
 def _drop_articles(text: str) -> str:
     if text.isascii() and text.isprintable():
-        # Letters, digits and spaces are left: a word boundary is a space.
+        # Only letters, digits and spaces remain, so that a word boundary is a space.
         return " ".join([word for word in text.split() if word not in ARTICLES])
     return " ".join(_ARTICLE.sub(" ", text).split())
 
 
-# A citation marker is no part of an answer: "Paris [1]" is "paris".
+# A citation marker does not belong to an answer: "Paris [1]" becomes "paris".
 MARKER = re.compile(
     r"\[\s{0,8}(?:doc(?:ument)?\.?\s{0,8})?\d{1,9}(?:\s{0,8},\s{0,8}\d{1,9}){0,99}\s{0,8}\]", re.I
 )
@@ -83,23 +84,23 @@ _TYPOGRAPHY = str.maketrans(
     | dict.fromkeys("“”„‟″«»", '"')
     | dict.fromkeys("‐‑‒–—―−﹣－", "-")
 )
-# Symbols that wrap a word in Markdown or in a table; other symbols (+ $ ° …) carry meaning.
+# Symbols around a word in Markdown or in a table. Other symbols (+ $ ° …) have a meaning.
 _WRAPPERS = frozenset("`´|<>=~^¨")
-# Cyrillic and Greek letters that look Latin, folded in words that mix scripts.
+# Cyrillic and Greek letters that look like Latin ones. They are folded in words of mixed script.
 _LOOK_ALIKES = str.maketrans("аеорсухіјѕԁһкмтвнԛԝαορντικυεχβηω", "aeopcyxijsdhkmtbhqwaopvtikuexbnw")
-# Two Arabic ligatures that NFKC would blow up to 18 and 8 characters, kept as private ones; and
-# the acute accent, a common apostrophe, that it would take for a space.
+# NFKC would expand two Arabic ligatures to 18 and 8 characters, so they become private characters.
+# It would read the acute accent, which often serves as an apostrophe, as a space.
 _BEFORE_NFKC = {0xFDFA: 0xF8FA, 0xFDFB: 0xF8FB, 0xB4: "'"}
 _LATIN = re.compile("[a-z]")
 _CJK = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
 
 
 class _NoAccents(dict[int, int | None]):
-    """Every accent to None, filled as characters are met."""
+    """A translation table that removes accents. It is filled while characters are looked up."""
 
     def __missing__(self, code: int) -> int | None:
-        kept = self[code] = None if unicodedata.category(chr(code)) == "Mn" else code
-        return kept
+        replacement = self[code] = None if unicodedata.category(chr(code)) == "Mn" else code
+        return replacement
 
 
 _NO_ACCENTS = _NoAccents()
@@ -107,15 +108,19 @@ _NO_ACCENTS = _NoAccents()
 
 @dataclass(frozen=True)
 class Unicode:
-    """The `unicode` normaliser.
+    """The `unicode` normalizer.
 
-    NFKC; zero-width and control characters dropped; casefold; typographic quotes and dashes to
-    ASCII; look-alike letters folded in words of mixed script; citation markers dropped;
-    punctuation of every script stripped at word edges, but not what carries meaning (3.14, -5,
-    50%, C++, C#); articles dropped where something remains. Options: `fold_accents` (São = Sao),
-    `numbers` (1 million = 1,000,000), `dates` (5 March 1999 = 1999-03-05).
+    It applies NFKC and case folding; removes zero-width characters, control characters, citation
+    markers and articles; replaces typographic quotes and dashes with ASCII; and folds look-alike
+    letters in words of mixed script. It removes the punctuation of every script at word edges,
+    but keeps what has a meaning (3.14, -5, 50%, C++, C#). Articles stay where nothing else
+    remains.
 
-    Linear: runs of combining marks are cut at 30 before NFKC, which is quadratic in them.
+    fold_accents  read São as Sao
+    numbers       read 1 million as 1,000,000
+    dates         read 5 March 1999 as 1999-03-05
+
+    NFKC is quadratic in a run of combining marks, so that runs are cut at 30 before it.
 
     >>> Unicode()("“Paris” [1]."), Unicode()("The C++ answer: -5!"), Unicode()("巴黎。")
     ('paris', 'c++ answer -5', '巴黎')
@@ -141,29 +146,29 @@ class Unicode:
 
 
 def _without_articles(words: list[str]) -> list[str]:
-    """Articles go where a word follows: not from "Vitamin A", nor from "The The"."""
-    kept = [word for word in words[:-1] if word not in ARTICLES]
-    if not kept and words and words[-1] in ARTICLES:
+    """Remove articles before another word. Those of "Vitamin A" and "The The" stay."""
+    others = [word for word in words[:-1] if word not in ARTICLES]
+    if not others and words and words[-1] in ARTICLES:
         return words
-    return kept + words[-1:]
+    return others + words[-1:]
 
 
 def fold(text: str) -> str:
-    """Case, compatibility forms, invisible characters and typography folded; words untouched."""
+    """Fold case, compatibility forms and typography, and remove invisible characters."""
     if text.isascii():
         return text.translate(_ASCII_CONTROLS).lower().replace("`", "'")
     marks, invisible = _unicode_patterns()
     text = invisible.sub("", marks.sub(r"\1", text)).translate(_BEFORE_NFKC)
-    # Case folding can undo NFKC and NFKC can bring out new capitals: twice is stable.
+    # Case folding can undo NFKC, and NFKC can produce new capitals. Two rounds are stable.
     for _ in range(2):
         text = unicodedata.normalize("NFKC", text).casefold()
     text = unicodedata.normalize("NFKC", text).translate(_TYPOGRAPHY)
-    # A letter that was folded may take an accent that its look-alike could not.
+    # A folded letter can combine with an accent that its look-alike could not combine with.
     return text if text.isascii() else unicodedata.normalize("NFC", _unmixed(text))
 
 
 def _unmixed(text: str) -> str:
-    """Words that mix Latin with letters that look Latin, in Latin."""
+    """Return a text whose words of mixed script contain Latin letters in place of look-alikes."""
     return " ".join(
         word.translate(_LOOK_ALIKES) if not word.isascii() and _LATIN.search(word) else word
         for word in text.split(" ")
@@ -171,7 +176,7 @@ def _unmixed(text: str) -> str:
 
 
 def strip_edges(word: str) -> str:
-    """A word without the punctuation around it.
+    """Return a word without the punctuation around it.
 
     >>> [strip_edges(w) for w in ("(-5).", "C#,", "50%!", "...", "'n'", ".5")]
     ['-5', 'C#', '50%', '', 'n', '.5']
@@ -200,7 +205,7 @@ def _is_edge(char: str) -> bool:
 
 
 def _opens_number(word: str, at: int, end: int) -> bool:
-    """-5, .5, -.5 and <5 begin a number at `at`."""
+    """Return whether a number such as -5, .5, -.5 or <5 begins at this position."""
     if word[at] in "-<>":
         at += 1
     if at < end and word[at] == ".":
@@ -210,10 +215,10 @@ def _opens_number(word: str, at: int, end: int) -> bool:
 
 @cache
 def _unicode_patterns() -> tuple[Any, Any]:
-    import regex  # only text beyond ASCII needs its character classes
+    import regex  # imported here because only text beyond ASCII needs its character classes
 
     marks = regex.compile(r"(\p{M}{30})\p{M}+")
-    # Format and control characters, and letters and marks that are drawn as nothing.
+    # Format and control characters, and letters and marks without a visible form.
     invisible = regex.compile(
         r"[\p{Cf}\u034f\u115f\u1160\u180b-\u180d\u2800\u3164\ufe00-\ufe0f\uffa0"
         r"\U000e0100-\U000e01ef]|(?!\s)\p{Cc}"
@@ -224,14 +229,14 @@ def _unicode_patterns() -> tuple[Any, Any]:
 def normalizer(
     name: str = "squad", *, fold_accents: bool = False, numbers: bool = False, dates: bool = False
 ) -> Normalizer:
-    """The normaliser of that name. The options are those of `Unicode` alone."""
+    """Return the normalizer of this name. The options apply to `unicode` only."""
     if name == "unicode":
         return Unicode(fold_accents, numbers, dates)
     return {"lower": lower, "squad": squad, "triviaqa": triviaqa}[name]
 
 
 def tokens(normal: str) -> list[str]:
-    """Tokens of normalised text for F1: words, and each CJK character by itself.
+    """Return the tokens of a normalized text for F1. Each CJK character is a token.
 
     >>> tokens("paris 巴黎")
     ['paris', '巴', '黎']

@@ -1,6 +1,6 @@
-"""The part of a text that is its author's own statement.
+"""The part of a response that the model states itself.
 
-Citation markers, quoted lines, passages of documents and the numbering of lists are removed.
+Citation markers, quoted lines, document passages and list numbering do not belong to it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from functools import cached_property
 from rag_rewards.text.normalize import ARTICLES, MARKER, Normalizer, fold
 from rag_rewards.text.words import EDGES, pieces_of
 
-# "1. Rome", "- Rome", "2) Rome", "(b) Rome": the label or bullet of an item is no word. An initial
-# looks like a label ("John F. Kennedy"); the gold answers tell them apart.
+# "1. Rome", "- Rome", "2) Rome", "(b) Rome": the label or bullet of an item is not a word. An
+# initial looks like a label ("John F. Kennedy"); the gold answers distinguish them.
 _NUMBERING = re.compile(
     r"(?:^|\n)[ \t]{0,8}[-*•][ \t]"
     r"|(?<!\S)\(?(?:(?P<number>\d{1,2})|(?P<letter>[a-z]))[.)](?=\s)"
     r"|\s(?:[-–—+→•·]|->)\s"
 )
 _LABEL = re.compile(r"\d{1,2}|[a-z]")
-_NEIGHBOR = 64  # characters in which the words beside a label are sought
-# Document text in a response is not its statement.
+_NEIGHBOR = 64  # characters that are searched for the words beside a label
+# Document text in a response is not a statement of the model.
 _FORGED_LINE = re.compile(
     r"(?i)(?:^|\n)[ \t]{0,8}(?:>[^\n]*|"
-    # A labelled passage reaches to the next blank line.
+    # A labelled passage ends at the next blank line.
     r"(?:(?:document|doc|passage|source|sources|title|references?)\b[ \t]{0,8}"
     r"(?:\[?\d{1,3}\]?)?[ \t]{0,8}:|\[\d{1,3}\][ \t]{0,8}(?:title|\())[^\n]*(?:\n[^\n]+)*)"
 )
-# Chinese puts no spaces: its list marks, negations and alternatives are set apart.
+# Chinese has no spaces, so that spaces are added around its list marks, negations and alternatives.
 _CJK_MARKS = re.compile("([、。；！？：,;!?:])(?=[\u3040-\u30ff\u3400-\u9fff])")
 _CJK_WORDS = re.compile("(不是|并非|没有|或者|或(?!许)|还是)")
 _BLOCK = re.compile(r"</?([a-z_]{2,24})(?:\s[^<>]{0,200})?>")
@@ -38,7 +38,7 @@ _SOURCE = re.compile(r"\bsources?[ \t]{0,8}:[^\n]*")
 
 
 def without_forgeries(text: str) -> str:
-    """A text without quoted lines and labelled passages, which are not its own statements.
+    """Return a text without quoted lines and labelled passages of documents.
 
     >>> without_forgeries("It is Rome.\\nDocument 1: Paris is large.")
     'It is Rome.\\n'
@@ -62,11 +62,11 @@ _Place = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
 
 
 class Initials:
-    """Single letters and numbers of the gold answers, which one text may hold as well.
+    """Single letters and numbers of the gold answers, which look like labels in a text.
 
-    What looks like a label in the text is part of a name where it has the same neighbors as in
-    a gold answer: "f." between "john" and "kennedy". A gold answer that is a letter or a number
-    has no neighbors; see `_is_alone`.
+    A label belongs to a name if it has the same neighbors as in a gold answer: "f." between
+    "john" and "kennedy". A gold answer that is a single letter or number has no neighbors; see
+    `_is_alone`.
     """
 
     def __init__(self, gold: Sequence[Sequence[str]], normalize: Normalizer) -> None:
@@ -85,14 +85,14 @@ class Initials:
         return places
 
     def separated(self, match: re.Match[str]) -> str:
-        """Return the line break that replaces a bullet or a label, or the initial as a word."""
+        """Return the text that replaces a bullet or label: a line break, or the initial."""
         kind = match.lastgroup
         if kind is None or not (places := self._places.get(match[kind])):
             return "\n"
         label = match[kind]
         before, after = self._form_before(match), self._form_after(match)
         if (before, after) in places:
-            return label  # its full stop ends no sentence
+            return label  # its full stop does not end a sentence
         if (None, after) in places and label not in ARTICLES:  # "A." would begin an apposition
             return f"\n{label}"
         if (before, None) in places:
@@ -100,9 +100,9 @@ class Initials:
         return match[0] if (None, None) in places and self._is_alone(match) else "\n"
 
     def _is_alone(self, label: re.Match[str]) -> bool:
-        """Whether a label numbers nothing: "The answer is 5. It is odd.".
+        """Return whether a label does not number an item: "The answer is 5. It is odd.".
 
-        It is the only one of its kind, and it does not begin a line that goes on after it.
+        It is the only one of its kind, and it does not begin a line that continues after it.
         """
         text = label.string
         if self._counts is None:
@@ -124,15 +124,15 @@ class Initials:
 
 
 def _without_blocks(text: str) -> str:
-    """Without <document>…</document> and the like; an unclosed block reaches to the end."""
-    kept, at, inside = [], 0, ""
+    """Return a text without blocks such as <document>…</document>, also an unclosed one."""
+    pieces, at, inside = [], 0, ""
     for match in _BLOCK.finditer(text):
         closing = match[0][1] == "/"
         if not inside and not closing:
-            kept.append(text[at : match.start()])
+            pieces.append(text[at : match.start()])
             inside = match[1]
         elif closing and match[1] == inside:
             at, inside = match.end(), ""
     if not inside:
-        kept.append(text[at:])
-    return "\n".join(kept)
+        pieces.append(text[at:])
+    return "\n".join(pieces)

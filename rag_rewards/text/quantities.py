@@ -1,4 +1,4 @@
-"""Numbers and dates in different notations, brought to one. Options of the Unicode normaliser."""
+"""Numbers and dates in one notation: options of the Unicode normalizer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DIGITS = re.compile(r"-?(?:\d{1,3}(?:,\d{3}){1,9}|\d{1,30})(?:\.\d{1,30})?", re
 
 
 def numbers(words: list[str]) -> list[str]:
-    """Every number as plain digits.
+    """Return words with every number as plain digits.
 
     >>> numbers("1 million and two hundred five and 1,000.50 and twenty-one".split())
     ['1000000', 'and', '205', 'and', '1000.5', 'and', '21']
@@ -45,11 +45,11 @@ def numbers(words: list[str]) -> list[str]:
 
 
 Span = tuple[str, int]
-"""A word after folding, and how many of the words before it makes up."""
+"""A word, and the number of original words that it replaces."""
 
 
 def number_spans(spans: list[Span]) -> list[Span]:
-    """The same over words that were folded before, with how many words each now stands for."""
+    """Return spans with every number as plain digits."""
     words = [text for text, _ in spans]
     out: list[Span] = []
     at = 0
@@ -67,7 +67,7 @@ def number_spans(spans: list[Span]) -> list[Span]:
 
 
 def _number(words: list[str], at: int) -> tuple[Decimal | None, int]:
-    """The number that begins at `at` and how many words it takes."""
+    """Return the number that begins at this position, and its number of words."""
     current = _value(words[at])
     if current is None:
         return None, 1
@@ -148,7 +148,7 @@ _YEAR_LAST = re.compile(r"(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})", re.ASCII)
 
 
 def dates(words: list[str]) -> list[str]:
-    """Every date as YYYY-MM-DD; 03/04/1999, which is two dates, stays as it is.
+    """Return words with every date as YYYY-MM-DD. The ambiguous 03/04/1999 stays as it is.
 
     >>> dates("on march 5 1999 or 5th of march 1999 or 25/12/1999 or may 2001".split())
     ['on', '1999-03-05', 'or', '1999-03-05', 'or', '1999-12-25', 'or', '2001-05']
@@ -157,14 +157,14 @@ def dates(words: list[str]) -> list[str]:
 
 
 def date_spans(words: list[str]) -> list[Span]:
-    """The same, with how many words each stands for."""
+    """Return words with every date as YYYY-MM-DD, each with the number of words it replaces."""
     out: list[Span] = []
     at = 0
     while at < len(words):
-        found, taken = _date(words, at)
-        if not found:
-            found, taken = words[at], 1  # "32 march 1999" is no date
-        out.append((found, taken))
+        date, taken = _date(words, at)
+        if not date:
+            date, taken = words[at], 1  # "32 march 1999" is not a date
+        out.append((date, taken))
         at += taken
     return out
 

@@ -10,19 +10,20 @@ from rag_rewards.text.normalize import fold, squad
 from rag_rewards.text.statements import sentences
 
 REFUSAL = "I apologize, but I couldn't find an answer to your question in the search results."
-"""Gold refusal of the Trust-Align data."""
+"""The gold refusal of the Trust-Align data."""
 SHORT_REFUSAL = "I apologize, but I couldn't find an answer"
-"""Flag that Trust-Score's detector looks for."""
+"""The text that Trust-Score's detector searches for."""
 ABSTENTIONS = ("I don't know", "I dont know", "I do not know")
 
 
 def refusal_similarity(
     answer: str, texts: Iterable[str] = (REFUSAL,), cutoff: float = 0.0
 ) -> float:
-    """Similarity of a whole answer to the nearest refusal text, 0 to 1.
+    """Return the similarity of a whole answer to the nearest refusal text, 0 to 1.
 
-    rapidfuzz `ratio` (normalised insertion-deletion distance) over squad-normalised texts;
-    below `cutoff` 0. Source: Ground-GRPO, section 2.2 ("a fuzzy matching algorithm").
+    This is rapidfuzz's `ratio` (normalized insertion-deletion similarity) of texts in the form of
+    `squad`. A value below `cutoff` becomes 0. Source: Ground-GRPO, section 2.2 ("a fuzzy matching
+    algorithm").
 
     >>> round(refusal_similarity("I couldn't find an answer in the search results."), 2)
     0.7
@@ -34,10 +35,11 @@ def refusal_similarity(
 
 
 def trust_score_refusal(output: str, texts: Iterable[str] = (SHORT_REFUSAL,)) -> float:
-    """Trust-Score's detector: partial similarity to the short flag, 0 to 1 in whole hundredths.
+    """Return the partial similarity of an output to the short refusal, 0 to 1 in hundredths.
 
-    An output counts as refused strictly above 0.85. Source: Trust-Score's evaluation code
-    (there fuzzywuzzy; rapidfuzz differs from it by a few hundredths on texts far from the flag).
+    Trust-Score counts an output as a refusal if the value is greater than 0.85. Source:
+    Trust-Score's evaluation code. It uses fuzzywuzzy, from which rapidfuzz differs by a few
+    hundredths on texts that are far from a refusal.
 
     >>> trust_score_refusal("Sadly: I apologize, but I couldn't find an answer.")
     1.0
@@ -54,7 +56,7 @@ _NEGATORS = frozenset(
     "not no never none nothing cannot cant couldnt dont doesnt didnt isnt wasnt werent wont "
     "unable false untrue wrong incorrect neither nor without hardly".split()
 )
-# A sentence speaks of absence when something is missing from the sources.
+# A sentence reports absence if it contains one of these words and one of _SOURCES.
 _ABSENCE = frozenset(
     "not no none nothing cannot cant couldnt dont doesnt didnt isnt wasnt unable neither nor "
     "without insufficient inadequate absent lacking lack lacks missing unavailable unanswerable "
@@ -66,7 +68,7 @@ _SOURCES = frozenset(
     "mentioned contain contains state states stated answer".split()
 )
 _ASSERTING = frozenset("doubt other only but however is was".split())
-# Words a refusal may use beyond the gold text without saying anything else.
+# Words that a refusal may contain beyond those of the gold text.
 _REFUSING = _NEGATORS | frozenset(
     "i im we am are was were be is it this that there here to of on in at by with from for "
     "about within among any some your my our their the a an and but so as if all sorry "
@@ -87,11 +89,11 @@ def strict_refusal(
     threshold: float = 0.85,
     gold: Collection[str] = (),
 ) -> float:
-    """Similarity of the one sentence that refuses, 0 when the answer does anything else.
+    """Return the similarity of the refusing sentence, or 0 if the answer contains anything else.
 
-    One sentence is a refusal that is not negated, quoted or mixed with other matter; every other
-    sentence speaks of absence itself, and none states a gold answer (`gold`, squad-normalised).
-    Markers must be gone already.
+    One sentence must refuse without a negation, a quotation or other content. Every other sentence
+    must report that the sources lack something. No sentence may contain a gold answer (`gold`, in
+    the form of `squad`). `answer` must contain no citation markers.
 
     >>> def like(text): return refusal_similarity(text)
     >>> strict_refusal(REFUSAL + " The documents do not mention it.", like)
@@ -113,13 +115,13 @@ def strict_refusal(
         bare = vocabulary.issuperset(words) and not _QUOTES.search(sentence)
         if score >= threshold and bare and _negations(words) in negations:
             best = max(best, score)
-        elif score >= threshold or not _speaks_of_absence(words):
+        elif score >= threshold or not _reports_absence(words):
             return 0.0
     return best
 
 
-def _speaks_of_absence(words: Sequence[str]) -> bool:
-    """Something is said to be missing from the sources, and nothing is asserted beside it."""
+def _reports_absence(words: Sequence[str]) -> bool:
+    """Return whether a sentence says only that the sources lack something."""
     if _ABSENCE.isdisjoint(words) or _SOURCES.isdisjoint(words):
         return False
     return not any(
@@ -138,7 +140,10 @@ _APOSTROPHES = re.compile("[‘’‛ʼʹʻ′´`＇]")
 
 
 def phrase(text: str) -> str:
-    """A phrase as abstentions are compared: case, apostrophes, invisible characters made one."""
+    """Return a phrase in the form in which abstentions are compared.
+
+    Case, apostrophes, white space and invisible characters are unified.
+    """
     if "\\" in text:
         text = unwrap(text)
     text = text.lower() if text.isascii() else fold(_APOSTROPHES.sub("'", text))
@@ -155,26 +160,26 @@ def abstained(
     *,
     alone: bool = False,
 ) -> bool:
-    """Whether an answer contains an abstention that no gold answer contains too.
+    """Return whether an answer contains an abstention that no gold answer contains.
 
-    Case, white space and the kind of apostrophe do not matter. `alone` asks that the phrase is
-    the whole answer, punctuation apart. Source: TruthRL, section 3.2; their released code knows
-    the first phrase alone.
+    Case, white space and the kind of apostrophe do not matter. With `alone`, the phrase must be
+    the whole answer, apart from punctuation. Source: TruthRL, section 3.2; the authors' code uses
+    the first phrase only.
 
     >>> abstained("I don’t know."), abstained("I Don't Know", gold=["I Don't Know What to Do"])
     (True, False)
     """
-    return says(phrase(answer), [phrase(text) for text in phrases], gold, alone=alone)
+    return contains_phrase(phrase(answer), [phrase(text) for text in phrases], gold, alone=alone)
 
 
-def says(
-    said: str, sought: Iterable[str], gold: Collection[str] = (), *, alone: bool = False
+def contains_phrase(
+    answer: str, phrases: Iterable[str], gold: Collection[str] = (), *, alone: bool = False
 ) -> bool:
-    """`abstained` for an answer and phrases that went through `phrase` already."""
+    """Return `abstained` for an answer and phrases in the form that `phrase` returns."""
     if alone:
-        said = said.strip(EDGES)
-    for text in sought:
-        found = said == text if alone else text in said
-        if found and not any(text in phrase(alias) for alias in gold):
+        answer = answer.strip(EDGES)
+    for text in phrases:
+        matches = answer == text if alone else text in answer
+        if matches and not any(text in phrase(alias) for alias in gold):
             return True
     return False

@@ -1,4 +1,4 @@
-"""A response, read once: end-of-sequence text gone, thinking apart, sections cut on demand."""
+"""A response that is parsed once: its sections, its answer, and its text without thinking."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ END_OF_SEQUENCE = frozenset(
         "<｜end▁of▁sentence｜>",
     )
 )
-"""What the chat templates of the common model families write after the last word."""
+"""The texts that the chat templates of common model families write after the last word."""
 
 
 _ENDS = frozenset(token[-2:] for token in END_OF_SEQUENCE)
@@ -38,24 +38,27 @@ _LONGEST = max(map(len, END_OF_SEQUENCE))
 
 
 def strip_end_of_sequence(text: str) -> str:
-    """Take end-of-sequence text off the end, however often it stands there.
+    """Return a text without the end-of-sequence texts at its end.
 
     >>> strip_end_of_sequence("<answer>Paris</answer><|im_end|>\\n")
     '<answer>Paris</answer>'
     """
-    kept, at = len(text), len(text.rstrip())
+    end, at = len(text), len(text.rstrip())
     while text[max(at - 2, 0) : at] in _ENDS:
         start = text.rfind(_OPENING[text[at - 1]], max(at - _LONGEST, 0), at)
         if start < 0 or text[start:at] not in END_OF_SEQUENCE:
             break
-        kept = at = start
+        end = at = start
         while at and text[at - 1].isspace():
             at -= 1
-    return text[:kept]
+    return text[:end]
 
 
 class Answer(msgspec.Struct, gc=False, eq=False):
-    """An answer section as the metrics read it: `text` stripped, `normal` None where blank."""
+    """An answer section: its text without outer white space, and its normalized form.
+
+    Both are None if the section is missing; `normal` is also None if the section is blank.
+    """
 
     tags: Tags
     normalizer: Normalizer
@@ -64,9 +67,9 @@ class Answer(msgspec.Struct, gc=False, eq=False):
 
 
 class Response(msgspec.Struct, gc=False, eq=False):
-    """What the policy wrote, in every reading that a reward asks for, each computed once.
+    """The text of a response, and what is parsed from it.
 
-    The last cut and the last answer are kept: the rewards of a recipe ask for the same.
+    The last cut and the last answer are cached, because the rewards of a recipe read the same ones.
     """
 
     text: str
@@ -76,7 +79,7 @@ class Response(msgspec.Struct, gc=False, eq=False):
     _answer: Answer | None = None
 
     def cut(self, tags: Tags) -> Cut:
-        """The response cut at these tags."""
+        """Return the sections of the response."""
         if self._cut is None or (self._tags is not tags and self._tags != tags):
             self._tags, self._cut = tags, cut(self.text, tags)
         return self._cut
@@ -89,20 +92,20 @@ class Response(msgspec.Struct, gc=False, eq=False):
         return self._visible
 
     def answer(self, tags: Tags, normalizer: Normalizer) -> Answer:
-        """The answer section, normalised."""
-        known = self._answer
+        """Return the answer section and its normalized form."""
+        answer = self._answer
         if (
-            known is None
-            or (known.tags is not tags and known.tags != tags)
-            or (known.normalizer is not normalizer and known.normalizer != normalizer)
+            answer is None
+            or (answer.tags is not tags and answer.tags != tags)
+            or (answer.normalizer is not normalizer and answer.normalizer != normalizer)
         ):
             text = self.cut(tags).content.get("answer")
             text = text and text.strip()
-            known = Answer(tags, normalizer, text, normalizer(text) if text else None)
-            self._answer = known
-        return known
+            answer = Answer(tags, normalizer, text, normalizer(text) if text else None)
+            self._answer = answer
+        return answer
 
 
 def read_response(text: str) -> Response:
-    """A response as it is read: without the end-of-sequence text at its end."""
+    """Return a response without the end-of-sequence texts at its end."""
     return Response(strip_end_of_sequence(text))

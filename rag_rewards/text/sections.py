@@ -13,9 +13,10 @@ import msgspec
 class SectionStyle(msgspec.Struct, frozen=True):
     """How tags are read.
 
-    `ignore_case` reads <ANSWER> as <answer>. `unclosed="to_end"` lets the last section run to
-    the end of a truncated response. `repeated="missing"` makes a section that opens twice
-    outside thinking count as missing instead of being read at its first pair.
+    ignore_case  read <ANSWER> as <answer>
+    unclosed     `to_end`: the last section of a truncated response ends at the end of the text
+    repeated     `missing`: a section that opens twice outside thinking is missing; `first`: its
+                 first pair of tags counts
     """
 
     ignore_case: bool = False
@@ -25,16 +26,16 @@ class SectionStyle(msgspec.Struct, frozen=True):
 
 _THOUGHT = ("think", "/think")
 _Pair = tuple[str, str, str]
-"""(name, opening tag, closing tag), the tags without their first bracket."""
+"""(name, opening tag, closing tag). The tags are without their first bracket."""
 
 
 @dataclass(frozen=True)
 class Tags:
-    """The section names of a recipe, in the order in which its format wants them."""
+    """The section names of a recipe, in the order of its format."""
 
     names: tuple[str, ...]
     style: SectionStyle = SectionStyle()
-    known: frozenset[str] = field(init=False, repr=False, compare=False)
+    all_tags: frozenset[str] = field(init=False, repr=False, compare=False)
     well_formed: list[str] = field(init=False, repr=False, compare=False)
     longest: int = field(init=False, repr=False, compare=False)
     pairs: tuple[_Pair, ...] = field(init=False, repr=False, compare=False)
@@ -45,18 +46,19 @@ class Tags:
         object.__setattr__(self, "pairs", pairs)
         object.__setattr__(self, "thought_first", (("think", "think>", "/think>"), *pairs))
         well_formed = [tag for name in self.names for tag in (name, f"/{name}")]
-        known = frozenset((*well_formed, *_THOUGHT))
+        all_tags = frozenset((*well_formed, *_THOUGHT))
         object.__setattr__(self, "well_formed", well_formed)
-        object.__setattr__(self, "known", known)
-        object.__setattr__(self, "longest", max(map(len, known)) + 1)
+        object.__setattr__(self, "all_tags", all_tags)
+        object.__setattr__(self, "longest", max(map(len, all_tags)) + 1)
 
 
 class Cut(msgspec.Struct, frozen=True, gc=False, eq=False):
     """A response cut into the sections of one recipe.
 
-    `content` holds the first complete pair of each section outside thinking, `repeated` the
-    sections that open more than once there. `exact` says that the response is these sections in
-    this order, each once, and white space apart.
+    content   text of each section: its first complete pair of tags outside thinking
+    repeated  sections that open more than once outside thinking
+    exact     whether the response consists of these sections in this order, each once, and white
+              space
     """
 
     content: dict[str, str]
@@ -67,23 +69,23 @@ class Cut(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def counts(self) -> dict[str, int]:
-        """Occurrences of every opening and closing tag, wherever they stand."""
-        found = _tags_in(self._text.split("<"), self._tags)
+        """The number of occurrences of every opening and closing tag in the whole text."""
+        places = _tags_in(self._text.split("<"), self._tags)
         if self._tags.style.unclosed == "to_end":
-            _cut_any(self._text, self._tags, found)  # closes the last section
-        return Counter(f"<{tag}>" for tag, _, _ in found)
+            _cut_any(self._text, self._tags, places)  # adds the closing tag of the last section
+        return Counter(f"<{tag}>" for tag, _, _ in places)
 
 
 def cut(text: str, tags: Tags) -> Cut:
-    """Cut a response at its tags. Linear; never raises.
+    """Cut a response into its sections, in linear time and without errors.
 
-    Text between <think> and the next </think> is thinking, an unclosed <think> reaches to the
-    end: no other section is found there. Tag names match exactly.
+    The text between <think> and the next </think> is thinking. An unclosed <think> extends to the
+    end. Thinking contains no other section. Tag names match exactly.
 
     >>> cut("<think>Rome?</think><answer>Paris</answer>", Tags(("think", "answer"))).content
     {'think': 'Rome?', 'answer': 'Paris'}
     """
-    # Most responses are well-formed: as many brackets as tags, and the tags are where they belong.
+    # Most responses are well-formed: they contain as many brackets as tags, in the right order.
     pieces = text.split("<")
     brackets = len(pieces) - 1
     if brackets == len(tags.well_formed):
@@ -98,7 +100,7 @@ def cut(text: str, tags: Tags) -> Cut:
 def _cut_well_formed(
     text: str, pieces: list[str], tags: Tags, pairs: tuple[_Pair, ...]
 ) -> Cut | None:
-    """The cut of a text whose only brackets are these tags, in this order; else None."""
+    """Return the cut of a text whose only brackets are these tags in this order, else None."""
     content: dict[str, str] = {}
     exact = pairs is tags.pairs and not pieces[0].strip()
     at = 1
@@ -113,44 +115,44 @@ def _cut_well_formed(
     return Cut(content, _NONE, exact, text, tags)
 
 
-_Found = list[tuple[str, int, int]]
-"""(name, or /name of a closing tag; where the tag begins; where it ends)."""
+_TagPlaces = list[tuple[str, int, int]]
+"""(name, or /name of a closing tag; start of the tag; end of the tag)."""
 
 
-def _tags_in(pieces: list[str], tags: Tags) -> _Found:
-    """Every tag of the recipe in a text cut at its brackets: what follows one is looked up."""
-    found: _Found = []
-    known, longest, fold = tags.known, tags.longest, tags.style.ignore_case
+def _tags_in(pieces: list[str], tags: Tags) -> _TagPlaces:
+    """Return the tags of the recipe in a text that is split at its opening brackets."""
+    places: _TagPlaces = []
+    all_tags, longest, fold = tags.all_tags, tags.longest, tags.style.ignore_case
     at = len(pieces[0])
     for piece in pieces[1:]:
         close = piece.find(">", 0, longest)
         if close > 0:
             tag = piece[:close].lower() if fold else piece[:close]
-            if tag in known:
-                found.append((tag, at, at + close + 2))
+            if tag in all_tags:
+                places.append((tag, at, at + close + 2))
         at += len(piece) + 1
-    return found
+    return places
 
 
-def _is_exact(text: str, found: _Found) -> bool:
-    """Nothing but white space around the sections and between them."""
+def _is_exact(text: str, places: _TagPlaces) -> bool:
+    """Return whether only white space is around the sections and between them."""
     at = 0
-    for i in range(0, len(found), 2):
-        start = found[i][1]
+    for i in range(0, len(places), 2):
+        start = places[i][1]
         if start > at and not text[at:start].isspace():
             return False
-        at = found[i + 1][2]
+        at = places[i + 1][2]
     return at == len(text) or text[at:].isspace()
 
 
-def _cut_any(text: str, tags: Tags, found: _Found) -> Cut:
-    """The same for sections in any order and number, torn and nested."""
+def _cut_any(text: str, tags: Tags, places: _TagPlaces) -> Cut:
+    """Return the cut of a text with sections in any order and number, also nested or unclosed."""
     style = tags.style
     content: dict[str, str] = {}
     opened: dict[str, int] = {}
     repeated: set[str] = set()
     thinking, thought = -1, -1
-    for tag, start, end in found:
+    for tag, start, end in places:
         closing = tag[0] == "/"
         name = tag[1:] if closing else tag
         if thinking >= 0:
@@ -160,7 +162,9 @@ def _cut_any(text: str, tags: Tags, found: _Found) -> Cut:
         elif closing:
             if name in opened and name not in content:
                 inside = text[opened[name] : start]
-                content[name] = _said(inside, style) if thought > opened[name] else inside
+                content[name] = (
+                    _without_thinking(inside, style) if thought > opened[name] else inside
+                )
         else:
             if name in opened:
                 repeated.add(name)
@@ -171,8 +175,8 @@ def _cut_any(text: str, tags: Tags, found: _Found) -> Cut:
     if style.unclosed == "to_end" and thinking < 0:
         last = _close_last(text, content, opened, style)
         if last:
-            found.append(last)
-    exact = [tag for tag, _, _ in found] == tags.well_formed and _is_exact(text, found)
+            places.append(last)
+    exact = [tag for tag, _, _ in places] == tags.well_formed and _is_exact(text, places)
     if style.repeated == "missing":
         for name in repeated:
             content.pop(name, None)
@@ -183,34 +187,34 @@ _NONE: frozenset[str] = frozenset()
 _THOUGHTS = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
-def _said(inside: str, style: SectionStyle) -> str:
-    """A section without the thinking inside it."""
+def _without_thinking(inside: str, style: SectionStyle) -> str:
+    """Return a section without the thinking inside it."""
     return _THOUGHTS.sub("", inside) if style.ignore_case else without_thinking(inside)
 
 
 def without_thinking(text: str) -> str:
-    """The response with every <think>…</think> taken out, an unclosed one to the end.
+    """Return a text without every <think>…</think>. An unclosed <think> extends to the end.
 
     >>> without_thinking("<think>Paris</think> Rome")
     ' Rome'
     """
     if "<think>" not in text:
         return text
-    kept, at = [], 0
+    pieces, at = [], 0
     while (start := text.find("<think>", at)) >= 0:
-        kept.append(text[at:start])
+        pieces.append(text[at:start])
         end = text.find("</think>", start)
         if end < 0:
-            return "".join(kept)
+            return "".join(pieces)
         at = end + len("</think>")
-    kept.append(text[at:])
-    return "".join(kept)
+    pieces.append(text[at:])
+    return "".join(pieces)
 
 
 def _close_last(
     text: str, content: dict[str, str], opened: dict[str, int], style: SectionStyle
 ) -> tuple[str, int, int] | None:
-    """Let the last section that opened and never closed reach to the end of the text."""
+    """Close the last unclosed section at the end of the text, and return its closing tag."""
     last = max((name for name in opened if name not in content), key=opened.__getitem__, default="")
     closing = f"</{last}>"
     tail = text[-len(closing) :]
@@ -220,5 +224,5 @@ def _close_last(
     end = len(text) - torn
     if not last or end < opened[last]:
         return None
-    content[last] = _said(text[opened[last] : end], style)
+    content[last] = _without_thinking(text[opened[last] : end], style)
     return f"/{last}", end, len(text)

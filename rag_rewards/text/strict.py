@@ -1,10 +1,13 @@
-"""Strict substring matching: a gold answer that is asserted, not merely mentioned.
+"""Strict substring matching: whether a text asserts a gold answer, instead of mentioning it.
 
-A mention counts when it stands at word boundaries; no negation comes before it in its clause and
-none is said of it after; it is not an item of an enumeration of three or more or of an either-or,
-whatever separates the items; it is not part of a question, of a quotation, or of document text
-in the response. The text is read as a stream of words with what is written between them.
-Everything is linear.
+A mention of the answer begins and ends at word boundaries. It is an assertion if
+
+- its clause contains no negation before it, and nothing after it denies it;
+- it is not one of two alternatives, and not an item of a list of three or more;
+- it is not part of a question, of a quotation, or of document text in the response.
+
+`text.own_text` removes document text, `text.words` splits the text into words, and
+`text.assertions` reads the words around a mention. The time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -24,10 +27,10 @@ _MAX_MENTIONS = 64  # an answer that has asserted nothing by then asserts nothin
 def strict_contains(
     text: str, aliases: Sequence[str], normalize: Normalizer, *, required: int = 1
 ) -> bool:
-    """Whether some alias is asserted somewhere in a text.
+    """Return whether a text asserts one of the aliases.
 
-    `required` is the number of answers that the question asks for: an enumeration of that many
-    is an answer, a longer one is guessing.
+    `required` is the number of answers that the question asks for. A list of that length is an
+    answer, a longer list is a guess.
 
     >>> from rag_rewards.text.normalize import squad
     >>> [strict_contains(t, ["Paris"], squad) for t in (
@@ -39,10 +42,10 @@ def strict_contains(
 
 
 class StrictText:
-    """A text, read once, that is asked for any of the gold answers as `strict_contains` is.
+    """A text that is parsed once and then searched for several gold answers.
 
-    `gold` holds the aliases of each answer; `required`, as many unless given, is the number of
-    answers that the question asks for.
+    `gold` contains the aliases of each answer. `required` is the number of answers that the
+    question asks for; the default is the length of `gold`.
     """
 
     def __init__(
@@ -60,36 +63,39 @@ class StrictText:
         self._owner = [i for i, word in enumerate(self._words) for _ in word.pieces]
         self._pieces = _joined(stream)
         self._texts = _joined([word.text for word in self._words])
-        self._reading = Assertions(self._words, len(gold) if required is None else required)
+        self._assertions = Assertions(self._words, len(gold) if required is None else required)
 
     def contains(self, aliases: Sequence[str]) -> bool:
-        """Whether some alias is asserted somewhere in the text."""
+        """Return whether the text asserts one of the aliases."""
         mentions: list[tuple[int, int]] = []
         for alias in aliases:
             sought = read_words(fold(alias), self._normalize)
             if sought and not sought[-1].pieces and len(sought) > 1:
-                # "Vitamin A": the last word only looks like an article.
+                # The last word of "Vitamin A" only looks like an article.
                 if self._ends_in_article([word.text for word in sought]):
                     return True
                 continue
             wanted = [piece for word in sought for piece in word.pieces]
             if not wanted:
                 if alias.strip() and alias.strip().casefold() in self._folded:
-                    return True  # gold that is no word, compared as it is written
+                    return True  # a gold answer without a word is compared as it is written
                 continue
             mentions.extend(
                 (self._owner[start], self._owner[start + len(wanted) - 1])
                 for start in islice(_find(self._pieces, wanted), _MAX_MENTIONS)
             )
-        return any(self._reading.asserts(first, last) for first, last in _widest(mentions))
+        return any(self._assertions.asserts(first, last) for first, last in _widest(mentions))
 
     def _ends_in_article(self, wanted: list[str]) -> bool:
         starts = islice(_find(self._texts, wanted), _MAX_MENTIONS)
-        return any(self._reading.asserts(at, at + len(wanted) - 1) for at in starts)
+        return any(self._assertions.asserts(at, at + len(wanted) - 1) for at in starts)
 
 
 def _widest(mentions: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Mentions that lie in no wider one: "Atlantic" in "Atlantic Ocean is wrong" is none."""
+    """Yield the mentions that no wider mention contains.
+
+    "Atlantic" in "Atlantic Ocean is wrong" is not a mention of its own.
+    """
     reached = -1
     for first, last in sorted(mentions, key=lambda mention: (mention[0], -mention[1])):
         if last > reached:
@@ -102,7 +108,7 @@ def _joined(stream: Sequence[str]) -> str:
 
 
 def _find(joined: str, wanted: Sequence[str]) -> Iterator[int]:
-    """Positions of a run of words among joined ones: the separator makes it one linear search."""
+    """Yield the positions of a run of words in joined words, with one linear search."""
     needle = _joined(wanted)
     at, counted, start = joined.find(needle), 0, 0
     while at >= 0:

@@ -14,7 +14,7 @@ EDGES = ".,;:!?()[]{}\"'*_`—。，、；：！？“”‘’«»「」『』�
 
 
 class Word(msgspec.Struct, frozen=True, gc=False):
-    """Normalised pieces of one written word, and the marks written directly around it."""
+    """The normalized pieces of one written word, and the marks directly before and after it."""
 
     text: str
     pieces: tuple[str, ...]
@@ -23,10 +23,10 @@ class Word(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_words(text: str, normalize: Normalizer) -> list[Word]:
-    """The stream of words. Articles vanish under the normalisers that drop them."""
+    """Return the words of a text. An article has no pieces if the normalizer removes articles."""
     out: list[Word] = []
     pending, quotes = "", 0
-    known: dict[str, tuple[str, ...]] = {}
+    pieces_of_word: dict[str, tuple[str, ...]] = {}
     for match in _SPLIT.finditer(text):
         token = match[0]
         if token in "/|\n":  # noqa: S105 (no password)
@@ -35,7 +35,7 @@ def read_words(text: str, normalize: Normalizer) -> list[Word]:
                 out[-1] = Word(last.text, last.pieces, last.before, _few(last.after + token))
             continue
         if token.isascii() and token.isalnum():
-            # One plain word: every normaliser leaves it as it is, or drops it as an article.
+            # Every normalizer keeps a plain word as it is, or removes it as an article.
             dropped = token in ARTICLES and normalize is not lower
             out.append(Word(token, () if dropped else (token,), _few(pending), ""))
             pending = ""
@@ -53,13 +53,13 @@ def read_words(text: str, normalize: Normalizer) -> list[Word]:
             else:
                 pending += token
             continue
-        kept = core + after[:1] if after[:1] in ("+", "#", "%", "-") else core
+        word = core + after[:1] if after[:1] in ("+", "#", "%", "-") else core
         if normalize is not lower and core in ARTICLES:
             pieces: tuple[str, ...] = ()
-        elif kept in known:
-            pieces = known[kept]
+        elif word in pieces_of_word:
+            pieces = pieces_of_word[word]
         else:
-            pieces = known[kept] = pieces_of(kept, normalize)
+            pieces = pieces_of_word[word] = pieces_of(word, normalize)
         out.append(Word(core, pieces, _few(pending + before), _few(after)))
         pending = ""
     if isinstance(normalize, Unicode) and (normalize.numbers or normalize.dates):
@@ -68,16 +68,17 @@ def read_words(text: str, normalize: Normalizer) -> list[Word]:
 
 
 def _few(marks: str) -> str:
-    """Marks as they stand; of a great many each kind once, in order, so that all stays linear."""
+    """Return the marks; of more than 16 marks, each kind once, so that the time stays linear."""
     return marks if len(marks) <= 16 else "".join(dict.fromkeys(marks))
 
 
 def pieces_of(word: str, normalize: Normalizer) -> tuple[str, ...]:
+    """Return the tokens of a word in its normalized form."""
     return tuple(tokens(normalize(word)))
 
 
 def _merged(words: list[Word], normalize: Unicode) -> list[Word]:
-    """Words that are one number or one date ("1 million", "5 March 1999") as one word."""
+    """Return words in which a number or a date ("1 million", "5 March 1999") is one word."""
     plain = [" ".join(word.pieces) or word.text for word in words]
     spans = [(text, 1) for text in plain]
     if normalize.dates:

@@ -44,7 +44,7 @@ def test_the_group_of_a_bad_row_is_in_error(score, likely):
         (3, "DataError"),
         (4, "GroupError"),
     ]
-    assert "no answer in it" in errors[1]["error"]["message"]
+    assert "contains no answer" in errors[1]["error"]["message"]
 
 
 def test_a_torn_row_that_names_its_group(score, likely):
@@ -160,7 +160,7 @@ def test_stop_names_the_first_row_of_the_broken_group(cli, write, likely, tmp_pa
     out = tmp_path / "out.jsonl"
     ran = cli("score", write(rows), "-r", "ctrl-rag", "-o", out, "--on-error", "stop", code=2)
     assert "stopped at line 3 (id b1): GroupError" in ran.err
-    assert "no answer in it" in ran.err
+    assert "contains no answer" in ran.err
     assert "2 rows before it are in" in ran.err
 
 

@@ -178,7 +178,7 @@ def test_rows_in_error(cli, write, likely):
     path = write(rows)
     found = compared(cli, path, "-r", "ctrl-rag", code=3)
     assert (found["rows"], found["errors"]) == (0, 4)
-    assert "no answer in it" in found["first_error"]
+    assert "contains no answer" in found["first_error"]
     assert "4 rows in error" in cli("replay", path, "-r", "ctrl-rag", code=3).out
 
 

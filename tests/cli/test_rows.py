@@ -115,14 +115,18 @@ def test_row_errors(cli, write, arena, tmp_path, line, path, message):
     ("fields", "path", "message"),
     [
         ({"answers": None}, "answers", "missing"),
-        ({"answers": []}, "answers", "no answer in it"),
-        ({"answers": ""}, "answers", "no answer in it"),
-        ({"answers": ["", "  "]}, "answers", "no answer in it"),
-        ({"answers": [["Seine"], []]}, "answers[1]", "no answer in it"),
+        ({"answers": []}, "answers", "contains no answer"),
+        ({"answers": ""}, "answers", "contains no answer"),
+        ({"answers": ["", "  "]}, "answers", "contains no answer"),
+        ({"answers": [["Seine"], []]}, "answers[1]", "contains no answer"),
         ({"supporting": None}, "supporting", "missing"),
-        ({"supporting": [9]}, "supporting[0]", "9 names no document (documents: 1)"),
-        ({"supporting": ["kb-9"]}, "supporting[0]", "'kb-9' names no document"),
-        ({"documents": [{"text": "a", "id": 2}, {"text": "b"}]}, "documents[1].id", "labelled 2"),
+        ({"supporting": [9]}, "supporting[0]", "document id 9 does not exist (documents: 1)"),
+        ({"supporting": ["kb-9"]}, "supporting[0]", "document id 'kb-9' does not exist"),
+        (
+            {"documents": [{"text": "a", "id": 2}, {"text": "b"}]},
+            "documents[1].id",
+            "have the label 2",
+        ),
     ],
 )
 def test_data_errors(cli, write, arena, tmp_path, fields, path, message):

@@ -354,7 +354,7 @@ def test_own_rows_are_numbered_anew(tmp_path):
     ("changes", "detail"),
     [
         ({"supporting": [3]}, "supporting[0]: 3 names no document (documents: 1)"),
-        ({"answers": []}, "answers: no answer in it"),
+        ({"answers": []}, "answers: contains no answer"),
         ({"answers": None}, "answers: missing"),
         ({"documents": [{"title": "t"}]}, "text"),
         ({"answer_kind": "prose"}, "prose"),

@@ -126,5 +126,5 @@ def test_k_is_at_least_one(make):
 
 
 def test_an_unknown_verifier():
-    with pytest.raises(UsageError, match="verifier is"):
+    with pytest.raises(UsageError, match="verifier must be"):
         Truthfulness(verifier="guess")

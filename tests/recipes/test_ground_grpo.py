@@ -195,7 +195,9 @@ def test_data_errors(text):
     for name in ("ground-grpo", "ground-grpo-stage1"):
         with pytest.raises(DataError, match="answerable: missing"):
             score(text, name=name, answerable=None)
-    with pytest.raises(DataError, match="answerable: stage 1 takes answerable rows only"):
+    with pytest.raises(
+        DataError, match="answerable: false, but stage 1 scores answerable rows only"
+    ):
         score(text, name="ground-grpo-stage1", answerable=False)
 
 

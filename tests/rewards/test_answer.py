@@ -299,9 +299,9 @@ def test_a_judge_is_asked_for_answers_that_are_there():
     ("answers", "message"),
     [
         (None, "answers: missing"),
-        ([], "answers: no answer in it"),
-        ("", "answers: no answer in it"),
-        ([["Paris"], []], r"answers\[1\]: no answer in it"),
+        ([], "answers: contains no answer"),
+        ("", "answers: contains no answer"),
+        ([["Paris"], []], r"answers\[1\]: contains no answer"),
     ],
 )
 def test_rows_without_gold_are_data_errors_even_where_nothing_was_answered(answers, message):

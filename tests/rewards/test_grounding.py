@@ -335,7 +335,7 @@ def test_rows_must_say_whether_they_are_answerable():
     for response in ("<think>t</think><answer>Paris</answer>", "nothing"):
         with pytest.raises(DataError, match="answerable: missing"):
             GROUNDING([Rollout(response=response, answers="Paris")])
-        with pytest.raises(DataError, match="stage 1 takes answerable rows only"):
+        with pytest.raises(DataError, match="false, but stage 1 scores answerable rows only"):
             recipe("ground-grpo-stage1")([Rollout(response=response, answerable=False)])
 
 

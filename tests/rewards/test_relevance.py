@@ -159,5 +159,5 @@ def test_supporting_must_be_known_even_where_nothing_was_listed():
     for section in ("[1]", "nonsense"):
         with pytest.raises(DataError, match="supporting: missing"):
             score(section, None)
-    with pytest.raises(DataError, match=r"supporting\[1\]: 'zz' names no document"):
+    with pytest.raises(DataError, match=r"supporting\[1\]: document id 'zz' does not exist"):
         score("[1]", (1, "zz"), [Document(text="x")])

@@ -204,7 +204,7 @@ def test_gold_is_needed_even_without_a_box():
 
 def test_unknown_verifiers_are_refused():
     for verifier in ("f1", "f1>=1.5", "f1>=x", "em"):
-        with pytest.raises(ValueError, match="verifier is judge, exact, substring or f1>=x"):
+        with pytest.raises(ValueError, match="verifier must be judge, exact, substring or f1>=x"):
             Outcome(verifier=verifier)
 
 

@@ -301,7 +301,7 @@ def test_many_documents_with_one_label_cost_no_more_than_others() -> None:
             begun = time.process_time()
             answer = await client.post("/score", json=body)
             assert time.process_time() - begun < 2
-        assert "two documents are labelled" in answer.json()["scores"][0]["error"]["message"]
+        assert "two documents have the label" in answer.json()["scores"][0]["error"]["message"]
 
     run(test)
 

@@ -280,7 +280,9 @@ def test_a_prompt_that_was_cut_on_the_left_is_no_context_for_a_likelihood(
 
 def test_an_error_reaches_the_trainer_and_travels(trainer: Trainer, agent: Any) -> None:
     actor = trainer.actor(agent('recipe="arena"'), Engine([RIGHT]))
-    with pytest.raises(DataError, match=r"row row-7: supporting\[0\]: 9 names no document") as info:
+    with pytest.raises(
+        DataError, match=r"row row-7: supporting\[0\]: document id 9 does not exist"
+    ) as info:
         run(sampled(actor, label={**GOLD, "supporting": [9]}))
     assert str(pickle.loads(pickle.dumps(info.value))) == str(info.value)  # noqa: S301
 

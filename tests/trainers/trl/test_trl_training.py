@@ -119,7 +119,7 @@ def test_rows_of_a_later_stage_are_no_fault_of_the_first(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"answerable": False}, "row 0 of train_dataset: answerable: stage 1 takes"),
+        ({"answerable": False}, "row 0 of train_dataset: answerable: false, but stage 1 scores"),
         ({"answerable": None}, "row 0 of train_dataset: answerable: missing"),
     ],
 )

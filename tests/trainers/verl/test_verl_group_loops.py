@@ -317,7 +317,9 @@ def test_a_broken_row_fails_its_group_and_names_itself(monkeypatch, folder, capl
     queue = rolled_out(monkeypatch, v1.configuration(folder, "arena"), engine, [row])
     assert queue.status("uid-0") == "failure"
     assert queue.sessions("uid-0") == []
-    assert "row row-17: supporting[0]: 9 names no document (documents: 1, 2)" in caplog.text
+    assert (
+        "row row-17: supporting[0]: document id 9 does not exist (documents: 1, 2)" in caplog.text
+    )
 
 
 def test_an_unknown_inner_loop_is_named(monkeypatch, folder, tmp_path, registry, caplog):
