@@ -1,7 +1,7 @@
-"""Writes docs/trainers.md: which recipe works in which trainer, with what setting, and why not.
+"""Write docs/trainers.md: the recipes that work in each trainer, and the settings they require.
 
-The cells are data. tests/adapters/test_matrix.py keeps the page, and the tests of each trainer,
-run inside it, hold its column to what it says.
+tests/adapters/test_matrix.py checks that the page is up to date. The tests of each trainer check
+its column inside the trainer.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ JUDGE = {"judge": "http://127.0.0.1:9/v1", "judge_model": "any"}
 
 @dataclass(frozen=True)
 class Cell:
-    """`works` as it is; works with a `setting`, which `said` gives; or not (`no`), and why.
+    """Whether a recipe works in a trainer: without settings, with a setting, or not at all.
 
-    `options` are what the setting means to the adapter, where a test can give them.
+    `text` describes the setting or the reason. `options` are the options of the adapter that a
+    test of the setting passes.
     """
 
     state: State
-    said: str = ""
+    text: str = ""
     options: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         if self.state == "works":
-            return "works" + (f"; {self.said}" if self.said else "")
-        return self.said if self.state == "setting" else f"not available: {self.said}"
+            return "works" + (f"; {self.text}" if self.text else "")
+        return self.text if self.state == "setting" else f"not available: {self.text}"
 
 
 TRAINERS: dict[str, str] = {
@@ -48,9 +49,9 @@ _ENTAILMENT = Cell("setting", "`nli=PATH`", {"nli": "PATH"})
 _SIMILARITY = Cell("setting", "`similarity=PATH`", {"similarity": "PATH"})
 _JUDGE = Cell("setting", "`judge=URL`, `judge_model=NAME`", JUDGE)
 _SERVER = Cell("setting", "`model=URL`, `backend=vllm`")
-_ENGINE = Cell("setting", "`model=URL`, or agent loop `rag_group` (its rollout engine)")
-_EXECUTOR = Cell("setting", "`model=URL`, or the agent executor (the policy's own vLLM)")
-_BOUND = Cell("setting", "`reward.bind(trainer)`: the model in training; or `model=URL`")
+_ENGINE = Cell("setting", "agent loop `rag_group` (rollout engine), or `model=URL`")
+_EXECUTOR = Cell("setting", "agent executor (the policy's own vLLM), or `model=URL`")
+_BOUND = Cell("setting", "`reward.bind(trainer)` (model in training), or `model=URL`")
 
 KINDS: dict[str, dict[str, Cell]] = {
     "rules": dict.fromkeys(TRAINERS, WORKS),
@@ -61,13 +62,13 @@ KINDS: dict[str, dict[str, Cell]] = {
     | {"trl": _BOUND, "verl": _ENGINE, "openrlhf": _EXECUTOR},
     "likelihood of a group": {
         "trl": _BOUND,
-        "verl": Cell("setting", "agent loop `rag_group` (its rollout engine), V1 trainer"),
+        "verl": Cell("setting", "agent loop `rag_group` (rollout engine) of the V1 trainer"),
         "openrlhf": Cell("setting", "agent executor (the policy's own vLLM) [^openrlhf-one]"),
         "ms_swift": _SERVER,
         "function": Cell("setting", "`batch()`, `model=URL`"),
     },
 }
-"""The kind of a recipe → what each trainer needs for it."""
+"""The cells of each kind of recipe, by trainer."""
 
 STD_FLOOR: dict[str, Cell] = {
     "trl": Cell("setting", '`std_floor=0.1` and `scale_rewards="none"`'),
@@ -80,10 +81,10 @@ STD_FLOOR: dict[str, Cell] = {
     "ms_swift": Cell("setting", "`std_floor=0.1` and `--scale_rewards none`", {"std_floor": 0.1}),
     "function": Cell("setting", "`rag_rewards.training.advantages.group_advantages`"),
 }
-"""LEAR's advantage, (R − mean)/max(std, 0.1)."""
+"""The advantage of LEAR, (R − mean)/max(std, 0.1), in each trainer."""
 
 
-NORMALISES: dict[str, tuple[str, str, str, str]] = {
+NORMALIZATION: dict[str, tuple[str, str, str, str]] = {
     "trl": (
         '`scale_rewards="group"`',
         '`"none"`',
@@ -94,12 +95,12 @@ NORMALISES: dict[str, tuple[str, str, str, str]] = {
         "`algorithm.norm_adv_by_std_in_grpo=True`",
         "`False`",
         "(R − mean)/(std + 1e-6), n − 1",
-        "its raw reward: verl takes mean 0 and deviation 1; `rag_grpo_clip_std`: 0",
+        "its raw reward, because verl assumes mean 0 and std 1; 0 with `rag_grpo_clip_std`",
     ),
     "openrlhf": (
         "`--algo.advantage.estimator group_norm`",
         "`dr_grpo`",
-        "(R − mean)/(std + 1e-9), n − 1; then clipped to ±10",
+        "(R − mean)/(std + 1e-9), n − 1; clipped to ±10",
         "refused",
     ),
     "ms_swift": (
@@ -109,20 +110,21 @@ NORMALISES: dict[str, tuple[str, str, str, str]] = {
         "refused; 0 in evaluation",
     ),
 }
-"""The trainer's knob, what switches it off, its advantage, and a prompt with one rollout."""
+"""The setting of each trainer, its value without normalization, the advantage, and the advantage of
+a prompt with one rollout."""
 
 UNSCORED: dict[str, str] = {
-    "trl": "None: it carries no learning signal; counted in `not_scored`",
-    "verl": "it fails; its group is refilled or left out "
-    "(`trainer.v1.sampler.sync_refill_failed_groups`)",
-    "openrlhf": "there is no such thing: a reward of None breaks the batch. The error ends the "
-    "training; with `error_value` (a server: `--on-error value`) that number stands for it, "
-    "counted, logged and marked as `rag_rewards_error`",
-    "ms_swift": "None would be summed as 0 (`nansum` in `swift/rl_core/advantage.py`): the "
-    "adapter gives the mean of its group's scores, whose advantage is 0, counts it in "
-    "`not_scored` and logs it",
+    "trl": "The reward is `None`, which TRL excludes. The rollout is counted in `not_scored`.",
+    "verl": "The rollout and its group fail. verl replaces the group with "
+    "`trainer.v1.sampler.sync_refill_failed_groups=True`, and drops it otherwise.",
+    "openrlhf": "OpenRLHF has no value for it, and `None` breaks the batch. The error ends the "
+    "training. With `error_value` (on a server: `--on-error value`) the rollout gets this number "
+    "and is counted, logged, and marked as `rag_rewards_error`.",
+    "ms_swift": "ms-swift would sum `None` as 0 (`nansum` in `swift/rl_core/advantage.py`). The "
+    "rollout gets the mean reward of its group, so its advantage is 0. It is counted in "
+    "`not_scored` and logged.",
 }
-"""What becomes of a rollout without a score, after the first batch."""
+"""The handling of an unscored rollout in each trainer, after the first batch."""
 
 
 def kinds_of(name: str) -> list[str]:
@@ -145,90 +147,99 @@ def cell(name: str, trainer: str) -> Cell:
     settings = [f"`{key}={value}`" for key, value in RECIPES[name].model_free.items()]
     if found.state != "setting" or not settings:
         return found
-    return replace(found, said=", or ".join([found.said, ", ".join(settings)]))
+    return replace(found, text=", or ".join([found.text, ", ".join(settings)]))
 
 
 def _both(one: Cell, other: Cell) -> Cell:
     """Return the cell of a recipe that needs two kinds of models."""
-    return Cell("setting", f"{one.said} and {other.said}", one.options | other.options)
+    return Cell("setting", f"{one.text} and {other.text}", one.options | other.options)
 
 
-INTRO = """# Inside a trainer
+INTRO = """# Trainers
 
-The training loop stays in the trainer; the reward is a recipe, by its name. Each trainer calls
-rewards in its own way, and has a page: [TRL](trl.md), [verl](verl.md), [OpenRLHF](openrlhf.md),
-[ms-swift](ms-swift.md); [start-training.md](start-training.md) goes from a data set's file to a
-first step. What calls a plain Python function of one rollout or of a batch (slime, AReaL, NeMo-Gym,
-a loop of one's own) takes `rag_rewards_adapters.callables`, verifiers
-`rag_rewards_adapters.verifiers`.
+The training loop stays in the trainer, and the reward is a recipe. Each trainer has its own page:
+[TRL](trl.md), [verl](verl.md), [OpenRLHF](openrlhf.md) and [ms-swift](ms-swift.md).
+[Start a training run](start-training.md) shows the steps from the file of a data set to the first
+training step. Two further adapters have no page: `rag_rewards_adapters.callables` for everything
+that calls a Python function of one rollout or of a batch (slime, AReaL, NeMo-Gym, your own loop),
+and `rag_rewards_adapters.verifiers`.
 
-- **TRL** trains on one machine with little set up, and gives a reward its own model: likelihood
-  recipes are on-policy without a server.
-- **verl** for many GPUs; its agent loop sees a whole group and asks the policy's own rollout
+- **TRL** trains on one machine with little setup. It gives a reward the model in training, so
+  recipes with log-probabilities are on-policy without a server.
+- **verl** trains on many GPUs. Its agent loop scores a whole group, with the policy's own rollout
   engine.
-- **ms-swift** where it is already in use (CTRL-RAG was trained with it); a group arrives whole,
-  models are servers.
+- **ms-swift** passes whole groups to a reward, and models are servers. The authors of CTRL-RAG used
+  it.
 - **OpenRLHF** sends single rollouts to a server, or scores groups in its agent executor, with the
   policy's own vLLM.
 
-## Which recipe works where
+## Recipes by trainer
+
+A cell contains the settings that a recipe requires in the trainer.
+
 """
 
 REST = """
-Any function: `each(recipe)` for one rollout, `batch(recipe)` for many. Settings are those of the
-adapters, by the command line's names; OpenRLHF's are those of `rag_rewards_adapters.openrlhf` or of
-the server behind `--reward.remote_url`.
+*Any function* means `each(recipe)` for one rollout and `batch(recipe)` for many, both from
+`rag_rewards_adapters.callables`. The settings are options of the adapters and have the names of the
+command line. Those of OpenRLHF are options of `rag_rewards_adapters.openrlhf`, or of the server
+behind `--reward.remote_url`.
 
-[^openrlhf-one]: A remote reward gets one query, one prompt and one label a call
-    (`openrlhf/utils/agent.py`, lines 290 and 292 of 0.11.2); its agent executor, all samples of a
-    prompt.
-[^openrlhf-adv]: `openrlhf/trainer/ppo_utils/experience_maker.py`, lines 268 to 277 of 0.11.2: its
-    estimators are one chain of conditions, without a place for another. The executor sends the
-    advantage around the group's mean as the reward, and `dr_grpo` takes the mean off again.
+[^openrlhf-one]: A remote reward gets one query, one prompt and one label in a call
+    (`openrlhf/utils/agent.py`, lines 290 and 292 of 0.11.2). The agent executor gets all samples of
+    a prompt.
+[^openrlhf-adv]: The estimators of OpenRLHF are one chain of conditions, which cannot be extended
+    (`openrlhf/trainer/ppo_utils/experience_maker.py`, lines 268 to 277 of 0.11.2). The executor
+    returns the mean of the group plus the advantage as the reward, and `dr_grpo` subtracts the
+    mean.
 
-## Who normalises
+## Normalization of rewards
 
-The trainer does, once. A recipe gives rewards; give a trainer our advantage (`std_floor`, or
-`rag_grpo_clip_std`) only where its own scaling is off, or it is normalised twice. CTRL-RAG's
-min-max within the group is a part of its reward, and does not change this.
+The trainer normalizes the rewards of a group, and a recipe does not. Use the advantage of this
+package (`std_floor` or `rag_grpo_clip_std`) only if the normalization of the trainer is off.
+Otherwise the rewards are normalized twice. The min-max normalization of CTRL-RAG is part of its
+reward and independent of this.
 
-{normalises}
-The papers divide by the population's deviation (n). Beside n − 1 every advantage of a group is
-smaller by √((n − 1)/n): 6.5 % for 8 rollouts, the same for all of them. OpenRLHF clips after
-centring: ARENA's 13 survives `group_norm`, but under `dr_grpo` widen `--reward.clip_range`.
+{normalization}
+The papers divide by the standard deviation of the population (n), and the trainers by that of a
+sample (n − 1). The advantages of a trainer are therefore √((n − 1)/n) times those of the papers:
+6.5 % smaller for 8 rollouts, and the same for all rollouts of a group. OpenRLHF clips after it
+subtracts the mean. The reward 13 of ARENA stays in the range with `group_norm`. With `dr_grpo`, set
+a wider `--reward.clip_range`.
 
-## What "not scored" means
+## Unscored rollouts
 
-A broken row, a model that does not answer, weights that changed between the terms of a difference:
-there is no reward, and 0 would be a lie. In the first batch it is an error that names the row and
-the field. Later:
+A rollout is unscored if its row is broken, a model does not answer, or the weights change between
+the two terms of a difference. It has no reward, because 0 would be a wrong one. In the first batch,
+the error is raised; it names the row and the field. Later, the handling depends on the trainer:
 
 {unscored}
-In ms-swift the stand-in makes the deviation a little smaller, that of n values of which one is the
-mean: √((k − 1)/(n − 1)) for k scores.
+In ms-swift, the mean in place of a missing reward reduces the standard deviation. With k scores in
+a group of n, it is √((k − 1)/(n − 1)) times that of the scores.
 
-## What on-policy costs
+## Cost of on-policy rewards
 
-A likelihood recipe asks for one more forward pass for each supporting document; contexts that share
-a beginning share its computation. [models.md](models.md) has the requests and figures. TRL scores
-with the model in training, at every step its own weights; a server's are those it was last given,
-and its rewards lag by as many steps. Rule recipes cost microseconds.
+A recipe with log-probabilities needs one further forward pass for each supporting document.
+Contexts with a common beginning share its computation. [Models](models.md) lists the requests and
+the measured times. TRL scores with the model in training, at the weights of the current step. A
+server has the weights that it loaded last, so its rewards are as many steps old. Recipes of rules
+cost microseconds.
 
-## How it is known
+## Tests
 
-`tests/trainers/golden.py` has the same groups for every trainer: 9 recipes in 10 cases (one
+`tests/trainers/golden.py` contains the same groups for every trainer: 9 recipes in 10 cases (one
 rollout, a partial group, equal rewards, an unscored member, padding rows, end-of-sequence text, a
-prefilled opening, tool turns, a truncated response). Rewards and advantages are written down there.
-`make test-trainers` takes them through the real advantage code of each trainer, equal to 2e-5
-(float32), with each trainer's ε.
+prefilled opening, tool turns, a truncated response), with their rewards and advantages.
+`make test-trainers` computes the advantages with the real code of each trainer and its ε. They
+agree to 2e-5 (float32).
 """
 
 
 def table() -> str:
-    """The matrix in Markdown."""
+    """Return the table of recipes and trainers in Markdown."""
     head = "| recipe | " + " | ".join(TRAINERS.values()) + " |"
     rows = [_row(f"`{name}`", {t: cell(name, t) for t in TRAINERS}) for name in RECIPES]
-    rows.append(_row("LEAR's advantage", STD_FLOOR))
+    rows.append(_row("advantage of LEAR", STD_FLOOR))
     return "\n".join([head, "| --- " * (len(TRAINERS) + 1) + "|", *rows]) + "\n"
 
 
@@ -236,21 +247,21 @@ def _row(name: str, cells: dict[str, Cell]) -> str:
     return f"| {name} | " + " | ".join(str(cells[trainer]) for trainer in TRAINERS) + " |"
 
 
-def _normalises() -> str:
-    head = "| trainer | its knob | off | its advantage | a prompt with one rollout |"
-    rows = [f"| {TRAINERS[name]} | " + " | ".join(NORMALISES[name]) + " |" for name in NORMALISES]
+def _normalization() -> str:
+    head = "| trainer | setting | off | advantage | prompt with one rollout |"
+    rows = [f"| {TRAINERS[name]} | {' | '.join(cells)} |" for name, cells in NORMALIZATION.items()]
     return "\n".join([head, "| --- " * 5 + "|", *rows]) + "\n"
 
 
 def _unscored() -> str:
-    rows = [f"| {TRAINERS[name]} | {said} |" for name, said in UNSCORED.items()]
-    return "\n".join(["| trainer | a rollout without a score |", "| --- | --- |", *rows]) + "\n"
+    rows = [f"| {TRAINERS[name]} | {text} |" for name, text in UNSCORED.items()]
+    return "\n".join(["| trainer | unscored rollout |", "| --- | --- |", *rows]) + "\n"
 
 
 def page() -> str:
-    """The whole page."""
-    rest = REST.replace("{normalises}", _normalises()).replace("{unscored}", _unscored())
-    return f"{INTRO}\n{table()}{rest}"
+    """Return the whole page."""
+    rest = REST.replace("{normalization}", _normalization()).replace("{unscored}", _unscored())
+    return f"{INTRO}{table()}{rest}"
 
 
 if __name__ == "__main__":

@@ -46,12 +46,12 @@ def test_the_kind_of_a_recipe_is_its_own(recipe: str) -> None:
 def test_any_function(recipe: str) -> None:
     """Rule recipes score by themselves, others name the evidence that a setting would bring."""
     rewards = batch(recipe)(bare(recipe))
-    said = cell(recipe, "function")
-    assert (None not in rewards) == (said.state == "works")
-    if "batch()" in said.said:
+    entry = cell(recipe, "function")
+    assert (None not in rewards) == (entry.state == "works")
+    if "batch()" in entry.text:
         with pytest.raises(UsageError, match=r"use batch\(\)"):
             each(recipe)
-    elif said.state == "setting":
+    elif entry.state == "setting":
         with pytest.raises(DataError, match=r"nli|verdicts|logprobs|masked"):
             each(recipe)(bare(recipe)[rewards.index(None)])
 
@@ -60,4 +60,4 @@ def test_any_function(recipe: str) -> None:
 def test_settings_that_need_no_model_do_without(recipe: str) -> None:
     settings = RECIPES[recipe].model_free
     assert None not in batch(recipe, settings=settings)(bare(recipe))
-    assert all(f"`{key}={value}`" in cell(recipe, "trl").said for key, value in settings.items())
+    assert all(f"`{key}={value}`" in cell(recipe, "trl").text for key, value in settings.items())

@@ -351,13 +351,13 @@ def test_asynchronous_rewards_are_seen_as_such() -> None:
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_matrix_says_what_works_here(recipe: str) -> None:
     """By itself, or with a model, without which the first batch says what is missing."""
-    said = cell(recipe, "ms_swift")
+    entry = cell(recipe, "ms_swift")
     samples = [sample(row.pop("response"), row) for row in bare(recipe)]
-    if said.state == "works":
+    if entry.state == "works":
         golden = next(group for group in GROUPS if group.id == f"{recipe}: whole group")
         assert rewards(made(recipe), samples)[:, 0].tolist() == pytest.approx(golden.rewards)
         return
-    assert said.state == "setting"
+    assert entry.state == "setting"
     with pytest.raises(UsageError, match=r"set (nli|judge|model)="):
         rewards(made(recipe), samples)
 

@@ -203,12 +203,12 @@ def test_the_executor_gives_the_golden_rewards_and_lears_advantages(
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_matrix_says_what_a_server_of_single_rollouts_can_score(recipe: str) -> None:
-    said = cell(recipe, "openrlhf")
+    entry = cell(recipe, "openrlhf")
     if rr.recipe(recipe).scope == "group":
-        assert said.said.startswith("agent executor")
+        assert entry.text.startswith("agent executor")
         with pytest.raises(UsageError, match="compares the rollouts of a group"):
             each(recipe)
-    elif said.state == "works":
+    elif entry.state == "works":
         golden = next(group for group in GROUPS if group.id == f"{recipe}: whole group")
         assert [each(recipe)(row) for row in bare(recipe)] == pytest.approx(golden.rewards)
     else:

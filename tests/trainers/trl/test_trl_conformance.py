@@ -126,16 +126,16 @@ def batch(rows: list[dict[str, Any]]) -> dict[str, Any]:
 @pytest.mark.parametrize("recipe", golden.RECIPES)
 def test_the_matrix_says_what_works_here(made: Any, recipe: str) -> None:
     """By itself; or, what is missing is named: a model, or `bind`, which brings the policy."""
-    said, rows = cell(recipe, "trl"), golden.bare(recipe)
+    entry, rows = cell(recipe, "trl"), golden.bare(recipe)
     whole = next(group for group in golden.GROUPS if group.id == f"{recipe}: whole group")
     reward = RagReward(recipe)
-    if said.state == "works":
+    if entry.state == "works":
         assert reward(**batch(rows)) == pytest.approx(whole.rewards)
         return
-    assert said.state == "setting"
+    assert entry.state == "setting"
     with pytest.raises(UsageError, match=r"reward\.bind\(trainer\)|nli=|judge="):
         reward(**batch(rows))
-    if "bind" in said.said:
+    if "bind" in entry.text:
         run = made(len(rows), "group")
         run.reward_funcs, run.reward_func_names = [reward], [reward.__name__]
         reward.bind(run)
@@ -143,7 +143,7 @@ def test_the_matrix_says_what_works_here(made: Any, recipe: str) -> None:
 
 
 def test_the_matrix_has_lears_advantage_here(made: Any) -> None:
-    assert all(word in STD_FLOOR["trl"].said for word in ("std_floor", 'scale_rewards="none"'))
+    assert all(word in STD_FLOOR["trl"].text for word in ("std_floor", 'scale_rewards="none"'))
     whole = next(group for group in golden.GROUPS if group.id == "lear: whole group")
     run = made(len(whole.rows), "none")
     found = settled(run, reward_in(run, whole, std_floor=0.1), whole)

@@ -110,7 +110,7 @@ def test_rewards_next_to_each_other_are_blown_up_by_grpo_and_not_by_ours() -> No
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_matrix_says_what_works_here(recipe: str) -> None:
-    said = cell(recipe, "verl")
+    entry = cell(recipe, "verl")
     rows = bare(recipe)
 
     def score(row: dict[str, Any]) -> float:
@@ -121,7 +121,7 @@ def test_the_matrix_says_what_works_here(recipe: str) -> None:
     if rr.recipe(recipe).scope == "group":  # the loop alone sees it
         with pytest.raises(UsageError, match="default_agent_loop=rag_group"):
             score(rows[0])
-    elif said.state == "works":
+    elif entry.state == "works":
         golden = next(group for group in GROUPS if group.id == f"{recipe}: whole group")
         assert list(map(score, rows)) == pytest.approx(golden.rewards)
     else:
@@ -130,5 +130,5 @@ def test_the_matrix_says_what_works_here(recipe: str) -> None:
 
 
 def test_the_matrix_has_lears_advantage_here() -> None:
-    name = STD_FLOOR["verl"].said.strip("`").partition("=")[2]
+    name = STD_FLOOR["verl"].text.strip("`").partition("=")[2]
     assert name in core_algos.ADV_ESTIMATOR_REGISTRY
