@@ -35,19 +35,19 @@ class PolicyOptions:
     """The policy whose log-probabilities and answers are evidence."""
 
     model: str | None = None
-    """Policy that provides likelihoods: a folder, or the URL of a server."""
+    """Policy that provides log-probabilities and answers: a folder, or the URL of a server."""
     backend: str = "transformers"
     """Library that runs the policy: transformers, vllm or sglang."""
     dtype: str = "auto"
-    """Precision of the policy: float32, bfloat16 or float16."""
+    """Precision of the policy: float32, bfloat16, float16, or auto for that of its files."""
     device: str | None = None
-    """Device of local models: cpu, cuda, …; default: a GPU if there is one."""
+    """Device of local models, such as cpu or cuda. The default is a GPU if there is one."""
     adapter: str | None = None
     """Folder of a LoRA adapter for the policy."""
     tokenizer: str | None = None
-    """Folder of a server's tokenizer."""
+    """Folder of the tokenizer, for a policy on a server."""
     token_budget: int | None = None
-    """Number of tokens to compute at a time; a smaller number needs less memory."""
+    """Maximum number of tokens of a batch. A smaller number needs less memory."""
     truncate: bool = False
     """Drop non-supporting documents when the prompt exceeds the context length."""
     document_form: str | None = None
@@ -63,7 +63,7 @@ class EncoderOptions:
     nli: str | None = None
     """Entailment model for citations: a folder."""
     similarity: str | None = None
-    """Sentence encoder for refusals: a folder."""
+    """Similarity model for refusals (a sentence encoder): a folder."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,13 @@ class JudgeOptions:
     """The judge that decides whether a response is right."""
 
     judge: str | None = None
-    """URL of an OpenAI-compatible endpoint, including /v1."""
+    """URL of the judge: an OpenAI-compatible endpoint, including /v1."""
     judge_model: str | None = None
     """Name of the judge model at the endpoint."""
     judge_cache: str | None = None
-    """File that stores verdicts, so that no question is sent twice."""
+    """File that stores verdicts, so that no request is sent twice."""
     judge_retries: int = 5
-    """Number of further attempts of a failed request."""
+    """Number of retries of a failed request."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,9 @@ COMMANDS = {
         "Explain the score of one row.",
         "explain examples/ctrl-rag.jsonl --id kinshasa-right -r ctrl-rag",
     ),
-    "report": Command("Write a page about scored rows.", "report scored.jsonl -o report.html"),
+    "report": Command(
+        "Write an HTML page about scored rows.", "report scored.jsonl -o report.html"
+    ),
     "serve": Command("Serve a recipe over HTTP.", "serve --recipe arena --port 8000"),
     "init": Command(
         "Write a start script for a trainer.",
@@ -60,7 +62,7 @@ COMMANDS = {
         "select scored.jsonl -o train.jsonl --pass 0.1:0.875=0.9 --pass 1:1=0.1 --sample 10000",
     ),
 }
-"""In the order of the help. Each is the function of its name in the module of its name."""
+"""The commands in the order of the help. Command NAME is the function NAME of module NAME."""
 
 
 def _shown_default(value: object) -> object:

@@ -53,11 +53,11 @@ class TrainingOptions:
     steps: Annotated[int | None, _STEPS] = None
     """Number of training steps. The default is 60."""
     seed: Annotated[int | None, _SEED] = None
-    """Seed of the training. The default is 0."""
+    """Random seed of the training. The default is 0."""
     form: Annotated[str | None, Parameter(name="--format")] = None
     """Output form: plain, truthrl, arena, ground or lear. The default is that of the recipe."""
     start: Path | None = None
-    """Folder of the policy to begin with. The default is the one of this package."""
+    """Folder of the policy to train. The default is the small model of this package."""
 
     def __post_init__(self) -> None:
         values = (self.steps, self.seed, self.form, self.start)
@@ -94,11 +94,11 @@ def audit(
     Parameters
     ----------
     source
-        Attack the rows of this file. The default is the built-in cases.
+        Attack the rows of this file. By default, attack built-in rows.
     attack
-        Add your own attack: `module:name`. Repeatable.
+        Add your own attack: a function, as `module:name`. Repeatable.
     progress
-        Show the progress of --train. The default is to show it on a terminal.
+        Show a progress bar of --train. By default, it is shown on a terminal.
     json
         Print JSON.
     """

@@ -1,4 +1,4 @@
-"""`rag-rewards evaluate`"""
+"""`rag-rewards evaluate`: compute metrics of rows, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -59,9 +59,11 @@ def evaluate(
     sources
         Read rows from these files: JSON lines or .parquet; - is standard input.
     metrics
-        Compute these metrics: `em,f1(normalizer=triviaqa),pass@8,by:hops`. Repeatable.
+        Compute these metrics, for example `em,f1(normalizer=triviaqa),pass@8`. Repeatable.
+        The page docs/evaluate.md lists all metrics.
     by
-        Compute the metrics for each value of this field, or of `confidence`. Repeatable.
+        Compute the metrics for each value of this field. Repeatable.
+        `confidence` creates ten bins of the mean token probability.
     output
         Write the result as JSON to this file.
     json
@@ -69,11 +71,11 @@ def evaluate(
     resamples
         Number of bootstrap resamples.
     seed
-        Seed of the bootstrap.
+        Random seed of the bootstrap.
     nli
-        Folder of an entailment model.
+        Entailment model: a folder.
     device
-        Device of local models: cpu, cuda, …; default: a GPU if there is one.
+        Device of local models, such as cpu or cuda. The default is a GPU if there is one.
     """
     models = models_of(PolicyOptions(device=device), EncoderOptions(nli=nli), judge)
     options = EvaluateOptions(sources, metrics, by, output, resamples, seed, models)

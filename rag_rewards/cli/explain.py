@@ -47,9 +47,9 @@ def explain(
     source
         Read rows from this file: JSON lines or .parquet; - is standard input.
     row_id
-        Explain the row with this id. A row without an id has its line number.
+        Explain the row with this id. The id of a row without the field `id` is its line number.
     output
-        Write a page to this .html file.
+        Write an HTML page to this .html file.
     svg
         Write the terminal output as a picture to this .svg file.
     json

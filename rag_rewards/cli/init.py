@@ -1,4 +1,4 @@
-"""`rag-rewards init`"""
+"""`rag-rewards init`: write a start script for a trainer."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ def init(
     trainer
         Write the script for this trainer: trl, verl, openrlhf or ms-swift.
     trained
-        Train this model: a folder or the name of a model on a hub.
+        Train this model: a folder, or its name on a model hub.
     data
         Train on this file, which `rag-rewards prepare` wrote.
+        The default is train.parquet for verl and train.jsonl for the other trainers.
     validation
         Validate on this file.
     folder

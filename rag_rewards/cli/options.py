@@ -26,9 +26,9 @@ class GroupOptions:
     """How rows form groups. By default, adjacent rows with equal keys are a group."""
 
     group_size: int | None = None
-    """Form a group from every N rows."""
+    """Number of consecutive rows that form a group. By default, adjacent rows of one group do."""
     sort: bool = False
-    """Bring the rows of each group together first."""
+    """Put the rows of each group next to each other before scoring."""
 
 
 Recipe = Annotated[RecipeOptions, Parameter(name="*", group=RECIPE)]

@@ -1,4 +1,4 @@
-"""`rag-rewards prepare`"""
+"""`rag-rewards prepare`: convert a public data set to a trainer's data file."""
 
 from __future__ import annotations
 
@@ -43,20 +43,21 @@ def prepare(
     Parameters
     ----------
     dataset
-        Name of the data set: hotpotqa, 2wikimultihopqa, musique, asqa, qampari, eli5, crag, nq or
-        triviaqa; rows for rows of this package.
+        Data set: hotpotqa, 2wikimultihopqa, musique, asqa, qampari, eli5, crag, nq or triviaqa.
+        `rows` is the format of this package.
     source
         Read the data set from this file: JSON, JSON lines (.gz, .bz2) or .parquet.
     output
         Write to this file: .parquet for verl, JSON lines for all other trainers.
     trainer
-        Write for this trainer: verl, openrlhf, trl or ms-swift; none for rows of this package.
+        Write for this trainer: verl, openrlhf, trl or ms-swift.
+        `none` writes the format of this package.
     split
-        Set the field `split`. The default is train.
+        Value of the field `split`. The default is that of the preset, or train.
     progress
-        Show a progress bar. The default is to show it on a terminal.
+        Show a progress bar. By default, it is shown on a terminal.
     recipe
-        Use the prompt of this recipe. See `recipes`.
+        Use the prompt of this recipe. See `rag-rewards recipes`.
     """
     options = PrepareOptions(
         dataset,

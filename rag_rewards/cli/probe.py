@@ -1,4 +1,4 @@
-"""`rag-rewards probe`"""
+"""`rag-rewards probe`: label questions that the policy cannot answer."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def probe(
     Parameters
     ----------
     source
-        Read rollouts in groups from this file or, with --model, questions.
+        Read groups of rollouts from this file. With --model, read questions.
     output
         Write one row per question to this file, as JSON lines.
     keep_rollouts
@@ -62,7 +62,7 @@ def probe(
     right_at
         Count a response as right when `correct` is at least this value.
     progress
-        Show a progress bar. The default is to show it on a terminal.
+        Show a progress bar. By default, it is shown on a terminal.
     """
     options = ProbeOptions(
         source=source,

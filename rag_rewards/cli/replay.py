@@ -48,11 +48,11 @@ def replay(
     source
         Read rows from this file: JSON lines or .parquet.
     show
-        Show this number of rollouts with the largest changes.
+        Number of rollouts with the largest changes to show.
     json
         Print JSON.
     base
-        Change a setting of the scoring to compare with, as KEY=VALUE. Repeatable.
+        Change a setting of both scorings, as KEY=VALUE; --set changes only the second. Repeatable.
     """
     changes = recipe.spec(required=False)
     if changes.stages:

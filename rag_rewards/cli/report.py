@@ -1,4 +1,4 @@
-"""`rag-rewards report`: write a page about scored rows."""
+"""`rag-rewards report`: write an HTML page about scored rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def report(
     title: str | None = None,
     recipe: Recipe = RECIPE_DEFAULTS,
 ) -> int:
-    """Write a page about scored rows.
+    """Write an HTML page about scored rows.
 
     The page contains charts, groups, changes over training, and all rollouts. With `--recipe`, rows
     without a score are scored first. The exit code is 3 when some rows cannot be shown.
@@ -34,7 +34,7 @@ def report(
     output
         Write the page to this .html file.
     title
-        Set the title of the page.
+        Title of the page.
     """
     summary = write_report(source, output, recipe.spec_if_given(), title)
     print_messages(_messages(summary, output))

@@ -61,15 +61,17 @@ def score(
     output
         Write scored rows to this file: JSON lines or .parquet; - is standard output.
     keep_evidence
-        Write the evidence of the models to the scored rows.
+        Include the evidence from models in the scored rows.
     on_error
         Write rows in error to OUT.errors.jsonl (report), or stop at the first one (stop).
+        OUT is the value of --output.
     table
-        Print a table, or rows as JSON lines. On a terminal without -o, the default is the table.
+        Print a table, or print rows as JSON lines.
+        Without -o, a table is the default on a terminal.
     workers
-        Score in this number of processes.
+        Number of processes that score.
     progress
-        Show a progress bar. The default is to show it on a terminal.
+        Show a progress bar. By default, it is shown on a terminal.
     """
     as_table = output is None and sys.stdout.isatty() if table is None else table
     options = ScoreOptions(

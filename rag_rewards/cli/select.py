@@ -1,4 +1,4 @@
-"""`rag-rewards select`"""
+"""`rag-rewards select`: select questions for training."""
 
 from __future__ import annotations
 
@@ -53,13 +53,14 @@ def select(
     Parameters
     ----------
     source
-        Read scored rollouts in groups from this file; - is standard input.
+        Read groups of scored rollouts from this file; - is standard input.
     output
         Write one row per question to this file.
     passes
-        Keep pass rates from LOW to HIGH: `LOW:HIGH[=SHARE of the rows]`. Repeatable.
+        Keep questions whose pass rate (share of right responses) is in LOW:HIGH. Repeatable.
+        With LOW:HIGH=SHARE, such questions are this share of the output.
     rollouts
-        Write all rollouts of the selected questions.
+        Write all rollouts of the selected questions instead of one row per question.
     """
     options = SelectOptions(
         source,

@@ -35,9 +35,9 @@ class RequestOptions:
     deadline: float = 120.0
     """Maximum time of a request, in seconds."""
     batch_ms: float = 5.0
-    """Time for which a request waits for others before a model is called, in milliseconds."""
+    """Maximum time for which a request waits for others to form a batch, in milliseconds."""
     on_error: Literal["fail", "value"] = "fail"
-    """Let POST /openrlhf fail without a score, or return --error-value."""
+    """For an unscored rollout, let POST /openrlhf fail (fail) or return --error-value (value)."""
     error_value: float | None = None
     """Value that POST /openrlhf returns for an unscored rollout."""
 
@@ -66,11 +66,11 @@ def serve(
     Parameters
     ----------
     host
-        Listen on this address. Any other address than the loopback address requires a token.
+        Listen on this address. An address other than the loopback address requires a token.
     port
         Listen on this port.
     token_file
-        Read the token from this file. The default is the variable RAG_REWARDS_TOKEN.
+        Read the token from this file. By default, it is in the variable RAG_REWARDS_TOKEN.
     """
     models = models_of(policy, encoders, judge)
     options = ServerOptions(

@@ -31,11 +31,11 @@ class SubsetOptions:
     preset: str | None = None
     """Use the sample sizes of a paper: a preset that `rag-rewards recipes NAME` lists."""
     sample: int | None = None
-    """Sample this number of the usable rows."""
+    """Number of rows to sample. By default, all usable rows are written."""
     unanswerable: float | None = None
-    """Share of unanswerable rows in --sample."""
+    """Share of unanswerable rows in --sample, from 0 to 1."""
     seed: int = 0
-    """Seed of all random choices: rows, order and noise."""
+    """Random seed of the sampled rows, the order of documents and the noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,17 +43,17 @@ class DocumentOptions:
     """The documents of each row."""
 
     order: Literal["kept", "shuffled"] = "kept"
-    """Keep the order of the documents, with noise last, or shuffle them."""
+    """Keep the order of the documents, with noise documents last (kept), or shuffle (shuffled)."""
     top: int | None = None
     """Keep the first N documents; 0 keeps all. Default: 5 for asqa, qampari, eli5, nq, triviaqa."""
     noise: int | None = None
-    """Add this number of documents that are not related to the question."""
+    """Number of noise documents, which are not related to the question, to add."""
     noise_to: int | None = None
-    """Add noise documents until there are this number of documents (CTRL-RAG: 30)."""
+    """Add noise documents until a row has this number of documents (30 in CTRL-RAG)."""
     noise_from: str | None = None
-    """Take noise documents from this corpus. The default is the other rows of IN."""
+    """Take noise documents from this file. By default, they come from the other rows of IN."""
     find_answers: bool = False
-    """Mark documents that contain an answer as supporting if the data set marks none."""
+    """If the data set marks no supporting documents, mark those that contain an answer."""
 
 
 @dataclass(frozen=True)

@@ -29,13 +29,13 @@ class SamplingOptions:
     """How a policy samples responses."""
 
     samples: int = 256
-    """Number of responses to each question."""
+    """Number of responses per question."""
     temperature: float = 1.0
     """Sampling temperature."""
     max_tokens: int = 2048
     """Maximum number of tokens of a response."""
     seed: int = 0
-    """Seed of the sampling."""
+    """Random seed of the sampling."""
     batch: int = 64
     """Number of responses to request at a time. An interrupted run loses at most one batch."""
 

@@ -43,13 +43,13 @@ class SelectionCriteria:
     """Which questions to select."""
 
     std_of: str = "S"
-    """Likelihood for --min-std: S (log-likelihood) or E (evidential contribution)."""
+    """Quantity of --min-std: S (log-likelihood) or E (evidential contribution)."""
     min_std: float | None = None
-    """Keep groups with a larger standard deviation, in nats."""
+    """Keep groups whose standard deviation of --std-of is larger than this value, in nats."""
     min_spread: float | None = None
-    """Keep groups whose rewards differ by more than this value; 0 keeps each training signal."""
+    """Keep groups whose rewards differ by more than this value. 0 drops groups of equal rewards."""
     min_samples: int = 1
-    """Keep groups of at least this number of responses."""
+    """Keep groups with at least this number of responses."""
     right_at: float = 1.0
     """Count a response as right when `correct` is at least this value."""
     unique: bool = False
@@ -59,7 +59,7 @@ class SelectionCriteria:
     sample: int | None = None
     """Sample this number of questions."""
     seed: int = 0
-    """Seed of the sampling."""
+    """Random seed of --sample."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class TrainingSetOptions:
     make: str | None = None
     """Write a training set of chats: r-tuning, rft, dpo or sft."""
     style: str = "direct"
-    """Style of sft: direct (the gold answer) or reasoning (a response)."""
+    """Target texts of sft: the gold answer (direct) or a right response (reasoning)."""
 
 
 @dataclass(frozen=True)
