@@ -34,11 +34,12 @@ from rag_rewards.errors import DataError, OptionError, RolloutError, UsageError
 from rag_rewards.evidence.protocols import Policy
 from rag_rewards.groups import first_error
 from rag_rewards.io.output import Output, refuse_second_run
+from rag_rewards.io.progress import NoProgress
 from rag_rewards.io.sources import Source, open_source
 from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.prompts import GROUNDED
-from rag_rewards.report.progress import no_progress, progress_bar
+from rag_rewards.report.progress import ProgressBar
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Line, Totals
 from rag_rewards.scorer import Scorer
@@ -223,7 +224,7 @@ def _label_questions(options: ProbeOptions, source: Source, models: _Models) -> 
             sampled = _sampled_questions(options, models.policy, source, errors, models)
             stack.callback(sampled.close)
             questions = sampled
-        show = stack.enter_context(progress_bar(source) if options.progress else no_progress())
+        show = stack.enter_context((ProgressBar if options.progress else NoProgress)(source))
         for question in questions:
             _label(question, output, result, errors)
             result.rows_in_error = errors.rows

@@ -1,1 +1,1 @@
-"""Scores for people."""
+"""Scores, explanations and reports for readers: terminal output and HTML pages."""

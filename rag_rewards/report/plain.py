@@ -1,4 +1,4 @@
-"""Text for a terminal without styles: it needs no library, and so no time to load one."""
+"""Text without styles for a terminal. This module needs no library, which saves start-up time."""
 
 from __future__ import annotations
 

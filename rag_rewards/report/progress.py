@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from rag_rewards.io.progress import NoProgress, Progress
+from rag_rewards.io.progress import Progress
 from rag_rewards.io.sources import Source
 from rag_rewards.rows import Totals
 
@@ -82,13 +82,3 @@ def judge_usage(judge: Any) -> str:
     if usage.requests:
         parts.append(f"p95 {usage.latency_p95 * 1000:.0f} ms")
     return " · ".join(parts)
-
-
-def no_progress() -> Any:
-    """Return a progress display that shows nothing."""
-    return NoProgress()
-
-
-def progress_bar(source: Source) -> Any:
-    """Return a progress bar on standard error."""
-    return ProgressBar(source)

@@ -1,7 +1,8 @@
-"""Why a rollout got its score, in one line, from what the recipe parsed."""
+"""The reason for a score in one line, from the details that the recipe recorded."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from rag_rewards.report.shorten import shorten
@@ -9,81 +10,77 @@ from rag_rewards.rollout import Rollout, Score
 
 
 def reason(rollout: Rollout, score: Score) -> str:
-    """What decided the score: the answer, the citations, the evidence; then what went wrong."""
+    """Return the reason for a score: answer, citations and evidence, then faults of the format."""
     details = score.details
-    said = [
+    reasons = [
         *_answer(details, score),
-        *_relevance(details, rollout),
+        *_documents(details, rollout),
         *_statements(details),
         *_likelihood(details),
         *_lengths(details),
     ]
     if score.components.get("format") == 0.0:
-        said.append("format broken")
+        reasons.append("wrong format")
     if rollout.finish_reason == "length":
-        said.append("cut at the length limit")
-    return "; ".join(said) or "nothing parsed"
+        reasons.append("cut at the length limit")
+    return "; ".join(reasons) or "nothing parsed"
 
 
-def _answer(details: Any, score: Score) -> list[str]:
+def _answer(details: Any, score: Score) -> Iterator[str]:
+    answer = details.get("answer")
+    quoted = f"“{shorten(answer, 48)}”" if answer else ""
     if "truth" in details:
-        answer = details.get("answer")
-        return [f"{details['truth']}: box {_quote(answer)}" if answer else "incorrect: no box"]
-    if details.get("refused"):
-        return [f"refuses (similarity {details.get('refusal_similarity', 1.0):.2f})"]
-    if "answer" not in details:
+        yield f"{details['truth']}: box {quoted}" if answer else "incorrect: no box"
+    elif details.get("refused"):
+        yield f"refusal (similarity {details.get('refusal_similarity', 1.0):.2f})"
+    elif "answer" not in details:
         accuracy = score.components.get("accuracy")
-        return [] if accuracy is None else ["answer found" if accuracy else "no right answer found"]
-    answer = details["answer"]
-    if not answer:
-        return ["no answer"]
-    right = score.correct
-    verdict = (
-        ""
-        if right is None
-        else {1.0: " is right", 0.0: " is wrong"}.get(right, f" is right to {right:.2f}")
-    )
-    return [_quote(answer) + verdict]
+        if accuracy is not None:
+            yield "contains the gold answer" if accuracy else "does not contain the gold answer"
+    elif not answer:
+        yield "no answer"
+    elif score.correct is None:
+        yield quoted
+    else:
+        verdicts = {1.0: "right", 0.0: "wrong"}
+        yield f"{quoted} is {verdicts.get(score.correct, f'right to {score.correct:.2f}')}"
 
 
-def _relevance(details: Any, rollout: Rollout) -> list[str]:
+def _documents(details: Any, rollout: Rollout) -> Iterator[str]:
     if "relevance" in details:
-        named = details["relevance"]
-        if named is None:
-            return ["no list of ids"]
-        wanted = ", ".join(rollout.supporting_labels) or "none"
-        return [f"names {', '.join(named) or 'none'}, supporting {wanted}"]
-    if "cited" in details:
-        return [f"cites {', '.join(details['cited']) or 'nothing'}"]
-    return []
+        labels = details["relevance"]
+        if labels is None:
+            yield "no list of document ids"
+        else:
+            supporting = ", ".join(rollout.supporting_labels) or "none"
+            yield f"names {', '.join(labels) or 'none'} (supporting: {supporting})"
+    elif "cited" in details:
+        yield f"cites {', '.join(details['cited']) or 'no document'}"
 
 
-def _statements(details: Any) -> list[str]:
-    found = details.get("statements")
-    if found is None or details.get("refused"):
-        return []
-    holding = [s for s in found if s["answers"]]
-    supported = sum(bool(s.get("supported")) for s in holding)
-    return [f"{len(holding)} of {len(found)} statements hold an answer, {supported} well cited"]
+def _statements(details: Any) -> Iterator[str]:
+    statements = details.get("statements")
+    if statements is None or details.get("refused"):
+        return
+    answering = [each for each in statements if each["answers"]]
+    supported = sum(bool(each.get("supported")) for each in answering)
+    yield (
+        f"{len(answering)} of {len(statements)} statements contain an answer, "
+        f"citations support {supported}"
+    )
 
 
-def _likelihood(details: Any) -> list[str]:
-    if "critical_document" not in details:
-        return []
-    lost = details["logprob"] - details["logprob_without"]
-    document = details["critical_document"]
-    return [f"{lost:+.1f} nats from document {document} over {details['tokens']} tokens"]
+def _likelihood(details: Any) -> Iterator[str]:
+    if "critical_document" in details:
+        contribution = details["logprob"] - details["logprob_without"]
+        document, tokens = details["critical_document"], details["tokens"]
+        yield f"{contribution:+.1f} nats from document {document} over {tokens} tokens"
 
 
-def _lengths(details: Any) -> list[str]:
-    lengths = details.get("tokens")
-    if not isinstance(lengths, dict):
-        return []
-    return [
-        f"{lengths['reason']} words of reason, {lengths['extract']} of "
-        f"{lengths['documents']} extracted"
-    ]
-
-
-def _quote(text: str) -> str:
-    return f"“{shorten(text, 48)}”"
+def _lengths(details: Any) -> Iterator[str]:
+    words = details.get("tokens")
+    if isinstance(words, dict):
+        yield (
+            f"{words['reason']} words of reasoning, {words['extract']} of {words['documents']} "
+            "words extracted"
+        )

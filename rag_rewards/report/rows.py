@@ -1,4 +1,4 @@
-"""The rows of a page: read from a file, scored where a recipe is given."""
+"""Read the rows of a report, score them again, and find the recipe that scored them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ _ROW = msgspec.json.Decoder(ScoredRow)
 
 
 def read_rows(source: str) -> tuple[list[ScoredRow], list[Fault]]:
-    """Return every row of a file, with its line number as id where it has none, and the faults."""
+    """Return the rows of a file, and the faults of rows in error.
+
+    A row without an id gets its line number as id.
+    """
     rows: list[ScoredRow] = []
     faults: list[Fault] = []
     opened = open_source(source)
@@ -53,16 +56,16 @@ def read_rows(source: str) -> tuple[list[ScoredRow], list[Fault]]:
 
 
 def rescored(rows: Sequence[ScoredRow], scorer: Scorer) -> tuple[list[ScoredRow], list[Fault]]:
-    """Return the rows with their scores under a recipe, and the rows that it cannot score."""
+    """Score rows again. Return the scored rows, and the faults of rows that cannot be scored."""
     gathered = scorer.gather(rows)
     signature = scorer.signature
     scored: list[ScoredRow] = []
     faults: list[Fault] = []
     results = Scorer(scorer.reward).score_each(gathered)
-    for before, row, score in zip(rows, gathered, results, strict=True):
+    for original, row, score in zip(rows, gathered, results, strict=True):
         if isinstance(row, RolloutError) or isinstance(score, RolloutError):
             error = row if isinstance(row, RolloutError) else score
-            faults.append(Fault(str(before.id), _message(error)))
+            faults.append(Fault(str(original.id), _message(error)))
         else:
             scored.append(ScoredRow.of(row, score, signature))
     return scored, faults
@@ -73,34 +76,34 @@ def _message(error: Any) -> str:
 
 
 def advantages(rows: Sequence[ScoredRow], groups: Iterable[Sequence[int]]) -> list[float | None]:
-    """Return each row's z-score within its group; None where there is nothing to compare with."""
-    out: list[float | None] = [None] * len(rows)
+    """Return the z-score of each reward within its group; None without other rewards."""
+    zscore_of: list[float | None] = [None] * len(rows)
     for group in groups:
         members = [i for i in group if rows[i].reward is not None]
         if len(members) < 2:
             continue
         values = zscores([value for i in members if (value := rows[i].reward) is not None])
         for i, value in zip(members, values, strict=True):
-            out[i] = value
-    return out
+            zscore_of[i] = value
+    return zscore_of
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """The recipe and the settings that scored a row; empty where its signature does not tell."""
+    """The recipe and the settings that scored a row; both are empty if they are unknown."""
 
     recipe: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Configurations:
-    """The configurations of rows. Each distinct signature is read once."""
+    """Reads configurations from signatures. Each distinct signature is parsed once."""
 
     def __init__(self) -> None:
         self._configurations: dict[tuple[str, int | None], Configuration] = {}
 
     def of(self, row: ScoredRow) -> Configuration:
-        """Return the configuration of a row, by its signature and its training step."""
+        """Return the configuration of a row from its signature and its training step."""
         key = (row.signature or "", row.step)
         if key not in self._configurations:
             self._configurations[key] = _configuration(*key)
@@ -119,7 +122,7 @@ def _configuration(text: str, step: int | None) -> Configuration:
 
 
 def recorded_recipe(row: ScoredRow) -> RecipeSpec:
-    """Return the recipe that scored a row. UsageError where its signature does not tell."""
+    """Return the recipe that scored a row. UsageError if its signature does not identify one."""
     if not row.signature:
         raise OptionError("row {row} has no signature: set {recipe}", row=row.id)
     try:

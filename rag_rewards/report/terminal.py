@@ -1,4 +1,4 @@
-"""Tables for a terminal: a scoring's summary, its best and worst rollouts, its groups."""
+"""Tables for a terminal: means, best and worst rollouts, and groups of scored rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def titled_table(title: str, columns: Iterable[str], numbers: Collection[str] = 
 
 
 class TableRow(NamedTuple):
-    """What a table shows of a scored row."""
+    """The values of a scored row that the tables show."""
 
     id: str
     group: str
@@ -40,7 +40,7 @@ _ROW = msgspec.json.Decoder(ScoredRow)
 
 
 def table_rows(lines: bytes) -> Iterator[TableRow]:
-    """Yield what a table shows of scored lines."""
+    """Yield the table rows of scored rows, which are JSON lines."""
     for line in lines.split(b"\n")[:-1]:
         row = _ROW.decode(line)
         yield TableRow(str(row.id), row.key or "", row.reward, reason(row, row.score))
@@ -54,10 +54,12 @@ def print_scores(
     rows: Sequence[TableRow],
     show: int = 3,
 ) -> None:
-    """The table worth reading: means, best and worst rollouts with reasons, groups."""
+    """Print the means, the best and worst rollouts with reasons, and the groups."""
     console.print(Text.assemble((title, "bold"), f"   reward = {equation}"))
     console.print(_means(totals))
-    scored = sorted((r for r in rows if r.reward is not None), key=_by_reward, reverse=True)
+    scored = sorted(
+        (r for r in rows if r.reward is not None), key=lambda row: row.reward or 0.0, reverse=True
+    )
     if scored:
         console.print(_rollouts("best", scored[:show]))
         if len(scored) > show:
@@ -65,10 +67,6 @@ def print_scores(
     groups = _grouped(rows)
     if any(len(members) > 1 for members in groups.values()):
         console.print(_groups(groups))
-
-
-def _by_reward(row: TableRow) -> float:
-    return row.reward if row.reward is not None else 0.0
 
 
 def _means(totals: Totals) -> Table:
@@ -93,7 +91,7 @@ def _grouped(rows: Sequence[TableRow]) -> dict[str, list[TableRow]]:
 
 
 def _groups(groups: dict[str, list[TableRow]], limit: int = 12) -> Table:
-    """Where GRPO learns: a group without spread gives no gradient."""
+    """Return statistics of the first groups. Equal rewards in a group give no training signal."""
     numbers = ("n", "mean", "std", "best", "worst")
     table = titled_table("groups", ("group", *numbers, "signal"), numbers=numbers)
     dead = 0
@@ -102,8 +100,8 @@ def _groups(groups: dict[str, list[TableRow]], limit: int = 12) -> Table:
         if not rewards:
             continue
         mean, std = mean_std(rewards)
-        flat = max(rewards) == min(rewards)
-        dead += flat
+        is_dead = max(rewards) == min(rewards)
+        dead += is_dead
         if i < limit:
             label = plain(shorten(name, 40))
             table.add_row(
@@ -113,9 +111,9 @@ def _groups(groups: dict[str, list[TableRow]], limit: int = 12) -> Table:
                 f"{std:.3f}",
                 f"{max(rewards):.3f}",
                 f"{min(rewards):.3f}",
-                Text("none", style="red") if flat else Text("█" * min(round(10 * std) + 1, 12)),
+                Text("none", style="red") if is_dead else Text("█" * min(round(10 * std) + 1, 12)),
             )
-    more = f", {len(groups) - limit} more not shown" if len(groups) > limit else ""
-    table.caption = f"{len(groups)} groups, {dead} without signal{more}"
+    shown = f", {limit} of them shown" if len(groups) > limit else ""
+    table.caption = f"{len(groups)} groups, {dead} without signal{shown}"
     table.caption_justify = "left"
     return table

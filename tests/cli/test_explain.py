@@ -32,7 +32,7 @@ def data(cli, *arguments):
 
 def test_a_row_in_the_terminal(cli, scored):
     said = cli("explain", scored, "--id", "b", code=0).out
-    assert "“Rhine” is wrong; names 2, supporting 1" in said
+    assert "“Rhine” is wrong; names 2 (supporting: 1)" in said
     assert "advantage -1.00 in its group" in said
     assert "answer “Seine”" in said
     assert "name exactly [1]" in said
