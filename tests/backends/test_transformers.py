@@ -15,6 +15,7 @@ import tiny_models
 import torch
 
 from rag_rewards.backends.transformers import TransformersPolicy
+from rag_rewards.backends.transformers.scoring import GroupScoring
 from rag_rewards.backends.trie import forward_tokens
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import GenerateRequest, Policy, ScoreAnswer, ScoreRequest
@@ -104,7 +105,7 @@ def test_a_family_whose_cache_goes_wrong_falls_back_and_says_so(monkeypatch):
 
         return DynamicCache(config=scorer.model.config)
 
-    monkeypatch.setattr("rag_rewards.backends.transformers._copied", forgetful)
+    monkeypatch.setattr("rag_rewards.backends.transformers.scoring.copy_cache", forgetful)
     with pytest.warns(UserWarning, match="failed its self-check"):
         found = answer(scorer)
     assert found.path.startswith("plain (sharing a cache failed its self-check: values differ")
@@ -113,7 +114,7 @@ def test_a_family_whose_cache_goes_wrong_falls_back_and_says_so(monkeypatch):
 
 def test_a_model_whose_head_cannot_stand_alone_is_scored_whole():
     scorer = policy()
-    scorer._backbone = torch.nn.Identity()
+    scorer._forward.backbone = torch.nn.Identity()
     with pytest.warns(UserWarning, match="the head alone failed"):
         found = answer(scorer)
     assert found.path.startswith("plain, whole logits")
@@ -213,7 +214,7 @@ def test_the_self_check_passes():
     ("lacks", "message"),
     [
         ("model.safetensors", "cannot load a model from"),
-        ("config.json", "is no model folder: it has no config.json"),
+        ("config.json", "is not the folder of a model: it has no config.json"),
         ("tokenizer.json", "has no tokenizer: none of tokenizer.json, "),
     ],
 )
@@ -225,7 +226,7 @@ def test_a_folder_that_lacks_something(tmp_path, lacks, message):
 
 
 def test_what_cannot_be_loaded_or_used():
-    with pytest.raises(UsageError, match="dtype is one of"):
+    with pytest.raises(UsageError, match="dtype must be one of"):
         TransformersPolicy.load("x", dtype="int4")
     small = tiny_models.configurations()["qwen2"]()
     small.vocab_size = 100
@@ -245,7 +246,7 @@ def test_one_bad_request_fails_alone():
     good, bad = scorer.score_sync([GROUP, ScoreRequest(((),), ((5,),))])
     assert isinstance(good, ScoreAnswer)
     assert isinstance(bad, BackendError)
-    assert "a context without a token" in str(bad)
+    assert "context 0 is empty" in str(bad)
 
 
 @pytest.mark.parametrize("odd", [-100, tiny_models.VOCABULARY])
@@ -254,7 +255,7 @@ def test_token_ids_that_are_none_fail_alone(odd):
     bad = ScoreRequest((FULL,), ((5, 6, odd),))
     good, broken = scorer.score_sync([GROUP, bad])
     assert isinstance(good, ScoreAnswer)
-    assert f"token id {odd} is none of the model's 320" in str(broken)
+    assert f"token id {odd} is not in the vocabulary of the model (0 to 319)" in str(broken)
     asked = [GenerateRequest(FULL), GenerateRequest((*FULL[1:], odd))]
     made, refused = scorer.generate_sync(asked)
     assert made.text
@@ -296,7 +297,7 @@ def test_numbers_that_are_none_are_an_error():
 def test_out_of_memory_halves_the_budget_and_goes_on(monkeypatch):
     scorer = policy(token_budget=4096)
     expected = tiny_models.naive(scorer.model, GROUP)
-    run = TransformersPolicy._run
+    run = GroupScoring._run
 
     def hungry(self, rows, cache):
         if len(rows) > 1 and self.token_budget > 1024:
@@ -304,8 +305,8 @@ def test_out_of_memory_halves_the_budget_and_goes_on(monkeypatch):
         return run(self, rows, cache)
 
     answer(scorer)
-    monkeypatch.setattr(TransformersPolicy, "_run", hungry)
-    with pytest.warns(UserWarning, match="going on with a token budget of"):
+    monkeypatch.setattr(GroupScoring, "_run", hungry)
+    with pytest.warns(UserWarning, match="continuing with a token budget of"):
         found = answer(scorer)
     assert scorer.token_budget == 1024
     assert worst(found, expected) < 1e-4
@@ -318,7 +319,7 @@ def test_memory_that_never_suffices_is_an_error_of_the_group(monkeypatch):
     def full(self, rows, cache):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(TransformersPolicy, "_run", full)
+    monkeypatch.setattr(GroupScoring, "_run", full)
     with pytest.warns(UserWarning, match="out of memory"):
         (found,) = scorer.score_sync([GROUP])
     assert isinstance(found, BackendError)

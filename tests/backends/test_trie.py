@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 from properties import budget
 
 from rag_rewards.backends.trie import (
-    build,
+    build_trie,
     common_prefix,
+    continuations,
     forward_tokens,
     naive_tokens,
-    servings,
     walk,
 )
 from rag_rewards.evidence.protocols import ScoreRequest
@@ -36,13 +36,13 @@ def test_every_context_is_a_way_down_the_trie_and_every_prefix_stands_once(conte
 
     def down(node, before):
         here = before + node.tokens
-        for end in node.ends:
+        for end in node.contexts:
             found[end] = here
         assert len({child.tokens[0] for child in node.children}) == len(node.children)
         for child in node.children:
             down(child, here)
 
-    root = build(contexts, range(len(contexts)))
+    root = build_trie(contexts, range(len(contexts)))
     down(root, ())
     assert found == dict(enumerate(contexts))
     prefixes = {context[:n] for context in contexts for n in range(1, len(context) + 1)}
@@ -54,8 +54,8 @@ def test_every_context_is_a_way_down_the_trie_and_every_prefix_stands_once(conte
 def test_every_pair_is_served_once(request):
     served = [
         (pair, serving.responses[at])
-        for serving in servings(request).values()
-        for at, pairs in enumerate(serving.of)
+        for serving in continuations(request).values()
+        for at, pairs in enumerate(serving.pairs)
         for pair in pairs
     ]
     assert sorted(pair for pair, _ in served) == sorted(request.wanted())

@@ -112,7 +112,7 @@ def test_similarity_without_a_policy(cli, tmp_path):
     ("options", "message"),
     [
         (["--model", "/no/such/folder"], "cannot load a model from /no/such/folder"),
-        (["--model", "{empty}"], "is no model folder: it has no config.json"),
+        (["--model", "{empty}"], "is not the folder of a model: it has no config.json"),
         (["--model", "http://127.0.0.1:9"], "is a server: set --backend to vllm or sglang"),
         (
             ["--model", "x", "--backend", "jax"],
@@ -122,7 +122,7 @@ def test_similarity_without_a_policy(cli, tmp_path):
         (["--judge", "http://127.0.0.1:9/v1"], "--judge requires --judge-model"),
         (["--truncate"], "--truncate shortens the prompts that --model reads"),
         (["--model", "x", "--token-budget", "3"], "--token-budget must be at least 256"),
-        (["--model", "x", "--dtype", "int4"], "dtype is one of"),
+        (["--model", "x", "--dtype", "int4"], "dtype must be one of"),
     ],
 )
 def test_unusable_options(cli, tmp_path, options, message):

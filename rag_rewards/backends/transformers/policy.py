@@ -1,0 +1,351 @@
+"""A policy on transformers: the reference of all policies.
+
+Shared tokens of a group run once (see `backends.trie`). Before the first use, the values are
+compared with those of the whole forward pass of this model. If they differ, the policy scores each
+pair separately, and every answer reports it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import traceback
+import warnings
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rag_rewards.backends.local_models import free_memory, is_out_of_memory
+from rag_rewards.backends.selfcheck import checked_arrays, selfcheck
+from rag_rewards.backends.transformers.forward import ModelForward, PolicyUsage, import_torch
+from rag_rewards.backends.transformers.generation import generate_batch, similar_requests
+from rag_rewards.backends.transformers.loading import (
+    check_not_sharded,
+    check_tokenizer,
+    hash_weights,
+    load_causal_model,
+)
+from rag_rewards.backends.transformers.scoring import GroupScoring, Values
+from rag_rewards.backends.trie import forward_tokens, naive_tokens
+from rag_rewards.errors import BackendError, UsageError
+from rag_rewards.evidence.protocols import (
+    Capabilities,
+    GenerateAnswer,
+    GenerateRequest,
+    ScoreAnswer,
+    ScoreRequest,
+    TokenIds,
+    Tokenizer,
+)
+
+_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
+"""Maximum difference of cached and plain values of one precision, in nats per token."""
+_LEAST_BUDGET = 256
+
+_Method = Callable[[GroupScoring, ScoreRequest], Values]
+
+
+@dataclass
+class TransformersPolicy:
+    """A policy on a transformers model: an existing model, or one that `load` loads.
+
+    model           a causal language model
+    tokenizer       its tokenizer
+    name            name of the model, for the fingerprint
+    weight_version  version of the weights, for the answers and the fingerprint
+    token_budget    maximum number of tokens in the cache of a batch of responses, including
+                    contexts; memory grows with it. It is halved when memory is exhausted
+    prefill         number of tokens of a context that run at a time
+    rows            number of positions whose logits are in memory at a time
+    float32_logits  compute the last projection in float32, whatever the precision of the model
+    plain           score each pair separately, without a cache
+
+    The model can be one that is being trained: during a call it is in eval mode and without
+    gradients. Sharded weights (ZeRO-3, FSDP) are not supported.
+
+    Raises UsageError for sharded weights and for a tokenizer that does not fit the model, and
+    MissingExtraError if torch or transformers is not installed.
+    """
+
+    model: Any
+    tokenizer: Tokenizer
+    name: str = ""
+    weight_version: str | int | None = None
+    token_budget: int = 16_384
+    prefill: int = 2_048
+    rows: int = 256
+    float32_logits: bool = False
+    plain: bool = False
+    usage: PolicyUsage = field(default_factory=PolicyUsage)
+
+    def __post_init__(self) -> None:
+        import_torch()
+        check_not_sharded(self.model)
+        self._lock = threading.Lock()
+        self._method_chosen = False
+        self._note = ""
+        self._hash = (-1, "")
+        self._forward = ModelForward(
+            self.model, float32_logits=self.float32_logits, usage=self.usage
+        )
+        causal = self._forward.causal
+        self._embeddings = causal.get_input_embeddings().weight.shape[0]
+        check_tokenizer(self.tokenizer, self._embeddings)
+        if self.float32_logits and hasattr(causal.get_output_embeddings(), "base_layer"):
+            raise UsageError("float32_logits cannot be used with an adapter on the output layer")
+
+    @classmethod
+    def load(
+        cls,
+        path: str,
+        *,
+        dtype: str = "auto",
+        device: str | None = None,
+        adapter: str | None = None,
+        **options: Any,
+    ) -> TransformersPolicy:
+        """Load a model and its tokenizer from a folder.
+
+        path     folder of the model
+        dtype    "float32", "bfloat16", "float16", or "auto" for the saved precision
+        device   "cpu", "cuda", "cuda:1", …; default: a GPU if there is one
+        adapter  folder of a LoRA adapter (peft)
+        options  further arguments of the class
+
+        Raises UsageError for an incomplete folder.
+        """
+        model, tokenizer = load_causal_model(path, dtype, device, adapter)
+        return cls(model, tokenizer, name=Path(path).name, **options)
+
+    # --- identity ------------------------------------------------------------------------------
+
+    @property
+    def fingerprint(self) -> str:
+        """Name, precision and a hash of the weights, including adapters."""
+        changes = sum(parameter._version for parameter in self.model.parameters())
+        if changes != self._hash[0]:  # a training step changes the weights as well
+            self._hash = (changes, hash_weights(self.model))
+        version = "" if self.weight_version is None else f" version={self.weight_version}"
+        return f"transformers {self.name} {self.precision} {self._hash[1]}{version}"
+
+    @property
+    def precision(self) -> str:
+        """Precision of the model, and that of its logits if it is another one."""
+        own = str(self._forward.causal.dtype).removeprefix("torch.")
+        return f"{own}+float32 logits" if self.float32_logits and own != "float32" else own
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The policy is exact, generates, and reuses prefixes unless `plain` is set."""
+        return Capabilities(
+            exact=True, reuses_prefixes=not self.plain, generates=True, precision=self.precision
+        )
+
+    @property
+    def max_length(self) -> int | None:
+        """Maximum number of tokens of context and response, None if the config has none."""
+        config = self._forward.causal.config.get_text_config()
+        return getattr(config, "max_position_embeddings", None)
+
+    # --- the protocol --------------------------------------------------------------------------
+
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
+        """Return the log-probabilities of each request, or its BackendError.
+
+        Each request runs in its own thread call, so that a cancellation waits for one request.
+        """
+        answers: list[ScoreAnswer | Exception] = []
+        for request in requests:
+            answers += await asyncio.to_thread(self.score_sync, [request])
+        return answers
+
+    def score_sync(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
+        """Return the same as `score`, without an event loop."""
+        with self._lock, self._forward.inference():
+            if not self._method_chosen:
+                self._choose_method()
+                self._method_chosen = True
+            return [self._answer(request) for request in requests]
+
+    async def generate(
+        self, requests: Sequence[GenerateRequest]
+    ) -> list[GenerateAnswer | Exception]:
+        """Return one continuation for each request, or its BackendError.
+
+        Greedy requests with prompts of the same length run as one batch.
+        """
+        return await asyncio.to_thread(self.generate_sync, requests)
+
+    def generate_sync(
+        self, requests: Sequence[GenerateRequest]
+    ) -> list[GenerateAnswer | Exception]:
+        """Return the same as `generate`, without an event loop."""
+        answers: list[GenerateAnswer | Exception | None] = [None] * len(requests)
+        with self._lock, self._forward.inference():
+            for batch in similar_requests(requests, self.token_budget):
+                results = self._generate([requests[i] for i in batch])
+                for i, answer in zip(batch, results, strict=True):
+                    answers[i] = answer
+        return [answer for answer in answers if answer is not None]
+
+    async def selfcheck(self) -> None:
+        """Run the self-check of all policies. Raises BackendError."""
+        await selfcheck(self)
+
+    async def close(self) -> None:
+        """Do nothing: the policy holds no open resource."""
+
+    def refresh(
+        self, weights: Mapping[str, Any] | Iterable[tuple[str, Any]], version: str | int
+    ) -> None:
+        """Load new weights, all or some, between two calls.
+
+        weights  tensors by name
+        version  version of the weights, for the answers and the fingerprint
+
+        Raises UsageError for a name that the model does not have, without any change.
+        """
+        new = dict(weights)
+        with self._lock:
+            own = self.model.state_dict()
+            if unknown := sorted(set(new) - set(own)):
+                raise UsageError(f"weights that the model does not have: {', '.join(unknown[:3])}")
+            self.model.load_state_dict(new, strict=False)
+            self.weight_version = version
+
+    # --- scoring -------------------------------------------------------------------------------
+
+    def _choose_method(self) -> None:
+        """Compare the methods of scoring with the whole forward pass, on a small group."""
+        request = _probe_request(self._forward.causal)
+        self._forward.whole_logits = True
+        try:
+            expected = self._scoring().plain(request)
+        finally:
+            self._forward.whole_logits = False
+        if reason := self._difference(GroupScoring.plain, request, expected):
+            self._forward.whole_logits = self.plain = True
+            self._note = f"plain, whole logits (the head alone failed its self-check: {reason})"
+        elif not self.plain and (
+            reason := self._difference(GroupScoring.shared, request, expected)
+        ):
+            self.plain = True
+            self._note = f"plain (sharing a cache failed its self-check: {reason})"
+        if self._note:
+            warnings.warn(f"{self.name or 'the model'}: {self._note}", stacklevel=2)
+
+    def _difference(self, method: _Method, request: ScoreRequest, expected: Values) -> str:
+        """Return how the values of a method differ from the expected ones; "" if they do not."""
+        try:
+            largest = _largest_difference(method(self._scoring(), request), expected)
+        except Exception as error:
+            return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        if largest <= _TOLERANCE.get(self.precision, _TOLERANCE["bfloat16"]):
+            return ""
+        return f"values differ by up to {largest:.3g} nats"
+
+    def _scoring(self) -> GroupScoring:
+        return GroupScoring(self._forward, self.token_budget, self.prefill, self.rows)
+
+    def _answer(self, request: ScoreRequest) -> ScoreAnswer | Exception:
+        if fault := _fault(request, self._embeddings):
+            return BackendError(fault)
+        method = GroupScoring.plain if self.plain else GroupScoring.shared
+        sizes = self.token_budget, self.prefill, self.rows
+        try:
+            values = self._within_memory(method, request)
+            lengths = {pair: len(request.responses[pair[1]]) for pair in request.wanted()}
+            logprobs = checked_arrays(values, lengths, self.fingerprint)
+        except Exception as error:
+            # A group that is too large must neither slow the others nor keep its memory.
+            self.token_budget, self.prefill, self.rows = sizes
+            return _as_answer(error)
+        needed = naive_tokens(request)
+        computed = needed if self.plain else forward_tokens(request)
+        self.usage.computed += computed
+        self.usage.reused += needed - computed
+        path = self._note or ("plain" if self.plain else "shared")
+        return ScoreAnswer(logprobs, path, computed, needed - computed, self.weight_version)
+
+    def _within_memory(self, method: _Method, request: ScoreRequest) -> Values:
+        """Score a request, and halve the token budget while memory is exhausted."""
+        while True:
+            try:
+                return method(self._scoring(), request)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                traceback.clear_frames(error.__traceback__)  # they keep the caches alive
+            if self.token_budget <= _LEAST_BUDGET:
+                raise BackendError(f"out of memory with a token budget of {self.token_budget}")
+            self.token_budget //= 2
+            self.prefill = max(min(self.prefill, self.token_budget) // 2, 64)
+            self.rows = max(self.rows // 2, 16)
+            free_memory()
+            warnings.warn(
+                f"out of memory: continuing with a token budget of {self.token_budget}",
+                stacklevel=2,
+            )
+
+    # --- generation ----------------------------------------------------------------------------
+
+    def _generate(self, requests: Sequence[GenerateRequest]) -> list[GenerateAnswer | Exception]:
+        """Generate a batch; after a failure, its halves, down to the single failing request."""
+        try:
+            for request in requests:
+                if fault := _id_fault(request.prompt, self._embeddings):
+                    raise BackendError(fault)
+            return [
+                *generate_batch(
+                    self._forward, self.tokenizer, requests, self.weight_version, self.usage
+                )
+            ]
+        except Exception as error:
+            traceback.clear_frames(error.__traceback__)
+            if len(requests) == 1:
+                return [_as_answer(error)]
+        half = len(requests) // 2
+        return [*self._generate(requests[:half]), *self._generate(requests[half:])]
+
+
+def _fault(request: ScoreRequest, embeddings: int) -> str:
+    """Return why a request cannot be scored, "" if it can."""
+    for context in {context for context, _ in request.wanted()}:
+        if not request.contexts[context]:
+            return f"context {context} is empty: the first token of a response needs a token before"
+    faults = (_id_fault(ids, embeddings) for ids in (*request.contexts, *request.responses))
+    return next((fault for fault in faults if fault), "")
+
+
+def _id_fault(ids: TokenIds, embeddings: int) -> str:
+    if not ids or (min(ids) >= 0 and max(ids) < embeddings):
+        return ""
+    invalid = next(i for i in ids if not 0 <= i < embeddings)
+    return f"token id {invalid} is not in the vocabulary of the model (0 to {embeddings - 1:,})"
+
+
+def _as_answer(error: Exception) -> Exception:
+    """Return an error as an answer, without the frames that keep tensors alive."""
+    traceback.clear_frames(error.__traceback__)
+    if isinstance(error, BackendError):
+        return error.with_traceback(None)
+    return BackendError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+
+
+def _probe_request(causal: Any) -> ScoreRequest:
+    """Return a small group of pseudo-random tokens: two contexts and responses with branches."""
+    top = causal.config.get_text_config().vocab_size - 1
+    numbers = [(i * 7919 + 104729) % max(top, 1) for i in range(64)]
+    start, document, end = tuple(numbers[:7]), tuple(numbers[7:16]), tuple(numbers[16:24])
+    responses = (tuple(numbers[30:36]), (*numbers[30:32], *numbers[40:45]), tuple(numbers[50:51]))
+    return ScoreRequest((start + document + end, start + end), responses)
+
+
+def _largest_difference(
+    one: Mapping[Any, array[float]], other: Mapping[Any, array[float]]
+) -> float:
+    """Return the largest difference of two values of a pair; infinite for NaN."""
+    gaps = [abs(a - b) for pair in other for a, b in zip(one[pair], other[pair], strict=True)]
+    return max((gap if gap == gap else float("inf") for gap in gaps), default=0.0)
