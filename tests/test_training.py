@@ -142,8 +142,8 @@ def test_the_recipe_of_a_step():
         ((), "the last has none"),
         ((5,), "the last has none"),
         ((None, None), "every stage but the last has until_step"),
-        ((5, 5, None), r"until_step must rise, found \[5, 5\]"),
-        ((5, 4, None), "must rise"),
+        ((5, 5, None), r"until_step must increase, found \[5, 5\]"),
+        ((5, 4, None), "must increase"),
     ],
 )
 def test_stages_must_make_sense(steps, message):

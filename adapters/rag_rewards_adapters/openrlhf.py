@@ -38,7 +38,7 @@ class RewardFunction:
             )
         if isinstance(scorer.reward, Curriculum):
             raise UsageError(
-                "OpenRLHF does not send the training step to a reward: start a run for each stage"
+                "OpenRLHF does not pass the training step to a reward: start a run for each stage"
             )
         self.scorer, self.error_value = scorer, error_value
         self.failed = 0

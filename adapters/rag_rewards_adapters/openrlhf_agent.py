@@ -121,7 +121,7 @@ def _recipe_and_models(options: Mapping[str, Any]) -> tuple[Recipe, ModelOptions
     recipe = load_recipe(recipe_options)
     if not isinstance(recipe, Recipe):
         raise UsageError(
-            "OpenRLHF does not send the training step to a reward: start a run for each stage"
+            "OpenRLHF does not pass the training step to a reward: start a run for each stage"
         )
     if models.model and not is_url(models.model):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Group advantages: what a group's rewards become before the policy gradient sees them."""
+"""Group advantages: the rewards of a group, normalized for the policy gradient."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Sequence
 
 
 def mean_std(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and population standard deviation.
+    """Return the mean and the population standard deviation.
 
     >>> mean_std([1.0, 3.0])
     (2.0, 1.0)
     """
     n = len(values)
     if min(values) == max(values):
-        return values[0], 0.0  # rounding must not give equal values a spread
+        return values[0], 0.0  # with rounding, the deviation would not be 0
     mean = math.fsum(values) / n
     return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / n)
 
 
 def group_advantages(rewards: Sequence[float], *, std_floor: float = 0.1) -> list[float]:
-    """A_i = (R_i − mean)/max(std, floor), population std. All 0 where all rewards are equal.
+    """Return A_i = (R_i − mean)/max(std, floor), with the population standard deviation.
 
-    The floor keeps a group of near-equal rewards from being blown up. Source: LEAR, section 3.3
-    (clip of the standard deviation at 0.1).
+    The floor keeps the advantages small if the rewards are almost equal. If they are equal, all
+    advantages are 0. Source: LEAR, section 3.3 (clip of the standard deviation at 0.1).
 
     >>> [round(a, 6) for a in group_advantages([0.5, 0.52])]
     [-0.1, 0.1]
@@ -40,24 +40,27 @@ def group_advantages(rewards: Sequence[float], *, std_floor: float = 0.1) -> lis
 def advantages_of_groups(
     rewards: Sequence[float | None], groups: Sequence[Sequence[int]], *, std_floor: float = 0.1
 ) -> list[float | None]:
-    """Group advantages, by the positions of each group's members; None where there is no reward.
+    """Return the advantage of each rollout within its group, or None without a reward.
 
-    What has no reward is left out of its group's mean and deviation.
+    `groups` contains the positions of the members of each group. A rollout without a reward does
+    not count in the mean and the standard deviation of its group.
 
     >>> advantages_of_groups([1.0, None, 0.0, 5.0], [[0, 1, 2], [3]])
     [1.0, None, -1.0, 0.0]
     """
-    given: list[float | None] = [None] * len(rewards)
+    advantages: list[float | None] = [None] * len(rewards)
     for group in groups:
         scored = {i: reward for i in group if (reward := rewards[i]) is not None}
-        advantages = group_advantages(list(scored.values()), std_floor=std_floor)
-        for i, advantage in zip(scored, advantages, strict=True):
-            given[i] = advantage
-    return given
+        values = group_advantages(list(scored.values()), std_floor=std_floor)
+        for i, advantage in zip(scored, values, strict=True):
+            advantages[i] = advantage
+    return advantages
 
 
 def zscores(rewards: Sequence[float], *, epsilon: float = 1e-8) -> list[float]:
-    """(R_i − mean)/(std + ε), population std. Source: CTRL-RAG, Eq. 8; GRPO.
+    """Return (R_i − mean)/(std + ε), with the population standard deviation.
+
+    Source: CTRL-RAG, Eq. 8; GRPO.
 
     >>> [round(a, 6) for a in zscores([0.0, 1.0])]
     [-1.0, 1.0]

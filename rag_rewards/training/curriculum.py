@@ -1,4 +1,4 @@
-"""Curricula: which recipe counts at which training step (Ground-GRPO's two stages)."""
+"""Curricula: recipes by training step, such as the two stages of Ground-GRPO."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rag_rewards.signature import Signature, StageSignature
 
 @dataclass(frozen=True)
 class Stage:
-    """A recipe, and the first step that is no longer its own; None: to the end."""
+    """A recipe, and the first step of the next stage. None marks the last stage."""
 
     recipe: Recipe
     until_step: int | None = None
@@ -26,9 +26,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Curriculum:
-    """Recipes by training step; scores like a recipe, reading each rollout's `step`.
+    """Recipes by training step. It scores like a recipe and reads the `step` of each rollout.
 
-    Components are those of all stages; what a stage does not have is None there.
+    The components are those of all stages. A component that a stage does not have is None.
 
     >>> from rag_rewards.recipes import recipe
     >>> plan = Curriculum((Stage(recipe("naive-grpo"), 100), Stage(recipe("arena"))))
@@ -43,12 +43,12 @@ class Curriculum:
         steps = [stage.until_step for stage in self.stages]
         if not steps or steps[-1] is not None or None in steps[:-1]:
             raise SettingError("stages: every stage but the last has until_step, the last has none")
-        known = [step for step in steps if step is not None]
-        if any(b <= a for a, b in pairwise(known)):
-            raise SettingError(f"stages: until_step must rise, found {known}")
+        limits = [step for step in steps if step is not None]
+        if any(b <= a for a, b in pairwise(limits)):
+            raise SettingError(f"stages: until_step must increase, found {limits}")
 
     def at(self, step: int) -> Recipe:
-        """The recipe that counts at a step."""
+        """Return the recipe of a training step."""
         for stage in self.stages:
             if stage.until_step is None or step < stage.until_step:
                 return stage.recipe
@@ -101,15 +101,15 @@ class Curriculum:
     def score_each(
         self, rollouts: Sequence[Rollout], groups: Groups | None = None
     ) -> list[ScoreOrError]:
-        """Scores by stage, errors in their place. A group is of one stage, or in error whole."""
+        """Return a score or an error for each rollout. The rollouts of a group need one stage."""
         results: list[ScoreOrError | None] = [None] * len(rollouts)
         by_stage: dict[int, tuple[Recipe, list[Sequence[int]]]] = {}
         for unit in self._units(rollouts, groups):
-            chosen = self._stage_of([rollouts[i] for i in unit])
-            if isinstance(chosen, Recipe):
-                by_stage.setdefault(id(chosen), (chosen, []))[1].append(unit)
+            stage = self._recipe_or_errors([rollouts[i] for i in unit])
+            if isinstance(stage, Recipe):
+                by_stage.setdefault(id(stage), (stage, []))[1].append(unit)
                 continue
-            for i, error in zip(unit, chosen, strict=True):
+            for i, error in zip(unit, stage, strict=True):
                 results[i] = error
         for recipe, units in by_stage.values():
             members = [i for unit in units for i in unit]
@@ -119,13 +119,13 @@ class Curriculum:
         return [result for result in results if result is not None]
 
     def _units(self, rollouts: Sequence[Rollout], groups: Groups | None) -> Groups:
-        """Return what is scored together: groups if any stage compares rollouts."""
+        """Return the groups if any stage compares rollouts, or else single rollouts."""
         if self.scope != "group":
             return singletons(len(rollouts))
         return group_by_key(rollouts) if groups is None else groups
 
-    def _stage_of(self, unit: Sequence[Rollout]) -> Recipe | list[RolloutError]:
-        """The recipe of all members, or why each of them has none."""
+    def _recipe_or_errors(self, unit: Sequence[Rollout]) -> Recipe | list[RolloutError]:
+        """Return the recipe of all members, or the error of each member."""
         errors = fail_groups([_step_error(rollout) for rollout in unit], [range(len(unit))], unit)
         if first_error(errors) is not None:
             return [error for error in errors if error is not None]

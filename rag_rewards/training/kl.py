@@ -1,6 +1,6 @@
 """Per-token estimators of KL(π‖π_ref), in nats, from log π and log π_ref of a sampled token.
 
-Each takes plain numbers, or tensors with the usual arithmetic and `expm1`.
+Each takes numbers, or tensors with the usual arithmetic and `expm1`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def k1(logp: Any, ref: Any) -> Any:
-    """log π − log π_ref: unbiased, of either sign.
+    """Return log π − log π_ref, which is unbiased and can be negative.
 
     >>> k1(-1.0, -1.5)
     0.5
@@ -19,7 +19,7 @@ def k1(logp: Any, ref: Any) -> Any:
 
 
 def k2(logp: Any, ref: Any) -> Any:
-    """½ (log π_ref − log π)² ≥ 0: ARENA's stable penalty (its released code).
+    """Return ½ (log π_ref − log π)² ≥ 0, the stable penalty of ARENA (in its released code).
 
     >>> k2(-1.0, -1.5)
     0.125
@@ -28,7 +28,7 @@ def k2(logp: Any, ref: Any) -> Any:
 
 
 def k3(logp: Any, ref: Any) -> Any:
-    """π_ref/π − log(π_ref/π) − 1 ≥ 0: unbiased, GRPO's default (TruthRL).
+    """Return π_ref/π − log(π_ref/π) − 1 ≥ 0, which is unbiased and the default of GRPO (TruthRL).
 
     >>> round(k3(-1.0, -1.5), 6)
     0.106531

@@ -47,7 +47,7 @@ def test_the_module_imports_without_the_trainer_and_without_torch() -> None:
         ({"recipe": "ctrl-rag", "model": "path/to/model"}, "would be loaded by every engine"),
         (
             {"stages": [{"recipe": "ground-grpo-stage1", "until_step": 9}, {"recipe": "arena"}]},
-            "does not send the training step",
+            "does not pass the training step",
         ),
     ],
 )
@@ -60,7 +60,7 @@ def test_what_cannot_be_used_is_said_when_the_file_is_loaded(
 
 def test_a_reward_function_refuses_a_curriculum_as_well() -> None:
     stages = [{"recipe": "naive-grpo", "until_step": 9}, {"recipe": "arena"}]
-    with pytest.raises(UsageError, match="does not send the training step"):
+    with pytest.raises(UsageError, match="does not pass the training step"):
         reward_function(stages=stages)
 
 

@@ -141,7 +141,7 @@ def test_numbers_are_read_in_every_usual_form(cli, text):
         (
             "stages: [{recipe: arena, until_step: 5}, {recipe: arena, until_step: 4},"
             " {recipe: arena}]",
-            "until_step must rise",
+            "until_step must increase",
         ),
         ("recipe: arena\nstages: [{recipe: arena}]", "--recipe and stages exclude each other"),
     ],

@@ -89,7 +89,7 @@ def test_openrlhf_has_engines_and_no_curricula(cli: Any, tmp_path: Path) -> None
         "stages:\n- {recipe: ground-grpo-stage1, until_step: 9}\n- {recipe: ground-grpo}\n"
     )
     told = cli("init", "openrlhf", "--config", config, "-o", tmp_path / "b", code=2)
-    assert "no training step" in told.err
+    assert "does not pass the training step" in told.err
 
 
 def test_a_stage_that_asks_the_policy_meets_in_groups(cli: Any, tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from rag_rewards.training.scripts.start import Start
 from rag_rewards.training.scripts.writer import (
+    FOR_REWARD,
     NO_SCALING,
     ONE_PROMPT,
-    OURS,
     READ_SHELL_SETTINGS,
-    YOURS,
+    YOUR_SETUP,
     Line,
     ScriptWriter,
     flag,
@@ -38,14 +38,14 @@ def write(start: Start) -> dict[str, str]:
 def _lines(start: Start) -> Iterator[Line]:
     training = start.training
     kl_weight, floor = training.kl_weight, training.std_floor
-    only_k3 = "; ms-swift has k3 alone" if training.kl.value == "k2" else ""
-    yield flag(YOURS, "--model", start.policy)
-    yield flag(YOURS, "--dataset", start.data)
-    yield flag(YOURS, "--output_dir", start.name)
+    only_k3 = "; ms-swift has only k3" if training.kl.value == "k2" else ""
+    yield flag(YOUR_SETUP, "--model", start.policy)
+    yield flag(YOUR_SETUP, "--dataset", start.data)
+    yield flag(YOUR_SETUP, "--output_dir", start.name)
     if start.validation:
-        yield flag(YOURS, "--val_dataset", start.validation)
-    yield flag(OURS, "--external_plugins", "plugin.py")
-    yield flag(OURS, "--reward_funcs", start.name)
+        yield flag(YOUR_SETUP, "--val_dataset", start.validation)
+    yield flag(FOR_REWARD, "--external_plugins", "plugin.py")
+    yield flag(FOR_REWARD, "--reward_funcs", start.name)
     yield stated_flag("--num_generations", training.group)
     yield flag(ONE_PROMPT, "--per_device_train_batch_size", training.group.value)
     yield stated_flag("--gradient_accumulation_steps", training.prompts)

@@ -1,6 +1,6 @@
 """Training scripts of OpenRLHF: a shell script, and a file with the reward.
 
-A reward of groups, and one that needs the policy in training, is an agent executor.
+A reward that compares groups or needs the policy in training is an agent executor.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from rag_rewards.errors import UsageError
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.training.scripts.start import Start
 from rag_rewards.training.scripts.writer import (
+    FOR_REWARD,
     HERE,
-    OURS,
     READ_SHELL_SETTINGS,
-    YOURS,
+    YOUR_SETUP,
     Line,
     ScriptWriter,
     flag,
@@ -24,19 +24,21 @@ from rag_rewards.training.scripts.writer import (
 )
 from rag_rewards.training.settings import Training
 
-_COLUMNS = f"{OURS}: the columns that prepare writes"
-_COLOCATED = f"{YOURS}: an engine on each, in turn with training"
-_CENTRED_TWICE = (
-    "# The agent sends the group's advantage as the reward; dr_grpo centres it again,\n"
-    "# which changes nothing.\n"
+_COLUMNS = f"{FOR_REWARD}: the columns that `rag-rewards prepare` writes"
+_COLOCATED = f"{YOUR_SETUP}: one engine on each GPU, in turn with training"
+_ADVANTAGE_NOTE = (
+    "# The agent returns the mean of the group plus the advantage as the reward; dr_grpo\n"
+    "# subtracts the mean.\n"
 )
 
 
 def write(start: Start) -> dict[str, str]:
     """Return the script and the reward. Raise UsageError for a curriculum."""
     if isinstance(start.reward, Curriculum):
-        raise UsageError("OpenRLHF tells a reward no training step: write a script for each stage")
-    note = "" if start.training.std_floor.value is None else _CENTRED_TWICE
+        raise UsageError(
+            "OpenRLHF does not pass the training step to a reward: write a script for each stage"
+        )
+    note = "" if start.training.std_floor.value is None else _ADVANTAGE_NOTE
     command = "python3 -m openrlhf.cli.train_ppo_ray"
     name, page = _agent(start) if _has_agent(start) else _rewards(start)
     return {"train.sh": shell_script(start, "OpenRLHF", _lines(start), command, note), name: page}
@@ -65,17 +67,17 @@ def _rewards(start: Start) -> tuple[str, str]:
 
 def _lines(start: Start) -> Iterator[Line]:
     training = start.training
-    yield flag(YOURS, "--actor.model_name_or_path", start.policy)
-    yield flag(YOURS, "--data.prompt_dataset", start.data)
-    yield flag(YOURS, "--ckpt.output_dir", start.name)
+    yield flag(YOUR_SETUP, "--actor.model_name_or_path", start.policy)
+    yield flag(YOUR_SETUP, "--data.prompt_dataset", start.data)
+    yield flag(YOUR_SETUP, "--ckpt.output_dir", start.name)
     yield from _machine(start)
     yield flag(_COLUMNS, "--data.input_key", "input")
     yield flag(_COLUMNS, "--data.label_key", "label")
     yield flag(_COLUMNS, "--data.apply_chat_template")
     if _has_agent(start):
-        yield flag(OURS, "--train.agent_func_path", f"{HERE}agent.py")
+        yield flag(FOR_REWARD, "--train.agent_func_path", f"{HERE}agent.py")
     else:
-        yield flag(OURS, "--reward.remote_url", f"{HERE}rewards.py")
+        yield flag(FOR_REWARD, "--reward.remote_url", f"{HERE}rewards.py")
     yield from _sampling(training)
     yield stated_flag("--actor.adam.lr", training.learning_rate)
     yield stated_flag("--actor.lr_scheduler", training.schedule)
@@ -84,43 +86,45 @@ def _lines(start: Start) -> Iterator[Line]:
     yield stated_flag("--train.num_episodes", training.epochs)
     yield _advantage(training)
     yield from _kl(training)
-    yield flag(f"{OURS}: what is centred is not clipped", "--reward.clip_range", -100, 100)
+    yield flag(f"{FOR_REWARD}: does not clip centered rewards", "--reward.clip_range", -100, 100)
 
 
 def _machine(start: Start) -> Iterator[Line]:
-    """The flags of the machine. They have no useful defaults: without engines none generates."""
+    """Yield the flags of the machine. The defaults do not work: they start no engine."""
     for name in ("actor", "ref"):
-        yield flag(YOURS, f"--{name}.num_gpus_per_node", 8)
+        yield flag(YOUR_SETUP, f"--{name}.num_gpus_per_node", 8)
     yield flag(_COLOCATED, "--vllm.num_engines", 8)
     for name in ("--train.colocate_all", "--vllm.enable_sleep", "--ds.enable_sleep"):
         yield flag(_COLOCATED, name)
     # vLLM does not reserve the memory that log-probabilities of a prompt need.
     share = 0.5 if start.needs_trained_policy else 0.6
-    yield flag(YOURS, "--vllm.gpu_memory_utilization", share)
+    yield flag(YOUR_SETUP, "--vllm.gpu_memory_utilization", share)
     if start.validation:
-        yield flag(YOURS, "--eval.dataset", start.validation)
-        yield flag(YOURS, "--eval.steps", 20)
-        yield flag(f"{OURS}: the reward of one answer", "--eval.n_samples_per_prompt", 1)
+        yield flag(YOUR_SETUP, "--eval.dataset", start.validation)
+        yield flag(YOUR_SETUP, "--eval.steps", 20)
+        yield flag(
+            f"{FOR_REWARD}: evaluates one response per prompt", "--eval.n_samples_per_prompt", 1
+        )
 
 
 def _sampling(training: Training) -> Iterator[Line]:
     prompts = training.prompts
     rollouts = prompts.value * training.group.value
     length = training.prompt_tokens.value + training.response_tokens.value + 1
-    room = "room for prompt and response, and a token for log-probabilities"
+    comment = "prompt and response, and one token that log-probabilities require"
     yield stated_flag("--rollout.batch_size", prompts)
-    yield flag(f"{prompts.source}: one update a step", "--train.batch_size", rollouts)
+    yield flag(f"{prompts.source}: one update per step", "--train.batch_size", rollouts)
     yield stated_flag("--rollout.n_samples_per_prompt", training.group)
     yield stated_flag("--rollout.temperature", training.temperature)
     yield stated_flag("--rollout.top_p", training.top_p)
     yield stated_flag("--rollout.max_new_tokens", training.response_tokens)
-    yield flag(room, "--data.max_len", length)
+    yield flag(comment, "--data.max_len", length)
 
 
 def _advantage(training: Training) -> Line:
     floor = training.std_floor
     if floor.value is None:
-        return flag(OURS, "--algo.advantage.estimator", "group_norm")
+        return flag(FOR_REWARD, "--algo.advantage.estimator", "group_norm")
     return flag(floor.source, "--algo.advantage.estimator", "dr_grpo")
 
 

@@ -1,4 +1,4 @@
-"""What a training script starts: a recipe or curriculum, its models, the policy and the data."""
+"""The contents of a training script: a recipe or curriculum, its models, the policy, the data."""
 
 from __future__ import annotations
 

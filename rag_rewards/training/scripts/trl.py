@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rag_rewards.training.scripts.start import Start
 from rag_rewards.training.scripts.writer import (
+    FOR_REWARD,
     NO_SCALING,
     ONE_PROMPT,
-    OURS,
-    YOURS,
+    YOUR_SETUP,
     Line,
     ScriptWriter,
     assignment,
@@ -18,7 +18,7 @@ from rag_rewards.training.scripts.writer import (
 
 _TEMPLATE = '''"""GRPO with TRL and the reward {name}: python train.py
 
-Further settings of GRPOConfig on the command line stand over these: --max_steps 10.
+Options of GRPOConfig on the command line take precedence, for example --max_steps 10.
 """
 
 from datasets import load_dataset
@@ -75,15 +75,15 @@ def _lines(start: Start) -> list[Line]:
     group, warmup, floor = training.group, training.warmup, training.std_floor
     beta = assignment("beta", training.kl_weight)
     if training.kl.value == "k2":
-        beta = (f"{training.kl_weight.source}. {training.kl.source}; TRL has k3 alone", beta[1])
+        beta = (f"{training.kl_weight.source}. {training.kl.source}; TRL has only k3", beta[1])
     lines: list[Line] = [
-        (YOURS, (f"output_dir={python_value(start.name)}",)),
+        (YOUR_SETUP, (f"output_dir={python_value(start.name)}",)),
         assignment("num_generations", group),
         (ONE_PROMPT, (f"per_device_train_batch_size={group.value}",)),
         assignment("gradient_accumulation_steps", training.prompts),
         assignment("learning_rate", training.learning_rate),
         assignment("lr_scheduler_type", training.schedule, python_value),
-        (f"{warmup.source}, as a share of the steps", (f"warmup_steps={warmup.value}",)),
+        (f"{warmup.source}, as a fraction of the steps", (f"warmup_steps={warmup.value}",)),
         assignment("num_train_epochs", training.epochs),
         beta,
         assignment("epsilon", training.clip),
@@ -93,7 +93,9 @@ def _lines(start: Start) -> list[Line]:
     ]
     if floor.value is not None:
         lines.append((NO_SCALING.format(floor.source), ('scale_rewards="none"',)))
-    lines.append((f"{OURS}: gold columns reach the reward", ("remove_unused_columns=False",)))
+    lines.append(
+        (f"{FOR_REWARD}: keeps the columns with gold data", ("remove_unused_columns=False",))
+    )
     return lines
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from rag_rewards.training.scripts.start import Start
 from rag_rewards.training.scripts.writer import (
-    OURS,
+    FOR_REWARD,
     READ_SHELL_SETTINGS,
-    YOURS,
+    YOUR_SETUP,
     Line,
     ScriptWriter,
     assignment,
@@ -21,9 +21,9 @@ from rag_rewards.training.settings import Training
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 _REWARD_ARGUMENTS = "+reward.custom_reward_function.reward_kwargs"
 _SAMPLER = "trainer.v1.sampler"
-_REPLACED = f"{OURS}: a group without a score is replaced, components are logged"
+_SAMPLER_COMMENT = f"{FOR_REWARD}: replaces unscored groups and logs components"
 _KL_NAMES = {"k2": "mse", "k3": "low_var_kl"}
-"""What verl calls the estimators; `mse` is half a squared difference."""
+"""The names of the estimators in verl; `mse` is half a squared difference."""
 
 
 def write(start: Start) -> dict[str, str]:
@@ -34,17 +34,17 @@ def write(start: Start) -> dict[str, str]:
 
 def _lines(start: Start) -> Iterator[Line]:
     training = start.training
-    yield YOURS, (f"actor_rollout_ref.model.path={_hydra(start.policy)}",)
-    yield YOURS, (f"data.train_files={_hydra(start.data)}",)
-    yield YOURS, (f"data.val_files={_hydra(start.validation or start.data)}",)
-    yield YOURS, ("trainer.n_gpus_per_node=8",)
-    yield YOURS, ("trainer.logger=[console]",)
-    yield YOURS, (f"{_ROLLOUT}.name=vllm",)
-    yield YOURS, (f"{_ACTOR}.use_dynamic_bsz=True",)
-    yield YOURS, (f"trainer.experiment_name={start.name}",)
-    yield OURS, ("reward.reward_manager.name=rag_rewards",)
+    yield YOUR_SETUP, (f"actor_rollout_ref.model.path={_hydra(start.policy)}",)
+    yield YOUR_SETUP, (f"data.train_files={_hydra(start.data)}",)
+    yield YOUR_SETUP, (f"data.val_files={_hydra(start.validation or start.data)}",)
+    yield YOUR_SETUP, ("trainer.n_gpus_per_node=8",)
+    yield YOUR_SETUP, ("trainer.logger=[console]",)
+    yield YOUR_SETUP, (f"{_ROLLOUT}.name=vllm",)
+    yield YOUR_SETUP, (f"{_ACTOR}.use_dynamic_bsz=True",)
+    yield YOUR_SETUP, (f"trainer.experiment_name={start.name}",)
+    yield FOR_REWARD, ("reward.reward_manager.name=rag_rewards",)
     for key, value in _flat(start.options):
-        yield OURS, (f"{_REWARD_ARGUMENTS}.{key}={_hydra(value)}",)
+        yield FOR_REWARD, (f"{_REWARD_ARGUMENTS}.{key}={_hydra(value)}",)
     yield from _sampling(training)
     yield assignment(f"{_ACTOR}.optim.lr", training.learning_rate)
     yield assignment(f"{_ACTOR}.optim.lr_scheduler_type", training.schedule)
@@ -60,9 +60,12 @@ def _lines(start: Start) -> Iterator[Line]:
 def _sampling(training: Training) -> Iterator[Line]:
     prompts = training.prompts
     yield assignment("data.train_batch_size", prompts)
-    yield f"{prompts.source}: one update a step", (f"{_ACTOR}.ppo_mini_batch_size={prompts.value}",)
+    yield (
+        f"{prompts.source}: one update per step",
+        (f"{_ACTOR}.ppo_mini_batch_size={prompts.value}",),
+    )
     yield assignment("data.max_prompt_length", training.prompt_tokens)
-    yield f"{OURS}: a prompt is whole or left out", ("data.filter_overlong_prompts=True",)
+    yield f"{FOR_REWARD}: excludes truncated prompts", ("data.filter_overlong_prompts=True",)
     yield assignment("data.max_response_length", training.response_tokens)
     yield assignment(f"{_ROLLOUT}.n", training.group)
     yield assignment(f"{_ROLLOUT}.temperature", training.temperature)
@@ -82,7 +85,7 @@ def _kl(training: Training) -> Iterator[Line]:
 def _advantage(training: Training) -> Iterator[Line]:
     floor = training.std_floor
     if floor.value is None:
-        yield OURS, ("algorithm.adv_estimator=grpo",)
+        yield FOR_REWARD, ("algorithm.adv_estimator=grpo",)
         return
     yield floor.source, ("algorithm.adv_estimator=rag_grpo_clip_std",)
     yield assignment("+algorithm.std_floor", floor)
@@ -90,10 +93,13 @@ def _advantage(training: Training) -> Iterator[Line]:
 
 def _group_loop() -> Iterator[Line]:
     loop = f"{_ROLLOUT}.agent.default_agent_loop=rag_group"
-    yield f"{OURS}: a group is scored together", (loop,)
-    yield _REPLACED, (f"{_SAMPLER}.sync_refill_failed_groups=True",)
-    yield _REPLACED, (f"{_SAMPLER}.custom_sampler.path=pkg://rag_rewards_adapters.verl_sampler",)
-    yield _REPLACED, (f"{_SAMPLER}.custom_sampler.name=RagReplayBuffer",)
+    yield f"{FOR_REWARD}: scores a group together", (loop,)
+    yield _SAMPLER_COMMENT, (f"{_SAMPLER}.sync_refill_failed_groups=True",)
+    yield (
+        _SAMPLER_COMMENT,
+        (f"{_SAMPLER}.custom_sampler.path=pkg://rag_rewards_adapters.verl_sampler",),
+    )
+    yield _SAMPLER_COMMENT, (f"{_SAMPLER}.custom_sampler.name=RagReplayBuffer",)
 
 
 def _flat(options: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -107,7 +113,7 @@ def _flat(options: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 # --- values of Hydra's command line ------------------------------------------------------------
 
 _BARE = re.compile(r"[A-Za-z_./][\w./:@+-]*")
-"""Texts that Hydra reads without quotes, unless they are one of the next."""
+"""Texts that Hydra reads without quotes, except for literals."""
 _LITERALS = {"true", "false", "null", "none", "nan", "inf"}
 
 

@@ -1,4 +1,4 @@
-"""The writer of one trainer's scripts, and the template that all of them share."""
+"""The writer of a trainer's scripts, and the parts that all scripts have in common."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ from rag_rewards.training.settings import Stated
 Line = tuple[str, tuple[str, ...]]
 """A comment and the words of one setting: an assignment, or a flag and its values."""
 
-OURS = "of this package"
-YOURS = "yours"
-ONE_PROMPT = "a prompt's rollouts at a time; on several devices divide the next by their number"
-NO_SCALING = "{}: the reward brings the scale"
+FOR_REWARD = "for the reward"
+YOUR_SETUP = "your setup"
+ONE_PROMPT = (
+    "the rollouts of one prompt at a time; on several devices divide the next value by their number"
+)
+NO_SCALING = "{}: the reward is normalized already"
 HERE = "$PWD/"
-"""The folder of the script, which the shell fills in."""
+"""The folder of the script, as the shell expands it."""
 
 
 @dataclass(frozen=True)
 class ScriptWriter:
-    """How scripts of one trainer are written and checked.
+    """A function that writes the scripts of one trainer, and a check of them.
 
-    write    the files by name, with their text
-    package  the trainer's package
-    check    code for a process of its own, with `folder` defined before it: it prints a JSON
-             object whose `unknown` lists the settings that the installed trainer does not know
+    write    returns the files by name, with their text
+    package  name of the trainer's package
+    check    code for a separate process, in which `folder` is defined. It prints a JSON object
+             whose `unknown` lists the settings that the installed trainer does not have.
     """
 
     write: Callable[[Start], dict[str, str]]
@@ -44,7 +46,7 @@ text = (Path(folder) / "train.sh").read_text()
 array = text[text.index("settings=(") + len("settings=(") : text.index("\\n)\\n")]
 words = shlex.split(array, comments=True)
 """
-"""The beginning of a check: the words of the settings of `train.sh`."""
+"""The beginning of a check: it reads the settings of `train.sh` as `words`."""
 
 
 # --- lines -------------------------------------------------------------------------------------
@@ -66,7 +68,7 @@ def stated_flag(name: str, stated: Stated[Any]) -> Line:
 
 
 def indented(lines: Iterable[Line], write: Callable[[tuple[str, ...]], str]) -> str:
-    """Return one indented line per setting; lines in a row that share a comment have it once."""
+    """Return one indented line per setting. Consecutive lines share an equal comment."""
     return "\n".join(_indented(lines, write))
 
 
@@ -85,10 +87,10 @@ def _indented(lines: Iterable[Line], write: Callable[[tuple[str, ...]], str]) ->
 def shell_script(
     start: Start, trainer: str, lines: Iterable[Line], command: str, note: str = ""
 ) -> str:
-    """Return a script that runs a command with these settings, and with those of its caller."""
+    """Return a script that runs a command with these settings and with those of its caller."""
     return (
         f"#!/usr/bin/env bash\n# GRPO with {trainer}, with the reward {start.name}. Further "
-        'settings on the command line stand over these.\nset -euo pipefail\ncd "$(dirname "$0")"\n'
+        'settings on the command line take precedence.\nset -euo pipefail\ncd "$(dirname "$0")"\n'
         f'{note}\nsettings=(\n{indented(lines, _shell_words)}\n)\n{command} "${{settings[@]}}" '
         '"$@"\n'
     )
