@@ -22,7 +22,7 @@ from rag_rewards.cli.options import (
     models_of,
 )
 from rag_rewards.cli.output import console
-from rag_rewards.metrics.comparison import Comparison, Difference, Shared
+from rag_rewards.metrics.comparison import Comparison, Difference, Overlap
 from rag_rewards.metrics.evaluation import (
     EvaluateOptions,
     Evaluation,
@@ -31,7 +31,7 @@ from rag_rewards.metrics.evaluation import (
     write_evaluation,
 )
 from rag_rewards.metrics.evaluation import evaluate as compute_metrics
-from rag_rewards.metrics.sample import Fault
+from rag_rewards.metrics.run import ErrorCount
 from rag_rewards.metrics.summary import MetricReport, Value
 from rag_rewards.model_options import EncoderOptions, PolicyOptions
 from rag_rewards.report.plain import plain
@@ -100,7 +100,7 @@ def print_evaluation(console: Console, evaluation: Evaluation) -> None:
         names = " and ".join(plain(run.name) for run in evaluation.runs)
         console.print(_metric_table(f"with and without documents: {names}", evaluation.pairs))
         for report in evaluation.pairs:
-            _print_faults(console, report.left_out, report.metric)
+            _print_errors(console, report.left_out, report.metric)
     for comparison in evaluation.comparisons:
         _print_comparison(console, comparison)
 
@@ -112,21 +112,21 @@ def _print_run(console: Console, run: RunReport) -> None:
     if run.truncated:
         counts.append(f"{run.truncated:,} truncated at the length limit")
     console.print(Text.assemble((plain(run.name), "bold"), f"   {', '.join(counts)}"))
-    _print_faults(console, run.broken)
+    _print_errors(console, run.broken)
     if run.metrics:
         console.print(_metric_table("", run.metrics))
     for report in run.metrics:
-        _print_faults(console, report.left_out, report.metric)
+        _print_errors(console, report.left_out, report.metric)
     for name, parts in run.by.items():
         console.print(_split_table(name, parts))
 
 
-def _print_faults(console: Console, faults: Sequence[Fault], metric: str = "") -> None:
-    for fault in faults:
-        units = fault.unit if fault.count == 1 else f"{fault.unit}s"
+def _print_errors(console: Console, errors: Sequence[ErrorCount], metric: str = "") -> None:
+    for error in errors:
+        units = error.unit if error.count == 1 else f"{error.unit}s"
         prefix = f"{metric}: " if metric else ""
-        line = f"{prefix}{fault.count:,} {units} left out, the first: {fault.first}"
-        style = "red" if fault.unit == "row" else "yellow"
+        line = f"{prefix}{error.count:,} {units} left out, the first: {error.first}"
+        style = "red" if error.unit == "row" else "yellow"
         console.print(Text(plain(line), style=style), soft_wrap=True)
 
 
@@ -190,11 +190,11 @@ def _print_comparison(console: Console, comparison: Comparison) -> None:
     console.print(table)
 
 
-def _overlap(units: str, shared: Shared) -> str:
-    counts = [f"{shared.shared:,} {units} in both files"]
-    counts += [f"{shared.only_base:,} only in the first"] * bool(shared.only_base)
-    counts += [f"{shared.only_other:,} only in the second"] * bool(shared.only_other)
-    counts += [f"{shared.twice:,} repeated ids, which are excluded"] * bool(shared.twice)
+def _overlap(units: str, overlap: Overlap) -> str:
+    counts = [f"{overlap.shared:,} {units} in both files"]
+    counts += [f"{overlap.only_base:,} only in the first"] * bool(overlap.only_base)
+    counts += [f"{overlap.only_other:,} only in the second"] * bool(overlap.only_other)
+    counts += [f"{overlap.twice:,} repeated ids, which are excluded"] * bool(overlap.twice)
     return ", ".join(counts)
 
 

@@ -2,19 +2,21 @@
 
     metric_of("f1(normalizer=triviaqa)")        # or: F1(normalizer="triviaqa")
 
-Each theme has its file (`answers`, `truth`, `documents`, `trust`, `signal`); the plain functions in
-it are the definitions. The engine (`measuring`, `bootstrap`, `summary`, `splitting`, `comparison`)
-knows a metric by its protocol alone.
+Each topic has its module (`answers`, `truth`, `documents`, `answerability`, `trust_score`,
+`alignment`, `group_signal`), whose plain functions are the definitions. The other modules use
+metrics only through the protocol in `metric`.
 """
 
 from __future__ import annotations
 
+from rag_rewards.metrics.alignment import Align
+from rag_rewards.metrics.answerability import AnswerRate
 from rag_rewards.metrics.answers import F1, ExactMatch, Judge, ReferenceReliance, Substring
 from rag_rewards.metrics.documents import AnswerRecall, Citation, CompressionRatio, Relevance
+from rag_rewards.metrics.group_signal import GroupSignal
 from rag_rewards.metrics.metric import GroupMetric, Metric, RowMetric
-from rag_rewards.metrics.naming import METRICS, metric_of, metrics_of
-from rag_rewards.metrics.signal import GroupSignal
-from rag_rewards.metrics.trust import Align, AnswerRate, TrustScore
+from rag_rewards.metrics.metric_names import METRICS, metric_of, metrics_of
+from rag_rewards.metrics.trust_score import TrustScore
 from rag_rewards.metrics.truth import MajorityAtK, PassAtK, Truthfulness
 
 __all__ = [

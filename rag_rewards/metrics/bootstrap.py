@@ -1,10 +1,10 @@
-"""Intervals by resampling, fast enough without numpy.
+"""Bootstrap intervals without numpy.
 
-A resample counts every unit Poisson(1) times (the Poisson bootstrap: what drawing n of n with
-replacement tends to, without the draws depending on one another). A thousand of them over 100,000
-units are 10⁸ counts, so they are never made one by one: all units' counts are a few long integers,
-one per binary digit, and so are the columns that are summed. Σ count·value is then a matter of
-`&` and `bit_count`. The same seed gives the same counts on every machine.
+In a resample, each unit has a Poisson(1) weight (the Poisson bootstrap, which approximates n draws
+with replacement by independent weights). The weights of all units are a few long integers, one per
+binary digit, and so are the columns that are summed. Σ weight·value is then computed with `&` and
+`bit_count`, which is fast for 1,000 resamples of 100,000 units. Equal seeds give equal weights on
+every machine.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from itertools import accumulate
 RESAMPLES = 1000
 LEVEL = 0.95
 _DIGITS = 16
-"""Of a column's values, and of the chances that counts are drawn with."""
-_MOST = 7  # P(more) = 10⁻⁵, less than 2⁻¹⁶
+"""Number of binary digits of the values of a column, and of the probabilities of weights."""
+_LARGEST = 7  # P(weight > 7) = 10⁻⁵, which is less than 2⁻¹⁶
 
 
 def _at_least() -> list[int]:
-    """P(Poisson(1) ≥ j) for j = 1 … 7, in 2⁻¹⁶ths."""
-    below = accumulate(math.exp(-1) / math.factorial(j) for j in range(_MOST))
+    """P(Poisson(1) ≥ j) for j = 1 … 7, in units of 2⁻¹⁶."""
+    below = accumulate(math.exp(-1) / math.factorial(j) for j in range(_LARGEST))
     return [round((1 - p) * 2**_DIGITS) for p in below]
 
 
@@ -32,14 +32,15 @@ _AT_LEAST = _at_least()
 
 
 def poisson_planes(rng: random.Random, units: int) -> tuple[int, int, int]:
-    """How often each unit counts, as the binary digits of all counts: 1s, 2s and 4s.
+    """Return the weights of all units as three bit planes: the digits for 1, 2 and 4.
 
-    Bit i of a plane belongs to unit i. Every count is Poisson(1), truncated at 7, to 2⁻¹⁶.
+    Bit i of a plane belongs to unit i. Weights are Poisson(1), truncated at 7, with probabilities
+    to 2⁻¹⁶.
     """
     uniform = [rng.getrandbits(units) for _ in range(_DIGITS)]
     least = []
     for threshold in _AT_LEAST:
-        # Compares 16-bit uniforms with the threshold, all units at once, lowest digit first.
+        # Compare 16-bit uniform numbers with the threshold for all units, lowest digit first.
         below = 0
         for digit, plane in enumerate(uniform):
             below = plane | below if threshold >> digit & 1 else plane & below
@@ -51,26 +52,26 @@ def poisson_planes(rng: random.Random, units: int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class Column:
-    """Numbers as low + Σ scale·bit, one long integer of bits (bit i: unit i) per scale."""
+    """Numbers as low + Σ scale·bit, with one long integer per scale (bit i belongs to unit i)."""
 
     low: float
     bits: tuple[tuple[float, int], ...]
 
-    def total(self, counts: Sequence[int], units: int) -> float:
-        """Σ count·value, from the counts' planes. `units` is Σ count."""
-        summed = self.low * units
+    def total(self, weights: Sequence[int], units: int) -> float:
+        """Return Σ weight·value from the bit planes of the weights. `units` is Σ weight."""
+        total = self.low * units
         for scale, bits in self.bits:
             times = 0
-            for power, plane in enumerate(counts):
+            for power, plane in enumerate(weights):
                 times += (bits & plane).bit_count() << power
-            summed += scale * times
-        return summed
+            total += scale * times
+        return total
 
 
 def column_of(values: Sequence[float]) -> Column:
-    """A column: one bit for each of a few distinct values, else binary digits.
+    """Return a column with one bit per distinct value or, for many values, with binary digits.
 
-    Whole numbers are kept as they are, others to 2⁻¹⁶ of their range.
+    Integers are exact. Other numbers are rounded to 2⁻¹⁶ of their range.
     """
     distinct = sorted(set(values))
     low, extent = distinct[0], distinct[-1] - distinct[0]
@@ -91,21 +92,21 @@ def column_of(values: Sequence[float]) -> Column:
 
 
 def _is_byte(octets: bytes, sought: int) -> int:
-    """The units (the last first) whose byte is this one, as a long integer."""
+    """The units whose byte has this value, as a long integer; the last unit comes first."""
     return int(octets.translate(bytes(48 + (byte == sought) for byte in range(256))), 2)
 
 
 def _has_bit(octets: bytes, bit: int) -> int:
-    """The units (the last first) whose byte has this bit, as a long integer."""
+    """The units whose byte has this bit, as a long integer; the last unit comes first."""
     return int(octets.translate(bytes(48 + (byte >> bit & 1) for byte in range(256))), 2)
 
 
 def resampled_sums(
     columns: Sequence[Sequence[float]], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Iterator[list[float]]:
-    """Σ count·value of every column, once per resample; all columns of one resample share counts.
+    """Yield Σ weight·value of each column for each resample. All columns share the weights.
 
-    A resample in which no unit counts at all is drawn again: it is no data set.
+    A resample in which all weights are 0 is drawn again.
 
     >>> [round(total / 4, 2) for total, in resampled_sums([[1.0] * 4], resamples=5)]
     [1.75, 1.25, 0.75, 1.0, 1.5]
@@ -113,35 +114,35 @@ def resampled_sums(
     units = len(columns[0]) if columns else 0
     if not units:
         return
-    ready = [column_of(values) for values in columns]
-    rng = random.Random(seed)  # noqa: S311 (a resampling, not a secret)
-    done = 0
-    while done < resamples:
+    compact = [column_of(values) for values in columns]
+    rng = random.Random(seed)  # noqa: S311 (not for secrets)
+    count = 0
+    while count < resamples:
         weights = poisson_planes(rng, units)
-        counted = sum(weight.bit_count() << power for power, weight in enumerate(weights))
-        if counted:
-            done += 1
-            yield [column.total(weights, counted) for column in ready]
+        total = sum(weight.bit_count() << power for power, weight in enumerate(weights))
+        if total:
+            count += 1
+            yield [column.total(weights, total) for column in compact]
 
 
 def interval(values: Sequence[float | None], level: float = LEVEL) -> tuple[float, float] | None:
-    """The percentile interval of a bootstrap; resamples without a value are left out.
+    """Return the percentile interval of a bootstrap. Resamples without a value are excluded.
 
-    None where fewer than two have one.
+    None if fewer than two resamples have a value.
 
     >>> interval([float(i) for i in range(1000)])
     (25.0, 974.0)
     """
-    known = sorted(value for value in values if value is not None)
-    if len(known) < 2:
+    ordered = sorted(value for value in values if value is not None)
+    if len(ordered) < 2:
         return None
-    tail = (1 - level) / 2 * len(known)
-    at = min(int(tail), (len(known) - 1) // 2)
-    return known[at], known[-1 - at]
+    tail = (1 - level) / 2 * len(ordered)
+    at = min(int(tail), (len(ordered) - 1) // 2)
+    return ordered[at], ordered[-1 - at]
 
 
 Statistic = Callable[[Sequence[float]], dict[str, float | None]]
-"""Sums of columns → values by name."""
+"""A function from the sums of columns to values by name."""
 
 
 def intervals(
@@ -151,10 +152,10 @@ def intervals(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> list[dict[str, tuple[float, float] | None]]:
-    """The interval of every value of every statistic, all from the same resamples."""
-    drawn: list[dict[str, list[float | None]]] = [{} for _ in statistics]
+    """Return the interval of each value of each statistic, from the same resamples."""
+    results: list[dict[str, list[float | None]]] = [{} for _ in statistics]
     for sums in resampled_sums(columns, resamples=resamples, seed=seed):
-        for kept, statistic in zip(drawn, statistics, strict=True):
+        for result, statistic in zip(results, statistics, strict=True):
             for name, value in statistic(sums).items():
-                kept.setdefault(name, []).append(value)
-    return [{name: interval(values) for name, values in kept.items()} for kept in drawn]
+                result.setdefault(name, []).append(value)
+    return [{name: interval(values) for name, values in result.items()} for result in results]

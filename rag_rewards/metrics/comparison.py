@@ -1,8 +1,8 @@
-"""Runs side by side: joined on id, resampled together, which differences hold.
+"""Compare two runs: rows are joined on `id`, groups on their key, and resampled together.
 
-A difference between two runs of the same questions is far surer than their two intervals
-suggest: hard questions are hard for both. So rows are joined on `id`, groups on their key, and
-both runs are resampled with the same counts.
+A question that is hard in one run is usually hard in the other. A paired interval of the difference
+is therefore narrower than the intervals of the two values suggest. Both runs are resampled with the
+same weights.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 
 import msgspec
 
 from rag_rewards.errors import UsageError
 from rag_rewards.metrics.metric import Metric, Parts, Unit, Values
-from rag_rewards.metrics.sample import Run, Sample
-from rag_rewards.metrics.summary import MetricReport, Resampling, intervals_of, summarise
+from rag_rewards.metrics.run import Measurements, Run
+from rag_rewards.metrics.summary import MetricReport, Resampling, intervals_of, summarize
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """A value in both runs, over what they share, and other − base with its interval.
+    """A value of both runs over their common units, and other − base with its interval.
 
-    `holds`: the interval lies on one side of 0; None where there is no interval.
+    `holds` is true if 0 lies outside the interval, and None without an interval.
     """
 
     metric: str
@@ -37,8 +36,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     holds: bool | None = None
 
 
-class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """How many ids two runs share, have alone, and have twice (which joins nothing)."""
+class Overlap(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of ids in both runs, in one run only, and twice in a run (not joined)."""
 
     shared: int
     only_base: int
@@ -47,12 +46,12 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, kw_only=True):
-    """Two runs."""
+    """The overlap of two runs and the differences of their values."""
 
     base: str
     other: str
-    rows: Shared
-    groups: Shared
+    rows: Overlap
+    groups: Overlap
     differences: list[Difference]
 
 
@@ -63,63 +62,66 @@ def compare(
     chosen: Sequence[int],
     resampling: Resampling,
 ) -> Comparison:
-    """The chosen metrics of two runs over the rows, or groups, that both have and could measure."""
-    paired = [_pair(base, other, metrics[i], i) for i in chosen]
-    together: dict[int, list[tuple[_Paired, Mapping[str, Sequence[float]]]]] = defaultdict(list)
-    for pair in paired:
-        prompts, columns = pair.sample.resampled()
-        together[prompts].append((pair, columns))
-    found: dict[str, list[Difference]] = {}
-    for prompts, alike in together.items():
-        wanted = [(pair.differences, columns) for pair, columns in alike]
-        drawn = intervals_of(wanted, resampling) if prompts else [{} for _ in alike]
-        for (pair, _), ends in zip(alike, drawn, strict=True):
-            found[repr(pair.metric)] = pair.report(ends)
-    rows = shared_names(base.ids, other.ids)
-    groups = shared_names(base.groups, other.groups)
-    differences = [each for i in chosen for each in found[repr(metrics[i])]]
+    """Compare the chosen metrics over the rows or groups that were measured in both runs."""
+    by_size: dict[int, list[tuple[_Paired, Mapping[str, Sequence[float]]]]] = defaultdict(list)
+    for i in chosen:
+        pair = _pair(base, other, metrics[i], i)
+        prompts, columns = pair.measurements.by_prompt()
+        by_size[prompts].append((pair, columns))
+    by_metric: dict[str, list[Difference]] = {}
+    for prompts, members in by_size.items():
+        statistics = [(pair.differences, columns) for pair, columns in members]
+        intervals = intervals_of(statistics, resampling) if prompts else [{} for _ in members]
+        for (pair, _), ends in zip(members, intervals, strict=True):
+            by_metric[repr(pair.metric)] = pair.report(ends)
+    rows = overlap(base.ids, other.ids)
+    groups = overlap(base.groups, other.groups)
+    differences = [each for i in chosen for each in by_metric[repr(metrics[i])]]
     return Comparison(
         base=base.name, other=other.name, rows=rows, groups=groups, differences=differences
     )
 
 
-def shared_names(base: Sequence[str], other: Sequence[str]) -> Shared:
-    """What two lists of names share; a name that a list has twice joins nothing.
+def overlap(base: Sequence[str], other: Sequence[str]) -> Overlap:
+    """Return the overlap of two lists of names. A name that a list contains twice is not joined.
 
-    >>> shared_names(["a", "b", "c", "c"], ["b", "c", "d"])
-    Shared(shared=1, only_base=1, only_other=1, twice=1)
+    >>> overlap(["a", "b", "c", "c"], ["b", "c", "d"])
+    Overlap(shared=1, only_base=1, only_other=1, twice=1)
     """
-    mine, theirs = Counter(base), Counter(other)
-    twice = {name for count in (mine, theirs) for name, n in count.items() if n > 1}
-    ours, yours = mine.keys() - twice, theirs.keys() - twice
-    return Shared(
-        shared=len(ours & yours),
-        only_base=len(ours - yours),
-        only_other=len(yours - ours),
-        twice=len(twice),
+    repeated = _repeated(base) | _repeated(other)
+    base_names, other_names = set(base) - repeated, set(other) - repeated
+    return Overlap(
+        shared=len(base_names & other_names),
+        only_base=len(base_names - other_names),
+        only_other=len(other_names - base_names),
+        twice=len(repeated),
     )
 
 
-def join(base: Run, other: Run, unit: Unit, mine: Sample, theirs: Sample) -> tuple[Sample, Sample]:
-    """The units that both runs measured, in the base's order."""
-    own = [base.name_of(unit, at) for at in mine.at]
-    names = [other.name_of(unit, at) for at in theirs.at]
-    twice = _twice(base.ids) | _twice(other.ids) if unit != "group" else set()
-    place = {name: i for i, name in enumerate(names) if name not in twice}
-    pairs = [(i, place[name]) for i, name in enumerate(own) if name in place]
-    return mine.only(list(map(itemgetter(0), pairs))), theirs.only(list(map(itemgetter(1), pairs)))
-
-
-def _twice(names: Sequence[str]) -> set[str]:
+def _repeated(names: Sequence[str]) -> set[str]:
     return {name for name, count in Counter(names).items() if count > 1}
+
+
+def join(base: Run, other: Run, metric: int, unit: Unit) -> tuple[Measurements, Measurements]:
+    """Return the units of a metric that both runs measured, in the order of the base."""
+    base_units, other_units = base.measurements[metric], other.measurements[metric]
+    names = [base.name_of(unit, at) for at in base_units.units]
+    other_names = [other.name_of(unit, at) for at in other_units.units]
+    repeated = _repeated(base.ids) | _repeated(other.ids) if unit != "group" else set()
+    place = {name: i for i, name in enumerate(other_names) if name not in repeated}
+    pairs = [(i, place[name]) for i, name in enumerate(names) if name in place]
+    return (
+        base_units.subset([i for i, _ in pairs]),
+        other_units.subset([i for _, i in pairs]),
+    )
 
 
 @dataclass
 class _Paired:
-    """A metric over the units of two runs: columns of the base's parts and of the other's."""
+    """A metric over the common units of two runs, with the parts of both as columns."""
 
     metric: Metric
-    sample: Sample
+    measurements: Measurements
 
     def both(self, sums: Parts) -> tuple[Values, Values]:
         sides = [
@@ -133,16 +135,16 @@ class _Paired:
         return {name: _minus(other[name], base[name]) for name in base if name in other}
 
     def report(self, ends: Mapping[str, tuple[float, float] | None]) -> list[Difference]:
-        sums = self.sample.sums
+        sums = self.measurements.sums
         base, other = self.both(sums)
-        found = []
+        differences = []
         for name, difference in self.differences(sums).items():
             low, high = ends.get(name) or (None, None)
-            found.append(
+            differences.append(
                 Difference(
                     metric=repr(self.metric),
                     name=name,
-                    units=len(self.sample),
+                    units=len(self.measurements),
                     base=base[name],
                     other=other[name],
                     difference=difference,
@@ -151,7 +153,7 @@ class _Paired:
                     holds=None if low is None or high is None else low > 0 or high < 0,
                 )
             )
-        return found
+        return differences
 
 
 _BASE, _OTHER = "base:", "other:"
@@ -162,40 +164,40 @@ def _minus(other: float | None, base: float | None) -> float | None:
 
 
 def _pair(base: Run, other: Run, metric: Metric, i: int) -> _Paired:
-    mine, theirs = join(base, other, metric.unit, base.samples[i], other.samples[i])
-    columns = {_BASE + part: values for part, values in mine.columns.items()}
-    columns |= {_OTHER + part: values for part, values in theirs.columns.items()}
-    return _Paired(metric, Sample(mine.at, mine.prompts, columns))
+    first, second = join(base, other, i, metric.unit)
+    columns = {_BASE + part: values for part, values in first.columns.items()}
+    columns |= {_OTHER + part: values for part, values in second.columns.items()}
+    return _Paired(metric, Measurements(first.units, first.prompts, columns))
 
 
-def reliance(
+def evaluate_pairs(
     runs: Sequence[Run], metrics: Sequence[Metric], resampling: Resampling
 ) -> list[MetricReport]:
-    """Metrics over pairs of rows: the first run answered with documents, the second without."""
-    wanted = [i for i, metric in enumerate(metrics) if metric.unit == "pair"]
-    if not wanted:
+    """Return the metrics over pairs of rows: the first run with documents, the second without."""
+    paired = [i for i, metric in enumerate(metrics) if metric.unit == "pair"]
+    if not paired:
         return []
     if runs[1].with_documents and not runs[0].with_documents:
-        raise UsageError(f"{runs[0].name} has no documents: give the file with documents first")
-    samples = [_with_and_without(runs[0], runs[1], i) for i in wanted]
-    reports = summarise([metrics[i] for i in wanted], samples, resampling)
-    for report, i in zip(reports, wanted, strict=True):
+        raise UsageError(f"{runs[0].name} has no documents: pass the file with documents first")
+    measured = [_with_and_without(runs[0], runs[1], i) for i in paired]
+    reports = summarize([metrics[i] for i in paired], measured, resampling)
+    for report, i in zip(reports, paired, strict=True):
         report.left_out = runs[0].left_out[i] + runs[1].left_out[i]
     return reports
 
 
 def check_pairs(metrics: Sequence[Metric], runs: int) -> None:
-    """UsageError where a metric over pairs of rows does not get its two files."""
+    """Raise UsageError if a metric over pairs of rows does not have two files."""
     paired = next((metric for metric in metrics if metric.unit == "pair"), None)
     if paired is not None and runs != 2:
-        raise UsageError(f"{paired!r} takes two files, with and without documents: {runs} given")
+        raise UsageError(f"{paired!r} requires two files, with and without documents: found {runs}")
 
 
-def _with_and_without(given: Run, alone: Run, i: int) -> Sample:
-    mine, theirs = join(given, alone, "pair", given.samples[i], alone.samples[i])
+def _with_and_without(documents: Run, no_documents: Run, i: int) -> Measurements:
+    first, second = join(documents, no_documents, i, "pair")
     columns: dict[str, Sequence[float]] = {
-        "with": mine.columns["right"],
-        "without": theirs.columns["right"],
-        "pairs": mine.columns["rows"],
+        "with": first.columns["right"],
+        "without": second.columns["right"],
+        "pairs": first.columns["rows"],
     }
-    return Sample(mine.at, mine.prompts, columns)
+    return Measurements(first.units, first.prompts, columns)

@@ -1,15 +1,14 @@
-"""Which documents a response names: relevance, citation; and what it took from them (LEAR)."""
+"""Metrics of the documents that a response names, and of its evidence (LEAR)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from types import MappingProxyType
 
 from rag_rewards.errors import DataError
-from rag_rewards.metrics.answers import Gauge, asks_nothing
-from rag_rewards.metrics.metric import Parts, Unit, Values, identity, ratio
-from rag_rewards.metrics.reading import Common
+from rag_rewards.metrics.answer_text import AnswerCache
+from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values, ratio
 from rag_rewards.rewards.answer import Required, substring_match
 from rag_rewards.rewards.citation import citation_precision, citation_recall
 from rag_rewards.rewards.document_relevance import relevance_ids
@@ -22,14 +21,16 @@ from rag_rewards.text.sections import Tags
 
 _RELEVANCE = Tags(("relevance",))
 _LEAR = Tags(("reason", "extract", "answer"))
+_SCORES = ("precision", "recall", "f1", "rows")
+_MEANS = MappingProxyType({"precision": ("precision", "rows"), "recall": ("recall", "rows")})
 Scores = tuple[float, float, float]
 
 
 def named_documents(named: Collection[str], supporting: Collection[str]) -> Scores:
-    """(precision, recall, F1) of the documents named, as sets. Range 0 to 1.
+    """Return precision, recall and F1 of the named documents, as sets. Range 0 to 1.
 
-    P = |N ∩ D+|/|N|, R = |N ∩ D+|/|D+|; a part without a denominator is 0, all are 1 where both
-    sets are empty. Source: HotpotQA's evaluation of supporting facts.
+    P = |N ∩ D+|/|N|, R = |N ∩ D+|/|D+|. A value without a denominator is 0. All values are 1 if
+    both sets are empty. Source: HotpotQA's evaluation of supporting facts.
 
     >>> named_documents({"1", "3"}, {"1"})
     (0.5, 1.0, 0.6666666666666666)
@@ -41,30 +42,19 @@ def named_documents(named: Collection[str], supporting: Collection[str]) -> Scor
     return precision, recall, 2 * precision * recall / both if both else 0.0
 
 
-def _means(metric: Any, sums: Parts) -> Values:
-    rows = sums["rows"]
-    return {
-        metric.name: ratio(sums["f1"], rows),
-        "precision": ratio(sums["precision"], rows),
-        "recall": ratio(sums["recall"], rows),
-    }
-
-
 @dataclass(frozen=True, repr=False)
-class Relevance:
+class Relevance(MetricBase):
     """Mean F1, precision and recall of the ids in the relevance section against `supporting`.
 
-    A section that cannot be read names nothing. Range 0 to 1. Source: ARENA, section 3.3.
+    A malformed section names no document. Range 0 to 1. Source: ARENA, section 3.3.
     """
 
     name = "relevance"
-    unit: ClassVar[Unit] = "row"
-    parts = ("precision", "recall", "f1", "rows")
-    needs = asks_nothing
-    values = _means
-    __repr__ = identity
+    parts = _SCORES
+    main_ratio = ("f1", "rows")
+    further_ratios = _MEANS
 
-    def gauge(self, common: Common) -> Gauge:
+    def gauge(self, cache: AnswerCache) -> Gauge:
         return lambda row: (*named_documents(_relevant(row), row.supporting_labels), 1.0)
 
 
@@ -74,20 +64,19 @@ def _relevant(row: Rollout) -> set[str]:
 
 
 @dataclass(frozen=True, repr=False)
-class Citation:
-    """Mean F1, precision and recall of the documents cited outside thinking against `supporting`.
+class Citation(MetricBase):
+    """Mean F1, precision and recall of the cited documents against `supporting`.
 
-    A citation of no document counts against precision. Range 0 to 1. Source: CTRL-RAG, Eq. 2.
+    Citations in the thinking section are ignored. A citation of no document lowers the precision.
+    Range 0 to 1. Source: CTRL-RAG, Eq. 2.
     """
 
     name = "citation"
-    unit: ClassVar[Unit] = "row"
-    parts = ("precision", "recall", "f1", "rows")
-    needs = asks_nothing
-    values = _means
-    __repr__ = identity
+    parts = _SCORES
+    main_ratio = ("f1", "rows")
+    further_ratios = _MEANS
 
-    def gauge(self, common: Common) -> Gauge:
+    def gauge(self, cache: AnswerCache) -> Gauge:
         pattern = compiled(CITATION)
 
         def measure(row: ScoredRow) -> tuple[float, ...]:
@@ -99,20 +88,17 @@ class Citation:
 
 
 @dataclass(frozen=True, repr=False)
-class CompressionRatio:
-    """Σ L_P / Σ L_e, words of the passages over words of the extracted evidence; above 0.
+class CompressionRatio(MetricBase):
+    """Σ L_P / Σ L_e, words of the passages over words of the extracted evidence. Range above 0.
 
-    `mean` is the mean of the rows' own ratios. Rows that extract nothing have no ratio: they are
-    counted as `empty` and enter neither sum. Source: LEAR, section 4.1 (CR).
+    `mean` is the mean of the ratios of the rows. Rows without an extract are counted as `empty`
+    and excluded from both sums. Source: LEAR, section 4.1 (CR).
     """
 
     name = "compression-ratio"
-    unit: ClassVar[Unit] = "row"
     parts = ("passages", "evidence", "ratios", "rows", "empty")
-    needs = asks_nothing
-    __repr__ = identity
 
-    def gauge(self, common: Common) -> Gauge:
+    def gauge(self, cache: AnswerCache) -> Gauge:
         return compression
 
     def values(self, sums: Parts) -> Values:
@@ -123,7 +109,7 @@ class CompressionRatio:
 
 
 def compression(row: Rollout) -> tuple[float, ...]:
-    """(L_P, L_e, L_P/L_e, 1, extracts nothing) of a row, in words."""
+    """Return (L_P, L_e, L_P/L_e, 1, 0) of a row in words, or (0, 0, 0, 1, 1) without extract."""
     if row.documents is None:
         raise DataError("missing", "documents")
     evidence = words(row.parsed.cut(_LEAR).content.get("extract", ""))
@@ -134,38 +120,32 @@ def compression(row: Rollout) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, repr=False)
-class AnswerRecall:
-    """Share of rows whose gold answer stands in the evidence, and in the rationale.
+class AnswerRecall(MetricBase):
+    """Shares of rows whose evidence, and whose rationale, contains the gold answer.
 
-    `squad` substring, any alias, all of several required answers. A response without the section
-    recalls nothing. Range 0 to 1. Source: LEAR, section 2.2 (AR).
+    An alias is a substring after `squad`. All of several required answers must occur. A response
+    without the section counts as 0. Range 0 to 1. Source: LEAR, section 2.2 (AR).
     """
 
     name = "answer-recall"
-    unit: ClassVar[Unit] = "row"
     parts = ("evidence", "rationale", "rows")
-    needs = asks_nothing
-    __repr__ = identity
+    main_ratio = ("evidence", "rows")
+    further_ratios = MappingProxyType({"rationale": ("rationale", "rows")})
 
-    def gauge(self, common: Common) -> Gauge:
-        holds = _holding(common.forms("squad"))
+    def gauge(self, cache: AnswerCache) -> Gauge:
+        contains = _containment(cache.forms("squad"))
 
         def measure(row: ScoredRow) -> tuple[float, ...]:
             content = row.parsed.cut(_LEAR).content
             gold = row.gold
-            return holds(content.get("extract"), gold), holds(content.get("reason"), gold), 1.0
+            evidence, rationale = content.get("extract"), content.get("reason")
+            return contains(evidence, gold), contains(rationale, gold), 1.0
 
         return measure
 
-    def values(self, sums: Parts) -> Values:
-        return {
-            self.name: ratio(sums["evidence"], sums["rows"]),
-            "rationale": ratio(sums["rationale"], sums["rows"]),
-        }
 
-
-def _holding(forms: GoldForms) -> Callable[[str | None, Required], float]:
-    def holds(text: str | None, required: Required) -> float:
+def _containment(forms: GoldForms) -> Callable[[str | None, Required], float]:
+    def contains(text: str | None, required: Required) -> float:
         if not text:
             return 0.0
         golds = forms.plain(required)
@@ -174,4 +154,4 @@ def _holding(forms: GoldForms) -> Callable[[str | None, Required], float]:
             return float(any(gold in normal for gold in golds))
         return min(substring_match(text, aliases) for aliases in required)
 
-    return holds
+    return contains

@@ -20,14 +20,14 @@ from rag_rewards.metrics.comparison import (
     Comparison,
     check_pairs,
     compare,
-    reliance,
+    evaluate_pairs,
 )
-from rag_rewards.metrics.measuring import Asking, Gather, measure
+from rag_rewards.metrics.measurement import Gather, MetricNeeds, measure
 from rag_rewards.metrics.metric import Metric
-from rag_rewards.metrics.naming import metrics_of
-from rag_rewards.metrics.sample import Fault, Run
-from rag_rewards.metrics.splitting import split
-from rag_rewards.metrics.summary import MetricReport, Resampling, summarise
+from rag_rewards.metrics.metric_names import metrics_of
+from rag_rewards.metrics.run import ErrorCount, Run
+from rag_rewards.metrics.subsets import split
+from rag_rewards.metrics.summary import MetricReport, Resampling, summarize
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.report.progress import model_usage
 from rag_rewards.rows import ScoredRow
@@ -72,7 +72,7 @@ class RunReport(msgspec.Struct, kw_only=True):
     groups: int
     truncated: int
     unscored: int
-    broken: list[Fault]
+    broken: list[ErrorCount]
     metrics: list[MetricReport]
     by: dict[str, dict[str, list[MetricReport]]] = {}
 
@@ -90,10 +90,10 @@ class Evaluation(msgspec.Struct, kw_only=True):
     @property
     def has_errors(self) -> bool:
         """Whether a row does not decode or lacks what a metric needs. Small groups do not count."""
-        faults = [fault for run in self.runs for fault in run.broken]
+        errors = [error for run in self.runs for error in run.broken]
         reports = [report for run in self.runs for report in run.metrics] + self.pairs
-        faults += [fault for report in reports for fault in report.left_out]
-        return any(fault.unit == "row" for fault in faults)
+        errors += [error for report in reports for error in report.left_out]
+        return any(error.unit == "row" for error in errors)
 
 
 def evaluate(options: EvaluateOptions) -> Evaluation:
@@ -114,7 +114,7 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     finally:
         if gather is not None:
             asyncio.run(models.close())
-    pairs = reliance(runs, metrics, resampling)
+    pairs = evaluate_pairs(runs, metrics, resampling)
     return Evaluation(
         signature=signature(metrics, by, resampling, gatherer.fingerprints if gather else {}),
         runs=[_report(run, metrics, by, resampling) for run in runs],
@@ -138,7 +138,7 @@ def signature(
 
 
 def _gather_with(gatherer: Gatherer, metrics: Sequence[Metric]) -> Gather:
-    needs = Asking(metrics)
+    needs = MetricNeeds(metrics)
 
     def gather(rows: Sequence[ScoredRow]) -> Sequence[object]:
         return gatherer.gather_sync(needs, rows)
@@ -160,13 +160,13 @@ def _report(
 ) -> RunReport:
     single = _without_pairs(metrics)
     chosen = [metrics[i] for i in single]
-    reports = summarise(chosen, [run.samples[i] for i in single], resampling)
+    reports = summarize(chosen, [run.measurements[i] for i in single], resampling)
     for report, i in zip(reports, single, strict=True):
         report.left_out = run.left_out[i]
     by_field = {
         name: {
-            label: summarise(chosen, [samples[i] for i in single], resampling)
-            for label, samples in split(run, metrics, name).items()
+            label: summarize(chosen, [measured[i] for i in single], resampling)
+            for label, measured in split(run, metrics, name).items()
         }
         for name in by
     }
@@ -177,7 +177,7 @@ def _report(
         groups=len(run.groups),
         truncated=run.truncated,
         unscored=run.unscored,
-        broken=run.faults.all(),
+        broken=run.errors.counts(),
         metrics=reports,
         by=by_field,
     )

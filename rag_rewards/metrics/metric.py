@@ -1,80 +1,106 @@
-"""What a metric is: a small frozen object whose repr is its identity.
+"""The protocol of metrics. A metric is a small frozen object whose repr identifies it.
 
-A metric turns a row into a few numbers that can be added up (`parts`), and sums of them into its
-values. Nothing else is left for the engine: a mean over rows, a count behind it and a resample of
-the rows are all sums. Group metrics leave a mark per row and fold the marks of a group.
+A metric converts a row to a few numbers that can be summed (`parts`), and the sums to its values.
+Means over rows, their counts and bootstrap resamples are computed from sums only. A group metric
+returns a mark per row and converts the marks of a group to parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Literal, Protocol
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, Protocol
 
 from rag_rewards.evidence.needs import Need
-from rag_rewards.metrics.reading import Common
+from rag_rewards.metrics.answer_text import AnswerCache
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 
 Parts = Mapping[str, float]
 """Sums by name: `{"right": 3.0, "rows": 4.0}`."""
 Values = dict[str, float | None]
-"""What a metric says; None where nothing was there to divide by."""
+"""Values by name. A value is None if its denominator is zero."""
 Unit = Literal["row", "group", "pair"]
+Gauge = Callable[[ScoredRow], tuple[float, ...]]
 
 
 class Metric(Protocol):
-    """What every metric has. Its values lie between 0 and 1 unless it says otherwise."""
+    """The interface of all metrics. Values are from 0 to 1 unless the metric states otherwise."""
 
     @property
     def name(self) -> str: ...
     @property
     def unit(self) -> Unit: ...
     def needs(self, rollout: Rollout) -> Sequence[Need]:
-        """What only a model can say about a rollout."""
+        """Return the evidence that the metric requires for a rollout."""
         ...
 
-    def gauge(self, common: Common) -> Callable[[ScoredRow], Any]:
-        """A function that measures one of a few rows, which have some work in common.
+    def gauge(self, cache: AnswerCache) -> Callable[[ScoredRow], Any]:
+        """Return a function that measures one of a few rows, which share the cache.
 
-        Of row metrics it gives one number per name in `parts`. RolloutError where a row cannot
-        be measured: it is counted, and enters no sum.
+        For a row metric, the function returns one number per name in `parts`. It raises
+        RolloutError for a row that cannot be measured: the row is counted and excluded.
         """
         ...
 
     def values(self, sums: Parts) -> Values:
-        """The metric, from sums over all units. Its own name comes first."""
+        """Return the values from sums over all units, the value with the metric's name first."""
         ...
 
 
 class RowMetric(Metric, Protocol):
-    """Rows are the units that are added up and resampled (pairs of rows, for unit `pair`)."""
+    """A metric whose units are rows, or pairs of rows for the unit `pair`."""
 
     @property
     def parts(self) -> tuple[str, ...]: ...
 
 
 class GroupMetric(Metric, Protocol):
-    """Groups are: rollouts of one prompt succeed and fail together."""
+    """A metric whose units are groups: the rollouts of one prompt are not independent."""
 
     def fold(self, marks: Sequence[Any]) -> Parts:
-        """The parts of one group. GroupError where the group is too small."""
+        """Return the parts of one group. Raises GroupError if the group is too small."""
         ...
 
 
-def identity(metric: Any) -> str:
-    """A metric's name with the settings that are not the default: what `metric_of` reads.
+class MetricBase:
+    """The defaults of metrics: rows are the units, no evidence is needed, values are ratios."""
 
-    >>> from rag_rewards.metrics import F1, PassAtK
-    >>> F1(), F1(normalizer="triviaqa"), PassAtK(4, verifier="substring")
-    (f1, f1(normalizer=triviaqa), pass@4(verifier=substring))
-    """
-    said = [
-        f"{field.name}={_plain(value)}"
-        for field in fields(metric)
-        if field.name != "k" and (value := getattr(metric, field.name)) != field.default
-    ]
-    return f"{metric.name}({','.join(said)})" if said else str(metric.name)
+    unit: ClassVar[Unit] = "row"
+    parts: ClassVar[tuple[str, ...]] = ("right", "rows")
+    main_ratio: ClassVar[tuple[str, str]] = ("right", "rows")
+    """Numerator and denominator of the value with the metric's name, as names of sums."""
+    further_ratios: ClassVar[Mapping[str, tuple[str, str]]] = MappingProxyType({})
+    """Numerators and denominators of further values by name."""
+
+    @property
+    def name(self) -> str:
+        raise NotImplementedError
+
+    def needs(self, rollout: Rollout) -> Sequence[Need]:
+        return ()
+
+    def values(self, sums: Parts) -> Values:
+        ratios = {self.name: self.main_ratio, **self.further_ratios}
+        return {
+            name: ratio(sums.get(numerator, 0.0), sums.get(denominator, 0.0))
+            for name, (numerator, denominator) in ratios.items()
+        }
+
+    def __repr__(self) -> str:
+        """Return the name with the settings that differ from the defaults, for `metric_of`.
+
+        >>> from rag_rewards.metrics import F1, PassAtK
+        >>> F1(), F1(normalizer="triviaqa"), PassAtK(4, verifier="substring")
+        (f1, f1(normalizer=triviaqa), pass@4(verifier=substring))
+        """
+        settings = [
+            f"{field.name}={_plain(value)}"
+            for field in fields(self)  # type: ignore[arg-type]
+            if field.name != "k" and (value := getattr(self, field.name)) != field.default
+        ]
+        return f"{self.name}({','.join(settings)})" if settings else self.name
 
 
 def _plain(value: Any) -> str:
@@ -82,12 +108,12 @@ def _plain(value: Any) -> str:
 
 
 def ratio(numerator: float, denominator: float) -> float | None:
-    """A quotient, None where there is nothing to divide by."""
+    """Return a quotient, or None if the denominator is zero."""
     return numerator / denominator if denominator else None
 
 
 def f1_of(precision: float | None, recall: float | None) -> float | None:
-    """2PR / (P + R); 0 where one of them is 0 or has no denominator, None where neither has one.
+    """Return 2PR / (P + R); 0 if one of them is 0 or None, None if both are None.
 
     >>> f1_of(0.5, 1.0), f1_of(None, 0.5), f1_of(None, None)
     (0.6666666666666666, 0.0, None)

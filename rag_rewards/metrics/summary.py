@@ -1,4 +1,4 @@
-"""Sums to values with bootstrap intervals."""
+"""The values of metrics with bootstrap intervals, from measurements."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import msgspec
 from rag_rewards.errors import OptionError
 from rag_rewards.metrics.bootstrap import intervals
 from rag_rewards.metrics.metric import Metric, Parts, Values
-from rag_rewards.metrics.sample import Fault, Sample
+from rag_rewards.metrics.run import ErrorCount, Measurements
 
 
 class Value(msgspec.Struct, frozen=True):
-    """A number with its bootstrap interval; None where nothing was there to divide by."""
+    """A number with its bootstrap interval, or None if its denominator is zero."""
 
     value: float | None
     low: float | None = None
@@ -24,9 +24,9 @@ class Value(msgspec.Struct, frozen=True):
 
 
 class MetricReport(msgspec.Struct, kw_only=True):
-    """A metric's values, the counts behind them, and what was left out.
+    """The values of a metric, the sums behind them, and the errors of excluded units.
 
-    `units` are rows, groups or pairs; `prompts` is how many were resampled.
+    `units` is the number of rows, groups or pairs, and `prompts` the number of resampled prompts.
     """
 
     metric: str
@@ -35,12 +35,12 @@ class MetricReport(msgspec.Struct, kw_only=True):
     prompts: int
     values: dict[str, Value]
     counts: dict[str, float]
-    left_out: list[Fault] = []
+    left_out: list[ErrorCount] = []
 
 
 @dataclass(frozen=True)
 class Resampling:
-    """How intervals are made."""
+    """The number and the seed of the bootstrap resamples."""
 
     resamples: int
     seed: int = 0
@@ -50,33 +50,34 @@ class Resampling:
             raise OptionError("{resamples} must be at least 2, found {n}", n=self.resamples)
 
 
-def summarise(
-    metrics: Sequence[Metric], samples: Sequence[Sample], resampling: Resampling
+def summarize(
+    metrics: Sequence[Metric], measured: Sequence[Measurements], resampling: Resampling
 ) -> list[MetricReport]:
-    """The values of samples of one run. Those of equally many prompts share their resamples."""
+    """Return the values of several metrics. Metrics with equally many prompts share resamples."""
     reports = []
-    together: dict[int, list[tuple[int, Mapping[str, Sequence[float]]]]] = defaultdict(list)
-    for i, (metric, sample) in enumerate(zip(metrics, samples, strict=True)):
-        prompts, columns = sample.resampled()
-        reports.append(_point(metric, sample, prompts))
-        together[prompts].append((i, columns))
-    for prompts, alike in together.items():
-        wanted = [(metrics[i].values, columns) for i, columns in alike]
-        drawn = intervals_of(wanted, resampling) if prompts else []
-        for (i, _), found in zip(alike, drawn, strict=False):
+    by_size: dict[int, list[tuple[int, Mapping[str, Sequence[float]]]]] = defaultdict(list)
+    for i, (metric, measurements) in enumerate(zip(metrics, measured, strict=True)):
+        prompts, columns = measurements.by_prompt()
+        reports.append(_report(metric, measurements, prompts))
+        by_size[prompts].append((i, columns))
+    for prompts, members in by_size.items():
+        statistics = [(metrics[i].values, columns) for i, columns in members]
+        ends_by_name = intervals_of(statistics, resampling) if prompts else []
+        for (i, _), by_name in zip(members, ends_by_name, strict=False):
             values = reports[i].values
-            for name, ends in found.items():
+            for name, ends in by_name.items():
                 if ends is not None:
                     values[name] = Value(values[name].value, *ends)
     return reports
 
 
-def _point(metric: Metric, sample: Sample, prompts: int) -> MetricReport:
-    sums = sample.sums
+def _report(metric: Metric, measurements: Measurements, prompts: int) -> MetricReport:
+    """The report without intervals."""
+    sums = measurements.sums
     return MetricReport(
         metric=repr(metric),
         unit=metric.unit,
-        units=len(sample),
+        units=len(measurements),
         prompts=prompts,
         values={name: Value(value) for name, value in metric.values(sums).items()},
         counts=sums,
@@ -87,25 +88,25 @@ Statistic = Callable[[Parts], Values]
 
 
 def intervals_of(
-    wanted: Sequence[tuple[Statistic, Mapping[str, Sequence[float]]]], resampling: Resampling
+    statistics: Sequence[tuple[Statistic, Mapping[str, Sequence[float]]]], resampling: Resampling
 ) -> list[dict[str, tuple[float, float] | None]]:
-    """Intervals of statistics over named columns, equal columns added up once."""
-    place: dict[bytes, int] = {}
+    """Return the intervals of statistics over named columns. Equal columns are summed once."""
+    positions: dict[bytes, int] = {}
     columns: list[Sequence[float]] = []
-    statistics = []
-    for statistic, named in wanted:
-        at = {}
+    functions = []
+    for statistic, named in statistics:
+        places = {}
         for part, values in named.items():
             digest = array("d", values).tobytes()
-            if digest not in place:
-                place[digest] = len(columns)
+            if digest not in positions:
+                positions[digest] = len(columns)
                 columns.append(values)
-            at[part] = place[digest]
-        statistics.append(_over(statistic, at))
-    return intervals(columns, statistics, resamples=resampling.resamples, seed=resampling.seed)
+            places[part] = positions[digest]
+        functions.append(_over(statistic, places))
+    return intervals(columns, functions, resamples=resampling.resamples, seed=resampling.seed)
 
 
 def _over(
-    statistic: Statistic, at: Mapping[str, int]
+    statistic: Statistic, places: Mapping[str, int]
 ) -> Callable[[Sequence[float]], dict[str, float | None]]:
-    return lambda sums: statistic({part: sums[i] for part, i in at.items()})
+    return lambda sums: statistic({part: sums[i] for part, i in places.items()})

@@ -1,4 +1,4 @@
-"""Correct, uncertain or hallucinated: one answer a row, a majority of k, any of k (TruthRL)."""
+"""Metrics of correct, uncertain and hallucinated answers: truthfulness, majority@k and pass@k."""
 
 from __future__ import annotations
 
@@ -6,51 +6,59 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import comb
-from typing import Any, ClassVar
+from typing import Protocol
 
 from rag_rewards.errors import GroupError, UsageError
 from rag_rewards.evidence.needs import Need
-from rag_rewards.metrics.answers import Gauge
-from rag_rewards.metrics.metric import Parts, Unit, Values, identity, ratio
-from rag_rewards.metrics.reading import Common, Reads, read_answer
+from rag_rewards.metrics.answer_text import AnswerCache, Reads, read_answer
+from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values, ratio
 from rag_rewards.rewards.truthfulness import Outcome, Truth
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 from rag_rewards.text.normalize import NormalizerName
 
 Vote = tuple[str, Truth]
-"""An answer in its normal form, "" for an abstention, and what it is worth."""
-
-
+"""The normalized answer ("" for an abstention), and whether it is correct."""
 NO_ANSWER: Vote = ("\0", "incorrect")
 
 
-def asks_a_verdict(metric: Any, rollout: Rollout) -> list[Need]:
-    """What a judge must say about a row's answer, where the metric's verifier is one."""
+class _VerifiedMetric(Protocol):
+    """A metric that verifies the answer."""
+
+    @property
+    def verifier(self) -> str: ...
+    @property
+    def normalizer(self) -> NormalizerName: ...
+    @property
+    def reads(self) -> Reads: ...
+
+
+def _verdict_needs(metric: _VerifiedMetric, rollout: Rollout) -> list[Need]:
+    """Return the needs for a verdict of a judge, if the verifier is a judge."""
     outcome = outcome_of(metric.verifier, metric.normalizer)
     return outcome.needs_of(rollout, read_answer(rollout, metric.reads))
 
 
-def votes(metric: Any, common: Common) -> Callable[[ScoredRow], Vote]:
-    """What a row answers, as the metric reads it, and what that is worth."""
+def _vote_gauge(metric: _VerifiedMetric, cache: AnswerCache) -> Callable[[ScoredRow], Vote]:
+    """Return a function from a row to its vote."""
     outcome = outcome_of(metric.verifier, metric.normalizer)
-    forms, reads = common.forms(metric.normalizer), metric.reads
+    forms, reads = cache.forms(metric.normalizer), metric.reads
 
     def vote(row: ScoredRow) -> Vote:
-        answer = common.answer(row, reads)
+        answer = cache.answer(row, reads)
         truth = outcome.truth_of(row, answer, forms)
         if truth == "uncertain":
             return "", truth
-        said = (answer or "").strip()
-        if not said:
+        text = (answer or "").strip()
+        if not text:
             return NO_ANSWER
-        return forms.normalize(said) or f"\0{said.casefold()}", truth
+        return forms.normalize(text) or f"\0{text.casefold()}", truth
 
     return vote
 
 
 def outcome_of(verifier: str, normalizer: NormalizerName) -> Outcome:
-    """TruthRL's reading of an answer. UsageError for a verifier that there is not."""
+    """Return TruthRL's classification of answers. Raises UsageError for an unknown verifier."""
     try:
         return Outcome(verifier=verifier, normalizer=normalizer)
     except ValueError as error:
@@ -63,7 +71,7 @@ def truthfulness(
     hallucination: float,
     weights: tuple[float, float, float] = (1.0, 0.0, 1.0),
 ) -> float:
-    """w1·Acc + w2·Unc − w3·Hall. Range −w3 to max(w1, w2). Source: TruthRL, section 2.1.
+    """Return w1·Acc + w2·Unc − w3·Hall. Range −w3 to max(w1, w2). Source: TruthRL, section 2.1.
 
     >>> truthfulness(0.5, 0.3, 0.2)
     0.3
@@ -73,11 +81,11 @@ def truthfulness(
 
 
 @dataclass(frozen=True, repr=False)
-class Truthfulness:
-    """w1·Acc + w2·Unc − w3·Hall, with its three parts. Source: TruthRL, section 2.1.
+class Truthfulness(MetricBase):
+    """w1·Acc + w2·Unc − w3·Hall, and the three shares. Source: TruthRL, section 2.1.
 
-    The box is read unless `reads` says otherwise; a missing box is a hallucination. `verifier`
-    as in the recipe `truthrl`: judge (an exact match skips it), exact, substring, f1>=x.
+    By default, the answer is the box, and a missing box is a hallucination. `verifier` is that of
+    the recipe `truthrl`: judge (skipped after an exact match), exact, substring or f1>=x.
     """
 
     w1: float = 1.0
@@ -88,16 +96,14 @@ class Truthfulness:
     reads: Reads = "box"
 
     name = "truthfulness"
-    unit: ClassVar[Unit] = "row"
     parts = ("correct", "uncertain", "rows")
-    needs = asks_a_verdict
-    __repr__ = identity
+    needs = _verdict_needs
 
     def __post_init__(self) -> None:
         outcome_of(self.verifier, self.normalizer)
 
-    def gauge(self, common: Common) -> Gauge:
-        vote = votes(self, common)
+    def gauge(self, cache: AnswerCache) -> Gauge:
+        vote = _vote_gauge(self, cache)
 
         def measure(row: ScoredRow) -> tuple[float, ...]:
             truth = vote(row)[1]
@@ -108,36 +114,38 @@ class Truthfulness:
     def values(self, sums: Parts) -> Values:
         if not (rows := sums["rows"]):
             return dict.fromkeys((self.name, "accuracy", "uncertainty", "hallucination"))
-        right, unsure = sums["correct"] / rows, sums["uncertain"] / rows
-        wrong = (rows - sums["correct"] - sums["uncertain"]) / rows
+        accuracy, uncertainty = sums["correct"] / rows, sums["uncertain"] / rows
+        hallucination = (rows - sums["correct"] - sums["uncertain"]) / rows
+        weights = (self.w1, self.w2, self.w3)
         return {
-            self.name: truthfulness(right, unsure, wrong, (self.w1, self.w2, self.w3)),
-            "accuracy": right,
-            "uncertainty": unsure,
-            "hallucination": wrong,
+            self.name: truthfulness(accuracy, uncertainty, hallucination, weights),
+            "accuracy": accuracy,
+            "uncertainty": uncertainty,
+            "hallucination": hallucination,
         }
 
 
 def majority(votes: Sequence[Vote]) -> Truth:
-    """What the most frequent answer is worth; the earliest of equally frequent ones wins.
+    """Return the truth of the most frequent answer; the earliest of equally frequent ones wins.
 
-    Responses without an answer do not vote; where none has one, that is a hallucination.
+    Responses without an answer do not vote. If no response has an answer, the result is incorrect.
 
     >>> majority([("rome", "incorrect"), ("paris", "correct"), ("paris", "correct")])
     'correct'
     """
-    voting = [vote for vote in votes if vote != NO_ANSWER]
-    if not voting:
+    answers = [vote for vote in votes if vote != NO_ANSWER]
+    if not answers:
         return "incorrect"
-    count = Counter(form for form, _ in voting)
+    count = Counter(form for form, _ in answers)
     most = max(count.values())
-    return next(truth for form, truth in voting if count[form] == most)
+    return next(truth for form, truth in answers if count[form] == most)
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:
-    """1 − C(n−c, k)/C(n, k): P(one of k drawn from n, of which c are right, is right).
+    """Return 1 − C(n−c, k)/C(n, k): the probability that at least one of k responses is right.
 
-    Range 0 to 1. Source: Chen et al. 2021, Eq. 1 (the unbiased estimator).
+    The k responses are drawn from n responses, of which c (`correct`) are right. Range 0 to 1.
+    Source: Chen et al. 2021, Eq. 1 (the unbiased estimator).
 
     >>> pass_at_k(4, 1, 2)
     0.5
@@ -146,11 +154,12 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
 
 
 @dataclass(frozen=True, repr=False)
-class MajorityAtK:
-    """The majority over the normalised answers of a group's first k rollouts, abstaining being one.
+class MajorityAtK(MetricBase):
+    """Accuracy, abstention and hallucination of the majority of a group's first k rollouts.
 
-    Values: accuracy, abstention and hallucination of that majority, shares of the groups. Range 0
-    to 1. Groups with fewer than k rollouts are left out and counted. Source: TruthRL, section 2.3.
+    The values are shares of the groups. Range 0 to 1. Normalized answers are compared, and all
+    abstentions are equal. Groups with fewer than k rollouts are excluded and counted. Source:
+    TruthRL, section 2.3.
     """
 
     k: int
@@ -158,10 +167,9 @@ class MajorityAtK:
     normalizer: NormalizerName = "squad"
     reads: Reads = "auto"
 
-    unit: ClassVar[Unit] = "group"
-    needs = asks_a_verdict
-    gauge = votes
-    __repr__ = identity
+    unit = "group"
+    needs = _verdict_needs
+    gauge = _vote_gauge
 
     def __post_init__(self) -> None:
         outcome_of(self.verifier, self.normalizer)
@@ -182,19 +190,20 @@ class MajorityAtK:
         }
 
     def values(self, sums: Parts) -> Values:
-        groups, right, unsure = (sums.get(p, 0.0) for p in ("groups", "correct", "abstained"))
+        groups, correct, abstained = (sums.get(p, 0.0) for p in ("groups", "correct", "abstained"))
         return {
-            self.name: ratio(right, groups),
-            "abstention": ratio(unsure, groups),
-            "hallucination": ratio(groups - right - unsure, groups),
+            self.name: ratio(correct, groups),
+            "abstention": ratio(abstained, groups),
+            "hallucination": ratio(groups - correct - abstained, groups),
         }
 
 
 @dataclass(frozen=True, repr=False)
-class PassAtK:
-    """Mean over groups of the unbiased P(one of k responses is right). Range 0 to 1.
+class PassAtK(MetricBase):
+    """Mean over groups of the probability that at least one of k responses is right. Range 0 to 1.
 
-    Groups with fewer than k rollouts are left out and counted. Source: Chen et al. 2021, Eq. 1.
+    The estimator is unbiased. Groups with fewer than k rollouts are excluded and counted. Source:
+    Chen et al. 2021, Eq. 1.
     """
 
     k: int
@@ -202,10 +211,10 @@ class PassAtK:
     normalizer: NormalizerName = "squad"
     reads: Reads = "auto"
 
-    unit: ClassVar[Unit] = "group"
-    needs = asks_a_verdict
-    gauge = votes
-    __repr__ = identity
+    unit = "group"
+    main_ratio = ("passed", "groups")
+    needs = _verdict_needs
+    gauge = _vote_gauge
 
     def __post_init__(self) -> None:
         outcome_of(self.verifier, self.normalizer)
@@ -221,10 +230,8 @@ class PassAtK:
         correct = sum(truth == "correct" for _, truth in marks)
         return {"passed": pass_at_k(len(marks), correct, self.k), "groups": 1.0}
 
-    def values(self, sums: Parts) -> Values:
-        return {self.name: ratio(sums.get("passed", 0.0), sums.get("groups", 0.0))}
-
 
 def check_k(k: int) -> None:
+    """Raise UsageError unless k is at least 1."""
     if k < 1:
-        raise UsageError(f"k is at least 1, found {k}")
+        raise UsageError(f"k must be at least 1, found {k}")

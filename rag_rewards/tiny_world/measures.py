@@ -12,7 +12,7 @@ from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models, Policy
 from rag_rewards.metrics import TrustScore
-from rag_rewards.metrics.reading import Common, read_answer
+from rag_rewards.metrics.answer_text import AnswerCache, read_answer
 from rag_rewards.recipes import recipe
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows import ScoredRow
@@ -105,7 +105,7 @@ def _trust_score(sampled: Sequence[Rollout]) -> Measures:
     """Return Trust-Score with the three measures that it is the mean of."""
     metric = TrustScore()
     rows = [msgspec.convert(msgspec.to_builtins(each), ScoredRow) for each in sampled]
-    gauge, sums = metric.gauge(Common()), dict.fromkeys(metric.parts, 0.0)
+    gauge, sums = metric.gauge(AnswerCache()), dict.fromkeys(metric.parts, 0.0)
     for row in Gatherer(world_models()).gather_sync(metric, rows):
         if isinstance(row, Exception):
             raise row

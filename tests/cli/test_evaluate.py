@@ -146,7 +146,8 @@ def test_reference_reliance(cli, write):
         in cli("evaluate", without, with_documents, "-m", "reference-reliance", code=2).err
     )
     assert (
-        "takes two files" in cli("evaluate", with_documents, "-m", "reference-reliance", code=2).err
+        "requires two files"
+        in cli("evaluate", with_documents, "-m", "reference-reliance", code=2).err
     )
 
 
@@ -154,7 +155,7 @@ def test_reference_reliance(cli, write):
     ("arguments", "message"),
     [
         (["{empty}", "-m", "em"], "empty.jsonl has no rows"),
-        (["{rows}", "-m", "exact"], "no metric 'exact'"),
+        (["{rows}", "-m", "exact"], "unknown metric 'exact'"),
         (["{rows}", "-m", ","], "--metrics is empty"),
         (["{rows}", "-m", "em", "--by", "hops"], "no row has 'hops'"),
         (["{rows}", "-m", "em", "--resamples", "1"], "at least 2"),

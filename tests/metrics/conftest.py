@@ -1,4 +1,4 @@
-"""Rows through the engine, as the command line sends them."""
+"""Fixtures that measure rows as the command line does."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rag_rewards.metrics import metric_of
-from rag_rewards.metrics.measuring import measure
-from rag_rewards.metrics.sample import Run
-from rag_rewards.metrics.summary import MetricReport, Resampling, summarise
+from rag_rewards.metrics.measurement import measure
+from rag_rewards.metrics.run import Run
+from rag_rewards.metrics.summary import MetricReport, Resampling, summarize
 from rag_rewards.rows import Chunk
 
 Rows = Iterable[dict[str, Any]]
@@ -19,7 +19,7 @@ Rows = Iterable[dict[str, Any]]
 
 def read(rows: Rows, *metrics: str, by: tuple[str, ...] = (), name: str = "run") -> Run:
     lines = [json.dumps(row).encode() for row in rows]
-    half = (len(lines) + 1) // 2  # what spans chunks must not matter
+    half = (len(lines) + 1) // 2  # two chunks give the same result as one
     numbers = list(range(1, len(lines) + 1))
     chunks = [
         Chunk(lines=lines[at : at + half], numbers=numbers[at : at + half])
@@ -30,20 +30,20 @@ def read(rows: Rows, *metrics: str, by: tuple[str, ...] = (), name: str = "run")
 
 @pytest.fixture(scope="session")
 def reported() -> Callable[..., MetricReport]:
-    """The report of one metric over rows."""
+    """Return a function from a metric and rows to the report."""
 
     def report(metric: str, rows: Rows, resamples: int = 20) -> MetricReport:
         run = read(rows, metric)
-        [found] = summarise([metric_of(metric)], run.samples, Resampling(resamples))
-        found.left_out = run.left_out[0]
-        return found
+        [result] = summarize([metric_of(metric)], run.measurements, Resampling(resamples))
+        result.left_out = run.left_out[0]
+        return result
 
     return report
 
 
 @pytest.fixture(scope="session")
 def values(reported: Callable[..., MetricReport]) -> Callable[..., dict[str, float | None]]:
-    """The values of one metric over rows; every row must have been measured."""
+    """Return a function from a metric and rows to the values. No row may be excluded."""
 
     def of(metric: str, rows: Rows) -> dict[str, float | None]:
         report = reported(metric, rows)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
 
+from rag_rewards.metrics.answer_text import read_answer
 from rag_rewards.metrics.answers import hotpotqa_f1
-from rag_rewards.metrics.reading import read_answer
 from rag_rewards.rewards import exact_match, substring_match, token_f1
 from rag_rewards.rollout import Rollout
 from rag_rewards.text.normalize import squad
@@ -23,8 +23,8 @@ def row(response, answers, **fields):
     return {"response": response, "answers": answers, **fields}
 
 
-def test_the_official_scorers_values(shared, values):
-    """HotpotQA's, ARENA's and Search-R1's, but that an empty prediction is right nowhere here."""
+def test_values_of_the_official_scorers(shared, values):
+    """Scorers of HotpotQA, ARENA and Search-R1; here, an empty prediction is never right."""
     path = shared / "parity" / "generated" / "answer_metrics.json"
     cases = [
         case for case in json.loads(path.read_text("utf-8"))["answer_metrics"] if case.get("pred")
@@ -48,22 +48,22 @@ def test_the_official_scorers_values(shared, values):
 
 @quick
 @given(st.lists(st.tuples(TEXTS, st.lists(TEXTS.filter(str.strip), min_size=1)), min_size=1))
-def test_means_over_rows_against_their_twins(values, cases):
-    rows = [row(f"<answer>{said}</answer>", gold) for said, gold in cases]
+def test_means_over_rows_against_slow_implementations(values, cases):
+    rows = [row(f"<answer>{text}</answer>", gold) for text, gold in cases]
     for metric, function in (("em", exact_match), ("substring", substring_match), ("f1", token_f1)):
-        slow = [function(said.strip(), gold) if said.strip() else 0.0 for said, gold in cases]
+        slow = [function(text.strip(), gold) if text.strip() else 0.0 for text, gold in cases]
         assert values(metric, rows)[metric] == pytest.approx(sum(slow) / len(slow))
 
 
 @quick
 @given(TEXTS, st.lists(TEXTS, min_size=1, max_size=3))
-def test_hotpotqa_f1_against_its_twin(said, aliases):
+def test_hotpotqa_f1_against_a_slow_implementation(text, aliases):
     def slow(alias):
-        a, b = squad(said), squad(alias)
+        a, b = squad(text), squad(alias)
         closed = {"yes", "no", "noanswer"}
-        return 0.0 if (a in closed or b in closed) and a != b else token_f1(said, [alias])
+        return 0.0 if (a in closed or b in closed) and a != b else token_f1(text, [alias])
 
-    assert hotpotqa_f1(said, aliases, squad) == max(map(slow, aliases))
+    assert hotpotqa_f1(text, aliases, squad) == max(map(slow, aliases))
 
 
 def test_hotpotqa_closed_answers(values):
@@ -85,7 +85,7 @@ def test_hotpotqa_closed_answers(values):
         ("<answer>b</answer>", "response", "<answer>b</answer>"),
     ],
 )
-def test_which_text_is_the_answer(response, reads, expected):
+def test_read_answer(response, reads, expected):
     assert read_answer(Rollout(response=response), reads) == expected
 
 
@@ -107,12 +107,12 @@ def test_judge(values, reported):
     assert values("judge", rows) == {"judge": pytest.approx(1 / 3)}
     assert values("judge(component=outcome)", rows) == {"judge": 0.0}
     report = reported("judge", [*rows, row("Bonn", ["x"])])
-    [fault] = report.left_out
-    assert (fault.count, fault.path, report.units) == (1, "verdicts.accuracy", 3)
+    [error] = report.left_out
+    assert (error.count, error.path, report.units) == (1, "verdicts.accuracy", 3)
 
 
-def test_rows_without_gold_are_left_out_by_name(reported):
+def test_rows_without_gold_answers_are_excluded(reported):
     report = reported("em", [row("a", ["a"]), {"response": "b", "id": "q"}, row("c", [])])
     assert report.values["em"].value == 1.0
-    assert [(f.type, f.path, f.count) for f in report.left_out] == [("DataError", "answers", 2)]
+    assert [(e.type, e.path, e.count) for e in report.left_out] == [("DataError", "answers", 2)]
     assert report.left_out[0].first == "row q: answers: missing"

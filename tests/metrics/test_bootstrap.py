@@ -1,4 +1,4 @@
-"""The bootstrap on long integers against one that counts unit by unit."""
+"""The bootstrap with long integers against an implementation that counts unit by unit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def counts_of(planes: tuple[int, ...], units: int) -> list[int]:
 
 
 def slow_counts(rng: random.Random, units: int) -> list[int]:
-    """Inverse-transform sampling of Poisson(1), one unit at a time, from the same 16 bits."""
+    """Sample Poisson(1) weights by inverse transform, one unit at a time, from the same bits."""
     digits = [rng.getrandbits(units) for _ in range(16)]
     counts = []
     for i in range(units):
@@ -44,7 +44,7 @@ def slow_counts(rng: random.Random, units: int) -> list[int]:
 
 @quick
 @given(st.integers(0, 2**32), st.integers(1, 300))
-def test_planes_are_the_counts_of_the_slow_twin(seed, units):
+def test_planes_against_the_slow_implementation(seed, units):
     fast = counts_of(poisson_planes(random.Random(seed), units), units)
     assert fast == slow_counts(random.Random(seed), units)
 
@@ -66,29 +66,29 @@ def test_counts_are_poisson():
     ),
     st.integers(0, 2**32),
 )
-def test_totals_are_the_sums_of_the_slow_twin(values, seed):
+def test_totals_against_the_slow_implementation(values, seed):
     units = len(values)
     planes = poisson_planes(random.Random(seed), units)
     counts = counts_of(planes, units)
     slow = math.fsum(c * v for c, v in zip(counts, values, strict=True))
-    kept = (max(values) - min(values)) * 2**-16 if len(set(values)) > 16 else 0.0
-    tolerance = kept * sum(counts) + 1e-9 * (1 + max(map(abs, values)) * sum(counts))
+    rounding = (max(values) - min(values)) * 2**-16 if len(set(values)) > 16 else 0.0
+    tolerance = rounding * sum(counts) + 1e-9 * (1 + max(map(abs, values)) * sum(counts))
     assert column_of(values).total(planes, sum(counts)) == pytest.approx(slow, abs=tolerance)
 
 
-def test_the_interval_is_that_of_drawing_with_replacement():
+def test_the_interval_against_drawing_with_replacement():
     rng = random.Random(5)
     values = [rng.gauss(10, 3) for _ in range(400)]
     columns = [values, [1.0] * len(values)]
     [ours] = intervals(columns, [lambda sums: {"mean": sums[0] / sums[1]}], resamples=2000)
-    drawn = [math.fsum(rng.choices(values, k=400)) / 400 for _ in range(2000)]
-    assert ours["mean"] == pytest.approx(interval(drawn), abs=0.06)
+    means = [math.fsum(rng.choices(values, k=400)) / 400 for _ in range(2000)]
+    assert ours["mean"] == pytest.approx(interval(means), abs=0.06)
     spread = 1.96 * 3 / math.sqrt(400)
     low, high = ours["mean"]
     assert (high - low) / 2 == pytest.approx(spread, rel=0.1)
 
 
-def test_columns_share_their_counts_and_a_seed_gives_them_again():
+def test_columns_share_weights_that_depend_on_the_seed():
     columns = [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]]
     sums = list(islice(resampled_sums(columns, seed=1), 200))
     assert all(b == pytest.approx(2 * a) for a, b in sums)
@@ -97,7 +97,7 @@ def test_columns_share_their_counts_and_a_seed_gives_them_again():
     assert len({a for a, _ in sums}) > 5
 
 
-def test_the_counts_of_a_seed_are_the_same_everywhere():
+def test_the_weights_of_a_seed():
     first = [round(total) for (total,) in resampled_sums([[1.0, 10.0, 100.0, 1000.0]], resamples=3)]
     assert first == FIRST
 
@@ -105,27 +105,27 @@ def test_the_counts_of_a_seed_are_the_same_everywhere():
 FIRST = [1411, 1211, 1101]
 
 
-def test_a_resample_that_counts_nobody_is_drawn_again():
+def test_a_resample_without_units_is_drawn_again():
     assert min(total for (total,) in resampled_sums([[1.0]], resamples=300)) >= 1.0
     assert list(resampled_sums([[]], resamples=3)) == list(resampled_sums([], resamples=3)) == []
 
 
-def test_equal_values_have_an_interval_without_width():
-    [found] = intervals([[0.1] * 7, [1.0] * 7], [lambda s: {"mean": s[0] / s[1]}], resamples=100)
-    assert found["mean"] == pytest.approx((0.1, 0.1))
+def test_the_interval_of_equal_values_has_no_width():
+    [result] = intervals([[0.1] * 7, [1.0] * 7], [lambda s: {"mean": s[0] / s[1]}], resamples=100)
+    assert result["mean"] == pytest.approx((0.1, 0.1))
 
 
 @pytest.mark.parametrize(
     ("values", "expected"),
     [([], None), ([1.0], None), ([None, 1.0, None], None), ([2.0, None, 1.0], (1.0, 2.0))],
 )
-def test_resamples_without_a_value_are_left_out(values, expected):
+def test_resamples_without_a_value_are_excluded(values, expected):
     assert interval(values) == expected
 
 
 @quick
 @given(st.lists(FLOATS, min_size=2, max_size=300))
-def test_an_interval_leaves_a_fortieth_out_on_each_side(values):
+def test_an_interval_excludes_a_fortieth_on_each_side(values):
     low, high = interval(values)
     assert low <= high
     assert sum(v < low for v in values) <= len(values) / 40

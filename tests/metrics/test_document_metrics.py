@@ -21,7 +21,7 @@ def test_named_documents_against_their_equations(named, supporting):
     both = sum(label in supporting for label in named)
     precision = both / len(named) if named else 0.0
     recall = both / len(supporting) if supporting else 0.0
-    # 2|N ∩ D+| / (|N| + |D+|) is the same F1, another way
+    # F1 = 2|N ∩ D+| / (|N| + |D+|)
     f1 = 2 * both / (len(named) + len(supporting)) if named or supporting else 1.0
     if not named and not supporting:
         precision = recall = 1.0
@@ -42,8 +42,8 @@ def test_relevance(values, reported):
     assert values("relevance", rows) == pytest.approx(
         {"relevance": (2 / 3 + 1 + 0 + 1) / 4, "precision": (0.5 + 2) / 4, "recall": 3 / 4}
     )
-    [fault] = reported("relevance", [{"response": "x"}]).left_out
-    assert fault.path == "supporting"
+    [error] = reported("relevance", [{"response": "x"}]).left_out
+    assert error.path == "supporting"
 
 
 def test_citation(values):
@@ -64,28 +64,28 @@ def test_compression_against_its_equations(values, cases):
         {"response": lear("w " * evidence), "documents": [{"text": "p " * passages}]}
         for passages, evidence in cases
     ]
-    kept = [(passages, evidence) for passages, evidence in cases if evidence]
-    found = values("compression-ratio", rows)
-    if not kept:
-        assert found == {"compression-ratio": None, "mean": None}
+    measured = [(passages, evidence) for passages, evidence in cases if evidence]
+    result = values("compression-ratio", rows)
+    if not measured:
+        assert result == {"compression-ratio": None, "mean": None}
         return
-    assert found["compression-ratio"] == pytest.approx(
-        sum(p for p, _ in kept) / sum(e for _, e in kept)
+    assert result["compression-ratio"] == pytest.approx(
+        sum(p for p, _ in measured) / sum(e for _, e in measured)
     )
-    assert found["mean"] == pytest.approx(sum(p / e for p, e in kept) / len(kept))
+    assert result["mean"] == pytest.approx(sum(p / e for p, e in measured) / len(measured))
 
 
 def test_titles_are_not_passages():
     documents = tuple(Document(**document) for document in DOCUMENTS)
-    found = compression(Rollout(response=lear("two words"), documents=documents))
-    assert found == (6.0, 2.0, 3.0, 1.0, 0.0)
+    result = compression(Rollout(response=lear("two words"), documents=documents))
+    assert result == (6.0, 2.0, 3.0, 1.0, 0.0)
 
 
-def test_rows_that_extract_nothing_are_counted(reported):
+def test_rows_without_an_extract_are_counted(reported):
     report = reported("compression-ratio", [{"response": "x", "documents": DOCUMENTS}])
     assert report.counts["empty"] == report.counts["rows"] == 1.0
-    [fault] = reported("compression-ratio", [{"response": lear("x")}]).left_out
-    assert fault.path == "documents"
+    [error] = reported("compression-ratio", [{"response": lear("x")}]).left_out
+    assert error.path == "documents"
 
 
 def test_answer_recall(values):

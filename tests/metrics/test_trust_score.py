@@ -1,4 +1,4 @@
-"""Trust-Score against its authors' evaluation code, the published sample, and slow twins."""
+"""Trust-Score against its authors' code, the published sample, and slow implementations."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from properties import budget
 
 from rag_rewards import Rollout
-from rag_rewards.metrics.trust import (
+from rag_rewards.metrics.answerability import refuses
+from rag_rewards.metrics.trust_score import (
     TrustScore,
     citation_scores,
     list_correctness,
-    refuses,
     trust_score,
 )
 from rag_rewards.rewards import RefusalDetector
@@ -36,15 +36,15 @@ def reference(shared):
 
 
 def rows_of(reference, name):
-    """The set as rows. Its NLI calls are the evidence, each as they asked it."""
-    found = reference["sets"][name]
+    """Return a data set as rows. The entailment calls of the authors' code are the evidence."""
+    data_set = reference["sets"][name]
     nli = [
         {
             "premise": call["premise"],
             "hypothesis": call["hypothesis"],
             "entailment": float(call["entails"]),
         }
-        for call in found["nli_calls"]
+        for call in data_set["nli_calls"]
     ]
     return [
         {
@@ -63,12 +63,12 @@ def rows_of(reference, name):
             "response": row["output"],
             "nli": nli,
         }
-        for i, row in enumerate(found["data"])
+        for i, row in enumerate(data_set["data"])
     ]
 
 
-def in_percent(found):
-    return {name: value * 100 for name, value in found.items()}
+def in_percent(values):
+    return {name: value * 100 for name, value in values.items()}
 
 
 def expected_of(reference, name):
@@ -89,10 +89,8 @@ def test_values_of_the_authors_code(reference, values, name):
     assert ours == pytest.approx(expected_of(reference, name))
 
 
-def test_values_of_the_authors_code_where_a_citation_of_zero_is_the_last_document(
-    reference, values
-):
-    """[0] is invalid here; with what their code makes of it, the last document, all agrees."""
+def test_values_of_the_authors_code_with_a_citation_of_zero(reference, values):
+    """[0] is invalid here, but the last document in the authors' code."""
     rows = rows_of(reference, "asqa")
     theirs = expected_of(reference, "asqa")
     ours = in_percent(values("trust-score", rows))
@@ -113,9 +111,9 @@ def test_citations_of_each_row(reference, values):
             theirs = next(items)
             assert theirs["output"] == row["response"]
             if refuses(row["response"]) or "[0]" in row["response"]:
-                continue  # they measure refusals too; [0]: above
-            found = TrustScore()._citations(_row(row), row["response"])
-            assert [100 * v for v in found] == pytest.approx(
+                continue  # their code measures refusals as well; see above for [0]
+            result = TrustScore()._citations(_row(row), row["response"])
+            assert [100 * v for v in result] == pytest.approx(
                 [theirs["regular_rec"], theirs["regular_prec"]]
             )
 
@@ -126,7 +124,7 @@ def _row(row):
     return decode_row(row)
 
 
-def test_answer_rate_beside_the_ideal(reference, values):
+def test_answer_rate_and_its_ideal_value(reference, values):
     for name in KINDS:
         theirs = reference["sets"][name]["expected"]
         ours = in_percent(values("answer-rate", rows_of(reference, name)))
@@ -135,7 +133,7 @@ def test_answer_rate_beside_the_ideal(reference, values):
         assert ours["ideal"] == pytest.approx(100 * theirs["answerable_num"] / rows)
 
 
-def test_refusals_are_those_of_the_authors_detector(shared):
+def test_refusals_of_the_authors_detector(shared):
     path = shared / "parity" / "generated" / "refusal_fuzz_scores.json"
     rows = json.loads(path.read_text("utf-8"))["rows"]
     theirs = {r["text"]: r["trust_eval_is_refusal (fuzzywuzzy+Levenshtein, >85)"] for r in rows}
@@ -144,7 +142,7 @@ def test_refusals_are_those_of_the_authors_detector(shared):
 
 
 def test_the_published_sample(shared):
-    """Its counts give its values: 10 rows, 5 answered, 7 answerable, 5 both."""
+    """The counts give the values: 10 rows, 5 answered, 7 answerable, 5 both."""
     theirs = json.loads(
         (shared / "parity" / "trust_eval_readme_sample_output.json").read_text("utf-8")
     )
@@ -171,8 +169,8 @@ def test_the_published_sample(shared):
     )
 
 
-def test_alces_published_correctness(shared, reported):
-    """STR-EM of each gold answer, for the systems' outputs whose gold answers are at hand."""
+def test_published_correctness_of_alce(shared, reported):
+    """STR-EM of each gold answer, for the outputs whose gold answers are in the data."""
     gold_file = shared / "data" / "alce" / "asqa_eval_row_docs_truncated.jsonl"
     gold = {}
     for line in gold_file.read_text("utf-8").splitlines():
@@ -185,11 +183,11 @@ def test_alces_published_correctness(shared, reported):
     for case in cases:
         theirs = case["automatic_correctness_scores"]
         row = {"response": case["output"], "answers": gold[case["id"]], "answerable": True}
-        found = reported("trust-score", [row]).counts["calibrated"]
-        assert found == pytest.approx(sum(theirs) / len(theirs))
+        result = reported("trust-score", [row]).counts["calibrated"]
+        assert result == pytest.approx(sum(theirs) / len(theirs))
 
 
-# --- slow twins ---------------------------------------------------------------------------------
+# --- slow implementations ----------------------------------------------------------------------
 
 OUTCOMES = st.lists(
     st.tuples(st.booleans(), st.booleans(), *[st.floats(0, 1)] * 3), min_size=1, max_size=30
@@ -205,7 +203,7 @@ def slow_f1(right, chosen, wanted):
 @quick
 @given(OUTCOMES)
 def test_trust_score_against_its_equations(rows):
-    """From (answered, answerable, calibrated, recall, precision) of each row, set by set."""
+    """Rows are (answered, answerable, calibrated, recall, precision)."""
     answered = [r for r in rows if r[0]]
     answerable = [r for r in rows if r[1]]
     refused, unanswerable = [r for r in rows if not r[0]], [r for r in rows if not r[1]]
@@ -229,11 +227,11 @@ def test_trust_score_against_its_equations(rows):
         "citation_recall": sum(r[3] for r in answered),
         "citation_precision": sum(r[4] for r in answered),
     }
-    found = trust_score(sums)
-    assert found["f1_gr"] == pytest.approx(gr)
-    assert found["f1_ac"] == pytest.approx(ac)
-    assert found["f1_gc"] == pytest.approx(gc)
-    assert found["trust-score"] == pytest.approx((gr + ac + gc) / 3)
+    result = trust_score(sums)
+    assert result["f1_gr"] == pytest.approx(gr)
+    assert result["f1_ac"] == pytest.approx(ac)
+    assert result["f1_gc"] == pytest.approx(gc)
+    assert result["trust-score"] == pytest.approx((gr + ac + gc) / 3)
 
 
 LABELS = st.lists(st.sampled_from("123"), max_size=3, unique=True)
@@ -263,8 +261,8 @@ def test_citations_against_their_equations(cited, entailing, gold):
         for one in labels:
             counted += 1
             rest = [label for label in labels if label != one]
-            needless = rest and not entails(at, [one]) and entails(at, rest)
-            credited += together and (not needless or shares(one, rest))
+            is_superfluous = rest and not entails(at, [one]) and entails(at, rest)
+            credited += together and (not is_superfluous or shares(one, rest))
     recall = sum(recalls) / len(recalls) if recalls else 0.0
     precision = credited / counted if counted else 0.0
     assert citation_scores(cited, entails, shares) == (recall, precision)
@@ -278,15 +276,14 @@ WORDS = st.sampled_from(["Ju Dou", "mulan", "The Titanic!", "a", "Red", ""])
 def test_list_correctness_against_its_equation(items, gold):
     from rag_rewards.text.normalize import squad
 
-    said = [squad(item) for item in items if squad(item)]
-    known = [squad(alias) for aliases in gold for alias in aliases]
-    found = sum(any(squad(alias) in said for alias in aliases) for aliases in gold)
-    found = sum(any(squad(alias) and squad(alias) in said for alias in aliases) for aliases in gold)
-    if not said or not gold or not found:
+    answers = [squad(item) for item in items if squad(item)]
+    forms = [[squad(alias) for alias in aliases] for aliases in gold]
+    matches = sum(any(form and form in answers for form in each) for each in forms)
+    if not answers or not gold or not matches:
         assert list_correctness(items, gold) == 0.0
         return
-    precision = sum(item in known for item in said) / len(said)
-    recall = min(5, found) / min(5, len(gold))
+    precision = sum(any(item in each for each in forms) for item in answers) / len(answers)
+    recall = min(5, matches) / min(5, len(gold))
     assert list_correctness(items, gold) == pytest.approx(
         2 * precision * recall / (precision + recall)
     )
@@ -310,48 +307,50 @@ def row(response, **fields):
     } | fields
 
 
-def test_only_supported_answers_count_and_thinking_does_not(values):
-    found = values("trust-score", [row("<think>Bonn [2]</think><answer>Paris it is [1].</answer>")])
-    assert found["f1_ac"] == found["f1_gc"] == 1.0
+def test_only_supported_answers_outside_thinking_count(values):
+    result = values(
+        "trust-score", [row("<think>Bonn [2]</think><answer>Paris it is [1].</answer>")]
+    )
+    assert result["f1_ac"] == result["f1_gc"] == 1.0
     assert values("trust-score(threshold=0.6)", [row("Paris it is [1].")])["f1_gc"] == 0.0
 
 
-def test_everything_empty_is_zero_and_no_division_error(values):
-    found = values("trust-score", [row("")])
-    assert found["f1_ac"] == found["f1_gc"] == 0.0
+def test_empty_responses_and_refusals_are_zero(values):
+    result = values("trust-score", [row("")])
+    assert result["f1_ac"] == result["f1_gc"] == 0.0
     refused = values("trust-score", [row(REFUSAL)])
     assert refused == dict.fromkeys(refused, 0.0)
 
 
-def test_whether_documents_answer_is_asked_of_them_and_else_of_the_row(values, reported):
+def test_answerable_from_the_documents_or_from_the_row(values, reported):
     plain = [{"text": "Paris is the capital."}]
     assert values("answer-rate", [row("x", documents=plain, answerable=True)])["ideal"] == 1.0
     assert values("answer-rate", [row("x", answerable=False)])["ideal"] == 1.0
     report = reported("answer-rate", [row("x", documents=plain)])
-    [fault] = report.left_out
-    assert (fault.type, fault.path, fault.count) == ("DataError", "answerable", 1)
+    [error] = report.left_out
+    assert (error.type, error.path, error.count) == ("DataError", "answerable", 1)
     short = [{"text": "t", "supports": [True]}]
-    [fault] = reported("trust-score", [row("x", documents=short)]).left_out
-    assert "expected 2, found 1" in fault.first
-    assert fault.path == "documents[].supports"
+    [error] = reported("trust-score", [row("x", documents=short)]).left_out
+    assert "expected 2, found 1" in error.first
+    assert error.path == "documents[].supports"
 
 
 def test_missing_entailments_are_named(reported):
-    [fault] = reported("trust-score", [row("Paris it is [1].", nli=[])] * 3).left_out
-    assert (fault.count, fault.path) == (3, "nli")
-    assert "Paris it is." in fault.first
+    [error] = reported("trust-score", [row("Paris it is [1].", nli=[])] * 3).left_out
+    assert (error.count, error.path) == (3, "nli")
+    assert "Paris it is." in error.first
 
 
-def test_needs_are_what_is_read():
+def test_needs():
     rollout = Rollout(
         question="Which?",
         documents=_row(row("")).documents,
         answers=[["Paris"], ["Rome"]],
         response="Paris it is [1][2]. Nothing. Wrong [9].",
     )
-    asked = {(need.premise, need.hypothesis) for need in TrustScore().needs(rollout)}
+    pairs = {(need.premise, need.hypothesis) for need in TrustScore().needs(rollout)}
     first, second = (d["text"] for d in DOCUMENTS)
-    assert asked == {
+    assert pairs == {
         (f"{first}\n{second}", "Paris it is."),
         (first, "Paris it is."),
         (second, "Paris it is."),
@@ -363,16 +362,18 @@ def test_needs_are_what_is_read():
 
 
 def test_align(values):
-    says = {"premise": "It is Paris.", "hypothesis": "Paris", "entailment": 0.7}
+    entailment = {"premise": "It is Paris.", "hypothesis": "Paris", "entailment": 0.7}
     rows = [
-        {"response": "<think>It is Paris.</think><answer>Paris [1]</answer>", "nli": [says]},
-        {"response": "<think>It is Paris.</think> Paris", "nli": [says]},
+        {"response": "<think>It is Paris.</think><answer>Paris [1]</answer>", "nli": [entailment]},
+        {"response": "<think>It is Paris.</think> Paris", "nli": [entailment]},
         {"response": "<answer>Paris</answer>"},
         {"response": "<think>It is Paris."},
     ]
     assert values("align", rows) == {"align": 0.5}
     assert values("align(threshold=0.8)", rows) == {"align": 0.0}
-    reason = [{"response": "<reason>It is Paris.</reason><answer>Paris</answer>", "nli": [says]}]
+    reason = [
+        {"response": "<reason>It is Paris.</reason><answer>Paris</answer>", "nli": [entailment]}
+    ]
     assert values("align(reasoning=reason)", reason) == {"align": 1.0}
 
 
@@ -381,8 +382,8 @@ def test_align(values):
     st.lists(st.tuples(st.integers(0, 43), st.sampled_from(["", "x", "not ", " the"])), max_size=8),
     st.sampled_from(["", "It is Paris. ", "Well, "]),
 )
-def test_refusals_are_those_of_the_rewards_detector(edits, before):
-    """One detector in two places: here with a cut-off, which is faster."""
+def test_refusals_of_the_detector_for_rewards(edits, before):
+    """The metric uses a cut-off, which is faster and gives the same result."""
     flag = SHORT_REFUSAL
     for at, new in edits:
         flag = flag[:at] + new + flag[at + 1 :]

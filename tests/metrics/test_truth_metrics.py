@@ -28,30 +28,29 @@ MIXED = [box("Paris"), box("paris."), box("I don't know"), box("Rome"), NO_BOX]
 
 @quick
 @given(*[st.floats(0, 1)] * 3, st.tuples(*[st.floats(0, 5)] * 3))
-def test_truthfulness_against_its_equation(right, unsure, wrong, weights):
-    expected = sum(
-        w * x for w, x in zip((*weights[:2], -weights[2]), (right, unsure, wrong), strict=True)
-    )
-    assert isclose(truthfulness(right, unsure, wrong, weights), expected, abs_tol=1e-12)
+def test_truthfulness_against_its_equation(accuracy, uncertainty, hallucination, weights):
+    shares = (accuracy, uncertainty, hallucination)
+    expected = sum(w * x for w, x in zip((*weights[:2], -weights[2]), shares, strict=True))
+    assert isclose(truthfulness(*shares, weights), expected, abs_tol=1e-12)
 
 
 def test_truthfulness_of_rows(values):
-    found = values("truthfulness(verifier=exact)", MIXED)
-    assert found == pytest.approx(
+    result = values("truthfulness(verifier=exact)", MIXED)
+    assert result == pytest.approx(
         {"truthfulness": 0.0, "accuracy": 0.4, "uncertainty": 0.2, "hallucination": 0.4}
     )
-    weighed = values("truthfulness(verifier=exact,w1=2,w2=0.5,w3=3)", MIXED)
-    assert weighed["truthfulness"] == pytest.approx(2 * 0.4 + 0.5 * 0.2 - 3 * 0.4)
+    weighted = values("truthfulness(verifier=exact,w1=2,w2=0.5,w3=3)", MIXED)
+    assert weighted["truthfulness"] == pytest.approx(2 * 0.4 + 0.5 * 0.2 - 3 * 0.4)
     auto = values("truthfulness(verifier=exact,reads=auto)", [NO_BOX])
     assert auto["accuracy"] == 1.0
 
 
-def test_a_judge_is_the_default_and_asked_about_what_no_rule_settles(values, reported):
+def test_a_judge_is_needed_without_an_exact_match(values, reported):
     assert values("truthfulness", [box("paris"), NO_BOX, box("i dont know")])["accuracy"] == 1 / 3
-    judged = [box("City of Light", verdicts={"outcome": 1})]
-    assert values("truthfulness", judged)["accuracy"] == 1.0
-    [fault] = reported("truthfulness", [box("City of Light")]).left_out
-    assert fault.path == "verdicts.outcome"
+    rows = [box("City of Light", verdicts={"outcome": 1})]
+    assert values("truthfulness", rows)["accuracy"] == 1.0
+    [error] = reported("truthfulness", [box("City of Light")]).left_out
+    assert error.path == "verdicts.outcome"
 
 
 VOTES = st.lists(
@@ -65,13 +64,13 @@ VOTES = st.lists(
 
 @quick
 @given(VOTES)
-def test_majority_against_its_twin(votes):
-    voting = [vote for vote in votes if vote != NO_ANSWER]
-    if not voting:
+def test_majority_against_a_slow_implementation(votes):
+    answers = [vote for vote in votes if vote != NO_ANSWER]
+    if not answers:
         assert majority(votes) == "incorrect"
         return
-    best = max(Counter(voting).values())
-    winners = [vote for vote in voting if Counter(voting)[vote] == best]
+    best = max(Counter(answers).values())
+    winners = [vote for vote in answers if Counter(answers)[vote] == best]
     assert majority(votes) == winners[0][1]
 
 
@@ -85,12 +84,12 @@ def test_majority_of_rows(values, reported):
     assert values("majority@3", rows)["abstention"] == 1.0  # the first three
     report = reported("majority@4", [*rows, box("Paris", "other")])
     assert report.counts == {"correct": 0.0, "abstained": 1.0, "groups": 1.0}
-    assert [(f.unit, f.type, f.count) for f in report.left_out] == [("group", "GroupError", 1)]
+    assert [(e.unit, e.type, e.count) for e in report.left_out] == [("group", "GroupError", 1)]
 
 
 @quick
 @given(st.integers(1, 9), st.data())
-def test_pass_at_k_against_counting_all_draws(n, data):
+def test_pass_at_k_against_all_combinations(n, data):
     correct, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
     draws = list(combinations(range(n), k))
     slow = sum(any(i < correct for i in draw) for draw in draws) / len(draws)
@@ -103,17 +102,17 @@ def test_pass_at_k_of_rows(values, reported):
     assert values("pass@1(reads=box)", rows)["pass@1"] == pytest.approx((0.4 + 0) / 2)
     report = reported("pass@8", rows)
     assert report.values["pass@8"].value is None
-    assert [f.count for f in report.left_out] == [2]
+    assert [e.count for e in report.left_out] == [2]
 
 
-def test_a_member_in_error_costs_the_group_no_value(reported):
+def test_a_row_in_error_is_excluded_from_its_group(reported):
     rows = [box("Paris"), box("Rome"), {"response": "x", "group": "g"}]
     report = reported("pass@1", rows)
     assert report.values["pass@1"].value == 0.5
-    assert [(f.unit, f.path, f.count) for f in report.left_out] == [("row", "answers", 1)]
+    assert [(e.unit, e.path, e.count) for e in report.left_out] == [("row", "answers", 1)]
 
 
-def test_rows_without_group_and_question_are_left_out(reported):
+def test_rows_without_group_and_question_are_excluded(reported):
     report = reported("pass@1", [{"response": "Paris", "answers": ["Paris"]}])
     assert report.values["pass@1"].value is None
     assert "neither `group` nor `question`" in report.left_out[0].first

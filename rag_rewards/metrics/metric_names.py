@@ -1,4 +1,4 @@
-"""Metrics by name: what stands in `--metrics`, and what a metric's repr says."""
+"""The metrics by name, and the parser of their names and settings."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 import msgspec
 
 from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.metrics.alignment import Align
+from rag_rewards.metrics.answerability import AnswerRate
 from rag_rewards.metrics.answers import F1, ExactMatch, Judge, ReferenceReliance, Substring
 from rag_rewards.metrics.documents import AnswerRecall, Citation, CompressionRatio, Relevance
+from rag_rewards.metrics.group_signal import GroupSignal
 from rag_rewards.metrics.metric import Metric
-from rag_rewards.metrics.signal import GroupSignal
-from rag_rewards.metrics.trust import Align, AnswerRate, TrustScore
+from rag_rewards.metrics.trust_score import TrustScore
 from rag_rewards.metrics.truth import MajorityAtK, PassAtK, Truthfulness
 from rag_rewards.settings import did_you_mean
 
@@ -36,54 +38,56 @@ METRICS: dict[str, type[Any]] = {
     "pass@k": PassAtK,
     "group-signal": GroupSignal,
 }
-"""Every metric by its name; k is a number."""
+"""The class of each metric by name. `k` stands for a number."""
 
 _ITEM = re.compile(r"\s*([\w-]+)(?:@(\w+))?\s*(?:\(([^()]*)\))?\s*")
 _COMMA = re.compile(r",(?![^()]*\))")
 
 
 def metric_of(text: str) -> Metric:
-    """The metric that a text names; the inverse of its repr. UsageError.
+    """Parse the name and the settings of a metric, as its repr shows them.
+
+    Raises UsageError for an unknown metric, setting or value.
 
     >>> metric_of("f1(normalizer=triviaqa)"), metric_of("pass@8")
     (f1(normalizer=triviaqa), pass@8)
     """
     match = _ITEM.fullmatch(text)
     if match is None:
-        raise UsageError(f"a metric is NAME, NAME@K or NAME(key=value,…), found {text!r}")
+        raise UsageError(f"a metric must be NAME, NAME@K or NAME(key=value,…), found {text!r}")
     name, k, inside = match.groups()
-    known = f"{name}@k" if k is not None or f"{name}@k" in METRICS else name
-    if known not in METRICS:
-        raise UsageError(f"no metric {text.strip()!r}{did_you_mean(known, METRICS)}")
-    settings: dict[str, Any] = _settings(known, inside or "")
-    if known.endswith("@k"):
+    key = f"{name}@k" if k is not None or f"{name}@k" in METRICS else name
+    if key not in METRICS:
+        raise UsageError(f"unknown metric {text.strip()!r}{did_you_mean(key, METRICS)}")
+    settings: dict[str, Any] = _settings(key, inside or "")
+    if key.endswith("@k"):
         settings["k"] = k or "k"
     try:
-        made: Metric = msgspec.convert(settings, METRICS[known], strict=False)
+        metric: Metric = msgspec.convert(settings, METRICS[key], strict=False)
     except msgspec.ValidationError as error:
-        what, _, path = str(error).replace("`", "").partition(" - at $.")
+        problem, _, path = str(error).replace("`", "").partition(" - at $.")
         if path == "k":
-            raise UsageError(f"{known}: k is a whole number, such as {name}@8") from None
-        raise UsageError(f"metric {known}: {path or 'settings'}: {what}") from None
-    return made
+            raise UsageError(f"{key}: k must be an integer, for example {name}@8") from None
+        raise UsageError(f"metric {key}: {path or 'settings'}: {problem}") from None
+    return metric
 
 
 def _settings(metric: str, inside: str) -> dict[str, str]:
-    known = [field.name for field in fields(METRICS[metric]) if field.name != "k"]
+    names = [field.name for field in fields(METRICS[metric]) if field.name != "k"]
     settings = {}
     for pair in filter(str.strip, inside.split(",")):
         key, equals, value = map(str.strip, pair.partition("="))
         if not equals:
-            raise UsageError(f"metric {metric}: key=value expected, found {pair.strip()!r}")
-        if key not in known:
-            hint = did_you_mean(key, known) if known else "; it has none"
+            raise UsageError(f"metric {metric}: expected key=value, found {pair.strip()!r}")
+        if key not in names:
+            hint = did_you_mean(key, names) if names else "; it has no settings"
             raise UsageError(f"metric {metric} has no setting {key!r}{hint}")
         settings[key] = value
     return settings
 
 
 def metrics_of(lists: Sequence[str]) -> tuple[list[Metric], list[str]]:
-    """The metrics of comma-separated lists, each once, and the fields of `by:FIELD` among them.
+    """Parse comma-separated lists of metrics, and return the metrics and the fields of `by:FIELD`.
 
     >>> metrics_of(["em, pass@4(verifier=exact)", "by:hops,em"])
     ([em, pass@4], ['hops'])

@@ -1,23 +1,22 @@
-"""What GRPO can learn from: the spread of rewards within groups."""
+"""The training signal of groups: the spread of rewards within a group."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from rag_rewards.errors import DataError, GroupError
-from rag_rewards.metrics.answers import asks_nothing
-from rag_rewards.metrics.metric import Parts, Unit, Values, identity, ratio
-from rag_rewards.metrics.reading import Common
+from rag_rewards.metrics.answer_text import AnswerCache
+from rag_rewards.metrics.metric import MetricBase, Parts, Values, ratio
 from rag_rewards.rows import ScoredRow
 from rag_rewards.training.advantages import mean_std
 
-Scored = dict[str, float | None]
+Rewards = dict[str, float | None]
+"""The reward and the components of a row by name."""
 
 
 def spread(values: Sequence[float]) -> tuple[bool, float]:
-    """(whether all are equal, population standard deviation) of a group's rewards.
+    """Return whether all rewards of a group are equal, and their population standard deviation.
 
     >>> spread([1.0, 1.0]), spread([0.0, 1.0])
     ((True, 0.0), (False, 0.5))
@@ -26,23 +25,21 @@ def spread(values: Sequence[float]) -> tuple[bool, float]:
 
 
 @dataclass(frozen=True, repr=False)
-class GroupSignal:
+class GroupSignal(MetricBase):
     """Share of groups without reward spread, and the mean within-group standard deviation.
 
-    Of the reward and of every component, from scored rows. A group without spread gives no
-    gradient. Standard deviations are population ones, 0 or more. Groups of one scored rollout are
-    left out and counted. Source: GRPO's advantage; LEAR, section 3.3.
+    There are values for the reward and for each component of scored rows. A group without spread
+    gives no gradient. Standard deviations are population standard deviations, at least 0. Groups
+    with one scored rollout are excluded and counted. Source: GRPO's advantage; LEAR, section 3.3.
     """
 
     name = "group-signal"
-    unit: ClassVar[Unit] = "group"
-    needs = asks_nothing
-    __repr__ = identity
+    unit = "group"
 
-    def gauge(self, common: Common) -> Callable[[ScoredRow], Scored]:
-        return scores_of
+    def gauge(self, cache: AnswerCache) -> Callable[[ScoredRow], Rewards]:
+        return rewards_of
 
-    def fold(self, marks: Sequence[Scored]) -> Parts:
+    def fold(self, marks: Sequence[Rewards]) -> Parts:
         if len(marks) < 2:
             raise GroupError("fewer than 2 scored rollouts")
         parts: dict[str, float] = {}
@@ -55,20 +52,20 @@ class GroupSignal:
 
     def values(self, sums: Parts) -> Values:
         groups = sums.get("reward:groups", 0.0)
-        found = {
+        values = {
             self.name: ratio(sums.get("reward:flat", 0.0), groups),
             "std": ratio(sums.get("reward:std", 0.0), groups),
         }
         for part, groups in sums.items():
             component = part.removesuffix(":groups")
             if component not in (part, "reward"):
-                found[f"{component}.flat"] = ratio(sums[f"{component}:flat"], groups)
-                found[f"{component}.std"] = ratio(sums[f"{component}:std"], groups)
-        return found
+                values[f"{component}.flat"] = ratio(sums[f"{component}:flat"], groups)
+                values[f"{component}.std"] = ratio(sums[f"{component}:std"], groups)
+        return values
 
 
-def scores_of(row: ScoredRow) -> Scored:
-    """A row's reward and components. DataError where it was not scored."""
+def rewards_of(row: ScoredRow) -> Rewards:
+    """Return the reward and the components of a row. Raises DataError for an unscored row."""
     if row.reward is None:
         message = (
             "the row is in error" if row.error is not None else "missing: score the rows first"

@@ -1,4 +1,4 @@
-"""Which text of a response is its answer."""
+"""The text of a response that is its answer."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
 from rag_rewards.text.sections import Tags
 
 Reads = Literal["auto", "answer", "box", "response"]
-"""The answer section; the last box; the response without its thinking; or the first of these
-that is there, so that runs with different formats can be compared."""
+"""The answer section, the last box, or the response without its thinking section.
+
+`auto` is the first of these that exists, so that runs with different formats can be compared.
+"""
 
 ANSWER = Tags(("answer",))
 
 
 def read_answer(rollout: Rollout, reads: Reads = "auto") -> str | None:
-    r"""The answer of a response, None when it has none. A box's \text{…} is taken off.
+    r"""Return the answer of a response, or None if it has none. `\text{…}` in a box is removed.
 
     >>> read_answer(Rollout(response=r"<think>?</think> So \boxed{Rome}.")), read_answer(
     ...     Rollout(response="It is Rome."), "box")
@@ -35,35 +37,36 @@ def read_answer(rollout: Rollout, reads: Reads = "auto") -> str | None:
     return response.visible
 
 
-class Common:
-    """The work that the metrics of a few rows share: answers are read and normalized once."""
+class AnswerCache:
+    """The answers and normalized texts of a few rows, which several metrics share."""
 
     def __init__(self) -> None:
         self._forms: dict[NormalizerName, GoldForms] = {}
         self._answers: dict[tuple[int, Reads], tuple[Rollout, str | None]] = {}
 
     def answer(self, row: Rollout, reads: Reads) -> str | None:
-        """Return the answer of a row, read once for all metrics."""
+        """Return the answer of a row."""
         key = (id(row), reads)
         if key not in self._answers:
-            self._answers[key] = (row, read_answer(row, reads))  # the row keeps its id taken
+            # The reference to the row prevents that another row gets its id.
+            self._answers[key] = (row, read_answer(row, reads))
         return self._answers[key][1]
 
     def forms(self, name: NormalizerName) -> GoldForms:
-        """Gold answers in that normaliser's form; its `normalize` remembers every text."""
-        found = self._forms.get(name)
-        if found is None:
-            found = self._forms[name] = GoldForms(_remembering(normalizer(name)))
-        return found
+        """Return the normalized gold answers. Their `normalize` caches its results."""
+        forms = self._forms.get(name)
+        if forms is None:
+            forms = self._forms[name] = GoldForms(_cached(normalizer(name)))
+        return forms
 
 
-def _remembering(normalize: Normalizer) -> Normalizer:
-    known: dict[str, str] = {}
+def _cached(normalize: Normalizer) -> Normalizer:
+    cache: dict[str, str] = {}
 
-    def remembered(text: str) -> str:
-        normal = known.get(text)
+    def cached(text: str) -> str:
+        normal = cache.get(text)
         if normal is None:
-            normal = known[text] = normalize(text)
+            normal = cache[text] = normalize(text)
         return normal
 
-    return remembered
+    return cached

@@ -1,4 +1,4 @@
-"""What GRPO can learn from: groups with and without spread."""
+"""The training signal of groups with and without spread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
 
-from rag_rewards.metrics.signal import spread
+from rag_rewards.metrics.group_signal import spread
 
 quick = budget(120)
 REWARDS = st.lists(st.sampled_from([0.0, 0.1, 0.5, 1.0, 13.0]), min_size=2, max_size=8)
@@ -25,7 +25,7 @@ def rows_of(groups):
 
 @quick
 @given(st.dictionaries(st.sampled_from("abcd"), REWARDS, min_size=1))
-def test_against_its_equations(values, groups):
+def test_group_signal_against_its_equations(values, groups):
     stds = []
     for rewards in groups.values():
         mean = sum(rewards) / len(rewards)
@@ -37,19 +37,19 @@ def test_against_its_equations(values, groups):
     )
 
 
-def test_equal_rewards_have_no_spread_though_rounding_gives_them_one():
+def test_equal_rewards_have_no_spread_despite_rounding():
     assert spread([0.1] * 7) == (True, 0.0)
 
 
-def test_groups_of_one_are_left_out_and_counted(reported):
+def test_groups_of_one_are_excluded_and_counted(reported):
     report = reported("group-signal", rows_of({"a": [1.0, 0.0], "b": [1.0]}))
     assert report.units == 1
-    assert [(f.unit, f.count) for f in report.left_out] == [("group", 1)]
-    alone = reported("group-signal", rows_of({"a": [1.0]}))
-    assert alone.values["group-signal"].value is None
+    assert [(e.unit, e.count) for e in report.left_out] == [("group", 1)]
+    single = reported("group-signal", rows_of({"a": [1.0]}))
+    assert single.values["group-signal"].value is None
 
 
-def test_rows_that_were_not_scored(reported):
+def test_unscored_rows(reported):
     rows = [
         *rows_of({"a": [1.0, 0.0]}),
         {"response": "x", "group": "a", "reward": None, "error": {"type": "BackendError"}},
@@ -57,7 +57,7 @@ def test_rows_that_were_not_scored(reported):
     ]
     report = reported("group-signal", rows)
     assert report.values["std"].value == 0.5
-    assert [(f.path, f.count) for f in report.left_out] == [("reward", 2)]
+    assert [(e.path, e.count) for e in report.left_out] == [("reward", 2)]
     assert "in error" in report.left_out[0].first
 
 
@@ -65,5 +65,5 @@ def test_a_component_that_some_rows_lack(values):
     rows = rows_of({"a": [1.0, 0.0], "b": [1.0, 0.0]})
     rows[0]["components"] = {"half": None, "other": 1.0}
     rows[1]["components"] = {"other": 1.0}
-    found = values("group-signal", rows)
-    assert (found["half.std"], found["other.flat"]) == (0.25, 1.0)  # each of one group
+    result = values("group-signal", rows)
+    assert (result["half.std"], result["other.flat"]) == (0.25, 1.0)  # in one group each

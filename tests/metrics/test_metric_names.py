@@ -1,4 +1,4 @@
-"""A metric's repr is its identity, and what the command line reads."""
+"""Names of metrics: the repr of a metric, and the parser of the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rag_rewards.errors import UsageError
 from rag_rewards.metrics import F1, METRICS, MajorityAtK, TrustScore, metric_of, metrics_of
 
-NAMED = st.sampled_from(sorted(METRICS))
+NAMES = st.sampled_from(sorted(METRICS))
 SETTINGS = {
     "normalizer": st.sampled_from(["squad", "lower", "triviaqa", "unicode"]),
     "reads": st.sampled_from(["auto", "answer", "box", "response"]),
@@ -28,14 +28,14 @@ SETTINGS = {
 
 
 @given(st.data())
-def test_the_repr_is_read_back(data):
-    made = METRICS[data.draw(NAMED)]
-    named = [field.name for field in dataclasses.fields(made)]
-    metric = made(**{name: data.draw(SETTINGS[name]) for name in named})
+def test_the_repr_can_be_parsed(data):
+    metric_type = METRICS[data.draw(NAMES)]
+    fields = [field.name for field in dataclasses.fields(metric_type)]
+    metric = metric_type(**{name: data.draw(SETTINGS[name]) for name in fields})
     assert metric_of(repr(metric)) == metric
 
 
-def test_identity():
+def test_repr():
     assert repr(F1()) == "f1"
     assert repr(F1(hotpotqa=True)) == "f1(hotpotqa=true)"
     assert repr(MajorityAtK(5, verifier="f1>=0.5")) == "majority@5(verifier=f1>=0.5)"
@@ -49,28 +49,28 @@ def test_lists():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("recall", "no metric 'recall'"),
-        ("exact", "no metric"),
-        ("em@3", "no metric 'em@3'"),
-        ("pass", "such as pass@8"),
-        ("pass@k", "such as pass@8"),
+        ("recall", "unknown metric 'recall'"),
+        ("exact", "unknown metric"),
+        ("em@3", "unknown metric 'em@3'"),
+        ("pass", "for example pass@8"),
+        ("pass@k", "for example pass@8"),
         ("pass@0", "at least 1"),
         ("em(", "NAME(key=value"),
-        ("em(x)", "key=value expected"),
+        ("em(x)", "expected key=value"),
         ("em(normaliser=lower)", "did you mean 'normalizer'"),
         ("em(normalizer=upper)", "metric em: normalizer"),
-        ("relevance(x=1)", "it has none"),
-        ("align(reasoning=<b>)", "a section's name"),
+        ("relevance(x=1)", "it has no settings"),
+        ("align(reasoning=<b>)", "must be the name of a section"),
         ("truthfulness(w1=much)", "metric truthfulness: w1"),
         ("", "NAME"),
     ],
 )
-def test_what_is_wrong_is_said(text, said):
+def test_invalid_names_and_settings(text, message):
     with pytest.raises(UsageError) as raised:
         metric_of(text)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_an_empty_list():
@@ -78,16 +78,16 @@ def test_an_empty_list():
         metrics_of([" , ", "by:hops"])
 
 
-def test_the_page_lists_every_metric_with_its_settings():
+def test_the_page_lists_each_metric_with_its_settings():
     page = (Path(__file__).parents[2] / "docs" / "evaluate.md").read_text("utf-8")
-    told = {}
+    settings = {}
     for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("| `") and len(cells) == 3:
-            told |= dict.fromkeys(re.findall(r"`([^`]+)`", cells[0]), cells[2])
-    assert told.pop("by:FIELD") == ""
-    assert {name.replace("@K", "@k") for name in told} == set(METRICS)
-    for name, made in METRICS.items():
-        said = set(re.findall(r"`(\w+)`", told[name.replace("@k", "@K")])) - {"f1"}
-        expected = {field.name for field in dataclasses.fields(made)} - {"k"}
-        assert said - {"hotpotqa"} == expected - {"hotpotqa"}, name
+            settings |= dict.fromkeys(re.findall(r"`([^`]+)`", cells[0]), cells[2])
+    assert settings.pop("by:FIELD") == ""
+    assert {name.replace("@K", "@k") for name in settings} == set(METRICS)
+    for name, metric_type in METRICS.items():
+        listed = set(re.findall(r"`(\w+)`", settings[name.replace("@k", "@K")])) - {"f1"}
+        expected = {field.name for field in dataclasses.fields(metric_type)} - {"k"}
+        assert listed - {"hotpotqa"} == expected - {"hotpotqa"}, name

@@ -1,0 +1,259 @@
+"""Trust-Score: grounded refusals, answers and citations.
+
+The definitions are those of Trust-Score's evaluation code, with two exceptions: `[0]` is an invalid
+citation (the authors' code reads it as the last document), and a document that a statement cites
+twice is one citation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rag_rewards.evidence.needs import EntailmentNeed, Need, unmet
+from rag_rewards.metrics.answer_text import AnswerCache, Reads, read_answer
+from rag_rewards.metrics.answerability import (
+    is_answerable,
+    refuses,
+    supported_by,
+    supported_gold,
+)
+from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values, f1_of, ratio
+from rag_rewards.rollout import Rollout
+from rag_rewards.rows import ScoredRow
+from rag_rewards.text.citations import CITATION, compiled, split_valid, strip_markers
+from rag_rewards.text.normalize import squad
+from rag_rewards.text.statements import Statement, statements
+
+MAX_CITATIONS = 3
+"""Number of citations of a statement that count."""
+_MARKERS = compiled(CITATION)
+
+
+def list_correctness(items: Sequence[str], gold: Sequence[Sequence[str]]) -> float:
+    """Return the F1 of precision and recall-5 of a list's items. Range 0 to 1.
+
+    P = items that are an alias / items, R = min(5, matched answers) / min(5, answers). Items are
+    compared in their `squad` form. 0 without items or answers. Source: ALCE (QAMPARI), Trust-Score.
+
+    >>> list_correctness(["Ju Dou", "Titanic"], [["Ju Dou"], ["Mulan"]])
+    0.5
+    """
+    answers = [form for form in map(squad, items) if form]
+    forms = [{squad(alias) for alias in aliases} for aliases in gold]
+    if not answers or not forms:
+        return 0.0
+    precision = sum(any(item in form for form in forms) for item in answers) / len(answers)
+    matches = sum(not form.isdisjoint(answers) for form in forms)
+    recall = min(5, matches) / min(5, len(forms))
+    return 2 * precision * recall / (precision + recall) if matches else 0.0
+
+
+def citation_scores(
+    statements_cite: Sequence[Sequence[str] | None],
+    entails: Callable[[int, Sequence[str]], bool],
+    shares: Callable[[str, Sequence[str]], bool],
+) -> tuple[float, float]:
+    """Return recall and precision of an answer's citations. Range 0 to 1.
+
+    `statements_cite` has the citations of each statement, or None if one of them is invalid.
+    Recall is the share of statements that their documents entail together. Precision is the share
+    of credited citations. A citation is credited if the documents together entail the statement,
+    unless it is superfluous: it alone does not entail the statement, the rest does, and it `shares`
+    no gold answer with the rest. Source: ALCE; Trust-Score's evaluation code.
+    """
+    recalled = credited = counted = 0
+    for at, cited in enumerate(statements_cite):
+        if not cited:
+            continue
+        counted += len(cited)
+        if not entails(at, cited):
+            continue
+        recalled += 1
+        credited += sum(not _superfluous(at, one, cited, entails, shares) for one in cited)
+    n = len(statements_cite)
+    return (recalled / n if n else 0.0), (credited / counted if counted else 0.0)
+
+
+def _superfluous(
+    at: int,
+    one: str,
+    cited: Sequence[str],
+    entails: Callable[[int, Sequence[str]], bool],
+    shares: Callable[[str, Sequence[str]], bool],
+) -> bool:
+    if len(cited) == 1 or entails(at, [one]):
+        return False
+    rest = [label for label in cited if label != one]
+    return entails(at, rest) and not shares(one, rest)
+
+
+def trust_score(sums: Parts) -> Values:
+    """Return Trust-Score and its components from the sums over rows. Range 0 to 1.
+
+    F1_GR = (F1_ref + F1_ans)/2 with F1 over refusing the unanswerable and answering the
+    answerable; F1_AC = 2PR/(P+R), P = Σ calibrated/answered, R = Σ calibrated/answerable;
+    F1_GC the same of mean citation precision and recall over answered rows; Trust-Score is their
+    mean. An F1 without a denominator is 0. Source: Ground-GRPO, Appendix A, Eq. 9 to 13.
+    """
+    rows, answered, answerable = sums["rows"], sums["answered"], sums["answerable"]
+    if not rows:
+        return dict.fromkeys(
+            ("trust-score", "f1_gr", "f1_ac", "f1_gc", "f1_refuse", "f1_answer"), None
+        )
+    both = sums["answered_answerable"]
+    refused, unanswerable = rows - answered, rows - answerable
+    right_refusals = rows - answered - answerable + both
+    f1_refuse = _f1(right_refusals, refused, unanswerable)
+    f1_answer = _f1(both, answered, answerable)
+    f1_gr = (f1_refuse + f1_answer) / 2
+    f1_ac = _f1(sums["calibrated"], answered, answerable)
+    f1_gc = (
+        f1_of(ratio(sums["citation_precision"], answered), ratio(sums["citation_recall"], answered))
+        or 0.0
+    )
+    return {
+        "trust-score": (f1_gr + f1_ac + f1_gc) / 3,
+        "f1_gr": f1_gr,
+        "f1_ac": f1_ac,
+        "f1_gc": f1_gc,
+        "f1_refuse": f1_refuse,
+        "f1_answer": f1_answer,
+    }
+
+
+def _f1(right: float, chosen: float, wanted: float) -> float:
+    """F1 of right/chosen and right/wanted; 0 if a denominator is 0."""
+    return f1_of(ratio(right, chosen), ratio(right, wanted)) or 0.0
+
+
+@dataclass(frozen=True, repr=False)
+class TrustScore(MetricBase):
+    """Mean of grounded refusal, calibrated correctness and grounded citation. Range 0 to 1.
+
+    The calibrated score of an answered, answerable row counts the gold answers that a document
+    supports: the share that occurs as `squad` substrings; for `answer_kind` list, the F1 of
+    precision and recall-5; for claims, the share that the answer without its citations entails.
+    A text is entailed if the probability is at least `threshold`. Source: Ground-GRPO, Appendix A;
+    Trust-Score's evaluation code.
+    """
+
+    threshold: float = 0.5
+    reads: Reads = "auto"
+
+    name = "trust-score"
+    parts = (
+        "rows",
+        "answered",
+        "answerable",
+        "answered_answerable",
+        "calibrated",
+        "citation_recall",
+        "citation_precision",
+    )
+
+    def needs(self, rollout: Rollout) -> Sequence[Need]:
+        answer = read_answer(rollout, self.reads) or ""
+        if refuses(answer):
+            return []
+        needs: list[Need] = []
+        for statement in _CitedStatement.of(rollout, answer):
+            needs.extend(statement.needs(rollout))
+        if rollout.answer_kind == "claims" and is_answerable(rollout):
+            text = strip_markers(answer, _MARKERS)
+            claims = (claim for aliases in _counted_gold(rollout) for claim in aliases)
+            needs += [EntailmentNeed(text, claim) for claim in claims]
+        return needs
+
+    def gauge(self, cache: AnswerCache) -> Gauge:
+        return lambda row: self._measure(row, cache.answer(row, self.reads) or "")
+
+    def values(self, sums: Parts) -> Values:
+        return trust_score(sums)
+
+    def _measure(self, row: ScoredRow, answer: str) -> tuple[float, ...]:
+        answerable = is_answerable(row)
+        if refuses(answer):
+            return 1.0, 0.0, float(answerable), 0.0, 0.0, 0.0, 0.0
+        correct = self._correctness(row, answer) if answerable else 0.0
+        recall, precision = self._citations(row, answer)
+        return 1.0, 1.0, float(answerable), float(answerable), correct, recall, precision
+
+    def _correctness(self, row: Rollout, answer: str) -> float:
+        gold = _counted_gold(row)
+        if row.answer_kind == "list":
+            return list_correctness(strip_markers(answer, _MARKERS).rstrip(" .,").split(","), gold)
+        if row.answer_kind == "claims":
+            text = strip_markers(answer, _MARKERS)
+            marks = [any(self._entails(row, text, claim) for claim in claims) for claims in gold]
+        else:
+            normal = squad(answer)
+            marks = [any(squad(alias) in normal for alias in aliases) for aliases in gold]
+        return sum(marks) / len(marks)
+
+    def _citations(self, row: Rollout, answer: str) -> tuple[float, float]:
+        cited_statements = list(_CitedStatement.of(row, answer))
+
+        def entails(at: int, labels: Sequence[str]) -> bool:
+            return self._entails(row, premise_of(row, labels), cited_statements[at].text)
+
+        def shares(one: str, rest: Sequence[str]) -> bool:
+            return not _supported_by_any(row, [one]).isdisjoint(_supported_by_any(row, rest))
+
+        labels = [statement.labels for statement in cited_statements]
+        return citation_scores(labels, entails, shares)
+
+    def _entails(self, row: Rollout, premise: str, hypothesis: str) -> bool:
+        probability = row.entailment(premise, hypothesis)
+        if probability is None:
+            raise unmet(EntailmentNeed(premise, hypothesis))
+        return probability >= self.threshold
+
+
+def _counted_gold(rollout: Rollout) -> list[tuple[str, ...]]:
+    """The gold answers that a document supports, or all gold answers if that is unknown."""
+    supported = supported_gold(rollout)
+    gold = enumerate(rollout.gold)
+    return [aliases for i, aliases in gold if supported is None or i in supported]
+
+
+@dataclass(frozen=True)
+class _CitedStatement:
+    """The text of a statement for entailment, and its citations; None if one is invalid."""
+
+    text: str
+    labels: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, rollout: Rollout, answer: str) -> Iterator[_CitedStatement]:
+        items = rollout.answer_kind == "list"
+        for statement in statements(answer, _MARKERS, items=items):
+            text = f"{rollout.question or ''} {statement.text}" if items else statement.text
+            yield cls(text.strip(), _labels(rollout, statement))
+
+    def needs(self, rollout: Rollout) -> Iterator[Need]:
+        labels = self.labels or ()
+        if labels:
+            yield EntailmentNeed(premise_of(rollout, labels), self.text)
+        if len(labels) > 1:
+            for one in labels:
+                rest = [label for label in labels if label != one]
+                yield EntailmentNeed(premise_of(rollout, [one]), self.text)
+                yield EntailmentNeed(premise_of(rollout, rest), self.text)
+
+
+def _labels(rollout: Rollout, statement: Statement) -> tuple[str, ...] | None:
+    valid, invalid = split_valid(statement.cited, rollout.labels)
+    return None if invalid else valid[:MAX_CITATIONS]
+
+
+def premise_of(rollout: Rollout, labels: Sequence[str]) -> str:
+    """Return the cited documents as one premise, in the order of the citations."""
+    documents = rollout.documents or ()
+    return "\n".join(documents[rollout.labels.index(label)].premise for label in labels)
+
+
+def _supported_by_any(rollout: Rollout, labels: Sequence[str]) -> set[int]:
+    """The positions of the gold answers that at least one of the documents supports."""
+    positions = [supported_by(rollout, rollout.labels.index(label)) for label in labels]
+    return set().union(*(each for each in positions if each))
