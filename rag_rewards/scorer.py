@@ -39,7 +39,8 @@ from rag_rewards.signature import signature_of
 from rag_rewards.training.curriculum import Curriculum
 
 if TYPE_CHECKING:
-    from rag_rewards.evidence.gather import EvidenceUsage, Gatherer
+    from rag_rewards.evidence.gather import Gatherer
+    from rag_rewards.evidence.usage import EvidenceUsage
 
 R = TypeVar("R", bound=Rollout)
 T = TypeVar("T")

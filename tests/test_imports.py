@@ -15,7 +15,7 @@ HEAVY = "torch transformers numpy pandas pyarrow cyclopts rich pydantic yaml".sp
 
 LAYERS = [
     ["version", "lazy", "errors", "packages"],
-    ["evidence.protocols"],
+    ["evidence.protocols", "evidence.usage"],
     ["backends", "testing"],
     ["text"],
     ["rollout"],
@@ -30,7 +30,7 @@ LAYERS = [
     ["definition"],
     ["recipes", "training.curriculum"],
     ["loading", "model_options", "evidence.contexts"],
-    ["evidence.gather"],
+    ["evidence.outcomes", "evidence.policy_evidence", "evidence.gather"],
     ["scorer"],
     ["training.scripts"],
     ["audit"],

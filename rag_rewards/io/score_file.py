@@ -31,8 +31,8 @@ from rag_rewards.rows import Chunk, ErrorRecord, ScoredChunk, Totals
 from rag_rewards.scorer import Scorer
 
 if TYPE_CHECKING:
-    from rag_rewards.evidence.gather import EvidenceUsage
     from rag_rewards.evidence.protocols import Judge
+    from rag_rewards.evidence.usage import EvidenceUsage
 
 OnOutput = Callable[[bytes], None]
 """A function that receives scored rows as JSON lines."""

@@ -10,7 +10,7 @@ from rag_rewards.io.sources import Source
 from rag_rewards.rows import Totals
 
 if TYPE_CHECKING:
-    from rag_rewards.evidence.gather import EvidenceUsage
+    from rag_rewards.evidence.usage import EvidenceUsage
 
 
 class ProgressBar(Progress):

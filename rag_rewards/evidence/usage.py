@@ -1,0 +1,35 @@
+"""The work of the models that provide evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class EvidenceUsage:
+    """The work of the models so far, after equal requests were merged.
+
+    groups     number of scored groups
+    computed   number of tokens that a policy was run on for log-probabilities
+    reused     number of further tokens that separate scoring of each pair would have run
+    generated  number of generated tokens
+    pairs      number of text pairs for entailment and similarity
+    verdicts   number of questions to the judge
+    seconds    seconds of all calls of `gather`
+    path       method of the last log-probabilities, see `ScoreAnswer.path`
+    """
+
+    groups: int = 0
+    computed: int = 0
+    reused: int = 0
+    generated: int = 0
+    pairs: int = 0
+    verdicts: int = 0
+    seconds: float = 0.0
+    path: str = ""
+
+    @property
+    def reuse(self) -> float:
+        """Share of the tokens of separate scoring that no model was run on, 0 to 1."""
+        total = self.computed + self.reused
+        return self.reused / total if total else 0.0
