@@ -1,7 +1,8 @@
-"""The learning adversary against every recipe, default and hardened, and against flawed rewards.
+"""Train an adversary against each recipe, default and hardened, and against flawed rewards.
 
-A policy is trained for 60 steps by each reward, beside a measure that no reward can move: whether
-the answer is right. `exploit` means that the reward rose while that fell.
+A policy is trained with each reward for 60 steps. A second measure, the true accuracy, does not
+depend on the reward. The verdict is `exploit` if the reward increases and the true accuracy
+decreases.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ RECIPES = (
 )
 
 
-# --- rewards that somebody might write ------------------------------------------------------------
+# --- rewards with known flaws ---------------------------------------------------------------------
 
 
 def mentions(rollout: rr.Rollout) -> float:
-    """Pays where a gold answer stands anywhere in the response."""
+    """Return 1 if the response contains a gold answer anywhere."""
     return float(any(alias in rollout.parsed.text for alias in rollout.gold[0]))
 
 
 def sources(rollout: rr.Rollout) -> float:
-    """Pays for every document that is named."""
+    """Return the share of the four documents that the response lists."""
     return len(set(re.findall(r"\[[1-4]\]", rollout.parsed.text))) / 4
 
 
 def thorough(rollout: rr.Rollout) -> float:
-    """Pays for a right answer, and for length."""
+    """Return the reward of `mentions` plus 0.1 for each word."""
     return mentions(rollout) + 0.1 * len(rollout.parsed.text.split())
 
 
@@ -58,13 +59,13 @@ FLAWED = {each.__name__: each for each in (mentions, sources, thorough)}
 
 
 def cases() -> list[str]:
-    """Names of what is attacked: `arena`, `arena, hardened`, `mentions`, …"""
+    """Return the names of the attacked rewards: `arena`, `arena, hardened`, `mentions`, …"""
     both = [name + profile for name in RECIPES for profile in ("", ", hardened")]
     return [*both, *FLAWED]
 
 
-def attacked(case: str, seed: int) -> dict[str, Any]:
-    """What training against one reward came to, as plain data."""
+def run_attack(case: str, seed: int) -> dict[str, Any]:
+    """Train against one reward and return the result as plain data."""
     import msgspec
     import torch
 
@@ -75,61 +76,67 @@ def attacked(case: str, seed: int) -> dict[str, Any]:
     reward: Any = FLAWED.get(name)
     if reward is None:
         reward = rr.recipe(name, options_of(name).settings, hardened=bool(profile))
-    found = attack(reward, start=base(seed), steps=STEPS, seed=seed)
-    return msgspec.to_builtins(found)
+    result = attack(reward, start=base(seed), steps=STEPS, seed=seed)
+    return msgspec.to_builtins(result)
 
 
 def run_all(chosen: list[str], seed: int, workers: int) -> dict[str, dict[str, Any]]:
-    """By case; what an interrupted run has left is not run again."""
+    """Return the result of each case. Results of an earlier run are read from files."""
     folder = BUILD / "teaches" / "adversary"
     folder.mkdir(parents=True, exist_ok=True)
     files = {case: folder / f"{re.sub('[^a-z0-9]+', '-', case)}-{seed}.json" for case in chosen}
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         pool.submit(base, seed).result()
         missing = [case for case in chosen if not files[case].exists()]
-        waiting = {pool.submit(attacked, case, seed): case for case in missing}
+        waiting = {pool.submit(run_attack, case, seed): case for case in missing}
         for future in as_completed(waiting):
-            case, found = waiting[future], future.result()
+            case, result = waiting[future], future.result()
             part = files[case].with_suffix(".part")
-            part.write_text(json.dumps(found) + "\n", "utf-8")
+            part.write_text(json.dumps(result) + "\n", "utf-8")
             part.replace(files[case])
-            print(case, found["verdict"], flush=True)
+            print(case, result["verdict"], flush=True)
     return {case: json.loads(files[case].read_text("utf-8")) for case in chosen}
 
 
 NOTES = """
-`learned`: both rose; `reward only`: the reward rose and the true accuracy did not change;
-`exploit`: the reward rose and the true accuracy fell.
+Verdicts: `learned` means that the reward and the true accuracy increased, `reward only` that the
+reward increased and the true accuracy did not change, and `exploit` that the reward increased and
+the true accuracy decreased.
 
-- Recipes that read the answer hold, default and hardened. On unanswerable questions those without a
-  reward for abstaining (`ctrl-rag`, `rag-total`) may forget it while the sum still rises.
-- `ctrl-rag-clr` is the likelihood without accuracy, the paper's ablation, and nothing in it asks
-  whether an answer is right. The policy is its own scorer, so it can make words likely with the
-  documents and unlikely without them: a flower more, and a tag that no document asked for. Hardened
-  settings close known texts, not this; the gate does.
-- The reward of `ctrl-rag` is relative to its group: where all responses are alike it is 0, so its
-  mean falls as the policy settles. Its verdict compares first and last responses in one group.
-- The three flawed rewards are found within 60 steps: every flower that might be mentioned, every
-  document named, words without end.
+- No policy finds an exploit of a recipe that reads the answer, with default or hardened settings.
+  Recipes without a reward for abstention (`ctrl-rag`, `rag-total`) may reduce abstention on
+  unanswerable questions while the total accuracy increases.
+- `ctrl-rag-clr` is the likelihood without accuracy, an ablation of the paper. It does not check
+  whether an answer is right. The policy provides its own likelihoods, so it can learn words that
+  are likely with the documents and unlikely without them, such as another flower, or a tag.
+  Hardened settings prevent known attacks but not this one. The gate of `ctrl-rag` prevents it.
+- The reward of `ctrl-rag` is relative to its group. It is 0 if all responses of a group are
+  equal, so its mean decreases when the responses become similar. Therefore, its verdict compares
+  the first and the last responses as members of one group.
+- Three rewards have known flaws: `mentions` accepts a gold answer anywhere in the response,
+  `sources` counts the listed documents, and `thorough` also rewards length. The policy exploits
+  each of them within 60 steps. It lists many flowers, lists all documents, and writes very long
+  responses.
 """
 
 
 # --- the page -------------------------------------------------------------------------------------
 
 
-def page(found: dict[str, dict[str, Any]], seed: int) -> str:
-    rows = [_row(case, each) for case, each in found.items()]
+def page(results: dict[str, dict[str, Any]], seed: int) -> str:
+    rows = [_row(case, result) for case, result in results.items()]
     return "\n".join(
         [
             "# The learning adversary",
             "",
-            f"`python benchmarks/teaches/adversary.py`: {STEPS} steps of GRPO against each reward, "
-            f"seed {seed}. Reward and true accuracy, before → after, sampled at temperature 1; "
-            "true accuracy is the share of responses whose answer is the right flower alone, or an "
-            "abstention where nothing can be known.",
+            f"`python benchmarks/teaches/adversary.py` runs {STEPS} steps of GRPO against each "
+            f"reward, seed {seed}. The table shows values before → after the training, sampled at "
+            "temperature 1. The true accuracy is the share of responses whose answer is exactly "
+            "the right flower, or an abstention on an unanswerable question. `abstains` is the "
+            "share of abstentions on unanswerable questions.",
             "",
-            "| reward | verdict | reward | true accuracy | answerable right | abstains where it "
-            "should | most frequent response, share |",
+            "| attacked reward | verdict | mean reward | true accuracy | answerable right | "
+            "abstains | most frequent response, share |",
             "| --- | --- | --- | --- | --- | --- | --- |",
             *rows,
             "",
@@ -139,13 +146,15 @@ def page(found: dict[str, dict[str, Any]], seed: int) -> str:
     )
 
 
-def _row(case: str, found: dict[str, Any]) -> str:
-    first, last = found["points"][0], found["points"][-1]
-    most = found["shapes"][0]
+def _row(case: str, result: dict[str, Any]) -> str:
+    first, last = result["points"][0], result["points"][-1]
+    most = result["shapes"][0]
     changes = [
         _change(first[name], last[name]) for name in ("reward", "accuracy", "answered", "abstained")
     ]
-    verdict = f"**{found['verdict']}**" if found["verdict"] == "exploit" else found["verdict"]
+    verdict = result["verdict"]
+    if verdict == "exploit":
+        verdict = f"**{verdict}**"
     shape = most["shape"].replace("|", "\\|")
     return f"| {case} | {verdict} | {' | '.join(changes)} | `{shape}` {most['share']:.2f} |"
 
@@ -163,13 +172,13 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
     options.add_argument("--only", nargs="+", help="cases to run, without writing results")
-    given = options.parse_args()
-    found = run_all(given.only or cases(), given.seed, given.workers)
-    said = page(found, given.seed)
-    if not given.only:
+    arguments = options.parse_args()
+    results = run_all(arguments.only or cases(), arguments.seed, arguments.workers)
+    text = page(results, arguments.seed)
+    if not arguments.only:
         (RESULTS / "teaches").mkdir(parents=True, exist_ok=True)
-        (RESULTS / "teaches" / "adversary.md").write_text(said, "utf-8")
-    print(said)
+        (RESULTS / "teaches" / "adversary.md").write_text(text, "utf-8")
+    print(text)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""ARENA's ablations in the tiny world: naive GRPO against the full reward, k2 against k3."""
+"""Ablations of ARENA in the tiny world: naive and full reward, KL estimators k2 and k3."""
 
 import sys
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from experiment import Experiment, Figures, Variant, main
 BETA = 0.04
 
 
-def penalised(estimator: str) -> Any:
-    """GRPOTrainer with a KL penalty of this package's: TRL itself has k3 alone."""
+def trainer_with_penalty(estimator: str) -> Any:
+    """Return a GRPOTrainer with a KL penalty of this package. TRL itself has only k3."""
     from trl import GRPOTrainer
 
     from rag_rewards.training import kl
 
     penalty = getattr(kl, estimator)
 
-    class Penalised(GRPOTrainer):
-        """The trainer's own loss without its KL term, and ours in its place."""
+    class PenaltyTrainer(GRPOTrainer):
+        """A GRPOTrainer whose loss contains `penalty` in place of its own KL term."""
 
         def _compute_loss(self, model: Any, inputs: Any) -> Any:
             import torch
@@ -31,20 +31,22 @@ def penalised(estimator: str) -> Any:
             finally:
                 self.beta = beta
             ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
-            seen = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+            attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
             mask = inputs["completion_mask"]
-            logps = self._get_per_token_logps_and_entropies(model, ids, seen, mask.shape[1])[0]
+            logps = self._get_per_token_logps_and_entropies(model, ids, attention, mask.shape[1])[0]
             divergence = penalty(logps, inputs["ref_per_token_logps"]) * mask
             self._metrics["train"][estimator].append((divergence.sum() / mask.sum()).item())
             return loss + beta * divergence.sum() / mask.sum()
 
-    return Penalised
+    return PenaltyTrainer
 
 
-def moved(model: Any, words: Any, fresh: Sequence[Any], temperature: float, start: Path) -> Figures:
-    """How far the policy went from its base: KL(policy, base) a token, in nats, over all words.
+def measure_divergence(
+    model: Any, tokenizer: Any, fresh: Sequence[Any], temperature: float, start: Path
+) -> Figures:
+    """Return KL(policy, base) per token, in nats, over the whole vocabulary.
 
-    Along responses of the policy to a part of the questions.
+    The tokens are responses of the policy to the first 200 questions.
     """
     import torch
 
@@ -53,11 +55,12 @@ def moved(model: Any, words: Any, fresh: Sequence[Any], temperature: float, star
     from rag_rewards.tiny_world.model import load
 
     before, _ = load(start)
-    said = rollouts(model, words, ARENA, fresh[:200], temperature=temperature)
+    responses = rollouts(model, tokenizer, ARENA, fresh[:200], temperature=temperature)
     total, count = 0.0, 0
-    for each in said:
-        prompt = words.encode(each.prompt)
-        ids = [*prompt, *words.encode(each.response, add_special_tokens=False), words.eos_token_id]
+    for each in responses:
+        prompt = tokenizer.encode(each.prompt)
+        response = tokenizer.encode(each.response, add_special_tokens=False)
+        ids = [*prompt, *response, tokenizer.eos_token_id]
         with torch.no_grad():
             now, then = (
                 torch.log_softmax(net(torch.tensor([ids])).logits[0, len(prompt) - 1 : -1], -1)
@@ -69,16 +72,19 @@ def moved(model: Any, words: Any, fresh: Sequence[Any], temperature: float, star
 
 
 def variant(name: str, recipe: str, estimator: str | None = None, **more: Any) -> Variant:
-    kl = {"trainer": {"beta": BETA}, "kind": partial(penalised, estimator)} if estimator else {}
-    return Variant(name, {"recipe": recipe}, steps=60, further=moved, **kl, **more)
+    kl: dict[str, Any] = {}
+    if estimator:
+        trainer_class = partial(trainer_with_penalty, estimator)
+        kl = {"trainer": {"beta": BETA}, "trainer_class": trainer_class}
+    return Variant(name, {"recipe": recipe}, steps=60, measure=measure_divergence, **kl, **more)
 
 
 EXPERIMENT = Experiment(
     name="arena",
-    title="ARENA: the full reward, and how far the policy may move",
+    title="ARENA: full reward and KL penalties",
     form="arena",
     variants=(
-        Variant("base", None, further=moved),
+        Variant("base", None, measure=measure_divergence),
         variant("naive (format + accuracy)", "naive-grpo"),
         variant("full", "arena"),
         variant("full, k2 penalty", "arena", "k2"),
@@ -88,19 +94,21 @@ EXPERIMENT = Experiment(
     panels=("answer", "relevance", "abstains"),
     seeds=(0, 2, 3),
     notes="""
-`relevance` is the share of answerable questions for which exactly the right document is named; `KL
-to base` the mean divergence a token, in nats, over all words, along the policy's own responses.
+`relevance` is the share of answerable questions for which the response lists exactly the right
+document. `abstains` is the share of unanswerable questions on which the policy abstains. `KL to
+base` is the mean KL divergence of the policy from its base per token, in nats, along responses of
+the policy. "naive" is the reward format + accuracy, "full" the reward of the recipe `arena`.
 
-- The naive reward teaches format, answer and abstention, and leaves the named document to chance;
-  the full reward teaches all of them (the paper's Figure 2).
-- Bases are those of seeds 0, 2 and 3. The base of seed 1 names documents at chance (0.19 sampled,
-  0.28 greedy), and the full reward did not teach it to within 60 steps (0.26 sampled; `--seeds 1
-  --only base full` prints it): a reward raises what is sampled, and a habit of guessing has nothing
-  to raise.
-- With β = 0.04, k2 and k3 hold the policy equally near its base and neither spikes. The paper's
-  spikes (appendix F) come from tokens that the policy has made nearly impossible; in 60 steps of
-  one token a word none gets there. What the two penalties say of such a token, a unit test
-  shows (tests/test_training.py).
+- Both rewards teach format, answer and abstention. Only the full reward teaches the policy to
+  list the right document; with the naive reward, this depends on chance (Figure 2 of the paper).
+- The bases have the seeds 0, 2 and 3. The base of seed 1 lists documents at random (0.19 sampled,
+  0.28 greedy), and the full reward does not teach it to list the right one within 60 steps (0.26
+  sampled; `--seeds 1 --only base full` prints it). A reward increases the probability of good
+  responses that the policy already samples.
+- With β = 0.04, k2 and k3 keep the policy equally close to its base, and neither has spikes. The
+  spikes in the paper (appendix F) come from tokens that the policy has made almost impossible. In
+  60 steps, this does not happen here. `tests/test_training.py` shows the two penalties for such a
+  token.
 """,
 )
 

@@ -1,4 +1,4 @@
-"""CTRL-RAG's ablations in the tiny world: fusion, threshold, leave-one-out, length, scorer."""
+"""Ablations of CTRL-RAG in the tiny world: fusion, threshold, leave-one-out, length, scorer."""
 
 import random
 import sys
@@ -18,12 +18,12 @@ def accuracy_only(start: Path) -> Mapping[str, Any]:
 
 
 def ctrl_rag(**settings: Any) -> Mapping[str, Any]:
-    """The recipe on the live policy; unanswerable rows have no support, and get 0."""
+    """Return the recipe with the policy in training as scorer. Unanswerable rows get 0."""
     return {"recipe": "ctrl-rag", "settings": {"on_missing_support": "zero", **settings}}
 
 
 def frozen(start: Path) -> Mapping[str, Any]:
-    """The gate, with likelihoods from the base as it was before training."""
+    """Return the recipe with the base model as scorer."""
     from rag_rewards.backends.transformers import TransformersPolicy
     from rag_rewards.evidence.protocols import Models
     from rag_rewards.tiny_world.model import load
@@ -31,33 +31,33 @@ def frozen(start: Path) -> Mapping[str, Any]:
     return {**ctrl_rag(), "models": Models(policy=TransformersPolicy(*load(start), name="base"))}
 
 
-def labelled_too_widely(start: Path, asked: Sequence[Any]) -> list[dict[str, Any]]:
-    """Two documents are said to support the answer, of which one does: min and mean differ."""
+def two_supporting(start: Path, questions: Sequence[Any]) -> list[dict[str, Any]]:
+    """Label two documents as supporting, although only one is, so that min and mean differ."""
     rng = random.Random("labels")
     rows = []
-    for each in asked:
+    for each in questions:
         others = [i for i, _ in each.numbered if i != each.support]
         both = [str(each.support), str(rng.choice(others))] if each.answerable else []
         rows.append({"supporting": both})
     return rows
 
 
-def relies(
-    model: Any, words: Any, fresh: Sequence[Any], temperature: float, start: Path
+def measure_reliance(
+    model: Any, tokenizer: Any, fresh: Sequence[Any], temperature: float, start: Path
 ) -> Figures:
     from rag_rewards.tiny_world.measures import reliance
 
-    return {"reliance": reliance(model, words, fresh, temperature=temperature)}
+    return {"reliance": reliance(model, tokenizer, fresh, temperature=temperature)}
 
 
-def variant(name: str, reward: Any, **further: Any) -> Variant:
-    return Variant(name, reward, steps=50, further=relies, **further)
+def variant(name: str, reward: Any, **more: Any) -> Variant:
+    return Variant(name, reward, steps=50, measure=measure_reliance, **more)
 
 
 _Columns = Callable[[Path, Sequence[Any]], Sequence[dict[str, Any]]]
 EXPERIMENT = Experiment(
     name="ctrl_rag",
-    title="CTRL-RAG: what the likelihood adds to accuracy",
+    title="CTRL-RAG: accuracy and likelihood",
     form="plain",
     variants=(
         variant("base", None),
@@ -65,40 +65,47 @@ EXPERIMENT = Experiment(
         variant("CLR only", ctrl_rag(fusion="none")),
         variant("gate", ctrl_rag()),
         variant("add", ctrl_rag(fusion="add")),
-        variant("gate, no threshold", ctrl_rag(threshold=None), shown=False),
-        variant("gate, E/T", ctrl_rag(length_norm="linear"), shown=False),
-        variant("gate, E alone", ctrl_rag(length_norm="none"), shown=False),
-        variant("gate, two labels, LOO min", ctrl_rag(), columns=labelled_too_widely, shown=False),
+        variant("gate, no threshold", ctrl_rag(threshold=None), is_plotted=False),
+        variant("gate, E/T", ctrl_rag(length_norm="linear"), is_plotted=False),
+        variant("gate, E alone", ctrl_rag(length_norm="none"), is_plotted=False),
+        variant("gate, two labels, LOO min", ctrl_rag(), columns=two_supporting, is_plotted=False),
         variant(
             "gate, two labels, LOO mean",
             ctrl_rag(loo="mean"),
-            columns=labelled_too_widely,
-            shown=False,
+            columns=two_supporting,
+            is_plotted=False,
         ),
-        variant("gate, frozen scorer", frozen, shown=False),
+        variant("gate, frozen scorer", frozen, is_plotted=False),
     ),
     columns=("answer", "citation", "reliance", "abstains"),
     panels=("answer", "citation"),
     base="bare",
     notes="""
-`citation` is the share of answerable questions with the right flower and the right document,
-`reliance` the share answered rightly with the supporting document minus that without it,
-`abstains` the share of unanswerable questions on which the policy abstains.
+`answer` is the share of answerable questions with the right flower, and `citation` the share with
+the right flower and the right document. `reliance` is the share of right answers with the
+supporting document minus the share without it. `abstains` is the share of unanswerable questions
+on which the policy abstains. "CLR" is the likelihood reward, "gate" its product with accuracy,
+and "add" their sum. "E/T" and "E alone" replace E/√T. "Two labels" means that two documents are
+labelled as supporting, although only one is. "LOO" means leave-one-out.
 
-- Accuracy alone teaches to answer and leaves citing to chance: which way it drifts differs from
-  seed to seed. The gate and the sum teach citing on every seed, though nothing in the reward reads
-  a citation: the right marker is likelier with its document than without.
-- The likelihood alone has no anchor. On one of three seeds answers get worse again after step 20;
-  gated by accuracy, the same seed keeps them (the paper's reason for the gate, Eq. 15).
-- The gate cannot be told from its variants. Right responses have the same length here, so √T, T and
-  none are one reward after the min-max; the threshold of 1 nat is likely to lie below what a right
-  response earns; of two documents labelled as supporting one matters, and the minimum takes it,
-  while the mean halves every contribution alike. Where the paper finds differences (Table 2, Figure
-  5), responses differ in length and several documents matter.
+- The reward of accuracy alone teaches the policy to answer but not to cite: the citations become
+  better or worse by chance, depending on the seed. Gate and sum teach citing on every seed,
+  although no reward reads the citations. The reason is that the right marker is more likely with
+  its document than without it.
+- The reward of the likelihood alone is not stable. On one of three seeds, the answers become
+  worse again after step 20. With the gate, the same seed keeps its answers. The paper gives the
+  same reason for the gate (Eq. 15).
+- The variants of the gate do not differ. All right responses have the same length here, so E/√T,
+  E/T and E are the same reward after the min-max normalization. The threshold of 1 nat is
+  probably lower than the contribution of any right response. Of two documents with the label
+  "supporting", only one matters: the minimum selects it, and the mean halves all contributions
+  equally. The paper finds differences (Table 2, Figure 5) with responses of different lengths and
+  several relevant documents.
 - A scorer that stays at the base teaches the same as the policy itself.
-- Reference reliance rises by about as much under accuracy alone: the rewards that use a likelihood
-  are not shown to do better at it.
-- No reward of this table keeps abstention: unanswerable rows earn 0 whatever is said.
+- Reference reliance increases by a similar amount with accuracy alone. These runs do not show an
+  advantage of the likelihood for it.
+- No reward in this table preserves abstention, because all responses to unanswerable questions
+  earn 0.
 """,
 )
 

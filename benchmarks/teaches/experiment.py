@@ -1,8 +1,8 @@
-"""What the experiments share: bases, runs that resume, tables with mean and spread, curves.
+"""Common code of the experiments: base models, runs, tables with mean and spread, curves.
 
-A run is a variant with a seed. Each runs in a process of its own, on one thread, and leaves its
-figures in build/teaches/; what stands there is not run again, so an interrupted experiment goes on
-where it was. Every seed has a base of its own, pre-trained with that seed.
+A run is a variant with a seed. Each run has its own process with one thread and stores its figures
+in build/teaches/. Runs with stored figures are not repeated, so an interrupted experiment can
+continue. Each seed has its own base model, pre-trained with that seed.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = (0, 1, 2)
 FRESH = 1_000
-"""Questions on which a trained policy is measured; no training has seen them."""
+"""Number of questions on which a policy is measured. They are not part of any training."""
 RESULTS = ROOT / "benchmarks" / "results"
 BUILD = ROOT / "build"
 
 Figures = dict[str, float]
 Results = Mapping[str, Sequence[Any]]
-"""What the runs of each variant found, in the order of the seeds."""
+"""The results of the runs of each variant, in the order of the seeds."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One row of a table: a training, apart from its seed.
+    """One row of a table: the configuration of a training, without its seed.
 
-    reward   options of RagReward, or a function of the run's start that makes them
-    columns  (start, questions) → further columns of the data set
-    kind     a trainer other than GRPOTrainer, made in the run's process
-    further  (model, tokenizer, questions, temperature, start) → further figures
-    shown    whether it has a line in the picture
+    reward          options of RagReward, or a function that returns them for a base model
+    columns         (base, questions) → more columns of the data set
+    trainer_class   function that returns a trainer class other than GRPOTrainer
+    measure         (model, tokenizer, questions, temperature, base) → more figures
+    is_plotted      whether the picture contains the variant
     """
 
     name: str
@@ -55,19 +55,20 @@ class Variant:
     unanswerable: float | tuple[tuple[int, float], ...] | None = None
     trainer: Mapping[str, Any] = field(default_factory=dict)
     columns: Callable[[Path, Sequence[Any]], Sequence[dict[str, Any]]] | None = None
-    kind: Callable[[], Any] | None = None
-    further: Callable[[Any, Any, Sequence[Any], float, Path], Figures] | None = None
-    shown: bool = True
+    trainer_class: Callable[[], Any] | None = None
+    measure: Callable[[Any, Any, Sequence[Any], float, Path], Figures] | None = None
+    is_plotted: bool = True
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Variants over one format, the table's columns, and the curve's panels.
+    """Variants with one output form, the columns of the table, and the panels of the picture.
 
-    A variant without a reward is the base, measured as it is.
+    A variant without a reward is the base model without further training.
 
-    base   the kind of base
-    seeds  of bases that can bind and cite: what a base never does by chance, no reward teaches
+    base   the kind of base model, see `base`
+    seeds  seeds whose base models can find and cite documents: a reward does not teach what a base
+           model never samples
     """
 
     name: str
@@ -82,10 +83,10 @@ class Experiment:
 
 
 def base(seed: int, kind: str = "full") -> Path:
-    """The pre-trained model of a seed; it is made where it is missing.
+    """Return the folder of the base model of a seed. Pre-train the model if it is missing.
 
-    full  knows every format
-    bare  the bare one alone
+    full  trained with all output forms
+    bare  trained with the form `plain` only
     """
     folder = BUILD / "tiny-world" / (f"seed-{seed}" if kind == "full" else f"{kind}-{seed}")
     if not (folder / "made.json").exists():
@@ -100,7 +101,7 @@ def base(seed: int, kind: str = "full") -> Path:
 
 
 def run_one(experiment: str, name: str, seed: int) -> dict[str, Any]:
-    """Train a variant and measure it: figures at the end, the curve, the seconds."""
+    """Train a variant. Return its final figures, the points of its curve and the seconds."""
     import torch
 
     from rag_rewards.tiny_world.formats import FORMATS
@@ -111,52 +112,52 @@ def run_one(experiment: str, name: str, seed: int) -> dict[str, Any]:
     from rag_rewards.tiny_world.world import UNANSWERABLE, questions
 
     torch.set_num_threads(1)
-    made = _experiment(experiment)
-    variant = next(each for each in made.variants if each.name == name)
-    form = next(each for each in FORMATS if each.name == made.form)
-    start, fresh = base(seed, made.base), questions(FRESH, f"fresh {seed}")
+    definition = _load_experiment(experiment)
+    variant = next(each for each in definition.variants if each.name == name)
+    form = next(each for each in FORMATS if each.name == definition.form)
+    start, fresh = base(seed, definition.base), questions(FRESH, f"fresh {seed}")
     curve = LearningCurve(form)
     seconds, points = 0.0, []
     if variant.reward is None:
-        model, words = load(start)
+        model, tokenizer = load(start)
     else:
         reward = variant.reward(start) if callable(variant.reward) else variant.reward
         share = UNANSWERABLE if variant.unanswerable is None else variant.unanswerable
         run = Run(form, reward, variant.steps, seed, start, share, variant.trainer)
         rows = None
         if variant.columns:
-            further = variant.columns(start, run.questions)
-            rows = [form.row(a) | more for a, more in zip(run.questions, further, strict=True)]
-        kind = variant.kind() if variant.kind else None
+            columns = variant.columns(start, run.questions)
+            rows = [form.row(q) | more for q, more in zip(run.questions, columns, strict=True)]
+        trainer_class = variant.trainer_class() if variant.trainer_class else None
         folder = BUILD / "teaches" / experiment / f"{_identity(variant, start)}-{seed}"
-        # A resumed run would lack the first part of its curve, and a run is short.
+        # Start again: a resumed run would lack the first part of its curve, and runs are short.
         shutil.rmtree(folder, ignore_errors=True)
-        began = time.perf_counter()
-        trainer = train(run, folder, rows=rows, trainer_class=kind, callbacks=[curve])
+        start_time = time.perf_counter()
+        trainer = train(run, folder, rows=rows, trainer_class=trainer_class, callbacks=[curve])
         shutil.rmtree(folder)
-        seconds, points = time.perf_counter() - began, curve.points
-        model, words = trainer.model, trainer.processing_class
-    found = {}
-    for how, temperature in (("greedy", 0.0), ("sampled", 1.0)):
-        found[how] = measure(model, words, form, fresh, temperature=temperature)
-        if variant.further:
-            found[how] |= variant.further(model, words, fresh, temperature, start)
-    return {"figures": found, "points": points, "seconds": seconds}
+        seconds, points = time.perf_counter() - start_time, curve.points
+        model, tokenizer = trainer.model, trainer.processing_class
+    figures = {}
+    for mode, temperature in (("greedy", 0.0), ("sampled", 1.0)):
+        figures[mode] = measure(model, tokenizer, form, fresh, temperature=temperature)
+        if variant.measure:
+            figures[mode] |= variant.measure(model, tokenizer, fresh, temperature, start)
+    return {"figures": figures, "points": points, "seconds": seconds}
 
 
-def _experiment(name: str) -> Experiment:
-    """The experiment of that module: variants are code, and do not travel between processes."""
+def _load_experiment(name: str) -> Experiment:
+    """Import an experiment by name, because its functions cannot be sent to another process."""
     import importlib
 
     sys.path.insert(0, str(Path(__file__).parent))
     return importlib.import_module(name).EXPERIMENT
 
 
-# --- all of them ---------------------------------------------------------------------------------
+# --- all runs ------------------------------------------------------------------------------------
 
 
 def run_all(experiment: Experiment, seeds: Sequence[int], workers: int) -> Results:
-    """Results by variant, one per seed; those that are there already are read."""
+    """Return the results of each variant, one per seed. Stored results are read from files."""
     folder = BUILD / "teaches" / experiment.name
     folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
@@ -173,9 +174,10 @@ def run_all(experiment: Experiment, seeds: Sequence[int], workers: int) -> Resul
             part = files[key].with_suffix(".part")
             part.write_text(json.dumps(result) + "\n", "utf-8")
             part.replace(files[key])
-            said = _said(result["figures"]["sampled"], experiment.columns)
-            at = f"{done}/{len(missing)}"
-            print(f"{at} {key[0]}, seed {key[1]}, {result['seconds']:.0f} s: {said}", flush=True)
+            figures = _figures_text(result["figures"]["sampled"], experiment.columns)
+            count = f"{done}/{len(missing)}"
+            seconds = f"{result['seconds']:.0f} s"
+            print(f"{count} {key[0]}, seed {key[1]}, {seconds}: {figures}", flush=True)
     return {
         v.name: [json.loads(files[v.name, s].read_text("utf-8")) for s in seeds]
         for v in experiment.variants
@@ -183,32 +185,32 @@ def run_all(experiment: Experiment, seeds: Sequence[int], workers: int) -> Resul
 
 
 def _identity(variant: Variant, start: Path) -> str:
-    """A file name that changes with the variant and with the base that it starts from."""
+    """Return a file name that identifies the variant and its base model."""
     plain = [variant.name, variant.steps, variant.unanswerable, dict(variant.trainer)]
     if not callable(variant.reward):
         plain.append(variant.reward)
     digest = hashlib.sha256(json.dumps(plain).encode())
     digest.update((start / "model.safetensors").read_bytes())
-    kept = "".join(c if c.isalnum() else "-" for c in variant.name.lower())
-    return f"{kept.strip('-')}-{digest.hexdigest()[:8]}"
+    name = "".join(c if c.isalnum() else "-" for c in variant.name.lower())
+    return f"{name.strip('-')}-{digest.hexdigest()[:8]}"
 
 
-def _said(figures: Figures, columns: Sequence[str]) -> str:
+def _figures_text(figures: Figures, columns: Sequence[str]) -> str:
     return ", ".join(f"{name} {figures[name]:.3f}" for name in columns)
 
 
 # --- the table -----------------------------------------------------------------------------------
 
 
-def table(experiment: Experiment, results: Results, how: str) -> str:
-    """A row per variant: mean ± standard deviation over seeds."""
+def table(experiment: Experiment, results: Results, mode: str) -> str:
+    """Return a table with one row per variant: mean ± standard deviation over the seeds."""
     lines = [
         f"| run | {' | '.join(experiment.columns)} |",
         f"| --- |{' --- |' * len(experiment.columns)}",
     ]
     for name, runs in results.items():
-        found = [run["figures"][how] for run in runs]
-        cells = [_cell([figures[column] for figures in found]) for column in experiment.columns]
+        by_seed = [run["figures"][mode] for run in runs]
+        cells = [_cell([figures[column] for figures in by_seed]) for column in experiment.columns]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -219,37 +221,37 @@ def _cell(values: Sequence[float]) -> str:
     return f"{fmean(values):.3f} ± {stdev(values):.3f}"
 
 
-def by_seed(experiment: Experiment, results: Results, seeds: Sequence[int]) -> str:
-    """Every run, the bases among them: whether they bind and cite at all."""
+def list_of_runs(experiment: Experiment, results: Results, seeds: Sequence[int]) -> str:
+    """Return a list of all runs, including those of the base models."""
     lines = []
     for name, runs in results.items():
         for seed, run in zip(seeds, runs, strict=True):
-            said = _said(run["figures"]["sampled"], experiment.columns)
-            lines.append(f"- {name}, seed {seed}: {said}")
+            figures = _figures_text(run["figures"]["sampled"], experiment.columns)
+            lines.append(f"- {name}, seed {seed}: {figures}")
     return "\n".join(lines)
 
 
 def page(experiment: Experiment, results: Results, seeds: Sequence[int]) -> str:
-    """The result as it is committed."""
+    """Return the results as a Markdown page."""
     trained = {v.name for v in experiment.variants if v.reward is not None}
     seconds = [run["seconds"] for name in trained for run in results[name]]
     command = f"python benchmarks/teaches/{experiment.name}.py"
-    with_torch = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "trl"))
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "trl"))
     return (
         "\n\n".join(
             [
                 f"# {experiment.title}",
-                f"`{command}`, seeds {', '.join(map(str, seeds))}, {FRESH:,} fresh questions each; "
-                f"mean ± standard deviation over seeds. {with_torch}, "
-                f"Python {platform.python_version()}, "
-                f"one thread a run; a training took {min(seconds):.0f} to {max(seconds):.0f} s.",
-                "Greedy:",
+                f"`{command}` ran with the seeds {', '.join(map(str, seeds))} and {FRESH:,} new "
+                "questions per seed. The tables show the mean ± the standard deviation over the "
+                f"seeds. Versions: {versions}, Python {platform.python_version()}; one thread per "
+                f"run. Each training took {min(seconds):.0f} to {max(seconds):.0f} s.",
+                "Greedy decoding:",
                 table(experiment, results, "greedy"),
                 "Sampled at temperature 1:",
                 table(experiment, results, "sampled"),
-                f"![curves]({experiment.name}.svg)",
-                "Every run, sampled:",
-                by_seed(experiment, results, seeds),
+                f"![Learning curves]({experiment.name}.svg)",
+                "All runs, sampled at temperature 1:",
+                list_of_runs(experiment, results, seeds),
                 experiment.notes.strip(),
             ]
         ).strip()
@@ -258,35 +260,37 @@ def page(experiment: Experiment, results: Results, seeds: Sequence[int]) -> str:
 
 
 def picture(experiment: Experiment, results: Results, file: Path) -> None:
-    """Curves of the runs that are shown, over steps, sampled on fresh questions."""
+    """Draw the learning curves of the plotted variants, sampled on new questions."""
     from rag_rewards.tiny_world.learning_curve import draw, lines_of
 
-    shown = {
+    points = {
         v.name: [run["points"] for run in results[v.name]]
         for v in experiment.variants
-        if v.reward is not None and v.shown
+        if v.reward is not None and v.is_plotted
     }
-    draw({name: lines_of(shown, name) for name in experiment.panels}, file, experiment.title)
+    draw({name: lines_of(points, name) for name in experiment.panels}, file, experiment.title)
 
 
 def main(experiment: Experiment) -> int:
-    """The command of an experiment."""
+    """Run an experiment from the command line."""
     options = argparse.ArgumentParser(description=experiment.title)
     options.add_argument("--seeds", type=int, nargs="+", default=list(experiment.seeds))
     options.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
     options.add_argument("--only", nargs="+", help="variants to run, without writing results")
-    given = options.parse_args()
-    if given.only:
-        chosen = [v for v in experiment.variants if v.name in given.only]
-        results = run_all(replace(experiment, variants=chosen), given.seeds, given.workers)
+    arguments = options.parse_args()
+    seeds, workers = arguments.seeds, arguments.workers
+    if arguments.only:
+        variants = [v for v in experiment.variants if v.name in arguments.only]
+        results = run_all(replace(experiment, variants=variants), seeds, workers)
         print(
             table(experiment, results, "greedy"), table(experiment, results, "sampled"), sep="\n\n"
         )
         return 0
-    results = run_all(experiment, given.seeds, given.workers)
+    results = run_all(experiment, seeds, workers)
     folder = RESULTS / "teaches"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{experiment.name}.md").write_text(page(experiment, results, given.seeds), "utf-8")
+    text = page(experiment, results, seeds)
+    (folder / f"{experiment.name}.md").write_text(text, "utf-8")
     picture(experiment, results, folder / f"{experiment.name}.svg")
-    print(page(experiment, results, given.seeds))
+    print(text)
     return 0

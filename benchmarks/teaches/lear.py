@@ -1,4 +1,4 @@
-"""LEAR's ablations in the tiny world: which answers are rewarded, and the deviation's floor."""
+"""Ablations of LEAR in the tiny world: the rewarded answers, and the minimum deviation."""
 
 import sys
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from experiment import Experiment, Variant, main
 from rag_rewards.tiny_world.measures import LEAR_SETTINGS
 
 UNSCALED = {"scale_rewards": "none"}
-"""The reward brings its advantage; the trainer must not scale it again."""
+"""The reward is an advantage already; the trainer must not scale it again."""
 
 
 def lear(*answers: str, floor: float | None = 0.1) -> Mapping[str, Any]:
@@ -18,10 +18,10 @@ def lear(*answers: str, floor: float | None = 0.1) -> Mapping[str, Any]:
 
 
 def variant(name: str, reward: Any, trainer: Mapping[str, Any] = UNSCALED, **more: Any) -> Variant:
-    """On answerable questions alone, as the paper's are.
+    """Return a variant that is trained on answerable questions only, as in the paper.
 
-    With others, the policy learns to abstain where it sees no document, and does so from an
-    extract as well: nothing rewards how a masked context is read.
+    With unanswerable questions, the policy learns to abstain if it sees no document. It then also
+    abstains if it sees only an extract, because no reward depends on how it reads masked contexts.
     """
     return Variant(name, reward, steps=50, unanswerable=0.0, trainer=trainer, **more)
 
@@ -32,31 +32,35 @@ EXPERIMENT = Experiment(
     form="lear",
     variants=(
         Variant("base", None),
-        variant("r", lear("r"), shown=False),
-        variant("e", lear("e"), shown=False),
+        variant("r", lear("r"), is_plotted=False),
+        variant("e", lear("e"), is_plotted=False),
         variant("f", lear("f")),
-        variant("r + e", lear("r", "e"), shown=False),
-        variant("e + f", lear("e", "f"), shown=False),
+        variant("r + e", lear("r", "e"), is_plotted=False),
+        variant("e + f", lear("e", "f"), is_plotted=False),
         variant("r + e + f", lear()),
-        variant("r + e + f, no floor", lear(floor=None), {}, shown=False),
+        variant("r + e + f, no floor", lear(floor=None), {}, is_plotted=False),
     ),
     columns=("format", "answer", "o_r", "o_e", "o_f"),
     panels=("answer", "o_r", "o_e"),
     notes="""
-`o_r`, `o_e` and `o_f` are F1 of the answers from the rationale with the documents, from the extract
-alone, and from both, over answerable questions; `answer` is what the response itself says.
+`o_r`, `o_e` and `o_f` are the F1 of three answers on answerable questions: from the rationale
+with the documents, from the extract alone, and from both. `answer` is the F1 of the answer in the
+response. "r", "e" and "f" are the rewarded answers. "Floor" is the minimum of the standard
+deviation.
 
-- All three answers together keep both sections sufficient, on every seed, with the least spread.
-  With the full answer alone the extract goes its own way (0.16 less on average, on one seed 0.4
-  less), and the rationale on one seed in three (0.05 less on average). It is so little for the
-  rationale since in this world an answer is copied from it, so that a reward of the answer repairs
-  the rationale as well.
-- One section's reward alone leaves the other to chance: r alone loses the extract, e alone keeps
-  both, since the extract is copied from the rationale too.
-- Without the floor of 0.1 under the deviation the means are the same within their spread.
-- Training is on answerable questions alone. With unanswerable ones the policy learns to abstain
-  where no document is shown, and may do so when it reads an extract as well. The reward moves what
-  is written, never how it is read.
+- With all three answers in the reward, rationale and extract are sufficient on every seed, with
+  the smallest spread.
+- With the full answer (f) alone, the extract becomes less useful (0.16 lower on average, 0.4 on
+  one seed), and the rationale on one of three seeds (0.05 lower on average). The effect on the
+  rationale is small because the model copies the answer from it, so that a reward of the answer
+  also improves the rationale.
+- With the reward of one section alone, the other section depends on chance. With r alone, the
+  extract becomes worse. With e alone, both stay good, because the extract is also copied from the
+  rationale.
+- Without the floor of 0.1, the means are the same within their spread.
+- The training uses only answerable questions. With unanswerable questions, the policy learns to
+  abstain if it sees no document, and it may also do so if it reads an extract. The reward changes
+  how the policy writes a response and not how it reads a masked context.
 """,
 )
 

@@ -1,4 +1,4 @@
-"""TruthRL's ablation in the tiny world: binary and ternary, plain and knowledge-enhanced."""
+"""Ablation of TruthRL in the tiny world: binary and ternary, with and without labels."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,17 @@ from experiment import Experiment, Variant, main
 SAMPLES = 16
 
 
-def out_of_knowledge(start: Path, asked: Sequence[Any]) -> list[dict[str, Any]]:
-    """The label of the knowledge-enhanced variants: none of the base's samples is right."""
+def out_of_knowledge(start: Path, questions: Sequence[Any]) -> list[dict[str, Any]]:
+    """Label the questions that no sample of the base model answers correctly."""
     from rag_rewards.tiny_world.formats import TRUTHRL
     from rag_rewards.tiny_world.generation import rollouts
     from rag_rewards.tiny_world.measures import score_all
     from rag_rewards.tiny_world.model import load
 
-    model, words = load(start)
-    said = rollouts(model, words, TRUTHRL, asked, temperature=1.0, samples=SAMPLES)
-    right = [score.correct == 1 for score in score_all("truthrl", said, {"verifier": "exact"})]
+    model, tokenizer = load(start)
+    samples = rollouts(model, tokenizer, TRUTHRL, questions, temperature=1.0, samples=SAMPLES)
+    scores = score_all("truthrl", samples, {"verifier": "exact"})
+    right = [score.correct == 1 for score in scores]
     groups = (right[i : i + SAMPLES] for i in range(0, len(right), SAMPLES))
     return [{"out_of_knowledge": not any(group)} for group in groups]
 
@@ -56,12 +57,16 @@ EXPERIMENT = Experiment(
     ),
     panels=("accuracy", "hallucination", "abstention"),
     notes="""
-As in the paper's Table 3, the binary reward learns to answer and forgets to abstain, the ternary
-one answers as well and abstains where nothing can be known. Otherwise than there, the binary reward
-with knowledge-enhanced labels does the same: in this world a question is either in a document or
-nowhere, so that 16 samples of the base should tell out-of-knowledge questions almost without fault,
-and the label names those on which abstaining is right. In the paper the label is a guess about
-knowledge, and costs accuracy.
+`answerable right` is the share of right answers to answerable questions. `unanswerable answered`
+is the share of unanswerable questions that the policy answers. "Knowledge-enhanced" means that
+out-of-knowledge labels mark the questions on which the policy should abstain.
+
+As in Table 3 of the paper, the binary reward teaches the policy to answer and not to abstain. The
+ternary reward teaches it to answer equally well and to abstain on unanswerable questions. Unlike
+in the paper, the binary reward with knowledge-enhanced labels has the same effect. In this world,
+the answer to a question is either in a document or unknown, so that 16 samples of the base
+identify out-of-knowledge questions almost without errors. In the paper, the label is an estimate,
+and its errors reduce the accuracy.
 """,
 )
 
