@@ -16,7 +16,7 @@ from typing import Any
 
 from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.scorer import Scorer
-from rag_rewards.server.openrlhf import Request, answer_of, rollouts_of
+from rag_rewards.server.openrlhf import SampleRequest, response_of, rollouts_of
 from rag_rewards.training.curriculum import Curriculum
 
 log = logging.getLogger("rag_rewards")
@@ -47,14 +47,14 @@ class RewardFunction:
         self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any
     ) -> dict[str, Any]:
         """Return `rewards`, `scores` and `extra_logs`: numbers for one query, lists for several."""
-        rollouts = rollouts_of(Request(list(queries), list(prompts), list(labels)))
+        rollouts = rollouts_of(SampleRequest(list(queries), list(prompts), list(labels)))
         results = self.scorer.score_each(rollouts)
         errors = [result for result in results if isinstance(result, RolloutError)]
         if errors:
             self.failed += len(errors)
             log.error("%d rollouts are unscored so far; last error: %s", self.failed, errors[-1])
         names = self.scorer.reward.component_names
-        answer = answer_of(results, names, self.error_value)
+        answer = response_of(results, names, self.error_value)
         return {
             "rewards": answer.rewards,
             "scores": answer.scores,

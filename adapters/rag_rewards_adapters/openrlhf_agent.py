@@ -28,7 +28,7 @@ from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.columns import label_fields, response_prefix_of, rollout_from_columns
 from rag_rewards.scorer import Scorer, split_options
-from rag_rewards.server.openrlhf import answer_of
+from rag_rewards.server.openrlhf import response_of
 from rag_rewards.training.advantages import advantages_of_groups, mean_std
 from rag_rewards_adapters.openrlhf_engine import OpenRlhfEnginePolicy
 from rag_rewards_adapters.response_text import response_text
@@ -210,7 +210,7 @@ class GroupScoring:
 
         All rollouts have the same names.
         """
-        answer = answer_of([result], self.reward.component_names, self.options.error_value)
+        answer = response_of([result], self.reward.component_names, self.options.error_value)
         logs = dict(answer.extra_logs)
         if self.options.std_floor is not None:
             logs[RAW_REWARD] = answer.rewards

@@ -1,1 +1,1 @@
-"""The HTTP reward server: rows in, scores out, for trainers and for anyone with a socket."""
+"""The HTTP reward server: it scores rows that trainers and other clients send."""

@@ -1,7 +1,7 @@
-"""The routes: POST /score, POST /openrlhf, GET /health, /metrics, /status, and a page for people.
+"""The routes: POST /score, POST /openrlhf, GET /health, /metrics and /status, and a status page.
 
-Bodies are decoded by msgspec straight into rollouts; FastAPI keeps the routes and their
-documentation. Nothing in a request chooses a file, a module, a URL or a template.
+msgspec decodes request bodies into rollouts; FastAPI provides the routes and their documentation.
+A request cannot choose a file, a module, a URL or a template.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rag_rewards.server import openrlhf
 from rag_rewards.server.batching import INLINE_BYTES, Batcher
 from rag_rewards.server.guard import Guard, TooLarge, body_of
 from rag_rewards.server.options import ServerOptions
-from rag_rewards.server.telemetry import Circuit, Telemetry, log, shown
+from rag_rewards.server.telemetry import Circuit, Telemetry, log, short_message
 from rag_rewards.version import __version__
 
 try:
@@ -44,14 +44,14 @@ Handler = Callable[[bytes], Coroutine[Any, Any, bytes]]
 
 
 class ScoreRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Body of POST /score. `recipe`, where given, must be the one that is served."""
+    """The body of POST /score. `recipe` is optional and must be the served recipe."""
 
     rollouts: list[Rollout]
     recipe: str | None = None
 
 
-class Refusal(Exception):
-    """An answer that is not 200."""
+class RequestError(Exception):
+    """A request that is answered with an HTTP error."""
 
     def __init__(self, status: int, kind: str, message: str, path: str = "") -> None:
         super().__init__(message)
@@ -59,14 +59,16 @@ class Refusal(Exception):
         self.body = {"error": {"type": kind, "message": message, "path": path}}
 
 
-_ROW_ERRORS = (DataError, RowError, ScoringError)  # sending the same row again gives the same error
+_ROW_ERRORS = (DataError, RowError, ScoringError)
+"""Errors of the row itself, which the same request would raise again."""
 _ENCODE = msgspec.json.Encoder().encode
 RETRY_SECONDS = 5.0
+"""Time between two attempts to load a recipe whose backend does not respond."""
 
 
 @dataclass(frozen=True)
-class Ready:
-    """What a server that has loaded scores with."""
+class LoadedRecipe:
+    """The scorer of a server after loading, with its batcher and its signature."""
 
     scorer: Scorer
     batcher: Batcher
@@ -74,8 +76,10 @@ class Ready:
 
 
 class RewardServer:
-    """One recipe behind its routes. `load` makes the scorer, in the background, when serving
-    begins; until then /health says so."""
+    """A recipe and the handlers of its routes.
+
+    `load` creates the scorer in the background after the start. Until then, /health returns 503.
+    """
 
     def __init__(
         self, load: Callable[[], Scorer], components: Sequence[str], options: ServerOptions
@@ -83,35 +87,37 @@ class RewardServer:
         self.options = options
         self.telemetry = Telemetry(components, Circuit(options.error_share))
         self.components = tuple(components)
-        self.ready: Ready | None = None
+        self.ready: LoadedRecipe | None = None
         self.fault = ""
         self._load = load
         self._rows = msgspec.json.Decoder(ScoreRequest)
-        self._samples = msgspec.json.Decoder(openrlhf.Request)
+        self._samples = msgspec.json.Decoder(openrlhf.SampleRequest)
 
     async def start(self) -> None:
-        """Load what the recipe needs. What fails is told by /health, and raised; a backend that
-        does not answer yet is asked again."""
+        """Load the recipe and its models.
+
+        An error is raised and shown by /health. A backend that does not respond is tried again.
+        """
         while self.ready is None:
             try:
-                scorer, signature = await asyncio.to_thread(self._made)
+                scorer, signature = await asyncio.to_thread(self._load_scorer)
             except Exception as error:
-                self.fault = f"{type(error).__name__}: {shown(error)}"
+                self.fault = f"{type(error).__name__}: {short_message(error)}"
                 if not isinstance(error, BackendError):
                     raise
                 log.warning("not ready: %s", self.fault)
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                self.ready, self.fault = Ready(scorer, self._batcher(scorer), signature), ""
+                self.ready, self.fault = LoadedRecipe(scorer, self._batcher(scorer), signature), ""
 
     async def stop(self) -> None:
-        """Let go of the models."""
+        """Release the models."""
         if self.ready is not None:
             await self.ready.scorer.aclose()
 
-    def _made(self) -> tuple[Scorer, str]:
+    def _load_scorer(self) -> tuple[Scorer, str]:
         scorer = self._load()
-        return scorer, scorer.signature  # a server tells its fingerprint when it is asked
+        return scorer, scorer.signature  # requests the fingerprints of models behind servers
 
     def _batcher(self, scorer: Scorer) -> Batcher:
         options = self.options
@@ -125,54 +131,56 @@ class RewardServer:
 
     # --- routes ------------------------------------------------------------------------------
 
-    async def rows(self, body: bytes) -> bytes:
-        """Scores of whole rows. Rows that cannot be scored have their error in their place."""
-        asked = self._decoded(self._rows, body)
-        ready = self._ready()
-        name = ready.scorer.reward.name
-        if asked.recipe not in (None, name):
-            message = f"this server scores {name!r}, not {asked.recipe!r}"
-            raise Refusal(404, "UnknownRecipeError", message, "recipe")
-        self._limit(len(asked.rollouts), "rollouts")
-        groups = group_by_key(asked.rollouts)
-        results = await ready.batcher.score(asked.rollouts, groups, len(body))
-        scores = [_told(result) for result in results]
-        return _ENCODE({"scores": scores, "signature": ready.signature})
+    async def score_rows(self, body: bytes) -> bytes:
+        """Handle POST /score. An unscored row has an error in place of a score."""
+        request = self._decode(self._rows, body)
+        loaded = self._loaded()
+        name = loaded.scorer.reward.name
+        if request.recipe not in (None, name):
+            message = f"this server serves {name!r}, not {request.recipe!r}: leave out `recipe`"
+            raise RequestError(404, "UnknownRecipeError", message, "recipe")
+        self._check_rows(len(request.rollouts), "rollouts")
+        groups = group_by_key(request.rollouts)
+        results = await loaded.batcher.score(request.rollouts, groups, len(body))
+        scores = list(map(_score_data, results))
+        return _ENCODE({"scores": scores, "signature": loaded.signature})
 
-    async def samples(self, body: bytes) -> bytes:
-        """Rewards in the shape that OpenRLHF reads."""
-        asked = self._decoded(self._samples, body)
-        ready = self._ready()
-        if why := openrlhf.refusal(ready.scorer.reward):
-            raise Refusal(409, "GroupError", why)
-        self._limit(len(asked.query), "query")
+    async def score_samples(self, body: bytes) -> bytes:
+        """Handle POST /openrlhf: return rewards in the format of OpenRLHF."""
+        request = self._decode(self._samples, body)
+        loaded = self._loaded()
+        if reason := openrlhf.unsupported_reason(loaded.scorer.reward):
+            raise RequestError(409, "GroupError", reason)
+        self._check_rows(len(request.query), "query")
         try:
-            results = await self._samples_scored(ready.batcher, asked, len(body))
-            answer = openrlhf.answer_of(results, self.components, self.options.error_value)
+            results = await self._score_samples(loaded.batcher, request, len(body))
+            response = openrlhf.response_of(results, self.components, self.options.error_value)
         except RolloutError as error:
             status = 422 if isinstance(error, _ROW_ERRORS) else 503
-            raise Refusal(status, type(error).__name__, shown(error), error.path) from None
+            raise RequestError(
+                status, type(error).__name__, short_message(error), error.path
+            ) from None
         substituted = sum(isinstance(result, RolloutError) for result in results)
         self.telemetry.substituted.inc(substituted)
-        # NaN is what Python's own reader, the client's, understands of a missing number.
-        return json.dumps(msgspec.structs.asdict(answer)).encode()
+        # Python's json writes a missing number as NaN, which the client's json reads.
+        return json.dumps(msgspec.structs.asdict(response)).encode()
 
-    async def _samples_scored(
-        self, batcher: Batcher, asked: openrlhf.Request, size: int
+    async def _score_samples(
+        self, batcher: Batcher, request: openrlhf.SampleRequest, size: int
     ) -> list[ScoreOrError]:
         if size <= INLINE_BYTES:
-            read = openrlhf.rollouts_of(asked)
+            samples = openrlhf.rollouts_of(request)
         else:
-            read = await asyncio.to_thread(openrlhf.rollouts_of, asked)
-        good = [rollout for rollout in read if isinstance(rollout, Rollout)]
-        scored = iter(await batcher.score(good, [[i] for i in range(len(good))], size))
-        self.telemetry.told([error for error in read if isinstance(error, RolloutError)])
-        return [next(scored) if isinstance(row, Rollout) else row for row in read]
+            samples = await asyncio.to_thread(openrlhf.rollouts_of, request)
+        rollouts = [sample for sample in samples if isinstance(sample, Rollout)]
+        scores = iter(await batcher.score(rollouts, [[i] for i in range(len(rollouts))], size))
+        self.telemetry.record([each for each in samples if isinstance(each, RolloutError)])
+        return [next(scores) if isinstance(each, Rollout) else each for each in samples]
 
     def health(self) -> tuple[int, dict[str, Any]]:
-        """200 when ready to score, 503 with the reason while it is not.
+        """Return status 200 if the server can score, else 503 with the reason.
 
-        It needs no token, so that where there is one the reason is the kind of error alone.
+        The route requires no token. If the server has one, the reason is only the error's type.
         """
         circuit = self.telemetry.circuit
         if self.ready is not None and not circuit.open:
@@ -183,7 +191,7 @@ class RewardServer:
         return 503, {"ready": False, "reason": reason}
 
     def status(self) -> dict[str, Any]:
-        """What is loaded and how it goes."""
+        """Return the data of the status page."""
         ready = self.ready
         scorer = ready.scorer if ready else None
         loaded = {
@@ -201,76 +209,76 @@ class RewardServer:
             **self.telemetry.status(waiting),
         }
 
-    # --- steps -------------------------------------------------------------------------------
+    # --- checks -------------------------------------------------------------------------------
 
-    def _ready(self) -> Ready:
+    def _loaded(self) -> LoadedRecipe:
         if self.ready is None:
-            raise Refusal(503, "NotReady", self.fault or "loading")
+            raise RequestError(503, "NotReady", self.fault or "loading")
         if self.ready.batcher.waiting > self.options.max_waiting:
-            raise Refusal(503, "Busy", f"{self.ready.batcher.waiting:,} rollouts wait already")
+            raise RequestError(503, "Busy", f"{self.ready.batcher.waiting:,} rollouts are waiting")
         return self.ready
 
-    def _decoded(self, decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    def _decode(self, decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         try:
             return decoder.decode(body)
         except msgspec.ValidationError as error:
             fault = row_error(error)
-            raise Refusal(422, "RowError", fault.message, fault.path) from None
+            raise RequestError(422, "RowError", fault.message, fault.path) from None
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise Refusal(400, "RowError", f"not JSON: {error}") from None
+            raise RequestError(400, "RowError", f"the body is not JSON: {error}") from None
 
-    def _limit(self, rows: int, path: str) -> None:
+    def _check_rows(self, rows: int, path: str) -> None:
         if rows > self.options.max_rows:
-            message = f"at most {self.options.max_rows:,} rows a request, found {rows:,}"
-            raise Refusal(413, "TooLarge", message, path)
+            message = f"a request has at most {self.options.max_rows:,} rows, found {rows:,}"
+            raise RequestError(413, "TooLarge", message, path)
 
     async def answer(self, request: Request, handler: Handler) -> Response:
-        """Read the body, handle it within the deadline, say what went wrong."""
+        """Read the body and handle it within the deadline. Errors become responses."""
         deadline = time.monotonic() + self.options.deadline
         try:
             body = await asyncio.wait_for(
                 body_of(request.receive, self.options.max_body), self.options.deadline
             )
-            return _json(await self._while_wanted(request, handler(body), len(body), deadline))
+            return _json(await self._until_disconnect(request, handler(body), len(body), deadline))
         except Exception as error:
-            refusal = self._refusal_of(error)
-            return _json(_ENCODE(refusal.body), refusal.status)
+            failure = self._request_error(error)
+            return _json(_ENCODE(failure.body), failure.status)
 
-    def _refusal_of(self, error: Exception) -> Refusal:
-        """What a client is told; an error that nobody foresaw is in the log."""
-        if isinstance(error, Refusal):
+    def _request_error(self, error: Exception) -> RequestError:
+        """Return the error for the client. Details of unexpected errors are only logged."""
+        if isinstance(error, RequestError):
             return error
         if isinstance(error, TooLarge):
-            return Refusal(413, "TooLarge", str(error))
+            return RequestError(413, "TooLarge", str(error))
         if isinstance(error, asyncio.TimeoutError):
-            late = BackendError(f"no score within {self.options.deadline:g} seconds")
-            self.telemetry.told([late])
-            return Refusal(504, "Deadline", late.message)
-        log.exception("a request failed", exc_info=error)
-        return Refusal(500, type(error).__name__, "see the server's log")
+            timeout = BackendError(f"no score within {self.options.deadline:g} seconds")
+            self.telemetry.record([timeout])
+            return RequestError(504, "Deadline", timeout.message)
+        log.exception("unexpected error in a request", exc_info=error)
+        return RequestError(500, type(error).__name__, "unexpected error: see the server's log")
 
-    async def _while_wanted(
+    async def _until_disconnect(
         self, request: Request, work: Coroutine[Any, Any, bytes], size: int, deadline: float
     ) -> bytes:
-        """The result, unless the deadline passes or the client goes away."""
+        """Return the result, unless the deadline passes or the client disconnects before."""
         if size <= INLINE_BYTES and not (self.ready and self.ready.scorer.asks):
-            return await work  # rules: done before anyone could go
+            return await work  # rules take less time than a disconnection
         scoring = asyncio.ensure_future(work)
-        gone = asyncio.ensure_future(_disconnected(request))
+        disconnected = asyncio.ensure_future(_disconnected(request))
         try:
             done, _ = await asyncio.wait(
-                (scoring, gone),
+                (scoring, disconnected),
                 timeout=max(deadline - time.monotonic(), 0.0),
                 return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
-            gone.cancel()
+            disconnected.cancel()
         if scoring in done:
             return scoring.result()
         scoring.cancel()
         if done:
-            self.telemetry.gone.inc()
-            raise Refusal(499, "ClientGone", "the client did not wait")
+            self.telemetry.disconnected.inc()
+            raise RequestError(499, "ClientGone", "the client disconnected")
         raise asyncio.TimeoutError
 
 
@@ -279,7 +287,7 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _told(result: ScoreOrError) -> dict[str, Any]:
+def _score_data(result: ScoreOrError) -> dict[str, Any]:
     if isinstance(result, Score):
         return {
             "reward": result.value,
@@ -298,15 +306,15 @@ def _json(body: bytes, status: int = 200) -> Response:
 
 
 def build(server: RewardServer) -> Any:
-    """The ASGI application of a server, guarded."""
+    """Return the ASGI application of a server, with its token check."""
     from contextlib import asynccontextmanager
 
-    from rag_rewards.server.documentation import HEALTH, OPENRLHF, SCORE, described
+    from rag_rewards.server.documentation import HEALTH, OPENRLHF, SCORE, add_row_schemas
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> Any:
         loading = asyncio.ensure_future(server.start())
-        loading.add_done_callback(_said)
+        loading.add_done_callback(_log_failure)
         yield
         loading.cancel()
         await server.stop()
@@ -318,43 +326,43 @@ def build(server: RewardServer) -> Any:
         lifespan=lifespan,
     )
 
-    shown_page = (files("rag_rewards.server") / "status.html").read_bytes()
+    status_page = (files("rag_rewards.server") / "status.html").read_bytes()
 
     @api.post("/score", openapi_extra=SCORE)
     async def score(request: Request) -> Response:
-        """Score rollouts. Rollouts of one group belong into one request."""
-        return await server.answer(request, server.rows)
+        """Score rollouts. A request contains all rollouts of a group."""
+        return await server.answer(request, server.score_rows)
 
     @api.post("/openrlhf", openapi_extra=OPENRLHF)
     async def openrlhf(request: Request) -> Response:
-        """OpenRLHF's remote reward protocol."""
-        return await server.answer(request, server.samples)
+        """Score samples in the remote reward protocol of OpenRLHF."""
+        return await server.answer(request, server.score_samples)
 
     @api.get("/health", openapi_extra=HEALTH)
     async def health() -> Response:
-        """Whether it is ready to score."""
+        """Return whether the server can score."""
         code, body = server.health()
         return _json(_ENCODE(body), code)
 
     @api.get("/metrics")
     async def metrics() -> Response:
-        """Counters as Prometheus reads them."""
+        """Return the metrics in the text format of Prometheus."""
         return Response(server.telemetry.exposition(), media_type="text/plain; version=0.0.4")
 
     @api.get("/status")
     async def status() -> Response:
-        """What the page shows, as data."""
+        """Return the data of the status page."""
         return _json(_ENCODE(server.status()))
 
     @api.get("/", include_in_schema=False)
     async def page() -> Response:
-        return Response(shown_page, media_type="text/html", headers=_PAGE_HEADERS)
+        return Response(status_page, media_type="text/html", headers=_PAGE_HEADERS)
 
     schema = api.openapi
 
     def openapi() -> dict[str, Any]:
         if api.openapi_schema is None:
-            described(schema())
+            add_row_schemas(schema())
         return schema()
 
     api.openapi = openapi  # type: ignore[method-assign]
@@ -369,7 +377,7 @@ _PAGE_HEADERS = {
 }
 
 
-def _said(loading: asyncio.Future[None]) -> None:
-    """A load that failed is logged; the server stays up and says so."""
+def _log_failure(loading: asyncio.Future[None]) -> None:
+    """Log an error of the background loading."""
     if not loading.cancelled() and (error := loading.exception()) is not None:
         log.error("not ready: %s: %s", type(error).__name__, error)

@@ -1,4 +1,4 @@
-"""Requests of many connections, gathered into batches before a model sees them."""
+"""Batches of the requests of several connections, for recipes that call models."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rag_rewards.scorer import Scorer
 from rag_rewards.server.telemetry import Telemetry, log
 
 INLINE_BYTES = 1 << 16
-"""Rules score requests up to this size at once; larger ones in a thread, so that one of them does
-not hold up the other connections."""
+"""Size up to which rules score a request directly. Larger requests are scored in a thread, so that
+they do not block other connections."""
 
 
 @dataclass(eq=False)
 class Waiting:
-    """Rollouts of one request, and whoever waits for their scores."""
+    """The rollouts of one request that wait for their scores. `since` is the time of arrival."""
 
     rollouts: Sequence[Rollout]
     groups: Groups
@@ -29,11 +29,13 @@ class Waiting:
 
 
 class Batcher:
-    """Scores the rollouts of requests, together where a model is asked.
+    """Scores the rollouts of requests, in common batches if the recipe calls models.
 
-    A request waits up to `wait` seconds for others; while a batch is with the models, those that
-    come gather into the next one. `rows` bounds a batch, `in_flight` how many are with the
-    models at a time. Rules are scored at once.
+    wait       seconds that a request waits for others; it also waits for running batches
+    rows       maximum number of rollouts in a batch of several requests
+    in_flight  maximum number of batches that run at the same time
+
+    Recipes without models are scored directly.
     """
 
     def __init__(
@@ -57,12 +59,12 @@ class Batcher:
     ) -> list[ScoreOrError]:
         """Return a score or an error for each rollout; `size` is the request's size in bytes.
 
-        An exception of the whole batch becomes the error of each rollout. A request that is
-        cancelled leaves the queue.
+        An exception of the whole batch becomes the error of each rollout. A cancelled request is
+        removed from the queue.
         """
         try:
             if self.scorer.asks:
-                results = await self._with_others(rollouts, groups)
+                results = await self._batched(rollouts, groups)
             elif size <= INLINE_BYTES:
                 results = self.scorer.score_each(rollouts, groups)
             else:
@@ -71,15 +73,15 @@ class Batcher:
             if is_control_flow(error):
                 raise
             results = [_failure(error)] * len(rollouts)
-        self.telemetry.told(results)
+        self.telemetry.record(results)
         return results
 
-    async def _with_others(self, rollouts: Sequence[Rollout], groups: Groups) -> list[ScoreOrError]:
+    async def _batched(self, rollouts: Sequence[Rollout], groups: Groups) -> list[ScoreOrError]:
         loop = asyncio.get_running_loop()
         waiting = Waiting(rollouts, groups, loop.create_future(), loop.time())
         self._queue.append(waiting)
         self._count(len(rollouts))
-        self._wake()
+        self._start_batches()
         try:
             return await waiting.answer
         except asyncio.CancelledError:
@@ -92,29 +94,29 @@ class Batcher:
         self.waiting += change
         self.telemetry.queue.set(self.waiting)
 
-    def _wake(self) -> None:
-        """Start batches while there is room for one that is full or has waited long enough."""
+    def _start_batches(self) -> None:
+        """Start batches that are full or have waited long enough, up to `in_flight` of them."""
         loop = asyncio.get_running_loop()
         while self._queue and len(self._running) < self.in_flight:
             left = self._queue[0].since + self.wait - loop.time()
             if left > 0 and self.waiting < self.rows:
                 if self._timer is None:
-                    self._timer = loop.call_later(left, self._ring)
+                    self._timer = loop.call_later(left, self._on_timer)
                 return
-            task = loop.create_task(self._run(self._taken()))
+            task = loop.create_task(self._run(self._next_batch()))
             self._running.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._on_end)
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
-        self._wake()
+        self._start_batches()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_end(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        self._wake()
+        self._start_batches()
 
-    def _taken(self) -> list[Waiting]:
-        """Requests for one batch."""
+    def _next_batch(self) -> list[Waiting]:
+        """Remove the requests of the next batch from the queue and return them."""
         batch: list[Waiting] = []
         size = 0
         while self._queue and (not batch or size + len(self._queue[0].rollouts) <= self.rows):
@@ -133,7 +135,7 @@ class Batcher:
         try:
             results = await self.scorer.score_each_async(rollouts, groups)
         except BaseException as error:
-            if is_control_flow(error):  # nobody else would answer these requests
+            if is_control_flow(error):  # otherwise these requests would wait for ever
                 for waiting in batch:
                     waiting.answer.cancel()
                 raise

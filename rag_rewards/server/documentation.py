@@ -1,4 +1,4 @@
-"""What /docs and /openapi.json say of the routes: schemas from the types, and examples."""
+"""The OpenAPI documentation of the routes: schemas and examples."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ _ERROR = {
 
 
 def _json(schema: dict[str, Any], example: Any = None) -> dict[str, Any]:
-    shown = {} if example is None else {"example": example}
-    return {"application/json": {"schema": schema, **shown}}
+    extra = {} if example is None else {"example": example}
+    return {"application/json": {"schema": schema, **extra}}
 
 
-def _refusals(**said: str) -> dict[str, Any]:
+def _errors(**descriptions: str) -> dict[str, Any]:
     return {
         code.lstrip("_"): {"description": text, "content": _json(_ERROR)}
-        for code, text in said.items()
+        for code, text in descriptions.items()
     }
 
 
-_COMMON = _refusals(
-    _400="not JSON",
-    _401="no token, or a wrong one",
-    _413="a body or a number of rows beyond the limit",
-    _422="a row that does not decode, with the field's path",
-    _503="a model is loading, or a backend is down",
-    _504="no score within the deadline",
+_COMMON = _errors(
+    _400="The body is not JSON.",
+    _401="The token is missing or wrong.",
+    _413="The body or the number of rows exceeds the limit.",
+    _422="A row is invalid; `path` is the field.",
+    _503="A model is loading, or a backend does not respond.",
+    _504="The scores were not available within the deadline.",
 )
 SCORE: dict[str, Any] = {
     "requestBody": {
@@ -67,7 +67,7 @@ SCORE: dict[str, Any] = {
                         "type": "array",
                         "items": {"$ref": _SCHEMA.format(name="Rollout")},
                     },
-                    "recipe": {"type": "string", "description": "must be the one that is served"},
+                    "recipe": {"type": "string", "description": "The name of the served recipe."},
                 },
             },
             {"rollouts": [_ROW]},
@@ -75,7 +75,7 @@ SCORE: dict[str, Any] = {
     },
     "responses": {
         "200": {
-            "description": "A score, or an error, for each rollout in its place.",
+            "description": "A score or an error for each rollout, in the order of the request.",
             "content": _json(
                 {
                     "type": "object",
@@ -111,7 +111,7 @@ OPENRLHF: dict[str, Any] = {
     },
     "responses": {
         "200": {
-            "description": "Numbers for one query, lists for several.",
+            "description": "Numbers for one query, lists for several queries.",
             "content": _json(
                 {
                     "type": "object",
@@ -125,21 +125,24 @@ OPENRLHF: dict[str, Any] = {
             ),
         },
         **_COMMON,
-        **_refusals(_409="a recipe that compares the rollouts of a group"),
+        **_errors(_409="The recipe compares the rollouts of a group."),
     },
 }
 HEALTH: dict[str, Any] = {
     "responses": {
-        "200": {"description": "ready", "content": _json({"type": "object"}, {"ready": True})},
+        "200": {
+            "description": "The server can score.",
+            "content": _json({"type": "object"}, {"ready": True}),
+        },
         "503": {
-            "description": "not ready, with the reason",
+            "description": "The server cannot score; `reason` says why.",
             "content": _json({"type": "object"}, {"ready": False, "reason": "loading"}),
         },
     }
 }
 
 
-def described(schema: dict[str, Any]) -> None:
-    """Add the schemas of a row, made from its type."""
+def add_row_schemas(schema: dict[str, Any]) -> None:
+    """Add the schemas of a row, which are generated from its type."""
     _, components = msgspec.json.schema_components([Rollout], ref_template=_SCHEMA)
     schema.setdefault("components", {}).setdefault("schemas", {}).update(components)

@@ -1,4 +1,4 @@
-"""What stands before the routes: the token, the size of bodies, and the clock."""
+"""Checks in front of the routes: the token, the size of bodies, and the duration of requests."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-OPEN = frozenset({"/health"})
-"""Routes that need no token: what watches a server must not know its secret."""
-KNOWN = frozenset("/score /openrlhf /health /metrics /status / /docs /openapi.json".split())
-"""Routes that are counted by name; others are counted together."""
+OPEN_ROUTES = frozenset({"/health"})
+"""Routes without a token check, because monitoring systems should not have the token."""
+NAMED_ROUTES = frozenset("/score /openrlhf /health /metrics /status / /docs /openapi.json".split())
+"""Routes that metrics count by name. Other routes are counted together as `other`."""
 
 
 class TooLarge(Exception):
-    """A body beyond the limit."""
+    """A request body that exceeds the limit."""
 
 
 class Guard:
-    """An ASGI application that lets requests with the right token through, and times them.
+    """An ASGI application that checks the token of requests and records their duration.
 
-    The token comes as `Authorization: Bearer TOKEN`, or as the password of Basic authentication
-    (`http://user:TOKEN@host/…`); it is compared in constant time.
+    A client sends the token as `Authorization: Bearer TOKEN`, or as the password of Basic
+    authentication (`http://user:TOKEN@host/…`). The comparison takes constant time.
     """
 
     def __init__(self, app: Any, telemetry: Telemetry, *, token: str | None) -> None:
@@ -43,23 +43,23 @@ class Guard:
         started = time.perf_counter()
         status = 500
 
-        async def watched(message: Message) -> None:
+        async def send_and_watch(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            if self._admitted(scope):
-                await self.app(scope, receive, watched)
+            if self._is_authorized(scope):
+                await self.app(scope, receive, send_and_watch)
             else:
-                await _refuse(watched)
+                await _refuse(send_and_watch)
         finally:
-            route = scope["path"] if scope["path"] in KNOWN else "other"
-            self.telemetry.answered(route, status, time.perf_counter() - started)
+            route = scope["path"] if scope["path"] in NAMED_ROUTES else "other"
+            self.telemetry.record_request(route, status, time.perf_counter() - started)
 
-    def _admitted(self, scope: Message) -> bool:
-        if self.token is None or scope["path"] in OPEN:
+    def _is_authorized(self, scope: Message) -> bool:
+        if self.token is None or scope["path"] in OPEN_ROUTES:
             return True
         for name, value in scope["headers"]:
             if name == b"authorization":
@@ -68,7 +68,7 @@ class Guard:
 
 
 def token_of(header: bytes) -> bytes:
-    """The token in an Authorization header; b"" where there is none.
+    """Return the token in an Authorization header; b"" if there is none.
 
     >>> token_of(b"Bearer secret"), token_of(b"Basic " + base64.b64encode(b"any:secret"))
     (b'secret', b'secret')
@@ -85,7 +85,7 @@ def token_of(header: bytes) -> bytes:
 
 
 async def _refuse(send: Send) -> None:
-    body = b'{"error":{"type":"Unauthorized","message":"a token is needed","path":""}}'
+    body = b'{"error":{"type":"Unauthorized","message":"missing or wrong token","path":""}}'
     headers = [
         (b"content-type", b"application/json"),
         (b"www-authenticate", b'Basic realm="rag-rewards"'),
@@ -96,7 +96,7 @@ async def _refuse(send: Send) -> None:
 
 
 async def body_of(receive: Receive, limit: int) -> bytes:
-    """A request's body. TooLarge as soon as it is beyond the limit."""
+    """Return the body of a request. TooLarge is raised as soon as it exceeds the limit."""
     parts: list[bytes] = []
     size = 0
     while True:
@@ -106,7 +106,7 @@ async def body_of(receive: Receive, limit: int) -> bytes:
         part = message.get("body", b"")
         size += len(part)
         if size > limit:
-            raise TooLarge(f"a body of at most {limit:,} bytes")
+            raise TooLarge(f"the body has more than {limit:,} bytes")
         parts.append(part)
         if not message.get("more_body", False):
             return b"".join(parts)

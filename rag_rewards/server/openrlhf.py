@@ -1,9 +1,10 @@
-"""OpenRLHF's remote reward protocol: one sample or a batch, as text, its gold row in the label.
+"""The remote reward protocol of OpenRLHF.
 
 Request   {"query": [str], "prompts": [str], "labels": [str]}
-Answer    {"rewards", "scores", "extra_logs": {name: number}}: scalars for one query, else lists
+Response  {"rewards", "scores", "extra_logs": {name: number}}: numbers for one query, else lists
 
-`query` is the prompt and the response with special tokens. The prompt may have lost its beginning.
+`query` is the prompt followed by the response, with special tokens. The trainer may have cut the
+beginning of the prompt. `labels` are rows with the gold fields, as JSON.
 """
 
 from __future__ import annotations
@@ -19,63 +20,71 @@ from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.columns import label_fields, response_prefix_of, rollout_from_columns
 from rag_rewards.training.curriculum import Curriculum
 
-ENOUGH = 8
-"""Characters of a prompt that must stand before the response, where it lost its beginning."""
+MIN_OVERLAP = 8
+"""Characters of a cut prompt that must precede the response."""
 ERROR_LOG = "rag_rewards_error"
 
 
-class Request(msgspec.Struct):
-    """What the trainer sends."""
+class SampleRequest(msgspec.Struct):
+    """A request of the trainer. The three lists have equal lengths."""
 
     query: list[str]
     prompts: list[str]
     labels: list[str | None]
 
 
-class Answer(msgspec.Struct):
-    """What it reads: numbers, the same names always."""
+class SampleResponse(msgspec.Struct):
+    """The response to the trainer. `extra_logs` always has the same names."""
 
     rewards: float | list[float]
     scores: float | list[float]
     extra_logs: dict[str, float | list[float]]
 
 
-def refusal(reward: Recipe | Curriculum) -> str:
-    """Why a recipe cannot be asked for single samples; "" where it can."""
+def unsupported_reason(reward: Recipe | Curriculum) -> str:
+    """Return why a recipe cannot score single samples; "" if it can."""
     if reward.scope == "group":
         return (
-            f"{reward.name} compares the rollouts of a group, and OpenRLHF sends them one by one: "
+            f"{reward.name} compares the rollouts of a group, but OpenRLHF sends single rollouts: "
             "use the agent executor (--train.agent_func_path)"
         )
     if isinstance(reward, Curriculum):
-        return "stages go by the training step, which OpenRLHF does not send"
+        return (
+            "a curriculum depends on the training step, which OpenRLHF does not send: serve the "
+            "recipe of one stage"
+        )
     return ""
 
 
-def rollouts_of(request: Request) -> list[Rollout | RolloutError]:
-    """A rollout for each query, or the error of reading it. DataError for unequal lengths."""
+def rollouts_of(request: SampleRequest) -> list[Rollout | RolloutError]:
+    """Return a rollout or an error for each query. DataError for lists of unequal lengths."""
     n = len(request.query)
     if not n or len(request.prompts) != n or len(request.labels) != n:
         lengths = f"{n}, {len(request.prompts)} and {len(request.labels)}"
-        raise DataError(f"as many of query, prompts and labels, found {lengths}", "query")
+        raise DataError(
+            f"query, prompts and labels must have equal lengths above 0, found {lengths}", "query"
+        )
     samples = zip(request.query, request.prompts, request.labels, strict=True)
     return [_rollout(i, *sample) for i, sample in enumerate(samples)]
 
 
 def _rollout(i: int, query: str, prompt: str, label: str | None) -> Rollout | RolloutError:
     try:
-        at = response_start(query, prompt)
+        start = response_start(query, prompt)
         gold = label_fields(label)
     except RolloutError as error:
         error.row = str(i)
         return error
     return rollout_from_columns(
-        gold, response=query[at:], prompt=query[:at], response_prefix=response_prefix_of(prompt)
+        gold,
+        response=query[start:],
+        prompt=query[:start],
+        response_prefix=response_prefix_of(prompt),
     )
 
 
 def response_start(query: str, prompt: str) -> int:
-    """Where the response begins: behind the prompt, or behind what is left of it.
+    """Return the position of the response: after the prompt, or after its remaining part.
 
     >>> response_start("Q? A: Seine", "Q? A:"), response_start("paris? A: Seine", "in paris? A:")
     (5, 9)
@@ -83,27 +92,29 @@ def response_start(query: str, prompt: str) -> int:
     if query.startswith(prompt):
         return len(prompt)
     overlap = _overlap(prompt, query[: len(prompt)])
-    if overlap >= min(ENOUGH, len(prompt)):
+    if overlap >= min(MIN_OVERLAP, len(prompt)):
         return overlap
-    tail = prompt[-4 * ENOUGH :]
-    # An earlier part may read otherwise after the tokenizer had it. Turns and examples in the
-    # prompt end alike: as often as the end stands in the prompt, it stands in the query before
-    # the response.
-    at = -1
+    tail = prompt[-4 * MIN_OVERLAP :]
+    # Tokenization may have changed an earlier part of the prompt. The end of the prompt can occur
+    # in it several times, for example after each turn. It occurs as often in the query before the
+    # response.
+    start = -1
     for _ in range(prompt.count(tail)):
-        at = query.find(tail, at + 1)
-    if at >= 0 and len(tail) >= ENOUGH:
-        return at + len(tail)
+        start = query.find(tail, start + 1)
+    if start >= 0 and len(tail) >= MIN_OVERLAP:
+        return start + len(tail)
     raise DataError(
-        "the query does not continue its prompt: is the data set's template applied by the trainer "
-        "(--data.apply_chat_template, --data.input_template)?",
+        "the query does not begin with its prompt: let the trainer apply the chat template "
+        "(--data.apply_chat_template, --data.input_template)",
         "query",
     )
 
 
 def _overlap(prompt: str, query: str) -> int:
-    """The longest beginning of the query that is an end of the prompt. Linear (Knuth, Morris and
-    Pratt's prefix function)."""
+    """Return the length of the longest prefix of the query that is a suffix of the prompt.
+
+    The time is linear (prefix function of Knuth, Morris and Pratt).
+    """
     prefix = [0] * len(query)
     for i in range(1, len(query)):
         k = prefix[i - 1]
@@ -119,12 +130,12 @@ def _overlap(prompt: str, query: str) -> int:
     return matched
 
 
-def answer_of(
+def response_of(
     results: Sequence[ScoreOrError], components: Sequence[str], error_value: float | None
-) -> Answer:
-    """The answer; `error_value` stands for what has no score, and is marked in the logs.
+) -> SampleResponse:
+    """Return the response. An unscored rollout gets `error_value` and is marked in the logs.
 
-    Raises the first RolloutError where no value stands for it.
+    Raises the first RolloutError if `error_value` is None.
     """
     rewards, scores, logs = [], [], []
     for result in map(_reward, results):
@@ -138,12 +149,12 @@ def answer_of(
         failed = float(isinstance(result, RolloutError))
         logs.append({**parts, "acc": _or_nan(score.correct), ERROR_LOG: failed})
     if len(results) == 1:
-        return Answer(rewards[0], scores[0], dict(logs[0]))
-    return Answer(rewards, scores, {name: [log[name] for log in logs] for name in logs[0]})
+        return SampleResponse(rewards[0], scores[0], dict(logs[0]))
+    return SampleResponse(rewards, scores, {name: [log[name] for log in logs] for name in logs[0]})
 
 
 def _reward(result: ScoreOrError) -> ScoreOrError:
-    """The result; an error where a recipe gives a rollout no reward."""
+    """Return the result, or an error if the recipe returned no reward."""
     if isinstance(result, Score) and result.value is None:
         return DataError("the recipe gives this rollout no reward")
     return result

@@ -1,4 +1,4 @@
-"""What the server knows of itself: counters for Prometheus, a status for people, a circuit."""
+"""Metrics for Prometheus, data of the status page, and a circuit breaker for /health."""
 
 from __future__ import annotations
 
@@ -15,17 +15,22 @@ from rag_rewards.rollout import Score, ScoreOrError
 log = logging.getLogger("rag_rewards.server")
 
 LAST_ERRORS = 20
+"""Number of errors on the status page."""
 RATE_SECONDS = 60
-FORGIVEN_SECONDS = 60.0
-LONGEST_MESSAGE = 300
+"""Time over which the rate is computed."""
+RESET_SECONDS = 60.0
+"""Time without a failure after which the circuit closes."""
+MAX_MESSAGE = 300
+"""Characters of an error message that are shown."""
 _LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Circuit:
-    """Open when too large a share of the latest rollouts has no score; closed again by itself.
+    """A circuit breaker, which opens when too many of the latest rollouts are unscored.
 
-    `limit` is that share over the last `window` rollouts, at least `least` of them. After a minute
-    without a failure it is closed as well: nobody may ask a server that says it is not ready.
+    It is open if the share of unscored rollouts exceeds `limit`. The share is computed over the
+    last `window` rollouts, and at least `least` of them. The circuit closes when the share falls,
+    or one minute after the last failure, because clients may avoid a server that is not ready.
     """
 
     def __init__(self, limit: float = 0.5, window: int = 200, least: int = 20) -> None:
@@ -38,10 +43,10 @@ class Circuit:
 
     @property
     def open(self) -> bool:
-        return self._over and time.monotonic() - self._last < FORGIVEN_SECONDS
+        return self._over and time.monotonic() - self._last < RESET_SECONDS
 
     def record(self, failed: bool, cause: str = "") -> None:
-        """One rollout more. What opens and closes the circuit is logged, once."""
+        """Record a rollout. The log contains one line when the circuit opens or closes."""
         if len(self._latest) == self.window:
             self._failed -= self._latest[0]
         self._latest.append(failed)
@@ -51,15 +56,15 @@ class Circuit:
         share = self._failed / len(self._latest)
         over = len(self._latest) >= self.least and share > self.limit
         if over and not self._over:
-            log.error("%.0f%% of the latest rollouts have no score: %s", 100 * share, self.cause)
+            log.error("%.0f%% of the latest rollouts are unscored: %s", 100 * share, self.cause)
         elif self._over and not over:
-            log.warning("scoring again; the last cause was: %s", self.cause)
+            log.warning("few rollouts are unscored again; the last error: %s", self.cause)
         self._over = over
 
 
 @dataclass
 class Rate:
-    """Events per second over the last minute, in slots of a second."""
+    """The events per second over the last minute, in slots of one second."""
 
     started: float = field(default_factory=time.monotonic)
     _slots: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=RATE_SECONDS))
@@ -78,13 +83,13 @@ class Rate:
         return recent / max(min(now - self.started, RATE_SECONDS), 1.0)
 
 
-def shown(error: BaseException) -> str:
-    """An error's message: not too long, and of characters that can be sent."""
-    return str(error)[:LONGEST_MESSAGE].encode("utf-8", "replace").decode()
+def short_message(error: BaseException) -> str:
+    """Return the message of an error, cut, and without characters that UTF-8 cannot encode."""
+    return str(error)[:MAX_MESSAGE].encode("utf-8", "replace").decode()
 
 
 class Telemetry:
-    """Counters of one server, in a registry of its own."""
+    """The metrics of one server, in a registry of its own."""
 
     def __init__(self, components: Iterable[str], circuit: Circuit | None = None) -> None:
         try:
@@ -100,7 +105,7 @@ class Telemetry:
         requests = Count(name + "requests", "Requests", ["route", "status"], registry=registry)
         latency = Histogram(
             name + "request_seconds",
-            "Seconds from the first byte of a request to the last of its answer",
+            "Seconds from the first byte of a request to the last byte of its response",
             ["route"],
             buckets=_LATENCIES,
             registry=registry,
@@ -108,23 +113,25 @@ class Telemetry:
         self._requests: dict[tuple[str, int], Any] = {}
         self._latency: dict[str, Any] = {}
         self._new_request, self._new_latency = requests.labels, latency.labels
-        self.reward = Summary(name + "reward", "Rewards given", registry=registry)
+        self.reward = Summary(name + "reward", "Rewards", registry=registry)
         parts = Summary(name + "component", "Components", ["component"], registry=registry)
         self.components = {component: parts.labels(component) for component in components}
-        self.errors = Count(
-            name + "errors", "Rollouts without a score", ["type"], registry=registry
-        )
+        self.errors = Count(name + "errors", "Unscored rollouts", ["type"], registry=registry)
         self.substituted = Count(
-            name + "substituted", "Rollouts answered with --error-value", registry=registry
+            name + "substituted", "Unscored rollouts that received --error-value", registry=registry
         )
-        self.gone = Count(name + "clients_gone", "Clients that did not wait", registry=registry)
-        self.queue = Gauge(name + "queue_rollouts", "Rollouts that wait", registry=registry)
+        self.disconnected = Count(
+            name + "clients_gone",
+            "Clients that disconnected early",
+            registry=registry,
+        )
+        self.queue = Gauge(name + "queue_rollouts", "Waiting rollouts", registry=registry)
         self.scored = 0
         self.failed: Counter[str] = Counter()
         self._sums: dict[str, list[float]] = {}
 
-    def answered(self, route: str, status: int, seconds: float) -> None:
-        """A request that was answered."""
+    def record_request(self, route: str, status: int, seconds: float) -> None:
+        """Record a request, the status of its response, and its duration."""
         key = (route, status)
         if key not in self._requests:
             self._requests[key] = self._new_request(route, str(status))
@@ -133,17 +140,17 @@ class Telemetry:
         self._requests[key].inc()
         self._latency[route].observe(seconds)
 
-    def told(self, results: Sequence[ScoreOrError]) -> None:
-        """What came of some rollouts."""
+    def record(self, results: Sequence[ScoreOrError]) -> None:
+        """Record the scores and errors of rollouts."""
         self.rate.add(len(results))
         for result in results:
             if isinstance(result, RolloutError):
-                self._tell_error(result)
+                self._record_error(result)
                 continue
             self.circuit.record(False)
-            self._tell_score(result)
+            self._record_score(result)
 
-    def _tell_score(self, score: Score) -> None:
+    def _record_score(self, score: Score) -> None:
         self.scored += 1
         if score.value is not None:
             self.reward.observe(score.value)
@@ -153,8 +160,8 @@ class Telemetry:
                 self.components[name].observe(value)
                 self._sum(name, value)
 
-    def _tell_error(self, error: RolloutError) -> None:
-        kind, message = type(error).__name__, shown(error)
+    def _record_error(self, error: RolloutError) -> None:
+        kind, message = type(error).__name__, short_message(error)
         self.errors.labels(kind).inc()
         self.failed[kind] += 1
         self.circuit.record(True, f"{kind}: {message}")
@@ -166,13 +173,13 @@ class Telemetry:
         sums[1] += value
 
     def exposition(self) -> bytes:
-        """The counters as Prometheus reads them."""
+        """Return the metrics in the text format of Prometheus."""
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry)
 
     def status(self, waiting: int = 0) -> dict[str, Any]:
-        """For people: counts, rate, means since the start, the latest errors, newest first."""
+        """Return counts, rate, means since the start, and the latest errors, newest first."""
         return {
             "uptime_seconds": round(time.monotonic() - self.rate.started, 1),
             "rollouts_scored": self.scored,

@@ -1,4 +1,4 @@
-"""Servers to ask: in this process over ASGI, or as a process of their own."""
+"""Servers in this process, over ASGI, or as separate processes."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ ARENA = {
 
 
 @contextlib.asynccontextmanager
-async def asked(
+async def connect(
     plan: RecipeSpec, models: Models | None = None, **options: Any
 ) -> AsyncIterator[tuple[httpx.AsyncClient, RewardServer]]:
-    """A server that has loaded, and a client that reaches it without a socket."""
+    """Yield a client without a socket, and its server, which has loaded the recipe."""
     server = RewardServer(
         lambda: Scorer.load(plan, models=models),
         load_recipe(plan).component_names,
@@ -52,7 +52,7 @@ def run(test: Callable[[], Any]) -> None:
 
 
 class Running:
-    """`rag-rewards serve` as a process, at a port of its own."""
+    """A process that runs `rag-rewards serve` on a free port."""
 
     def __init__(self, arguments: Sequence[object], port: int | None = None) -> None:
         self.port = port or free_port()
@@ -67,7 +67,7 @@ class Running:
         )
 
     def wait(self, status: int = 200, seconds: float = 60) -> dict[str, Any]:
-        """Until /health answers with this status."""
+        """Wait until /health returns this status."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             with contextlib.suppress(httpx.TransportError):
@@ -75,27 +75,27 @@ class Running:
                 if answer.status_code == status:
                     return answer.json()  # type: ignore[no-any-return]
             if self.process.poll() is not None:
-                raise AssertionError(f"it ended: {self.process.stderr.read()}")  # type: ignore[union-attr]
+                raise AssertionError(f"the server ended: {self.process.stderr.read()}")  # type: ignore[union-attr]
             time.sleep(0.05)
         raise AssertionError(f"no {status} within {seconds} seconds")
 
     def wait_until_closed(self) -> None:
-        """Until no new connection is accepted."""
+        """Wait until the server accepts no connections."""
         with contextlib.suppress(httpx.TransportError):
             while True:
                 httpx.get(f"{self.url}/health", timeout=5)
 
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        """End it; its exit code and what it said."""
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """Stop the server; return its exit code and its standard error."""
         if self.process.poll() is None:
-            self.process.send_signal(how)
-        _, said = self.process.communicate(timeout=60)
-        return self.process.returncode, said
+            self.process.send_signal(number)
+        _, log = self.process.communicate(timeout=60)
+        return self.process.returncode, log
 
 
 def free_port() -> int:
-    """A port that no other process is given by chance before the server has taken it."""
-    ports = range(15_000, 32_000)  # below those that systems draw for clients
+    """Return a free port that the system does not assign to clients."""
+    ports = range(15_000, 32_000)  # below the ports of clients
     while True:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port := random.SystemRandom().choice(ports)))
@@ -104,7 +104,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def serving() -> Iterator[Callable[..., Running]]:
-    """Start a server that has become ready; all are ended after the test."""
+    """Yield a function that starts a server. All servers are stopped after the test."""
     started: list[Running] = []
 
     def start(*arguments: object, port: int | None = None, wait: bool = True) -> Running:

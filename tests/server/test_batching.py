@@ -1,4 +1,4 @@
-"""Requests are gathered before a model sees them; nobody waits for ever; nothing is mixed up."""
+"""Batches of requests, deadlines, errors of models, the circuit breaker and the rate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from conftest import asked
+from conftest import connect
 from virtual_time import run_in_virtual_time
 
 from rag_rewards import decode_row
@@ -24,7 +24,7 @@ PLAN = RecipeSpec(recipe="truthrl")
 
 
 class SlowJudge:
-    """Right is what has the gold's number; slow, or broken, on demand."""
+    """A judge that compares the numbers of answer and gold answer. It can wait, or raise."""
 
     fingerprint = "slow"
 
@@ -32,12 +32,12 @@ class SlowJudge:
         self.seconds = seconds
         self.calls: list[int] = []
         self.broken = False
-        self.running = self.most = 0
+        self.running = self.max_running = 0
 
     async def judge(self, questions: Sequence[JudgeQuestion]) -> list[int | Exception]:
         self.calls.append(len(questions))
         self.running += 1
-        self.most = max(self.most, self.running)
+        self.max_running = max(self.max_running, self.running)
         await asyncio.sleep(self.seconds)
         self.running -= 1
         if self.broken:
@@ -49,14 +49,14 @@ class SlowJudge:
 
 
 def row(i: int, right: bool = True) -> dict[str, Any]:
-    said = f"x{i}" if right else "wrong"  # never the gold's own words: those ask no judge
-    return {"question": f"q{i}", "response": rf"\boxed{{{said}}}", "answers": f"a{i}"}
+    answer = f"x{i}" if right else "wrong"  # differs from the gold answer, which needs no judge
+    return {"question": f"q{i}", "response": rf"\boxed{{{answer}}}", "answers": f"a{i}"}
 
 
-def test_requests_of_many_connections_become_few_batches() -> None:
+def test_requests_of_many_connections_are_batched() -> None:
     async def test() -> None:
         judge = SlowJudge()
-        async with asked(PLAN, Models(judge=judge)) as (client, server):
+        async with connect(PLAN, Models(judge=judge)) as (client, server):
             answers = await asyncio.gather(
                 *[client.post("/score", json={"rollouts": [row(i, i % 3 > 0)]}) for i in range(60)]
             )
@@ -64,21 +64,21 @@ def test_requests_of_many_connections_become_few_batches() -> None:
         assert rewards == [1.0 if i % 3 else -1.0 for i in range(60)]
         assert sum(judge.calls) == 60
         assert len(judge.calls) < 10
-        assert judge.most == 1
+        assert judge.max_running == 1
         assert server.telemetry.status()["rollouts_waiting"] == 0
 
     run_in_virtual_time(test())
 
 
-def test_more_batches_at_a_time_where_the_model_is_a_server() -> None:
+def test_several_batches_run_at_the_same_time() -> None:
     async def test() -> None:
         judge = SlowJudge()
         options = {"batch_rows": 4, "in_flight": 3}
-        async with asked(PLAN, Models(judge=judge), **options) as (client, _):
+        async with connect(PLAN, Models(judge=judge), **options) as (client, _):
             await asyncio.gather(
                 *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(30)]
             )
-        assert judge.most == 3
+        assert judge.max_running == 3
         assert max(judge.calls) == 4
 
     run_in_virtual_time(test())
@@ -87,7 +87,7 @@ def test_more_batches_at_a_time_where_the_model_is_a_server() -> None:
 def test_a_request_larger_than_a_batch_is_one_batch() -> None:
     async def test() -> None:
         judge = SlowJudge(0.0)
-        async with asked(PLAN, Models(judge=judge), batch_rows=4) as (client, _):
+        async with connect(PLAN, Models(judge=judge), batch_rows=4) as (client, _):
             answer = await client.post("/score", json={"rollouts": [row(i) for i in range(9)]})
         assert judge.calls == [9]
         assert {score["reward"] for score in answer.json()["scores"]} == {1.0}
@@ -98,7 +98,7 @@ def test_a_request_larger_than_a_batch_is_one_batch() -> None:
 def test_a_broken_judge_is_the_error_of_each_row_and_opens_the_circuit() -> None:
     async def test() -> None:
         judge = SlowJudge(0.0)
-        async with asked(PLAN, Models(judge=judge)) as (client, _):
+        async with connect(PLAN, Models(judge=judge)) as (client, _):
             judge.broken = True
             body = {"rollouts": [row(i) for i in range(30)]}
             scores = (await client.post("/score", json=body)).json()["scores"]
@@ -123,7 +123,7 @@ def test_openrlhf_gets_503_while_the_judge_is_down() -> None:
             "prompts": ["q"],
             "labels": [json.dumps({"question": "q", "answers": "a"})],
         }
-        async with asked(PLAN, Models(judge=judge)) as (client, _):
+        async with connect(PLAN, Models(judge=judge)) as (client, _):
             answer = await client.post("/openrlhf", json=sample)
         assert answer.status_code == 503
         assert "the judge is down" in answer.json()["error"]["message"]
@@ -131,10 +131,10 @@ def test_openrlhf_gets_503_while_the_judge_is_down() -> None:
     run_in_virtual_time(test())
 
 
-def test_a_deadline_is_504_and_leaves_the_queue() -> None:
+def test_a_request_after_its_deadline_is_removed_from_the_queue() -> None:
     async def test() -> None:
         judge = SlowJudge(0.3)
-        async with asked(PLAN, Models(judge=judge), deadline=0.1) as (client, server):
+        async with connect(PLAN, Models(judge=judge), deadline=0.1) as (client, server):
             started = asyncio.get_running_loop().time()
             answers = await asyncio.gather(
                 *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(2)],
@@ -148,19 +148,22 @@ def test_a_deadline_is_504_and_leaves_the_queue() -> None:
     run_in_virtual_time(test())
 
 
-async def breaks(server: Any, error: BaseException) -> None:
-    """Whatever is asked from now on fails as a whole."""
+async def break_scorer(server: Any, error: BaseException) -> None:
+    """Let every further batch raise this error."""
 
-    async def refuse(*_: Any) -> Any:
+    async def fail(*_: Any) -> Any:
         raise error
 
-    server.ready.scorer.score_each_async = refuse
+    server.ready.scorer.score_each_async = fail
 
 
-def test_a_model_that_fails_as_a_whole_is_the_error_of_each_rollout() -> None:
+def test_an_error_of_a_batch_is_the_error_of_each_rollout() -> None:
     async def test() -> None:
-        async with asked(PLAN, Models(judge=SlowJudge(0.0)), error_value=-1.0) as (client, server):
-            await breaks(server, BackendError("self-check failed"))
+        async with connect(PLAN, Models(judge=SlowJudge(0.0)), error_value=-1.0) as (
+            client,
+            server,
+        ):
+            await break_scorer(server, BackendError("self-check failed"))
             answers = await asyncio.gather(
                 *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(30)]
             )
@@ -174,12 +177,12 @@ def test_a_model_that_fails_as_a_whole_is_the_error_of_each_rollout() -> None:
     run_in_virtual_time(test())
 
 
-def test_what_nobody_foresaw_is_an_error_too_and_in_the_log(
+def test_an_unexpected_error_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def test() -> None:
-        async with asked(PLAN, Models(judge=SlowJudge(0.0))) as (client, server):
-            await breaks(server, KeyError("gone"))
+        async with connect(PLAN, Models(judge=SlowJudge(0.0))) as (client, server):
+            await break_scorer(server, KeyError("gone"))
             answer = await client.post("/score", json={"rollouts": [row(1)]})
             assert answer.json()["scores"][0]["error"]["type"] == "BackendError"
 
@@ -188,13 +191,16 @@ def test_what_nobody_foresaw_is_an_error_too_and_in_the_log(
 
 
 class Panic(BaseException):
-    """As pyo3's PanicException: not an Exception."""
+    """An error like PanicException of pyo3, which is not an Exception."""
 
 
-def test_a_panic_of_a_batch_is_the_error_of_each_rollout_at_once() -> None:
+def test_a_panic_of_a_batch_is_the_error_of_each_rollout() -> None:
     async def test() -> None:
-        async with asked(PLAN, Models(judge=SlowJudge(0.0)), deadline=30) as (client, server):
-            await breaks(server, Panic("poisoned lock"))
+        async with connect(PLAN, Models(judge=SlowJudge(0.0)), deadline=30) as (
+            client,
+            server,
+        ):
+            await break_scorer(server, Panic("poisoned lock"))
             answer = await asyncio.wait_for(client.post("/score", json={"rollouts": [row(1)]}), 5)
             (score,) = answer.json()["scores"]
             assert score["error"]["type"] == "BackendError"
@@ -203,19 +209,19 @@ def test_a_panic_of_a_batch_is_the_error_of_each_rollout_at_once() -> None:
     run_in_virtual_time(test())
 
 
-def test_a_panic_of_one_rollout_costs_no_other_its_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    def panics(text: str) -> str | None:
+def test_a_panic_of_one_rollout_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def panicking_box(text: str) -> str | None:
         if "bad" in text:
             raise Panic("no boundary")
         return last_box(text)
 
-    monkeypatch.setattr(truthfulness, "last_box", panics)
+    monkeypatch.setattr(truthfulness, "last_box", panicking_box)
     good = {"response": r"\boxed{Paris}", "answers": "Paris", "question": "q"}
     bad = good | {"response": r"bad \boxed{Paris}"}
 
     async def test() -> None:
         for models in (Models(judge=SlowJudge(0.0)), Models()):
-            async with asked(PLAN, models) as (client, _):
+            async with connect(PLAN, models) as (client, _):
                 answer = await client.post("/score", json={"rollouts": [good, bad, good]})
                 scores = answer.json()["scores"]
             assert [score["reward"] for score in scores] == [1.0, None, 1.0]
@@ -227,10 +233,10 @@ def test_a_panic_of_one_rollout_costs_no_other_its_score(monkeypatch: pytest.Mon
 def test_requests_in_flight_are_answered_when_their_batch_is_cancelled() -> None:
     async def test() -> None:
         judge = SlowJudge(30.0)
-        async with asked(PLAN, Models(judge=judge), deadline=30) as (_, server):
+        async with connect(PLAN, Models(judge=judge), deadline=30) as (_, server):
             batcher = server.ready.batcher  # type: ignore[union-attr]
             score = asyncio.ensure_future(batcher.score([decode_row(row(1))], [[0]]))
-            await asyncio.sleep(0.05)  # it is with the judge
+            await asyncio.sleep(0.05)  # until the judge has the batch
             (batch,) = batcher._running
             batch.cancel()
             done, _ = await asyncio.wait([score], timeout=5)
@@ -240,14 +246,14 @@ def test_requests_in_flight_are_answered_when_their_batch_is_cancelled() -> None
     run_in_virtual_time(test())
 
 
-def test_who_goes_away_leaves_the_queue_at_once() -> None:
+def test_a_cancelled_request_is_removed_from_the_queue() -> None:
     async def test() -> None:
         judge = SlowJudge(0.5)
-        async with asked(PLAN, Models(judge=judge), deadline=0.1) as (client, server):
-            asks = [client.post("/score", json={"rollouts": [row(i)]}) for i in range(20)]
+        async with connect(PLAN, Models(judge=judge), deadline=0.1) as (client, server):
+            requests = [client.post("/score", json={"rollouts": [row(i)]}) for i in range(20)]
             first = asyncio.ensure_future(client.post("/score", json={"rollouts": [row(99)]}))
-            await asyncio.sleep(0.02)  # it is with the judge
-            await asyncio.gather(*asks)
+            await asyncio.sleep(0.02)  # until the judge has the batch
+            await asyncio.gather(*requests)
             assert server.ready.batcher.waiting == 0
             assert len(server.ready.batcher._queue) == 0
             await first
@@ -255,9 +261,12 @@ def test_who_goes_away_leaves_the_queue_at_once() -> None:
     run_in_virtual_time(test())
 
 
-def test_more_than_may_wait_is_refused() -> None:
+def test_requests_above_the_queue_limit_are_refused() -> None:
     async def test() -> None:
-        async with asked(PLAN, Models(judge=SlowJudge(0.2)), max_waiting=3) as (client, _):
+        async with connect(PLAN, Models(judge=SlowJudge(0.2)), max_waiting=3) as (
+            client,
+            _,
+        ):
             answers = await asyncio.gather(
                 *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(20)]
             )
@@ -268,32 +277,32 @@ def test_more_than_may_wait_is_refused() -> None:
     run_in_virtual_time(test())
 
 
-def test_free_slots_are_used() -> None:
+def test_batches_run_up_to_the_limit() -> None:
     async def test() -> None:
         judge = SlowJudge(0.2)
         options = {"batch_rows": 8, "in_flight": 4}
-        async with asked(PLAN, Models(judge=judge), **options) as (client, _):
+        async with connect(PLAN, Models(judge=judge), **options) as (client, _):
             bodies = [{"rollouts": [row(8 * i + k) for k in range(8)]} for i in range(4)]
             await asyncio.gather(*[client.post("/score", json=body) for body in bodies])
-        assert judge.most == 4
+        assert judge.max_running == 4
 
     run_in_virtual_time(test())
 
 
-def test_a_body_that_drips_is_cut_off_by_the_deadline() -> None:
-    async def drips() -> Any:
+def test_the_deadline_includes_the_body() -> None:
+    async def slow_body() -> Any:
         while True:
             yield b" "
             await asyncio.sleep(0.02)
 
     async def test() -> None:
-        async with asked(PLAN, Models(judge=SlowJudge()), deadline=0.1) as (client, _):
-            assert (await client.post("/score", content=drips())).status_code == 504
+        async with connect(PLAN, Models(judge=SlowJudge()), deadline=0.1) as (client, _):
+            assert (await client.post("/score", content=slow_body())).status_code == 504
 
     run_in_virtual_time(test())
 
 
-def test_a_backend_that_does_not_answer_yet_is_asked_again(
+def test_loading_is_tried_again_when_a_backend_does_not_respond(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from rag_rewards.scorer import Scorer
@@ -301,17 +310,17 @@ def test_a_backend_that_does_not_answer_yet_is_asked_again(
     from rag_rewards.server.options import ServerOptions
 
     monkeypatch.setattr(app, "RETRY_SECONDS", 0.01)
-    seen: list[int] = []
+    statuses: list[int] = []
 
     def load() -> Scorer:
-        seen.append(server.health()[0])
-        if len(seen) < 3:
+        statuses.append(server.health()[0])
+        if len(statuses) < 3:
             raise BackendError("connection refused")
         return Scorer.load(PLAN)
 
     server = app.RewardServer(load, ("outcome",), ServerOptions())
     asyncio.run(server.start())
-    assert seen == [503, 503, 503]
+    assert statuses == [503, 503, 503]
     assert server.health()[0] == 200
 
 
@@ -328,7 +337,9 @@ def test_the_circuit_opens_at_a_share_of_enough_rollouts(
     assert circuit.open is is_open
 
 
-def test_the_circuit_closes_when_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_circuit_closes_after_a_minute_without_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     circuit = Circuit(least=5)
     for _ in range(10):
         circuit.record(True, "down")
@@ -338,7 +349,7 @@ def test_the_circuit_closes_when_nobody_asks(monkeypatch: pytest.MonkeyPatch) ->
     assert not circuit.open
 
 
-def test_the_circuit_forgets() -> None:
+def test_the_circuit_has_a_window() -> None:
     circuit = Circuit(limit=0.5, window=20, least=10)
     for failed in [True] * 20 + [False] * 10:
         circuit.record(failed)

@@ -1,4 +1,4 @@
-"""The server as users run it: a process that is started, asked, killed and started again."""
+"""The server as a separate process."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from conftest import ARENA, Running
 BODY = {"rollouts": [ARENA]}
 
 
-def test_it_scores_and_ends_on_sigterm(serving: Callable[..., Running]) -> None:
+def test_scores_and_stops_on_sigterm(serving: Callable[..., Running]) -> None:
     running = serving("--recipe", "arena")
     assert httpx.post(f"{running.url}/score", json=BODY).json()["scores"][0]["reward"] == 13.0
-    code, said = running.stop()
+    code, log = running.stop()
     assert code in (0, -signal.SIGTERM)
-    assert "arena on http://127.0.0.1" in said
-    assert "Traceback" not in said
+    assert "arena on http://127.0.0.1" in log
+    assert "Traceback" not in log
 
 
-def test_what_is_in_flight_is_finished(serving: Callable[..., Running]) -> None:
+def test_requests_in_progress_are_completed(serving: Callable[..., Running]) -> None:
     running = serving("--recipe", "arena")
     body = json.dumps(BODY).encode()
     head = f"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
@@ -47,7 +47,7 @@ def test_what_is_in_flight_is_finished(serving: Callable[..., Running]) -> None:
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["scores"][0]["reward"] == 13.0
 
 
-def test_settings_and_hardened_are_those_of_the_command_line(
+def test_settings_come_from_the_command_line(
     serving: Callable[..., Running],
 ) -> None:
     running = serving("-r", "arena", "--set", "bonus.value=5", "--hardened")
@@ -56,7 +56,7 @@ def test_settings_and_hardened_are_those_of_the_command_line(
     assert answer["signature"].endswith(" arena bonus.value=5 hardened")
 
 
-def test_a_killed_server_comes_back_at_its_port(serving: Callable[..., Running]) -> None:
+def test_a_killed_server_can_be_restarted_on_its_port(serving: Callable[..., Running]) -> None:
     first = serving("--recipe", "arena")
     first.stop(signal.SIGKILL)
     with pytest.raises(httpx.TransportError):
@@ -65,17 +65,17 @@ def test_a_killed_server_comes_back_at_its_port(serving: Callable[..., Running])
     assert httpx.post(f"{first.url}/score", json=BODY).status_code == 200
 
 
-def test_clients_that_go_away_leave_it_standing(serving: Callable[..., Running]) -> None:
+def test_disconnected_clients_do_not_stop_the_server(serving: Callable[..., Running]) -> None:
     running = serving("--recipe", "arena")
     half = b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"
     for _ in range(20):
-        with socket.create_connection(("127.0.0.1", running.port)) as rude:
-            rude.sendall(half)
+        with socket.create_connection(("127.0.0.1", running.port)) as client:
+            client.sendall(half)
     assert httpx.post(f"{running.url}/score", json=BODY).status_code == 200
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["-r", "arena", "--host", "0.0.0.0"], "token"),  # noqa: S104
         (["-r", "arena", "--token-file", "nowhere"], "cannot read --token-file"),
@@ -85,7 +85,7 @@ def test_clients_that_go_away_leave_it_standing(serving: Callable[..., Running])
         ([], "no recipe is given"),
     ],
 )
-def test_unusable_arguments(arguments: list[str], says: str, tmp_path: Path) -> None:
+def test_unusable_arguments(arguments: list[str], message: str, tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "rag_rewards", "serve", *arguments],
         capture_output=True,
@@ -96,7 +96,7 @@ def test_unusable_arguments(arguments: list[str], says: str, tmp_path: Path) -> 
         env={k: v for k, v in os.environ.items() if k != "RAG_REWARDS_TOKEN"},
     )
     assert ran.returncode == 2
-    assert says in ran.stderr
+    assert message in ran.stderr
     assert "Traceback" not in ran.stderr
 
 
@@ -114,12 +114,12 @@ def test_another_address_with_a_token_from_a_file(
 def test_an_empty_token_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("\n")
     running = Running(["-r", "arena", "--token-file", tmp_path / "token"])
-    code, said = running.process.wait(timeout=60), running.stop()[1]
+    code, log = running.process.wait(timeout=60), running.stop()[1]
     assert code == 2
-    assert "is empty" in said
+    assert "is empty" in log
 
 
-def test_it_says_that_a_model_cannot_be_loaded_and_stays_up(
+def test_a_model_that_cannot_be_loaded_makes_the_server_unready(
     serving: Callable[..., Running], tmp_path: Path
 ) -> None:
     running = serving("-r", "ground-grpo", "--nli", tmp_path / "none", wait=False)
@@ -131,8 +131,8 @@ def test_it_says_that_a_model_cannot_be_loaded_and_stays_up(
     answer = httpx.post(f"{running.url}/score", json=BODY)
     assert answer.status_code == 503
     assert json.loads(answer.text)["error"]["type"] == "NotReady"
-    _, said = running.stop()
-    assert "not ready" in said
+    _, log = running.stop()
+    assert "not ready" in log
 
 
 def test_requests_to_models_and_their_credentials_are_not_logged(
@@ -147,19 +147,19 @@ def test_requests_to_models_and_their_credentials_are_not_logged(
             time.sleep(0.1)
             health = running.wait(503)
         status = httpx.get(f"{running.url}/status").text
-        _, said = running.stop()
+        _, log = running.stop()
         backend.shutdown()
-    assert "status 501" in health["reason"]  # it was asked
-    assert "not ready" in said
-    assert "HTTP Request" not in said
-    assert "s3cret" not in said + status
+    assert "status 501" in health["reason"]  # the backend received a request
+    assert "not ready" in log
+    assert "HTTP Request" not in log
+    assert "s3cret" not in log + status
 
 
 def test_many_connections_without_a_failed_request(serving: Callable[..., Running]) -> None:
     running = serving("--recipe", "arena")
     body = json.dumps(BODY).encode()
 
-    def ask(_: int) -> int:
+    def count_ok(_: int) -> int:
         with httpx.Client() as client:
             return sum(
                 client.post(f"{running.url}/score", content=body).status_code == 200
@@ -167,4 +167,4 @@ def test_many_connections_without_a_failed_request(serving: Callable[..., Runnin
             )
 
     with concurrent.futures.ThreadPoolExecutor(32) as pool:
-        assert sum(pool.map(ask, range(32))) == 32 * 40
+        assert sum(pool.map(count_ok, range(32))) == 32 * 40

@@ -1,4 +1,4 @@
-"""What each route answers, to good requests and to bad ones."""
+"""The responses of each route to valid and invalid requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ARENA, asked, run
+from conftest import ARENA, connect, run
 
 import rag_rewards as rr
 from rag_rewards.errors import UsageError
@@ -27,11 +27,11 @@ def examples(name: str) -> list[dict[str, Any]]:
 
 
 class TestScore:
-    def test_scores_as_the_library_does(self) -> None:
+    def test_scores_equal_those_of_the_library(self) -> None:
         rows = examples("arena")
 
         async def test() -> None:
-            async with asked(PLAN) as (client, _):
+            async with connect(PLAN) as (client, _):
                 answer = (await client.post("/score", json={"rollouts": rows})).json()
             expected = rr.recipe("arena")([decode_row(row) for row in rows])
             assert [score["reward"] for score in answer["scores"]] == [s.value for s in expected]
@@ -41,9 +41,9 @@ class TestScore:
 
         run(test)
 
-    def test_a_row_that_cannot_be_scored_has_its_error_in_its_place(self) -> None:
+    def test_an_unscored_row_has_an_error(self) -> None:
         async def test() -> None:
-            async with asked(PLAN) as (client, server):
+            async with connect(PLAN) as (client, server):
                 body = {"rollouts": [ARENA, {"response": "x", "supporting": []}, ARENA]}
                 scores = (await client.post("/score", json=body)).json()["scores"]
             assert [score["reward"] for score in scores] == [13.0, None, 13.0]
@@ -61,7 +61,7 @@ class TestScore:
         expected = rr.recipe("ctrl-rag")([decode_row(row) for row in rows])
 
         async def test() -> None:
-            async with asked(RecipeSpec(recipe="ctrl-rag")) as (client, _):
+            async with connect(RecipeSpec(recipe="ctrl-rag")) as (client, _):
                 answer = (await client.post("/score", json={"rollouts": rows})).json()
             assert [score["reward"] for score in answer["scores"]] == [s.value for s in expected]
 
@@ -87,30 +87,30 @@ class TestScore:
             (b'{"rollouts": [], "recipe": "truthrl"}', 404, "UnknownRecipeError", "recipe"),
         ],
     )
-    def test_nonsense_is_named(self, body: bytes, status: int, kind: str, path: str) -> None:
+    def test_invalid_requests(self, body: bytes, status: int, kind: str, path: str) -> None:
         async def test() -> None:
-            async with asked(PLAN) as (client, _):
+            async with connect(PLAN) as (client, _):
                 answer = await client.post("/score", content=body)
             assert answer.status_code == status, answer.text
             assert (answer.json()["error"]["type"], answer.json()["error"]["path"]) == (kind, path)
 
         run(test)
 
-    def test_no_rows_are_no_scores(self) -> None:
+    def test_an_empty_request_has_no_scores(self) -> None:
         async def test() -> None:
-            async with asked(PLAN) as (client, _):
+            async with connect(PLAN) as (client, _):
                 answer = await client.post("/score", json={"rollouts": [], "recipe": "arena"})
             assert answer.json()["scores"] == []
 
         run(test)
 
-    def test_a_body_or_rows_beyond_the_limit(self) -> None:
+    def test_size_limits_of_a_request(self) -> None:
         async def parts() -> Any:
             for _ in range(4):
                 yield b" " * 600
 
         async def test() -> None:
-            async with asked(PLAN, max_body=2000, max_rows=2) as (client, _):
+            async with connect(PLAN, max_body=2000, max_rows=2) as (client, _):
                 large = await client.post("/score", content=b" " * 2001)
                 chunked = await client.post("/score", content=parts())
                 many = await client.post("/score", json={"rollouts": [{"response": ""}] * 3})
@@ -119,9 +119,9 @@ class TestScore:
 
         run(test)
 
-    def test_a_long_response_is_scored_beside_the_others(self) -> None:
+    def test_a_long_response_is_scored(self) -> None:
         async def test() -> None:
-            async with asked(PLAN) as (client, _):
+            async with connect(PLAN) as (client, _):
                 row = ARENA | {"response": "<answer>" * 20_000}
                 answer = await client.post("/score", json={"rollouts": [row]})
             assert answer.json()["scores"][0]["reward"] == 0.0
@@ -131,7 +131,7 @@ class TestScore:
 
 class TestOpenRLHF:
     label = json.dumps({"answers": ["Seine"], "supporting": []})
-    said = "<relevance>[]</relevance><analysis>none</analysis><answer>Seine</answer>"
+    response = "<relevance>[]</relevance><analysis>none</analysis><answer>Seine</answer>"
 
     def request(self, prompt: str, query: str, label: str | None = None) -> dict[str, Any]:
         return {"query": [query], "prompts": [prompt], "labels": [label or self.label]}
@@ -139,18 +139,18 @@ class TestOpenRLHF:
     def answer(
         self, body: dict[str, Any], plan: RecipeSpec = PLAN, **options: Any
     ) -> tuple[int, Any]:
-        found: list[Any] = []
+        result: list[Any] = []
 
         async def test() -> None:
-            async with asked(plan, **options) as (client, _):
+            async with connect(plan, **options) as (client, _):
                 answer = await client.post("/openrlhf", json=body)
-                found.extend((answer.status_code, json.loads(answer.text)))
+                result.extend((answer.status_code, json.loads(answer.text)))
 
         run(test)
-        return found[0], found[1]
+        return result[0], result[1]
 
-    def test_one_query_gets_scalars(self) -> None:
-        status, answer = self.answer(self.request("Q?\n", "Q?\n" + self.said + "<|im_end|>"))
+    def test_one_query_returns_numbers(self) -> None:
+        status, answer = self.answer(self.request("Q?\n", "Q?\n" + self.response + "<|im_end|>"))
         assert status == 200
         assert (answer["rewards"], answer["scores"]) == (13.0, 1.0)
         assert answer["extra_logs"] == {
@@ -162,9 +162,9 @@ class TestOpenRLHF:
             "rag_rewards_error": 0.0,
         }
 
-    def test_several_get_lists(self) -> None:
+    def test_several_queries_return_lists(self) -> None:
         body = {
-            "query": ["Q?x", "Q?" + self.said],
+            "query": ["Q?x", "Q?" + self.response],
             "prompts": ["Q?"] * 2,
             "labels": [self.label] * 2,
         }
@@ -172,14 +172,14 @@ class TestOpenRLHF:
         assert answer["rewards"] == [0.0, 13.0]
         assert answer["extra_logs"]["accuracy"] == [0.0, 1.0]
 
-    def test_the_end_of_a_prompt_of_several_turns_is_the_last(self) -> None:
+    def test_the_response_begins_after_the_last_turn_of_the_prompt(self) -> None:
         turn = "<|im_start|>assistant\n<think>\n"
         prompt = f"one{turn}</think><answer>Rhône</answer>two{turn}"
         query = "<s>" + prompt.replace("one", "1") + "</think><answer>Seine</answer>"
         _, answer = self.answer(self.request(prompt, query), RecipeSpec(recipe="naive-grpo"))
         assert answer["rewards"] == 2.0
 
-    def test_stages_are_refused_since_no_step_is_sent(self) -> None:
+    def test_a_curriculum_is_refused(self) -> None:
         plan = RecipeSpec(stages=[{"recipe": "arena", "until_step": 3}, {"recipe": "naive-grpo"}])
         status, answer = self.answer(self.request("a", "aa"), plan)
         assert (status, "step" in answer["error"]["message"]) == (409, True)
@@ -192,13 +192,11 @@ class TestOpenRLHF:
             ("<s>Which river  runs through Paris?", "<s> Which river  runs through Paris?"),
         ],
     )
-    def test_the_prompt_is_cut_off_also_where_its_beginning_is_not_there(
-        self, prompt: str, query: str
-    ) -> None:
-        _, answer = self.answer(self.request(prompt, query + self.said + "</s>"))
+    def test_a_cut_prompt_is_removed_from_the_query(self, prompt: str, query: str) -> None:
+        _, answer = self.answer(self.request(prompt, query + self.response + "</s>"))
         assert answer["rewards"] == 13.0
 
-    def test_what_the_prompt_opened_is_part_of_the_response(self) -> None:
+    def test_a_section_that_the_prompt_opens_belongs_to_the_response(self) -> None:
         prompt = "<|im_start|>assistant\n<think>\n"
         plan = RecipeSpec(recipe="naive-grpo")
         _, answer = self.answer(
@@ -207,9 +205,13 @@ class TestOpenRLHF:
         assert answer["rewards"] == 2.0
 
     @pytest.mark.parametrize(
-        ("body", "status", "says"),
+        ("body", "status", "message"),
         [
-            ({"query": ["ab"], "prompts": ["xy"], "labels": ["l"]}, 422, "does not continue"),
+            (
+                {"query": ["ab"], "prompts": ["xy"], "labels": ["l"]},
+                422,
+                "does not begin with",
+            ),
             ({"query": ["a"], "prompts": [], "labels": ["l"]}, 422, "1, 0 and 1"),
             ({"query": [], "prompts": [], "labels": []}, 422, "0, 0 and 0"),
             ({"query": ["aa"], "prompts": ["a"], "labels": ['{"gold": 1}']}, 422, "label"),
@@ -220,14 +222,14 @@ class TestOpenRLHF:
             ({"query": ["aa"], "prompts": ["a"], "labels": ['{"a":' * 20_000]}, 422, ""),
         ],
     )
-    def test_nonsense_is_named(self, body: dict[str, Any], status: int, says: str) -> None:
+    def test_invalid_requests(self, body: dict[str, Any], status: int, message: str) -> None:
         code, answer = self.answer(body)
         assert code == status
-        assert says in json.dumps(answer)
+        assert message in json.dumps(answer)
 
-    def test_a_value_stands_for_what_has_no_score_and_is_counted(self) -> None:
+    def test_unscored_rollouts_with_an_error_value_are_counted(self) -> None:
         async def test() -> None:
-            async with asked(PLAN, error_value=-1.0) as (client, server):
+            async with connect(PLAN, error_value=-1.0) as (client, server):
                 body = self.request("a", "aa", '{"answers": "a"}')
                 answer = json.loads((await client.post("/openrlhf", json=body)).text)
                 shown = (await client.get("/metrics")).text
@@ -239,7 +241,7 @@ class TestOpenRLHF:
 
         run(test)
 
-    def test_a_recipe_of_groups_is_refused_with_the_way_out(self) -> None:
+    def test_a_group_recipe_is_refused_with_an_alternative(self) -> None:
         status, answer = self.answer(self.request("a", "aa"), RecipeSpec(recipe="ctrl-rag"))
         assert status == 409
         assert "agent executor" in answer["error"]["message"]
@@ -260,11 +262,11 @@ class TestToken:
             ("Digest secret", 401),
         ],
     )
-    def test_as_bearer_or_as_the_password(self, header: str | None, status: int) -> None:
+    def test_bearer_token_or_password(self, header: str | None, status: int) -> None:
         headers = {} if header is None else {"Authorization": header}
 
         async def test() -> None:
-            async with asked(PLAN, token="secret") as (client, _):
+            async with connect(PLAN, token="secret") as (client, _):
                 for method, route in (("POST", "/score"), ("GET", "/metrics"), ("GET", "/")):
                     answer = await client.request(
                         method, route, headers=headers, json={"rollouts": []}
@@ -277,9 +279,9 @@ class TestToken:
 
 
 class TestHealth:
-    def test_it_tells_strangers_the_kind_of_error_alone(self) -> None:
+    def test_the_reason_without_a_token_is_only_the_type_of_the_error(self) -> None:
         async def test() -> None:
-            async with asked(PLAN, token="secret") as (client, _):
+            async with connect(PLAN, token="secret") as (client, _):
                 headers = {"Authorization": "Bearer secret"}
                 rows = [{"response": "", "answers": "a", "supporting": ["s3cret" * 99]}] * 30
                 body = {"rollouts": [row | {"documents": [{"text": "d"}]} for row in rows]}
@@ -292,11 +294,11 @@ class TestHealth:
         run(test)
 
 
-def test_many_documents_with_one_label_cost_no_more_than_others() -> None:
+def test_many_documents_with_one_label_take_linear_time() -> None:
     documents = [{"text": "", "id": i} for i in range(20_000)] + [{"text": "", "id": 19_999}]
 
     async def test() -> None:
-        async with asked(PLAN) as (client, _):
+        async with connect(PLAN) as (client, _):
             body = {"rollouts": [ARENA | {"documents": documents}]}
             begun = time.process_time()
             answer = await client.post("/score", json=body)
@@ -317,13 +319,13 @@ def test_many_documents_with_one_label_cost_no_more_than_others() -> None:
         {"token": "schlüssel"},
     ],
 )
-def test_options_that_cannot_be_used(options: dict[str, Any]) -> None:
+def test_invalid_options(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         ServerOptions(**options)
 
 
 class TestPages:
-    def test_health_while_it_loads_and_when_loading_failed(self) -> None:
+    def test_health_during_loading_and_after_an_error(self) -> None:
         from rag_rewards.server.app import RewardServer
 
         def fails() -> Any:
@@ -339,9 +341,9 @@ class TestPages:
         run(test)
         assert server.health() == (503, {"ready": False, "reason": "UsageError: no such model"})
 
-    def test_metrics_count_requests_latencies_rewards_and_errors(self) -> None:
+    def test_metrics(self) -> None:
         async def test() -> None:
-            async with asked(PLAN) as (client, _):
+            async with connect(PLAN) as (client, _):
                 await client.post("/score", json={"rollouts": [ARENA, {"response": ""}]})
                 await client.get("/a/route/of/nobody")
                 shown = (await client.get("/metrics")).text
@@ -358,9 +360,9 @@ class TestPages:
 
         run(test)
 
-    def test_the_documentation_shows_the_row_and_an_example_that_works(self) -> None:
+    def test_the_documentation_contains_a_working_example(self) -> None:
         async def test() -> None:
-            async with asked(PLAN) as (client, _):
+            async with connect(PLAN) as (client, _):
                 described = (await client.get("/openapi.json")).json()
                 assert (await client.get("/docs")).status_code == 200
                 body = described["paths"]["/score"]["post"]["requestBody"]["content"]
@@ -371,9 +373,9 @@ class TestPages:
 
         run(test)
 
-    def test_the_page_may_load_nothing_from_elsewhere(self) -> None:
+    def test_the_page_loads_no_external_resources(self) -> None:
         async def test() -> None:
-            async with asked(PLAN) as (client, _):
+            async with connect(PLAN) as (client, _):
                 page = await client.get("/")
             assert "default-src 'none'" in page.headers["content-security-policy"]
             assert "http://" not in page.text
