@@ -1,10 +1,10 @@
-"""Time and peak memory of `rag-rewards evaluate`: 100,000 rows, every metric that needs no model.
+"""Time and peak memory of `rag-rewards evaluate` for 100,000 rows and all metrics without models.
 
     python benchmarks/evaluate.py [--rows 100000]
 
-The rows are made up and seeded: groups of 8 rollouts, 5 documents of 100 words, a response of about
-250 words with every section that a metric reads. The figures are those of whole commands, start-up
-and 1,000 resamples included. Results go to results/evaluate.md.
+The rows are generated from a seed: groups of 8 rollouts, 5 documents of 100 words, and responses of
+about 250 words with each section that a metric reads. The figures are for complete commands,
+including start-up and 1,000 resamples. Results are written to results/evaluate.md.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ RUNS = {
     "all rule metrics": ["rows.jsonl", "-m", RULES],
     "all rule metrics, by question type": ["rows.jsonl", "-m", RULES, "--by", "type"],
     "all rule metrics, two runs compared": ["rows.jsonl", "again.jsonl", "-m", RULES],
-    "all rule metrics, every row a prompt of its own": ["alone.jsonl", "-m", RULES],
-    "trust-score, judged by entailments in the rows": ["rows.jsonl", "-m", "trust-score"],
+    "all rule metrics, each row with its own prompt": ["ungrouped.jsonl", "-m", RULES],
+    "trust-score, with entailments in the rows": ["rows.jsonl", "-m", "trust-score"],
 }
 
 
@@ -42,13 +42,15 @@ def prose(rng: random.Random, count: int) -> str:
 
 
 def response(rng: random.Random, gold: str) -> tuple[str, list[dict[str, object]]]:
-    """A response, and what an entailment model says about its two cited statements."""
+    """Return a response and the entailments of its two cited statements."""
     if rng.random() < 0.1:
         return f"<reason>{prose(rng, 60)}</reason><answer>{REFUSAL}</answer>", []
     named = rng.sample(range(1, DOCUMENTS + 1), rng.randint(1, 3))
-    said = [f"{prose(rng, 12).capitalize()} {rng.choice([gold, prose(rng, 1)])}" for _ in "ab"]
-    answer = f"{said[0]} [{named[0]}]. {said[1]} [{named[-1]}]."
-    cited = zip(said, (named[0], named[-1]), strict=True)
+    first, second = (
+        f"{prose(rng, 12).capitalize()} {rng.choice([gold, prose(rng, 1)])}" for _ in "ab"
+    )
+    answer = f"{first} [{named[0]}]. {second} [{named[-1]}]."
+    cited = ((first, named[0]), (second, named[-1]))
     text = (
         f"<relevance>{json.dumps(sorted(named))}</relevance>"
         f"<reason>{prose(rng, 80)} {rng.choice([gold, ''])}</reason>"
@@ -58,9 +60,9 @@ def response(rng: random.Random, gold: str) -> tuple[str, list[dict[str, object]
     return text, [{"hypothesis": f"{s}.", "premise": d, "entailment": 0.9} for s, d in cited]
 
 
-def row(rng: random.Random, number: int, about: dict[str, object], alone: bool) -> bytes:
-    text, entailed = response(rng, str(about["answers"][0]))  # type: ignore[index]
-    documents: list[dict[str, str]] = about["documents"]  # type: ignore[assignment]
+def row(rng: random.Random, number: int, question: dict[str, object], ungrouped: bool) -> bytes:
+    text, entailed = response(rng, str(question["answers"][0]))  # type: ignore[index]
+    documents: list[dict[str, str]] = question["documents"]  # type: ignore[assignment]
     nli = [
         e
         | {
@@ -70,11 +72,11 @@ def row(rng: random.Random, number: int, about: dict[str, object], alone: bool) 
         for e in entailed
     ]
     scored = {"reward": round(rng.random(), 3), "components": {"format": float(rng.random() < 0.8)}}
-    own = {"id": str(number)} | ({"group": str(number)} if alone else {})
-    return json.dumps(own | about | scored | {"response": text, "nli": nli}).encode() + b"\n"
+    own = {"id": str(number)} | ({"group": str(number)} if ungrouped else {})
+    return json.dumps(own | question | scored | {"response": text, "nli": nli}).encode() + b"\n"
 
 
-def question(rng: random.Random, number: int) -> dict[str, object]:
+def make_question(rng: random.Random, number: int) -> dict[str, object]:
     gold = rng.randrange(DOCUMENTS) if rng.random() < 0.8 else None
     documents = [
         {"title": f"T{number}-{i}", "text": prose(rng, 100), "supports": [i == gold]}
@@ -89,26 +91,26 @@ def question(rng: random.Random, number: int) -> dict[str, object]:
     }
 
 
-def made(name: str, rows: int, seed: int, *, alone: bool = False) -> Path:
-    """A file of rows, made anew; the questions are the same under every seed."""
+def write_rows(name: str, rows: int, seed: int, *, ungrouped: bool = False) -> Path:
+    """Write a file of rows. The questions do not depend on the seed."""
     path = FOLDER / name
     FOLDER.mkdir(parents=True, exist_ok=True)
     questions, rng = random.Random(7), random.Random(seed)
     with path.open("wb") as handle:
         for number in range(rows):
             if number % GROUP == 0:
-                about = question(questions, number // GROUP)
-            handle.write(row(rng, number, about, alone))
+                question = make_question(questions, number // GROUP)
+            handle.write(row(rng, number, question, ungrouped))
     return path
 
 
-def measured(command: list[str], seconds: float = 600) -> dict[str, float]:
+def measure(command: list[str], seconds: float = 600) -> dict[str, float]:
     """Wall-clock seconds, processor seconds and peak bytes of one command."""
     spawn = [sys.executable, "-I", str(HERE / "spawn.py"), str(seconds), *command]
     done = subprocess.run(spawn, capture_output=True, text=True, check=True, cwd=FOLDER)
-    seen = json.loads(done.stdout)
-    assert seen["code"] in (0, 3), done.stderr
-    return seen
+    usage = json.loads(done.stdout)
+    assert usage["code"] in (0, 3), done.stderr
+    return usage
 
 
 def main() -> None:
@@ -116,27 +118,27 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     rows = parser.parse_args().rows
     paths = [
-        made("rows.jsonl", rows, 1),
-        made("again.jsonl", rows, 2),
-        made("alone.jsonl", rows, 1, alone=True),
+        write_rows("rows.jsonl", rows, 1),
+        write_rows("again.jsonl", rows, 2),
+        write_rows("ungrouped.jsonl", rows, 1, ungrouped=True),
     ]
     lines = [
         "# `rag-rewards evaluate`",
         "",
         f"{rows:,} rows in {rows // GROUP:,} groups, {paths[0].stat().st_size / 1e6:,.0f} MB; "
         f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the "
-        f"start, Python {platform.python_version()}. Whole commands, start-up and 1,000 resamples "
-        "included; one process. The target is 30 seconds for all rule metrics on a quiet machine: "
-        "a busy one shows in the first column, hardly in the second.",
+        f"start, Python {platform.python_version()}. Complete commands in one process, including "
+        "start-up and 1,000 resamples. The target is 30 seconds for all rule metrics on a quiet "
+        "machine. The load of the machine affects the first column more than the second.",
         "",
-        "| | seconds | of a processor | rows a second | peak memory |",
+        "| | seconds | processor seconds | rows per second | peak memory |",
         "| --- | --- | --- | --- | --- |",
     ]
     for name, options in RUNS.items():
-        seen = measured([sys.executable, "-m", "rag_rewards", "evaluate", *options, "--json"])
+        usage = measure([sys.executable, "-m", "rag_rewards", "evaluate", *options, "--json"])
         lines.append(
-            f"| {name} | {seen['seconds']:.1f} | {seen['processor']:.1f} | "
-            f"{rows / seen['seconds']:,.0f} | {seen['peak'] / 1e6:,.0f} MB |"
+            f"| {name} | {usage['seconds']:.1f} | {usage['processor']:.1f} | "
+            f"{rows / usage['seconds']:,.0f} | {usage['peak'] / 1e6:,.0f} MB |"
         )
         print(lines[-1], flush=True)
     for path in paths:

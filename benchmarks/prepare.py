@@ -2,9 +2,9 @@
 
     python benchmarks/prepare.py [--rows 100000]
 
-The rows are made up, seeded, and of the size of HotpotQA's training set: one JSON array of about
-6 kB a row, ten paragraphs of four sentences each. The figures are those of whole commands, start-up
-included. Results go to results/prepare.md.
+The rows are generated from a seed and have the size of HotpotQA's rows: one JSON array with about
+6 kB per row, ten paragraphs of four sentences each. The figures are for complete commands with
+start-up. Results are written to results/prepare.md.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ WORDS = "river city king album film born county team novel war school song award
 RUNS = {
     "verl, arena": ["-r", "arena", "-t", "verl", "-o", "prepared.parquet"],
     "TRL, ctrl-rag": ["-r", "ctrl-rag", "-t", "trl", "-o", "prepared.jsonl"],
-    "TRL, ctrl-rag, filled to 30 documents, shuffled": [
+    "TRL, ctrl-rag, 30 documents with noise, shuffled": [
         *["-r", "ctrl-rag", "-t", "trl", "-o", "prepared.jsonl"],
         *["--noise-to", "30", "--order", "shuffled"],
     ],
-    "verl, arena, 10,000 of them (ARENA's Table 2)": [
+    "verl, arena, sample of 10,000 rows (ARENA's Table 2)": [
         *["-r", "arena", "-t", "verl", "-o", "prepared.parquet", "--preset", "arena-train"],
     ],
 }
@@ -51,56 +51,56 @@ def row(rng: random.Random, number: int) -> dict[str, object]:
     }
 
 
-def made(rows: int) -> Path:
-    """The file, made once."""
+def write_rows(rows: int) -> Path:
+    """Write the file if it does not exist."""
     path = FOLDER / f"hotpotqa-{rows}.json"
     if not path.exists():
         FOLDER.mkdir(parents=True, exist_ok=True)
-        rng, begun = random.Random(7), path.with_suffix(".begun")
-        with begun.open("w", encoding="utf-8") as handle:
+        rng, partial = random.Random(7), path.with_suffix(".partial")
+        with partial.open("w", encoding="utf-8") as handle:
             for number in range(rows):
                 handle.write(("[" if number == 0 else ", ") + json.dumps(row(rng, number)))
             handle.write("]")
-        begun.replace(path)
+        partial.replace(path)
     return path
 
 
-def measured(command: list[str], seconds: float = 600) -> dict[str, float]:
+def measure(command: list[str], seconds: float = 600) -> dict[str, float]:
     """Wall-clock seconds, processor seconds and peak bytes of one command."""
     spawn = [sys.executable, "-I", str(HERE / "spawn.py"), str(seconds), *command]
     done = subprocess.run(spawn, capture_output=True, text=True, check=True, cwd=FOLDER)
-    seen = json.loads(done.stdout)
-    assert seen["code"] == 0, done.stderr
-    return seen
+    usage = json.loads(done.stdout)
+    assert usage["code"] == 0, done.stderr
+    return usage
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=100_000)
     rows = parser.parse_args().rows
-    path = made(rows)
+    path = write_rows(rows)
     lines = [
         "# `rag-rewards prepare`",
         "",
         f"{rows:,} rows of HotpotQA's size in one JSON array of {path.stat().st_size / 1e6:,.0f} "
         f"MB; {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}. "
-        "Whole commands, start-up included; one process.",
+        "Complete commands in one process, including start-up.",
         "",
-        "| | seconds | of a processor | rows a second | peak memory | output |",
+        "| | seconds | processor seconds | rows per second | peak memory | output |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for name, options in RUNS.items():
         command = [sys.executable, "-m", "rag_rewards", "prepare", "hotpotqa", str(path), *options]
-        seen = measured(command)
+        usage = measure(command)
         output = FOLDER / options[options.index("-o") + 1]
         lines.append(
-            f"| {name} | {seen['seconds']:.1f} | {seen['processor']:.1f} | "
-            f"{rows / seen['seconds']:,.0f} | {seen['peak'] / 1e6:,.0f} MB | "
+            f"| {name} | {usage['seconds']:.1f} | {usage['processor']:.1f} | "
+            f"{rows / usage['seconds']:,.0f} | {usage['peak'] / 1e6:,.0f} MB | "
             f"{output.stat().st_size / 1e6:,.0f} MB |"
         )
         print(lines[-1])
-        for left in FOLDER.glob(f"{output.name}*"):
-            left.unlink()
+        for file in FOLDER.glob(f"{output.name}*"):
+            file.unlink()
     (HERE / "results" / "prepare.md").write_text("\n".join(lines) + "\n", "utf-8")
 
 

@@ -135,7 +135,7 @@ class _Source:
         self.ended = False
         self._handle = handle
         self._held = b""
-        """Bytes that may begin a surrogate pair: ijson gets them with the bytes after them."""
+        """Bytes that may begin a surrogate pair. They are passed on with the bytes after them."""
         if handle.read(len(BOM_UTF8)) != BOM_UTF8:
             handle.seek(0)
 

@@ -1,4 +1,4 @@
-"""Prepare a public data set for a trainer: its rows with the prompt and gold fields of a recipe.
+"""Prepare a public data set for a trainer: rows with the prompt of a recipe and gold fields.
 
 The file is read twice. The first pass finds the rows that the recipe can use, the problems of the
 other rows, and noise documents. The second pass writes the rows. Memory holds the number and two

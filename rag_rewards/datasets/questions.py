@@ -106,8 +106,7 @@ class Question:
         if not self.rollouts:
             return self._number("pass_rate")
         marks = [rollout.is_right for rollout in self.rollouts]
-        known = [mark for mark in marks if mark is not None]
-        return sum(known) / len(known) if known and len(known) == len(marks) else None
+        return None if None in marks else sum(map(bool, marks)) / len(marks)
 
     @property
     def out_of_knowledge(self) -> bool | None:

@@ -193,12 +193,12 @@ class Rules:
 
 
 def _threshold(
-    known: str, above: str, measure: Callable[[Question], float | None], least: float
+    is_known: str, is_above: str, measure: Callable[[Question], float | None], least: float
 ) -> list[Step]:
     """Two steps: a measure of the question is known, and it is greater than a value."""
     return [
-        Step(known, lambda q: measure(q) is not None),
-        Step(above, lambda q: (measure(q) or 0.0) > least),
+        Step(is_known, lambda q: measure(q) is not None),
+        Step(is_above, lambda q: (measure(q) or 0.0) > least),
     ]
 
 

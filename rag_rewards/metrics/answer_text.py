@@ -48,7 +48,7 @@ class AnswerCache:
         """Return the answer of a row."""
         key = (id(row), reads)
         if key not in self._answers:
-            # The reference to the row prevents that another row gets its id.
+            # The reference keeps the row alive, so that no other row has its id.
             self._answers[key] = (row, read_answer(row, reads))
         return self._answers[key][1]
 

@@ -1,4 +1,4 @@
-"""The commands of docs/data.md, run to the letter on small files of the names it gives."""
+"""Run the commands of docs/data.md on small files with the same names."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def files(tmp_path, shared, monkeypatch):
     shutil.copy(shared / "data/crag/dev_data_sample10.jsonl", "crag_task_1_dev.jsonl")
 
 
-def test_there_are_commands():
+def test_number_of_commands():
     assert len(COMMANDS) == 6
 
 
@@ -82,12 +82,12 @@ def test_a_command_of_the_page(files, command, capsys):
         assert counts["rows by documents"] == {9: 20}
 
 
-def test_the_page_names_every_data_set():
+def test_the_page_contains_each_data_set():
     for name in DATASETS:
         assert f"`{name}`" in PAGE, name
 
 
-def test_the_page_of_a_recipe_names_its_presets():
+def test_the_page_of_a_recipe_contains_its_presets():
     pages = Path(__file__).resolve().parents[2] / "docs" / "recipes"
     for recipe, definition in RECIPES.items():
         page = (pages / f"{recipe}.md").read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Documents for noise: from elsewhere, without an answer, the same for the same seed."""
+"""Noise documents: their sources and conditions, and their dependence on the seed."""
 
 from __future__ import annotations
 
@@ -34,36 +34,36 @@ def test_noise_has_other_titles_and_no_answer():
         (None, "Inseine."),
     )
     rng = generator(0, "x")
-    drawn = pool.sample(GOLD, 2, rng)
-    # "no" stands everywhere and answers nothing: it keeps no document out.
-    assert {document.title for document in drawn} == {"Rome", None}
+    noise = pool.sample(GOLD, 2, rng)
+    # The gold answer "no" occurs in many texts and is ignored.
+    assert {document.title for document in noise} == {"Rome", None}
     assert pool.sample(GOLD, 3, generator(0, "x")) == Problem(
         "too few documents for noise", "2 of 3"
     )
     assert NoisePool(0).sample(GOLD, 1, rng).detail == "0 of 1"
 
 
-def test_the_same_document_is_drawn_once():
+def test_a_document_is_sampled_once():
     pool = pool_of(*[("Rome", "On the Tiber.")] * 5, ("Oslo", "A port."))
     assert len(pool.sample(GOLD, 2, generator(0, "x"))) == 2
     assert isinstance(pool.sample(GOLD, 3, generator(0, "x")), Problem)
 
 
-def test_noise_supports_nothing():
+def test_noise_supports_no_answer():
     pool = NoisePool(0)
     pool.offer([Document(title="Rome", text="Tiber", supports=(True, True))])
     [noise] = pool.sample(GOLD, 1, generator(0, "x"))
     assert noise.supports is None
 
 
-def test_every_document_has_the_same_chance_to_be_kept():
-    kept = Counter()
+def test_the_pool_is_a_uniform_sample():
+    counts = Counter()
     for seed in range(2_000):
         pool = pool_of(*[(str(i), f"text {i}") for i in range(10)], seed=seed, size=3)
-        kept.update(document.title for document in pool._documents)
-    assert sum(kept.values()) == 6_000
-    # 600 expected, a standard deviation of 20.
-    assert all(500 < kept[str(i)] < 700 for i in range(10))
+        counts.update(document.title for document in pool._documents)
+    assert sum(counts.values()) == 6_000
+    # The expected number is 600, with a standard deviation of 20.
+    assert all(500 < counts[str(i)] < 700 for i in range(10))
 
 
 def test_the_real_corpus(shared):
@@ -87,7 +87,7 @@ def test_a_corpus_of_titles_and_texts(tmp_path):
             offer_corpus(pool, str(path))
 
 
-def test_documents_keep_what_is_known_of_them_in_any_order():
+def test_annotations_of_documents_in_another_order():
     gold = Gold(
         question="?",
         documents=(

@@ -1,4 +1,4 @@
-"""Real rows all the way: a data set's file, a trainer's file, a rollout of it, a reward."""
+"""Real rows of data sets, prepared for each trainer and scored with each recipe."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REAL = {
 
 
 def read_back(path: Path, trainer: str):
-    """What a trainer's adapter gets of each row: the chat, and the fields that reach a reward."""
+    """Yield the chat and the fields of each row, as the adapter of a trainer reads them."""
     if trainer == "verl":
         pq = pytest.importorskip("pyarrow.parquet")
         for row in pq.read_table(path).to_pylist():
@@ -51,8 +51,8 @@ def read_back(path: Path, trainer: str):
             yield row.pop("messages" if trainer == "ms-swift" else "prompt"), row
 
 
-def said(name: str, row: Rollout, right: bool) -> str:
-    """A response in the form that the recipe's prompt asks for."""
+def response(name: str, row: Rollout, right: bool) -> str:
+    """Return a right or wrong response in the output form of a recipe."""
     answers = [aliases[0] if right else "zzz" for aliases in row.gold]
     listed = ", ".join(answers)
     cited = "".join(f"[{label}]" for label in (row.supporting_labels if row.supporting else "1"))
@@ -71,10 +71,10 @@ def said(name: str, row: Rollout, right: bool) -> str:
         case "ground-grpo" | "ground-grpo-stage1":
             if row.answerable is False:
                 return f"<think>x</think><answer>{REFUSAL if right else 'It is zzz.'}</answer>"
-            told = " ".join(f"It is {answer} {cited}." for answer in answers)
+            text = " ".join(f"It is {answer} {cited}." for answer in answers)
             if row.answer_kind == "list":
-                told = ", ".join(f"{answer} {cited}" for answer in answers)
-            return f"<think>x</think><answer>{told}</answer>"
+                text = ", ".join(f"{answer} {cited}" for answer in answers)
+            return f"<think>x</think><answer>{text}</answer>"
         case _:
             form = RECIPES[name].output
             text = f"x {cited if right else ''}"
@@ -82,8 +82,8 @@ def said(name: str, row: Rollout, right: bool) -> str:
             return form.write(listed, **others)
 
 
-def known(name: str, row: Rollout, right: bool) -> Rollout:
-    """The same with what models would say."""
+def with_evidence(name: str, row: Rollout, right: bool) -> Rollout:
+    """Return the row with the evidence that the recipe needs."""
     if name == "lear":
         answer = row.gold[0][0] if right else "zzz"
         return row.with_evidence(
@@ -97,23 +97,23 @@ def known(name: str, row: Rollout, right: bool) -> Rollout:
 
 
 def check(options: PrepareOptions) -> int:
-    """Prepare, read back, and score a right and a wrong response to every question."""
-    done = prepare(options)
+    """Prepare rows, and score a right and a wrong response to each question."""
+    result = prepare(options)
     scorer = recipe(options.recipe)
     if "judge" in models_needed(scorer):
         scorer = recipe(options.recipe, RECIPES[options.recipe].model_free)
     entailment = TableEntailment(lambda premise, hypothesis: float("zzz" not in hypothesis))
     gatherer = rr.Gatherer(rr.Models(entailment=entailment))
     rows = list(read_back(Path(options.output), options.trainer))
-    assert len(rows) == done.written > 0
+    assert len(rows) == result.written > 0
     for chat, fields in rows:
         pair = []
         for right in (True, False):
             bare = rollout_from_columns(fields, response="", prompt=chat)
             assert isinstance(bare, Rollout), bare
-            text = said(options.recipe, bare, right)
+            text = response(options.recipe, bare, right)
             row = rollout_from_columns(fields, response=text, prompt=chat)
-            pair.append(known(options.recipe, row, right))
+            pair.append(with_evidence(options.recipe, row, right))
         assert fields["question"] in chat[-1]["content"]
         for document in fields["documents"]:
             assert document["text"] in chat[-1]["content"]
@@ -124,7 +124,7 @@ def check(options: PrepareOptions) -> int:
 
 @pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize("name", REAL)
-def test_right_answers_to_real_questions_are_worth_more(tmp_path, shared, name, trainer):
+def test_right_answers_have_higher_rewards(tmp_path, shared, name, trainer):
     file, recipes = REAL[name]
     suffix = "parquet" if trainer == "verl" else "jsonl"
     for each in recipes:
@@ -133,7 +133,7 @@ def test_right_answers_to_real_questions_are_worth_more(tmp_path, shared, name, 
 
 
 def with_answers(name, shared, tmp_path):
-    """Trust-Align's demonstrations with answers, one question made answerable."""
+    """Return a file of Trust-Align's demonstrations with answers; one question is answerable."""
     path = shared / f"data/trust_align/{name}_refusal.json"
     rows = json.loads(path.read_text())["refusal_demos"]
     for row in rows:
@@ -142,14 +142,14 @@ def with_answers(name, shared, tmp_path):
     document = rows[1]["docs"][0]
     document["answers_found"] = [1] * len(rows[1]["answers"])
     document["text"] += " " + ". ".join(aliases[0] for aliases in rows[1]["answers"])
-    made = tmp_path / f"{name}.json"
-    made.write_text(json.dumps(rows))
-    return str(made)
+    path = tmp_path / f"{name}.json"
+    path.write_text(json.dumps(rows))
+    return str(path)
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize("name", ["asqa", "qampari", "eli5"])
-def test_refusing_and_citing_in_trust_aligns_rows(tmp_path, shared, name, trainer):
+def test_refusals_and_citations_in_rows_of_trust_align(tmp_path, shared, name, trainer):
     source = with_answers(name, shared, tmp_path)
     output = str(tmp_path / f"out.{'parquet' if trainer == 'verl' else 'jsonl'}")
     assert check(PrepareOptions(name, source, output, "ground-grpo", trainer)) == 2
@@ -157,8 +157,8 @@ def test_refusing_and_citing_in_trust_aligns_rows(tmp_path, shared, name, traine
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
-def test_own_rows(tmp_path, trainer):
-    source = tmp_path / "own.jsonl"
+def test_package_rows(tmp_path, trainer):
+    source = tmp_path / "rows.jsonl"
     rows = [
         {"question": "A?", "documents": [{"text": "a"}], "answers": "x", "supporting": [1]},
         {
@@ -179,15 +179,15 @@ def test_own_rows(tmp_path, trainer):
         assert check(PrepareOptions("rows", str(source), output, name, trainer)) == expected
 
 
-def test_types_are_the_same_in_every_row(tmp_path, shared):
-    """As Arrow sees them: the columns of every row of every set that this recipe takes."""
+def test_all_rows_have_the_same_types(tmp_path, shared):
+    """The rows of all data sets have the same Arrow schema."""
     pa = pytest.importorskip("pyarrow")
-    seen = set()
+    schemas = set()
     for name in ("hotpotqa", "2wikimultihopqa", "musique", "nq"):
         output = tmp_path / f"{name}.jsonl"
         prepare(
             PrepareOptions(name, str(shared / "data" / REAL[name][0]), str(output), "arena", "trl")
         )
         for line in output.read_text("utf-8").splitlines():
-            seen.add(str(pa.Table.from_pylist([json.loads(line)]).schema))
-    assert len(seen) == 1
+            schemas.add(str(pa.Table.from_pylist([json.loads(line)]).schema))
+    assert len(schemas) == 1

@@ -1,4 +1,4 @@
-"""Each data set's own row: what it says is known, and what keeps it from being known."""
+"""Rows of each data set as gold data, and the problems of rows."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def golds(tmp_path, name, rows, top=None):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with Records(str(path)) as records:
-        return [found for _, found in read_gold(data_set(name), records, top)]
+        return [gold for _, gold in read_gold(data_set(name), records, top)]
 
 
 def of_file(name, path, top=None):
     with Records(str(path)) as records:
-        return [found for _, found in read_gold(data_set(name), records, top)]
+        return [gold for _, gold in read_gold(data_set(name), records, top)]
 
 
 FACTS = {
@@ -46,7 +46,7 @@ FACTS = {
 # --- HotpotQA and 2WikiMultiHopQA --------------------------------------------------------------
 
 
-def test_supporting_sentences_name_their_paragraphs(tmp_path):
+def test_supporting_sentences(tmp_path):
     [gold] = golds(tmp_path, "hotpotqa", [FACTS])
     assert gold.supporting == (0, 2)
     assert gold.answerable is True
@@ -68,9 +68,7 @@ def test_supporting_sentences_name_their_paragraphs(tmp_path):
         ({"supporting_facts": [["t1", 0]]}, MISSING, "t1"),
     ],
 )
-def test_a_fact_without_its_one_paragraph_is_named_and_never_guessed(
-    tmp_path, changes, reason, detail
-):
+def test_facts_that_do_not_match_one_paragraph(tmp_path, changes, reason, detail):
     [gold] = golds(tmp_path, "hotpotqa", [FACTS | changes])
     assert gold.supporting is None
     assert gold.unsupported == Problem(reason, detail)
@@ -79,20 +77,20 @@ def test_a_fact_without_its_one_paragraph_is_named_and_never_guessed(
     assert suitability_problem(gold, definition_of("lear")) is None
 
 
-def test_distractors_of_one_title_harm_nobody(tmp_path):
-    twice = [*FACTS["context"], ["T2", ["Again."]]]
-    [gold] = golds(tmp_path, "hotpotqa", [FACTS | {"context": twice}])
+def test_distractors_with_equal_titles(tmp_path):
+    context = [*FACTS["context"], ["T2", ["Again."]]]
+    [gold] = golds(tmp_path, "hotpotqa", [FACTS | {"context": context}])
     assert gold.supporting == (0, 2)
 
 
-def test_the_columns_of_hugging_face_are_the_same_rows(tmp_path):
+def test_rows_as_columns_of_hugging_face(tmp_path):
     columns = {
         "id": "a",
         "question": "Who?",
         "answer": "Ann",
         "context": {
             "title": [title for title, _ in FACTS["context"]],
-            "sentences": [said for _, said in FACTS["context"]],
+            "sentences": [sentences for _, sentences in FACTS["context"]],
         },
         "supporting_facts": {"title": ["T3", "T1", "T1"], "sent_id": [0, 1, 0]},
     }
@@ -104,25 +102,25 @@ def test_the_columns_of_hugging_face_are_the_same_rows(tmp_path):
     assert of_file("hotpotqa", tmp_path / "train.parquet") == expected
 
 
-def test_fewer_documents_may_leave_a_supporting_one_out(tmp_path):
+def test_a_supporting_document_that_is_not_among_the_first(tmp_path):
     [gold] = golds(tmp_path, "hotpotqa", [FACTS], top=2)
     assert gold.unsupported == Problem(MISSING, "T3")
 
 
-def test_the_full_wiki_row_whose_gold_is_not_there(shared):
+def test_a_full_wiki_row_without_its_gold_documents(shared):
     [gold] = of_file("hotpotqa", shared / "data/hotpotqa/fullwiki_dev_row_missing_gold.jsonl")
     assert gold.unsupported == Problem(MISSING, "Scott Derrickson; Ed Wood")
 
 
-def test_real_rows_agree_with_another_projects_mapping(shared, tmp_path):
-    """29 + 20 rows whose supporting paragraphs that project marked by itself."""
+def test_real_rows_against_the_mapping_of_another_project(shared, tmp_path):
+    """The other project marked the supporting paragraphs of 29 + 20 rows."""
     for name in ("hotpotqa", "2wikimultihopqa"):
         path = shared / f"data/ircot_multihop/{name}_gold_plus_3_distractors.jsonl"
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         native = [as_facts(name, row) for row in rows]
-        found = golds(tmp_path, name, native)
+        converted = golds(tmp_path, name, native)
         checked = 0
-        for row, gold in zip(rows, found, strict=True):
+        for row, gold in zip(rows, converted, strict=True):
             if isinstance(gold, Gold) and gold.supporting is not None:
                 marked = [at for at, yes in enumerate(row["is_supporting"]) if yes]
                 assert list(gold.supporting) == marked, row["qid"]
@@ -131,7 +129,7 @@ def test_real_rows_agree_with_another_projects_mapping(shared, tmp_path):
 
 
 def as_facts(name, row):
-    """A derived row in the native form: each paragraph one sentence, gold titles as facts."""
+    """Return a derived row in the published form, with one sentence per paragraph."""
     return {
         "_id": row["qid"],
         "question": row["question"],
@@ -156,7 +154,7 @@ MUSIQUE = {
 }
 
 
-def test_musique_marks_its_paragraphs(tmp_path, shared):
+def test_musique(tmp_path, shared):
     twin = MUSIQUE | {"answerable": False, "paragraphs": MUSIQUE["paragraphs"][:1]}
     gold, unanswerable = golds(tmp_path, "musique", [MUSIQUE, twin])
     assert gold.supporting == (1,)
@@ -173,7 +171,7 @@ def test_musique_marks_its_paragraphs(tmp_path, shared):
 
 
 def trust_align(name, shared):
-    """The refusal demonstrations, with answers to count: these have answers_found alone."""
+    """Return the refusal demonstrations, which contain no answers, with placeholder answers."""
     path = shared / f"data/trust_align/{name}_refusal.json"
     rows = json.loads(path.read_text())["refusal_demos"]
     for row in rows:
@@ -184,7 +182,7 @@ def trust_align(name, shared):
 @pytest.mark.parametrize(
     ("name", "kind"), [("asqa", "short"), ("qampari", "list"), ("eli5", "claims")]
 )
-def test_trust_align_says_what_each_document_answers(tmp_path, shared, name, kind):
+def test_answers_found_of_trust_align(tmp_path, shared, name, kind):
     rows = trust_align(name, shared)
     rows[1]["docs"][2]["answers_found"][1] = 1
     first, second = golds(tmp_path, name, rows)
@@ -201,7 +199,7 @@ def test_trust_align_says_what_each_document_answers(tmp_path, shared, name, kin
     assert (only.answerable, len(only.documents)) == (False, 2)
 
 
-def test_alce_requires_an_answer_to_every_reading(shared):
+def test_alce(shared):
     [gold] = of_file("asqa", shared / "data/alce/asqa_eval_row_docs_truncated.jsonl")
     assert gold.answers == (
         ("Daei", "Ali Daei"),
@@ -218,13 +216,13 @@ def test_alce_requires_an_answer_to_every_reading(shared):
     assert claims.answer_kind == "claims"
 
 
-def test_answers_found_must_fit_the_answers(tmp_path):
+def test_answers_found_of_a_wrong_length(tmp_path):
     row = {"question": "?", "answers": [["x"]], "docs": [{"text": "t", "answers_found": [1, 0]}]}
     [problem] = golds(tmp_path, "qampari", [row])
     assert problem.detail == "docs[0]: 2 for 1 answers"
 
 
-def test_some_documents_without_answers_found_is_not_known(tmp_path):
+def test_answers_found_that_some_documents_lack(tmp_path):
     docs = [{"text": "t", "answers_found": [1]}, {"text": "u"}]
     [gold] = golds(tmp_path, "qampari", [{"question": "?", "answers": [["x"]], "docs": docs}])
     assert gold.answerable is None
@@ -234,13 +232,13 @@ def test_some_documents_without_answers_found_is_not_known(tmp_path):
 # --- CRAG --------------------------------------------------------------------------------------
 
 
-def test_crag_has_the_time_and_each_page_once(shared):
+def test_crag(shared):
     rows = of_file("crag", shared / "data/crag/dev_data_sample10.jsonl")
     assert rows[0].query_time == "02/28/2024, 10:04:54 PT"
     assert len(rows[0].documents) == 4  # five results, two of them the same page
     assert rows[7] == Problem("no gold answer", "the answer is 'nan'")
     assert not any("<strong>" in d.text for g in rows if isinstance(g, Gold) for d in g.documents)
-    # A page without a snippet is there by its own text.
+    # A page without a snippet has its own text.
     assert "McIlroy" in rows[4].documents[0].text
     assert suitability_problem(rows[0], definition_of("truthrl")) is None
     assert suitability_problem(rows[0], definition_of("arena")).reason.startswith(
@@ -256,7 +254,7 @@ CRAG_ROW = {
 
 
 @pytest.mark.parametrize("name", ["alternative_answers", "alt_ans"])
-def test_crags_alternative_answers_are_a_list_or_its_json(name):
+def test_alternative_answers_of_crag(name):
     def gold(alternatives):
         return crag(msgspec.convert(CRAG_ROW | {name: alternatives}, CragRow))
 
@@ -265,20 +263,20 @@ def test_crags_alternative_answers_are_a_list_or_its_json(name):
     assert gold("five") == Problem(f"{name} is not a list", "five")
 
 
-def test_crags_two_fields_of_alternative_answers_are_read_together():
+def test_both_fields_of_alternative_answers_of_crag():
     both = {"alternative_answers": ["five"], "alt_ans": ["5", "cinq"]}
     assert crag(msgspec.convert(CRAG_ROW | both, CragRow)).answers == (("5", "five", "cinq"),)
 
 
 @pytest.mark.parametrize("name", ["alternative_answers", "alt_ans"])
-def test_crags_aliases_are_right_answers_under_truthrl(tmp_path, name):
+def test_alternative_answers_of_crag_are_right_for_truthrl(tmp_path, name):
     [gold] = golds(tmp_path, "crag", [CRAG_ROW | {name: ["five"]}])
     truthrl = recipe("truthrl", {"verifier": "exact"})
     rows = [decode_row(gold.fields() | {"response": rf"\boxed{{{x}}}"}) for x in ("five", "six")]
     assert [score.value for score in truthrl(rows)] == [1.0, -1.0]
 
 
-def test_the_text_of_a_page():
+def test_page_text():
     page = "<head><title>T</title><style>p{}</style></head><p>a<b>b</b>c<br>d &lt;e&gt;</p><script>"
     assert page_text(page + "if (a<b) {}</script>\n<div>f") == "T abc d <e> f"
     assert page_text("</script>still here") == "still here"
@@ -287,19 +285,19 @@ def test_the_text_of_a_page():
 # --- Natural Questions and TriviaQA ------------------------------------------------------------
 
 
-def test_gold_passages_come_before_those_that_hold_an_answer(tmp_path):
+def test_gold_passages_take_precedence_over_passages_with_an_answer(tmp_path):
     def passages(*marks):
         ctxs = [{"id": "wiki:7", "title": "T", "text": f"t{i}"} | m for i, m in enumerate(marks)]
-        [found] = golds(tmp_path, "nq", [{"question": "?", "answers": ["a"], "ctxs": ctxs}])
-        return found
+        [gold] = golds(tmp_path, "nq", [{"question": "?", "answers": ["a"], "ctxs": ctxs}])
+        return gold
 
-    held, missed = {"has_answer": True}, {"has_answer": False}
-    assert passages(missed, held, held).supporting == (1, 2)
-    assert passages(missed, held, held | {"isgold": True}).supporting == (2,)
+    answer, no_answer = {"has_answer": True}, {"has_answer": False}
+    assert passages(no_answer, answer, answer).supporting == (1, 2)
+    assert passages(no_answer, answer, answer | {"isgold": True}).supporting == (2,)
     assert passages({"hasanswer": True}).supporting == (0,)
-    none = passages(missed, missed)
+    none = passages(no_answer, no_answer)
     assert (none.supporting, none.answerable) == ((), False)
-    unknown = passages({}, held)
+    unknown = passages({}, answer)
     assert (unknown.supporting, unknown.answerable) == (None, None)
 
 
@@ -310,7 +308,7 @@ def test_the_oracle_file(shared):
     assert rows[0].id == "nq-1"
 
 
-def test_a_retrievers_training_set_has_no_order(tmp_path):
+def test_a_training_set_for_retrievers_is_not_ranked(tmp_path):
     def passage(text):
         return {"title": "T", "text": text, "score": 1, "passage_id": "9"}
 
@@ -328,10 +326,10 @@ def test_a_retrievers_training_set_has_no_order(tmp_path):
     assert not gold.ranked
 
 
-# --- our own rows ------------------------------------------------------------------------------
+# --- rows of this package ----------------------------------------------------------------------
 
 
-def test_own_rows_are_numbered_anew(tmp_path):
+def test_documents_of_package_rows_are_renumbered(tmp_path):
     row = {
         "id": 7,
         "question": "Q",
@@ -353,21 +351,21 @@ def test_own_rows_are_numbered_anew(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "detail"),
     [
-        ({"supporting": [3]}, "supporting[0]: 3 names no document (documents: 1)"),
+        ({"supporting": [3]}, "supporting[0]: document id 3 does not exist (documents: 1)"),
         ({"answers": []}, "answers: contains no answer"),
         ({"answers": None}, "answers: missing"),
         ({"documents": [{"title": "t"}]}, "text"),
         ({"answer_kind": "prose"}, "prose"),
     ],
 )
-def test_broken_rows_of_ours_are_named(tmp_path, changes, detail):
+def test_broken_package_rows(tmp_path, changes, detail):
     row = {"question": "Q", "documents": [{"text": "a"}], "answers": ["x"]}
     [problem] = golds(tmp_path, "rows", [row | changes])
     assert problem.reason == "broken row"
     assert detail in problem.detail
 
 
-# --- all of them -------------------------------------------------------------------------------
+# --- all data sets -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -394,7 +392,7 @@ def test_a_row_that_does_not_decode_is_broken(tmp_path, name, row):
         ({"context": []}, "no documents"),
     ],
 )
-def test_rows_without_the_essentials(tmp_path, changes, reason):
+def test_rows_without_question_documents_or_answer(tmp_path, changes, reason):
     assert golds(tmp_path, "hotpotqa", [FACTS | changes]) == [Problem(reason)]
 
 
@@ -409,15 +407,15 @@ REAL = {
 }
 
 
-@pytest.mark.parametrize("wanted", DATASETS)
-@pytest.mark.parametrize("given", REAL)
-def test_a_file_of_another_data_set_is_named(shared, wanted, given):
-    path = shared / "data" / REAL[given]
-    if wanted == given or {wanted, given} == {"nq", "triviaqa"}:
-        assert any(isinstance(found, Gold) for found in of_file(wanted, path))
+@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("actual", REAL)
+def test_a_file_of_another_data_set_is_refused(shared, name, actual):
+    path = shared / "data" / REAL[actual]
+    if name == actual or {name, actual} == {"nq", "triviaqa"}:
+        assert any(isinstance(gold, Gold) for gold in of_file(name, path))
         return
-    with pytest.raises(UsageError, match=f"looks like {given}(?: or .*)?, not {wanted}: its rows"):
-        of_file(wanted, path)
+    with pytest.raises(UsageError, match=f"looks like {actual}(?: or .*)?, not {name}: its rows"):
+        of_file(name, path)
 
 
 @pytest.mark.parametrize(
@@ -429,36 +427,36 @@ def test_a_file_of_another_data_set_is_named(shared, wanted, given):
         ("hotpotqa", "search_r1/corpus_sample.jsonl", "a corpus without questions"),
     ],
 )
-def test_forms_without_documents_say_so(shared, name, file, message):
+def test_files_without_documents_are_refused(shared, name, file, message):
     with pytest.raises(UsageError, match=message):
         of_file(name, shared / "data" / file)
 
 
-def test_an_unknown_data_set_names_the_nearest():
+def test_an_unknown_data_set_suggests_a_similar_name():
     with pytest.raises(UsageError, match="hotpotqa"):
         data_set("hotpotQA")
 
 
-# --- answers found in the text -----------------------------------------------------------------
+# --- find answers in documents -----------------------------------------------------------------
 
 
-def test_answers_are_looked_for_as_whole_words():
+def test_answers_are_whole_words():
     gold = Gold(
         question="?",
         documents=(Document(text="The Seine, in Paris."), Document(text="Parisian")),
         answers=(("Paris", "Lutetia"), ("seine",), ("yes",)),
     )
-    found = with_answers_found(gold)
-    assert [document.supports for document in found.documents] == [
+    annotated = with_answers_found(gold)
+    assert [document.supports for document in annotated.documents] == [
         (True, True, False),
         (False, False, False),
     ]
-    assert (found.supporting, found.answerable) == ((0,), True)
+    assert (annotated.supporting, annotated.answerable) == ((0,), True)
     marked = Gold(question="?", documents=gold.documents, answers=gold.answers, supporting=(1,))
     assert with_answers_found(marked) is marked
 
 
-def test_claims_are_not_looked_for_and_texts_cannot_check_them(shared):
+def test_claims_are_not_searched_and_require_entailment(shared):
     [gold] = of_file("eli5", shared / "data/alce/eli5_eval_row_docs_truncated.jsonl")
     assert with_answers_found(gold) is gold
     unable = {

@@ -1,4 +1,4 @@
-"""The commands of docs/selection.md, run one after the other on files of the names it gives."""
+"""Run the commands of docs/selection.md in their order on files with the same names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(command):
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """What the page takes as given: rollouts, scored ones of two recipes, questions, a policy."""
+    """Write the files that the page requires: rollouts, scored rollouts, questions and a policy."""
     pytest.importorskip("torch", reason="torch is not installed")
     from tiny_models import save
 
@@ -43,22 +43,23 @@ def files(tmp_path, monkeypatch):
     save("policy")
     rollouts = examples("truthrl")
     write("rollouts.jsonl", rollouts)
-    asked = {row["question"]: row for row in rollouts}
+    questions = {row["question"]: row for row in rollouts}
     gold = ("question", "documents", "answers", "query_time")
     write(
-        "questions.jsonl", [{name: r[name] for name in gold if name in r} for r in asked.values()]
+        "questions.jsonl",
+        [{name: r[name] for name in gold if name in r} for r in questions.values()],
     )
     for output, recipe in (("clr", "ctrl-rag"), ("arena", "arena")):
         source = ROOT / f"examples/{recipe}.jsonl"
         assert run(f"rag-rewards score {source} -o {output}.jsonl -r {recipe}") == 0
-    # The examples have no group that is right throughout, and few that seldom are.
+    # The examples have no group with right responses only, and few groups with a low pass rate.
     scored = [json.loads(line) for line in Path("clr.jsonl").read_text().splitlines()]
     right, wrong = (next(row for row in scored if row["correct"] == mark) for mark in (1, 0))
     for at in range(80):
-        said = {"group": f"more {at}", "question": f"A question of number {at}?"}
+        fields = {"group": f"more {at}", "question": f"A question of number {at}?"}
         members = [right, right, right] if at % 2 else [right, wrong, wrong]
         for row, likelihood in zip(members, (-1.0, -60.0, -90.0), strict=True):
-            scored.append(row | said | {"details": {"logprob": likelihood}})
+            scored.append(row | fields | {"details": {"logprob": likelihood}})
     write("clr.jsonl", scored)
 
 
