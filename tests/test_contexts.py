@@ -149,7 +149,7 @@ def test_the_trainers_tokens_must_be_those_of_the_prompt():
     same, _ = CONTEXTS.leave_one_out(rollout(prompt_token_ids=list(full)), ("1",))
     assert same == full
     other = (*full[:9], 3, *full[10:])
-    with pytest.raises(DataError, match=r"prompt_token_ids: .* other tokens from token 9 on: '"):
+    with pytest.raises(DataError, match=r"prompt_token_ids: .* differs from token 9 on: it has '"):
         CONTEXTS.leave_one_out(rollout(prompt_token_ids=list(other)), ("1",))
     with pytest.raises(DataError, match=f"from token {len(full) - 2} on"):
         CONTEXTS.leave_one_out(rollout(prompt_token_ids=list(full[:-2])), ("1",))
@@ -163,7 +163,7 @@ def test_a_base_model_without_a_template_reads_plain_text():
 
 
 def test_a_row_without_prompt_needs_its_question():
-    with pytest.raises(DataError, match="question: missing; the prompt is made from it"):
+    with pytest.raises(DataError, match="question: missing; the prompt contains it"):
         CONTEXTS.context(Rollout(response="x"))
 
 
@@ -176,7 +176,9 @@ def test_too_long_is_an_error_and_truncation_is_on_demand():
     whole = len(CONTEXTS.context(row)) + room
     Contexts(TOKENIZER, max_length=whole).leave_one_out(row, ("1",), room)
     tight = Contexts(TOKENIZER, max_length=whole - 1)
-    with pytest.raises(DataError, match=rf"documents: .* of response are more than .* {whole - 1}"):
+    with pytest.raises(
+        DataError, match=rf"documents: .* more than the model's maximum of {whole - 1}"
+    ):
         tight.leave_one_out(row, ("1",), room)
     full, without = Contexts(TOKENIZER, max_length=whole - 1, truncate=True).leave_one_out(
         row, ("1",), room
@@ -184,7 +186,7 @@ def test_too_long_is_an_error_and_truncation_is_on_demand():
     assert "[3] Oslo" not in text(full)
     assert "[2] Rome" in text(full)
     assert "[3] Oslo" not in text(without["1"])
-    with pytest.raises(DataError, match="more than the model's 60"):
+    with pytest.raises(DataError, match="more than the model's maximum of 60"):
         Contexts(TOKENIZER, max_length=60, truncate=True).leave_one_out(row, ("1",), room)
 
 
@@ -243,7 +245,7 @@ def test_nothing_of_a_masked_part_is_in_the_context(part, there, masked, own):
 
 def test_a_masked_context_beyond_the_model_is_an_error():
     contexts = Contexts(TOKENIZER, definition_of("lear").prompt, max_length=50)
-    with pytest.raises(DataError, match="more than the model's 50"):
+    with pytest.raises(DataError, match="more than the model's maximum of 50"):
         contexts.masked(rollout(response=PARTS), "full")
 
 
@@ -270,14 +272,14 @@ def test_a_document_that_the_row_does_not_have_cannot_be_left_out():
     row = rollout(documents=None, prompt="[1] a\n\n[2] b\n\nq?", supporting=["1"])
     with pytest.raises(DataError, match="documents: document 1 cannot be left out: the row has no"):
         CONTEXTS.leave_one_out(row, ("1",))
-    with pytest.raises(DataError, match="documents: missing; they are masked"):
+    with pytest.raises(DataError, match="documents: missing; they are required"):
         CONTEXTS.masked(rollout(documents=None, response=PARTS), "evidence")
 
 
 def test_a_template_that_refuses_a_chat():
     strict = tiny_models.make_tokenizer()
     strict.chat_template = "{{ raise_exception('System role not supported') }}"
-    with pytest.raises(DataError, match="prompt: the chat template refuses it: System role"):
+    with pytest.raises(DataError, match="prompt: the chat template rejects it: System role"):
         Contexts(strict).context(rollout())
 
 
@@ -296,14 +298,14 @@ def test_masks_follow_the_recipes_reading_of_tags():
 
 def test_masked_prompts_too_must_be_the_trainers():
     row = rollout(response=PARTS, prompt_token_ids=[5, 6, 7])
-    with pytest.raises(DataError, match="prompt_token_ids: the rendered prompt has other tokens"):
+    with pytest.raises(DataError, match="prompt_token_ids: the rendered prompt differs"):
         CONTEXTS.masked(row, "full")
 
 
 def test_truncation_shortens_masked_prompts_as_well():
     row = rollout(response=PARTS)
     long = len(CONTEXTS.masked(row, "full"))
-    with pytest.raises(DataError, match="tokens of prompt and 8 of response are more"):
+    with pytest.raises(DataError, match="tokens and the response 8, more"):
         Contexts(TOKENIZER, max_length=long + 7).masked(row, "full", room=8)
     short = Contexts(TOKENIZER, max_length=long + 7, truncate=True).masked(row, "full", room=8)
     assert "Oslo" not in text(short)

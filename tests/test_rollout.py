@@ -524,14 +524,15 @@ def test_errors_of_unmet_needs():
         )
     ]
     assert said == [
-        "logprobs: missing; needed are `full`, `without.1`, `without.3`, one value per response "
+        "logprobs: missing; add `full`, `without.1`, `without.3`, with one value per response "
         "token",
-        "masked_answers.evidence: missing; the answer from the masked context",
-        "masked_logprobs.full: missing; one list per gold alias",
+        "masked_answers.evidence: missing; add the answer from the masked context",
+        "masked_logprobs.full: missing; add one list per gold alias",
         f"nli: no entry for premise 'a b c' and hypothesis '{'x' * 57}...'; add it, or set "
-        "citation.judge_by=gold where the recipe has it",
+        "citation.judge_by=gold if the recipe has this setting",
         "similarity: no entry for text 't'",
-        "verdicts.outcome: missing; a judge's 0 or 1, or choose a setting that needs no judge",
+        "verdicts.outcome: missing; add the verdict of a judge (0 or 1), or choose a setting "
+        "without a judge",
     ]
 
 

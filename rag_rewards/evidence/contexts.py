@@ -1,8 +1,8 @@
-"""What a policy is shown: a prompt with its documents, without one of them, and LEAR's masked ones.
+"""The token ids of prompts: with all documents, without one of them, and masked as in LEAR.
 
-A prompt is rendered and tokenised once per context; response ids are appended and never
-tokenised again across the boundary. A document that is left out takes nothing with it: the others
-keep their labels, and what stands before it stays the same tokens.
+Each context is rendered and tokenized once. Response ids are appended to it, so that no token spans
+the boundary. When a document is left out, the other documents keep their labels, and the tokens
+before it do not change.
 """
 
 from __future__ import annotations
@@ -27,9 +27,12 @@ _LEAR = Tags(("reason", "extract", "answer"))
 class Contexts:
     """Contexts of rollouts as token ids, for one tokenizer.
 
-    `max_length` is what context and response may have together. A rollout beyond it is a
-    DataError, or, with `truncate`, loses documents that do not support the answer, last first.
-    `template` holds further arguments of the chat template (`enable_thinking=False`).
+    tokenizer   the tokenizer of the policy
+    prompt      prompt of rollouts without one, and form of the documents in those with one
+    max_length  maximum number of tokens of context and response; None for no limit
+    truncate    drop non-supporting documents, last first, when a rollout exceeds `max_length`;
+                without it, such a rollout raises DataError
+    template    further arguments of the chat template, such as {"enable_thinking": False}
     """
 
     tokenizer: Tokenizer
@@ -41,10 +44,11 @@ class Contexts:
     def leave_one_out(
         self, rollout: Rollout, labels: Sequence[str], response: int = 0
     ) -> tuple[TokenIds, dict[str, TokenIds]]:
-        """The full context, and the context without each of these documents.
+        """Return the full context, and the context without each of these documents, by label.
 
-        `response` is the room that responses need, that of the longest of a group, so that
-        truncation leaves its members the same documents.
+        `response` is the number of tokens of the longest response of the group, so that truncation
+        drops the same documents for all members. Raises DataError for an unknown label, for a
+        prompt that does not contain a document, and for a context that is too long.
         """
         for label in labels:
             if label not in rollout.labels:
@@ -53,8 +57,8 @@ class Contexts:
                     "documents",
                 )
         full = self.context(rollout)
-        self._compare(rollout, full)
-        dropped = self._dropped(rollout, response, lambda gone: self.context(rollout, gone))
+        self._check_tokens(rollout, full)
+        dropped = self._dropped(rollout, response, lambda labels: self.context(rollout, labels))
         if dropped:
             full = self.context(rollout, dropped)
         return full, {label: self.context(rollout, (*dropped, label)) for label in labels}
@@ -62,78 +66,85 @@ class Contexts:
     def _dropped(
         self, rollout: Rollout, room: int, render: Callable[[tuple[str, ...]], TokenIds]
     ) -> tuple[str, ...]:
-        """Documents to leave out so that a context fits beside `room` further tokens."""
+        """Return the documents to drop so that a context and `room` further tokens fit."""
         supporting = rollout.supporting_labels if rollout.supporting is not None else ()
         spare = [label for label in rollout.labels if label not in supporting]
         dropped: tuple[str, ...] = ()
         while self.max_length is not None and (n := len(render(dropped))) + room > self.max_length:
             if not self.truncate or not spare:
-                way = "the option `truncate` drops non-supporting documents"
-                why = "no further document can be dropped" if self.truncate else way
+                remedy = "the option `truncate` drops non-supporting documents"
+                if self.truncate:
+                    remedy = "no further document can be dropped"
                 raise DataError(
-                    f"{n:,} tokens of prompt and {room:,} of response are more than the model's "
-                    f"{self.max_length:,}; {why}",
+                    f"the prompt has {n:,} tokens and the response {room:,}, more than the model's "
+                    f"maximum of {self.max_length:,}; {remedy}",
                     "documents",
                 )
             dropped = (*dropped, spare.pop())
         return dropped
 
     def context(self, rollout: Rollout, without: Collection[str] = ()) -> TokenIds:
-        """The prompt without these documents, up to where the response begins."""
-        text, special = self._rendered(rollout, without)
+        """Return the prompt without these documents, up to the beginning of the response."""
+        text, special = self._render(rollout, without)
         prefix = rollout.response_prefix or ""
         if prefix and not text.rstrip().endswith(prefix.strip()):
             text += prefix
         return self._encode(text, special, rollout)
 
     def masked(self, rollout: Rollout, part: str, tags: Tags = _LEAR, room: int = 0) -> TokenIds:
-        """LEAR's context for one of its answers, up to the opened <answer>.
+        """Return LEAR's context for one of its answers, up to the opening <answer>.
 
-        `rationale`: question, passages and reason. `evidence`: question and extract alone.
-        `full`: everything. What is masked is not in it. `room` is what may follow, in tokens.
-        Source: LEAR, section 3.1.
+        part  "rationale" (question, passages and reason), "evidence" (question and extract), or
+              "full" (all of them)
+        tags  names of the sections of a response
+        room  number of tokens that follow the context
+
+        Masked texts are omitted. Raises DataError without documents. Source: LEAR, section 3.1.
         """
         if not rollout.documents:
-            raise DataError("missing; they are masked, or shown, by their text", "documents")
+            raise DataError("missing; they are required for the masked contexts", "documents")
         if rollout.prompt_token_ids is not None:
-            self._compare(rollout, self.context(rollout))
+            self._check_tokens(rollout, self.context(rollout))
         content = rollout.parsed.cut(tags).content
         sections = {"rationale": ["reason"], "evidence": ["extract"], "full": ["reason", "extract"]}
-        said = [f"<{name}>{content.get(name, '')}</{name}>\n" for name in sections[part]]
+        blocks = [f"<{name}>{content.get(name, '')}</{name}>\n" for name in sections[part]]
 
-        def render(gone: tuple[str, ...]) -> TokenIds:
-            without = rollout.labels if part == "evidence" else gone
-            text, special = self._rendered(rollout, without)
-            return self._encode(text + "".join(said) + "<answer>", special, rollout)
+        def render(dropped: tuple[str, ...]) -> TokenIds:
+            without = rollout.labels if part == "evidence" else dropped
+            text, special = self._render(rollout, without)
+            return self._encode(text + "".join(blocks) + "<answer>", special, rollout)
 
         return render(self._dropped(rollout, room, render))
 
     def response(self, rollout: Rollout) -> TokenIds:
-        """The response's own token ids: the trainer's, else those of its text."""
+        """Return the token ids of the response: those of the row, or those of its text.
+
+        Raises DataError for a response of several messages without token ids.
+        """
         if rollout.response_token_ids is not None:
             return rollout.response_token_ids
         if not isinstance(rollout.response, str):
-            said = [message for message in rollout.response if message.role == "assistant"]
-            if len(said) != 1 or len(rollout.response) != 1:
+            messages = [message for message in rollout.response if message.role == "assistant"]
+            if len(messages) != 1 or len(rollout.response) != 1:
                 raise DataError(
-                    "missing; a response of several messages is scored by its token ids",
+                    "missing; a response of several messages requires its token ids",
                     "response_token_ids",
                 )
-            return self.tokens(said[0].text)
+            return self.tokens(messages[0].text)
         return self.tokens(strip_end_of_sequence(rollout.response))
 
     def tokens(self, text: str) -> TokenIds:
-        """Text that continues a context."""
+        """Return the token ids of a text that continues a context."""
         return tuple(self.tokenizer.encode(text, add_special_tokens=False))
 
     def answer_span(self, rollout: Rollout) -> tuple[int, int] | None:
-        """The token range behind the last </think>; None where nothing was thought, or no end."""
+        """Return the token range after the last </think>, None without a complete <think>."""
         whole = rollout.parsed.text
         if "<think>" not in whole or "</think>" not in whole:
             return None
         ids = self.response(rollout)
         ends = self.tokenizer.decode(ids).count("</think>")
-        # The shortest beginning of the response's own tokens that holds every </think>.
+        # Bisection for the shortest prefix of the tokens that contains every </think>.
         low, high = 0, len(ids)
         while low < high:
             middle = (low + high) // 2
@@ -145,32 +156,32 @@ class Contexts:
 
     # --- rendering -----------------------------------------------------------------------------
 
-    def _rendered(self, rollout: Rollout, without: Collection[str]) -> tuple[str, bool]:
-        """The prompt's text, and whether the tokenizer adds its special tokens to it."""
-        given = rollout.prompt
-        if given is None:
+    def _render(self, rollout: Rollout, without: Collection[str]) -> tuple[str, bool]:
+        """Return the text of the prompt, and whether the tokenizer adds special tokens to it."""
+        prompt = rollout.prompt
+        if prompt is None:
             if rollout.question is None:
-                raise DataError("missing; the prompt is made from it, or give `prompt`", "question")
+                raise DataError("missing; the prompt contains it, or add `prompt`", "question")
             return self._chat(self.prompt.messages(rollout, without))
-        removed = _Removal(self.prompt, rollout, without)
-        if isinstance(given, str):
-            text = removed.of(given)
-            removed.check()
+        removal = _Removal(self.prompt, rollout, without)
+        if isinstance(prompt, str):
+            text = removal.remove_from(prompt)
+            removal.check()
             return text, True
         messages = [
-            {**message, "content": removed.of(message["content"])}
+            {**message, "content": removal.remove_from(message["content"])}
             if isinstance(message.get("content"), str)
             else message
-            for message in given
+            for message in prompt
         ]
-        removed.check()
+        removal.check()
         return self._chat(messages)
 
     def _chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
         if getattr(self.tokenizer, "chat_template", None) is None:
-            # A base model: the messages' text, one after the other.
-            said = [str(message.get("content") or "") for message in messages]
-            return "\n\n".join(said) + "\n\n", True
+            # The prompt of a base model consists of the texts of the messages.
+            texts = [str(message.get("content") or "") for message in messages]
+            return "\n\n".join(texts) + "\n\n", True
         try:
             text = self.tokenizer.apply_chat_template(
                 [dict(message) for message in messages],
@@ -178,49 +189,54 @@ class Contexts:
                 add_generation_prompt=True,
                 **self.template,
             )
-        except Exception as error:  # a template is code of the model's makers
-            raise DataError(f"the chat template refuses it: {error}", "prompt") from error
+        except Exception as error:  # a template is code of the model, and can raise anything
+            raise DataError(f"the chat template rejects it: {error}", "prompt") from error
         return str(text), False
 
     def _encode(self, text: str, special: bool, rollout: Rollout) -> TokenIds:
-        begins = getattr(self.tokenizer, "bos_token", None)
-        special = special and not (begins and text.startswith(begins))
-        given = rollout.prompt_token_ids
-        if special and given and given[0] != getattr(self.tokenizer, "bos_token_id", None):
-            special = False  # the trainer tokenised it without
+        bos = getattr(self.tokenizer, "bos_token", None)
+        special = special and not (bos and text.startswith(bos))
+        row_ids = rollout.prompt_token_ids
+        if special and row_ids and row_ids[0] != getattr(self.tokenizer, "bos_token_id", None):
+            special = False  # the trainer added no special tokens
         return tuple(self.tokenizer.encode(text, add_special_tokens=special))
 
-    def _compare(self, rollout: Rollout, full: TokenIds) -> None:
-        """The rendered prompt must be the one the trainer's tokens came from."""
-        given = rollout.prompt_token_ids
-        if given is None or given == full:
+    def _check_tokens(self, rollout: Rollout, full: TokenIds) -> None:
+        """Raise DataError if the rendered prompt differs from the row's `prompt_token_ids`."""
+        row_ids = rollout.prompt_token_ids
+        if row_ids is None or row_ids == full:
             return
-        at = next(
-            (i for i, (a, b) in enumerate(zip(given, full, strict=False)) if a != b),
-            min(len(given), len(full)),
+        start = next(
+            (i for i, (a, b) in enumerate(zip(row_ids, full, strict=False)) if a != b),
+            min(len(row_ids), len(full)),
         )
-        theirs, ours = (self.tokenizer.decode(ids[at : at + 8]) for ids in (given, full))
+        in_row, rendered = (
+            self.tokenizer.decode(ids[start : start + 8]) for ids in (row_ids, full)
+        )
         raise DataError(
-            f"the rendered prompt has other tokens from token {at} on: {ours!r} here, {theirs!r} "
-            "in the row; give the row's own `prompt`, or the Prompt that made it",
+            f"the rendered prompt differs from token {start} on: it has {rendered!r}, the row has "
+            f"{in_row!r}; add the row's own `prompt`, or use the Prompt that created it",
             "prompt_token_ids",
         )
 
 
 @dataclass
 class _Removal:
-    """Documents taken out of a prompt that somebody else rendered."""
+    """The removal of documents from a prompt that was rendered elsewhere.
+
+    `counts` is the number of occurrences of each removed document.
+    """
 
     prompt: Prompt
     rollout: Rollout
     without: Collection[str]
-    found: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
 
-    def of(self, text: str) -> str:
-        """The text without the documents, each with one separator."""
+    def remove_from(self, text: str) -> str:
+        """Return a text without the documents, each with one separator."""
         for label, block in self._blocks():
             count = text.count(block)
-            self.found[label] = self.found.get(label, 0) + count
+            self.counts[label] = self.counts.get(label, 0) + count
             if count == 1:
                 text = self._cut(text, block)
         return text
@@ -240,15 +256,15 @@ class _Removal:
         return text[:start] + text[end:]
 
     def check(self) -> None:
-        """DataError unless every document stood there exactly once."""
+        """Raise DataError unless each document occurred exactly once."""
         for label, block in self._blocks():
-            count = self.found.get(label, 0)
+            count = self.counts.get(label, 0)
             if count == 1:
                 continue
-            shown = msgspec.json.encode(block[:60]).decode()
-            how = "is not in it" if count == 0 else f"is {count} times in it"
+            start = msgspec.json.encode(block[:60]).decode()
+            fault = "is not in it" if count == 0 else f"is {count} times in it"
             raise DataError(
-                f"document {label} cannot be left out: {shown}… {how}; describe the documents in "
+                f"document {label} cannot be left out: {start}… {fault}; describe the documents in "
                 "the prompt with a Prompt or the option `document_form`",
                 "prompt",
             )

@@ -1,7 +1,7 @@
-"""Needs: what a reward must know about a rollout that only a model can say.
+"""Needs: the model outputs that a reward requires for a rollout.
 
-A reward's `needs(rollout)` lists them; evidence on the rollout answers them. A need knows whether
-the rollout already answers it, which kind of model it asks, and how to say what is missing.
+`needs(rollout)` of a reward returns them. Evidence of the rollout meets a need; otherwise a model
+of the kind `model_kind` provides it.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from rag_rewards.rollout import Rollout
 from rag_rewards.text.sections import Tags
 
 ModelKind = Literal["policy", "entailment", "similarity", "judge"]
+"""The four kinds of models."""
 
 
 @dataclass(frozen=True)
 class LogProbsNeed:
-    """Token log-probabilities of the response, in full and without each of these documents."""
+    """Token log-probabilities of the response, with all documents and without each of these."""
 
     model_kind: ClassVar[ModelKind] = "policy"
     without: tuple[str, ...]
 
     def is_met(self, rollout: Rollout) -> bool:
-        known = rollout.logprobs
-        return known is not None and all(
+        return rollout.logprobs is not None and all(
             values_without(rollout, label) is not None for label in self.without
         )
 
 
 @dataclass(frozen=True)
 class MaskedAnswersNeed:
-    """LEAR's answer from a context in which all but one part is masked."""
+    """LEAR's answer from a context in which everything except one part is masked."""
 
     model_kind: ClassVar[ModelKind] = "policy"
     part: str  # "rationale" or "evidence"
@@ -47,7 +47,7 @@ class MaskedAnswersNeed:
 
 @dataclass(frozen=True)
 class MaskedLogProbsNeed:
-    """Log-probabilities of every gold alias under one of LEAR's contexts."""
+    """Log-probabilities of each gold alias after one of LEAR's contexts."""
 
     model_kind: ClassVar[ModelKind] = "policy"
     part: str  # "rationale", "evidence" or "full"
@@ -59,7 +59,7 @@ class MaskedLogProbsNeed:
 
 @dataclass(frozen=True)
 class EntailmentNeed:
-    """P(premise entails hypothesis)."""
+    """The probability that the premise entails the hypothesis."""
 
     model_kind: ClassVar[ModelKind] = "entailment"
     premise: str
@@ -71,7 +71,7 @@ class EntailmentNeed:
 
 @dataclass(frozen=True)
 class SimilarityNeed:
-    """Similarity of a text to a reference."""
+    """The similarity of a text to a reference."""
 
     model_kind: ClassVar[ModelKind] = "similarity"
     text: str
@@ -83,7 +83,7 @@ class SimilarityNeed:
 
 @dataclass(frozen=True)
 class VerdictNeed:
-    """A judge's 0 or 1 on a component: 1 where any of the questions is answered by 1."""
+    """The verdict of a judge on a component: 1 if the answer to any of the questions is 1."""
 
     model_kind: ClassVar[ModelKind] = "judge"
     component: str
@@ -104,37 +104,40 @@ Need = (
 
 
 def unmet(need: Need) -> DataError:
-    """The error for a need that nothing answers: which field is missing, and the way out."""
+    """Return the error for an unmet need: the missing field, and how to add it."""
     if isinstance(need, LogProbsNeed):
         parts = "`full`" + "".join(f", `without.{label}`" for label in need.without)
-        return DataError(f"missing; needed are {parts}, one value per response token", "logprobs")
+        return DataError(f"missing; add {parts}, with one value per response token", "logprobs")
     if isinstance(need, MaskedAnswersNeed):
         return DataError(
-            "missing; the answer from the masked context", f"masked_answers.{need.part}"
+            "missing; add the answer from the masked context", f"masked_answers.{need.part}"
         )
     if isinstance(need, MaskedLogProbsNeed):
-        return DataError("missing; one list per gold alias", f"masked_logprobs.{need.part}")
+        return DataError("missing; add one list per gold alias", f"masked_logprobs.{need.part}")
     if isinstance(need, EntailmentNeed):
         return DataError(
             f"no entry for premise {_short(need.premise)} and hypothesis "
-            f"{_short(need.hypothesis)}; add it, or set citation.judge_by=gold where the recipe "
-            "has it",
+            f"{_short(need.hypothesis)}; add it, or set citation.judge_by=gold if the recipe has "
+            "this setting",
             "nli",
         )
     if isinstance(need, SimilarityNeed):
         return DataError(f"no entry for text {_short(need.text)}", "similarity")
     return DataError(
-        "missing; a judge's 0 or 1, or choose a setting that needs no judge",
+        "missing; add the verdict of a judge (0 or 1), or choose a setting without a judge",
         f"verdicts.{need.component}",
     )
 
 
 def values_without(rollout: Rollout, label: str) -> tuple[float, ...] | None:
-    """Log-probabilities with one document left out; evidence may name it by id or label."""
-    known = rollout.logprobs.without if rollout.logprobs else {}
-    if (values := known.get(label)) is not None:
+    """Return the log-probabilities without one document, None if the evidence has none.
+
+    The evidence can refer to the document by its id or by its label.
+    """
+    without = rollout.logprobs.without if rollout.logprobs else {}
+    if (values := without.get(label)) is not None:
         return values
-    for reference, values in known.items():
+    for reference, values in without.items():
         if values is not None and rollout.label_of(reference) == label:
             return values
     return None

@@ -1,7 +1,8 @@
-"""The four protocols that models stand behind, and what travels over them.
+"""The protocols of the four kinds of models, with their requests and answers.
 
-Rewards never see a model: they say what they need, the gatherer asks, and the answers are evidence
-on the rollout. Methods are coroutines, so that servers and local models are asked the same way.
+Rewards never call a model: they declare needs, and the gatherer calls the models and adds the
+answers to the rollouts as evidence. The methods are coroutines, so that servers and local models
+are called in the same way.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 TokenIds = tuple[int, ...]
+"""A sequence of token ids."""
 
 
 # --- a policy ----------------------------------------------------------------------------------
@@ -19,22 +21,27 @@ TokenIds = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a policy backend can honour."""
+    """The capabilities of a policy backend."""
 
     exact: bool = True
-    """Log-probabilities are those of the whole context, not of an approximation."""
+    """Whether log-probabilities are exact, not an approximation."""
     reuses_prefixes: bool = False
+    """Whether tokens that the sequences of a group share run once."""
     generates: bool = True
+    """Whether the policy generates."""
     precision: str = "float32"
+    """Precision of the model, such as "bfloat16", or "unknown"."""
 
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """A group to score: every response after every context, as token ids.
+    """A group to score: responses after contexts, as token ids.
 
-    A group, because only a group lets an engine share work: `contexts` begin alike (the full
-    one first, then each with a document left out), and `responses` follow the same contexts.
-    `pairs` names (context, response) positions; None is all of them.
+    contexts   contexts with a common prefix: the full one first, then those without a document
+    responses  responses to these contexts
+    pairs      (context, response) positions to score; None for all pairs
+
+    The request contains a whole group, so that an engine can share work between its sequences.
     """
 
     contexts: tuple[TokenIds, ...]
@@ -42,7 +49,7 @@ class ScoreRequest:
     pairs: tuple[tuple[int, int], ...] | None = None
 
     def wanted(self) -> tuple[tuple[int, int], ...]:
-        """The pairs to answer, in order."""
+        """Return the (context, response) positions to score, in order."""
         if self.pairs is not None:
             return self.pairs
         return tuple((c, r) for c in range(len(self.contexts)) for r in range(len(self.responses)))
@@ -50,10 +57,14 @@ class ScoreRequest:
 
 @dataclass(frozen=True)
 class ScoreAnswer:
-    """Token log-probabilities of a group, in nats, as float32: one array per pair asked for.
+    """Token log-probabilities of a group.
 
-    `path` says how they were computed, `computed` and `reused` count tokens: a token that a
-    model was run on, and one that naive scoring would have run it on again.
+    logprobs        one float32 array per requested pair, in nats, with one value per token of the
+                    response
+    path            method of the computation, such as "shared", "plain" or "vllm cached"
+    computed        number of tokens that the model was run on
+    reused          number of further tokens that separate scoring of each pair would have run
+    weight_version  version of the weights, None if unknown
     """
 
     logprobs: dict[tuple[int, int], array[float]]
@@ -65,7 +76,14 @@ class ScoreAnswer:
 
 @dataclass(frozen=True)
 class GenerateRequest:
-    """Continue a prompt. `temperature` 0 is greedy; text ends before the first of `stop`."""
+    """A prompt to continue.
+
+    prompt       token ids of the prompt
+    max_tokens   maximum number of generated tokens
+    temperature  sampling temperature; 0 for greedy decoding
+    stop         strings that end the text; the text does not contain them
+    seed         seed of sampling
+    """
 
     prompt: TokenIds
     max_tokens: int = 64
@@ -76,7 +94,7 @@ class GenerateRequest:
 
 @dataclass(frozen=True)
 class GenerateAnswer:
-    """What was generated. `finish_reason` is "stop" or "length"."""
+    """A continuation of a prompt. `finish_reason` is "stop" or "length"."""
 
     text: str
     token_ids: TokenIds
@@ -86,7 +104,7 @@ class GenerateAnswer:
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """The part of a transformers tokenizer that contexts are made with."""
+    """The methods of a transformers tokenizer that prompts require."""
 
     def encode(self, text: str, *, add_special_tokens: bool = ...) -> list[int]: ...
     def decode(self, token_ids: Sequence[int]) -> str: ...
@@ -97,13 +115,13 @@ class Tokenizer(Protocol):
 class Policy(Protocol):
     """A language model that scores and generates from token ids.
 
-    Results come in the order of the requests, one each: an answer, or the BackendError that this
-    request alone hit. What breaks all of them is raised.
+    The results have the order of the requests: an answer, or the BackendError of this request. An
+    error that affects all requests is raised.
     """
 
     @property
     def fingerprint(self) -> str:
-        """Which weights, in which precision: part of a recipe's signature."""
+        """The weights and their precision, as part of the signature."""
         ...
 
     @property
@@ -112,7 +130,7 @@ class Policy(Protocol):
     def tokenizer(self) -> Tokenizer: ...
     @property
     def max_length(self) -> int | None:
-        """Tokens that a prompt and a response may have together; None where it is not known."""
+        """Maximum number of tokens of context and response, None if unknown."""
         ...
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]: ...
@@ -120,7 +138,7 @@ class Policy(Protocol):
         self, requests: Sequence[GenerateRequest]
     ) -> list[GenerateAnswer | Exception]: ...
     async def selfcheck(self) -> None:
-        """Refuse (BackendError) a backend that gives other values than it should."""
+        """Raise BackendError if the values of the policy cannot be correct."""
         ...
 
     async def close(self) -> None: ...
@@ -131,7 +149,7 @@ class Policy(Protocol):
 
 @runtime_checkable
 class EntailmentModel(Protocol):
-    """P(premise entails hypothesis), 0 to 1, for (premise, hypothesis) pairs."""
+    """A model of the probability, 0 to 1, that a premise entails a hypothesis."""
 
     @property
     def fingerprint(self) -> str: ...
@@ -141,7 +159,7 @@ class EntailmentModel(Protocol):
 
 @runtime_checkable
 class SimilarityModel(Protocol):
-    """Similarity, −1 to 1, of (text, reference) pairs."""
+    """A model of the similarity, −1 to 1, of a text to a reference."""
 
     @property
     def fingerprint(self) -> str: ...
@@ -156,11 +174,11 @@ JudgeKind = Literal["accuracy", "outcome", "reasoning"]
 
 @dataclass(frozen=True)
 class JudgeQuestion:
-    """One thing to ask a judge, answered by 0 or 1.
+    """A question to a judge, with the answer 0 or 1.
 
-    accuracy   does `response` (an extracted answer) agree with any of `gold`?   (ARENA)
-    outcome    is `response` (an extracted answer) right, given the one `gold`?  (TruthRL)
-    reasoning  is the reasoning in `response` (a whole response) sound?          (TruthRL)
+    accuracy   does `response` (an extracted answer) agree with any of `gold`?      (ARENA)
+    outcome    is `response` (an extracted answer) correct, given the one `gold`?   (TruthRL)
+    reasoning  is the reasoning in `response` (a whole response) sound?             (TruthRL)
     """
 
     kind: JudgeKind
@@ -173,7 +191,10 @@ class JudgeQuestion:
 
 @runtime_checkable
 class Judge(Protocol):
-    """Answers questions with 0 or 1; a question that got no verdict with its error, never a 0."""
+    """A model that answers questions with 0 or 1.
+
+    The result of a question without a verdict is its error, never 0.
+    """
 
     @property
     def fingerprint(self) -> str: ...
@@ -186,7 +207,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class Models:
-    """Whom to ask. What is None cannot be asked: needs of that kind stay open."""
+    """The available models. A need whose model is `None` stays unmet."""
 
     policy: Policy | None = None
     entailment: EntailmentModel | None = None
@@ -195,7 +216,7 @@ class Models:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """Which models, for the signature."""
+        """The fingerprints of the models by kind, for the signature."""
         pairs = (
             ("policy", self.policy),
             ("nli", self.entailment),
@@ -205,6 +226,7 @@ class Models:
         return {name: model.fingerprint for name, model in pairs if model is not None}
 
     async def close(self) -> None:
+        """Close all models."""
         for model in (self.policy, self.entailment, self.judge, self.similarity):
             if model is not None:
                 await model.close()

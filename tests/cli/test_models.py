@@ -88,8 +88,8 @@ def test_a_row_beyond_the_models_length_is_named_and_truncation_is_on_demand(cli
     (record,) = read(f"{out}.errors.jsonl")
     assert record["error"]["type"] == "DataError"
     assert (
-        "more than the model's 2,048; the option `truncate` drops non-supporting documents"
-        in record["error"]["message"]
+        "more than the model's maximum of 2,048; the option `truncate` drops non-supporting "
+        "documents" in record["error"]["message"]
     )
     ran = cli("score", source, "-o", str(out), "-r", "ctrl-rag", "--model", model, "--truncate")
     assert ran.code == 0, ran.err

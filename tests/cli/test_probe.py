@@ -303,7 +303,7 @@ def test_rows_without_a_usable_prompt(run, tmp_path):
     assert (result.questions, result.rows_in_error) == (1, 3)
     errors = {e["line"]: e["error"] for e in read(tmp_path / "out.jsonl.errors.jsonl")}
     assert errors[2]["type"] == "DataError"
-    assert "more than the model's 4,000" in errors[2]["message"]
+    assert "more than the model's maximum of 4,000" in errors[2]["message"]
     assert errors[4]["path"] == "question"
 
 

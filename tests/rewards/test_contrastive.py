@@ -146,7 +146,7 @@ def test_missing_evidence():
     rollout = Rollout(response="x", documents=DOCUMENTS, supporting=("a", "b"))
     reward = ContrastiveLikelihood()
     assert reward.needs(rollout) == [LogProbsNeed(("1", "2"))]
-    with pytest.raises(DataError, match=r"logprobs: missing; needed are `full`, `without\.1`"):
+    with pytest.raises(DataError, match=r"logprobs: missing; add `full`, `without\.1`"):
         reward([rollout])
 
 

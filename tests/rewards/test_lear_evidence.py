@@ -243,7 +243,9 @@ def test_missing_evidence_is_an_error_where_it_is_required_and_not_scored_where_
     rollout = Rollout(response=RESPONSE, answers="New York")
     with pytest.raises(DataError, match=r"masked_answers\.rationale: missing"):
         MaskedAnswer("rationale", TAGS)([rollout])
-    with pytest.raises(DataError, match=r"masked_logprobs\.full: missing; one list per gold alias"):
+    with pytest.raises(
+        DataError, match=r"masked_logprobs\.full: missing; add one list per gold alias"
+    ):
         MaskedAnswer("full", TAGS, "likelihood")([rollout])
     assert MaskedAnswer("rationale", TAGS, required=False)([rollout])[0].value is None
 
