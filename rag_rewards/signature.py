@@ -95,7 +95,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
         return self.stages or (StageSignature(self.recipe, None, self.settings, self.hardened),)
 
     def at(self, step: int | None) -> StageSignature | None:
-        """The recipe in force at a training step; None if it depends on an unknown step."""
+        """Return the recipe at a training step; None if it depends on an unknown step."""
         parts = self.parts
         if len(parts) == 1:
             return parts[0]
@@ -112,12 +112,12 @@ class Signed(Protocol):
 
 
 def signature_of(reward: Signed, models: Mapping[str, str] | None = None) -> str:
-    """The signature of a reward and of the models that provide its evidence."""
+    """Return the signature of a reward and of the models that provide its evidence."""
     return str(msgspec.structs.replace(reward.identity, models=dict(models or {})))
 
 
 def release(version: str) -> tuple[int, ...]:
-    """The numbers of a version, for comparisons.
+    """Return the numbers of a version, for comparisons.
 
     >>> release("0.10.0") > release("0.2.0")
     True
@@ -134,12 +134,12 @@ def release(version: str) -> tuple[int, ...]:
 _VERSION = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/+-]*")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
-_PLACES = ("hardened", "stages", "models")
-"""The words with a fixed place after the settings, in order. As a key they need quotes."""
+_FIXED_WORDS = ("hardened", "stages", "models")
+"""The words with a fixed position after the settings, in order. As a key they need quotes."""
 
 
 def _canonical(value: Any) -> Any:
-    """A JSON value that is the same for equal values: 5.0 is 5, keys are sorted."""
+    """Return a JSON value that is the same for equal values: 5.0 is 5, keys are sorted."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
@@ -154,12 +154,12 @@ def _canonical(value: Any) -> Any:
 
 
 def _word(text: str, plain: re.Pattern[str]) -> str:
-    reserved = plain is _KEY and text in _PLACES
+    reserved = plain is _KEY and text in _FIXED_WORDS
     return text if plain.fullmatch(text) and not reserved else _json(text)
 
 
 def _json(value: Any) -> str:
-    """Compact JSON on one line. Characters that cannot be printed are escaped."""
+    """Return compact JSON on one line. Characters that cannot be printed are escaped."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     if text.isprintable():
         return text
@@ -169,11 +169,11 @@ def _json(value: Any) -> str:
 # --- reading -------------------------------------------------------------------------------------
 
 EXAMPLE = "rag-rewards 0.2.0 arena bonus.value=5 hardened"
-DEEPEST = 8
+MAX_DEPTH = 8
 """Levels of lists and mappings in one value. This package writes at most five."""
-LONGEST_NUMBER = 400
+MAX_DIGITS = 400
 """Digits of a number. The largest setting has 101."""
-LONGEST_MESSAGE = 200
+MAX_MESSAGE = 200
 """Characters of an error message that come from the text."""
 
 _OLD_NAME = re.compile(r'([^="{]*) (?=\{)')
@@ -181,14 +181,14 @@ _OLD_UNTIL = re.compile(r" until (-?[0-9]{1,18}) then rag-rewards ")
 
 
 def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         raise ValueError("a key occurs twice in a JSON object")
-    return found
+    return mapping
 
 
 def _number(text: str) -> int | float:
-    if len(text) > LONGEST_NUMBER:
+    if len(text) > MAX_DIGITS:
         raise ValueError(f"a number has {len(text)} characters")
     value = float(text)
     if not math.isfinite(value):
@@ -224,26 +224,26 @@ class _Parser:
             return self._old(version)
         recipe = self._word(_NAME, "the name of a recipe")
         settings: dict[str, Any] = {}
-        places: dict[str, Any] = {}
+        words: dict[str, Any] = {}
         while self.position < len(self.text):
             self._expect(" ")
             start = self.position
             key = self._word(_KEY, "a setting")
-            if key not in _PLACES or self.text[start] == '"':
+            if key not in _FIXED_WORDS or self.text[start] == '"':
                 if key in settings:
                     self._fail(f"setting {key!r} occurs twice", start)
-                if places:
-                    self._fail(f"setting {key!r} follows {next(iter(places))!r}", start)
+                if words:
+                    self._fail(f"setting {key!r} follows {next(iter(words))!r}", start)
                 settings[key] = self._value(Any)
                 continue
-            if any(_PLACES.index(place) >= _PLACES.index(key) for place in places):
-                self._fail(f"{key!r} occurs twice or after {list(places)[-1]!r}", start)
-            places[key] = True if key == "hardened" else self._place(key)
-        if "stages" in places and (settings or "hardened" in places):
+            if any(_FIXED_WORDS.index(word) >= _FIXED_WORDS.index(key) for word in words):
+                self._fail(f"{key!r} occurs twice or after {list(words)[-1]!r}", start)
+            words[key] = True if key == "hardened" else self._fixed_value(key)
+        if "stages" in words and (settings or "hardened" in words):
             self._fail("the settings of a curriculum belong to its stages", self.position)
-        return Signature(version=version, recipe=recipe, settings=settings, **places)
+        return Signature(version=version, recipe=recipe, settings=settings, **words)
 
-    def _place(self, key: str) -> Any:
+    def _fixed_value(self, key: str) -> Any:
         start = self.position
         value = self._value(dict[str, str] if key == "models" else tuple[StageSignature, ...])
         if not value:
@@ -251,7 +251,7 @@ class _Parser:
         return value
 
     def _old(self, version: str) -> Signature:
-        """The format of 0.1.0: `NAME {all settings}[ until N then …][ models {…}]`."""
+        """Read the format of 0.1.0: `NAME {all settings}[ until N then …][ models {…}]`."""
         stages: list[StageSignature] = []
         while True:
             name = self._match(_OLD_NAME, "a recipe and its settings")[1]
@@ -307,7 +307,7 @@ class _Parser:
             self._fail("a JSON value is nested too deeply", start)
         except ValueError as error:
             self._fail(str(error), start)
-        if _deeper_than(DEEPEST, value):
+        if _deeper_than(MAX_DEPTH, value):
             self._fail("a JSON value is nested too deeply", start)
         try:
             return msgspec.convert(value, kind)
@@ -315,7 +315,7 @@ class _Parser:
             self._fail(f"unexpected value ({error})", start)
 
     def _fail(self, what: str, position: int) -> NoReturn:
-        what = what if len(what) <= LONGEST_MESSAGE else what[:LONGEST_MESSAGE] + "…"
+        what = what if len(what) <= MAX_MESSAGE else what[:MAX_MESSAGE] + "…"
         raise SignatureError(
             f"not a signature: {what} at character {position + 1}; a signature reads, for example, "
             f"`{EXAMPLE}`"

@@ -13,13 +13,13 @@ policy pays if its mean reward exceeds that of an honest policy with the same kn
 from __future__ import annotations
 
 from rag_rewards.audit.attacks import ATTACKS
-from rag_rewards.audit.findings import SLIGHT, Audit, Finding, describe
-from rag_rewards.audit.runner import MOST_ROWS, Attack, audit
+from rag_rewards.audit.findings import MIN_GAIN, Audit, Finding, describe
+from rag_rewards.audit.runner import MAX_ROWS, Attack, audit
 
 __all__ = [
     "ATTACKS",
-    "MOST_ROWS",
-    "SLIGHT",
+    "MAX_ROWS",
+    "MIN_GAIN",
     "Attack",
     "Audit",
     "Finding",

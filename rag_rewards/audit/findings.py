@@ -6,7 +6,7 @@ import msgspec
 
 from rag_rewards.audit.attacks import ATTACKS
 
-SLIGHT = 1e-6
+MIN_GAIN = 1e-6
 """Smaller gains do not count. Normalization within a group leaves differences of 1e-8."""
 
 
@@ -40,7 +40,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def pays(self) -> bool:
         """Whether the attack increases the reward."""
-        return self.gain > SLIGHT
+        return self.gain > MIN_GAIN
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):

@@ -120,9 +120,9 @@ def _truthrl_policies() -> Iterator[Policy]:
     """Yield policies that know the answers of half of the rows."""
     write = definition_of("truthrl").output.write
 
-    def rows(known: Answer, unknown: Answer) -> tuple[Row, ...]:
+    def rows(easy: Answer, hard: Answer) -> tuple[Row, ...]:
         half = len(CITIES) // 2
-        answers = [known(number) if number < half else unknown(number) for number in range(4)]
+        answers = [easy(number) if number < half else hard(number) for number in range(4)]
         return tuple(
             question_row(number, write(answer), verdicts={"outcome": 0})
             for number, answer in enumerate(answers)

@@ -1,7 +1,7 @@
 """Evidence from rules over words, in place of models.
 
 An audit compares two versions of the same row, so that simple rules suffice if they treat both
-versions alike. Models replace the rules when they are given. The rules:
+versions alike. Models replace the rules when they are available. The rules:
 
 - Log-probabilities: a word of a left-out document is more likely with the document, by 0.5 nats.
 - Entailment: the premise contains most words of the hypothesis.
@@ -94,11 +94,11 @@ def entailment_score(premise: str, hypothesis: str) -> float:
 
     A negation that only the hypothesis contains gives 0.05.
     """
-    known = set(_WORD.findall(premise.lower()))
-    claimed = set(_WORD.findall(hypothesis.lower())) - _FUNCTION_WORDS
-    if not claimed or claimed & {"not", "never", "no"} - known:
+    premise_words = set(_WORD.findall(premise.lower()))
+    claims = set(_WORD.findall(hypothesis.lower())) - _FUNCTION_WORDS
+    if not claims or claims & {"not", "never", "no"} - premise_words:
         return 0.05
-    return 0.95 if len(claimed & known) >= 0.75 * len(claimed) else 0.05
+    return 0.95 if len(claims & premise_words) >= 0.75 * len(claims) else 0.05
 
 
 def log_probs(rollout: Rollout, labels: Sequence[str]) -> LogProbs:
@@ -109,8 +109,8 @@ def log_probs(rollout: Rollout, labels: Sequence[str]) -> LogProbs:
     texts = dict(zip(rollout.labels, rollout.documents or (), strict=True))
     without: dict[str, tuple[float, ...] | None] = {}
     for label in labels:
-        known = set(_WORD.findall(texts[label].text.lower())) if label in texts else set()
-        without[label] = tuple(-1.5 if word in known else -1.05 for word in bare)
+        document = set(_WORD.findall(texts[label].text.lower())) if label in texts else set()
+        without[label] = tuple(-1.5 if word in document else -1.05 for word in bare)
     start = len(response[: response.rfind("</think>")].split()) if "</think>" in response else 0
     is_unclosed = response.rfind("<think>") > response.rfind("</think>")
     return LogProbs(

@@ -28,7 +28,7 @@ from rag_rewards.rows import decode_row
 from rag_rewards.scorer import Scorer
 from rag_rewards.settings import flatten
 
-MOST_ROWS = 100
+MAX_ROWS = 100
 """The largest number of your own rows that are attacked, evenly spaced over the file."""
 
 Attack = Callable[[Rollout], "str | Rollout | None"]
@@ -61,13 +61,13 @@ def audit(
     >>> audit(long).ok
     False
     """
-    made = _recipe_of(reward, settings, hardened)
-    bench = _Bench(made, Scorer(made, models) if models else None)
-    given = None if rows is None else list(map(_rollout_of, rows))
-    if given is not None and not given:
+    recipe = _recipe_of(reward, settings, hardened)
+    bench = _Bench(recipe, Scorer(recipe, models) if models else None)
+    rollouts = None if rows is None else list(map(_rollout_of, rows))
+    if rollouts is not None and not rollouts:
         raise UsageError("no row to attack: the rows are empty")
-    targets = _capitals(made) if given is None else _spread(given)
-    findings, elsewhere = _built_in(made) if given is None else ([], [])
+    targets = _capitals(recipe) if rollouts is None else _spread(rollouts)
+    findings, elsewhere = _built_in(recipe) if rollouts is None else ([], [])
     if not findings and not elsewhere:
         findings = bench.all_attacks(targets)
     for attack in attacks:
@@ -75,9 +75,9 @@ def audit(
     if not findings:
         reason = bench.failed[0] if bench.failed else "no attack applies to the rows"
         raise UsageError(f"nothing could be attacked: {reason}")
-    excuses = _excuses(made)
+    excuses = _excuses(recipe)
     return Audit(
-        signature=made.signature,
+        signature=recipe.signature,
         evidence="models, else rules over words" if bench.scorer else "rules over words",
         findings=tuple(
             msgspec.structs.replace(each, excused=excuses.get(each.attack, "")) for each in findings
@@ -89,10 +89,10 @@ def audit(
 
 
 def _recipe_of(source: RecipeSource, settings: Mapping[str, Any] | None, hardened: bool) -> Recipe:
-    made = load_recipe(source, settings, hardened=hardened)
-    if not isinstance(made, Recipe):
+    recipe = load_recipe(source, settings, hardened=hardened)
+    if not isinstance(recipe, Recipe):
         raise UsageError("a curriculum cannot be audited as a whole: audit each stage's recipe")
-    return made
+    return recipe
 
 
 def _rollout_of(row: Rollout | Mapping[str, Any]) -> Rollout:
@@ -100,26 +100,26 @@ def _rollout_of(row: Rollout | Mapping[str, Any]) -> Rollout:
 
 
 def _spread(rows: Sequence[Rollout]) -> list[Rollout]:
-    if len(rows) <= MOST_ROWS:
+    if len(rows) <= MAX_ROWS:
         return list(rows)
-    return [rows[i * len(rows) // MOST_ROWS] for i in range(MOST_ROWS)]
+    return [rows[i * len(rows) // MAX_ROWS] for i in range(MAX_ROWS)]
 
 
 # --- published recipes ---------------------------------------------------------------------------
 
 
-def _definition_of(made: Recipe) -> RecipeDefinition | None:
+def _definition_of(recipe: Recipe) -> RecipeDefinition | None:
     """Return the definition of a recipe, even if it was built without one; None if it has none."""
-    published = RECIPES.get(made.name)
-    if published and isinstance(made.settings, published.settings):
+    published = RECIPES.get(recipe.name)
+    if published and isinstance(recipe.settings, published.settings):
         return published
-    return made.definition
+    return recipe.definition
 
 
-def _excuses(made: Recipe) -> dict[int | None, str]:
+def _excuses(recipe: Recipe) -> dict[int | None, str]:
     """Return the attacks that pay by the recipe's own definition, with the reasons."""
     excuses: dict[int | None, str] = {}
-    definition = _definition_of(made)
+    definition = _definition_of(recipe)
     for text in definition.loopholes if definition else ():
         head = re.match(r"[\d, ]+:", text)
         if head and "hardened" not in text:
@@ -128,25 +128,25 @@ def _excuses(made: Recipe) -> dict[int | None, str]:
     return excuses
 
 
-def _built_in(made: Recipe) -> tuple[list[Finding], list[str]]:
+def _built_in(recipe: Recipe) -> tuple[list[Finding], list[str]]:
     """Score the built-in cases and policies of a recipe in the table of recipes.
 
     Returns the findings, and the settings of the cases that require other settings.
     """
-    definition = _definition_of(made)
-    if definition is None or definition is not RECIPES.get(made.name):
+    definition = _definition_of(recipe)
+    if definition is None or definition is not RECIPES.get(recipe.name):
         return [], []
-    current = flatten(made.settings) if made.settings else {}
+    current = flatten(recipe.settings) if recipe.settings else {}
     findings: list[Finding] = []
     elsewhere: list[str] = []
     entries: list[Case | Policy] = [*CASES, *POLICIES]
     for each in entries:
-        if each.recipe != made.name:
+        if each.recipe != recipe.name:
             continue
         if any(current.get(key) != value for key, value in each.settings.items()):
             elsewhere.append(", ".join(f"{key}={value}" for key, value in each.settings.items()))
             continue
-        without, attacked = each.rewards(made)
+        without, attacked = each.rewards(recipe)
         is_policy = isinstance(each, Policy)
         row = each.attacked[0] if isinstance(each, Policy) else each.attacked
         findings.append(
@@ -163,10 +163,10 @@ def _built_in(made: Recipe) -> tuple[list[Finding], list[str]]:
     return findings, elsewhere
 
 
-def _capitals(made: Recipe) -> list[Rollout]:
+def _capitals(recipe: Recipe) -> list[Rollout]:
     """Return four questions with right answers, in the recipe's output form.
 
-    Without a definition, the recipe is given the output form with the highest reward.
+    Without a definition, the recipe gets the output form with the highest reward.
     """
 
     def rows(write: Callable[[str], str], answer: Callable[[int], str]) -> list[Rollout]:
@@ -176,11 +176,11 @@ def _capitals(made: Recipe) -> list[Rollout]:
         ]
 
     def mean_reward(choice: list[Rollout]) -> float:
-        scores = made.score_each([with_evidence(made, row) for row in choice])
+        scores = recipe.score_each([with_evidence(recipe, row) for row in choice])
         return mean(0.0 if isinstance(s, RolloutError) else s.value or 0.0 for s in scores)
 
-    if made.definition:
-        writers: list[Callable[[str], str]] = [made.output_form.write]
+    if recipe.definition:
+        writers: list[Callable[[str], str]] = [recipe.output_form.write]
     else:
         forms = {each.output.template: each.output for each in RECIPES.values()}
         writers = [str, *(form.write for form in forms.values())]

@@ -1,6 +1,6 @@
-"""The command line: a file a command with its options; what it does stands in `commands/`.
+"""The command line. Each command is a file with its options and its output.
 
-Nothing of the package but its version and its errors is loaded before a command runs.
+Before a command runs, only the version and the errors of the package are loaded.
 """
 
 from rag_rewards.cli.entry import main

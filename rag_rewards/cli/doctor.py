@@ -1,8 +1,8 @@
 """`rag-rewards doctor`: check the installed trainers, plugins, extras and the GPU.
 
 Versions come from package metadata, so no package is imported. Two questions need a running
-package: whether verl loads the plugin, and whether torch sees a GPU. Each is answered in a process
-of its own.
+package: whether verl loads the plugin, and whether torch finds a GPU. Each runs in a separate
+process.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Literal
 
+import msgspec
 from packaging.requirements import Requirement
 from packaging.version import Version
 from rich import box
@@ -44,15 +45,14 @@ print("\\n" + json.dumps({"gpus": names}))
 """
 
 
-@dataclass(frozen=True)
-class Finding:
-    """The result of one check. `todo` describes the fix when the state is not `ok`."""
+class CheckResult(msgspec.Struct, frozen=True, rename={"message": "found", "fix": "todo"}):
+    """The result of one check. `fix` describes the fix when the state is not `ok`."""
 
     area: str
     name: str
     state: State
-    found: str
-    todo: str = ""
+    message: str
+    fix: str = ""
 
 
 @dataclass(frozen=True)
@@ -108,69 +108,71 @@ def doctor(*, json: bool = False) -> int:
     json
         Print JSON.
     """
-    findings = examine()
+    results = examine()
     if json:
-        print_json(findings)
+        print_json(results)
     else:
-        print_findings(console(120), findings)
-    return int(any(finding.state == "problem" for finding in findings))
+        print_results(console(120), results)
+    return int(any(result.state == "problem" for result in results))
 
 
-def examine() -> list[Finding]:
+def examine() -> list[CheckResult]:
     """Run all checks, in the order in which they are printed."""
     return [*_this_package(), *_trainers(), *_plugin(), *_extras(), *_gpu()]
 
 
-def _this_package() -> Iterator[Finding]:
+def _this_package() -> Iterator[CheckResult]:
     python = platform.python_version()
-    yield Finding("this package", "rag-rewards", "ok", f"{__version__} on Python {python}")
+    yield CheckResult("this package", "rag-rewards", "ok", f"{__version__} on Python {python}")
 
 
-def _trainers() -> Iterator[Finding]:
+def _trainers() -> Iterator[CheckResult]:
     for trainer in TRAINERS:
         version = installed_version(trainer.package)
         if version is None:
-            yield Finding("trainers", trainer.name, "absent", "not installed", trainer.install)
+            yield CheckResult("trainers", trainer.name, "absent", "not installed", trainer.install)
         elif Version(version) < Version(trainer.since):
             state = f"{version} is older than {trainer.since}"
-            yield Finding("trainers", trainer.name, "problem", state, trainer.upgrade)
+            yield CheckResult("trainers", trainer.name, "problem", state, trainer.upgrade)
         else:
             other = "" if version == trainer.tested else f" (tests use {trainer.tested})"
-            yield Finding("trainers", trainer.name, "ok", version + other)
+            yield CheckResult("trainers", trainer.name, "ok", version + other)
 
 
-def _plugin() -> Iterator[Finding]:
+def _plugin() -> Iterator[CheckResult]:
     """Check the verl plugin. verl logs a plugin that fails at the level DEBUG only."""
     version = installed_version("verl")
     if version is None or Version(version) < Version("0.9"):
         return
     name = "verl plugin"
     if not any(point.name == "rag_rewards" for point in metadata.entry_points(group=PLUGINS)):
-        todo = "reinstall this package: pip install --force-reinstall --no-deps rag-rewards"
-        yield Finding("plugins", name, "problem", f"no entry point in {PLUGINS}", todo)
+        fix = "reinstall this package: pip install --force-reinstall --no-deps rag-rewards"
+        yield CheckResult("plugins", name, "problem", f"no entry point in {PLUGINS}", fix)
         return
     parts, reason = run_isolated(_VERL)
     if parts is None:
-        yield Finding("plugins", name, "problem", f"verl does not load it: {reason}", "see error")
+        yield CheckResult(
+            "plugins", name, "problem", f"verl does not load it: {reason}", "see error"
+        )
         return
     missing = [f"{part}: {state}" for part, state in parts.items() if state != "registered"]
     if missing:
-        todo = "unset VERL_USE_EXTERNAL_PLUGINS, or set it to auto or rag_rewards"
-        yield Finding("plugins", name, "problem", "; ".join(missing), todo)
+        fix = "unset VERL_USE_EXTERNAL_PLUGINS, or set it to auto or rag_rewards"
+        yield CheckResult("plugins", name, "problem", "; ".join(missing), fix)
     else:
-        yield Finding("plugins", name, "ok", f"registered: {', '.join(sorted(parts))}")
+        yield CheckResult("plugins", name, "ok", f"registered: {', '.join(sorted(parts))}")
 
 
-def _extras() -> Iterator[Finding]:
+def _extras() -> Iterator[CheckResult]:
     """Check each extra of this package for missing and outdated packages."""
     for extra, requirements in _requirements().items():
         gaps = [gap for requirement in requirements if (gap := _gap(requirement))]
         if gaps:
-            todo = f'pip install "rag-rewards[{extra}]"'
-            yield Finding("extras", extra, "absent", "; ".join(gaps), todo)
+            fix = f'pip install "rag-rewards[{extra}]"'
+            yield CheckResult("extras", extra, "absent", "; ".join(gaps), fix)
         else:
             versions = ", ".join(f"{r.name} {installed_version(r.name)}" for r in requirements)
-            yield Finding("extras", extra, "ok", versions)
+            yield CheckResult("extras", extra, "ok", versions)
 
 
 def _requirements() -> dict[str, list[Requirement]]:
@@ -197,35 +199,33 @@ def _gap(requirement: Requirement) -> str:
     return ""
 
 
-def _gpu() -> Iterator[Finding]:
+def _gpu() -> Iterator[CheckResult]:
     if installed_version("torch") is None:
         return
     result, reason = run_isolated(_TORCH)
     if result is None:
         message = f"torch does not run: {reason}"
-        yield Finding("hardware", "GPU", "problem", message, "reinstall torch")
+        yield CheckResult("hardware", "GPU", "problem", message, "reinstall torch")
     elif result["gpus"]:
-        yield Finding("hardware", "GPU", "ok", ", ".join(result["gpus"]))
+        yield CheckResult("hardware", "GPU", "ok", ", ".join(result["gpus"]))
     else:
-        todo = "models run on the CPU; to use a GPU, install the torch build for its driver"
-        yield Finding("hardware", "GPU", "absent", "torch finds no GPU", todo)
+        fix = "models run on the CPU; to use a GPU, install the torch build for its driver"
+        yield CheckResult("hardware", "GPU", "absent", "torch finds no GPU", fix)
 
 
 _MARK = {"ok": ("✓", "green"), "absent": ("–", "dim"), "problem": ("✗", "red")}
 
 
-def print_findings(console: Console, findings: list[Finding]) -> None:
-    """Print a table of the findings by area."""
+def print_results(console: Console, results: list[CheckResult]) -> None:
+    """Print a table of the results by area."""
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("", "check", "result", "fix"):
         table.add_column(name, overflow="fold")
     area = ""
-    for finding in findings:
-        if area and finding.area != area:
+    for result in results:
+        if area and result.area != area:
             table.add_section()
-        area = finding.area
-        sign, style = _MARK[finding.state]
-        table.add_row(
-            Text(sign, style), Text(finding.name), Text(finding.found), Text(finding.todo)
-        )
+        area = result.area
+        sign, style = _MARK[result.state]
+        table.add_row(Text(sign, style), Text(result.name), Text(result.message), Text(result.fix))
     console.print(table)

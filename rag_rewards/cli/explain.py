@@ -56,7 +56,7 @@ def explain(
         Print JSON.
     """
     models = models_of(policy, encoders, judge)
-    explanation = explain_row(source, row_id, recipe.spec_if_given(), models)
+    explanation = explain_row(source, row_id, recipe.optional_spec(), models)
     if output:
         from rag_rewards.report.page import html_page
 

@@ -63,18 +63,18 @@ def init(
     for path in write(trainer, start, folder):
         print(path)
     if fault := check(trainer, folder):
-        print(f"the installed {trainer} does not know: {fault}", file=sys.stderr)
+        print(f"the installed {trainer} does not accept: {fault}", file=sys.stderr)
         return 1
     return 0
 
 
 def write(trainer: str, start: Start, folder: Path) -> list[Path]:
-    """Write the files. Raise UsageError for an unknown trainer, and where a file exists already."""
+    """Write the files. Raises UsageError for an unknown trainer, and if a file already exists."""
     if trainer not in WRITERS:
         raise UsageError(f"no trainer {trainer!r}{did_you_mean(trainer, WRITERS)}")
     files = {folder / name: text for name, text in WRITERS[trainer].write(start).items()}
     if existing := [path for path in files if path.exists()]:
-        raise UsageError(f"{existing[0]} is there already: choose another folder with -o")
+        raise UsageError(f"{existing[0]} already exists: choose another folder with -o")
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         path.write_text(text, "utf-8")
@@ -84,9 +84,9 @@ def write(trainer: str, start: Start, folder: Path) -> list[Path]:
 
 
 def check(trainer: str, folder: Path) -> str:
-    """Return the settings that the installed trainer does not know, or its error.
+    """Return the settings that the installed trainer does not accept, or its error.
 
-    The text is empty if it knows all of them, and if it is not installed.
+    The text is empty if the trainer accepts all of them, and if it is not installed.
     """
     writer = WRITERS[trainer]
     if installed_version(writer.package) is None:

@@ -1,7 +1,7 @@
 """Options that several commands share, as groups of the help.
 
-Each group is a dataclass that the code itself uses. cyclopts makes an option of each field, and the
-docstring of the field is its help. A command takes the groups that it needs as parameters.
+Each group is a dataclass that the code itself uses. cyclopts generates an option from each field;
+the docstring of the field is the help text. A command has the groups that it needs as parameters.
 """
 
 from __future__ import annotations

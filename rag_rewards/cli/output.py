@@ -1,4 +1,4 @@
-"""What commands print on: a console, data, and lines beside them on standard error."""
+"""Output of commands: a console, JSON, and messages on standard error."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ if TYPE_CHECKING:
 
 
 def console(width: int) -> Console:
-    """Standard output: as wide as its terminal, or `width` where there is none."""
+    """Return a console on standard output. `width` is the number of columns without a terminal."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else width)
 
 
 def print_json(data: Any) -> None:
+    """Print data as JSON on standard output."""
     import msgspec
 
     print(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())

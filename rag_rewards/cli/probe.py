@@ -67,7 +67,7 @@ def probe(
     options = ProbeOptions(
         source=source,
         output=output,
-        recipe=recipe.spec_if_given(),
+        recipe=recipe.optional_spec(),
         models=models_of(policy, encoders, judge),
         sampling=sampling,
         right_at=right_at,

@@ -31,7 +31,7 @@ class RecipeOptions:
     """Use the hardened profile, under which no known attack increases the reward."""
 
     @property
-    def given(self) -> bool:
+    def is_set(self) -> bool:
         """Whether any option is set."""
         return bool(self.recipe or self.set or self.config or self.hardened)
 
@@ -51,9 +51,9 @@ class RecipeOptions:
             stages=config.stages,
         )
 
-    def spec_if_given(self) -> RecipeSpec | None:
-        """Return the recipe as plain data, or None where no option is set."""
-        return self.spec() if self.given else None
+    def optional_spec(self) -> RecipeSpec | None:
+        """Return the recipe as plain data, or None if no option is set."""
+        return self.spec() if self.is_set else None
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):

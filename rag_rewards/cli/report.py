@@ -36,7 +36,7 @@ def report(
     title
         Title of the page.
     """
-    summary = write_report(source, output, recipe.spec_if_given(), title)
+    summary = write_report(source, output, recipe.optional_spec(), title)
     print_messages(_messages(summary, output))
     return 3 if summary.faults else 0
 

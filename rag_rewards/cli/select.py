@@ -65,7 +65,7 @@ def select(
     options = SelectOptions(
         source,
         output,
-        recipe.spec_if_given(),
+        recipe.optional_spec(),
         tuple(passes),
         rollouts,
         **vars(criteria),

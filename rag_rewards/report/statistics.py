@@ -360,7 +360,7 @@ def alarms(steps: Sequence[Step], columns: dict[str, Any]) -> list[Alarm]:
     if len(steps) < 4:
         return []
     quarter = max(len(steps) // 4, 1)
-    found: list[Alarm] = []
+    result: list[Alarm] = []
 
     def means(name: str) -> tuple[float, float] | None:
         first = _mean(step.values.get(name) for step in steps[:quarter])
@@ -370,18 +370,18 @@ def alarms(steps: Sequence[Step], columns: dict[str, Any]) -> list[Alarm]:
     for name, title in (("words", "length"), ("tags", "tags"), ("citations", "citations")):
         if (pair := means(name)) and max(pair) >= 1 and max(pair) >= 1.5 * min(pair):
             change = f"from {pair[0]:.3g} to {pair[1]:.3g}"
-            found.append(Alarm(title, f"{name} per response changed {change}"))
+            result.append(Alarm(title, f"{name} per response changed {change}"))
     for name in ("abstentions and refusals", "cut at the length limit", "groups without signal"):
         if (pair := means(name)) and pair[1] - pair[0] >= 0.2:
-            found.append(Alarm(name, f"increased from {pair[0]:.0%} to {pair[1]:.0%}"))
+            result.append(Alarm(name, f"increased from {pair[0]:.0%} to {pair[1]:.0%}"))
     for name, values in columns.items():
         if name not in ("reward", "correct") and (pair := means(name)):
-            found += _saturation(name, [value for value in values if value is not None], pair)
+            result += _saturation(name, [value for value in values if value is not None], pair)
     if (pair := means("reward")) and pair[1] < pair[0]:
         spread = mean_std([v for v in columns["reward"] if v is not None])[1]
         if pair[0] - pair[1] > 0.5 * spread > 0:
-            found.append(Alarm("reward", f"decreased from {pair[0]:.3g} to {pair[1]:.3g}"))
-    return found
+            result.append(Alarm("reward", f"decreased from {pair[0]:.3g} to {pair[1]:.3g}"))
+    return result
 
 
 def _saturation(name: str, values: Sequence[float], means: tuple[float, float]) -> Iterator[Alarm]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from rag_rewards.audit import SLIGHT
+from rag_rewards.audit import MIN_GAIN
 
 MIN_STANDARD_ERRORS = 3.0
 """Standard errors that a change must exceed. One random change in 700 does."""
@@ -50,11 +50,11 @@ class Change(msgspec.Struct, frozen=True):
     by: float
     error: float
 
-    def rose(self, minimum: float = SLIGHT) -> bool:
+    def rose(self, minimum: float = MIN_GAIN) -> bool:
         """Return whether the increase exceeds the minimum and the noise."""
         return self.by > max(minimum, MIN_STANDARD_ERRORS * self.error)
 
-    def fell(self, minimum: float = SLIGHT) -> bool:
+    def fell(self, minimum: float = MIN_GAIN) -> bool:
         """Return whether the decrease exceeds the minimum and the noise."""
         return Change(-self.by, self.error).rose(minimum)
 

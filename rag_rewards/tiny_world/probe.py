@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from rag_rewards.audit import SLIGHT
+from rag_rewards.audit import MIN_GAIN
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import Models
@@ -60,7 +60,7 @@ class Probe:
     def has_spread(self) -> bool:
         """Whether a group has two different rewards, without which GRPO cannot learn."""
         spreads = (max(r) - min(r) for group in self.groups if (r := _scored(group)))
-        return any(spread > SLIGHT for spread in spreads)
+        return any(spread > MIN_GAIN for spread in spreads)
 
     @property
     def mean_rewards(self) -> list[float | None]:

@@ -1,7 +1,7 @@
-"""No attack of the threat list pays under the hardened profile; what pays by default is told.
+"""The known attacks: none pays under the hardened profile, and loopholes list the others.
 
-The suite is a table (`cases.CASES`). Where a paper's own definition lets an attack pay, the
-recipe's `loopholes` name its number without saying that the hardened profile closes it.
+The cases are in `cases.CASES`. If an attack pays by the definition of a paper, the `loopholes` of
+the recipe list its number without the word "hardened".
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from rag_rewards.text.refusal import REFUSAL
 
 CASES_OF = dict.fromkeys(case.recipe for case in CASES)
 """The recipes with built-in cases; the general attacks test every other recipe."""
-SLIGHT = 1e-6  # min-max scaling leaves 1e-8
+MIN_GAIN = 1e-6  # min-max scaling leaves differences of 1e-8
 arena, boxed, lear, tagged = (
     RECIPES[name].output.write for name in ("arena", "truthrl", "lear", "naive-grpo")
 )
 
 
-def earns(name: str, row: Row, settings: dict[str, Any] | None = None, *, hardened: bool) -> float:
+def reward(name: str, row: Row, settings: dict[str, Any] | None = None, *, hardened: bool) -> float:
     return reward_of(rr.recipe(name, settings, hardened=hardened), row)
 
 
@@ -41,8 +41,8 @@ def gain(case: Case, hardened: bool) -> float:
     return after - before
 
 
-def told(recipe: str, *, closed: bool | None = None) -> set[int]:
-    """Attack numbers at the start of a recipe's loopholes; those that hardening (not) closes."""
+def listed_attacks(recipe: str, *, closed: bool | None = None) -> set[int]:
+    """Return the attacks in the loopholes of a recipe, or those that hardening closes or not."""
     numbers: set[int] = set()
     for text in RECIPES[recipe].loopholes:
         head = re.match(r"[\d, ]+:", text)
@@ -51,42 +51,45 @@ def told(recipe: str, *, closed: bool | None = None) -> set[int]:
     return numbers
 
 
-def test_the_table() -> None:
+def test_cases_are_unique_and_belong_to_recipes() -> None:
     assert len({case.id for case in CASES}) == len(CASES)
     assert set(CASES_OF) <= set(RECIPES)
 
 
 @pytest.mark.parametrize("recipe", sorted(set(RECIPES) - set(CASES_OF)))
 def test_a_recipe_without_own_cases_lists_every_attack_that_pays(recipe: str) -> None:
-    assert {finding.attack for finding in audit(recipe).paying} <= told(recipe)
+    assert {finding.attack for finding in audit(recipe).paying} <= listed_attacks(recipe)
     assert audit(recipe, hardened=True).ok
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_hardened_does_not_pay(case: Case) -> None:
-    if case.attack in told(case.recipe, closed=False):
+def test_an_attack_does_not_pay_under_the_hardened_profile(case: Case) -> None:
+    if case.attack in listed_attacks(case.recipe, closed=False):
         return  # by the paper's own definition
     before, after = case.rewards(rr.recipe(case.recipe, case.settings, hardened=True))
-    assert after <= before + SLIGHT, (
+    assert after <= before + MIN_GAIN, (
         f"earns {after:.3g}, without the attack {before:.3g}: {case.attacked['response'][:200]!r}"
     )
 
 
 @pytest.mark.parametrize("recipe", CASES_OF)
-def test_loopholes_of_the_default_profile_are_told(recipe: str) -> None:
-    """Every listed number pays in some case, every paying one is listed; 22 is a policy."""
-    paying = {case.attack for case in CASES if case.recipe == recipe and gain(case, False) > SLIGHT}
-    listed = told(recipe) - {14, 22, 29}
+def test_loopholes_list_the_attacks_that_pay(recipe: str) -> None:
+    """Attack 22 is a policy and has no cases."""
+    paying = {
+        case.attack for case in CASES if case.recipe == recipe and gain(case, False) > MIN_GAIN
+    }
+    listed = listed_attacks(recipe) - {14, 22, 29}
     assert (sorted(paying - listed - {29}), sorted(listed - paying)) == ([], []), (
         "(pays but is not listed, listed but does not pay)"
     )
 
 
 @pytest.mark.parametrize("recipe", CASES_OF)
-def test_loopholes_by_definition_do_pay(recipe: str) -> None:
-    """What is listed without "hardened" must really stay open under the hardened profile."""
-    paying = {case.attack for case in CASES if case.recipe == recipe and gain(case, True) > SLIGHT}
-    assert told(recipe, closed=False) - {22, 29} <= paying
+def test_loopholes_by_definition_pay_under_the_hardened_profile(recipe: str) -> None:
+    paying = {
+        case.attack for case in CASES if case.recipe == recipe and gain(case, True) > MIN_GAIN
+    }
+    assert listed_attacks(recipe, closed=False) - {22, 29} <= paying
 
 
 # --- degenerate policies -----------------------------------------------------------------------
@@ -98,7 +101,7 @@ def test_a_degenerate_policy_does_not_pay(policy: Policy) -> None:
     assert attacked < honest
 
 
-# --- 14 and 29: megabytes of anything ----------------------------------------------------------
+# --- attacks 14 and 29: long responses ----------------------------------------------------------
 
 SIZE = 30_000
 SPAM = (
@@ -110,7 +113,7 @@ SPAM = (
 
 
 @pytest.mark.parametrize("spam", SPAM, ids=ascii)
-def test_long_responses_take_no_time(spam: str) -> None:
+def test_long_responses_are_scored_quickly(spam: str) -> None:
     text = (spam * (SIZE // len(spam) + 1))[:SIZE]
     for recipe, response, settings in (
         ("arena", arena(text), {"accuracy.numbers": True, "accuracy.dates": True}),
@@ -119,11 +122,11 @@ def test_long_responses_take_no_time(spam: str) -> None:
         ("truthrl", boxed(text), {"verifier": "substring"}),
         ("rag-total", text, {}),
     ):
-        made = rr.recipe(recipe, settings, hardened=True)
+        built = rr.recipe(recipe, settings, hardened=True)
         row = {"response": response, "masked_answers": {"rationale": text, "evidence": "Paris"}}
-        rollout = rollout_of(made, row | SAME_LIKELIHOOD)
+        rollout = rollout_of(built, row | SAME_LIKELIHOOD)
         start = time.process_time()
-        made([rollout])
+        built([rollout])
         assert time.process_time() - start < 0.8, recipe
 
 
@@ -163,17 +166,17 @@ READERS: tuple[tuple[str, Any, str, dict[str, Any]], ...] = (
 
 
 @pytest.mark.parametrize(("reader"), READERS, ids=lambda r: "-".join([r[0], *r[3].values()]))
-@pytest.mark.parametrize(("said", "gold", "option"), SAME)
-def test_right_in_another_notation(reader: Any, said: str, gold: str, option: str) -> None:
+@pytest.mark.parametrize(("answer", "gold", "option"), SAME)
+def test_right_in_another_notation(reader: Any, answer: str, gold: str, option: str) -> None:
     recipe, shape, prefix, settings = reader
-    if (said, recipe) == ("?", "ground-grpo") or (
-        said == "?" and shape not in (arena, tagged, boxed, lear)
+    if (answer, recipe) == ("?", "ground-grpo") or (
+        answer == "?" and shape not in (arena, tagged, boxed, lear)
     ):
         return  # no statement, no sentence
-    made = rr.recipe(recipe, settings | ({prefix + option: True} if option else {}), hardened=True)
-    row = {"response": shape(said), "answers": [gold], **SAME_LIKELIHOOD}
-    row["masked_answers"] = {"rationale": said, "evidence": said}
-    assert made([rollout_of(made, row)])[0].correct == 1.0
+    built = rr.recipe(recipe, settings | ({prefix + option: True} if option else {}), hardened=True)
+    row = {"response": shape(answer), "answers": [gold], **SAME_LIKELIHOOD}
+    row["masked_answers"] = {"rationale": answer, "evidence": answer}
+    assert built([rollout_of(built, row)])[0].correct == 1.0
 
 
 ASSERTED = (
@@ -199,10 +202,10 @@ ASSERTED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("said", ASSERTED)
-def test_asserted_answers_are_right(said: str) -> None:
-    made = rr.recipe("truthrl", {"verifier": "substring"}, hardened=True)
-    assert made([rollout_of(made, {"response": boxed(said)})])[0].correct == 1.0
+@pytest.mark.parametrize("answer", ASSERTED)
+def test_asserted_answers_are_correct(answer: str) -> None:
+    built = rr.recipe("truthrl", {"verifier": "substring"}, hardened=True)
+    assert built([rollout_of(built, {"response": boxed(answer)})])[0].correct == 1.0
 
 
 @pytest.mark.parametrize(
@@ -214,15 +217,15 @@ def test_asserted_answers_are_right(said: str) -> None:
     ],
 )
 @pytest.mark.parametrize("recipe", ["ctrl-rag", "rag-total"])
-def test_plain_answers_are_right(recipe: str, response: str, gold: Any) -> None:
-    made = rr.recipe(recipe, hardened=True)
+def test_plain_answers_are_correct(recipe: str, response: str, gold: Any) -> None:
+    built = rr.recipe(recipe, hardened=True)
     row = {"response": response, "answers": gold, **SAME_LIKELIHOOD}
-    assert made([rollout_of(made, row)])[0].correct == 1.0
+    assert built([rollout_of(built, row)])[0].correct == 1.0
 
 
-def test_nothing_relevant_can_be_named() -> None:
+def test_an_empty_list_of_relevant_documents_can_be_correct() -> None:
     assert (
-        earns(
+        reward(
             "arena", {"response": arena("Paris", relevance="[]"), "supporting": []}, hardened=True
         )
         == 13
@@ -230,7 +233,7 @@ def test_nothing_relevant_can_be_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "answer",
     [
         REFUSAL,
         REFUSAL.replace("'", "’"),
@@ -239,26 +242,26 @@ def test_nothing_relevant_can_be_named() -> None:
         REFUSAL + " None of the documents covers France.",
     ],
 )
-def test_honest_refusals_are_paid(said: str) -> None:
-    row = {"response": tagged(said), "answerable": False}
-    assert earns("ground-grpo", row, hardened=True) >= 2.85
+def test_honest_refusals_are_rewarded(answer: str) -> None:
+    row = {"response": tagged(answer), "answerable": False}
+    assert reward("ground-grpo", row, hardened=True) >= 2.85
 
 
 @pytest.mark.parametrize(
-    "said",
+    "answer",
     ["I don't know", "I don’t know.", "I DON'T KNOW!", "I don't know。", "I don't know…",
      r"\text{I don't know}", "I don\u200b't know", "**I don't know**"],
 )  # fmt: skip
-def test_honest_abstentions_are_uncertain(said: str) -> None:
-    row = {"response": boxed(said), "verdicts": {"outcome": 0}}
-    assert earns("truthrl", row, hardened=True) == 0.0
+def test_honest_abstentions_are_uncertain(answer: str) -> None:
+    row = {"response": boxed(answer), "verdicts": {"outcome": 0}}
+    assert reward("truthrl", row, hardened=True) == 0.0
 
 
 def test_a_rationale_may_quote_its_document() -> None:
     reason = f"Document 1 says: {TEXTS[0]} So the city that is asked for stands in its first words."
     right = {"masked_answers": {"rationale": "Paris", "evidence": "Paris"}}
-    quoting = earns("lear", {"response": lear("Paris", reason=reason)} | right, hardened=True)
-    brief = earns(
+    quoting = reward("lear", {"response": lear("Paris", reason=reason)} | right, hardened=True)
+    brief = reward(
         "lear",
         {"response": lear("Paris")} | right,
         hardened=True,
@@ -279,11 +282,11 @@ WELL_FORMED: dict[str, tuple[str, Row]] = {
 
 
 @pytest.mark.parametrize("recipe", WELL_FORMED)
-def test_notations_of_the_format(recipe: str) -> None:
+def test_equivalent_notations_of_the_format(recipe: str) -> None:
     text, more = WELL_FORMED[recipe]
 
     def score(response: str, settings: dict[str, Any] | None = None, **extra: Any) -> float:
-        return earns(recipe, {"response": response, **more, **extra}, settings, hardened=True)
+        return reward(recipe, {"response": response, **more, **extra}, settings, hardened=True)
 
     best = score(text)
     for end in ("<|im_end|>", "\n<|im_end|>\n", "</s></s>", "<|eot_id|>", "<eos>"):
@@ -293,21 +296,20 @@ def test_notations_of_the_format(recipe: str) -> None:
         assert score(text.removeprefix("<think>"), response_prefix="<think>\n") == best
     if recipe == "truthrl":
         return
-    loud = re.sub(r"</?\w+>", lambda tag: tag[0].upper(), text)
-    assert score(loud, {"sections.ignore_case": True}) == best
-    torn = {"sections.unclosed": "to_end"}
-    assert score(text[:-4], torn) == best
-    assert score(text[:-4] + "<|im_end|>", torn) == best
-    assert score(text.removesuffix("</answer>"), torn) == best
-    assert score(loud[:-4], torn | {"sections.ignore_case": True}) == best
+    uppercase = re.sub(r"</?\w+>", lambda tag: tag[0].upper(), text)
+    assert score(uppercase, {"sections.ignore_case": True}) == best
+    unclosed = {"sections.unclosed": "to_end"}
+    assert score(text[:-4], unclosed) == best
+    assert score(text[:-4] + "<|im_end|>", unclosed) == best
+    assert score(text.removesuffix("</answer>"), unclosed) == best
+    assert score(uppercase[:-4], unclosed | {"sections.ignore_case": True}) == best
 
 
-def test_a_policy_that_writes_think_breaks_no_group() -> None:
-    """Malformed output is data: <think> where no range of the answer was given."""
-    made = rr.recipe("ctrl-rag", hardened=True)
-    known = {"full": [-1.0] * 4, "without": {"1": [-2.0] * 4}}
+def test_a_thinking_tag_without_an_answer_span_is_scored() -> None:
+    built = rr.recipe("ctrl-rag", hardened=True)
+    logprobs = {"full": [-1.0] * 4, "without": {"1": [-2.0] * 4}}
     rows = [
-        ROW | {"response": text, "group": "g", "logprobs": known}
+        ROW | {"response": text, "group": "g", "logprobs": logprobs}
         for text in ("It is Paris", "<think> It is Paris")
     ]
-    assert [score.value for score in made([rollout_of(made, row) for row in rows])] == [1.0, 0.0]
+    assert [score.value for score in built([rollout_of(built, row) for row in rows])] == [1.0, 0.0]

@@ -26,7 +26,7 @@ def test_generated_texts(text: Text, expected: str) -> None:
     assert expand(text) == expected
 
 
-def read(tmp_path: Path, *lines: str) -> Path:
+def write_cases(tmp_path: Path, *lines: str) -> Path:
     file = tmp_path / "cases.jsonl"
     file.write_text("\n".join(lines), "utf-8")
     return file
@@ -37,7 +37,7 @@ SIDES = '"attacked": {"answer": "Paris", "after": "!"}, "honest": {"response": "
 
 
 def test_a_line_is_one_case_per_recipe(tmp_path: Path) -> None:
-    (line,) = read_lines(read(tmp_path, LINE % (SIDES + ', "row": {"answers": ["Paris"]}')))
+    (line,) = read_lines(write_cases(tmp_path, LINE % (SIDES + ', "row": {"answers": ["Paris"]}')))
     first, second = cases_of([line])
     assert (first.id, second.id) == ("lear-1-a", "ctrl-rag-1-a")
     assert second.attacked == {
@@ -62,9 +62,9 @@ def test_a_line_is_one_case_per_recipe(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_wrong_line_is_named(tmp_path: Path, rest: str, message: str) -> None:
+def test_an_invalid_line_is_named(tmp_path: Path, rest: str, message: str) -> None:
     with pytest.raises(UsageError, match=rf"cases\.jsonl line 2: .*{message}"):
-        read_lines(read(tmp_path, LINE % SIDES, LINE % rest))
+        read_lines(write_cases(tmp_path, LINE % SIDES, LINE % rest))
 
 
 def test_invisible_characters_are_escaped_in_the_file() -> None:
@@ -84,6 +84,6 @@ def test_a_recipe_without_a_case_is_attacked_on_questions_about_capitals(
     assert {each.row for each in audit("arena").findings} == {"built-in"}
     monkeypatch.setattr(runner, "CASES", [each for each in CASES if each.recipe != "arena"])
     monkeypatch.setattr(runner, "POLICIES", ())
-    found = audit("arena", hardened=True)
-    assert found.ok, str(found)
-    assert {"capital-1", "4 rows"} <= {each.row for each in found.findings}
+    result = audit("arena", hardened=True)
+    assert result.ok, str(result)
+    assert {"capital-1", "4 rows"} <= {each.row for each in result.findings}

@@ -10,12 +10,12 @@ from conftest import Cli
 
 from rag_rewards import packages
 from rag_rewards.cli import doctor
-from rag_rewards.cli.doctor import Finding, examine
+from rag_rewards.cli.doctor import CheckResult, examine
 from rag_rewards.packages import run_isolated
 
 
-def found(findings: list[Finding], name: str) -> Finding:
-    return next(finding for finding in findings if finding.name == name)
+def result_of(results: list[CheckResult], name: str) -> CheckResult:
+    return next(result for result in results if result.name == name)
 
 
 @pytest.fixture
@@ -31,10 +31,10 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 def test_a_table_and_the_same_as_data(cli: Cli) -> None:
     shown = cli("doctor", code=0).out
     told = json.loads(cli("doctor", "--json", code=0).out)
-    assert {"trainers", "extras"} <= {finding["area"] for finding in told}
-    for finding in told:
-        assert finding["name"] in shown
-        assert finding["state"] == "ok" or finding["todo"], finding
+    assert {"trainers", "extras"} <= {result["area"] for result in told}
+    for result in told:
+        assert result["name"] in shown
+        assert result["state"] == "ok" or result["todo"], result
 
 
 def test_an_extra_that_is_missing_names_its_way_out(
@@ -42,20 +42,20 @@ def test_an_extra_that_is_missing_names_its_way_out(
 ) -> None:
     real = doctor.installed_version
     monkeypatch.setattr(doctor, "installed_version", lambda n: None if n == "pyarrow" else real(n))
-    finding = found(examine(), "parquet")
-    assert (finding.state, finding.todo) == ("absent", 'pip install "rag-rewards[parquet]"')
+    result = result_of(examine(), "parquet")
+    assert (result.state, result.fix) == ("absent", 'pip install "rag-rewards[parquet]"')
 
 
 def test_a_package_that_is_too_old_is_a_gap(pretend: dict[str, str]) -> None:
     pretend["pyarrow"] = "3.0.0"
-    assert found(examine(), "parquet").found == "pyarrow 3.0.0, required >=20"
+    assert result_of(examine(), "parquet").message == "pyarrow 3.0.0, required >=20"
 
 
 def test_a_trainer_that_is_too_old_is_a_problem(pretend: dict[str, str]) -> None:
     pretend["verl"] = "0.7.1"
-    finding = found(examine(), "verl")
-    assert finding.state == "problem"
-    assert "compute_score" in finding.todo
+    result = result_of(examine(), "verl")
+    assert result.state == "problem"
+    assert "compute_score" in result.fix
 
 
 @pytest.mark.parametrize(
@@ -66,15 +66,15 @@ def test_the_first_version_that_has_what_an_adapter_reads(
     pretend: dict[str, str], package: str, name: str, before: str, first: str
 ) -> None:
     pretend[package] = before
-    assert found(examine(), name).state == "problem"
+    assert result_of(examine(), name).state == "problem"
     pretend[package] = first
-    assert found(examine(), name).state == "ok"
+    assert result_of(examine(), name).state == "ok"
 
 
 def test_another_version_than_the_tested_one_says_so(pretend: dict[str, str]) -> None:
     pretend["trl"] = "1.17.0"
-    finding = found(examine(), "TRL")
-    assert (finding.state, finding.found) == ("ok", "1.17.0 (tests use 1.16.0)")
+    result = result_of(examine(), "TRL")
+    assert (result.state, result.message) == ("ok", "1.17.0 (tests use 1.16.0)")
 
 
 def test_a_plugin_without_an_entry_point(
@@ -82,9 +82,9 @@ def test_a_plugin_without_an_entry_point(
 ) -> None:
     pretend["verl"] = "0.9.1"
     monkeypatch.setattr(metadata, "entry_points", lambda group: ())
-    finding = found(examine(), "verl plugin")
-    assert finding.state == "problem"
-    assert "install" in finding.todo
+    result = result_of(examine(), "verl plugin")
+    assert result.state == "problem"
+    assert "install" in result.fix
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_what_the_plugin_says_of_itself(
     monkeypatch.setattr(
         doctor, "run_isolated", lambda code: answer if "verl" in code else ({"gpus": []}, "")
     )
-    finding = found(examine(), "verl plugin")
-    assert finding.state == state
-    assert says in finding.found
+    result = result_of(examine(), "verl plugin")
+    assert result.state == state
+    assert says in result.message
 
 
 def test_a_problem_is_exit_code_1(cli: Cli, pretend: dict[str, str]) -> None:

@@ -101,7 +101,7 @@ def test_a_stage_that_asks_the_policy_meets_in_groups(cli: Any, tmp_path: Path) 
 
 def test_nothing_is_written_over(cli: Any, tmp_path: Path) -> None:
     cli("init", "trl", "-r", "arena", "-o", tmp_path, code=0)
-    assert "is there already" in cli("init", "trl", "-r", "truthrl", "-o", tmp_path, code=2).err
+    assert "already exists" in cli("init", "trl", "-r", "truthrl", "-o", tmp_path, code=2).err
 
 
 def test_an_unknown_trainer_or_recipe(cli: Any, tmp_path: Path) -> None:
