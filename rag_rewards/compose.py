@@ -3,8 +3,8 @@
     reward = Sum(((1.0, accuracy), (0.1, Gate(format, length))))     # any Reward, any function
     scores = reward(rollouts)
 
-A composite with a group part has group scope: it must see whole groups. A part that is not
-scored (None) leaves what is made of it not scored.
+Each combination is a frozen dataclass whose repr is its formula. It has group scope if one of its
+parts has it. Its value for a rollout is None if the value of a part is None.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from rag_rewards.reward import Batch, Composite, Reward, Value, as_reward
 
 
 def number(value: float) -> str:
-    """A number inside a formula: short, and always the same number when read again."""
+    """Return a number as short text from which the same number can be read."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
 
 
 def formula(reward: Reward) -> str:
-    """How a reward reads inside a formula: a composite by its formula, a leaf by its name."""
+    """Return a reward as part of a formula: the formula of a composite, or the name of a leaf."""
     return f"({reward!r})" if isinstance(reward, Sum) else getattr(reward, "name", repr(reward))
 
 
 @dataclass(frozen=True, repr=False)
 class Sum(Composite):
-    """Σ w_i · r_i."""
+    """Σ w_i · r_i over terms (w_i, r_i)."""
 
     terms: tuple[tuple[float, Reward], ...]
 
@@ -43,7 +43,7 @@ class Sum(Composite):
         text = ""
         for weight, part in self.terms:
             size = "" if abs(weight) == 1 else f"{number(abs(weight))}·"
-            minus = math.copysign(1.0, weight) < 0  # −0·cost is subtracted too
+            minus = math.copysign(1.0, weight) < 0  # the weight of −0·cost is negative too
             sign = (" − " if minus else " + ") if text else ("−" if minus else "")
             text += sign + size + formula(part)
         return text or "0"
@@ -79,7 +79,7 @@ class Product(Composite):
 
 @dataclass(frozen=True, repr=False)
 class Gate(Composite):
-    """`then` where the condition is at least `at_least`, else `otherwise`."""
+    """The reward `then` where the condition is at least `at_least`, else `otherwise`."""
 
     condition: Reward
     then: Reward
@@ -105,7 +105,7 @@ class Gate(Composite):
 
 @dataclass(frozen=True, repr=False)
 class AllOnes(Composite):
-    """`value` where every part is 1, else 0 (ARENA's bonus)."""
+    """`value` where every part is 1, else 0. Source: ARENA, section 3.3 (bonus)."""
 
     of: tuple[Reward, ...]
     value: float
@@ -132,7 +132,7 @@ class AllOnes(Composite):
 
 @dataclass(frozen=True, repr=False)
 class Threshold(Composite):
-    """r where r > above, else 0."""
+    """The reward where it is greater than `above`, else 0."""
 
     reward: Reward
     above: float
@@ -151,7 +151,7 @@ class Threshold(Composite):
 
 @dataclass(frozen=True, repr=False)
 class Clip(Composite):
-    """r, kept between low and high."""
+    """The reward, limited to the range from `low` to `high`."""
 
     reward: Reward
     low: float
@@ -197,7 +197,7 @@ class Mean(Composite):
 
 @dataclass(frozen=True, repr=False)
 class Mapped(Composite):
-    """f(r_1, …, r_n) for a plain function of the parts' values; `text` is its formula."""
+    """f(r_1, …, r_n) for a plain function of the values of the parts. `text` is the formula."""
 
     function: Callable[..., float]
     of: tuple[Reward, ...]
@@ -221,7 +221,7 @@ class Mapped(Composite):
 
 
 def weighted(*terms: tuple[float, Any]) -> Sum:
-    """Σ w_i · r_i over rewards or plain functions.
+    """Return Σ w_i · r_i over rewards or plain functions.
 
     >>> def yes(rollout): return 1
     >>> weighted((0.5, yes), (-2, yes))

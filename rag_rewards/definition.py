@@ -1,4 +1,4 @@
-"""A recipe: a composition with a name, named components, settings and a signature."""
+"""`Recipe`, a named and configured composition, and `RecipeDefinition`, the facts of its paper."""
 
 from __future__ import annotations
 
@@ -32,10 +32,14 @@ from rag_rewards.version import __version__
 
 @dataclass(frozen=True)
 class Recipe:
-    """Scores batches of rollouts; every Score carries components, `correct` and details.
+    """A named composition that scores batches of rollouts.
 
-    `total` is the reward, an expression over the components. A recipe is a Reward itself, so it
-    can be a part of another composition. `definition` is set for built-in recipes.
+    components  rewards that every score contains by name
+    total       the reward, a composition of the components
+    correct     the reward that decides whether an answer is right
+    settings    values of the settings
+
+    A recipe is a Reward, so that it can be a part of another composition.
     """
 
     name: str
@@ -48,7 +52,7 @@ class Recipe:
 
     @property
     def prompt(self) -> Prompt:
-        """The prompt that asks a question."""
+        """The prompt of the policy."""
         return self.definition.prompt if self.definition else GROUNDED
 
     @property
@@ -63,21 +67,22 @@ class Recipe:
 
     @property
     def scope(self) -> Scope:
-        """`group` when any part must see whole groups."""
+        """`group` if the reward compares the rollouts of a group, else `rollout`."""
         return self.total.scope
 
     @property
     def equation(self) -> str:
-        """The reward as a formula over its components."""
+        """The reward as a formula of its components."""
         return repr(self.total) if isinstance(self.total, Composite) else self.total.name
 
     @property
     def component_names(self) -> tuple[str, ...]:
+        """The names of the components, in order."""
         return tuple(component.name for component in self.components)
 
     @cached_property
     def _leaves(self) -> tuple[Reward, ...]:
-        """The parts that read rollouts, each once: they hold the details."""
+        """The parts that read rollouts, each once. Their scores contain the details."""
         leaves: dict[int, Reward] = {}
         for root in (*self.components, self.total, *([self.correct] if self.correct else ())):
             for part in walk(root):
@@ -109,7 +114,7 @@ class Recipe:
 
     @cached_property
     def signature(self) -> str:
-        """One line that identifies everything that affects a score, except for the models."""
+        """A string that identifies everything that affects a score, except for the models."""
         return str(self.identity)
 
     def needs(self, rollout: Rollout) -> list[Need]:
@@ -121,7 +126,7 @@ class Recipe:
             return list(dict.fromkeys(n for leaf in self._leaves for n in leaf.needs(rollout)))
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        """Scores, in the order of the rollouts. Raises the first rollout's error, named."""
+        """Return the scores in the order of the rollouts. Raises the first error of a rollout."""
         scores = []
         for result in self.score_each(rollouts):
             if isinstance(result, RolloutError):
@@ -134,9 +139,9 @@ class Recipe:
     ) -> list[ScoreOrError]:
         """Return a score for each rollout, or the error of a rollout that cannot be scored.
 
-        In group scope the other members of its group get a GroupError. `groups` gives the
-        positions of each group's members where the rollouts' own keys do not. An exception that
-        the code of a reward raises is the ScoringError of its rollout. A UsageError ends the
+        In group scope, the other members of its group get a GroupError. `groups` contains the
+        positions of the members of each group; by default, rollouts with equal keys form a group.
+        An exception of a reward becomes the ScoringError of its rollout. A UsageError ends the
         call, because the recipe is wrong and not the rollout.
         """
         batch = Batch(rollouts, groups)
@@ -164,7 +169,7 @@ class Recipe:
         ]
 
     def _score_apart(self, batch: Batch) -> list[ScoreOrError]:
-        """Scores unit by unit, so that one broken rollout costs no other its score."""
+        """Score each unit by itself, so that an error affects no other unit."""
         rollouts = batch.rollouts
         results: list[ScoreOrError | None] = [None] * len(rollouts)
         units = batch.groups if self.scope == "group" else singletons(len(rollouts))
@@ -211,7 +216,10 @@ def _merge(details: Iterable[Any]) -> dict[str, Any]:
 def custom(
     name: str, reward: Any, *, components: Sequence[Any] = (), correct: Any = None
 ) -> Recipe:
-    """One's own composition as a recipe: rewards, functions of a rollout, and built-ins alike.
+    """Return a composition of your own as a recipe.
+
+    `reward`, `components` and `correct` are rewards or functions of a rollout. The default
+    components are the parts of the reward.
 
     >>> def brief(rollout): return 1.0 if len(rollout.parsed.text) < 40 else 0.0
     >>> custom("brief", brief)([Rollout(response="Paris")])[0].components
@@ -232,7 +240,11 @@ def custom(
 
 @dataclass(frozen=True)
 class HardenedSetting:
-    """The value of one setting in the hardened profile, and the attacks (by number) it closes."""
+    """The value of a setting in the hardened profile.
+
+    closes  numbers of the attacks that it stops
+    why     what these attacks do
+    """
 
     value: Any
     closes: tuple[int, ...]
@@ -243,7 +255,7 @@ class HardenedSetting:
 class ChangedDefault:
     """The default and the hardened value of a setting before a version changed one of them.
 
-    For a setting that `version` added, both are the value that reproduces the older versions.
+    For a setting that `version` added, both values are the one that reproduces older versions.
     """
 
     version: str
@@ -254,10 +266,11 @@ class ChangedDefault:
 
 @dataclass(frozen=True)
 class ComponentInfo:
-    """The meaning of one component, and its range under the default settings.
+    """The meaning of a component, and its range under the default settings.
 
-    `low` and `high` bound the range; None means no bound. `values` lists all values where they
-    are few. `when` is the setting that adds the component, empty for one that is always there.
+    low, high  bounds of the range, None for no bound
+    values     all values, if they are few
+    when       the setting that adds the component, empty if it is always present
     """
 
     name: str
@@ -269,7 +282,7 @@ class ComponentInfo:
 
     @property
     def range(self) -> str:
-        """The range in words.
+        """The range as text.
 
         >>> ComponentInfo("a", "", -1.0, None).range, ComponentInfo("b", "", values=(0, 0.5)).range
         ('≥ −1', '0, 0.5')
@@ -295,10 +308,11 @@ def _number(value: float) -> str:
 
 @dataclass(frozen=True)
 class Preset:
-    """The number of rows that a paper drew from each data set.
+    """The number of rows that a paper sampled from each data set.
 
-    `unanswerable` is the share of them that the documents do not answer, None where the paper
-    draws from all usable rows.
+    sizes         number of rows by data set
+    split         name of the split
+    unanswerable  share of unanswerable rows, 0 to 1; None to sample from all usable rows
     """
 
     sizes: Mapping[str, int]
@@ -306,7 +320,7 @@ class Preset:
     unanswerable: float | None = None
 
     def __str__(self) -> str:
-        """Return the sizes in words.
+        """Return the sizes as text.
 
         >>> str(Preset({"asqa": 1000, "eli5": 1000}, "train", 0.5))
         'asqa 1,000, eli5 1,000; 50% unanswerable'
@@ -320,8 +334,9 @@ class TrainingData:
     """The data that a paper trained on.
 
     datasets         names of data sets that `rag-rewards prepare` reads
-    presets          the paper's sizes, by the name that `prepare --preset` takes
-    answerable_only  whether only questions that the documents answer can be scored
+    source           section of the paper
+    presets          sample sizes of the paper, by the name of `prepare --preset`
+    answerable_only  whether only answerable questions can be scored
     """
 
     datasets: tuple[str, ...] = ()
@@ -330,23 +345,29 @@ class TrainingData:
     answerable_only: bool = False
 
     def summary(self) -> list[str]:
-        """Return the data sets with their source, and then a line per preset."""
+        """Return a line with the data sets and their source, and a line for each preset."""
         lines = [f"{', '.join(self.datasets)} ({self.source})"] if self.datasets else []
         return lines + [f"preset {name}: {preset}" for name, preset in self.presets.items()]
 
 
 @dataclass(frozen=True)
 class RecipeDefinition:
-    """Everything that a paper says about its reward, and the function that builds it.
+    """The facts of a paper about its reward, and the function that builds the recipe.
 
-    name        the name on the command line         summary    one line for people
-    source      paper and section                    output     the form of a response
-    settings    the settings' type, with defaults    build      settings → Recipe
-    fields      the fields of a row that it reads    components in the recipe's order
-    prompt      what the policy is asked             training   the training settings
-    data        what the paper trained on            hardened   the hardened profile, by key
-    model_free  settings under which no model is needed
-    loopholes   attacks that increase the reward, by number at the start of each line
+    name        name on the command line
+    summary     description in one line
+    source      paper and section
+    output      form of a response
+    settings    type of the settings, with their defaults
+    build       function from settings to a recipe
+    fields      fields of a row that the recipe reads
+    components  meanings and ranges, in the order of the recipe
+    prompt      prompt of the policy
+    training    training settings
+    data        data that the paper trained on
+    model_free  settings under which the recipe needs no model
+    hardened    settings of the hardened profile, by key
+    loopholes   attacks that increase the reward; each line begins with their numbers
     deviations  differences from the authors' code
     changed_defaults  defaults and hardened settings of older versions
     """
@@ -374,7 +395,7 @@ class RecipeDefinition:
         return {key: setting.value for key, setting in self.hardened.items()}
 
     def defaults(self, *, hardened: bool = False, version: str = __version__) -> dict[str, Any]:
-        """Every setting by dotted key, as a version had it by default, or in its hardened profile.
+        """Return the defaults of a version, or its hardened profile, by dotted key.
 
         >>> from rag_rewards.recipes import RECIPES
         >>> RECIPES["arena"].defaults(hardened=True)["relevance.min_precision"]

@@ -1,25 +1,26 @@
-"""Everything this package raises on purpose.
+"""The exceptions of this package.
 
     RagRewardsError
-    ├── UsageError            arguments that cannot be used
-    │   ├── OptionError       an option that cannot be used; named as in the caller's interface
-    │   ├── SettingError      unknown or ill-typed setting of a recipe
-    │   ├── UnknownRecipeError
-    │   ├── SignatureError    text that is not a signature, or one that cannot be used here
+    ├── UsageError            an argument is invalid
+    │   ├── OptionError       an option is invalid; named as in the interface of the caller
+    │   ├── SettingError      a setting of a recipe is unknown or has an invalid value
+    │   ├── UnknownRecipeError  there is no recipe of this name
+    │   ├── SignatureError    a signature cannot be parsed or used
     │   └── MissingExtraError an optional dependency is not installed; the message names the extra
-    └── RolloutError          one rollout cannot be scored; carries the path of the fault
-        ├── RowError          the row does not decode
+    └── RolloutError          one rollout cannot be scored; has the path of the field at fault
+        ├── RowError          the row cannot be decoded
         ├── DataError         a field that the recipe needs is missing or contradictory
-        ├── EvidenceError     evidence of a wrong length, not a number, or impossible
-        ├── GroupError        a group is torn, short, or contains a broken row
-        ├── BackendError      a model, judge or server gave no answer
-        └── ScoringError      the code of a reward raised an exception on this rollout
+        ├── EvidenceError     evidence has a wrong length or impossible values
+        ├── GroupError        a group is incomplete, or contains a row in error
+        ├── BackendError      a model, judge or server returned no result
+        └── ScoringError      the code of a reward raised an exception
 
-What a model wrote is never an error: malformed output is data and gets its defined reward.
+A malformed response of a model is not an error. It is data and gets the reward that the recipe
+defines for it.
 
-Exceptions of other kinds that reach the scoring of a rollout (a panic of a native library, an
-exception of one's own reward function) become its ScoringError, so that one rollout cannot end
-a run. A UsageError and the exceptions that end or cancel a run pass through unchanged.
+Any other exception while a rollout is scored, such as one of your own reward function, becomes its
+ScoringError, so that one rollout cannot end a run. A UsageError and the exceptions that end or
+cancel a run pass through unchanged.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from string import Formatter
 
 
 class RagRewardsError(Exception):
-    """Root of the tree."""
+    """Base of all exceptions of this package."""
 
 
 class UsageError(RagRewardsError):
-    """The call, not the data, is wrong."""
+    """An argument of the call is invalid."""
 
 
 class OptionError(UsageError):
-    """An option that cannot be used.
+    """An option is invalid.
 
-    The same option has different names in Python and on the command line, so the message is a
-    template: a placeholder with a value is filled in, any other stands for an option's name.
+    An option has different names in Python and on the command line, so that the message is a
+    template. A placeholder without a value is the name of an option.
 
     >>> error = OptionError("{judge} requires {judge_model}, found {value!r}", value=None)
     >>> str(error)
@@ -73,19 +74,19 @@ def _option_error(template: str, values: dict[str, object]) -> OptionError:
 
 
 class SettingError(UsageError):
-    """A setting that the recipe does not have, or a value that it cannot take."""
+    """A setting of a recipe is unknown or has an invalid value."""
 
 
 class UnknownRecipeError(UsageError):
-    """No recipe of that name."""
+    """There is no recipe of this name."""
 
 
 class SignatureError(UsageError):
-    """Text that is not a signature, or a signature that this version cannot use."""
+    """A text is not a signature, or this version cannot use the signature."""
 
 
 class MissingExtraError(UsageError):
-    """An optional dependency is missing.
+    """An optional dependency is not installed.
 
     >>> str(MissingExtraError("pyarrow", extra="parquet"))
     'pyarrow is not installed: pip install "rag-rewards[parquet]"'
@@ -98,8 +99,9 @@ class MissingExtraError(UsageError):
 class RolloutError(RagRewardsError):
     """One rollout cannot be scored.
 
-    `path` is the field at fault, in the row's own names (`documents[2].text`); `row` is the
-    rollout's id where it is known, filled in by whoever knows it.
+    message  what is wrong
+    path     the field at fault, as in `documents[2].text`; "" if no single field is
+    row      id of the rollout; None if it is unknown
     """
 
     def __init__(self, message: str, path: str = "") -> None:
@@ -117,7 +119,7 @@ class RolloutError(RagRewardsError):
 
 
 class RowError(RolloutError):
-    """The row does not decode."""
+    """The row cannot be decoded."""
 
 
 class DataError(RolloutError):
@@ -125,27 +127,27 @@ class DataError(RolloutError):
 
 
 class EvidenceError(RolloutError):
-    """Evidence that cannot be: wrong length, not finite, a positive log-probability."""
+    """Evidence has a wrong length or impossible values, such as positive log-probabilities."""
 
 
 class GroupError(RolloutError):
-    """A group that is torn, short, or has a broken member."""
+    """A group is incomplete, or contains a row in error."""
 
 
 class BackendError(RolloutError):
-    """A model, a judge or a server gave no answer; nothing was scored in its place."""
+    """A model, judge or server returned no result, so that the rollout is unscored."""
 
 
 class ScoringError(RolloutError):
     """The code of a reward raised an exception on this rollout.
 
-    The message names the exception; `__cause__` is the exception itself.
+    The message contains the exception, which is also the `__cause__`.
     """
 
 
 @contextmanager
 def scoring_errors() -> Iterator[None]:
-    """Raise a ScoringError in place of any exception of the code that scores a rollout.
+    """Convert an exception of the code that scores a rollout to a ScoringError.
 
     Errors of this package and the exceptions that end or cancel a run pass through unchanged.
 

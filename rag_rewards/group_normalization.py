@@ -19,10 +19,10 @@ def min_max(
     no_spread: Literal["zero", "one"] = "zero",
     floor: float = 0.0,
 ) -> list[float]:
-    """R′ = (R − min)/(max − min + ε) over a group, in [floor, 1].
+    """Return R′ = (R − min)/(max − min + ε) for the values R of a group.
 
-    A group whose spread is at most `min_spread` is all `no_spread`. With a floor f the result
-    is f + (1 − f)·R′. Source: CTRL-RAG, Eq. 14.
+    With a floor f, the result is f + (1 − f)·R′, in the range from f to 1. If max − min is at most
+    `min_spread`, all values become 0 or 1, according to `no_spread`. Source: CTRL-RAG, Eq. 14.
 
     >>> min_max([1.0, 1.0]), [round(v, 6) for v in min_max([0.0, 1.0, 4.0])]
     ([0.0, 0.0], [0.0, 0.25, 1.0])
@@ -38,12 +38,16 @@ def min_max(
 
 @dataclass(frozen=True, repr=False)
 class GroupMinMax(Composite):
-    """Min-max scaling within the group.
+    """Min-max scaling of a reward within each group, see `min_max`.
 
-    A group of one (validation) gets 1 where `single` (default: the reward itself) is above
-    `single_above`, else the floor.
-    `among` restricts minimum and maximum to the rollouts where that reward is positive; the
-    others get 0. Members that are not scored, or not by `among`, are left out and stay so.
+    epsilon, min_spread, no_spread, floor  parameters of `min_max`
+    single, single_above  a group of one rollout (validation) gets 1 if the reward `single` is
+                          greater than `single_above`, else the floor; default: the reward itself
+    among                 only rollouts with a positive value of this reward set the minimum and
+                          the maximum; the others get 0
+
+    A rollout without a value of the reward or of `among` stays unscored and does not affect its
+    group. Source: CTRL-RAG, Eq. 14.
     """
 
     reward: Reward
@@ -70,7 +74,7 @@ class GroupMinMax(Composite):
 
     def __repr__(self) -> str:
         among = f" among {formula(self.among)} > 0" if self.among else ""
-        said = [
+        options = [
             f", {name} {number(value)}"
             for name, value, default in (
                 ("floor", self.floor, 0.0),
@@ -81,10 +85,10 @@ class GroupMinMax(Composite):
             if value != default
         ]
         if self.single:
-            said.append(f", alone by {formula(self.single)}")
+            options.append(f", alone by {formula(self.single)}")
         if self.no_spread != "zero":
-            said.append(f", no_spread {self.no_spread}")
-        return f"minmax({formula(self.reward)}{among}{''.join(said)})"
+            options.append(f", no_spread {self.no_spread}")
+        return f"minmax({formula(self.reward)}{among}{''.join(options)})"
 
     def values(self, batch: Batch) -> list[Value]:
         values = batch.values(self.reward)
@@ -95,14 +99,14 @@ class GroupMinMax(Composite):
         ]
         for group in batch.groups:
             members = [i for i in group if out[i] is not None and (not gate or gate[i])]
-            known = [value for i in members if (value := values[i]) is not None]
-            if len(group) == 1 and known:
-                alone = single[group[0]]
-                above = None if alone is None else alone > self.single_above
+            rewards = [value for i in members if (value := values[i]) is not None]
+            if len(group) == 1 and rewards:
+                value_alone = single[group[0]]
+                above = None if value_alone is None else value_alone > self.single_above
                 out[group[0]] = None if above is None else (1.0 if above else self.floor)
                 continue
             scaled = min_max(
-                known,
+                rewards,
                 epsilon=self.epsilon,
                 min_spread=self.min_spread,
                 no_spread=self.no_spread,
@@ -115,7 +119,7 @@ class GroupMinMax(Composite):
 
 @dataclass(frozen=True, repr=False)
 class GroupZScore(Composite):
-    """(R − mean)/(std + ε) within the group, population std."""
+    """(R − mean)/(std + ε) within each group, with the population standard deviation."""
 
     reward: Reward
     epsilon: float = 1e-8
@@ -138,7 +142,10 @@ class GroupZScore(Composite):
 
 @dataclass(frozen=True, repr=False)
 class GroupAdvantage(Composite):
-    """(R − mean)/max(std, floor) within the group, population std (LEAR's clipped std)."""
+    """(R − mean)/max(std, floor) within each group, with the population standard deviation.
+
+    Source: LEAR, implementation details (clipped standard deviation).
+    """
 
     reward: Reward
     std_floor: float = 0.1

@@ -1,8 +1,7 @@
 """Groups: the rollouts of one prompt, which are compared with each other.
 
-In a batch a group is a sequence of positions; in a file it is a sequence of lines. One rule holds
-everywhere: a group is scored as a whole, so an error of one member is an error of all its members
-(`fail_groups`).
+A group of a batch is a sequence of positions, and a group of a file is a sequence of lines. A group
+is scored as a whole, so that an error of one member is an error of all members (`fail_groups`).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def positions_by_key(keys: Iterable[K]) -> dict[K, list[int]]:
 def group_by_key(rows: Iterable[Rollout | RolloutError]) -> list[list[int]]:
     """Return the groups of a batch: rollouts with equal keys, in order of first appearance.
 
-    A rollout without a key and a row that does not decode are groups of their own.
+    A rollout without a key, or a row that cannot be decoded, forms a group by itself.
 
     >>> rows = [Rollout(response="a", group="g"), Rollout(response="b"),
     ...         Rollout(response="c", group="g")]
@@ -53,32 +52,35 @@ def group_by_key(rows: Iterable[Rollout | RolloutError]) -> list[list[int]]:
 
 
 def group_by_position(count: int, size: int) -> list[range]:
-    """Return groups of `size` consecutive positions. GroupError when `count` is not a multiple.
+    """Return groups of `size` consecutive positions.
+
+    Raises GroupError if `count` is not a multiple of `size`.
 
     >>> group_by_position(4, 2)
     [range(0, 2), range(2, 4)]
     """
     if count % size:
         raise GroupError(
-            f"the number of rollouts ({count}) is not a multiple of the group size ({size})"
+            f"the number of rollouts ({count}) is not a multiple of the group size ({size}): "
+            "complete the groups, or set another group size"
         )
     return [range(start, start + size) for start in range(0, count, size)]
 
 
 def singletons(count: int) -> list[range]:
-    """Return one group for each position: the groups of a reward that compares nothing."""
+    """Return one group for each position, for a reward that compares no rollouts."""
     return [range(position, position + 1) for position in range(count)]
 
 
-def renumber(groups: Groups, kept: Iterable[int]) -> list[list[int]]:
-    """Return the groups with the positions that their members have among the `kept` ones.
+def renumber(groups: Groups, positions: Iterable[int]) -> list[list[int]]:
+    """Return the groups after a selection of the rollouts at some positions.
 
-    Members that are not kept are left out, and so are groups without any member that is.
+    Members outside the selection are removed, and so are groups without other members.
 
     >>> renumber([[0, 1], [2]], [1, 2])
     [[0], [1]]
     """
-    new = {old: position for position, old in enumerate(kept)}
+    new = {old: position for position, old in enumerate(positions)}
     renumbered = ([new[i] for i in group if i in new] for group in groups)
     return [group for group in renumbered if group]
 
@@ -97,7 +99,7 @@ def fail_groups(
 ) -> list[T | RolloutError]:
     """Return the results, with a GroupError for each member of a group that contains an error.
 
-    A member keeps an error of its own. The new errors carry the ids of `rollouts`, if given.
+    A member with an error of its own keeps it. The new errors contain the ids of `rollouts`.
     """
     failed = list(results)
     for group in groups:
@@ -130,34 +132,34 @@ class LineGroup:
 
 
 def line_groups_by_key(lines: Iterable[Line]) -> Iterator[LineGroup]:
-    """Yield groups of adjacent lines with one key. A key that returns later is a problem.
+    """Yield the groups of adjacent lines with one key.
 
-    A line whose key cannot be read may belong to the group before it or to the one after it, so
-    neither of them can be scored.
+    A group has a problem if its key also occurs in an earlier group, and if it is next to a line
+    whose key cannot be read, because this line can belong to it.
     """
     digests: set[bytes] = set()
     group = LineGroup([])
     key: str | None = None
-    doubt = ""
+    uncertainty = ""
     for number, line in lines:
         own = line_key(line)
         if own is None and is_object(line):
             if group.lines:
                 yield group
             yield LineGroup([(number, line)], NO_KEY)
-            group, key, doubt = LineGroup([]), None, ""
+            group, key, uncertainty = LineGroup([]), None, ""
             continue
         if own is None:
-            doubt = f"line {number} cannot be decoded and may belong to this group"
+            uncertainty = f"line {number} cannot be decoded and may belong to this group"
             if group.lines:
                 group.lines.append((number, line))
             else:
-                yield LineGroup([(number, line)], doubt)
+                yield LineGroup([(number, line)], uncertainty)
             continue
         if not group.lines or own != key:
             if group.lines:
                 yield group
-            group, key = LineGroup([], doubt), own
+            group, key = LineGroup([], uncertainty), own
             digest = key_digest(own)
             if digest in digests:
                 group.problem = (
@@ -165,19 +167,22 @@ def line_groups_by_key(lines: Iterable[Line]) -> Iterator[LineGroup]:
                     "use the option `sort`"
                 )
             digests.add(digest)
-        doubt = ""
+        uncertainty = ""
         group.lines.append((number, line))
     if group.lines:
         yield group
 
 
 def line_groups_by_size(lines: Iterable[Line], size: int) -> Iterator[LineGroup]:
-    """Yield groups of `size` lines. Their keys must agree, and the last group must be complete."""
+    """Yield groups of `size` lines.
+
+    A group has a problem if its keys differ, or if it is incomplete.
+    """
     group: list[Line] = []
     for line in lines:
         group.append(line)
         if len(group) == size:
-            yield LineGroup(group, _disagreement(group))
+            yield LineGroup(group, _key_conflict(group))
             group = []
     if group:
         yield LineGroup(group, f"the last group is incomplete: {len(group)} of {size} rollouts")
@@ -188,7 +193,7 @@ def key_digest(key: str) -> bytes:
     return blake2b(key.encode("utf-8", "replace"), digest_size=8).digest()
 
 
-def _disagreement(lines: list[Line]) -> str:
+def _key_conflict(lines: list[Line]) -> str:
     keys = {key for _, line in lines if (key := line_key(line)) is not None}
     if len(keys) < 2:
         return ""

@@ -1,4 +1,4 @@
-"""Recipes in every form that a user may give, as a `Recipe` or a `Curriculum`.
+"""Loading of recipes from every form that a user can give.
 
     load_recipe("arena", {"bonus.value": 5}, hardened=True)     # a name
     load_recipe("my_rewards:reward")                            # an object of a module
@@ -6,7 +6,7 @@
     load_recipe(my_reward)                # a recipe, curriculum, definition, reward or function
     load_recipe({"stages": [{"recipe": "arena", "until_step": 100}, {"recipe": "lear"}]})
 
-This is the only place that imports an object by its reference.
+Only this module imports an object by its reference.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RecipeSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     recipe    a name, `module:name` or `path/to/file.py:name`
     settings  values by dotted key, in place of the defaults
-    hardened  use the hardened profile, under which no known attack increases the reward
+    hardened  whether to use the hardened profile, under which no known attack increases the reward
     stages    a curriculum in place of `recipe`: mappings with `recipe`, `settings` and `until_step`
     """
 
@@ -59,19 +59,22 @@ RecipeSource = (
     | Mapping[str, Any]
     | RecipeSpec
 )
-"""Every form in which a recipe can be given."""
+"""The forms in which a recipe can be given."""
 
 
 def load_recipe(
     source: RecipeSource, settings: Mapping[str, Any] | None = None, *, hardened: bool = False
 ) -> Recipe | Curriculum:
-    """Return the recipe that `source` stands for.
+    """Return a recipe or a curriculum from any form.
 
-    `source` is the name of a recipe, `module:name` or `path/to/file.py:name`, a Recipe, a
-    Curriculum, a RecipeDefinition, a reward, a function of a rollout, or a mapping with the keys
-    `recipe`, `settings`, `hardened` and `stages`. `settings` take precedence over those of a
-    mapping. Raises UsageError when there is no such recipe, and SettingError for settings that it
-    does not have.
+    source    a recipe name, `module:name` or `path/to/file.py:name`, a Recipe, a Curriculum, a
+              RecipeDefinition, a reward, a function of a rollout, or a mapping with the keys
+              `recipe`, `settings`, `hardened` and `stages`
+    settings  changed settings by dotted key; they take precedence over those of a mapping
+    hardened  whether to use the hardened profile
+
+    Raises UsageError if there is no such recipe, and SettingError for an unknown or invalid
+    setting.
 
     >>> load_recipe({"recipe": "arena", "settings": {"bonus": {"value": 5}}}).name
     'arena'
@@ -88,14 +91,14 @@ def load_recipe(
 
 
 def recipes_of(reward: Recipe | Curriculum) -> list[Recipe]:
-    """Return the recipes of a curriculum, stage by stage, or the recipe itself."""
+    """Return the recipes of all stages of a curriculum, or the recipe itself."""
     return [s.recipe for s in reward.stages] if isinstance(reward, Curriculum) else [reward]
 
 
 def spec_of(
     source: RecipeSource, settings: Mapping[str, Any] | None = None, *, hardened: bool = False
 ) -> RecipeSpec | None:
-    """Return a recipe as plain data, or None where it is given as an object.
+    """Return a recipe as plain data, or None if it is given as an object.
 
     >>> spec_of("arena", {"bonus": {"value": 5}}).settings
     {'bonus.value': 5}
@@ -114,10 +117,10 @@ def spec_of(
 
 
 def recorded_spec(signature: Signature) -> RecipeSpec:
-    """Return the recipe of a signature, with every setting. Its models are left out.
+    """Return the recipe of a signature with all settings, without its models.
 
-    Raises SignatureError for a newer version and for a custom recipe, UnknownRecipeError, and
-    SettingError.
+    Raises SignatureError for a signature of a newer version or of a custom recipe,
+    UnknownRecipeError for an unknown name, and SettingError for an invalid setting.
 
     >>> recorded_spec(Signature.parse("rag-rewards 0.2.0 arena")).settings["bonus.value"]
     10.0
@@ -136,19 +139,20 @@ def recorded_spec(signature: Signature) -> RecipeSpec:
 def find_definition(reference: str) -> RecipeDefinition | None:
     """Return the definition of a recipe by name or by `module:name`.
 
-    The result is None for another object, such as a reward: it has no settings. UsageError.
+    The result is None for another object, such as a reward, which has no settings. Raises
+    UsageError if the object does not exist.
     """
     if ":" not in reference:
         return definition_of(reference)
-    found = import_object(reference)
-    return found if isinstance(found, RecipeDefinition) else None
+    value = import_object(reference)
+    return value if isinstance(value, RecipeDefinition) else None
 
 
 def import_object(reference: str) -> Any:
     """Import the object that `module:name` or `path/to/file.py:name` refers to.
 
-    Modules are searched for in the current folder first, as `python -m` does. Raises UsageError
-    when there is no such module or no such name.
+    As with `python -m`, the current folder is searched first. Raises UsageError if the module or
+    the name does not exist.
     """
     place, _, name = reference.rpartition(":")
     if not place or not name:
@@ -171,8 +175,8 @@ def _module(name: str) -> ModuleType:
         return import_module(name)
     except Exception as error:  # a module of the user can raise anything
         raise UsageError(
-            f"cannot import {name}: {type(error).__name__}: {error}; modules are searched for in "
-            f"{folder} and in the installed packages"
+            f"cannot import {name}: {type(error).__name__}: {error}; put the module in {folder}, "
+            "or install it"
         ) from error
 
 
@@ -196,7 +200,7 @@ def _file_module(path: Path) -> ModuleType:
 def _from_object(
     value: Any, settings: Mapping[str, Any] | None, hardened: bool, reference: str = ""
 ) -> Recipe | Curriculum:
-    """Return an object as a recipe; `reference` is where it was imported from."""
+    """Return an object as a recipe. `reference` names the object if it was imported."""
     if isinstance(value, RecipeDefinition):
         return build_recipe(value, settings, hardened=hardened)
     if isinstance(value, Mapping):
@@ -204,8 +208,8 @@ def _from_object(
     name = _name_of(value, reference)
     if settings or hardened:
         raise SettingError(
-            f"{name} is an object that is already built: it takes no settings and has no hardened "
-            "profile; give a recipe by name or a RecipeDefinition"
+            f"{name} is an object without settings and without a hardened profile: give a recipe "
+            "by name, or a RecipeDefinition"
         )
     if isinstance(value, (Recipe, Curriculum)):
         return value
@@ -218,7 +222,7 @@ def _from_object(
 
 
 def _name_of(value: Any, reference: str) -> str:
-    """Return the name of a reward: its own, or the one that it was imported by."""
+    """Return the name of a reward: its own, or the name that it was imported by."""
     if isinstance(value, (Recipe, Curriculum)):
         return value.name
     own = getattr(value, "__name__", None) or reference.rpartition(":")[2]
@@ -242,7 +246,7 @@ def _from_mapping(
 def _merged(
     options: Mapping[str, Any], settings: Mapping[str, Any], hardened: bool
 ) -> dict[str, Any]:
-    """Return checked options of a recipe, with these settings in place of their own."""
+    """Return validated options of a recipe, in which `settings` take precedence."""
     for key in options:
         if key not in RECIPE_KEYS:
             raise UsageError(f"unknown option {key!r}{did_you_mean(str(key), RECIPE_KEYS)}")
@@ -257,7 +261,9 @@ def _merged(
     if not source and not stages:
         raise OptionError("no recipe is given: set {recipe}; `rag-rewards recipes` lists them")
     if source and stages:
-        raise OptionError("{recipe} and stages exclude each other: every stage names its recipe")
+        raise OptionError(
+            "{recipe} and stages are both set: remove {recipe}, as each stage has one"
+        )
     return {
         "recipe": source,
         "settings": dotted(own) | dotted(settings),
@@ -267,19 +273,19 @@ def _merged(
 
 
 def _stage(stage: Mapping[str, Any], settings: Mapping[str, Any], hardened: bool) -> Stage:
-    """Return one stage of a curriculum; its own settings take precedence."""
+    """Return one stage of a curriculum. The settings of the stage take precedence."""
     for key in stage:
         if key not in STAGE_KEYS:
             raise SettingError(f"stages: unknown key {key!r}{did_you_mean(str(key), STAGE_KEYS)}")
     source, until = stage.get("recipe"), stage.get("until_step")
     own = stage.get("settings") or {}
     if not source:
-        raise SettingError("stages: every stage names its recipe")
+        raise SettingError("stages: a stage has no recipe: set the key recipe of every stage")
     if not isinstance(own, Mapping):
         raise SettingError(f"stages: settings must be a mapping, found {own!r}")
     if until is not None and (not isinstance(until, int) or isinstance(until, bool)):
         raise SettingError(f"stages: until_step must be a whole number, found {until!r}")
-    made = load_recipe(source, {**settings, **dotted(own)}, hardened=hardened)
-    if isinstance(made, Curriculum):
-        raise SettingError(f"stages: {made.name} is a curriculum; a stage is one recipe")
-    return Stage(made, until)
+    loaded = load_recipe(source, {**settings, **dotted(own)}, hardened=hardened)
+    if isinstance(loaded, Curriculum):
+        raise SettingError(f"stages: {loaded.name} is a curriculum: use one recipe in a stage")
+    return Stage(loaded, until)

@@ -1,4 +1,4 @@
-"""Output forms: where the sections and the answer are in a response that a recipe asks for."""
+"""Output forms: the sections of a response, and the place of its answer."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ _SECTION = re.compile(r"<(\w+)>\{\1\}</\1>")
 
 @dataclass(frozen=True)
 class OutputForm:
-    r"""The form of a response that a recipe asks for and reads.
+    r"""The form of a response that a recipe prompts for and reads.
 
-    description  the form in words, for people
-    template     a response with a place for each part: `<think>{think}</think>\boxed{{answer}}`
-    examples     the other parts of a right response to `What is the capital of France?`, where
-                 document 1 of five is the one that supports the answer
-    abstention   the text in the place of the answer that the reward recognizes as declining to
-                 answer; None where the reward recognizes none
-    cites        whether a right answer must cite documents, so that a gold answer alone is not
-                 a right answer
+    description  the form as text
+    template     response with a placeholder for each part: `<think>{think}</think>\boxed{{answer}}`
+    examples     the other parts of a right response to `What is the capital of France?`, which
+                 document 1 of five answers
+    abstention   answer that the reward recognizes as declining to answer; None if there is none
+    cites        whether a right answer must cite documents
     """
 
     description: str
@@ -35,7 +33,7 @@ class OutputForm:
 
     @property
     def sections(self) -> tuple[str, ...]:
-        """The names of the sections, in their order.
+        """The names of the sections, in order.
 
         >>> OutputForm("think, then answer").sections
         ('think', 'answer')
@@ -43,11 +41,11 @@ class OutputForm:
         return tuple(_SECTION.findall(self.template))
 
     def tags(self, style: SectionStyle) -> Tags:
-        """The sections as tags that are read in this style."""
+        """Return the tags of the sections, in a style of reading."""
         return Tags(self.sections, style)
 
     def write(self, answer: str, **parts: str) -> str:
-        """Return a response with this answer; a part that is not given is its example.
+        """Return a response with an answer and other parts. The default of a part is its example.
 
         >>> OutputForm("think, then answer").write("Paris", think="Easy.")
         '<think>Easy.</think><answer>Paris</answer>'
@@ -55,7 +53,7 @@ class OutputForm:
         return fill(self.template, **{**self.examples, **parts, "answer": answer})
 
     def write_answer(self, answer: str) -> str:
-        r"""Return the answer in its place, without the other parts of a response.
+        r"""Return the answer as the template contains it, without the other parts of a response.
 
         >>> OutputForm("", r"<think>{think}</think> \boxed{{answer}}").write_answer("Paris")
         '\\boxed{Paris}'
@@ -64,9 +62,9 @@ class OutputForm:
         return fill(rest.strip(), answer=answer)
 
     def write_abstention(self) -> str:
-        """Return the text that declines to answer, in the place of the answer."""
+        """Return the abstention as the template contains an answer, without the other parts."""
         return self.write_answer(self.abstention or ABSTENTIONS[0])
 
 
 ANY_FORM = OutputForm("any")
-"""The form of recipes that ask for none."""
+"""The form of recipes that require no form."""

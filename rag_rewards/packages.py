@@ -1,4 +1,4 @@
-"""Installed packages: their versions, and code that runs in a process of its own."""
+"""Versions of installed packages, and Python code in a separate process."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def installed_version(package: str) -> str | None:
 def run_isolated(code: str) -> tuple[dict[str, Any] | None, str]:
     """Run Python code in a new process and return the last JSON object that it prints.
 
-    The process can neither slow nor break this one. Returns (object, ""), or (None, reason) when
-    the process fails, prints no object, or runs longer than `PROBE_SECONDS`.
+    The code cannot affect this process. Returns (object, ""), or (None, reason) if the process
+    fails, prints no object, or runs longer than `PROBE_SECONDS`.
     """
     try:
         process = subprocess.run(  # noqa: S603 (this interpreter, code of this package)
@@ -43,7 +43,7 @@ def run_isolated(code: str) -> tuple[dict[str, Any] | None, str]:
 
 
 def _last_object(output: str) -> dict[str, Any] | None:
-    """Return the last line that is a JSON object. Libraries print too, also at the exit."""
+    """Return the last line that is a JSON object, because libraries also print lines."""
     for line in reversed(output.splitlines()):
         try:
             value = json.loads(line)

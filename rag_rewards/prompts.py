@@ -1,4 +1,4 @@
-"""Prompts: the chat that asks a policy a question, with numbered documents."""
+"""Prompts: the chat that contains a question and its numbered documents."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ from rag_rewards.rollout import Document, Rollout
 
 _PLACE = re.compile(r"\{(\w+)\}")
 _PLACES = frozenset({"label", "title", "text"})
-"""The places of a document's form."""
+"""The placeholders in the form of a document."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A message with the places `{question}`, `{documents}` and `{query_time}`.
+    """The prompt of a recipe.
 
-    `message` is a text, or a function that returns the text for a rollout. Each document is
-    written in the form `document` (`untitled` where it has no title), with `separator` between
-    documents. A row with a prompt of its own needs no message, but a document can be left out of
-    that prompt only where it is written in this form.
+    message    text with the placeholders `{question}`, `{documents}` and `{query_time}`, or a
+               function that returns this text for a rollout
+    system     system message; "" for none
+    document   form of a document, with the placeholders `{label}`, `{title}` and `{text}`
+    untitled   form of a document without a title
+    separator  text between two documents
+
+    A row with its own prompt does not use the message. A document can be removed from that prompt
+    only if it has this form there.
     """
 
     message: str | Callable[[Rollout], str]
@@ -31,7 +36,7 @@ class Prompt:
     separator: str = "\n\n"
 
     def block(self, label: str, document: Document) -> str:
-        """Return a document in the form in which the prompt shows it.
+        """Return a document in the form that it has in the prompt.
 
         >>> Prompt("").block("2", Document(title="Paris", text="A city."))
         '[2] Paris\\nA city.'
@@ -40,9 +45,9 @@ class Prompt:
         return fill(form, label=label, title=document.title or "", text=document.text)
 
     def showing(self, form: str | None, separator: str | None) -> Prompt:
-        """Return the prompt with this form of a document, titled or not, and this separator.
+        """Return the prompt with another form of documents, titled or not, and another separator.
 
-        None keeps the present one. Raise UsageError for a form without `{text}`.
+        None leaves a value unchanged. Raises UsageError for a form without `{text}`.
 
         >>> Prompt("").showing("{text} ({label})", None).block("2", Document(text="Rome."))
         'Rome. (2)'
@@ -51,8 +56,8 @@ class Prompt:
             places = _PLACE.findall(form)
             if "text" not in places or not _PLACES.issuperset(places):
                 raise UsageError(
-                    "a document's form has {text}, and may have {label} and {title}, "
-                    f"found {form!r}"
+                    "the form of a document must contain {text}, and can contain {label} and "
+                    f"{{title}}, found {form!r}"
                 )
         return replace(
             self,
@@ -62,11 +67,11 @@ class Prompt:
         )
 
     def message_for(self, rollout: Rollout) -> str:
-        """Return the message for a rollout, with its places open."""
+        """Return the message for a rollout, with its placeholders."""
         return self.message if isinstance(self.message, str) else self.message(rollout)
 
     def messages(self, rollout: Rollout, without: Collection[str] = ()) -> list[dict[str, str]]:
-        """Return the chat that asks a rollout's question, without the documents of these labels."""
+        """Return the chat for a rollout, without the documents that have these labels."""
         pairs = zip(rollout.labels, rollout.documents or (), strict=True)
         blocks = [self.block(label, doc) for label, doc in pairs if label not in without]
         content = fill(
@@ -80,7 +85,9 @@ class Prompt:
 
 
 def fill(form: str, **values: str) -> str:
-    """Return the form with values in its places, in one pass: a value never opens a place.
+    """Return a form with values in place of its placeholders.
+
+    A placeholder in a value is not filled, and a placeholder without a value stays.
 
     >>> fill("{a} {b} {c}", a="{b}", b="x")
     '{b} x {c}'
@@ -94,4 +101,4 @@ GROUNDED = Prompt(
     "final answer alone inside <answer> and </answer>.\n\n"
     "Documents:\n\n{documents}\n\nQuestion: {question}"
 )
-"""The prompt of recipes whose paper asks for no particular sections, and of custom rewards."""
+"""The prompt of recipes whose paper requires no sections, and of custom rewards."""

@@ -19,7 +19,12 @@ Value = float | None
 
 @runtime_checkable
 class Reward(Protocol):
-    """What every reward is: a batch goes in, a list of equal length comes out."""
+    """A reward: a callable that returns one score for each rollout of a batch.
+
+    name   name of the component
+    scope  `group` if the reward compares the rollouts of a group, else `rollout`
+    needs  the evidence that the reward reads for a rollout
+    """
 
     @property
     def name(self) -> str: ...
@@ -30,7 +35,11 @@ class Reward(Protocol):
 
 
 class Batch:
-    """Rollouts scored together: every part of a composition is computed once."""
+    """Rollouts that are scored together. Each part of a composition is computed once.
+
+    `groups` contains the positions of the members of each group; by default, rollouts with equal
+    keys form a group.
+    """
 
     def __init__(self, rollouts: Iterable[Rollout], groups: Groups | None = None) -> None:
         self.rollouts = list(rollouts)
@@ -39,33 +48,35 @@ class Batch:
         self._values: dict[int, tuple[Any, list[Value]]] = {}
 
     def __call__(self, reward: Reward) -> list[Score]:
-        found = self._scores.get(id(reward))
-        if found is None:
+        """Return the scores of a reward, in the order of the rollouts."""
+        entry = self._scores.get(id(reward))
+        if entry is None:
             if isinstance(reward, (Composite, Component, CorrectOf)):
                 scores = [Score(value) for value in self.values(reward)]
             else:
                 scores = reward(self.rollouts)
                 if len(scores) != len(self.rollouts):
                     raise UsageError(
-                        f"reward {reward.name} gave {len(scores)} scores for "
-                        f"{len(self.rollouts)} rollouts"
+                        f"reward {reward.name} returned {len(scores)} scores for "
+                        f"{len(self.rollouts)} rollouts: return one score for each rollout"
                     )
-            found = self._scores[id(reward)] = (reward, scores)
-        return found[1]
+            entry = self._scores[id(reward)] = (reward, scores)
+        return entry[1]
 
     def values(self, reward: Reward) -> list[Value]:
-        found = self._values.get(id(reward))
-        if found is None:
+        """Return the values of a reward, in the order of the rollouts."""
+        entry = self._values.get(id(reward))
+        if entry is None:
             if isinstance(reward, (Composite, Component, CorrectOf)):
                 values = reward.values(self)
             else:
                 values = [score.value for score in self(reward)]
-            found = self._values[id(reward)] = (reward, values)
-        return found[1]
+            entry = self._values[id(reward)] = (reward, values)
+        return entry[1]
 
     @functools.cached_property
     def groups(self) -> list[list[int]]:
-        """The positions of the members of each group: as given, otherwise by key."""
+        """The positions of the members of each group."""
         if self._groups is not None:
             return [list(group) for group in self._groups]
         return group_by_key(self.rollouts)
@@ -77,9 +88,10 @@ _HOLD_MANY = ("factors", "of")
 
 @dataclass(frozen=True, repr=False)
 class Composite:
-    """What the combinators share: scope and needs come from the parts, the batch from the call.
+    """Base of the rewards that combine other rewards, its parts.
 
-    A function of a rollout, or a batch callable, stands wherever a reward can.
+    The scope is `group` if a part has this scope, and the needs are those of all parts. A function
+    of a rollout, or a callable of a batch, can be a part.
     """
 
     def __post_init__(self) -> None:
@@ -117,7 +129,7 @@ class Composite:
 
 @dataclass(frozen=True)
 class Component:
-    """One named component of a reward that computes several at once."""
+    """One component, by its name, of a reward that computes several components."""
 
     of: Reward
     name: str
@@ -143,7 +155,7 @@ class Component:
 
 @dataclass(frozen=True)
 class CorrectOf:
-    """What a reward itself calls correct, 0 to 1, as a reward."""
+    """The field `correct` of another reward's scores, 0 to 1, as a reward."""
 
     of: Reward
     name: str = "correct"
@@ -168,7 +180,7 @@ class CorrectOf:
 
 @dataclass(frozen=True)
 class FunctionReward:
-    """A plain function of one rollout as a reward. None is "not scored"."""
+    """A plain function of one rollout as a reward. A result of None leaves the rollout unscored."""
 
     function: Callable[[Rollout], float | int | bool | Score | None]
     name: str
@@ -189,36 +201,37 @@ class FunctionReward:
         except (TypeError, ValueError) as error:
             where = f" on rollout {rollout.id}" if rollout.id is not None else ""
             raise UsageError(
-                f"reward function {self.name} gave {result!r}{where}; it must give a finite "
-                "number, or None for not scored"
+                f"reward function {self.name} returned {result!r}{where}: return a finite number, "
+                "or None for an unscored rollout"
             ) from error
 
 
 @dataclass(frozen=True)
 class BatchReward:
-    """A callable of a batch that is no whole Reward; what it says of scope and needs counts."""
+    """A callable of a batch that lacks attributes of a Reward; those that it has are used."""
 
     function: Callable[[Sequence[Rollout]], list[Score]]
     name: str
     scope: Scope = "rollout"
 
     def needs(self, rollout: Rollout) -> list[Need]:
-        asks = getattr(self.function, "needs", None)
-        return list(asks(rollout)) if asks else []
+        needs = getattr(self.function, "needs", None)
+        return list(needs(rollout)) if needs else []
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         scores = list(self.function(rollouts))
         for score in scores:
             if not isinstance(score, Score):
                 raise UsageError(
-                    f"reward {self.name} gave {score!r}; a reward of a batch gives a Score for "
-                    "each rollout"
+                    f"reward {self.name} returned {score!r}: return a Score for each rollout"
                 )
         return scores
 
 
 def as_reward(reward: Any) -> Reward:
-    """Anything that scores, as a Reward: a reward, a function of a rollout, a batch callable.
+    """Return a reward, a function of a rollout, or a callable of a batch as a Reward.
+
+    Raises UsageError for any other object.
 
     >>> def short(rollout): return 1 / (1 + len(rollout.parsed.text.split()))
     >>> as_reward(short)([Rollout(response="yes")])[0].value
@@ -230,13 +243,15 @@ def as_reward(reward: Any) -> Reward:
         function = reward.func if isinstance(reward, functools.partial) else reward
         return FunctionReward(reward, str(getattr(function, "__name__", "function")))
     if callable(reward):
-        called = getattr(reward, "name", type(reward).__name__)
-        return BatchReward(reward, called, getattr(reward, "scope", "rollout"))
-    raise UsageError(f"{reward!r} is neither a reward nor a function of a rollout")
+        name = getattr(reward, "name", type(reward).__name__)
+        return BatchReward(reward, name, getattr(reward, "scope", "rollout"))
+    raise UsageError(
+        f"{reward!r} is neither a reward nor a function of a rollout: give one of them"
+    )
 
 
 def walk(reward: Reward) -> Iterator[Reward]:
-    """A reward and everything it is made of."""
+    """Yield a reward and all its parts, at any depth."""
     yield reward
     for part in getattr(reward, "parts", ()):
         yield from walk(part)

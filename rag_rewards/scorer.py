@@ -1,10 +1,10 @@
-"""`Scorer`: a recipe and its models. Everything that scores rollouts or rows uses it.
+"""`Scorer`, the engine that scores rollouts and rows with a recipe and its models.
 
     scorer = Scorer.load("arena", {"bonus.value": 5}, hardened=True)
     scorer.score_each(rollouts)             # or: await scorer.score_each_async(rollouts)
     scorer.score_rows(chunk)                # lines of a file
 
-Models are asked for evidence first; scoring is then a pure function of the rollouts.
+The models provide evidence first. Then scoring is a pure function of the rollouts.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ _ROW = msgspec.json.Decoder(ScoredRow)
 
 
 class Scorer:
-    """Scores rollouts and rows with one recipe, and asks models for the evidence that they lack.
+    """Scores rollouts and rows with one recipe. Its models provide missing evidence.
 
-    reward         a recipe or a curriculum; `Scorer.load` takes every other form
-    models         the models that provide evidence; without any, rollouts contain it
-    prompt         how the policy is prompted; default: the recipe's own prompt
+    reward         a recipe or a curriculum; `Scorer.load` accepts every other form
+    models         models that provide evidence; without models, rollouts must contain it
+    prompt         prompt of the policy; default: the prompt of the recipe
     template       arguments of the policy's chat template
     truncate       drop non-supporting documents when a prompt exceeds the context length
     document_form, document_separator
-                   form of a document in the prompt, and the text between two of them
+                   form of a document in the prompt, and the text between two documents
     keep_evidence  write gathered evidence on scored rows
-    for_parquet    refuse rows with values that no Parquet column can hold
+    for_parquet    reject rows with values that no Parquet column can contain
 
-    A scorer whose models hold connections is closed after use: `with Scorer.load(…) as scorer`.
+    Close a scorer after use if its models have connections: `with Scorer.load(…) as scorer`.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Scorer:
         self.keep_evidence = keep_evidence
         self.for_parquet = for_parquet
         self.spec: RecipeSpec | None = None
-        """The recipe as plain data for other processes, where it was loaded from plain data."""
+        """The recipe as plain data for other processes; None if it was loaded from an object."""
 
     @classmethod
     def load(
@@ -100,11 +100,11 @@ class Scorer:
         keep_evidence: bool = False,
         for_parquet: bool = False,
     ) -> Scorer:
-        """Load a recipe in any form, then its models.
+        """Load a recipe in any form, and then its models.
 
-        `recipe` takes the forms of `load_recipe`: a name, `module:name`, a recipe, a reward, a
-        function, or a mapping. A mapping may also contain the options of `ModelOptions`. Raises
-        UsageError and SettingError, before any model is loaded where the recipe is wrong.
+        `recipe` has a form of `load_recipe`: a name, `module:name`, a recipe, a reward, a
+        function, or a mapping. A mapping can also contain the options of `ModelOptions`. Raises
+        UsageError or SettingError for an invalid recipe, before a model is loaded.
 
         >>> Scorer.load({"recipe": "arena", "settings": {"bonus.value": 5}}).reward.name
         'arena'
@@ -134,7 +134,7 @@ class Scorer:
     def _recipe_prompt(self) -> Prompt:
         prompts = list(dict.fromkeys(each.prompt for each in self.recipes))
         if self.models.policy is not None and len(prompts) > 1:
-            raise UsageError("the stages prompt the policy differently: score each stage by itself")
+            raise UsageError("the stages have different prompts: score each stage by itself")
         return prompts[0]
 
     # --- properties ----------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class Scorer:
 
     @property
     def scope(self) -> str:
-        """`group` when the rollouts of a group are compared, else `rollout`."""
+        """`group` if the reward compares the rollouts of a group, else `rollout`."""
         return str(self.reward.scope)
 
     @property
@@ -156,14 +156,14 @@ class Scorer:
 
     @cached_property
     def gatherer(self) -> Gatherer:
-        """What asks the models."""
+        """The gatherer, which requests evidence from the models."""
         from rag_rewards.evidence.gather import Gatherer
 
         return Gatherer(self.models, self.prompt, truncate=self.truncate, template=self.template)
 
     @property
     def usage(self) -> EvidenceUsage:
-        """What the models have computed so far."""
+        """The work of the models so far."""
         return self.gatherer.usage
 
     @property
@@ -191,9 +191,9 @@ class Scorer:
     ) -> list[ScoreOrError]:
         """Return a score or an error for each rollout.
 
-        An error among the rollouts stays in its place, and fails its group when the recipe
-        compares rollouts. `groups` holds the positions of each group's members, where the keys of
-        the rollouts do not say it.
+        An error among the rollouts stays in its place, and fails its group if the recipe compares
+        rollouts. `groups` contains the positions of the members of each group; by default,
+        rollouts with equal keys form a group.
         """
         groups = self._groups(rollouts, groups)
         rows = self.gather(self._whole(list(rollouts), groups, rollouts), groups)
@@ -208,7 +208,7 @@ class Scorer:
         return self._score(rows, groups)
 
     def score_rows(self, chunk: Chunk) -> ScoredChunk:
-        """Return each line of a chunk with its score, or its error record: one of both."""
+        """Return each line of a chunk with its score, or its error record."""
         decoded, checked, groups = self._decode(chunk)
         rows = self.gather(checked, groups)
         return self._encoder.encode(chunk, decoded, rows, self._score(rows, groups))
@@ -255,25 +255,27 @@ class Scorer:
     def _groups(
         self, rows: Sequence[Rollout | RolloutError], groups: Groups | None
     ) -> Groups | None:
-        """Return the groups as given, or by key where the recipe compares rollouts."""
+        """Return the groups; by key if the recipe compares rollouts and no groups are given."""
         if self.scope != "group":
             return groups
         if groups is None:
             return group_by_key(rows)
         if sorted(i for group in groups for i in group) != list(range(len(rows))):
-            raise UsageError("every rollout must belong to exactly one group")
+            raise UsageError(
+                "groups: a rollout is in no group or in several: put every position in one group"
+            )
         return groups
 
     def _whole(
         self, results: list[T | RolloutError], groups: Groups | None, rows: Sequence[Any]
     ) -> list[T | RolloutError]:
-        """Return the results; where rollouts are compared, one error fails its group."""
+        """Return the results; if the recipe compares rollouts, an error fails its group."""
         if self.scope != "group" or groups is None:
             return results
         return fail_groups(results, groups, rows)
 
     def _score(self, rows: list[R | RolloutError], groups: Groups | None) -> list[ScoreOrError]:
-        """Score rows that have their evidence."""
+        """Score rows after their evidence was gathered."""
         whole = self._whole(rows, groups, rows)
         good, within = _without_errors(whole, groups if self.scope == "group" else None)
         scores = iter(self.reward.score_each(good, within))
@@ -284,7 +286,7 @@ class Scorer:
     def _encoder(self) -> RowEncoder:
         return RowEncoder(self.signature, keep_evidence=self.keep_evidence)
 
-    # --- the end of a run ----------------------------------------------------------------------
+    # --- closing -------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Close the models."""
@@ -307,7 +309,7 @@ class Scorer:
 def required_models(reward: Recipe | Curriculum, rollouts: Sequence[Rollout]) -> set[ModelKind]:
     """Return the kinds of model that these rollouts require.
 
-    A rollout whose needs cannot be determined is skipped: scoring it gives the reason.
+    A rollout whose needs cannot be computed is skipped. Scoring it raises the reason.
     """
     kinds: set[ModelKind] = set()
     for rollout in rollouts:
@@ -319,7 +321,9 @@ def required_models(reward: Recipe | Curriculum, rollouts: Sequence[Rollout]) ->
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], ModelOptions]:
-    """Divide one flat mapping into the options of a recipe and those of its models. UsageError.
+    """Divide a flat mapping into the options of a recipe and those of its models.
+
+    Raises UsageError for an unknown option.
 
     >>> split_options({"recipe": "truthrl", "judge": "http://host/v1", "judge_model": "x"})[0]
     {'recipe': 'truthrl'}
@@ -340,14 +344,14 @@ def _without_errors(
     good = [row for row in rows if not isinstance(row, RolloutError)]
     if groups is None or len(good) == len(rows):
         return good, groups
-    kept = [i for i, row in enumerate(rows) if not isinstance(row, RolloutError)]
-    return good, renumber(groups, kept)
+    positions = [i for i, row in enumerate(rows) if not isinstance(row, RolloutError)]
+    return good, renumber(groups, positions)
 
 
 def _without_torn_groups(
     rows: list[ScoredRow | RolloutError], chunk: Chunk
 ) -> list[ScoredRow | RolloutError]:
-    """Return the rows of a chunk; those of a group that cannot be scored are errors."""
+    """Return the rows of a chunk, with errors in place of rows whose group cannot be scored."""
     if not any(chunk.problems):
         return rows
     checked = list(rows)
@@ -359,7 +363,7 @@ def _without_torn_groups(
 
 
 def _for_parquet(row: ScoredRow | RolloutError, line: bytes) -> ScoredRow | RolloutError:
-    """Return the row, or the reason why Parquet cannot hold it."""
+    """Return the row, or the reason why a Parquet file cannot contain it."""
     if isinstance(row, RolloutError):
         return row
     return column_fault(line, SCORE_FIELDS) or row

@@ -1,8 +1,7 @@
-"""Settings of recipes: typed, documented, each default with its source, set by dotted keys.
+"""Settings of recipes: typed values with a description and a source of each default.
 
-A recipe's settings are one frozen struct, nested by component. `--set accuracy.metric=f1`, a YAML
-file and a mapping in Python all end in `build`, which knows every key and says the nearest one
-when a key is unknown.
+The settings of a recipe are a frozen struct with nested structs for its components. `build` creates
+them from `--set accuracy.metric=f1`, from a YAML file or from a mapping in Python.
 """
 
 from __future__ import annotations
@@ -18,19 +17,26 @@ from rag_rewards.errors import SettingError
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of every recipe's settings."""
+    """Base of the settings of recipes."""
 
 
 S = TypeVar("S", bound=Settings)
 
 
 def about(doc: str, source: str = "not stated", **limits: Any) -> msgspec.Meta:
-    """What a setting does and where its default comes from."""
+    """Return the annotation of a setting: description, source of the default, and limits."""
     return msgspec.Meta(description=doc, extra={"source": source}, **limits)
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One setting, for people: its dotted key, type, default, meaning and source."""
+    """The description of a setting.
+
+    key      dotted key
+    type     type as text
+    default  default value
+    doc      meaning
+    source   source of the default
+    """
 
     key: str
     type: str
@@ -40,7 +46,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 def describe(cls: type[Settings]) -> list[Setting]:
-    """Every setting of a recipe, in order."""
+    """Return the descriptions of all settings, in order."""
     return list(_describe(cls, cls(), ""))
 
 
@@ -72,7 +78,7 @@ def _type_name(hint: Any) -> str:
 
 
 def flatten(settings: Settings, prefix: str = "") -> dict[str, Any]:
-    """Every setting by its dotted key."""
+    """Return the values of all settings by dotted key."""
     flat: dict[str, Any] = {}
     for name in settings.__struct_fields__:
         value = getattr(settings, name)
@@ -84,15 +90,15 @@ def flatten(settings: Settings, prefix: str = "") -> dict[str, Any]:
 
 
 def build(cls: type[S], changes: Mapping[str, Any], recipe: str) -> S:
-    """Return the defaults with these changes.
+    """Return the default settings with changes.
 
-    Keys are dotted or nested, values have the setting's type or are its text. SettingError names
-    the recipe, the key and the nearest key, or what the value should be.
+    Keys are dotted or nested. Values have the type of the setting, or are its text. Raises
+    SettingError for an unknown key or an invalid value.
     """
     values = flatten(cls()) | full_keys(cls, changes, recipe)
     for key, value in values.items():
-        if wrong := _unusable(key, value):
-            raise SettingError(f"recipe {recipe}: setting {key}: {wrong}")
+        if problem := _problem_of(key, value):
+            raise SettingError(f"recipe {recipe}: setting {key}: {problem}")
     try:
         return msgspec.convert(_nested(values), cls)
     except msgspec.ValidationError as error:
@@ -110,7 +116,7 @@ def full_keys(cls: type[Settings], changes: Mapping[str, Any], recipe: str) -> d
     values: dict[str, Any] = {}
     for key, value in _dotted(changes, sections):
         if key in sections and isinstance(value, bool) and f"{key}.enabled" in flat:
-            key = f"{key}.enabled"  # `reasoning: true` switches the section on
+            key = f"{key}.enabled"  # `reasoning: true` enables the section
         key = _whole_key(key, flat)
         if key not in flat:
             raise SettingError(_unknown(key, list(flat), recipe))
@@ -121,25 +127,25 @@ def full_keys(cls: type[Settings], changes: Mapping[str, Any], recipe: str) -> d
 
 
 LARGEST = 1e100
-"""Of a setting: far from where sums and products of rewards would no longer be finite."""
+"""Largest number in a setting. Sums and products of such rewards are still finite."""
 
 
-def _unusable(key: str, value: Any) -> str:
-    """Why no row can be scored with a value, though its type is right."""
+def _problem_of(key: str, value: Any) -> str:
+    """Return why a value of the right type cannot be used, or ""."""
     if isinstance(value, (int, float)) and not abs(value) <= LARGEST:
-        found = value if isinstance(value, float) else "a larger one"
-        return f"a number up to {LARGEST:g} expected, found {found}"
+        number = value if isinstance(value, float) else "a larger one"
+        return f"a number up to {LARGEST:g} expected, found {number}"
     if key.rpartition(".")[2] == "pattern" and isinstance(value, str):
         try:
             if not re.compile(value).groups:
-                return f"{value!r} has no group for the numbers: put them in parentheses"
+                return f"{value!r} has no group: put the part with the numbers in parentheses"
         except (re.error, OverflowError, RecursionError) as error:
             return f"{value[:100]!r} is not a regular expression: {error}"
     return ""
 
 
 def _whole_key(key: str, known: Mapping[str, Any]) -> str:
-    """A key may be its last part alone where that is one key: `tau` is `length.tau`."""
+    """Return the full key of a last part that is unambiguous: `tau` becomes `length.tau`."""
     whole = [k for k in known if k.endswith(f".{key}")]
     return whole[0] if key not in known and len(whole) == 1 else key
 
@@ -171,7 +177,7 @@ def _unknown(key: str, known: list[str], recipe: str) -> str:
 
 
 def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
-    """ "; did you mean …?", or nothing where no name is near."""
+    """Return "; did you mean …?" with the most similar name, or the list of all names."""
     import difflib
 
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)

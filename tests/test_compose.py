@@ -447,7 +447,9 @@ def test_what_is_no_finite_number_is_an_error_that_names_the_function(value, aro
         return value
 
     rollout = Rollout(response="x", answers="x", id="row-7")
-    with pytest.raises(UsageError, match=r"reward function my_own_reward gave .* on rollout row-7"):
+    with pytest.raises(
+        UsageError, match=r"reward function my_own_reward returned .* on rollout row-7"
+    ):
         around(my_own_reward)([rollout])
 
 
@@ -471,9 +473,9 @@ def test_batch_rewards_must_give_a_score_for_each_rollout():
         def __call__(self, rollouts):
             return [Score(1.0)]
 
-    with pytest.raises(UsageError, match=r"reward Floats gave 1\.0"):
+    with pytest.raises(UsageError, match=r"reward Floats returned 1\.0"):
         as_reward(Floats())([row(1.0)])
-    with pytest.raises(UsageError, match="reward batchwise gave 1 scores for 2 rollouts"):
+    with pytest.raises(UsageError, match="reward batchwise returned 1 scores for 2 rollouts"):
         Sum(((1.0, Short()),))([row(1.0), row(1.0)])
 
 

@@ -67,7 +67,7 @@ def test_a_reward_function_refuses_a_curriculum_as_well() -> None:
 def test_a_recipe_of_ones_own() -> None:
     own = rr.custom("brief", lambda rollout: float(len(rollout.parsed.text) < 40))
     assert _recipe_and_models({"recipe": own}) == (own, ModelOptions())
-    with pytest.raises((UsageError, SettingError), match="already built"):
+    with pytest.raises((UsageError, SettingError), match="without settings"):
         _recipe_and_models({"recipe": own, "settings": {"a": 1}})
 
 

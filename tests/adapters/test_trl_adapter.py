@@ -293,7 +293,7 @@ class TestErrors:
             ({"recipe": "arena", "nlii": "x"}, UsageError, "nli"),
             ({"recipe": "arena", "columns": {"answer": "x"}}, UsageError, "answers"),
             ({}, UsageError, "recipe"),
-            ({"recipe": rr.recipe("arena"), "hardened": True}, UsageError, "already built"),
+            ({"recipe": rr.recipe("arena"), "hardened": True}, UsageError, "without settings"),
         ],
     )
     def test_wrong_arguments_are_errors_at_construction(

@@ -87,7 +87,7 @@ def test_what_cannot_be_scored_raises() -> None:
         ({"recipe": "arena", "bonus": 5}, "unknown option 'bonus'"),
         ({}, "no recipe is given"),
         ({"recipe": "json:nothing"}, "json has no object 'nothing'"),
-        ({"recipe": "json:dumps", "hardened": True}, "already built"),
+        ({"recipe": "json:dumps", "hardened": True}, "without settings"),
     ],
 )
 def test_settings_that_cannot_be_used(options: dict[str, Any], told: str) -> None:

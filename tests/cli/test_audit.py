@@ -55,7 +55,7 @@ def test_ones_own_reward_and_attack(cli, tmp_path, monkeypatch):
     [
         (("-r", "no_such_module:x"), "cannot import no_such_module"),
         (("-r", "json:nothing"), "json has no object 'nothing'"),
-        (("-r", "json:dumps", "--hardened"), "already built"),
+        (("-r", "json:dumps", "--hardened"), "without settings"),
         ((), "no recipe is given"),
         (("-r", "arenna"), "arena"),
         (("gone.jsonl", "-r", "arena"), "cannot read gone.jsonl"),

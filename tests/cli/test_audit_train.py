@@ -201,7 +201,7 @@ def test_what_is_missing_is_named(cli, monkeypatch):
         (("--train", "-r", "arena", "--model", "folder"), "the one in training"),
         (("--train", "-r", "arena", "--set", "bonus=x"), "bonus"),
         (("--train", "-r", "json:nothing"), "json has no object 'nothing'"),
-        (("--train", "-r", "json:dumps", "--hardened"), "already built"),
+        (("--train", "-r", "json:dumps", "--hardened"), "without settings"),
         (("-r", "arena", "--steps", "5"), "require --train"),
         (("-r", "arena", "--seed", "0"), "require --train"),
     ],

@@ -243,7 +243,7 @@ def test_a_recipe_of_a_module(cli, write, arena, tmp_path, monkeypatch):
     # A function has no settings.
     assert compared(cli, path, "-r", "own_recipe:constant")["means"]["reward"] == [1.0, 1.0]
     ran = cli("replay", path, "-r", "own_recipe:constant", "--set", "scale=2", code=2)
-    assert "constant is an object that is already built: it takes no settings" in ran.err
+    assert "constant is an object without settings" in ran.err
 
 
 # --- signatures that replay cannot use -----------------------------------------------------------
