@@ -1,4 +1,4 @@
-"""Writes docs/hardened.md from the recipes, so that the page cannot differ from the code."""
+"""Write docs/hardened.md from the definitions of the recipes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from rag_rewards.settings import flatten
 PAGE = Path(__file__).with_name("hardened.md")
 INTRO = """# The hardened profile
 
-`--hardened` (in Python `rr.recipe(name, hardened=True)`) changes the settings below and nothing
-else; any of them can be set back with `--set`. An attack pays when a response earns more than the
-same response without it, at equal correctness. `rag-rewards audit` ([look.md](look.md)) tries some
-nine hundred of them.
+`--hardened` (in Python `rr.recipe(name, hardened=True)`) changes the settings in the tables below.
+`--set` can reset each of them. An attack increases the reward of a response without making its
+answer more correct. `rag-rewards audit` ([look.md](look.md)) tries about nine hundred attacks.
 
-Strict matching reads what a sentence asserts, by rules and not by understanding. It errs towards
-not paying: a right answer that stands in a list of three places ("Paris, Île-de-France, France"),
-before a list that a semicolon sets off, or in an answer section of more than 60 words is missed;
-names side by side without any mark ("Paris Rome Berlin") can pass for one name.
+The hardened profile matches gold answers strictly: rules decide whether a sentence asserts an
+answer. These rules have known errors:
+
+- A right answer is missed in a list of three places ("Paris, Île-de-France, France"), before a list
+  after a semicolon, and in an answer section of more than 60 words.
+- Names without marks between them ("Paris Rome Berlin") can count as one name.
 """
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the page."""
     attacks = "\n".join(f"| {number} | {name} |" for number, name in ATTACKS.items())
     parts = [INTRO, f"## The attacks\n\n| | attack |\n| --- | --- |\n{attacks}\n"]
     parts += [_recipe(definition) for definition in RECIPES.values()]
@@ -42,10 +43,13 @@ def _recipe(definition: RecipeDefinition) -> str:
         for key, change in definition.hardened.items()
     ]
     table = "\n".join(
-        ["| setting | default | hardened | closes | against |", "| --- " * 5 + "|", *rows]
+        ["| setting | default | hardened | attacks | prevents |", "| --- " * 5 + "|", *rows]
     )
-    holes = "\n".join(f"- {line}" for line in definition.loopholes)
-    return f"## {definition.name}\n\n{table}\n\nWhat pays under the default profile:\n\n{holes}\n"
+    loopholes = "\n".join(f"- {line}" for line in definition.loopholes)
+    return (
+        f"## {definition.name}\n\n{table}\n\n"
+        f"Attacks that increase the reward under the default profile, by number:\n\n{loopholes}\n"
+    )
 
 
 def _value(value: object) -> str:

@@ -1,6 +1,6 @@
-"""Writes docs/recipes/*.md from the recipes and examples/: no page can differ from the code.
+"""Write docs/recipes/*.md from the definitions of the recipes and their examples.
 
-tests/test_site.py compares the pages with the code, and the ranges with every example.
+tests/test_site.py compares the pages with the code, and the ranges with the examples.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ EXAMPLES = DOCS.parent / "examples"
 
 
 def pages() -> dict[str, str]:
-    """Every page, by its file's name."""
+    """Return the pages by file name."""
     return {"index.md": _index()} | {
         f"{name}.md": page(definition) for name, definition in RECIPES.items()
     }
 
 
 def rows_of(name: str) -> list[Rollout]:
-    """The examples of a recipe; those without a file of their own read CTRL-RAG's."""
+    """Return the examples of a recipe. Variants of CTRL-RAG without a file use its examples."""
     own = EXAMPLES / f"{name}.jsonl"
     lines = (own if own.exists() else EXAMPLES / "ctrl-rag.jsonl").read_bytes().splitlines()
     return [decode_row(line) for line in lines]
 
 
 def page(definition: RecipeDefinition) -> str:
-    """The page of one recipe."""
+    """Return the page of one recipe."""
     built = recipe(definition.name)
     parts = [
         f"# {definition.name}\n",
@@ -60,7 +60,7 @@ def page(definition: RecipeDefinition) -> str:
         _training(definition),
     ]
     if definition.deviations:
-        parts += ["## Other than the authors' code\n", _list(definition.deviations)]
+        parts += ["## Differences from the authors' code\n", _list(definition.deviations)]
     return "\n".join(parts)
 
 
@@ -76,11 +76,13 @@ def _index() -> str:
     ]
     table = _table(("recipe", "reward", "scope", "source"), rows)
     return (
-        "# Recipes\n\nA recipe is a published reward, whole: its components, its settings, and a "
-        "source beside each default.\nThese pages are written from the code; `rag-rewards recipes "
-        f"NAME` prints the same.\n\n{table}\n"
-        "Scope `group`: the rollouts of a prompt are scored together. Which recipe works in which "
-        "trainer:\n[trainers.md](../trainers.md).\n"
+        "# Recipes\n\n"
+        "A recipe is a named, configured composition of rewards from a paper. Each page lists its\n"
+        "components, its settings with the source of each default, its loopholes and its training\n"
+        "values. `rag-rewards recipes NAME` prints the same information.\n\n"
+        f"{table}\n"
+        "With the scope `group`, the rollouts of one prompt are scored together.\n"
+        "[trainers.md](../trainers.md) lists which recipe works in which trainer.\n"
     )
 
 
@@ -101,16 +103,16 @@ def _facts(definition: RecipeDefinition, built: Recipe) -> str:
             f"`rag-rewards score rows.jsonl -o scored.jsonl -r {definition.name}`",
         ),
     )
-    return "".join(f"- {name}: {said}\n" for name, said in facts)
+    return "".join(f"- {name}: {text}\n" for name, text in facts)
 
 
 def _components(definition: RecipeDefinition) -> str:
     rows = [(f"`{each.name}`", _meaning(each), each.range) for each in definition.components]
-    return _table(("component", "what it says", "range"), rows)
+    return _table(("component", "meaning", "range"), rows)
 
 
 def _meaning(component: ComponentInfo) -> str:
-    """The meaning, and the setting that adds the component."""
+    """Return the meaning of a component, and the setting that adds it."""
     return component.meaning + (f" (with `{component.when}`)" if component.when else "")
 
 
@@ -118,7 +120,7 @@ def _meaning(component: ComponentInfo) -> str:
 
 
 def _example(definition: RecipeDefinition, built: Recipe) -> str:
-    """The first group of the recipe's examples, scored."""
+    """Return the first group of the examples with its scores."""
     rows = rows_of(definition.name)
     group = [row for row in rows if row.group == rows[0].group]
     scores = built(group)
@@ -132,9 +134,11 @@ def _example(definition: RecipeDefinition, built: Recipe) -> str:
         ("hardened", *(_number(s.value) if isinstance(s, Score) else "–" for s in hardened)),
     ]
     table = _table(("", *(row.id for row in group)), lines)
-    whys = [f"{row.id}: {reason(row, score)}" for row, score in zip(group, scores, strict=True)]
-    told = _sum(built, scores[0]) + _told(definition, len(group))
-    return "\n".join((_question(group[0]), told, table, _list(whys)))
+    reasons = [
+        f"`{row.id}`: {reason(row, score)}" for row, score in zip(group, scores, strict=True)
+    ]
+    intro = _sum(built, scores[0]) + _caption(definition, len(group))
+    return "\n".join((_question(group[0]), intro, table, _list(reasons)))
 
 
 def _values(component: str, scores: Sequence[Score]) -> list[str]:
@@ -146,10 +150,10 @@ def _question(row: Rollout) -> str:
         f"[{label}] {document.title + ': ' if document.title else ''}{document.text}"
         for label, document in zip(row.labels, row.documents or (), strict=True)
     )
-    asked = "\n".join(documents)
+    listed = "\n".join(documents)
     return (
-        f"```text\n{row.question}\n\n{asked}\n\ngold: {_gold(row)}\n```\n\n"
-        f"`{row.id}` answers:\n\n```text\n{row.parsed.text.strip()}\n```\n"
+        f"```text\n{row.question}\n\n{listed}\n\ngold: {_gold(row)}\n```\n\n"
+        f"The response `{row.id}`:\n\n```text\n{row.parsed.text.strip()}\n```\n"
     )
 
 
@@ -161,21 +165,22 @@ def _gold(row: Rollout) -> str:
 
 
 def _sum(built: Recipe, score: Score) -> str:
-    """The equation with the first rollout's numbers in it."""
+    """Return the equation with the components of the first rollout."""
     values = {name: _number(value) for name, value in score.components.items()}
     names = "|".join(sorted(map(re.escape, values), key=len, reverse=True))
-    filled = re.sub(rf"\b({names})\b", lambda found: values[found[1]], built.equation)
+    filled = re.sub(rf"\b({names})\b", lambda match: values[match[1]], built.equation)
     if filled == _number(score.value):
         return f"Its reward is {filled}. "
     return f"Its reward:\n\n```text\n{filled} = {_number(score.value)}\n```\n\n"
 
 
-def _told(definition: RecipeDefinition, size: int) -> str:
+def _caption(definition: RecipeDefinition, size: int) -> str:
     floor = definition.training.std_floor.value
-    under = f"the greater of its deviation and {_number(floor)}" if floor else "its deviation"
+    divisor = f"max(std, {_number(floor)})" if floor else "std"
     return (
-        f"All {size} rollouts of the prompt, from `examples/`, with the advantage that the reward "
-        f"becomes (over the group's mean, by {under}) and the reward under the hardened profile:\n"
+        f"The table contains all {size} rollouts of this prompt from `examples/`.\n"
+        f"The advantage is (reward − mean)/{divisor} within the group.\n"
+        "The last row is the reward under the hardened profile.\n"
     )
 
 
@@ -192,12 +197,14 @@ def _settings(definition: RecipeDefinition) -> str:
         )
         for setting in describe(definition.settings)
     ]
-    table = _table(("setting", "default", "what", "source of the default"), rows)
-    return f"Set one with `--set KEY=VALUE` or `rr.recipe(NAME, {{KEY: value}})`.\n\n{table}"
+    table = _table(("setting", "default", "meaning", "source of the default"), rows)
+    return (
+        f"Change a setting with `--set KEY=VALUE` or `rr.recipe(NAME, {{KEY: value}})`.\n\n{table}"
+    )
 
 
 def _kind(setting: Setting) -> str:
-    """What a setting takes, where its default does not show it."""
+    """Return the choices of a setting, if its default does not show them."""
     if "|" not in setting.type or setting.type == "true | false":
         return ""
     return f" ({_cell(setting.type)})"
@@ -213,16 +220,16 @@ def _loopholes(definition: RecipeDefinition) -> str:
         )
         for key, change in definition.hardened.items()
     ]
-    table = _table(("`--hardened` sets", "to", "closes", "against"), rows)
+    table = _table(("`--hardened` sets", "to", "attacks", "prevents"), rows)
     table += f"\n{_changed(definition)}\n"
     return (
-        "What pays under the default profile, by the numbers of the attacks in "
+        "Attacks that increase the reward under the default profile, by the numbers in "
         f"[hardened.md](../hardened.md):\n\n{_list(definition.loopholes)}\n{table}"
     )
 
 
 def _changed(definition: RecipeDefinition) -> str:
-    """What the hardened profile does to the examples, three of them by name."""
+    """Return how many examples the hardened profile changes, with the names of three of them."""
     rows = rows_of(definition.name)
     plain, hard = recipe(definition.name).score_each(rows), recipe(definition.name, hardened=True)
     changes = [
@@ -230,23 +237,24 @@ def _changed(definition: RecipeDefinition) -> str:
         for row, old, new in zip(rows, plain, hard.score_each(rows), strict=True)
         if isinstance(old, Score) and isinstance(new, Score) and old.value != new.value
     ]
-    named = ", ".join(changes[:3]) + ("" if len(changes) < 4 else ", …")
-    changed = "1 changes" if len(changes) == 1 else f"{len(changes)} change"
-    return f"Of the {len(rows)} examples {changed} under it: {named}"
+    listed = ", ".join(changes[:3]) + ("" if len(changes) < 4 else ", …")
+    counts = f"{len(changes)} of {len(rows)}"
+    return f"The hardened profile changes the reward of {counts} examples: {listed}"
 
 
 def _training(definition: RecipeDefinition) -> str:
-    """What the paper trained with; what no paper states is ours and says so."""
+    """Return the training values of the paper and their sources."""
     training = definition.training
     rows = [
         (_code(name), "none" if stated.value is None else str(stated.value), stated.source)
         for name, stated in training.items()
     ]
-    ours = (
-        f"What `rag-rewards init` writes. Where the source is “{NOT_STATED}” the value is ours.\n\n"
+    intro = (
+        f"`rag-rewards init` writes these values. If the source is “{NOT_STATED}”, the value is a "
+        "default of this package.\n\n"
     )
     notes = _list([*training.notes, *definition.data.summary()])
-    return ours + _table(("setting", "value", "source"), rows) + f"\n{notes}"
+    return intro + _table(("setting", "value", "source"), rows) + f"\n{notes}"
 
 
 # --- Markdown ----------------------------------------------------------------------------------
@@ -270,7 +278,7 @@ def _code(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text that no Markdown reads: neither as a column, nor as a tag, escape or emphasis."""
+    """Return text in which Markdown finds no columns, tags, escapes or emphasis."""
     return re.sub(r"([|*\\\[\]])", r"\\\1", text).replace("<", "&lt;")
 
 

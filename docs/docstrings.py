@@ -1,4 +1,4 @@
-"""Docstrings as Markdown: examples, tables and tags of a terminal stay what they are on a page."""
+"""A griffe extension that converts docstrings to Markdown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CODE = re.compile(r"(``?[^`]+``?)")
 
 
 class Docstrings(Extension):
-    """Turns every docstring of a package into Markdown once it is read."""
+    """Convert the docstrings of a package after it is loaded."""
 
     def on_package(self, *, pkg: Module, **_: Any) -> None:
         _rewrite(pkg)
@@ -29,7 +29,7 @@ def _rewrite(within: Object) -> None:
 
 
 def _fields(record: Object) -> str:
-    """The fields of a record, whose constructor stands nowhere in its source."""
+    """Return the fields of a record class, which has no constructor in its source."""
     if not isinstance(record, Class) or not _RECORDS & set(map(str, record.bases)):
         return ""
     lines = [
@@ -41,7 +41,7 @@ def _fields(record: Object) -> str:
 
 
 def markdown(text: str) -> str:
-    """A docstring as Markdown, paragraph by paragraph."""
+    """Return a docstring as Markdown, paragraph by paragraph."""
     return "\n\n".join(_paragraph(part) for part in re.split(r"\n\s*\n", cleandoc(text)))
 
 

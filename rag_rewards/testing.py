@@ -1,7 +1,7 @@
-"""Doubles of the four models, for your own tests: answers from a table, or from a function.
+"""Test doubles of the four kinds of models. Their outputs come from a table or from a function.
 
-What is not in the table is a BackendError that prints the question, never a default: a test
-that passes has said everything that was asked. `asked` records the calls. No torch.
+A request without an entry in the table raises a BackendError that shows the request, so that a
+test states every model output that it uses. `requests` contains the requests so far.
 
 >>> import asyncio
 >>> nli = TableEntailment({("Paris is in France.", "Paris is French."): 0.9})
@@ -11,7 +11,7 @@ that passes has said everything that was asked. `asked` records the calls. No to
 Traceback (most recent call last):
     ...
 rag_rewards.errors.BackendError: not in the table: ('Paris is in France.', 'Rome is French.')
->>> nli.asked
+>>> nli.requests
 [('Paris is in France.', 'Paris is French.'), ('Paris is in France.', 'Rome is French.')]
 """
 
@@ -38,9 +38,9 @@ Pair = tuple[str, str]
 
 
 class TableEntailment:
-    """Entailment from a table of (premise, hypothesis), or a function of both.
+    """An entailment model from a table by (premise, hypothesis), or from a function of both.
 
-    An exception in the table, or from the function, is raised; None is "not in the table".
+    An exception in the table is raised. A function returns None for an unknown pair.
 
     >>> import asyncio
     >>> nli = TableEntailment(lambda premise, hypothesis: float(hypothesis in premise))
@@ -56,12 +56,15 @@ class TableEntailment:
     ) -> None:
         self.table = table
         self.fingerprint = fingerprint
-        self.asked: list[Pair] = []
+        self.requests: list[Pair] = []
         self.closed = False
 
     async def entail(self, pairs: Sequence[Pair]) -> list[float]:
-        """Probabilities, in the order of the pairs. BackendError for one not in the table."""
-        self.asked.extend(pairs)
+        """Return the probabilities, 0 to 1, in the order of the pairs.
+
+        Raises BackendError for a pair that is not in the table.
+        """
+        self.requests.extend(pairs)
         return [_raised(_look_up(self.table, pair, *pair)) for pair in pairs]
 
     async def close(self) -> None:
@@ -69,9 +72,9 @@ class TableEntailment:
 
 
 class TableSimilarity:
-    """Similarity from a table of (text, reference), or a function of both.
+    """A similarity model from a table by (text, reference), or from a function of both.
 
-    An exception in the table, or from the function, is raised; None is "not in the table".
+    An exception in the table is raised. A function returns None for an unknown pair.
 
     >>> import asyncio
     >>> similarity = TableSimilarity({("I cannot tell.", "I do not know."): 0.8})
@@ -87,12 +90,15 @@ class TableSimilarity:
     ) -> None:
         self.table = table
         self.fingerprint = fingerprint
-        self.asked: list[Pair] = []
+        self.requests: list[Pair] = []
         self.closed = False
 
     async def similarity(self, pairs: Sequence[Pair]) -> list[float]:
-        """Similarities, in the order of the pairs. BackendError for one not in the table."""
-        self.asked.extend(pairs)
+        """Return the similarities, 0 to 1, in the order of the pairs.
+
+        Raises BackendError for a pair that is not in the table.
+        """
+        self.requests.extend(pairs)
         return [_raised(_look_up(self.table, pair, *pair)) for pair in pairs]
 
     async def close(self) -> None:
@@ -100,12 +106,12 @@ class TableSimilarity:
 
 
 class TableJudge:
-    """Verdicts from a table of JudgeQuestion, or a function of one.
+    """A judge from a table by JudgeQuestion, or from a function of a question.
 
-    An exception in the table, or returned by the function, is what this question alone gets.
+    An exception in the table, or one that the function returns, is the result of its question.
 
     >>> import asyncio
-    >>> judge = TableJudge(lambda asked: int(asked.response in asked.gold))
+    >>> judge = TableJudge(lambda question: int(question.response in question.gold))
     >>> question = JudgeQuestion("accuracy", "Capital of France?", "Paris", gold=("Paris",))
     >>> asyncio.run(judge.judge([question]))
     [1]
@@ -120,33 +126,36 @@ class TableJudge:
     ) -> None:
         self.table = table
         self.fingerprint = fingerprint
-        self.asked: list[JudgeQuestion] = []
+        self.requests: list[JudgeQuestion] = []
         self.closed = False
 
     async def judge(self, questions: Sequence[JudgeQuestion]) -> list[int | Exception]:
-        """0, 1 or an exception for each question. BackendError for one not in the table."""
-        self.asked.extend(questions)
+        """Return 0, 1 or an exception for each question.
+
+        Raises BackendError for a question that is not in the table.
+        """
+        self.requests.extend(questions)
         return [self._verdict(question) for question in questions]
 
     def _verdict(self, question: JudgeQuestion) -> int | Exception:
-        found = _look_up(self.table, question, question)
-        if not isinstance(found, Exception) and found not in (0, 1):
-            raise BackendError(f"a verdict is 0 or 1, the table has {found!r}: {question}")
-        return found
+        verdict = _look_up(self.table, question, question)
+        if not isinstance(verdict, Exception) and verdict not in (0, 1):
+            raise BackendError(f"a verdict must be 0 or 1, found {verdict!r}: {question}")
+        return verdict
 
     async def close(self) -> None:
         self.closed = True
 
 
 class TablePolicy:
-    """A policy whose log-probabilities and continuations are in tables, or made by functions.
+    """A policy whose log-probabilities and continuations come from tables or functions.
 
-    logprobs  of (context ids, response ids): one value per response token
-    texts     of prompt ids: the continuation, as text or as a GenerateAnswer. A text is cut
-              where a policy would: before a stop, and after `max_tokens`
+    logprobs  by (context ids, response ids): one value per response token, in nats
+    texts     by prompt ids: the continuation, as text or as a GenerateAnswer. A text ends before
+              a stop and after `max_tokens`
 
-    Ids are tuples. An exception in a table, or returned by a function, is what that request
-    alone gets. `scored` and `generated` count pairs and prompts.
+    Ids are tuples. An exception in a table, or one that a function returns, is the result of its
+    request. `scored` and `generated` are the numbers of scored pairs and of prompts.
 
     >>> import asyncio
     >>> policy = TablePolicy(
@@ -184,14 +193,14 @@ class TablePolicy:
         self.capabilities = Capabilities() if capabilities is None else capabilities
         self.max_length = max_length
         self.weight_version = weight_version
-        self.asked: list[ScoreRequest | GenerateRequest] = []
+        self.requests: list[ScoreRequest | GenerateRequest] = []
         self.scored = 0
         self.generated = 0
         self.closed = False
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
-        """Log-probabilities of groups. BackendError for a pair that is not in the table."""
-        self.asked.extend(requests)
+        """Return log-probabilities. Raises BackendError for a pair that is not in the table."""
+        self.requests.extend(requests)
         return [self._score(request) for request in requests]
 
     def _score(self, request: ScoreRequest) -> ScoreAnswer | Exception:
@@ -200,31 +209,31 @@ class TablePolicy:
         for c, r in request.wanted():
             context, response = request.contexts[c], request.responses[r]
             self.scored += 1
-            found = _look_up(self.logprobs, (context, response), context, response)
-            if isinstance(found, Exception):
-                return found
-            if len(found) != len(response):
+            logprobs = _look_up(self.logprobs, (context, response), context, response)
+            if isinstance(logprobs, Exception):
+                return logprobs
+            if len(logprobs) != len(response):
                 raise BackendError(
-                    f"{len(found)} log-probabilities for a response of {len(response)} tokens: "
+                    f"{len(logprobs)} log-probabilities for a response of {len(response)} tokens: "
                     f"{(context, response)}"
                 )
-            values[c, r] = array("f", found)
+            values[c, r] = array("f", logprobs)
             computed += len(context) + len(response)
         return ScoreAnswer(values, "table", computed, weight_version=self.weight_version)
 
     async def generate(
         self, requests: Sequence[GenerateRequest]
     ) -> list[GenerateAnswer | Exception]:
-        """Continuations. BackendError for a prompt that is not in the table."""
-        self.asked.extend(requests)
+        """Return continuations. Raises BackendError for a prompt that is not in the table."""
+        self.requests.extend(requests)
         return [self._generate(request) for request in requests]
 
     def _generate(self, request: GenerateRequest) -> GenerateAnswer | Exception:
         self.generated += 1
-        found = _look_up(self.texts, request.prompt, request.prompt)
-        if not isinstance(found, str):
-            return found
-        text, reason = _before(found, request.stop), "stop"
+        answer = _look_up(self.texts, request.prompt, request.prompt)
+        if not isinstance(answer, str):
+            return answer
+        text, reason = _before(answer, request.stop), "stop"
         ids = self.tokenizer.encode(text, add_special_tokens=False)
         if len(ids) > request.max_tokens:
             ids, reason = ids[: request.max_tokens], "length"
@@ -232,14 +241,14 @@ class TablePolicy:
         return GenerateAnswer(text, tuple(ids), reason, self.weight_version)
 
     async def selfcheck(self) -> None:
-        """A table is what it is."""
+        """Do nothing: a table needs no check."""
 
     async def close(self) -> None:
         self.closed = True
 
 
 class CodePoints:
-    """A tokenizer of one token per character, its code point; chats as "role: content" lines.
+    """A tokenizer whose tokens are code points. A chat becomes lines of "role: content".
 
     >>> CodePoints().encode("hé")
     [104, 233]
@@ -249,11 +258,11 @@ class CodePoints:
     """
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
-        """Code points. There are no special tokens."""
+        """Return the code points of a text. There are no special tokens."""
         return [ord(char) for char in text]
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of code points."""
+        """Return the text of code points."""
         return "".join(chr(i) for i in token_ids)
 
     def apply_chat_template(
@@ -266,7 +275,7 @@ class CodePoints:
         return_dict: bool = False,
         **_: Any,
     ) -> Any:
-        """A chat as text (`tokenize=False`), as ids, or as ids under "input_ids"."""
+        """Return a chat as text, as ids, or as a mapping with `input_ids`."""
         text = "".join(f"{turn['role']}: {turn['content']}\n" for turn in conversation)
         if continue_final_message:
             text = text.removesuffix("\n")
@@ -284,19 +293,19 @@ class CodePoints:
 def _look_up(
     table: Mapping[Any, Answer] | Callable[..., Answer | None], key: Any, *arguments: Any
 ) -> Answer:
-    """The answer to a question. BackendError that prints it where there is none."""
-    found = table(*arguments) if callable(table) else table.get(key)
-    if found is None:
+    """Return the output for a request. Raises BackendError if there is none."""
+    output = table(*arguments) if callable(table) else table.get(key)
+    if output is None:
         raise BackendError(f"not in the table: {key!r}")
-    return found
+    return output
 
 
-def _raised(found: float | Exception) -> float:
-    if isinstance(found, Exception):
-        raise found
-    return found
+def _raised(output: float | Exception) -> float:
+    if isinstance(output, Exception):
+        raise output
+    return output
 
 
 def _before(text: str, stops: Iterable[str]) -> str:
-    """A text up to the first of its stops."""
+    """Return a text up to the first stop in it."""
     return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=len(text))]

@@ -76,11 +76,11 @@ def test_no_torch():
 def test_pairs_from_a_table_or_a_function(kind, ask):
     double = kind({PAIR: 0.25, ("x", "y"): 0.0}, fingerprint="mine")
     assert run(getattr(double, ask)([("x", "y"), PAIR, PAIR])) == [0.0, 0.25, 0.25]
-    assert double.asked == [("x", "y"), PAIR, PAIR]
+    assert double.requests == [("x", "y"), PAIR, PAIR]
     assert double.fingerprint == "mine"
     with pytest.raises(BackendError, match=r"not in the table: \('a premise', 'something else'\)"):
         run(getattr(double, ask)([PAIR, UNKNOWN]))
-    assert double.asked[-1] == UNKNOWN
+    assert double.requests[-1] == UNKNOWN
     double = kind(lambda left, right: len(left) / 10 if right else None)
     assert run(getattr(double, ask)([("abc", "x")])) == [0.3]
     with pytest.raises(BackendError, match=r"not in the table: \('abc', ''\)"):
@@ -102,7 +102,7 @@ def test_verdicts():
     down = BackendError("down")
     judge = TableJudge({QUESTION: 1, OTHER: down})
     assert run(judge.judge([OTHER, QUESTION])) == [down, 1]
-    assert judge.asked == [OTHER, QUESTION]
+    assert judge.requests == [OTHER, QUESTION]
     third = JudgeQuestion("reasoning", "Why?", "Because.")
     with pytest.raises(BackendError, match=r"not in the table: JudgeQuestion\(kind='reasoning'"):
         run(judge.judge([third]))
@@ -114,7 +114,7 @@ def test_verdicts():
 
 @pytest.mark.parametrize("verdict", [2, 0.5, "yes"])
 def test_a_verdict_is_0_or_1(verdict):
-    with pytest.raises(BackendError, match="a verdict is 0 or 1"):
+    with pytest.raises(BackendError, match="a verdict must be 0 or 1"):
         run(TableJudge({QUESTION: verdict}).judge([QUESTION]))
 
 
@@ -146,7 +146,7 @@ def test_log_probabilities():
     assert broken is down
     assert empty.logprobs[0, 0].tolist() == []
     assert policy.scored == 5
-    assert len(policy.asked) == 4
+    assert len(policy.requests) == 4
     with pytest.raises(BackendError, match=r"not in the table: \(\(9,\), \(7,\)\)"):
         run(policy.score([ScoreRequest(((9,),), ((7,),))]))
 

@@ -57,7 +57,7 @@ def test_a_group_is_one_request_and_equal_responses_are_asked_once():
     policy = TablePolicy(by_length)
     rows = [row(0), row(1), row(2, response="Paris 0"), row(3, question="When?")]
     found = informed(Gatherer(Models(policy=policy)), CTRL, rows)
-    first, second = policy.asked
+    first, second = policy.requests
     assert (len(first.contexts), len(first.responses)) == (3, 2)
     assert (len(second.contexts), len(second.responses)) == (3, 1)
     assert found[0].logprobs == found[2].logprobs
@@ -88,7 +88,7 @@ def test_nothing_is_asked_where_rows_bring_the_evidence():
     policy = TablePolicy(by_length)
     found = informed(Gatherer(Models(policy=policy)), CTRL, rows)
     assert found[0] is rows[0]
-    assert [len(r.responses) for r in policy.asked] == [1]
+    assert [len(r.responses) for r in policy.requests] == [1]
 
 
 def test_evidence_that_lacks_a_document_is_asked_anew_whole():
@@ -227,7 +227,7 @@ def test_the_self_check_comes_first_and_once():
         checks = 0
 
         async def selfcheck(self):
-            assert not self.asked
+            assert not self.requests
             self.checks += 1
 
     policy = Checked(by_length)
@@ -295,11 +295,11 @@ def test_a_group_is_truncated_for_its_longest_response():
     policy = TablePolicy(by_length, max_length=10_000)
     rows = [row(0, response="Paris"), row(1, response="Paris " * 20)]
     informed(Gatherer(Models(policy=policy)), CTRL, rows)
-    (whole,) = policy.asked
+    (whole,) = policy.requests
     needs = len(whole.contexts[0]) + len("Paris " * 20)
     tight = TablePolicy(by_length, max_length=needs - 1)
     informed(Gatherer(Models(policy=tight), truncate=True), CTRL, rows)
-    (group,) = tight.asked  # one request still: all members lost the same document
+    (group,) = tight.requests  # one request still: all members lost the same document
     assert len(group.contexts[0]) < len(whole.contexts[0])
 
 
@@ -307,15 +307,15 @@ def test_another_group_of_the_same_question_changes_nothing():
     policy = TablePolicy(by_length, max_length=10_000)
     rows = [row(0, response="Paris"), row(1, response="Paris " * 20)]
     informed(Gatherer(Models(policy=policy)), CTRL, rows)
-    needs = len(policy.asked[0].contexts[0]) + len("Paris " * 20)
+    needs = len(policy.requests[0].contexts[0]) + len("Paris " * 20)
     shown = {}
     for groups in ([[0], [1]], [[0, 1]]):
         tight = TablePolicy(by_length, max_length=needs - 1)
         Gatherer(Models(policy=tight), truncate=True).gather_sync(CTRL, rows, groups)
-        shown[len(groups)] = max(len(group.contexts[0]) for group in tight.asked)
+        shown[len(groups)] = max(len(group.contexts[0]) for group in tight.requests)
     alone = TablePolicy(by_length, max_length=needs - 1)
     informed(Gatherer(Models(policy=alone), truncate=True), CTRL, rows[:1])
-    assert shown[2] == len(alone.asked[0].contexts[0]) > shown[1]
+    assert shown[2] == len(alone.requests[0].contexts[0]) > shown[1]
 
 
 def test_what_changes_the_prompt_enters_the_signature():
@@ -354,11 +354,11 @@ def test_masked_answers_are_generated_from_their_contexts():
     found = informed(Gatherer(Models(policy=policy)), lear, [row(0, response=PARTS)])
     assert found[0].masked_answers.rationale == "Lyon"
     assert found[0].masked_answers.evidence == "Paris"
-    assert all(isinstance(a, GenerateRequest) for a in policy.asked)
-    assert {(a.max_tokens, a.temperature, a.stop) for a in policy.asked} == {
+    assert all(isinstance(a, GenerateRequest) for a in policy.requests)
+    assert {(a.max_tokens, a.temperature, a.stop) for a in policy.requests} == {
         (7, 0.0, ("</answer>",))
     }
-    evidence = next(text(a.prompt) for a in policy.asked if "<extract>" in text(a.prompt)[-60:])
+    evidence = next(text(a.prompt) for a in policy.requests if "<extract>" in text(a.prompt)[-60:])
     assert "on the Seine" not in evidence
     assert lear(found)[0].components["answer_evidence"] == 1.0
 
@@ -380,7 +380,7 @@ def test_sampled_answers_of_equal_contexts_are_samples_of_their_own():
     lear = recipe("lear", {"decode.temperature": 1.0})
     rows = [row(0, response=PARTS), row(1, response=PARTS)]
     informed(Gatherer(Models(policy=policy)), lear, rows)
-    assert sorted(a.seed for a in policy.asked) == [0, 0, 1, 1]
+    assert sorted(a.seed for a in policy.requests) == [0, 0, 1, 1]
 
 
 def test_likelihood_mode_asks_for_every_alias():
@@ -388,7 +388,7 @@ def test_likelihood_mode_asks_for_every_alias():
     lear = recipe("lear", {"mode": "likelihood"})
     rows = [row(0, response=PARTS, answers=["Paris", "Lutetia"])]
     found = informed(Gatherer(Models(policy=policy)), lear, rows)
-    assert all(isinstance(a, ScoreRequest) for a in policy.asked)
+    assert all(isinstance(a, ScoreRequest) for a in policy.requests)
     known = found[0].masked_logprobs
     lengths = [[len(values) for values in getattr(known, part)] for part in known.__struct_fields__]
     assert lengths == [[5, 7]] * 3
@@ -418,7 +418,7 @@ def test_entailment_pairs_are_asked_once_for_the_batch():
         for i in range(3)
     ]
     found = informed(Gatherer(Models(entailment=nli)), ground, rows)
-    assert len(nli.asked) == len(set(nli.asked)) > 0
+    assert len(nli.requests) == len(set(nli.requests)) > 0
     assert all(r.nli == found[0].nli for r in found)
     assert ground(found)[0].value is not None
 
@@ -431,7 +431,7 @@ def test_a_judge_is_asked_once_per_question_and_any_yes_wins():
         for i in range(2)
     ]
     found = informed(Gatherer(Models(judge=judge)), truth, rows)
-    assert [q.gold for q in judge.asked] == [("Paris",), ("Lutetia",)]
+    assert [q.gold for q in judge.requests] == [("Paris",), ("Lutetia",)]
     assert [r.verdicts for r in found] == [{"outcome": 1}] * 2
     assert truth(found)[0].value == 1.0
 
@@ -457,7 +457,7 @@ def test_similarity_for_refusals_in_other_words():
     ground = recipe("ground-grpo", {"refusal.matcher": "semantic", "citation.judge_by": "gold"})
     rows = [row(0, response="<think>t</think><answer>No idea at all.</answer>", answerable=False)]
     found = informed(Gatherer(Models(similarity=similar)), ground, rows)
-    assert similar.asked
+    assert similar.requests
     assert found[0].similarity is not None
 
 

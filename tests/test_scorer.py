@@ -294,7 +294,7 @@ def test_rows_of_a_group_in_error_cost_no_question() -> None:
     row = {"question": "q", "response": r"\boxed{x}", "answers": "y"}
     results = scorer.score_each([rr.decode_row(row), RowError("missing")], [[0, 1]])
     assert isinstance(results[0], GroupError)
-    assert judge.asked == []
+    assert judge.requests == []
 
 
 def test_models_are_closed_with_the_scorer() -> None:

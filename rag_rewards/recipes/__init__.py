@@ -1,4 +1,4 @@
-"""The published systems as recipes, and the table that names them."""
+"""The table of built-in recipes, and functions that build a recipe."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ RECIPES = RecipeTable(
 
 
 def definition_of(name: str) -> RecipeDefinition:
-    """The definition of that name. UnknownRecipeError names the nearest."""
+    """Return the definition of a recipe by name. Raises UnknownRecipeError."""
     try:
         return RECIPES[name]
     except KeyError:
@@ -70,7 +70,12 @@ def models_needed(recipe: Recipe) -> set[ModelKind]:
 def recipe(
     name: str, settings: Mapping[str, Any] | None = None, *, hardened: bool = False
 ) -> Recipe:
-    """A recipe by name, with settings by dotted key over its defaults (or its hardened profile).
+    """Return a recipe by name.
+
+    settings  changed settings by dotted key
+    hardened  whether the other settings have the values of the hardened profile
+
+    Raises UnknownRecipeError, and SettingError for an unknown or invalid setting.
 
     >>> recipe("arena", {"bonus.value": 5}).equation
     'format + accuracy + relevance + bonus'
@@ -84,7 +89,7 @@ def build_recipe(
     *,
     hardened: bool = False,
 ) -> Recipe:
-    """Build a recipe from its definition, with settings as in `recipe`."""
+    """Return the recipe of a definition, with settings as in `recipe`."""
     values = (definition.hardened_values if hardened else {}) | dotted(settings or {})
     recipe = definition.build(build(definition.settings, values, definition.name))
     return replace(recipe, definition=definition)
@@ -95,9 +100,9 @@ def recorded_settings(
 ) -> dict[str, Any]:
     """Return every setting of a stage of a signature by dotted key, validated.
 
-    A setting that the signature leaves out has the default of the signature's version. `definition`
-    is the definition of a recipe that is not built in. Raises SignatureError for a newer version
-    and for a custom recipe, UnknownRecipeError, and SettingError.
+    A setting outside the signature has the default of the signature's version. `definition` is
+    required for a recipe that is not built in. Raises SignatureError for a newer version and for a
+    custom recipe, UnknownRecipeError, and SettingError.
     """
     if release(signature.version) > release(__version__):
         raise SignatureError(
@@ -115,7 +120,7 @@ def recorded_settings(
 
 
 def dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted key, so that they can override each other key by key."""
+    """Return nested settings by dotted key."""
     flat: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):

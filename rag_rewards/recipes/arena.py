@@ -1,8 +1,8 @@
-"""ARENA: format, accuracy, relevance and a bonus for all three; and its naive baseline.
+"""ARENA: format, accuracy, relevance and a bonus for all three, and its naive baseline.
 
-Deviations from the authors' released code: `format` allows white space around and between the
-sections and rejects a trailing line (theirs the other way round; the paper says exactly three
-sections); ids may be strings; booleans are no ids; an empty answer equals nothing.
+Deviations from the authors' code: `format` allows white space around and between the sections and
+rejects a trailing line. The code does the opposite; the paper requires exactly three sections. Ids
+can be strings, booleans are not ids, and an empty answer matches nothing.
 """
 
 from __future__ import annotations
@@ -51,22 +51,25 @@ PROMPT = Prompt(
 
 
 class FormatSettings(Settings, frozen=True):
-    words: Annotated[bool, about("analysis and answer must hold a letter or digit")] = False
+    words: Annotated[bool, about("analysis and answer must contain a letter or digit")] = False
 
 
 class Accuracy(shared.Accuracy, frozen=True):
     metric: Annotated[
         Metric,
-        about("how the answer is compared", "paper, section 3.3; F1 and judge in section 5.3"),
+        about(
+            "how the answer is compared with the gold answers",
+            "paper, section 3.3; F1 and judge in section 5.3",
+        ),
     ] = "exact"
-    normalizer: Annotated[NormalizerName, about("text normaliser", "authors' code")] = "triviaqa"
+    normalizer: Annotated[NormalizerName, about("text normalizer", "authors' code")] = "triviaqa"
 
 
 class RelevanceSettings(Settings, frozen=True):
     min_precision: Annotated[
         float,
         about(
-            "share of listed ids that must support for the half",
+            "share of the named documents that must be supporting for 0.5",
             "paper, section 3.3: any",
             ge=0,
             le=1,
@@ -75,11 +78,14 @@ class RelevanceSettings(Settings, frozen=True):
 
 
 class Bonus(Settings, frozen=True):
-    value: Annotated[float, about("added when all three are 1", "paper, section 3.3")] = 10.0
+    value: Annotated[
+        float,
+        about("reward if format, accuracy and relevance are 1", "paper, section 3.3"),
+    ] = 10.0
 
 
 class Arena(Settings, frozen=True):
-    """ARENA's settings."""
+    """Settings of ARENA."""
 
     sections: shared.Sections = shared.Sections()
     format: FormatSettings = FormatSettings()
@@ -89,7 +95,7 @@ class Arena(Settings, frozen=True):
 
 
 def arena(settings: Arena) -> Recipe:
-    """format + accuracy + relevance + bonus, weights 1. Source: ARENA, section 3.3."""
+    """Return format + accuracy + relevance + bonus. Source: ARENA, section 3.3."""
     tags = OUTPUT.tags(settings.sections.style())
     format_ = Format(
         tags, ("analysis", "answer") if settings.format.words else (), settings.format.words
@@ -111,7 +117,7 @@ class NaiveGrpo(Settings, frozen=True):
 
 
 def naive_grpo(settings: NaiveGrpo) -> Recipe:
-    """format + accuracy over think and answer tags. Source: ARENA, section 4.2 (baseline)."""
+    """Return format + accuracy. Source: ARENA, section 4.2 (baseline)."""
     tags = NAIVE_OUTPUT.tags(settings.sections.style())
     format_ = Format(tags, ("answer",) if settings.format.words else (), settings.format.words)
     accuracy = AnswerMatch(tags=tags, **settings.accuracy.options())  # type: ignore[arg-type]
@@ -119,15 +125,17 @@ def naive_grpo(settings: NaiveGrpo) -> Recipe:
     return Recipe("naive-grpo", (format_, accuracy), total, correct=accuracy, settings=settings)
 
 
-_TAGS = HardenedSetting("missing", (7, 12), "many answer sections, one right; nested tags")
-_WORDS = HardenedSetting(True, (11, 24), "empty sections, or '.', that collect format reward")
+_TAGS = HardenedSetting("missing", (7, 12), "many answer sections, one of them right; nested tags")
+_WORDS = HardenedSetting(True, (11, 24), "a format reward for empty sections or for '.'")
 _UNICODE = HardenedSetting(
-    "unicode", (4, 6, 27, 28), "3.14 is not 314, C++ not C; invisible characters change nothing"
+    "unicode", (4, 6, 27, 28), "matching 3.14 with 314 or C++ with C; invisible characters"
 )
 _EXTRA = HardenedSetting("reject", (1,), "a list that names every candidate")
 
-_FORMAT = ComponentInfo("format", "the sections, in their order and nothing else", values=(0, 1))
-_ACCURACY = ComponentInfo("accuracy", "the answer section is a gold answer", values=(0, 1))
+_FORMAT = ComponentInfo(
+    "format", "whether the response is exactly the sections, in order", values=(0, 1)
+)
+_ACCURACY = ComponentInfo("accuracy", "whether the answer section is a gold answer", values=(0, 1))
 
 _PAPER, _CODE = "ARENA, implementation details", "ARENA, authors' code"
 TRAINING = Training(
@@ -137,8 +145,8 @@ TRAINING = Training(
     schedule=Stated("cosine", _PAPER),
     warmup=Stated(0.1, _PAPER),
     epochs=Stated(1, _PAPER),
-    kl=Stated("k2", "ARENA, stable KL; the symbols are lost in the text, the code shows k2"),
-    kl_weight=Stated(0.04, "not set in the authors' code: its trainer's default"),
+    kl=Stated("k2", "ARENA, section on stable KL, and the authors' code"),
+    kl_weight=Stated(0.04, "default of the trainer in the authors' code"),
     clip=Stated(0.2, _CODE),
     temperature=Stated(0.9, _PAPER),
     response_tokens=Stated(256, _CODE),
@@ -156,7 +164,7 @@ DATA = TrainingData(
 
 ARENA = RecipeDefinition(
     name="arena",
-    summary="format, accuracy, named evidence, and a bonus for all three",
+    summary="format, accuracy, named supporting documents, and a bonus for all three",
     source="ARENA, section 3.3",
     output=OUTPUT,
     settings=Arena,
@@ -167,10 +175,10 @@ ARENA = RecipeDefinition(
         _ACCURACY,
         ComponentInfo(
             "relevance",
-            "named ids: none supports, some do, exactly the supporting",
+            "whether the named documents include no, some, or exactly the supporting documents",
             values=(0, 0.5, 1),
         ),
-        ComponentInfo("bonus", "all three are 1", values=(0, 10)),
+        ComponentInfo("bonus", "10 if the other three components are 1", values=(0, 10)),
     ),
     prompt=PROMPT,
     training=TRAINING,
@@ -181,27 +189,27 @@ ARENA = RecipeDefinition(
         "accuracy.normalizer": _UNICODE,
         "accuracy.extra": _EXTRA,
         "relevance.min_precision": HardenedSetting(
-            0.5, (17,), "listing every document for the half point"
+            0.5, (17,), "naming every document, which earns 0.5"
         ),
     },
     loopholes=(
-        "1: of several required answers a list may name every candidate (closed: hardened)",
+        "1: with several required answers, a list of every candidate is right (closed: hardened)",
         "6: triviaqa equates -5 with 5 and C++ with C (closed: hardened)",
-        "7: of many answer sections the first counts (closed: hardened)",
-        "11: empty sections collect the format point (closed: hardened)",
-        "17, 18: listing every document keeps the half point (closed: hardened)",
-        "13: a well-formed wrong answer keeps its format point: the paper's own definition",
-        "20, 21: with accuracy.metric=judge the reward is what the judge says: see the judge",
+        "7: the first of many answer sections counts (closed: hardened)",
+        "11: empty sections earn the format reward (closed: hardened)",
+        "17, 18: naming every document earns 0.5 (closed: hardened)",
+        "13: a well-formed wrong answer earns the format reward, as the paper defines it",
+        "20, 21: with accuracy.metric=judge, the reward is as reliable as the judge",
     ),
     deviations=(
         "format allows white space around and between sections and rejects a trailing line",
-        "ids may be strings; booleans are no ids; an empty answer equals nothing",
+        "ids can be strings, booleans are not ids, and an empty answer matches nothing",
     ),
 )
 
 NAIVE_GRPO = RecipeDefinition(
     name="naive-grpo",
-    summary="format and accuracy alone: ARENA's baseline",
+    summary="format and accuracy: ARENA's baseline",
     source="ARENA, section 4.2",
     output=NAIVE_OUTPUT,
     settings=NaiveGrpo,
@@ -217,10 +225,10 @@ NAIVE_GRPO = RecipeDefinition(
         "accuracy.extra": _EXTRA,
     },
     loopholes=(
-        "1: of several required answers a list may name every candidate (closed: hardened)",
+        "1: with several required answers, a list of every candidate is right (closed: hardened)",
         "6: triviaqa equates -5 with 5 and C++ with C (closed: hardened)",
-        "7: of many answer sections the first counts (closed: hardened)",
-        "11: empty sections collect the format point (closed: hardened)",
-        "13: a well-formed wrong answer keeps its format point: the definition",
+        "7: the first of many answer sections counts (closed: hardened)",
+        "11: empty sections earn the format reward (closed: hardened)",
+        "13: a well-formed wrong answer earns the format reward, as the paper defines it",
     ),
 )

@@ -1,7 +1,7 @@
-"""CTRL-RAG: contrastive likelihood, alone or gating correctness; and its total-reward baseline.
+"""CTRL-RAG: contrastive likelihood, alone or as a gate of correctness, and its baseline.
 
-The authors have released the accuracy rule of their leaderboard, no training code. Removing a
-document keeps the other documents' numbers.
+The authors have released the accuracy rule of their leaderboard, but no training code. The other
+documents keep their numbers when a document is removed.
 """
 
 from __future__ import annotations
@@ -32,20 +32,23 @@ from rag_rewards.training.settings import Stated, Training
 
 
 class Accuracy(shared.Accuracy, frozen=True):
-    metric: Annotated[Metric, about("how the answer is compared", "paper, Eq. 3")] = "substring"
-    normalizer: Annotated[NormalizerName, about("text normaliser", "authors' leaderboard")] = (
+    metric: Annotated[
+        Metric, about("how the answer is compared with the gold answers", "paper, Eq. 3")
+    ] = "substring"
+    normalizer: Annotated[NormalizerName, about("text normalizer", "authors' leaderboard")] = (
         "lower"
     )
     reads: Annotated[
         Reads,
         about(
-            "response: without its thinking; answer: the section; final: the section, else the "
-            "last statement",
+            "response: the response without its thinking; answer: the answer section; final: the "
+            "answer section, or else the last statement",
             "paper, section 5.3: think tokens stripped",
         ),
     ] = "response"
 
     def options(self) -> dict[str, object]:
+        """Return the settings as keyword arguments of AnswerMatch."""
         return {name: getattr(self, name) for name in Accuracy.__struct_fields__}
 
 
@@ -53,77 +56,94 @@ class Clr(Settings, frozen=True):
     """Settings of the contrastive likelihood reward."""
 
     loo: Annotated[
-        Loo, about("over supporting documents: min, or mean (Eq. 16)", "paper, Eq. 10, Table 2")
+        Loo,
+        about(
+            "log-probability without a supporting document: the minimum, or the mean (Eq. 16)",
+            "paper, Eq. 10, Table 2",
+        ),
     ] = "min"
     threshold: Annotated[
         float | None,
         about(
-            "τ in nats on E, before dividing; null for none",
+            "τ in nats, applied to E before the division; null for no threshold",
             "paper, Eq. 13: τ > 0, value not stated",
         ),
     ] = 1.0
-    length_norm: Annotated[LengthNorm, about("E over √T, 1 or T", "paper, Eq. 13, Figure 5")] = (
-        "sqrt"
-    )
+    length_norm: Annotated[
+        LengthNorm, about("divide E by √T, 1 or T", "paper, Eq. 13, Figure 5")
+    ] = "sqrt"
     span: Annotated[
         Literal["response", "answer"],
-        about("answer leaves the thinking out", "paper, Eq. 9: the response"),
+        about("answer: leave out the thinking", "paper, Eq. 9: the response"),
     ] = "response"
     on_missing_support: Annotated[
-        Literal["error", "zero"], about("rows without supporting documents")
+        Literal["error", "zero"],
+        about("rows without supporting documents are errors, or get 0"),
     ] = "error"
-    tokens: Annotated[bool, about("ε of every token in the details")] = False
+    tokens: Annotated[bool, about("add ε of every token to the details")] = False
     sections: shared.Sections = shared.Sections()
     accuracy: Accuracy = Accuracy()
 
 
 class CtrlRag(Clr, frozen=True):
-    """CTRL-RAG's settings."""
+    """Settings of CTRL-RAG."""
 
     fusion: Annotated[
         Literal["gate", "add", "none"],
-        about("R′·R_acc, w·R′ + R_acc, or R′ alone", "paper, Eq. 15, Table 2"),
+        about("gate: R′·R_acc; add: w·R′ + R_acc; none: R′", "paper, Eq. 15, Table 2"),
     ] = "gate"
     weight: Annotated[float, about("w of fusion=add")] = 1.0
     min_spread: Annotated[
-        float, about("a group spread up to this is none; keeps near-ties from being blown up", ge=0)
+        float,
+        about("a spread of a group up to this value counts as no spread", ge=0),
     ] = 0.0
     no_spread: Annotated[
         Literal["zero", "one"],
         about(
-            "R′ of a group without spread: 0, or 1 (correctness alone decides)",
-            "paper, Eq. 14: its value is 0",
+            "R′ of a group without spread: 0, or 1, so that correctness decides",
+            "paper, Eq. 14: 0",
         ),
     ] = "zero"
     among: Annotated[
-        Literal["all", "correct"], about("whose minimum and maximum scale R′", "paper, Eq. 14")
+        Literal["all", "correct"],
+        about("rollouts whose minimum and maximum scale R′", "paper, Eq. 14"),
     ] = "all"
-    floor: Annotated[float, about("least R′ of a scaled rollout", ge=0, lt=1)] = 0.0
+    floor: Annotated[float, about("smallest R′ of a scaled rollout", ge=0, lt=1)] = 0.0
 
 
 class CitationSettings(Settings, frozen=True):
-    include_thinking: Annotated[bool, about("markers in the reasoning count", "paper, Eq. 2")] = (
-        True
-    )
+    include_thinking: Annotated[
+        bool, about("markers in the thinking count too", "paper, Eq. 2")
+    ] = True
     measure: Annotated[
-        Literal["recall", "f1"], about("f1: citing everything does not pay", "paper, Eq. 2")
+        Literal["recall", "f1"],
+        about("f1: citing every document does not pay", "paper, Eq. 2"),
     ] = "recall"
     min_precision: Annotated[
-        float, about("f1: share of citations that must support", "paper, Eq. 2: none", ge=0, le=1)
+        float,
+        about(
+            "f1: share of the cited documents that must be supporting",
+            "paper, Eq. 2: none",
+            ge=0,
+            le=1,
+        ),
     ] = 0.0
     claims_only: Annotated[
-        bool, about("markers count only beside three words or a gold answer")
+        bool,
+        about("a marker counts only in a statement with three words or a gold answer"),
     ] = False
-    pattern: Annotated[str, about("what a marker looks like; group 1 holds the numbers")] = CITATION
+    pattern: Annotated[
+        str, about("regular expression of a marker; group 1 contains the numbers")
+    ] = CITATION
 
 
 class CostSettings(Settings, frozen=True):
     kind: Annotated[
         Literal["length", "repetition"],
-        about("length over a budget, or repeated n-grams", "paper, Eq. 4 names both"),
+        about("length over the budget, or repeated n-grams", "paper, Eq. 4: both"),
     ] = "length"
-    budget: Annotated[int, about("words", ge=1)] = 512
-    ngram: Annotated[int, about("words in an n-gram", ge=1)] = 4
+    budget: Annotated[int, about("length: words without a cost", ge=1)] = 512
+    ngram: Annotated[int, about("repetition: words in an n-gram", ge=1)] = 4
 
 
 class RagTotal(Settings, frozen=True):
@@ -131,7 +151,9 @@ class RagTotal(Settings, frozen=True):
 
     alpha: Annotated[float, about("weight of citation recall", "paper, section 5")] = 0.5
     beta: Annotated[float, about("weight of accuracy", "paper, section 5")] = 0.5
-    eta: Annotated[float, about("weight of the cost, subtracted", "paper, section 5")] = 0.0
+    eta: Annotated[float, about("weight of the cost, which is subtracted", "paper, section 5")] = (
+        0.0
+    )
     citation: CitationSettings = CitationSettings()
     cost: CostSettings = CostSettings()
     sections: shared.Sections = shared.Sections()
@@ -139,7 +161,7 @@ class RagTotal(Settings, frozen=True):
 
 
 def ctrl_rag(settings: CtrlRag) -> Recipe:
-    """R′_CLR · R_acc within the group. Source: CTRL-RAG, Eq. 13 to 15."""
+    """Return R′_CLR · R_acc within the group. Source: CTRL-RAG, Eq. 13 to 15."""
     likelihood = _likelihood(settings)
     contribution, clr = _components(likelihood)
     accuracy = _accuracy(settings)
@@ -163,7 +185,7 @@ def ctrl_rag(settings: CtrlRag) -> Recipe:
 
 
 def ctrl_rag_clr(settings: Clr) -> Recipe:
-    """R_CLR alone. Source: CTRL-RAG, Eq. 13."""
+    """Return R_CLR. Source: CTRL-RAG, Eq. 13."""
     likelihood = _likelihood(settings)
     return Recipe(
         "ctrl-rag-clr",
@@ -175,7 +197,7 @@ def ctrl_rag_clr(settings: Clr) -> Recipe:
 
 
 def rag_total(settings: RagTotal) -> Recipe:
-    """α·citation_recall + β·accuracy − η·cost. Source: CTRL-RAG, Eq. 2 to 4."""
+    """Return α·citation_recall + β·accuracy − η·cost. Source: CTRL-RAG, Eq. 2 to 4."""
     citation = settings.citation
     recall = CitationRecall(
         citation.include_thinking,
@@ -210,68 +232,72 @@ def _accuracy(settings: Clr | RagTotal) -> AnswerMatch:
     return AnswerMatch(tags=tags, **settings.accuracy.options())  # type: ignore[arg-type]
 
 
-_TAGS = HardenedSetting("missing", (7, 12), "many answer sections, one right")
+_TAGS = HardenedSetting("missing", (7, 12), "many answer sections, one of them right")
 _ACCURACY = {
-    "accuracy.normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "3.14 is not 314"),
+    "accuracy.normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "matching 3.14 with 314"),
     "accuracy.reads": HardenedSetting(
         "final", (1, 9, 10), "a right answer anywhere in a long response"
     ),
-    "accuracy.strict": HardenedSetting(True, (1, 2, 3, 30), "every candidate named, or negated"),
+    "accuracy.strict": HardenedSetting(
+        True, (1, 2, 3, 30), "naming every candidate, or negating them"
+    ),
 }
 _CLR = {
     "sections.repeated": _TAGS,
-    "span": HardenedSetting("answer", (25, 31), "documents repeated inside thinking"),
+    "span": HardenedSetting("answer", (25, 31), "repeating documents in the thinking"),
     **_ACCURACY,
 }
 _LOOPHOLES = (
-    "1, 2, 3, 9, 10, 27, 28, 30: a gold answer counts wherever it stands: listed, negated, quoted"
-    " (closed: hardened)",
-    "6: lower-casing finds 3.14 in 13.145 (closed: hardened)",
-    "7, 12: of many answer sections all are read (closed: hardened)",
-    "31: an answer copied into the thinking raises E (closed: hardened)",
-    "a group of equal rewards teaches nothing: no_spread=one lets correctness decide (hardened)",
-    "25: repeating a document in the answer raises E, √T dampens it: the paper's own definition",
+    "1, 2, 3, 9, 10, 27, 28, 30: a gold answer counts in a list, a negation or a quotation too "
+    "(closed: hardened)",
+    "6: the lower-case text 13.145 contains 3.14 (closed: hardened)",
+    "7, 12: every one of many answer sections counts (closed: hardened)",
+    "31: an answer that is copied into the thinking increases E (closed: hardened)",
+    "a group of equal rewards has no advantage; with no_spread=one correctness decides (hardened)",
+    "25: repeating a document in the answer increases E, which √T reduces, as the paper defines it",
 )
 _LIKELIHOOD = (
     ComponentInfo(
         "evidential_contribution",
-        "E, in nats: the response's log-probability under all documents, less the lowest without "
-        "one of the supporting",
+        "E, in nats: the log-probability of the response with all documents, minus the lowest "
+        "log-probability without one of the supporting documents",
         None,
         None,
     ),
-    ComponentInfo("clr", "E/√T where E > τ, else 0", 0.0, None),
+    ComponentInfo("clr", "E/√T if E > τ, else 0", 0.0, None),
 )
-_FOUND = ComponentInfo("accuracy", "a gold answer stands in the response", values=(0, 1))
+_CONTAINED = ComponentInfo("accuracy", "whether the response contains a gold answer", values=(0, 1))
 
 _PAPER = "CTRL-RAG, implementation details"
 TRAINING = Training(
-    prompts=Stated(128, f"{_PAPER}: batch 1,024, read as rollouts of 8 a prompt"),
+    prompts=Stated(128, f"{_PAPER}: batch of 1,024 rollouts, 8 per prompt"),
     group=Stated(8, _PAPER),
     learning_rate=Stated(1e-6, _PAPER),
-    kl=Stated("none", f"{_PAPER}: a penalty of 0.01 to 0.05 collapsed within 20 steps"),
+    kl=Stated("none", f"{_PAPER}: training with a weight of 0.01 to 0.05 collapsed in 20 steps"),
     kl_weight=Stated(0.0, _PAPER),
 )
 DATA = TrainingData(("hotpotqa", "musique"), "CTRL-RAG, section 5")
 
 CTRL_RAG = RecipeDefinition(
     name="ctrl-rag",
-    summary="how much likelier the supporting documents made a correct answer",
+    summary="how much more likely the supporting documents make a right answer",
     source="CTRL-RAG, Eq. 9 to 15",
-    output=OutputForm("any; an <answer> section is read where there is one"),
+    output=OutputForm("any; an <answer> section is read if there is one"),
     settings=CtrlRag,
     build=ctrl_rag,
     fields=("documents", "supporting", "answers", "logprobs"),
     components=(
         *_LIKELIHOOD,
-        ComponentInfo("clr_normalized", "R′: clr between the least and the most of its group"),
-        _FOUND,
+        ComponentInfo(
+            "clr_normalized", "R′: clr scaled between the minimum and the maximum of its group"
+        ),
+        _CONTAINED,
     ),
     hardened={
         **_CLR,
-        "no_spread": HardenedSetting("one", (), "a group without spread is decided by correctness"),
-        "among": HardenedSetting("correct", (), "a wrong rollout does not set the scale"),
-        "floor": HardenedSetting(0.1, (), "the weakest correct rollout stays above a wrong one"),
+        "no_spread": HardenedSetting("one", (), "a group without spread, which has no advantage"),
+        "among": HardenedSetting("correct", (), "a wrong rollout that sets the scale"),
+        "floor": HardenedSetting(0.1, (), "a right rollout that earns as little as a wrong one"),
     },
     loopholes=_LOOPHOLES,
     training=TRAINING,
@@ -280,7 +306,7 @@ CTRL_RAG = RecipeDefinition(
 
 CTRL_RAG_CLR = RecipeDefinition(
     name="ctrl-rag-clr",
-    summary="contrastive likelihood alone, without a gold answer in the reward",
+    summary="contrastive likelihood only, without a gold answer in the reward",
     source="CTRL-RAG, Eq. 13",
     output=OutputForm("any"),
     settings=Clr,
@@ -289,10 +315,11 @@ CTRL_RAG_CLR = RecipeDefinition(
     components=_LIKELIHOOD,
     hardened=_CLR,
     loopholes=(
-        "a wrong answer taken from a document is paid as a right one: no gold in the reward",
-        "31: an answer copied into the thinking raises E (closed: hardened)",
-        "25: repeating a document in the answer raises E, √T dampens it: the paper's own "
-        "definition",
+        "a wrong answer from a document earns as much as a right one, because the reward uses no "
+        "gold answer",
+        "31: an answer that is copied into the thinking increases E (closed: hardened)",
+        "25: repeating a document in the answer increases E, which √T reduces, as the paper "
+        "defines it",
     ),
     training=TRAINING,
     data=DATA,
@@ -308,26 +335,24 @@ RAG_TOTAL = RecipeDefinition(
     fields=("documents", "supporting", "answers"),
     components=(
         ComponentInfo("citation_recall", "share of the supporting documents that are cited"),
-        _FOUND,
-        ComponentInfo("cost", "words over the budget, as a share of it", 0.0, None),
+        _CONTAINED,
+        ComponentInfo("cost", "words over the budget, as a share of the budget", 0.0, None),
     ),
     hardened={
         "sections.repeated": _TAGS,
-        "citation.include_thinking": HardenedSetting(False, (19,), "markers in the reasoning"),
-        "citation.measure": HardenedSetting("f1", (17, 18, 30), "citing everything"),
-        "citation.min_precision": HardenedSetting(
-            0.5, (17, 30), "citing everything, or most of it"
-        ),
+        "citation.include_thinking": HardenedSetting(False, (19,), "markers in the thinking"),
+        "citation.measure": HardenedSetting("f1", (17, 18, 30), "citing every document"),
+        "citation.min_precision": HardenedSetting(0.5, (17, 30), "citing most documents"),
         "citation.claims_only": HardenedSetting(True, (16,), "markers without a claim"),
         **_ACCURACY,
     },
     loopholes=(
-        "1, 2, 3, 9, 10, 25, 27, 28, 30: a gold answer counts wherever it stands: listed, "
-        "negated, quoted (closed: hardened)",
-        "6: lower-casing finds 3.14 in 13.145 (closed: hardened)",
-        "7, 12: of many answer sections all are read (closed: hardened)",
-        "16, 19: markers alone, without a claim, count (closed: hardened)",
-        "17: citing everything has full recall (closed: hardened)",
+        "1, 2, 3, 9, 10, 25, 27, 28, 30: a gold answer counts in a list, a negation or a quotation "
+        "too (closed: hardened)",
+        "6: the lower-case text 13.145 contains 3.14 (closed: hardened)",
+        "7, 12: every one of many answer sections counts (closed: hardened)",
+        "16, 19: markers without a claim count (closed: hardened)",
+        "17: citing every document has full recall (closed: hardened)",
     ),
     training=TRAINING,
     data=DATA,

@@ -1,6 +1,6 @@
 """Ground-GRPO: hierarchical rewards for grounded statements and refusals, in two stages.
 
-No released reward code is known; Trust-Score, by the same group, settles how citations are read.
+No reward code has been released. Citations are read as in Trust-Score, which is by the same group.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _LIST = (
 
 
 def message(rollout: Rollout) -> str:
-    """Return the message: a question for a list asks for a list."""
+    """Return the message, which requests a list for a question with several answers."""
     rule = _LIST if rollout.answer_kind == "list" else _STATEMENTS
     return _MESSAGE.replace("{rule}", rule)
 
@@ -65,30 +65,34 @@ PROMPT = Prompt(message)
 
 
 class FormatSettings(Settings, frozen=True):
-    words: Annotated[bool, about("the answer must hold a letter or digit")] = False
+    words: Annotated[bool, about("the answer must contain a letter or digit")] = False
 
 
 class ExactMatch(Settings, frozen=True):
-    credit: Annotated[float, about("a statement with a gold answer", "paper, Eq. 1")] = 0.5
-    normalizer: Annotated[NormalizerName, about("text normaliser", "Trust-Score's code")] = "squad"
-    fold_accents: Annotated[bool, about("São = Sao (unicode)")] = False
-    numbers: Annotated[bool, about("1 million = 1,000,000 (unicode)")] = False
-    dates: Annotated[bool, about("5 March 1999 = 1999-03-05 (unicode)")] = False
-    strict: Annotated[
-        bool, about("the answer must be asserted, not negated, not one of a list")
-    ] = False
+    credit: Annotated[float, about("reward of a statement with a gold answer", "paper, Eq. 1")] = (
+        0.5
+    )
+    normalizer: Annotated[NormalizerName, about("text normalizer", "Trust-Score's code")] = "squad"
+    fold_accents: Annotated[bool, about("unicode: read São as Sao")] = False
+    numbers: Annotated[bool, about("unicode: read 1 million as 1,000,000")] = False
+    dates: Annotated[bool, about("unicode: read 5 March 1999 as 1999-03-05")] = False
+    strict: Annotated[bool, about("the response must assert the answer, not only mention it")] = (
+        False
+    )
     precise: Annotated[
-        bool, about("aggregate=answers: every further item of a list lowers its share")
+        bool, about("aggregate=answers: each further item of a list lowers the reward")
     ] = False
 
 
 class Citation(Settings, frozen=True):
-    credit: Annotated[float, about("a correct citation", "paper, Eq. 2")] = 0.5
+    credit: Annotated[float, about("reward of a correct citation", "paper, Eq. 2")] = 0.5
     bad_penalty: Annotated[
-        float, about("a wrong or missing citation; 0 for the ablation", "paper, Eq. 2, Figure 6")
+        float,
+        about("reward of a wrong or missing citation; 0 in the ablation", "paper, Eq. 2, Figure 6"),
     ] = -0.5
     threshold: Annotated[
-        float, about("entailment probability from which a source is enough", ge=0, le=1)
+        float,
+        about("entailment probability from which a citation is sufficient", ge=0, le=1),
     ] = 0.5
     minimal: Annotated[
         bool, about("no cited document may be superfluous", "paper, introduction")
@@ -96,48 +100,64 @@ class Citation(Settings, frozen=True):
     judge_by: Annotated[
         JudgeBy,
         about(
-            "nli: an entailment model; gold: inside `supporting`, with the answer in a cited "
-            "document",
+            "nli: an entailment model; gold: the cited documents must be supporting, and one of "
+            "them must contain the answer",
             "paper, section 2.2: NLI",
         ),
     ] = "nli"
     together: Annotated[
-        bool, about("equal statements count as one that cites what all of them cite")
+        bool, about("equal statements count as one statement with all their citations")
     ] = False
-    pattern: Annotated[str, about("what a marker looks like; group 1 holds the numbers")] = CITATION
+    pattern: Annotated[
+        str, about("regular expression of a marker; group 1 contains the numbers")
+    ] = CITATION
 
 
 class Refusal(Settings, frozen=True):
     texts: Annotated[tuple[str, ...], about("gold refusals", "Trust-Align's data")] = (REFUSAL,)
     matcher: Annotated[
-        Matcher, about("how an answer is compared with them", "paper: a fuzzy matching algorithm")
+        Matcher,
+        about(
+            "how an answer is compared with the gold refusals",
+            "paper: a fuzzy matching algorithm",
+        ),
     ] = "ratio"
     threshold: Annotated[
-        float, about("refused from here", "paper, Eq. 6; 0.85 itself is open there", ge=0, le=1)
+        float,
+        about(
+            "similarity from which an answer is a refusal",
+            "paper, Eq. 6, which leaves 0.85 itself open",
+            ge=0,
+            le=1,
+        ),
     ] = 0.85
-    answered: Annotated[float, about("for answering an answerable question", "paper, Eq. 6")] = 0.5
-    strict: Annotated[bool, about("one bare refusing sentence, nothing else said")] = False
+    answered: Annotated[
+        float, about("reward for answering an answerable question", "paper, Eq. 6")
+    ] = 0.5
+    strict: Annotated[bool, about("a refusal is one refusing sentence without other content")] = (
+        False
+    )
 
 
 class ProcessSettings(Settings, frozen=True):
     enabled: Annotated[
         bool,
         about(
-            "reward reasoning that entails the decision", "paper, section 4.7: off in the main runs"
+            "reward reasoning that entails the decision", "paper, section 4.7: not in the main runs"
         ),
     ] = False
-    weight: Annotated[float, about("its weight")] = 1.0
+    weight: Annotated[float, about("weight of this reward")] = 1.0
 
 
 class GroundGrpo(Settings, frozen=True):
-    """Ground-GRPO's settings."""
+    """Settings of Ground-GRPO."""
 
     sections: shared.Sections = shared.Sections()
     format: FormatSettings = FormatSettings()
     aggregate: Annotated[
         Aggregate,
         about(
-            "sum or mean over statements, or each required answer once",
+            "sum or mean over statements; answers: each required answer counts once",
             "paper, Eq. 1 and 2, Figure 1",
         ),
     ] = "sum"
@@ -148,12 +168,18 @@ class GroundGrpo(Settings, frozen=True):
 
 
 def ground_grpo(settings: GroundGrpo) -> Recipe:
-    """tag_count + [format](format + refusal + exact_match + citation). Source: Algorithm 1."""
+    """Return tag_count + [format](format + refusal + exact_match + citation).
+
+    Source: Ground-GRPO, Algorithm 1.
+    """
     return _build("ground-grpo", settings, stage_two=True)
 
 
 def ground_grpo_stage1(settings: GroundGrpo) -> Recipe:
-    """As stage 2 without the refusal reward, on answerable rows. Source: Eq. 5."""
+    """Return the reward of stage 2 without refusals, for answerable rows.
+
+    Source: Ground-GRPO, Eq. 5.
+    """
     return _build("ground-grpo-stage1", settings, stage_two=False)
 
 
@@ -201,38 +227,42 @@ def _build(name: str, settings: GroundGrpo, *, stage_two: bool) -> Recipe:
 
 
 _HARDENED = {
-    "sections.repeated": HardenedSetting("missing", (7, 12), "many answer sections, one right"),
+    "sections.repeated": HardenedSetting(
+        "missing", (7, 12), "many answer sections, one of them right"
+    ),
     "format.words": HardenedSetting(True, (11, 24), "an answer of '.'"),
-    "aggregate": HardenedSetting("answers", (25, 30), "the same right sentence again and again"),
-    "exact_match.normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "3.14 is not 314"),
-    "exact_match.strict": HardenedSetting(True, (1, 2, 3, 30), "every candidate named, or negated"),
+    "aggregate": HardenedSetting("answers", (25, 30), "repeating the same right sentence"),
+    "exact_match.normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "matching 3.14 with 314"),
+    "exact_match.strict": HardenedSetting(
+        True, (1, 2, 3, 30), "naming every candidate, or negating them"
+    ),
     "exact_match.precise": HardenedSetting(True, (1, 30), "a list of every candidate"),
     "citation.together": HardenedSetting(
-        True, (17, 18, 25), "one statement again with every source"
+        True, (17, 18, 25), "repeating one statement with every document"
     ),
-    "citation.minimal": HardenedSetting(True, (16, 17, 18), "citing everything"),
-    "refusal.strict": HardenedSetting(
-        True, (15,), "refusing and answering at once, quoted refusals"
-    ),
+    "citation.minimal": HardenedSetting(True, (16, 17, 18), "citing every document"),
+    "refusal.strict": HardenedSetting(True, (15,), "a refusal with an answer, quoted refusals"),
 }
 _LOOPHOLES = (
-    "1, 2, 3: a gold answer counts wherever it stands: listed, negated, inside a word (closed: "
-    "hardened)",
+    "1, 2, 3: a gold answer counts in a list, a negation or another word too (closed: hardened)",
     "6: squad equates 3.14 with 314 (closed: hardened)",
     "16, 24: an answer of markers or of '.' has the format (closed: hardened)",
-    "17, 18: citing everything, or one right source among wrong ones (closed: hardened)",
-    "25: every repetition of a right sentence is paid again (closed: hardened)",
-    "11, 13: tag_count pays up to 1 for bare tags, format 1 without content: the paper's "
-    "definition",
-    "31: with process on, reasoning that holds the answer entails it: what the paper measures",
+    "17, 18: citing every document, or one right document among wrong ones (closed: hardened)",
+    "25: every repetition of a right sentence is rewarded again (closed: hardened)",
+    "11, 13: tags without content earn up to 1 for tag_count and 1 for format, as the paper "
+    "defines it",
+    "31: with process.enabled, reasoning that contains the answer entails it, as the paper "
+    "defines it",
 )
 _COMPONENTS = (
     ComponentInfo("tag_count", "share of the tags that occur exactly once"),
-    ComponentInfo("format", "the sections, in their order and nothing else", values=(0, 1)),
-    ComponentInfo("exact_match", "0.5 for each statement that holds a gold answer", 0.0, None),
+    ComponentInfo(
+        "format", "whether the response is exactly the sections, in order", values=(0, 1)
+    ),
+    ComponentInfo("exact_match", "0.5 for each statement that contains a gold answer", 0.0, None),
     ComponentInfo(
         "citation",
-        "for each such statement 0.5 where what it cites entails it, else −0.5",
+        "for each such statement, 0.5 if its citations entail it, else −0.5",
         None,
         None,
     ),
@@ -243,7 +273,7 @@ _PROCESS = ComponentInfo(
 
 _PAPER = "Ground-GRPO, implementation details"
 TRAINING = Training(
-    prompts=Stated(48, f"{_PAPER}: batch 384, read as rollouts of 8 a prompt"),
+    prompts=Stated(48, f"{_PAPER}: batch of 384 rollouts, 8 per prompt"),
     group=Stated(8, _PAPER),
     learning_rate=Stated(1e-5, _PAPER),
     schedule=Stated("cosine", _PAPER),
@@ -266,8 +296,8 @@ GROUND_GRPO = RecipeDefinition(
         *_COMPONENTS,
         ComponentInfo(
             "refusal",
-            "an answerable question answered: 0.5; an unanswerable one refused: the similarity to "
-            "the gold refusal",
+            "0.5 for answering an answerable question; the similarity to the gold refusal for "
+            "refusing an unanswerable question",
         ),
         _PROCESS,
     ),
@@ -282,13 +312,13 @@ GROUND_GRPO = RecipeDefinition(
     hardened=_HARDENED,
     loopholes=(
         *_LOOPHOLES,
-        "15: a negated or slightly changed refusal is near the gold one (closed: hardened)",
+        "15: a negated or slightly changed refusal is similar to the gold one (closed: hardened)",
     ),
 )
 
 GROUND_GRPO_STAGE1 = RecipeDefinition(
     name="ground-grpo-stage1",
-    summary="grounded statements and checked citations, answerable questions only",
+    summary="grounded statements and checked citations, for answerable questions only (stage 1)",
     source="Ground-GRPO, Eq. 1 to 5",
     output=OUTPUT,
     settings=GroundGrpo,

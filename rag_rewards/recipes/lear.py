@@ -1,6 +1,7 @@
-"""LEAR: rational evidence, judged by the answers it leads to and by its length.
+"""LEAR: rational evidence, rewarded by the answers that it leads to and by its length.
 
-No released code is known. The text after Eq. 9 calls the mean of the length rewards R_fmt, a slip.
+No code has been released. The text after Eq. 9 names the mean of the length rewards R_fmt, which is
+a misprint.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ class Weights(Settings, frozen=True):
 
 
 class FormatSettings(Settings, frozen=True):
-    words: Annotated[bool, about("every section must hold a letter or digit")] = False
+    words: Annotated[bool, about("every section must contain a letter or digit")] = False
 
 
 class Length(Settings, frozen=True):
     tau: Annotated[
         float,
         about(
-            "slope of the rationale's reward",
+            "τ, the slope of length_rationale",
             "tuned over 0.1, 0.2, 0.5, 1.0; choice not stated",
             gt=0,
         ),
@@ -67,35 +68,39 @@ class Length(Settings, frozen=True):
     gamma: Annotated[
         float,
         about(
-            "skew of the evidence's reward",
+            "γ, the exponent of length_evidence",
             "tuned over 0.1, 0.3, 0.5, 0.8, 1.0; choice not stated",
             ge=0,
         ),
     ] = 0.5
     omega: Annotated[
-        float, about("compression from which the reward is 1", "paper, section 4.1", ge=0, le=1)
+        float,
+        about(
+            "ω, the compression from which length_evidence is 1", "paper, section 4.1", ge=0, le=1
+        ),
     ] = 0.9
-    gated: Annotated[bool, about("length counts only where answer_evidence > 0")] = False
+    gated: Annotated[bool, about("length counts only if answer_evidence > 0")] = False
     distinct: Annotated[
-        bool, about("the rationale's words count without what it repeats or copies")
+        bool, about("repeated words and words of the documents do not count as rationale")
     ] = False
 
 
 class Decode(Settings, frozen=True):
     temperature: Annotated[
-        float, about("of the masked answers; the paper samples: 0 is less noise", ge=0)
+        float,
+        about("sampling temperature of masked answers; the paper samples, 0 has less noise", ge=0),
     ] = 0.0
-    max_tokens: Annotated[int, about("of a masked answer", ge=1)] = 64
+    max_tokens: Annotated[int, about("maximum number of tokens of a masked answer", ge=1)] = 64
 
 
 class Lear(Settings, frozen=True):
-    """LEAR's settings."""
+    """Settings of LEAR."""
 
     sections: shared.Sections = shared.Sections()
     answers: Annotated[
         tuple[Context, ...],
         about(
-            "which answers count: r(ationale), e(vidence), f(ull)",
+            "answers that count: r (rationale), e (evidence), f (full)",
             "paper, Eq. 9, Table 6",
             min_length=1,
         ),
@@ -103,14 +108,14 @@ class Lear(Settings, frozen=True):
     mode: Annotated[
         Literal["generate", "likelihood"],
         about(
-            "generate: F1 of sampled answers; likelihood: of the gold answer",
+            "generate: F1 of generated answers; likelihood: likelihood of the gold answer",
             "paper, section 3.1: generate",
         ),
     ] = "generate"
-    normalizer: Annotated[NormalizerName, about("text normaliser")] = "squad"
-    fold_accents: Annotated[bool, about("São = Sao (unicode)")] = False
-    numbers: Annotated[bool, about("1 million = 1,000,000 (unicode)")] = False
-    dates: Annotated[bool, about("5 March 1999 = 1999-03-05 (unicode)")] = False
+    normalizer: Annotated[NormalizerName, about("text normalizer")] = "squad"
+    fold_accents: Annotated[bool, about("unicode: read São as Sao")] = False
+    numbers: Annotated[bool, about("unicode: read 1 million as 1,000,000")] = False
+    dates: Annotated[bool, about("unicode: read 5 March 1999 as 1999-03-05")] = False
     decode: Decode = Decode()
     length: Length = Length()
     format: FormatSettings = FormatSettings()
@@ -118,7 +123,7 @@ class Lear(Settings, frozen=True):
 
 
 def lear(settings: Lear) -> Recipe:
-    """0.8·answer + 0.1·length + 0.1·format. Source: LEAR, Eq. 9."""
+    """Return 0.8·answer + 0.1·length + 0.1·format. Source: LEAR, Eq. 9."""
     tags = OUTPUT.tags(settings.sections.style())
     answers = {
         letter: MaskedAnswer(
@@ -136,8 +141,8 @@ def lear(settings: Lear) -> Recipe:
         )
         for letter, part in _PARTS.items()
     }
-    chosen = tuple(answers[letter] for letter in dict.fromkeys(settings.answers))
-    answer = Mean(chosen, "answer")
+    counted = tuple(answers[letter] for letter in dict.fromkeys(settings.answers))
+    answer = Mean(counted, "answer")
     length = Lengths(
         tags,
         settings.length.tau,
@@ -158,56 +163,65 @@ _PAPER = "LEAR, section 4.1"
 TRAINING = Training(
     learning_rate=Stated(1e-6, _PAPER),
     epochs=Stated(1, _PAPER),
-    kl=Stated("k3", "LEAR, section 4.1 has the weight; the estimator is not stated"),
+    kl=Stated("k3", "LEAR, section 4.1, states the weight only"),
     kl_weight=Stated(0.01, _PAPER),
     clip=Stated(0.2, _PAPER),
     std_floor=Stated(0.1, "LEAR, section 3.3"),
     notes=(
-        "the advantage is (R − mean)/max(std, 0.1), with the population's standard deviation",
-        "at use, generation stops at </extract>",
+        "the advantage is (R − mean)/max(std, 0.1), with the population standard deviation",
+        "in use, generation stops at </extract>",
     ),
 )
 
 LEAR = RecipeDefinition(
     name="lear",
-    summary="answers from masked contexts, comprehensive reasoning, concise evidence",
+    summary="answers from masked contexts, comprehensive reasoning and concise evidence",
     source="LEAR, section 3.2, Eq. 4 to 9",
     output=OUTPUT,
     settings=Lear,
     build=lear,
     fields=("documents", "answers", "masked_answers"),
     components=(
-        ComponentInfo("answer", "mean of the three answers"),
-        ComponentInfo("answer_rationale", "F1 of the answer from the rationale alone"),
-        ComponentInfo("answer_evidence", "F1 of the answer from the extract alone"),
-        ComponentInfo("answer_full", "F1 of the response's own answer"),
-        ComponentInfo("length", "mean of both lengths"),
-        ComponentInfo("length_rationale", "near 1 where the rationale is longer than the extract"),
+        ComponentInfo("answer", "mean of the values of the three answers"),
+        ComponentInfo("answer_rationale", "F1 of the answer that follows from the rationale only"),
+        ComponentInfo("answer_evidence", "F1 of the answer that follows from the extract only"),
+        ComponentInfo("answer_full", "F1 of the answer of the response"),
+        ComponentInfo("length", "mean of length_rationale and length_evidence"),
         ComponentInfo(
-            "length_evidence", "1 where the extract leaves out 90 % of the passages or more"
+            "length_rationale", "near 1 if the rationale is much longer than the extract"
         ),
-        ComponentInfo("format", "the sections, in their order and nothing else", values=(0, 1)),
+        ComponentInfo(
+            "length_evidence", "1 if the extract is at least 90% shorter than the passages"
+        ),
+        ComponentInfo(
+            "format", "whether the response is exactly the sections, in order", values=(0, 1)
+        ),
     ),
     prompt=PROMPT,
     training=TRAINING,
     data=TrainingData(("nq",), "LEAR, section 4.1: 79.1k questions, 5 passages of 100 words"),
     hardened={
-        "sections.repeated": HardenedSetting("missing", (7, 12), "many answer sections, one right"),
-        "format.words": HardenedSetting(True, (11, 24), "sections of '.'"),
-        "normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "3.14 is not 314"),
-        "length.gated": HardenedSetting(True, (23, 24), "a short extract that leads to nothing"),
-        "length.distinct": HardenedSetting(True, (25, 26), "a rationale drawn out by repetition"),
+        "sections.repeated": HardenedSetting(
+            "missing", (7, 12), "many answer sections, one of them right"
+        ),
+        "format.words": HardenedSetting(True, (11, 24), "sections that contain only '.'"),
+        "normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "matching 3.14 with 314"),
+        "length.gated": HardenedSetting(
+            True, (23, 24), "a short extract that leads to no right answer"
+        ),
+        "length.distinct": HardenedSetting(
+            True, (25, 26), "a rationale that repetition makes longer"
+        ),
     },
     loopholes=(
         "6, 27, 28: squad equates 3.14 with 314; invisible words lengthen a rationale (closed: "
         "hardened)",
-        "7: of many answer sections the first counts (closed: hardened)",
-        "24: '.' as extract takes the full length reward (closed: hardened)",
-        "13: a well-formed wrong response keeps its format share: the paper's own definition",
-        "1, 2, 3, 9, 10, 30: a list, a negation or a quotation keeps part of an F1: the paper's "
-        "own metric",
-        "25, 29: a longer rationale earns up to 0.05 more, by new words: the paper's own "
-        "definition",
-        "31: an answer in the rationale is rewarded there: what answer_rationale measures",
+        "7: the first of many answer sections counts (closed: hardened)",
+        "24: an extract of '.' earns the full length reward (closed: hardened)",
+        "13: a well-formed wrong response earns the format reward, as the paper defines it",
+        "1, 2, 3, 9, 10, 30: a list, a negation or a quotation has an F1 above 0, as the paper "
+        "defines it",
+        "25, 29: a longer rationale of new words earns up to 0.05 more, as the paper defines it",
+        "31: an answer in the rationale is rewarded, because answer_rationale measures it",
     ),
 )

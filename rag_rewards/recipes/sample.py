@@ -1,7 +1,7 @@
-"""A sample question about capitals, and a response to it in a recipe's output form.
+"""A sample question, and a response to it in the output form of a recipe.
 
-The examples of an output form are parts of a response to this question. The attacks start from it,
-and it shows which models a recipe needs.
+The examples of an output form are parts of a response to this question. The attacks use it, and its
+needs show which models a recipe requires.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ STATEMENT = "Paris is the capital of France"
 
 
 def sample_rollout(output: OutputForm) -> Rollout:
-    """Return the sample question, answered by a whole statement with its citation.
+    """Return the sample question with a response that is a sentence with a citation.
 
     >>> sample_rollout(OutputForm("think, then answer")).response
     '<think>Some thinking.</think><answer>Paris is the capital of France [1].</answer>'

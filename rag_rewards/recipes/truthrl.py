@@ -1,8 +1,9 @@
-r"""TruthRL: correct, uncertain, incorrect.
+r"""TruthRL: correct, uncertain and incorrect answers.
 
-Deviations from the authors' released code: the last box outside thinking counts, braces nested
-(`box="first"` is their reading); three spellings of "I don't know" (theirs: one); an "invalid
-question" that gold confirms is correct in training too (theirs: in evaluation alone).
+Deviations from the authors' code: the last box outside thinking counts, with nested braces
+(`box="first"` reads as the code does). Three spellings of "I don't know" are abstentions; in the
+code, one is. "invalid question" is right in training too if the gold answer is the same; in the
+code, only in evaluation.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _MESSAGE = (
 
 
 def message(rollout: Rollout) -> str:
-    """Return the message, with the query time where the row has one."""
+    """Return the message, with the query time if the row has one."""
     if not rollout.query_time:
         return _MESSAGE.replace("{when}", "")
     timed = _MESSAGE.replace("{when}", " as of the time at which it was asked")
@@ -62,26 +63,26 @@ class Abstention(Settings, frozen=True):
     phrases: Annotated[
         tuple[str, ...],
         about(
-            "what counts as abstaining",
-            "authors' code: the first; wider ones are opt-in",
+            "texts that count as an abstention",
+            "authors' code: the first one",
             min_length=1,
         ),
     ] = ABSTENTIONS
-    alone: Annotated[bool, about("the phrase must stand alone in the box")] = False
+    alone: Annotated[bool, about("the box must contain nothing but the abstention")] = False
 
 
 class ReasoningSettings(Settings, frozen=True):
     enabled: Annotated[
         bool,
         about(
-            "reward a judge's verdict on the reasoning", "paper, section 4.6: off in the main runs"
+            "reward the reasoning by a judge's verdict", "paper, section 4.6: not in the main runs"
         ),
     ] = False
     combine: Annotated[
         Combine,
         about(
-            "multiplicative gives −2 to a wrong answer with good reasoning; conditional puts a "
-            "right answer with bad reasoning level with abstaining",
+            "multiplicative gives −2 to a wrong answer with good reasoning; conditional gives a "
+            "right answer with bad reasoning the value of an abstention",
             "paper, section 4.6",
         ),
     ] = "multiplicative"
@@ -89,7 +90,7 @@ class ReasoningSettings(Settings, frozen=True):
 
 
 class TruthRL(Settings, frozen=True):
-    """TruthRL's settings."""
+    """Settings of TruthRL."""
 
     verifier: Annotated[
         str,
@@ -100,32 +101,45 @@ class TruthRL(Settings, frozen=True):
         ),
     ] = "judge"
     scheme: Annotated[
-        Scheme, about("ternary +1, 0, −1; binary +1, −1, −1", "paper, section 3.2")
+        Scheme,
+        about(
+            "rewards of correct, uncertain and incorrect: ternary 1, 0, −1; binary 1, −1, −1",
+            "paper, section 3.2",
+        ),
     ] = "ternary"
     knowledge_enhanced: Annotated[
         bool,
-        about("on out-of-knowledge rows only abstaining is right", "paper, section 3.2, Table 3"),
+        about(
+            "on out-of-knowledge rows, only an abstention is right", "paper, section 3.2, Table 3"
+        ),
     ] = False
     box: Annotated[
         Literal["last", "first"],
-        about("last: outside thinking, braces nested; first: the authors' reading"),
+        about(
+            "last: the last box outside thinking, with nested braces; first: as the authors' code"
+        ),
     ] = "last"
     unwrap_text: Annotated[bool, about(r"read \boxed{\text{Paris}} as Paris")] = False
-    normalizer: Annotated[NormalizerName, about("text normaliser", "authors' code")] = "squad"
-    fold_accents: Annotated[bool, about("São = Sao (unicode)")] = False
-    numbers: Annotated[bool, about("1 million = 1,000,000 (unicode)")] = False
-    dates: Annotated[bool, about("5 March 1999 = 1999-03-05 (unicode)")] = False
-    strict: Annotated[bool, about("substring: asserted, not negated, not one of a list")] = False
+    normalizer: Annotated[NormalizerName, about("text normalizer", "authors' code")] = "squad"
+    fold_accents: Annotated[bool, about("unicode: read São as Sao")] = False
+    numbers: Annotated[bool, about("unicode: read 1 million as 1,000,000")] = False
+    dates: Annotated[bool, about("unicode: read 5 March 1999 as 1999-03-05")] = False
+    strict: Annotated[
+        bool, about("substring: the response must assert the answer, not only mention it")
+    ] = False
     extra: Annotated[
         Literal["allow", "reject"],
-        about("several required answers: whether the list may hold further items"),
+        about("several required answers: whether the list may contain other items"),
     ] = "allow"
     abstention: Abstention = Abstention()
     reasoning: ReasoningSettings = ReasoningSettings()
 
 
 def truthrl(settings: TruthRL) -> Recipe:
-    """The outcome, or its combination with the reasoning. Source: TruthRL, sections 3.2, 4.6."""
+    """Return the outcome, alone or combined with the reasoning.
+
+    Source: TruthRL, sections 3.2 and 4.6.
+    """
     outcome = Outcome(
         verifier=settings.verifier,
         scheme=settings.scheme,
@@ -152,7 +166,7 @@ def truthrl(settings: TruthRL) -> Recipe:
 
 
 class CombineReasoning(Settings, frozen=True):
-    """How outcome and reasoning are combined, as a value that can be pickled and compared."""
+    """The function that combines outcome and reasoning. It can be pickled and compared."""
 
     how: Combine
     weight: float = 0.5
@@ -183,19 +197,21 @@ TRAINING = Training(
     top_p=Stated(1.0, _PAPER),
     prompt_tokens=Stated(16_384, _PAPER),
     response_tokens=Stated(2_048, _PAPER),
-    notes=("a question is out of knowledge where none of 256 samples is correct",),
+    notes=("a question is out of knowledge if none of 256 rollouts is correct",),
 )
 
 TRUTHRL = RecipeDefinition(
     name="truthrl",
-    summary="right, unsure or wrong; abstaining beats hallucinating",
+    summary="correct, uncertain or incorrect; an abstention earns more than a wrong answer",
     source="TruthRL, section 3.2",
     output=OUTPUT,
     settings=TruthRL,
     build=truthrl,
     fields=("answers", "verdicts.outcome (verifier=judge)"),
     components=(
-        ComponentInfo("outcome", "incorrect, uncertain, correct", values=(-1, 0, 1)),
+        ComponentInfo(
+            "outcome", "whether the answer is incorrect, uncertain or correct", values=(-1, 0, 1)
+        ),
         ComponentInfo(
             "reasoning",
             "a judge's verdict on the reasoning",
@@ -209,21 +225,23 @@ TRUTHRL = RecipeDefinition(
     model_free={"verifier": "exact"},
     hardened={
         "abstention.alone": HardenedSetting(True, (15, 32), "an abstention added to a wrong guess"),
-        "normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "3.14 is not 314, C++ not C"),
-        "strict": HardenedSetting(True, (1, 2, 3), "every candidate named, or negated"),
+        "normalizer": HardenedSetting(
+            "unicode", (4, 6, 27, 28), "matching 3.14 with 314 or C++ with C"
+        ),
+        "strict": HardenedSetting(True, (1, 2, 3), "naming every candidate, or negating them"),
         "extra": HardenedSetting("reject", (1,), "a list that names every candidate"),
     },
     loopholes=(
-        "1, 2, 3, 9, 10, 25, 27, 28, 30: verifier=substring pays lists, negations, word parts, "
-        "quoted and copied text (closed: hardened)",
+        "1, 2, 3, 9, 10, 25, 27, 28, 30: verifier=substring accepts lists, negations, parts of "
+        "words, and quoted or copied text (closed: hardened)",
         "6: squad equates 3.14 with 314 and C++ with C (closed: hardened)",
-        "15, 32: a guess with 'I don't know' beside it is uncertain, 0 (closed: hardened)",
-        "22: with a string verifier alone the policy learns to abstain (paper, Table 5)",
-        "20, 21: with verifier=judge the reward is what the judge says: see the judge",
+        "15, 32: a guess beside 'I don't know' is uncertain and earns 0 (closed: hardened)",
+        "22: with a string verifier, the policy learns to abstain (paper, Table 5)",
+        "20, 21: with verifier=judge, the reward is as reliable as the judge",
     ),
     deviations=(
-        'the last box outside thinking counts, braces nested; box="first" is the authors\'',
-        'three spellings of "I don\'t know"; theirs one',
-        "'invalid question' that gold confirms is correct in training too",
+        'the last box outside thinking counts, with nested braces; box="first" reads as the code',
+        'three spellings of "I don\'t know" are abstentions; in the code, one is',
+        "'invalid question' is right in training too if the gold answer is the same",
     ),
 )

@@ -1,10 +1,12 @@
-"""Rows: JSON objects of a file or a trainer, as rollouts, and scored rows as JSON.
+"""Rows: JSON objects of a file or a trainer.
 
-decoding.py   JSON to rollouts, and the reason when a row does not decode
-scored.py     `ScoredRow`, a rollout with its score
-chunks.py     chunks of lines, before and after they are scored
+decoding.py   decoding of JSON rows to rollouts, and the reasons for rows that cannot be decoded
+json_text.py  checks of the text of a row
+scored.py     `ScoredRow`, a rollout with the fields of a score
+chunks.py     chunks of lines, before and after scoring
 encoding.py   scored rows and error records as JSON lines
-columns.py    the columns and labels of a trainer's data set as rollouts
+parquet.py    rows as Parquet columns
+columns.py    rollouts from the columns and labels of a trainer
 """
 
 from rag_rewards.rows.chunks import Chunk, ScoredChunk, Totals

@@ -1,4 +1,4 @@
-"""What travels between a file and a scorer: chunks of lines, their scored lines, and totals."""
+"""Chunks of the lines of a file, before and after scoring, and totals over scored rows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ N = TypeVar("N", int, float)
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     """Lines of a file with their numbers.
 
-    `sizes` holds the number of lines of each group in turn, for rewards that compare the rollouts
-    of a group. `problems` holds the reason why a group cannot be scored, or "".
+    lines     lines as bytes
+    numbers   number of each line in its file, from 1
+    sizes     number of lines of each group, in order; None if lines are scored one by one
+    problems  reason why a group cannot be scored, or "", for each group
     """
 
     lines: list[bytes]
@@ -27,7 +29,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def groups(self) -> list[range] | None:
-        """The positions of the lines of each group, None where lines are scored one by one."""
+        """The positions of the lines of each group; None if lines are scored one by one."""
         if self.sizes is None:
             return None
         groups: list[range] = []
@@ -39,7 +41,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, kw_only=True):
-    """Counts and sums over scored rows, so that means need no rows in memory."""
+    """Counts and sums over scored rows, from which means are computed."""
 
     rows: int = 0
     errors: int = 0
@@ -53,7 +55,7 @@ class Totals(msgspec.Struct, kw_only=True):
     error_types: dict[str, int] = {}
 
     def add(self, score: Score, truncated: bool) -> None:
-        """Add one scored row; `truncated` says that the response reached the length limit."""
+        """Add a scored row; `truncated` states whether the response reached the length limit."""
         self.rows += 1
         self.truncated += truncated
         if score.value is None:

@@ -1,4 +1,4 @@
-"""A trainer's columns, labels and extra information as rollouts."""
+"""Rollouts from the columns, labels and additional fields of a trainer."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rag_rewards.rows.decoding import decode_or_error
 from rag_rewards.settings import did_you_mean
 
 GOLD_FIELDS = ("supporting", "answers", "answer_kind", "answerable", "out_of_knowledge")
-"""The reference data of a question. The label of a data set contains some of it."""
+"""The fields with reference data of a question. The label of a data set contains some of them."""
 TRAINER_FIELDS = frozenset(
     "response response_prefix finish_reason prompt prompt_token_ids response_token_ids "
     "step split weight_version group".split()
 )
-"""What only the trainer knows. Columns with these names are ignored."""
+"""The fields that only a trainer sets. Columns with these names are ignored."""
 DATASET_FIELDS = frozenset(Rollout.__struct_fields__) - TRAINER_FIELDS - set(EVIDENCE_FIELDS)
-"""The fields of a row that a data set may contain."""
+"""The fields of a row that a data set can contain."""
 
 _OPEN_TAG = re.compile(r"<(think|relevance|analysis|reason|extract|answer)>\s{0,8}\Z")
 _ROW_KEY = re.compile(rf"""['"]({"|".join(sorted(DATASET_FIELDS))})['"]\s{{0,8}}:""")
@@ -31,7 +31,7 @@ _ROW_KEY = re.compile(rf"""['"]({"|".join(sorted(DATASET_FIELDS))})['"]\s{{0,8}}
 def to_builtins(value: Any) -> Any:
     """Convert arrays and scalars of numpy or torch to lists and numbers, at any depth.
 
-    NaN, with which tables mark missing values, becomes None.
+    NaN becomes None, because tables mark missing values with it.
 
     >>> to_builtins({"answers": ("Seine",)})
     {'answers': ['Seine']}
@@ -55,8 +55,8 @@ def to_builtins(value: Any) -> Any:
 def label_fields(label: Any) -> dict[str, Any]:
     """Return a label as fields of a row.
 
-    A label is a row's gold fields (a mapping, or its JSON), or else answers (text, a list, or its
-    JSON). Raises DataError when it is neither.
+    A label contains the gold fields of a row (a mapping, or its JSON) or answers (text, a list, or
+    its JSON). Raises DataError for any other value.
 
     >>> label_fields('{"answers": ["Seine"], "supporting": [1]}')
     {'answers': ['Seine'], 'supporting': [1]}
@@ -81,14 +81,19 @@ def label_fields(label: Any) -> dict[str, Any]:
 
 
 def _decoded_label(label: Any) -> Any:
-    """Return the value of a text that is JSON. Other text is an answer, unless it is a torn row."""
+    """Return the value of a text that is JSON. Any other text is an answer.
+
+    Raises DataError for a text that looks like a row.
+    """
     if not isinstance(label, str) or label.lstrip()[:1] not in ("{", "["):
         return label
     try:
         value = msgspec.json.decode(label)
     except (msgspec.DecodeError, UnicodeError):
         if _ROW_KEY.search(label):
-            raise DataError("the label looks like a row, but is not JSON", "label") from None
+            raise DataError(
+                "the label looks like a row, but is not JSON: write it with a JSON library", "label"
+            ) from None
         return label  # an answer that begins with a brace
     if isinstance(value, list) and not all(isinstance(item, (str, list)) for item in value):
         return label
@@ -101,7 +106,7 @@ def _decoded_label(label: Any) -> Any:
 def rollout_from_columns(fields: Mapping[str, Any], **trainer: Any) -> Rollout | RolloutError:
     """Return a rollout from the fields of a data set and those of the trainer, or its error.
 
-    Fields that a row does not have are ignored, and so are those that are None.
+    Unknown fields and fields that are None are ignored.
 
     >>> rollout_from_columns({"answers": ["Seine"], "url": "…"}, response="Seine").answers
     ['Seine']
@@ -125,14 +130,14 @@ def rollout_from_columns(fields: Mapping[str, Any], **trainer: Any) -> Rollout |
 
 
 def _without_none(document: Any) -> Any:
-    """Return a document without None, with which columnar files fill what it lacks."""
+    """Return a document without fields that are None, which columnar files add."""
     if not isinstance(document, dict):
         return document
     return {name: value for name, value in document.items() if value is not None}
 
 
 def check_columns(columns: Mapping[str, str]) -> None:
-    """Raise UsageError when `columns` (row field → column of the data set) has an unknown field.
+    """Check a mapping from row fields to columns. Raises UsageError for an unknown field.
 
     >>> check_columns({"answers": "golden_answers"})
     """
@@ -143,9 +148,9 @@ def check_columns(columns: Mapping[str, str]) -> None:
 
 
 def column_names(columns: Mapping[str, str], present: Collection[str]) -> dict[str, str]:
-    """Return the column of each field that a data set may contain: from `columns`, or its own name.
+    """Return the column of each field of a data set: from `columns`, or the name of the field.
 
-    Raises UsageError when a column of `columns` is not `present`.
+    Raises UsageError if a column of `columns` is not `present`.
 
     >>> column_names({"answers": "golden_answers"}, ["golden_answers", "id"])["answers"]
     'golden_answers'
@@ -161,7 +166,7 @@ def column_names(columns: Mapping[str, str], present: Collection[str]) -> dict[s
 
 
 def response_prefix_of(prompt: str) -> str | None:
-    r"""Return the tag that a prompt opens for the model at its end, which begins the response.
+    r"""Return the opening tag at the end of a prompt, which is the beginning of the response.
 
     >>> response_prefix_of("<|im_start|>assistant\n<think>\n")
     '<think>\n'
@@ -171,7 +176,7 @@ def response_prefix_of(prompt: str) -> str | None:
 
 
 def last_question(prompt: Any) -> str | None:
-    """Return the last user message of a chat, or None where there is none, or the prompt is text.
+    """Return the last user message of a chat, or None for a text and for a chat without one.
 
     >>> last_question([{"role": "user", "content": "Which river?"}])
     'Which river?'

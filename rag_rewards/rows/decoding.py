@@ -1,4 +1,4 @@
-"""JSON rows to rollouts, and the reason when a row does not decode."""
+"""Decoding of JSON rows to rollouts, with the reason for each row that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Line = tuple[int, bytes]
 """The number of a line in its file, counted from 1, and its bytes."""
 
 NOT_JSON = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""What decoding raises when bytes are not the JSON that was expected."""
+"""The exceptions of decoding bytes that are not the expected JSON."""
 
 _ROLLOUT = msgspec.json.Decoder(Rollout)
 _FAULT = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
@@ -32,8 +32,8 @@ _CHOICES = {"answer_kind": "short, list, claims or null", "verdicts[]": "0, 1 or
 def decode_row(row: bytes | str | Mapping[str, Any]) -> Rollout:
     """Decode a row, as JSON or as a mapping.
 
-    Raises RowError with the path of the fault, and EvidenceError for numbers in evidence that
-    JSON does not have (NaN, Infinity).
+    Raises RowError with the path of the invalid field, and EvidenceError for NaN and Infinity in
+    evidence.
 
     >>> decode_row({"response": "Paris", "documents": [{"text": 7}]})
     Traceback (most recent call last):
@@ -54,7 +54,7 @@ def decode_row(row: bytes | str | Mapping[str, Any]) -> Rollout:
 
 
 def decode_line(line: bytes | str, decoder: msgspec.json.Decoder[R]) -> R | RolloutError:
-    """Decode a line with a decoder of rows, or return the reason why it does not decode."""
+    """Decode a line with a decoder of rows, or return the reason why it cannot be decoded."""
     try:
         if isinstance(line, bytes):
             check_utf8(line)
@@ -66,7 +66,7 @@ def decode_line(line: bytes | str, decoder: msgspec.json.Decoder[R]) -> R | Roll
 
 
 def decode_or_error(row: bytes | str | Mapping[str, Any] | Rollout) -> Rollout | RolloutError:
-    """Return a row as a rollout, or the reason why it does not decode."""
+    """Return a row as a rollout, or the reason why it cannot be decoded."""
     if isinstance(row, Rollout):
         return row
     try:
@@ -76,7 +76,7 @@ def decode_or_error(row: bytes | str | Mapping[str, Any] | Rollout) -> Rollout |
 
 
 def row_error(error: msgspec.ValidationError) -> RowError:
-    """Return what does not decode, with the path in the names of the row."""
+    """Return the error of a row with the path of the invalid field."""
     match = _FAULT.fullmatch(str(error))
     what, path = (match["what"], match["path"] or "") if match else (str(error), "")
     path = path.replace("[...]", "[]")
@@ -91,7 +91,7 @@ def row_error(error: msgspec.ValidationError) -> RowError:
 
 
 def _field_fault(line: bytes | str) -> RolloutError | None:
-    """Return the field with a value that JSON does not allow, if that is the fault of a line."""
+    """Return the error of a line with a value that JSON does not allow, else None."""
     fault = find_fault(line)
     if fault is None:
         return None
@@ -121,9 +121,9 @@ _TORN_KEY = re.compile(rb'"(group|question)"\s{0,8}:\s{0,8}("(?:[^"\\]|\\.){0,40
 
 
 def line_key(line: bytes) -> str | None:
-    """Return the group that a line belongs to, or None when it is unknown.
+    """Return the key of a line's group, or None if it is unknown.
 
-    The key of a line that does not decode is searched for in its bytes.
+    If a line cannot be decoded, its bytes are searched for the key.
     """
     try:
         key = _KEY.decode(line)
@@ -160,7 +160,7 @@ _ID = msgspec.json.Decoder(_Id)
 
 
 def line_id(line: bytes) -> str | None:
-    """Return the id of a line, also when its other fields do not decode; None when unknown."""
+    """Return the id of a line, even if other fields are invalid, or None if it is unknown."""
     value: Any
     try:
         value = _ID.decode(line).id

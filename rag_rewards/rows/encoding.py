@@ -33,7 +33,7 @@ def error_record(
     details = {"type": type(error).__name__, "message": error.message, "path": error.path}
     row_id = line_id(line) if row_id is None else str(row_id)
     try:
-        line.decode()  # the decoder does not check fields that are not read
+        line.decode()  # the decoder does not check the bytes of unused fields
         row = msgspec.Raw(_ENCODER.encode(_FIELDS.decode(line)))
     except NOT_JSON:
         row = msgspec.Raw(_ENCODER.encode(line.decode("utf-8", "replace").rstrip("\r\n")))
@@ -43,7 +43,7 @@ def error_record(
 class RowEncoder:
     """Writes the scores of a run on its rows.
 
-    signature      of the scoring, written on every row
+    signature      signature of the scoring, written on every row
     keep_evidence  also write the evidence that was gathered
     """
 
@@ -60,7 +60,7 @@ class RowEncoder:
     ) -> ScoredChunk:
         """Return each line of a chunk with its score, or its error record.
 
-        `rows` are the decoded lines, `with_evidence` the same rows after models were asked.
+        `rows` are the decoded lines, `with_evidence` the same rows with their evidence.
         """
         out = ScoredChunk()
         parts: list[bytes] = []
@@ -89,7 +89,7 @@ class RowEncoder:
     def _line(
         self, line: bytes, number: int, row: ScoredRow, informed: Rollout, score: Score
     ) -> Sequence[bytes]:
-        """Return the bytes of the row with the score before its closing brace, in pieces."""
+        """Return the bytes of the row, with the score before its closing brace, in pieces."""
         evidence = _new_evidence(row, informed) if self.keep_evidence else {}
         added = b""
         if row.id is None:

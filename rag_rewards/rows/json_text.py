@@ -1,4 +1,4 @@
-"""The text of a JSON row: whether it is UTF-8, and which field holds what JSON does not allow."""
+"""Checks of the text of a JSON row: invalid UTF-8, and values that JSON does not allow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Fault(NamedTuple):
 def check_utf8(line: bytes) -> None:
     """Raise UnicodeDecodeError when a byte of a row is not UTF-8.
 
-    The decoders of rows skip the fields that they do not read, without a look at their bytes.
+    The decoders of rows skip unused fields without a check of their bytes.
     """
     if not line.isascii():
         line.decode()
@@ -30,12 +30,12 @@ def check_utf8(line: bytes) -> None:
 def find_fault(row: bytes | str) -> Fault | None:
     """Return the first value of a row that Python's `json` reads although JSON does not allow it.
 
-    These are NaN, Infinity, bytes that are not UTF-8, and halves of surrogate pairs. Return None
-    when the row is no JSON in other respects, or is nested too deeply to search.
+    These values are NaN, Infinity, bytes that are not UTF-8, and halves of surrogate pairs. The
+    result is None if the row is not JSON for another reason, or is nested too deeply.
     """
     text, bad_text = _text_of(row)
     try:
-        # Pairs instead of a dict: of two fields with one name, the first may hold the fault.
+        # Pairs instead of a dict, because the first of two fields with one name can be at fault.
         return _fault(json.loads(text, object_pairs_hook=_Fields), "", bad_text)
     except (ValueError, RecursionError):
         return None
@@ -55,11 +55,11 @@ HALF_PAIR = "half of a surrogate pair: write both halves, or remove it"
 
 
 class _Fields(list[tuple[str, Any]]):
-    """The fields of an object, with names that occur twice."""
+    """The fields of an object, including fields with the same name."""
 
 
 def _text_of(row: bytes | str) -> tuple[str, str]:
-    """The row's text, with a surrogate for each bad byte, and what a surrogate in it means."""
+    """Return the text of a row with a surrogate for each invalid byte, and its error message."""
     if isinstance(row, str):
         return row, HALF_PAIR
     try:

@@ -1,4 +1,4 @@
-"""Rows in the types of Parquet columns, and the values that no column holds."""
+"""Rows as Parquet columns, and the values that no column can contain."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rag_rewards.rows.json_text import find_fault
 
 INT64 = range(-(1 << 63), 1 << 63)
 MAX_DEPTH = 48
-"""Lists within lists: readers of Parquet accept 100 levels in a schema, and a list takes two."""
+"""Maximum nesting. Readers of Parquet accept 100 levels in a schema, and a list has two."""
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _INSTEAD = "does not fit a Parquet column: change the value, or write JSON lines (-o NAME.jsonl)"
 
 
 def scored_columns(row: dict[str, Any], nested: bool) -> dict[str, Any]:
-    """Return a scored row as Parquet holds it: details and error are JSON.
+    """Return a scored row as values of Parquet columns: details and error become JSON.
 
-    `nested` makes all answers lists of lists.
+    With `nested`, all answers become lists of lists.
     """
     columns = own_columns(row, nested)
     for name in ("details", "error"):
@@ -35,7 +35,7 @@ def scored_columns(row: dict[str, Any], nested: bool) -> dict[str, Any]:
 
 
 def own_columns(row: dict[str, Any], nested: bool = False) -> dict[str, Any]:
-    """Return a row's own fields as Parquet holds them: ids and answers are text."""
+    """Return the row's own fields as values of Parquet columns: ids and answers become text."""
     columns = dict(row)
     for name in ("id", "group"):
         columns[name] = None if row.get(name) is None else str(row[name])
@@ -62,9 +62,10 @@ def _answers(answers: Any, nested: bool) -> list[Any]:
 
 
 def column_fault(line: bytes, replaced: Collection[str]) -> RowError | None:
-    """Return why Parquet cannot hold a row, or None.
+    """Return why Parquet columns cannot contain a row, or None.
 
-    `line` decodes as a row. The fields in `replaced` are those that its score replaces.
+    `line` must decode as a row. The fields in `replaced` are ignored, because its score replaces
+    them.
     """
     fields: dict[str, Any] = {}
     for name, raw in _FIELDS.decode(line).items():

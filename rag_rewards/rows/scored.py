@@ -1,4 +1,4 @@
-"""`ScoredRow`: a rollout with the fields that a scoring writes on its row."""
+"""`ScoredRow`, a rollout with the fields of a score."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ class ScoredRow(
     dict=True,
     rename={f"raw_{name}": name for name in (*SCORE_FIELDS, "tokens")},
 ):
-    """A row with a score, or a row that is about to get one.
+    """A row that can contain a score.
 
-    The fields of a score are decoded when they are read, because a scoring replaces them: what an
-    earlier scoring wrote there cannot make a row undecodable. Reading a field that does not decode
-    raises RowError.
+    The fields of a score are decoded on access, so that the score of an earlier scoring cannot make
+    a row undecodable. Access to an invalid field raises RowError.
 
     >>> row = ScoredRow.of(Rollout(response="Paris"), Score(1.0, {"accuracy": 1.0}), "arena")
     >>> row.reward, row.components, row.is_scored
@@ -85,12 +84,12 @@ class ScoredRow(
 
     @lazy
     def score(self) -> Score:
-        """The score; its value is None where the row has no reward."""
+        """The score. Its value is None if the row has no reward."""
         return Score(self.reward, self.components or {}, self.correct, self.details or {})
 
     @lazy
     def reward(self) -> float | None:
-        """The reward, or None where the row is unscored."""
+        """The reward, or None if the row is unscored."""
         return _decoded(self.raw_reward, _NUMBER, "reward")
 
     @lazy
@@ -100,19 +99,19 @@ class ScoredRow(
 
     @lazy
     def correct(self) -> float | None:
-        """Whether the response is correct, 0 to 1, or None where the recipe does not say."""
+        """Whether the answer is right, 0 to 1, or None if the recipe does not define it."""
         return _decoded(self.raw_correct, _NUMBER, "correct")
 
     @lazy
     def details(self) -> dict[str, Any] | None:
-        """What the recipe parsed from the response. Parquet files hold it as JSON text."""
+        """The details of the score. Parquet files contain them as JSON text."""
         details = _decoded(self.raw_details, _DETAILS, "details")
         if not isinstance(details, str):
             return details
         try:
             return _MAPPING.decode(details)
         except msgspec.MsgspecError as error:
-            raise RowError(f"neither a mapping nor its JSON: {error}", "details") from None
+            raise RowError(f"must be a mapping, or its JSON: {error}", "details") from None
 
     @lazy
     def error(self) -> Any:
@@ -126,7 +125,7 @@ class ScoredRow(
 
     @lazy
     def tokens(self) -> list[str] | None:
-        """The texts of the response's tokens, where the row contains them."""
+        """The texts of the tokens of the response, or None if the row does not contain them."""
         return _decoded(self.raw_tokens, _TEXTS, "tokens")
 
 

@@ -158,7 +158,7 @@ def test_a_judge_is_asked_in_every_event_loop() -> None:
     first = asyncio.run(reward(**batch(BOXED, BOXED)))
     second = asyncio.run(reward(**batch(BOXED)))
     assert (first, second) == ([1.0, 1.0], [1.0])
-    assert judge.asked
+    assert judge.requests
 
 
 def test_a_gold_that_lacks_a_field_names_the_row() -> None:

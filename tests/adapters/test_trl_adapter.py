@@ -116,7 +116,7 @@ class TestRewards:
         said = chat("\\boxed{La Seine}")
         assert reward(**batch(said, prompts=[asked])) == [1.0]
         assert reward(**batch(said, prompts=[asked], question=["Which, in Paris?"])) == [1.0]
-        assert [question.question for question in judge.asked] == [
+        assert [question.question for question in judge.requests] == [
             "Which river?",
             "Which, in Paris?",
         ]

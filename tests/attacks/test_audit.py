@@ -57,7 +57,7 @@ def test_an_attack_that_pays_by_definition_is_excused() -> None:
     result = audit("arena", hardened=True)
     assert result.ok
     assert {(each.attack, each.excused) for each in result.excused} == {
-        (13, "a well-formed wrong answer keeps its format point: the paper's own definition")
+        (13, "a well-formed wrong answer earns the format reward, as the paper defines it")
     }
 
 
@@ -152,4 +152,4 @@ def test_models_replace_the_rules() -> None:
     judge = TableJudge(lambda question: int("Verdict: yes" in question.response))
     result = audit("truthrl", rows_of("truthrl")[:4], hardened=True, models=rr.Models(judge=judge))
     assert 21 in {each.attack for each in result.findings if each.pays}
-    assert judge.asked
+    assert judge.requests

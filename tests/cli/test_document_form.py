@@ -58,7 +58,10 @@ def test_the_recipes_own_form_does_not_find_them(cli, model, rows):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--model", "x", "--document-form", "{label}"], "the form of a document must contain {text}"),
+        (
+            ["--model", "x", "--document-form", "{label}"],
+            "the form of a document must contain {text}",
+        ),
         (["--model", "x", "--document-form", "{text} {body}"], "found '{text} {body}'"),
         (["--document-form", "{text}"], "reads: set --model"),
         (["--document-separator", ""], "reads: set --model"),

@@ -157,7 +157,7 @@ class Policy(TablePolicy):
 
     async def generate(self, requests):
         self.seeds += [request.seed for request in requests]
-        self.asked += requests
+        self.requests += requests
         return [
             self.answer(self.respond(self.tokenizer.decode(r.prompt), r.seed)) for r in requests
         ]
@@ -210,7 +210,7 @@ def test_a_second_run_requests_only_missing_responses(run, tmp_path):
     first = read(tmp_path / "out.jsonl")
     policy = Policy(answers_a)
     result = run(rows, policy, samples=4)
-    assert (policy.asked, result.new_responses, result.stored_responses) == ([], 0, 8)
+    assert (policy.requests, result.new_responses, result.stored_responses) == ([], 0, 8)
     assert read(tmp_path / "out.jsonl") == first
     result = run(rows, Policy(answers_a), samples=6)
     assert (result.new_responses, result.stored_responses) == (4, 8)
@@ -246,7 +246,7 @@ def test_a_policy_that_is_down_ends_the_run_and_samples_remain(run, tmp_path):
     policy = Policy(until_d)
     with pytest.raises(BackendError, match="refused; the sampled responses are in"):
         run([question(name) for name in "abcdefg"], policy, samples=2, batch=2)
-    assert len(policy.asked) == 6 + 2 * MAX_FAILED_BATCHES
+    assert len(policy.requests) == 6 + 2 * MAX_FAILED_BATCHES
     assert len(read(tmp_path / "out.jsonl.samples.jsonl")) == 7
     assert not (tmp_path / "out.jsonl").exists()
     result = run([question(name) for name in "abcdefg"], Policy(lambda *_: "\\boxed{x}"), samples=2)
@@ -258,7 +258,7 @@ def test_a_judge_and_its_failure(run, tmp_path):
     result = run(
         [question("a")], Policy(lambda *_: "\\boxed{nearly right}"), judge, verifier="judge"
     )
-    assert (result.out_of_knowledge, len(judge.asked)) == (0, 1)
+    assert (result.out_of_knowledge, len(judge.requests)) == (0, 1)
     judge = TableJudge(lambda question: BackendError("quota"))
     with pytest.raises(UsageError, match="quota"):
         run([question("a")], Policy(lambda *_: "\\boxed{nearly right}"), judge, verifier="judge")
@@ -267,7 +267,7 @@ def test_a_judge_and_its_failure(run, tmp_path):
 def test_equal_prompts_share_their_responses(run, tmp_path):
     policy = Policy(answers_a)
     result = run([question("a"), question("a")], policy, samples=3)
-    assert (len(policy.asked), result.questions) == (3, 2)
+    assert (len(policy.requests), result.questions) == (3, 2)
 
 
 def test_prompt_of_the_row_or_of_the_recipe(run, tmp_path):
