@@ -113,10 +113,10 @@ def normal_answers(gold: Gold) -> list[list[str]]:
     return [[form for form in aliases if form not in _TOO_SHORT] for aliases in forms]
 
 
-def holds(normal_text: str, forms: Iterable[str]) -> bool:
+def contains_answer(normal_text: str, forms: Iterable[str]) -> bool:
     """Return whether a normalized text contains one of the normalized answers as whole words.
 
-    >>> holds("paris lies on seine", ["on seine"]), holds("parisian", ["paris"])
+    >>> contains_answer("paris lies on seine", ["on seine"]), contains_answer("parisian", ["paris"])
     (True, False)
     """
     padded = f" {normal_text} "
@@ -143,7 +143,7 @@ def with_answers_found(gold: Gold) -> Gold:
 
 
 def _answers_in(text: str, forms: Iterable[Iterable[str]]) -> tuple[bool, ...]:
-    return tuple(holds(text, aliases) for aliases in forms)
+    return tuple(contains_answer(text, aliases) for aliases in forms)
 
 
 def generator(seed: int, *names: object) -> random.Random:

@@ -10,21 +10,22 @@ import msgspec
 from rag_rewards.datasets.catalog import DataSet
 from rag_rewards.datasets.gold import Gold, Problem
 from rag_rewards.datasets.records import Records
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import OptionError, UsageError
 
 
 class _Form(NamedTuple):
     """A form of rows, identified by fields that it has and fields that it lacks."""
 
-    names: tuple[str, ...]
+    data_sets: tuple[str, ...]
     has: frozenset[str]
     lacks: frozenset[str] = frozenset()
-    foreign: str = ""
-    """For a form that is not supported: what it is, and what to use instead."""
+    unsupported: str = ""
+    """Description of a form that is not supported, and what to use instead."""
 
 
-def _form(names: str, has: str, lacks: str = "", foreign: str = "") -> _Form:
-    return _Form(tuple(names.split()), frozenset(has.split()), frozenset(lacks.split()), foreign)
+def _form(data_sets: str, has: str, lacks: str = "", unsupported: str = "") -> _Form:
+    present, absent = frozenset(has.split()), frozenset(lacks.split())
+    return _Form(tuple(data_sets.split()), present, absent, unsupported)
 
 
 _FORMS = (
@@ -41,37 +42,39 @@ _FORMS = (
     _form(
         "",
         "Question Answer",
-        foreign="in TriviaQA's original form, with documents in separate files: use DPR's form",
+        unsupported="in TriviaQA's original form, with documents in separate files: use DPR's form",
     ),
-    _form("", "input output", foreign="in KILT's form, which has no documents: use ALCE's form"),
+    _form(
+        "", "input output", unsupported="in KILT's form, which has no documents: use ALCE's form"
+    ),
     _form(
         "",
         "question golden_answers",
-        foreign="a file of questions without documents: use a file with documents",
+        unsupported="a file of questions without documents: use a file with documents",
     ),
-    _form("", "id contents", foreign="a corpus without questions: give it to --noise-from"),
+    _form("", "id contents", unsupported="a corpus without questions: use it as {noise_from}"),
 )
 
 
-def refuse_other(row: object, wanted: DataSet, path: str) -> None:
+def refuse_other(row: object, source: DataSet, path: str) -> None:
     """Raise UsageError when the first row of a file belongs to another data set."""
     if not isinstance(row, Mapping):
         return
     matches = [form for form in _FORMS if form.has <= row.keys() and not form.lacks & row.keys()]
-    if not matches or any(wanted.name in form.names for form in matches):
+    if not matches or any(source.name in form.data_sets for form in matches):
         return
     first = matches[0]
-    if first.foreign:
-        raise UsageError(f"{path} is {first.foreign}")
-    names = " or ".join(first.names)
+    if first.unsupported:
+        raise OptionError("{path} is " + first.unsupported, path=path)
+    names = " or ".join(first.data_sets)
     raise UsageError(
-        f"{path} looks like {names}, not {wanted.name}: its rows have the fields "
+        f"{path} looks like {names}, not {source.name}: its rows have the fields "
         f"{', '.join(sorted(first.has))}"
     )
 
 
 def read_gold(
-    wanted: DataSet, records: Records, top: int | None = None
+    source: DataSet, records: Records, top: int | None = None
 ) -> Iterator[tuple[int, Gold | Problem]]:
     """Yield the rows of a file with their numbers, each as gold data or as a problem.
 
@@ -84,14 +87,14 @@ def read_gold(
             yield number, row
             continue
         if is_first:
-            refuse_other(row, wanted, records.path)
+            refuse_other(row, source, records.path)
             is_first = False
-        yield number, _gold(wanted, number, row, wanted.top if top is None else top or None)
+        yield number, _gold(source, number, row, source.top if top is None else top or None)
 
 
-def _gold(wanted: DataSet, number: int, row: object, top: int | None) -> Gold | Problem:
+def _gold(source: DataSet, number: int, row: object, top: int | None) -> Gold | Problem:
     try:
-        gold = wanted.gold(msgspec.convert(row, wanted.row), top)
+        gold = source.gold(msgspec.convert(row, source.row), top)
     except (msgspec.ValidationError, ValueError) as error:
         return Problem("broken row", str(error))
     if isinstance(gold, Problem):
@@ -103,5 +106,5 @@ def _gold(wanted: DataSet, number: int, row: object, top: int | None) -> Gold | 
     if not gold.answers or not all(gold.answers):
         return Problem("no gold answer")
     if not gold.id:
-        return msgspec.structs.replace(gold, id=f"{wanted.name}-{number}")
+        return msgspec.structs.replace(gold, id=f"{source.name}-{number}")
     return gold

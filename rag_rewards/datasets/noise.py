@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from rag_rewards.datasets.gold import Gold, Problem, generator, holds, normal_answers
+from rag_rewards.datasets.gold import Gold, Problem, contains_answer, generator, normal_answers
 from rag_rewards.datasets.records import Records
 from rag_rewards.errors import UsageError
 from rag_rewards.rollout import Document
@@ -48,7 +48,11 @@ class NoisePool:
         for _ in range(count * _TRIES if size else 0):
             at = rng.randrange(size)
             document = self._documents[at]
-            if document.title in titles or document.text in own or holds(self._text(at), forms):
+            if (
+                document.title in titles
+                or document.text in own
+                or contains_answer(self._text(at), forms)
+            ):
                 continue
             drawn.append(Document(text=document.text, title=document.title))
             own.add(document.text)

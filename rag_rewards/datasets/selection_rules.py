@@ -33,7 +33,7 @@ class Window(NamedTuple):
     high: float
     share: float | None = None
 
-    def holds(self, rate: float) -> bool:
+    def contains(self, rate: float) -> bool:
         return self.low <= rate <= self.high
 
     def __str__(self) -> str:
@@ -189,7 +189,7 @@ class Rules:
         rate = question.pass_rate
         if rate is None:
             return None
-        return next((i for i, each in enumerate(self.windows) if each.holds(rate)), None)
+        return next((i for i, each in enumerate(self.windows) if each.contains(rate)), None)
 
 
 def _threshold(
