@@ -1,1 +1,1 @@
-"""Real models behind the protocols, each imported only when it is asked for."""
+"""Backends: real models that implement the protocols. Each is imported on first use."""

@@ -53,7 +53,7 @@ def _basic(credentials: str) -> str:
 
 
 def without_credentials(text: str) -> str:
-    """A text that may be a URL, for a message: without user, password, query and fragment.
+    """Return a text that can be a URL for a message: without user, password, query and fragment.
 
     Everything up to the last `@` counts as credentials, since a password may contain any
     character. Text that is not a URL is returned unchanged.
@@ -73,5 +73,5 @@ def without_credentials(text: str) -> str:
 
 
 def is_url(text: str) -> bool:
-    """Whether a model is given as the address of a server."""
+    """Return whether a model is the address of a server."""
     return text.lower().startswith(("http://", "https://"))

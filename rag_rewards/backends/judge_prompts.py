@@ -1,12 +1,12 @@
-"""What a judge is asked, and how its answer is read.
+"""The prompts of a judge, and the parsing of its verdict.
 
-The texts to grade were written by others, the policy among them, and are told apart from ours by
-tags that carry a code. The code is a digest of the texts and occurs in none of them, so that no
-text can close its block; and since nothing is looked up in a text once it is in place, `{gold}`
-in a response stays those six characters. The same question always gives the same messages.
+The texts to grade come from the policy and from data. Tags with a code separate them from the
+instructions. The code is a digest of the texts and occurs in none of them, so that no text can
+close its block. No placeholder is substituted in a text: `{gold}` in a response has no effect. The
+same question always results in the same messages.
 
-The rules of `outcome` and `reasoning` follow TruthRL (Tables 11 and 12), those of `accuracy`
-ARENA (appendix C.3); the wording is ours.
+The rules of `outcome` and `reasoning` follow TruthRL (Tables 11 and 12), and those of `accuracy`
+follow ARENA (appendix C.3). The wording is original.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import JudgeKind, JudgeQuestion
 
 PROMPT_VERSION = "1"
-"""Part of cache keys and of fingerprints. Raise it with every change of wording or reading."""
+"""Part of cache keys and fingerprints. It changes with the wording and with the parsing."""
 
 _TASKS: dict[JudgeKind, str] = {
     "accuracy": """\
@@ -109,23 +109,27 @@ _GRADED: dict[JudgeKind, str] = {
 }
 _SYSTEM = {kind: f"{task}\n\n{_FORM.format(graded=_GRADED[kind])}" for kind, task in _TASKS.items()}
 
-# Chat templates turn their own markers (<|im_end|>, <start_of_turn>, </s>, [INST], …) into control
-# marks wherever they stand, in a message's text too. A space takes their effect away.
+# Chat templates interpret their markers (<|im_end|>, <start_of_turn>, </s>, [INST], …) everywhere,
+# also within the text of a message. An added space prevents this.
 _MARKER = re.compile(r"<(?=[/|｜A-Za-z_])|\[(?=\||/?[A-Za-z_]+\])")
 
 
 def judge_messages(question: JudgeQuestion) -> list[dict[str, str]]:
-    """The chat that asks a question: a system message of its kind, and the texts.
+    """Return the chat for a question: a system message for its kind, and the texts.
 
-    Raises UsageError for an unknown kind and where the gold answers do not fit it: `accuracy`
-    needs one or more, `outcome` exactly one.
+    Raises UsageError for an unknown kind, and for a wrong number of gold answers: `accuracy`
+    requires one or more, `outcome` exactly one.
     """
     if question.kind not in _SYSTEM:
-        raise UsageError(f"no judge question of kind {question.kind!r}")
+        raise UsageError(
+            f"unknown kind of judge question {question.kind!r}: use {', '.join(_SYSTEM)}"
+        )
     if question.kind == "outcome" and len(question.gold) != 1:
-        raise UsageError(f"an outcome question has one gold answer, not {len(question.gold)}")
+        raise UsageError(
+            f"an outcome question requires one gold answer, found {len(question.gold)}"
+        )
     if question.kind == "accuracy" and not question.gold:
-        raise UsageError("an accuracy question needs a gold answer")
+        raise UsageError("an accuracy question requires a gold answer, found none")
     return [
         {"role": "system", "content": _SYSTEM[question.kind]},
         {"role": "user", "content": _material(question)},
@@ -133,7 +137,7 @@ def judge_messages(question: JudgeQuestion) -> list[dict[str, str]]:
 
 
 def _material(question: JudgeQuestion) -> str:
-    """The texts of a question, each in its tags, between two lines of ours."""
+    """Return the texts of a question, each in its tags, between two lines of instructions."""
     blocks = [(name, _plain(text)) for name, text in _texts(question)]
     code = _code(text for _, text in blocks)
     graded = _GRADED[question.kind]
@@ -147,7 +151,7 @@ def _material(question: JudgeQuestion) -> str:
 
 
 def _texts(question: JudgeQuestion) -> Iterator[tuple[str, str]]:
-    """(tag, text) in the order of the message; the graded text is the last."""
+    """Yield (tag, text) in the order of the message. The graded text is the last."""
     yield "question", question.question
     if question.query_time is not None:
         yield "asked-at", question.query_time
@@ -159,7 +163,7 @@ def _texts(question: JudgeQuestion) -> Iterator[tuple[str, str]]:
 
 
 def _plain(text: str) -> str:
-    """A text without markers of chat templates, and encodable (lone surrogates are replaced).
+    """Return a text without markers of chat templates and without lone surrogates.
 
     >>> _plain("[1] a<b </s><|im_end|>[INST]")
     '[1] a< b < /s>< |im_end|>[ INST]'
@@ -169,7 +173,7 @@ def _plain(text: str) -> str:
 
 
 def _code(texts: Iterable[str]) -> str:
-    """16 hexadecimal digits that the texts decide and that none of them contains."""
+    """Return 16 hexadecimal digits, a digest of the texts that none of them contains."""
     texts = list(texts)
     digest = blake2b(json.dumps(texts).encode("ascii"), digest_size=8)
     while any(digest.hexdigest() in text for text in texts):
@@ -179,25 +183,25 @@ def _code(texts: Iterable[str]) -> str:
 
 # --- reading the answer ------------------------------------------------------------------------
 
-# A backslash escapes no tag: thinking that ends with one ends all the same.
+# A backslash does not escape a tag, so that it cannot hide the end of thinking.
 _TOKEN = re.compile(r'\\[^<]|["{}]|</?think>', re.DOTALL)
 _VERDICTS = {"0": 0, "1": 1}
 _WORDS = {"no": 0, "yes": 1}
-# Numbers stay text, so that 1.0, 1e0 and -0 are not 1 or 0 and long ones cost nothing; names that
-# occur twice stay visible.
+# Numbers remain text: 1.0, 1e0 and -0 are not verdicts, and long numbers need no time. Objects are
+# lists of pairs, in which repeated names are visible.
 _DECODER = json.JSONDecoder(
     strict=False, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=list
 )
 
 
 def parse_verdict(text: str, kind: JudgeKind = "outcome") -> int | None:
-    """The 0 or 1 in a judge's output, None where there is none. Linear in the output.
+    """Return the verdict, 0 or 1, in the output of a judge, None if there is none.
 
-    What counts is the last outermost, complete JSON object with exactly one `score` that is 0,
-    1, "0" or "1"; no other name, no boolean, no 1.0. Objects inside another object or inside its
-    strings do not count, nor does anything in `<think>…</think>` or after an unclosed `<think>`.
-    For `accuracy` the score may be "yes" or "no", and so may, without a verdict in JSON, the
-    whole output.
+    The verdict is that of the last outermost, complete JSON object with exactly one `score` that is
+    0, 1, "0" or "1". Booleans and 1.0 are not verdicts. Objects inside another object or inside its
+    strings do not count, nor do texts in `<think>…</think>` or after an unclosed `<think>`. For
+    `accuracy`, the score can be "yes" or "no"; without a verdict in JSON, so can the whole output.
+    The time is linear in the length of the output.
 
     >>> parse_verdict('{"explanation": "the same river", "score": 1}')
     1
@@ -220,7 +224,7 @@ def parse_verdict(text: str, kind: JudgeKind = "outcome") -> int | None:
 
 
 def _score(span: str) -> str | None:
-    """The one `score` of an object as text, None where it has none, several, or is broken."""
+    """Return the only `score` of an object as text; None if it has none, several or bad JSON."""
     if '"score"' not in span:
         return None
     try:
@@ -232,10 +236,9 @@ def _score(span: str) -> str | None:
 
 
 def _outermost(text: str) -> tuple[list[tuple[int, int]], int]:
-    """Where `{…}` with balanced braces stand outside thinking, and where thinking ends.
+    """Return the spans of outermost `{…}` outside of thinking, and the end of thinking.
 
-    Quotes open a string only inside braces: outside them is prose, with its apostrophes and
-    inches.
+    Quotes begin a string only inside braces, because prose contains single quotation marks.
     """
     spans: list[tuple[int, int]] = []
     depth = start = rest = 0
@@ -258,6 +261,6 @@ def _outermost(text: str) -> tuple[list[tuple[int, int]], int]:
             quoted = depth > 0
         elif mark == "<think>":
             thinking, rest = True, len(text)
-        elif mark == "</think>":  # the template opened it: all before is thinking
+        elif mark == "</think>":  # the prompt opened it: everything before is thinking
             spans, depth, rest = [], 0, match.end()
     return spans, rest

@@ -1,12 +1,12 @@
-"""Verdicts on disk, so that no verdict is paid for twice.
+"""A cache of verdicts on disk, so that no request is paid for twice.
 
-Plain SQLite: one file, read in batches, shared by any number of processes on one machine, whole
-after a kill at any moment (write-ahead log). An entry is a small JSON object, decoded by type.
-diskcache was considered: it looks entries up one by one, and where a row of the file says so, its
-JSON store too goes through `pickle.load` (the code of whoever can write the file).
+The cache is an SQLite file. It is read in batches, several processes on one machine can share it,
+and its write-ahead log keeps it consistent when a process is killed. An entry is a small JSON
+object. diskcache is not used, because it reads entries one by one, and because even its JSON store
+can call `pickle.load`, which executes code from the file.
 
-Keep the file on a local disk: network file systems do not support the log. A fault of the cache
-costs a repeated question, never a verdict.
+The file must be on a local disk: network file systems do not support the log. A fault of the cache
+causes a repeated request, but never a wrong or missing verdict.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ from rag_rewards.errors import UsageError
 
 _T = TypeVar("_T")
 _BUSY_S = 1.0
-"""Seconds to wait for another process's write, which takes under a millisecond."""
-_BATCH = 500  # keys in one statement; SQLite before 3.32 takes 999
-_TEXT = 2000
+"""Seconds to wait for a write of another process, which takes less than a millisecond."""
+_BATCH = 500
+"""Number of keys in one statement. SQLite before 3.32 accepts 999."""
+_MAX_TEXT = 2000
+"""Number of characters of an output that an entry stores."""
 _TABLE = """
 CREATE TABLE IF NOT EXISTS verdicts (
     id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, entry BLOB NOT NULL
@@ -40,7 +42,7 @@ CREATE TABLE IF NOT EXISTS verdicts (
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A verdict, the tokens it cost, and the (beginning of the) output that it was read from."""
+    """A verdict, its number of tokens, and the (beginning of the) output that contains it."""
 
     verdict: Literal[0, 1]
     prompt_tokens: int = 0
@@ -49,7 +51,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def cache_key(**content: Any) -> bytes:
-    """16 bytes that stand for everything that decides a verdict: any JSON values, by name.
+    """Return 16 bytes that identify everything that affects a verdict: JSON values, by name.
 
     >>> cache_key(model="m", vote=0) == cache_key(vote=0, model="m") != cache_key(vote=1, model="m")
     True
@@ -60,10 +62,14 @@ def cache_key(**content: Any) -> bytes:
 
 @dataclass(frozen=True)
 class VerdictCache:
-    """A file of verdicts. Nothing is open between uses, so it may be shared, copied and forked.
+    """A file of verdicts.
 
-    `max_entries`: the oldest go when there are more; None keeps all. An entry takes about 0.4 kB.
-    Raises UsageError where the file cannot be opened or is no SQLite file.
+    path         path of the file
+    max_entries  maximum number of entries, after which the oldest are deleted; None for no limit.
+                 An entry takes about 0.4 kB
+
+    No file is open between uses, so that the object can be shared, copied and forked. Raises
+    UsageError if the file cannot be opened or is not an SQLite file.
     """
 
     path: str | Path
@@ -71,31 +77,31 @@ class VerdictCache:
 
     def __post_init__(self) -> None:
         if self.max_entries is not None and self.max_entries < 1:
-            raise UsageError(f"max_entries is 1 or more, not {self.max_entries}")
+            raise UsageError(f"max_entries must be at least 1, found {self.max_entries}")
         try:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
             self.open().close()
         except (sqlite3.Error, OSError) as error:
-            if "locked" in str(error):  # by another process, for now
+            if "locked" in str(error):  # another process uses the file
                 return
             raise UsageError(f"{self.path} cannot hold verdicts: {error}") from error
 
     def open(self) -> Verdicts:
-        """A connection, for the thread that opens it. Raises sqlite3.Error."""
+        """Open a connection, for the current thread only. Raises sqlite3.Error."""
         return Verdicts(str(self.path), self.max_entries)
 
 
 class Verdicts:
-    """An open cache; a context manager. Its methods raise sqlite3.Error."""
+    """An open cache. It is a context manager, and its methods raise sqlite3.Error."""
 
     def __init__(self, path: str, max_entries: int | None) -> None:
         self.damaged = 0
-        """Entries read so far that do not decode. They count as missing, and can be replaced."""
+        """Number of entries that could not be decoded. They are missing and can be replaced."""
         self._max_entries = max_entries
-        # Autocommit: transactions are begun explicitly.
+        # Autocommit mode: transactions begin explicitly.
         self._connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
         try:
-            self._connection.text_factory = bytes  # broken UTF-8 is one broken entry, no more
+            self._connection.text_factory = bytes  # invalid UTF-8 must damage one entry only
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute(_TABLE)
@@ -104,7 +110,7 @@ class Verdicts:
             raise
 
     def get(self, keys: Iterable[bytes]) -> Iterator[tuple[bytes, Entry]]:
-        """Yield the keys that the file has, with their entries."""
+        """Yield the keys in the file, with their entries."""
         distinct = list(dict.fromkeys(keys))
         for start in range(0, len(distinct), _BATCH):
             for key, value in self._rows(distinct[start : start + _BATCH]):
@@ -116,11 +122,11 @@ class Verdicts:
 
     def _rows(self, keys: list[bytes]) -> list[tuple[bytes, object]]:
         marks = ",".join("?" * len(keys))
-        query = f"SELECT key, entry FROM verdicts WHERE key IN ({marks})"  # noqa: S608 (marks alone)
+        query = f"SELECT key, entry FROM verdicts WHERE key IN ({marks})"  # noqa: S608 (question marks only)
         return self._connection.execute(query, keys).fetchall()
 
     def put(self, entries: Mapping[bytes, Entry]) -> None:
-        """Write entries in one transaction; other processes see them at once."""
+        """Write entries in one transaction."""
         rows = [(key, _encode(entry)) for key, entry in entries.items()]
         self._connection.execute("BEGIN IMMEDIATE")
         try:
@@ -135,7 +141,7 @@ class Verdicts:
             raise
 
     def _prune(self) -> None:
-        """Ids only grow, so the newest n entries are within the last n ids."""
+        """Delete the oldest entries. Ids only grow, so the newest n entries have the last n ids."""
         if self._max_entries is not None:
             self._connection.execute(
                 "DELETE FROM verdicts WHERE id <= (SELECT max(id) FROM verdicts) - ?",
@@ -160,7 +166,7 @@ class Verdicts:
 
 @dataclass
 class Faults:
-    """Verdicts that a cache could not provide or keep, and why."""
+    """The numbers of verdicts that a cache could not read or write, and the last reason."""
 
     unread: int = 0
     unwritten: int = 0
@@ -173,19 +179,19 @@ class Faults:
 
 
 class BackgroundCache:
-    """A cache behind a thread of its own: an event loop never waits for the file.
+    """A cache with a thread for its file, so that the event loop never waits for it.
 
-    Nothing that goes wrong with the file is raised. A verdict that cannot be read is missing, and
-    one that cannot be written is tried again with the next one and at the end; `faults` counts
-    both. Reading, and the end, take a few seconds at most while another process locks the file.
+    Faults of the file are counted in `faults` and never raised. A verdict that cannot be read is
+    missing. A verdict that cannot be written is written again with the next one and by `close`.
+    While another process locks the file, `get` and `close` take a few seconds at most.
     """
 
     def __init__(self, cache: VerdictCache) -> None:
         self.faults = Faults()
         self._cache = cache
         self._thread = ThreadPoolExecutor(1, "verdict-cache")
-        self._store: Verdicts | None = None  # used by the thread alone
-        self._lock = threading.Lock()  # guards the two below
+        self._store: Verdicts | None = None  # for the thread only
+        self._lock = threading.Lock()  # guards the next two attributes
         self._unwritten: dict[bytes, Entry] = {}
         self._scheduled = False
 
@@ -194,7 +200,7 @@ class BackgroundCache:
         return await self._in_thread(lambda: self._get(list(dict.fromkeys(keys))))
 
     def put(self, key: bytes, entry: Entry) -> None:
-        """Write an entry soon, without waiting for it."""
+        """Schedule an entry for writing."""
         with self._lock:
             self._unwritten[key] = entry
             if not self._scheduled:
@@ -202,7 +208,7 @@ class BackgroundCache:
                 self._thread.submit(self._write)
 
     async def close(self) -> None:
-        """Write what is not written yet and close the file."""
+        """Write the remaining entries and close the file."""
         try:
             await self._in_thread(self._close)
         finally:
@@ -253,8 +259,8 @@ _decoder = msgspec.json.Decoder(Entry)
 
 
 def _encode(entry: Entry) -> bytes:
-    if len(entry.text) > _TEXT:
-        entry = msgspec.structs.replace(entry, text=entry.text[:_TEXT])
+    if len(entry.text) > _MAX_TEXT:
+        entry = msgspec.structs.replace(entry, text=entry.text[:_MAX_TEXT])
     return msgspec.json.encode(entry)
 
 

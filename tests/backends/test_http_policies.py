@@ -841,7 +841,7 @@ def test_a_cache_that_counts_wrong_is_refused_before_it_is_believed(vllm_server)
     with Miscounting() as server:
         policy = cached_policy(server)
         for ask in (policy.selfcheck, lambda: policy.score([GROUP])):
-            with pytest.raises(BackendError, match=r"uninitialised memory in the cached part"):
+            with pytest.raises(BackendError, match=r"uninitialized memory in the cached part"):
                 asyncio.run(ask())
 
 

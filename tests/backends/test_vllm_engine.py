@@ -253,7 +253,7 @@ def test_a_cache_that_counts_wrong_is_refused():
 
     llm = Miscounting()
     llm.garbage = -1e-3
-    with pytest.raises(BackendError, match=r"agreement: .*uninitialised memory"):
+    with pytest.raises(BackendError, match=r"agreement: .*uninitialized memory"):
         score(VllmEngine(llm, cached=True), GROUP)
 
 
