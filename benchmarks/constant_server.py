@@ -1,4 +1,4 @@
-"""The least a server can do: the same bytes to every request. What remains is the generator.
+"""Return the same bytes to every request, to measure the limit of the load generator.
 
 uvicorn constant_server:app --port 8002
 """

@@ -1,4 +1,4 @@
-"""Every call into rag_rewards that is measured, in one place."""
+"""All calls into rag_rewards that rules.py measures."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def versions() -> dict[str, str]:
 
 
 def fresh(lines: list[bytes]) -> list[rr.Rollout]:
-    """New rollouts, on which nothing is cached yet; a group shares its documents.
+    """Return new rollouts without cached results. The rollouts of a group share their documents.
 
-    A trainer's adapter builds a group that way: one tuple of documents, eight responses.
+    An adapter also builds a group with one tuple of documents and eight responses.
     """
     rollouts = []
     documents: tuple[rr.Document, ...] | None = None
@@ -42,13 +42,13 @@ def fresh(lines: list[bytes]) -> list[rr.Rollout]:
 
 
 def values(scores: list[rr.Score]) -> list[float]:
-    found = [score.value for score in scores if score.value is not None]
-    assert len(found) == len(scores), "a row was not scored"
-    return found
+    values = [score.value for score in scores if score.value is not None]
+    assert len(values) == len(scores), "a row is unscored"
+    return values
 
 
 def match(rollouts: list[rr.Rollout], metrics: tuple[str, ...]) -> list[tuple[rr.Score, ...]]:
-    """Several metrics over one batch: the parsed response is shared."""
+    """Compute several metrics of one batch, which share the parsed responses."""
     batch = Batch(rollouts)
     return list(zip(*[batch(METRICS[metric]) for metric in metrics], strict=True))
 

@@ -1,6 +1,6 @@
-"""What one would write in an afternoon: FastAPI, a model of the row, the reward called per request.
+"""A simple reward server as the baseline: FastAPI, pydantic, and one call per request.
 
-The reward itself is this package's, so that only the serving differs.
+It uses the rewards of this package, so that only the servers differ.
 
     RECIPE=arena [NLI=folder] uvicorn plain_server:app --port 8001
 """

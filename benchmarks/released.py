@@ -1,4 +1,4 @@
-"""verl's own exact-match rule, one file out of its released wheel, without importing verl."""
+"""Load the exact-match rule of verl from its released wheel, without importing verl."""
 
 import contextlib
 import hashlib
@@ -20,14 +20,14 @@ Rule = Callable[[str, dict[str, list[str]]], float]
 
 
 def wheel(cache: Path) -> Path:
-    """The wheel in the cache folder, downloaded once, and known by its hash."""
+    """Return the wheel in the cache folder. Download it if it is missing, and check its hash."""
     path = cache / WHEEL
     if not path.exists():
         pip = [sys.executable, "-I", "-m", "pip", "download", "--quiet", "--no-deps"]
         subprocess.run([*pip, f"verl=={VERSION}", "-d", str(cache)], check=True, timeout=300)
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != SHA256:
-        raise SystemExit(f"{path.name} is not the released wheel: sha256 {found}")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != SHA256:
+        raise SystemExit(f"{path} is not the released wheel (sha256 {digest}): delete it")
     return path
 
 
@@ -41,7 +41,7 @@ def load(path: Path) -> ModuleType:
 
 
 def compute_score(cache: Path) -> Rule:
-    """`search_r1_like_qa_em.compute_score`, as released."""
+    """Return the released function `search_r1_like_qa_em.compute_score`."""
     cache.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(wheel(cache)) as archive:
         extracted = Path(archive.extract(MODULE, cache / f"verl-{VERSION}"))
@@ -50,6 +50,6 @@ def compute_score(cache: Path) -> Rule:
 
 
 def score_all(rule: Rule, rows: list[tuple[str, dict[str, list[str]]]]) -> list[float]:
-    """Score every row. The rule prints one row in 64: it prints into memory, to be fair to it."""
+    """Score all rows. The rule prints one of 64 rows; writing to memory costs little time."""
     with contextlib.redirect_stdout(io.StringIO()):
         return [rule(response, truth) for response, truth in rows]

@@ -1,9 +1,9 @@
-"""A report of 20,000 rollouts: how long it takes to make, how large it is, how fast it answers.
+"""Measure a report of 20,000 rollouts: the time to write it, its size, its speed in a browser.
 
     python benchmarks/report.py [--rows 20000]
 
-Targets: less than 6 MB, made in less than 20 s, first paint below 2 s, a filter below 200 ms.
-Needs a Chromium and playwright for what a browser feels. Results go to results/report.md.
+Targets: less than 6 MB, written in less than 20 s, first paint below 2 s, a filter below 200 ms.
+The speed in the browser needs Chromium and playwright. The results are in results/report.md.
 """
 
 from __future__ import annotations
@@ -30,39 +30,40 @@ GROUP, DOCUMENTS = 8, 5
 RESULTS = Path(__file__).resolve().parent / "results" / "report.md"
 TITLE = f"""# `rag-rewards report`
 
-Rollouts of a drifting run of arena: groups of {GROUP}, {DOCUMENTS} documents each; {{machine}},
-{{cores}} cores. Whole commands, start-up included; the browser is Chromium, headless. A filter is
-typed text over all rollouts, until the table is laid out again; the slowest of seven.
+Rollouts of a simulated training run with the recipe `arena`: groups of {GROUP}, {DOCUMENTS}
+documents each; {{machine}}, {{cores}} cores. The times include the start-up of the command. The
+browser is Chromium without a window. The time of a filter lasts from a typed letter until the new table has a layout;
+the table shows the slowest of seven filters.
 
-| | |
+| measure | value |
 | --- | --- |"""
 
 
 def text(draw: random.Random, words: int) -> str:
-    """Words that compress about as well as a language model's: half of them are made up."""
-    made = (
+    """Return random words that compress about as well as real text. Half of them are invented."""
+    drawn = (
         draw.choice(WORDS)
         if draw.random() < 0.5
         else f"{draw.choice('bdfgklmnprst')}"
         f"{draw.choice('aeiou')}{draw.choice('lmnrst')}{draw.choice('aeiou')}{draw.choice('dnrst')}"
         for _ in range(words)
     )
-    return " ".join(made)
+    return " ".join(drawn)
 
 
 def rows(n: int, seed: int = 0) -> list[dict[str, object]]:
-    """Rollouts of a run that learns, drifts towards long answers, and abstains more and more."""
+    """Return rollouts of a run whose answers become right more often, and longer."""
     draw = random.Random(seed)
-    made: list[dict[str, object]] = []
+    rollouts: list[dict[str, object]] = []
     for group in range(n // GROUP):
         documents = [{"title": text(draw, 2), "text": text(draw, 90)} for _ in range(DOCUMENTS)]
         gold, step = draw.choice(WORDS), group * 200 // max(n // GROUP, 1)
         for member in range(GROUP):
             right = draw.random() < 0.3 + step / 500
             answer = gold if right else draw.choice(WORDS)
-            named = "[1, 2]" if draw.random() < 0.5 else "[3]"
+            relevance = "[1, 2]" if draw.random() < 0.5 else "[3]"
             analysis = text(draw, draw.randint(30, 60) + step // 2)
-            made.append(
+            rollouts.append(
                 {
                     "id": f"{group}-{member}",
                     "group": f"q{group}",
@@ -71,48 +72,48 @@ def rows(n: int, seed: int = 0) -> list[dict[str, object]]:
                     "documents": documents,
                     "supporting": [1, 2],
                     "answers": [gold],
-                    "response": f"<relevance>{named}</relevance><analysis>{analysis} [1]."
+                    "response": f"<relevance>{relevance}</relevance><analysis>{analysis} [1]."
                     f"</analysis><answer>{answer}</answer>",
                 }
             )
-    return made
+    return rollouts
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=20_000)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         source, scored = Path(folder) / "rows.jsonl", Path(folder) / "scored.jsonl"
         page = Path(folder) / "report.html"
         with source.open("w") as handle:
-            for row in rows(asked.rows):
+            for row in rows(arguments.rows):
                 handle.write(json.dumps(row) + "\n")
         run("score", source, "-r", "arena", "-o", scored)
         seconds = run("report", scored, "-o", page)
         figures = {
-            "rollouts": f"{asked.rows:,}, {source.stat().st_size / 1e6:.0f} MB",
-            "made in": f"{seconds:.1f} s",
+            "rollouts": f"{arguments.rows:,}, {source.stat().st_size / 1e6:.0f} MB",
+            "time to write": f"{seconds:.1f} s",
             "size": f"{page.stat().st_size / 1e6:.1f} MB",
-            "of them with their text": f"{texts_of(page):,}",
-        } | felt(page)
+            "rollouts with text": f"{rollouts_with_text(page):,}",
+        } | measure_in_browser(page)
     lines = [TITLE.format(machine=platform.machine(), cores=os.cpu_count())]
     lines += [f"| {name} | {figure} |" for name, figure in figures.items()]
     RESULTS.write_text("\n".join(lines) + "\n", "utf-8")
     print("\n".join(lines))
 
 
-def texts_of(page: Path) -> int:
-    """Rollouts whose responses and documents are in the page."""
-    found = re.search(r'"texts":(\d+)', page.read_text("utf-8"))
-    return int(found[1]) if found else 0
+def rollouts_with_text(page: Path) -> int:
+    """Return the number of rollouts whose responses and documents are in the page."""
+    match = re.search(r'"texts":(\d+)', page.read_text("utf-8"))
+    return int(match[1]) if match else 0
 
 
 def run(*arguments: object) -> float:
-    started = time.perf_counter()
+    start = time.perf_counter()
     command = [sys.executable, "-m", "rag_rewards", *map(str, arguments)]
     subprocess.run(command, check=True, capture_output=True)
-    return time.perf_counter() - started
+    return time.perf_counter() - start
 
 
 FILTER = """() => {
@@ -129,33 +130,33 @@ FILTER = """() => {
 }"""
 
 
-def felt(page: Path) -> dict[str, str]:
-    """First paint, until the table stands, the slowest filter, opening a rollout: in Chromium."""
+def measure_in_browser(page: Path) -> dict[str, str]:
+    """Return the times of the page in Chromium."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
-        return {"in a browser": "no chromium here"}
+        return {"browser": "Chromium is not installed"}
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        shown = browser.new_page()
-        shown.goto(page.as_uri())
-        shown.wait_for_selector("html[data-ready]")
-        paint, ready = shown.evaluate(
+        tab = browser.new_page()
+        tab.goto(page.as_uri())
+        tab.wait_for_selector("html[data-ready]")
+        paint, ready = tab.evaluate(
             "() => [performance.getEntriesByName('first-contentful-paint')[0].startTime, "
             "performance.now()]"
         )
-        slowest = shown.evaluate(FILTER)
-        started = time.perf_counter()
-        shown.click("#table button >> nth=0")
-        shown.wait_for_selector("dialog article")
-        opened = time.perf_counter() - started
+        slowest = tab.evaluate(FILTER)
+        start = time.perf_counter()
+        tab.click("#table button >> nth=0")
+        tab.wait_for_selector("dialog article")
+        seconds = time.perf_counter() - start
         browser.close()
     return {
         "first paint": f"{paint:.0f} ms",
-        "table there": f"{ready:.0f} ms",
+        "table complete": f"{ready:.0f} ms",
         "slowest filter": f"{slowest:.0f} ms",
-        "a rollout opens": f"{opened * 1000:.0f} ms",
+        "opening a rollout": f"{seconds * 1000:.0f} ms",
     }
 
 

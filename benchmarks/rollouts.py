@@ -1,8 +1,8 @@
-"""Seeded rollouts to measure on: the same bytes on every machine.
+"""Create rollouts for the benchmarks from a seed, with the same bytes on every machine.
 
-A style is named after the recipe that reads it. Rollouts come in groups of `GROUP`: one question,
-one gold answer with three aliases and, where the recipe looks at them, ten documents of 100 words.
-Responses have about 140 words; their answers are right, dressed up, an alias, close, or wrong.
+A style has the name of a recipe. Each group of `GROUP` rollouts has one question, one gold answer
+with three aliases and, if the recipe reads documents, ten documents of 100 words. Responses have
+about 140 words. Their answers are exact, reformatted, an alias, partly right, or wrong.
 """
 
 import itertools
@@ -23,12 +23,12 @@ RESPONSE_TOKENS = 128
 REFUSAL = "I apologize, but I couldn't find an answer to your question in the search results."
 
 
-def listed(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     return text.split()
 
 
-# Frequent words stand several times: a draw from the list is a draw by frequency.
-WORDS = listed("""
+# Frequent words occur several times, so that a random choice follows their frequency.
+WORDS = split_words("""
 a a a an the the the the the of of of in in and and to to was was is for with on at by
 from that which it as had were also not but after before during while between under against
 archive bridge building campaign century charter church city collection colony company council
@@ -41,18 +41,20 @@ prize production province published railway record region remained report river 
 science second settlement seven several ship small society south station street studio team
 theatre three title town trade tradition treaty two university valley village war water west
 work world writer year years young""")
-FIRST = listed("""
+FIRST = split_words("""
 Adela Bruno Carla Dorian Elvira Florian Greta Henrik Irena Jonas Katrin Ludo Mirela
 Nestor Oriel Petra Quentin Rosalind Søren Tamsin Ulrike Viktor Wanda Zoë""")
-LAST = listed("""
+LAST = split_words("""
 Abernethy Brandvold Castellan Drummond Eskildsen Fairweather Gallardo Hollenbeck
 Ivarsson Jankowski Kettering Lindqvist Marchetti Novák Okonjo Pemberton Quarles Rosenthal
 Sandoval Thornbury Ullmann Vennick Whitlock Zamora""")
-PLACES = listed("""
+PLACES = split_words("""
 Aldermoor Brackwater Cresthaven Dunmere Eastvale Fenwick Glenholm Harrowgate Ilmarsh
 Kestrel-Bay Lowmoor Marrowfield Northpass Oldbury Pinecross Ravensholt Stillwater
 Thornmouth""")
-WORKS = listed("lighthouse opera bridge observatory tapestry railway dictionary fortress garden")
+WORKS = split_words(
+    "lighthouse opera bridge observatory tapestry railway dictionary fortress garden"
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Question:
 
 
 def prose(rng: random.Random, count: int) -> str:
-    """`count` words in sentences of 8 to 16, some with a comma."""
+    """Return `count` words in sentences of 8 to 16 words, some with a comma."""
     words = rng.choices(WORDS, k=count)
     start = 0
     while start < count:
@@ -80,16 +82,16 @@ def prose(rng: random.Random, count: int) -> str:
 
 
 def documents(rng: random.Random, aliases: list[str], supporting: list[int]) -> list[Row]:
-    """Ten documents; the supporting ones state the gold answer."""
-    made = []
+    """Return ten documents. The supporting ones contain the gold answer."""
+    rows = []
     for number in range(1, DOCUMENTS + 1):
         words = prose(rng, DOCUMENT_WORDS).split(" ")
         if number in supporting:
             place = rng.randrange(DOCUMENT_WORDS - 3)
             words[place : place + 2] = aliases[0].split(" ")
         title = f"{rng.choice(PLACES)} {rng.choice(WORKS)}"
-        made.append({"id": number, "title": title, "text": " ".join(words)})
-    return made
+        rows.append({"id": number, "title": title, "text": " ".join(words)})
+    return rows
 
 
 def question(rng: random.Random, number: int, *, answerable: bool) -> Question:
@@ -97,7 +99,7 @@ def question(rng: random.Random, number: int, *, answerable: bool) -> Question:
     aliases = [f"{first} {last}", f"{first[0]}. {last}", f"{first} {last} of {place}"]
     supporting = sorted(rng.sample(range(1, DOCUMENTS + 1), 2)) if answerable else []
     text = f"Who designed the {rng.choice(WORKS)} of {place} in {rng.randint(1700, 1990)}?"
-    # The number keeps questions apart: two with one text would be one group where none is given.
+    # Equal questions would form one group if a row has no group, so each has a number.
     text = f"{text} (no. {number})"
     return Question(
         number, text, aliases, answerable, supporting, documents(rng, aliases, supporting)
@@ -105,7 +107,7 @@ def question(rng: random.Random, number: int, *, answerable: bool) -> Question:
 
 
 def answer(rng: random.Random, about: Question) -> str:
-    """Right, in other dress, an alias, with more around it, half right, or wrong."""
+    """Return an answer: exact, reformatted, an alias, with more text, partly right, or wrong."""
     name = about.aliases[0]
     other = rng.choice(LAST)
     return rng.choices(
@@ -121,19 +123,19 @@ def answer(rng: random.Random, about: Question) -> str:
     )[0]
 
 
-def think_and_answer(rng: random.Random, thinking: str, answered: str) -> str:
-    """One response; three in a hundred miss a tag.
+def think_and_answer(rng: random.Random, thinking: str, text: str) -> str:
+    """Return a response. 3% of the responses lack a tag.
 
-    None leaves its thinking open: there the textbook and this package differ on purpose.
+    All of them close the thinking section, because the baselines read an unclosed one differently.
     """
     roll = rng.random()
     if roll < 0.01:
-        return f"<think>{thinking}</think>\n{answered}"
+        return f"<think>{thinking}</think>\n{text}"
     if roll < 0.02:
-        return f"<think>{thinking}</think>\n<answer>{answered}"
+        return f"<think>{thinking}</think>\n<answer>{text}"
     if roll < 0.03:
-        return f"{thinking}\n<answer>{answered}</answer>"
-    return f"<think>{thinking}</think>\n<answer>{answered}</answer>"
+        return f"{thinking}\n<answer>{text}</answer>"
+    return f"<think>{thinking}</think>\n<answer>{text}</answer>"
 
 
 def naive_grpo(rng: random.Random, about: Question) -> Row:
@@ -141,12 +143,12 @@ def naive_grpo(rng: random.Random, about: Question) -> Row:
 
 
 def arena(rng: random.Random, about: Question) -> Row:
-    listed = sorted(rng.sample(range(1, DOCUMENTS + 1), rng.randint(1, 3)))
+    relevant = sorted(rng.sample(range(1, DOCUMENTS + 1), rng.randint(1, 3)))
     if rng.random() < 0.5:
-        listed = about.supporting
+        relevant = about.supporting
     close = "" if rng.random() < 0.02 else "</answer>"
     response = (
-        f"<relevance>{listed}</relevance>\n<analysis>{prose(rng, 134)}</analysis>\n"
+        f"<relevance>{relevant}</relevance>\n<analysis>{prose(rng, 134)}</analysis>\n"
         f"<answer>{answer(rng, about)}{close}"
     )
     return {
@@ -157,8 +159,8 @@ def arena(rng: random.Random, about: Question) -> Row:
 
 
 def truthrl(rng: random.Random, about: Question) -> Row:
-    said = "I don't know" if rng.random() < 0.15 else answer(rng, about)
-    final = said if rng.random() < 0.02 else f"\\boxed{{{said}}}"
+    text = "I don't know" if rng.random() < 0.15 else answer(rng, about)
+    final = text if rng.random() < 0.02 else f"\\boxed{{{text}}}"
     return {"response": f"<think>{prose(rng, 130)}</think>\nThe final answer is {final}."}
 
 
@@ -191,7 +193,7 @@ def lear(rng: random.Random, about: Question) -> Row:
 
 
 def cited_sentence(rng: random.Random, about: Question) -> str:
-    """A sentence with a marker before its full stop or, now and then, after it."""
+    """Return a sentence with a marker before its full stop or, in 20% of the cases, after it."""
     clause = prose(rng, rng.randint(10, 14)).rstrip(".").replace(".", ",")
     if rng.random() < 0.4:
         clause = f"{clause} {answer(rng, about).rstrip('!')}"
@@ -225,10 +227,10 @@ STYLES: dict[str, Callable[[random.Random, Question], Row]] = {
 
 
 def rollouts(style: str, count: int) -> Iterator[Row]:
-    """`count` rows of one style, whole groups together."""
+    """Yield `count` rows of one style, group by group."""
     rng = random.Random(f"{style}-{SEED}")
     for number in range(-(-count // GROUP)):
-        # One question in six cannot be answered, where the recipe knows such questions.
+        # One of six questions is unanswerable, in the style whose recipe has such questions.
         answerable = style != "ground-grpo" or number % 6 != 0
         about = question(rng, number, answerable=answerable)
         for member in range(min(GROUP, count - number * GROUP)):
@@ -246,7 +248,7 @@ def encode(row: Row) -> bytes:
 
 
 def lean_lines(rows: Iterator[Row]) -> list[bytes]:
-    """One JSON line a row; of a group only the first carries the documents."""
+    """Return one JSON line per row. Only the first row of a group contains the documents."""
     lines = []
     for index, row in enumerate(rows):
         if index % GROUP:
@@ -256,7 +258,7 @@ def lean_lines(rows: Iterator[Row]) -> list[bytes]:
 
 
 def padded(row: Row, size: int) -> bytes:
-    """The row's line without id and group, filled up to `size` with a field nobody reads."""
+    """Return a row as JSON without id and group, with an unused field that fills it to `size`."""
     body = {key: value for key, value in row.items() if key not in {"id", "group"}}
     missing = size - len(encode(body)) - 40
     if missing > 0:
@@ -266,10 +268,10 @@ def padded(row: Row, size: int) -> bytes:
 
 
 def write_jsonl(path: Path, style: str, count: int, size: int, distinct: int) -> int:
-    """Write `count` rows of about `size` bytes and say how many bytes there are.
+    """Write `count` rows of about `size` bytes and return the number of bytes.
 
-    Beyond `distinct` rows the contents come round again under new ids and groups, so that a file
-    of any length can be made quickly.
+    After `distinct` rows, the contents repeat with new ids and groups, so that a large file is
+    written quickly.
     """
     tails = [padded(row, size)[1:] for row in rollouts(style, min(count, distinct))]
     with path.open("wb") as file:

@@ -1,11 +1,11 @@
-"""How fast the rules are: one table, from one run, of everything that needs no model.
+"""Measure the speed of everything that needs no model, and print one table.
 
-    python benchmarks/rules.py            # minutes
+    python benchmarks/rules.py            # some minutes
     python benchmarks/rules.py --full     # also the peak memory of 1,000,000 rows
 
-Compared are verl's released exact-match rule, a textbook scorer (textbook.py), and this package,
-on the same rows, with the same values: the run ends with an error where a value differs. Library
-figures are of one core; every timed pass has rollouts on which nothing is cached.
+The script compares the released exact-match rule of verl, a simple scorer (textbook.py) and this
+package on the same rows. The run ends with an error if a value differs. The figures of the library
+use one core. Each timed pass has new rollouts without cached results.
 """
 
 import argparse
@@ -70,10 +70,10 @@ SIZES = (
 
 @dataclass
 class Case:
-    """Something to time, batch after batch; `setup` makes a batch anew and is not timed.
+    """A function to time on batches of rows. `setup` creates each batch and is not timed.
 
-    Timed is the processor's time: nothing here waits, and a busy neighbour must not count.
-    Batches are of the size that the command line scores at a time.
+    The time is processor time, because no case waits and other processes must not count. The
+    batches have the size that the command line uses.
     """
 
     rows: list[Any]
@@ -82,36 +82,36 @@ class Case:
     seconds: float = math.inf
     result: list[Any] = field(default_factory=list)
 
-    def once(self) -> None:
+    def run_once(self) -> None:
         self.result = []
         seconds = 0.0
         gc.collect()
-        for at in range(0, len(self.rows), BATCH):
-            data = self.setup(self.rows[at : at + BATCH])
+        for position in range(0, len(self.rows), BATCH):
+            data = self.setup(self.rows[position : position + BATCH])
             start = time.process_time()
-            scored = self.run(data)
+            values = self.run(data)
             seconds += time.process_time() - start
-            self.result.extend(scored)
+            self.result.extend(values)
         self.seconds = min(self.seconds, seconds)
 
 
-def race(cases: dict[str, Case], repeat: int) -> dict[str, Case]:
-    """The best of several passes, taken in turns so that a busy moment hits all alike.
+def run_alternating(cases: dict[str, Case], repeat: int) -> dict[str, Case]:
+    """Time several passes of each case, in alternation, so that other load affects all equally.
 
-    The collector runs as ever, over what is made in the passes; not over the rows themselves.
+    The garbage collector runs as usual, but `gc.freeze` excludes the rows themselves.
     """
     gc.collect()
     gc.freeze()
     for _ in range(repeat):
         for case in cases.values():
-            case.once()
+            case.run_once()
     gc.unfreeze()
     return cases
 
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Stay on one core, where the system lets a process choose."""
+    """Use only one core, on systems where a process can select its cores."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -130,24 +130,24 @@ def one_core() -> Iterator[None]:
 class Table:
     lines: list[tuple[str, ...]] = field(default_factory=list)
 
-    def add(self, what: str, rows: int, seconds: float | None, result: str, **aim: float) -> None:
-        """One line; `aim` is `target=`, `at_most=` or nothing, with the `value` it is held to."""
+    def add(self, name: str, rows: int, seconds: float | None, result: str, **aim: float) -> None:
+        """Add a line. `aim` contains `value` and a limit: `target` (minimum) or `at_most`."""
         value = aim.get("value", math.nan)
         target, met = "", ""
         if "target" in aim:
-            target, met = f"≥ {aim['target']:,g}", "yes" if value >= aim["target"] else "NO"
+            target, met = f"≥ {aim['target']:,g}", "yes" if value >= aim["target"] else "no"
         if "at_most" in aim:
-            target, met = f"≤ {aim['at_most']:,g}", "yes" if value <= aim["at_most"] else "NO"
-        took = "" if seconds is None else f"{seconds:.3f}"
-        self.lines.append((what, f"{rows:,}", took, result, target, met))
-        print(f"  {what}: {result} {target} {met}", file=sys.stderr, flush=True)
+            target, met = f"≤ {aim['at_most']:,g}", "yes" if value <= aim["at_most"] else "no"
+        duration = "" if seconds is None else f"{seconds:.3f}"
+        self.lines.append((name, f"{rows:,}", duration, result, target, met))
+        print(f"  {name}: {result} {target} {met}", file=sys.stderr, flush=True)
 
-    def rate(self, what: str, rows: int, seconds: float, target: float | None = None) -> None:
+    def rate(self, name: str, rows: int, seconds: float, target: float | None = None) -> None:
         aim = {} if target is None else {"target": target, "value": rows / seconds}
-        self.add(what, rows, seconds, f"{rows / seconds:,.0f} rows/s", **aim)
+        self.add(name, rows, seconds, f"{rows / seconds:,.0f} rows/s", **aim)
 
-    def ratio(self, what: str, rows: int, value: float, target: float) -> None:
-        self.add(what, rows, None, f"{value:.2f} ×", value=value, target=target)
+    def ratio(self, name: str, rows: int, value: float, target: float) -> None:
+        self.add(name, rows, None, f"{value:.2f} ×", value=value, target=target)
 
     def markdown(self) -> str:
         head = ("measured", "rows", "seconds", "result", "target", "met")
@@ -171,19 +171,19 @@ def machine(versions: dict[str, str]) -> str:
         f"{processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
         f"load {os.getloadavg()[0]:.1f} at the start. "
         f"{platform.python_implementation()} {platform.python_version()}; {packages}"
-        f"verl {released.VERSION} (its rule file alone)."
+        f"verl {released.VERSION} (only its rule file)."
     )
 
 
 # --- exact match, substring, F1 ---------------------------------------------------------------
 
 
-def same(ours: list[float], theirs: list[float], what: str) -> int:
-    """How many values were compared; an error names the first row that differs."""
-    for index, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
-        if mine != other:
-            raise SystemExit(f"{what}: row {index} has {mine!r} against {other!r}")
-    return len(ours)
+def check_equal(values: list[float], others: list[float], name: str) -> int:
+    """Return the number of compared values. SystemExit for the first row that differs."""
+    for index, (value, other) in enumerate(zip(values, others, strict=True)):
+        if value != other:
+            raise SystemExit(f"{name}: row {index} has the values {value!r} and {other!r}")
+    return len(values)
 
 
 def baselines(rows: list[rollouts.Row]) -> dict[str, Case]:
@@ -196,48 +196,51 @@ def baselines(rows: list[rollouts.Row]) -> dict[str, Case]:
     }
 
 
-def contenders(rows: list[rollouts.Row]) -> dict[str, Case]:
+def own_cases(rows: list[rollouts.Row]) -> dict[str, Case]:
     import ours
 
     lines = rollouts.lean_lines(iter(rows))
     return {
-        "ours three": Case(lines, ours.fresh, partial(ours.match, metrics=tuple(ours.METRICS))),
-        "ours exact": Case(lines, ours.fresh, partial(ours.match, metrics=("exact",))),
+        "rag-rewards, three metrics": Case(
+            lines, ours.fresh, partial(ours.match, metrics=tuple(ours.METRICS))
+        ),
+        "rag-rewards, exact": Case(lines, ours.fresh, partial(ours.match, metrics=("exact",))),
     }
 
 
 def compare(cases: dict[str, Case]) -> None:
-    """Values of all who are there; they must be identical on every row."""
+    """Check that all cases have identical values on every row."""
     texts = {name: [row[name] for row in cases["textbook"].result] for name in textbook.METRICS}
     verl = cases["verl"].result
-    count = same(verl, texts["exact"], "verl and the textbook, exact")
-    if "ours three" in cases:
+    count = check_equal(verl, texts["exact"], "verl and the textbook, exact")
+    if "rag-rewards, three metrics" in cases:
         import ours
 
-        three = cases["ours three"].result
-        exact = ours.values([scores[0] for scores in cases["ours exact"].result])
-        count += same(exact, verl, "ours and verl, exact")
-        for at, (name, expected) in enumerate(texts.items()):
-            mine = ours.values([scores[at] for scores in three])
-            count += same(mine, expected, f"ours and the textbook, {name}")
+        three = cases["rag-rewards, three metrics"].result
+        exact = ours.values([scores[0] for scores in cases["rag-rewards, exact"].result])
+        count += check_equal(exact, verl, "rag-rewards and verl, exact")
+        for position, (name, expected) in enumerate(texts.items()):
+            values = ours.values([scores[position] for scores in three])
+            count += check_equal(values, expected, f"rag-rewards and the textbook, {name}")
     print(f"  {count:,} values compared, all identical", file=sys.stderr)
 
 
 def match_metrics(table: Table, repeat: int, with_ours: bool) -> None:
     rows = list(rollouts.rollouts("naive-grpo", ROWS))
     with one_core():
-        cases = baselines(rows) | (contenders(rows) if with_ours else {})
-        race(cases, repeat)
+        cases = baselines(rows) | (own_cases(rows) if with_ours else {})
+        run_alternating(cases, repeat)
     compare(cases)
-    took = {name: case.seconds for name, case in cases.items()}
-    table.rate("(a) verl's released rule: exact match", ROWS, took["verl"])
-    table.rate("(b) textbook: exact, substring, F1", ROWS, took["textbook"])
+    verl, textbook = cases["verl"].seconds, cases["textbook"].seconds
+    table.rate("(a) verl, released rule: exact match", ROWS, verl)
+    table.rate("(b) textbook: exact, substring, F1", ROWS, textbook)
     if not with_ours:
         return
-    table.rate("(c) ours: exact, substring, F1", ROWS, took["ours three"])
-    table.rate("(c) ours: exact match", ROWS, took["ours exact"])
-    table.ratio("(c) against (b), three metrics", ROWS, took["textbook"] / took["ours three"], 6)
-    table.ratio("(c) against (a), exact match", ROWS, took["verl"] / took["ours exact"], 1.8)
+    three, exact = (cases[f"rag-rewards, {name}"].seconds for name in ("three metrics", "exact"))
+    table.rate("(c) rag-rewards: exact, substring, F1", ROWS, three)
+    table.rate("(d) rag-rewards: exact match", ROWS, exact)
+    table.ratio("speed of (c) relative to (b)", ROWS, textbook / three, 6)
+    table.ratio("speed of (d) relative to (a)", ROWS, verl / exact, 1.8)
 
 
 # --- recipes ----------------------------------------------------------------------------------
@@ -251,13 +254,12 @@ def recipes(table: Table, repeat: int) -> None:
         recipe = ours.recipe(name, settings)
         case = Case(lines, ours.fresh, recipe)
         with one_core():
-            race({name: case}, repeat)
+            run_alternating({name: case}, repeat)
         values = ours.values(case.result)
         assert len(set(values)) > 1, f"{name}: every row has the same reward"
-        shown = ", ".join(f"{key}={value}" for key, value in settings.items())
+        changes = "".join(f", {key}={value}" for key, value in settings.items())
         mean = f"mean reward {statistics.fmean(values):.3f}"
-        what = f"(d) {name}" + (f", {shown}" if shown else "") + f" ({mean})"
-        table.rate(what, ROWS, case.seconds, target)
+        table.rate(f"recipe {name}{changes} ({mean})", ROWS, case.seconds, target)
 
 
 # --- the command line -------------------------------------------------------------------------
@@ -271,24 +273,24 @@ class Child:
 
     @property
     def cores(self) -> str:
-        """How many cores it kept busy: below its workers, it waited or had busy neighbours."""
+        """The number of busy cores. It is below the number of workers if the command waited."""
         return f", {self.processor / self.seconds:.1f} cores busy"
 
 
 def score_file(path: Path, recipe: str, workers: int) -> Child:
-    """`rag-rewards score` in a process of its own; its output must be complete."""
+    """Run `rag-rewards score` in another process and check that its output is complete."""
     out = path.with_suffix(".scored.jsonl")
     tool = Path(sys.executable).with_name("rag-rewards")
     command = [sys.executable, "-I", str(tool), "score", str(path), "-o", str(out)]
     command += ["--recipe", recipe, "--workers", str(workers), "--no-progress"]
     spawn = [sys.executable, "-I", str(HERE / "spawn.py"), "500", *command]
-    said = subprocess.run(spawn, check=True, timeout=520, capture_output=True, text=True)
-    seen = json.loads(said.stdout)
-    if seen["code"] != 0:
-        raise SystemExit(f"{' '.join(command[2:])} ended with {seen['code']}:\n{said.stderr}")
+    result = subprocess.run(spawn, check=True, timeout=520, capture_output=True, text=True)
+    usage = json.loads(result.stdout)
+    if usage["code"] != 0:
+        raise SystemExit(f"{' '.join(command[2:])} ended with {usage['code']}:\n{result.stderr}")
     assert count_lines(out) == count_lines(path), "the output misses rows"
     out.unlink()
-    return Child(seen["seconds"], seen["processor"], seen["peak"])
+    return Child(usage["seconds"], usage["processor"], usage["peak"])
 
 
 def count_lines(path: Path) -> int:
@@ -298,43 +300,43 @@ def count_lines(path: Path) -> int:
 
 @contextmanager
 def rows_file(size: Size, count: int) -> Iterator[Path]:
-    """A file of rows in a folder of its own, so that two runs at once do not meet."""
+    """Create a file of rows in a new folder, so that parallel runs do not share files."""
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         path = Path(folder) / "rows.jsonl"
-        written = rollouts.write_jsonl(path, size.style, count, size.size, ROWS)
-        assert 0.9 < written / count / size.size < 1.1, f"rows of {written / count:.0f} bytes"
+        mean = rollouts.write_jsonl(path, size.style, count, size.size, ROWS) / count
+        assert 0.9 < mean / size.size < 1.1, f"rows of {mean:.0f} bytes"
         yield path
 
 
 def throughput(table: Table, size: Size, repeat: int) -> None:
-    """Wall clock of the whole command, start-up included, with one worker and with two."""
+    """Measure the elapsed time of the whole command with its start-up, with 1 and 2 workers."""
     ones, twos = [], []
     with rows_file(size, size.rows) as path:
         for _ in range(repeat):
             ones.append(score_file(path, size.style, 1))
             twos.append(score_file(path, size.style, 2))
     one, two = (min(runs, key=lambda run: run.seconds) for runs in (ones, twos))
-    name = f"(e) command line, {size.style}, {size.name} a row"
+    name = f"command line, {size.style}, {size.name} per row"
     table.rate(f"{name}, 1 worker{one.cores}", size.rows, one.seconds, size.rate)
     table.rate(f"{name}, 2 workers{two.cores}", size.rows, two.seconds)
     ratio = one.seconds / two.seconds
-    table.ratio(f"{name}, 2 workers against 1", size.rows, ratio, size.scaling)
+    table.ratio(f"{name}, speed of 2 workers relative to 1", size.rows, ratio, size.scaling)
 
 
 def start_up(table: Table, repeat: int) -> None:
-    """What the command costs before its first row."""
+    """Measure the start-up of the command with a file of one row."""
     with rows_file(SIZES[0], 1) as path:
         seconds = min(score_file(path, SIZES[0].style, 1).seconds for _ in range(repeat))
-    table.add("(e) command line, a file of one row", 1, seconds, f"{seconds * 1000:,.0f} ms")
+    table.add("command line, a file of one row", 1, seconds, f"{seconds * 1000:,.0f} ms")
 
 
 def peak_memory(table: Table, full: bool) -> None:
     size = SIZES[0]
-    name = f"(e) command line, {size.name} a row, peak memory"
+    name = f"command line, {size.name} per row, peak memory"
     few = peak_of(table, name, size, ROWS)
     if full:
         many = peak_of(table, name, size, MANY_ROWS)
-        label = f"{name}, against {ROWS:,} rows"
+        label = f"{name} relative to {ROWS:,} rows"
         table.add(label, MANY_ROWS, None, f"{many / few:.2f} ×", value=many / few, at_most=1.3)
 
 
@@ -356,7 +358,7 @@ def measure(options: argparse.Namespace) -> str:
         import ours
 
         versions = ours.versions()
-    about = machine(versions)
+    description = machine(versions)
     match_metrics(table, options.repeat, with_ours)
     if with_ours:
         recipes(table, options.repeat)
@@ -364,14 +366,14 @@ def measure(options: argparse.Namespace) -> str:
         for size in SIZES:
             throughput(table, size, 3)
         peak_memory(table, options.full)
-    return f"# The rules, measured\n\n{about}\n\n{table.markdown()}\n"
+    return f"# Speed of rules\n\n{description}\n\n{table.markdown()}\n"
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--full", action="store_true", help="also 1,000,000 rows")
-    parser.add_argument("--repeat", type=int, default=5, help="passes of the library figures")
-    parser.add_argument("--baselines", action="store_true", help="verl and the textbook alone")
+    parser.add_argument("--full", action="store_true", help="also use 1,000,000 rows")
+    parser.add_argument("--repeat", type=int, default=5, help="passes of the library")
+    parser.add_argument("--baselines", action="store_true", help="only verl and the textbook")
     return parser.parse_args()
 
 

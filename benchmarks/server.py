@@ -1,11 +1,10 @@
-"""Requests per second and latency of the reward server, against a plain FastAPI server.
+"""Measure requests per second and latencies of the reward server and of a plain FastAPI server.
 
-    python benchmarks/server.py               # a few minutes; two cores: one serves, one asks
-    python benchmarks/server.py --markdown
+    python benchmarks/server.py       # a few minutes on two cores: one for the server
 
-Every request carries one rollout. Both servers are one process under uvicorn with the same
-settings; ours has its validation, metrics and a token on. `ceiling` is the generator against a
-server that answers the same bytes always.
+Each request contains one rollout. Both servers are one process of uvicorn with the same settings.
+The reward server also validates rows, counts metrics and checks a token. `ceiling` is a server that
+always returns the same bytes; it shows the limit of the load generator.
 """
 
 import argparse
@@ -36,7 +35,7 @@ UVICORN = ["--no-access-log", "--log-level", "warning"]
 
 @dataclass
 class Load:
-    """What a run of the generator saw. Latencies in seconds."""
+    """The result of the load generator. Latencies are in seconds."""
 
     seconds: float
     latencies: list[float]
@@ -52,7 +51,7 @@ class Load:
 
 
 class Connection(asyncio.Protocol):
-    """One connection that asks again as soon as it has its answer."""
+    """A connection that sends the next request when it receives a response."""
 
     def __init__(self, requests: Iterator[bytes], load: Load, done: asyncio.Future[None]) -> None:
         self.requests, self.load, self.done = requests, load, done
@@ -60,29 +59,29 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self.transport = transport
-        self.ask()
+        self.send()
 
-    def ask(self) -> None:
+    def send(self) -> None:
         request = next(self.requests, None)
         if request is None:
             self.transport.close()
             self.done.set_result(None)
             return
-        self.sent = time.perf_counter()
+        self.start = time.perf_counter()
         self.transport.write(request)
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
-        head, found, body = self.buffer.partition(b"\r\n\r\n")
-        if not found:
+        head, separator, body = self.buffer.partition(b"\r\n\r\n")
+        if not separator:
             return
         length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
         if len(body) < length:
             return
-        self.load.latencies.append(time.perf_counter() - self.sent)
+        self.load.latencies.append(time.perf_counter() - self.start)
         self.load.failed += not head.startswith(b"HTTP/1.1 200")
         self.buffer = b""
-        self.ask()
+        self.send()
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.done.done():
@@ -90,8 +89,8 @@ class Connection(asyncio.Protocol):
             self.done.set_result(None)
 
 
-def ask(port: int, bodies: Sequence[bytes], count: int, connections: int) -> Load:
-    """`count` requests over that many connections."""
+def generate_load(port: int, bodies: Sequence[bytes], count: int, connections: int) -> Load:
+    """Send `count` requests over this number of connections."""
     head = (
         f"POST /score HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n"
         "Content-Type: application/json\r\nContent-Length: "
@@ -109,16 +108,16 @@ def ask(port: int, bodies: Sequence[bytes], count: int, connections: int) -> Loa
             )
         await asyncio.gather(*ends)
 
-    started = time.perf_counter()
+    start = time.perf_counter()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
-    load.seconds = time.perf_counter() - started
+    load.seconds = time.perf_counter() - start
     return load
 
 
 @contextmanager
 def serving(command: list[str], port: int, **environment: str) -> Iterator[None]:
-    """A server that answers /health, until the end of the block."""
+    """Run a server during the block. The block starts when /health responds."""
     process = subprocess.Popen(command, env=os.environ | environment, cwd=HERE)
     try:
         end = time.monotonic() + 120
@@ -143,8 +142,8 @@ def free_port() -> int:
 def commands(
     name: str, port: int, recipe: str, nli: str | None
 ) -> tuple[list[str], dict[str, str]]:
-    """How a server is started, and its environment."""
-    if name == "ours":
+    """Return the command that starts a server, and its environment."""
+    if name == "rag-rewards":
         model = ["--nli", nli] if nli else []
         command = ["-m", "rag_rewards", "serve", "-r", recipe, "--port", str(port), *model]
         return [sys.executable, *command], {"RAG_REWARDS_TOKEN": TOKEN}
@@ -156,33 +155,33 @@ def commands(
 def measure(
     recipe: str, bodies: Sequence[bytes], counts: dict[int, int], nli: str | None, rounds: int
 ) -> dict[tuple[str, int], list[Load]]:
-    """Every server at every number of connections, in turn, `rounds` times."""
-    found: dict[tuple[str, int], list[Load]] = {}
+    """Measure each server with each number of connections, `rounds` times in alternation."""
+    results: dict[tuple[str, int], list[Load]] = {}
     for _ in range(rounds):
-        for name in ("ours", "plain") if nli else ("ours", "plain", "ceiling"):
+        for name in ("rag-rewards", "plain") if nli else ("rag-rewards", "plain", "ceiling"):
             port = free_port()
             command, environment = commands(name, port, recipe, nli)
             with serving(command, port, **environment):
-                ask(port, bodies, min(counts[32], 200), 8)  # warm up
+                generate_load(port, bodies, min(counts[32], 200), 8)  # warm up
                 for connections in CONNECTIONS:
-                    load = ask(port, bodies, counts[connections], connections)
-                    found.setdefault((name, connections), []).append(load)
-    return found
+                    load = generate_load(port, bodies, counts[connections], connections)
+                    results.setdefault((name, connections), []).append(load)
+    return results
 
 
 def rows(style: str, count: int) -> list[bytes]:
-    """One rollout a request, each another."""
+    """Return the bodies of requests with one rollout each."""
     return [json.dumps({"rollouts": [row]}).encode() for row in rollouts(style, count)]
 
 
-def show(title: str, found: dict[tuple[str, int], list[Load]]) -> None:
+def print_table(title: str, results: dict[tuple[str, int], list[Load]]) -> None:
     print(f"\n{title}\n")
-    print("| connections | server | requests/s | p50 ms | p99 ms | failed | × plain |")
+    print("| connections | server | requests/s | p50 ms | p99 ms | failed | rate / plain |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for connections in CONNECTIONS:
-        plain = statistics.median(load.rate for load in found["plain", connections])
-        for name in ("ours", "plain", "ceiling"):
-            loads = found.get((name, connections))
+        plain = statistics.median(load.rate for load in results["plain", connections])
+        for name in ("rag-rewards", "plain", "ceiling"):
+            loads = results.get((name, connections))
             if not loads:
                 continue
             rate = statistics.median(load.rate for load in loads)
@@ -199,24 +198,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--requests", type=int, default=4000)
-    parser.add_argument("--long", type=int, default=0, help="then so many requests to ours alone")
+    parser.add_argument(
+        "--long", type=int, default=0, help="number of requests of a final long run"
+    )
     options = parser.parse_args()
     n = options.requests
     counts = {1: n // 4, 32: n, 256: n}
     rules = measure("arena", rows("arena", 2000), counts, None, options.rounds)
-    show("Rules: arena", rules)
+    print_table("## Rules: arena", rules)
     with tempfile.TemporaryDirectory() as folder:
         save_model(folder)
         small = {1: n // 80, 32: n // 8, 256: n // 8}
         bodies = rows("ground-grpo", 2000)
-        judged = measure("ground-grpo", bodies, small, folder, options.rounds)
-    show("Entailment of a small model: ground-grpo", judged)
+        entailment = measure("ground-grpo", bodies, small, folder, options.rounds)
+    print_table("## Entailment with a small model: ground-grpo", entailment)
     if options.long:
         port = free_port()
-        command, environment = commands("ours", port, "arena", None)
+        command, environment = commands("rag-rewards", port, "arena", None)
         with serving(command, port, **environment):
-            load = ask(port, rows("arena", 2000), options.long, 64)
-        print(f"\n{options.long:,} requests: {load.failed} failed, {load.rate:,.0f} a second")
+            load = generate_load(port, rows("arena", 2000), options.long, 64)
+        print(f"\n{options.long:,} requests: {load.failed} failed, {load.rate:,.0f} per second")
 
 
 if __name__ == "__main__":

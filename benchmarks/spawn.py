@@ -1,7 +1,7 @@
-"""Run one command; print wall-clock and processor seconds, peak memory and exit code as JSON.
+"""Run one command; print elapsed and processor seconds, peak memory and exit code as JSON.
 
-A process of its own: on Linux a child starts with its parent's peak memory on its account, so
-the peak of a small command can only be read from a parent that is smaller still.
+This script is a separate process, because on Linux the peak memory of a child process is at least
+that of its parent. The parent must therefore be smaller than the measured command.
 
     python -I spawn.py SECONDS COMMAND…
 """
@@ -22,13 +22,13 @@ def main(limit: float, command: list[str]) -> None:
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - start
     timer.cancel()
-    seen = {
+    result = {
         "seconds": seconds,
         "processor": usage.ru_utime + usage.ru_stime,
         "peak": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
         "code": os.waitstatus_to_exitcode(status),
     }
-    print(json.dumps(seen))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":
