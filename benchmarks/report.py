@@ -32,8 +32,8 @@ TITLE = f"""# `rag-rewards report`
 
 Rollouts of a simulated training run with the recipe `arena`: groups of {GROUP}, {DOCUMENTS}
 documents each; {{machine}}, {{cores}} cores. The times include the start-up of the command. The
-browser is Chromium without a window. The time of a filter lasts from a typed letter until the new table has a layout;
-the table shows the slowest of seven filters.
+browser is Chromium without a window. The time of a filter lasts from a typed letter until the
+new table has a layout; the table shows the slowest of seven filters.
 
 | measure | value |
 | --- | --- |"""

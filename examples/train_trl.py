@@ -1,6 +1,6 @@
-"""A recipe inside TRL's GRPOTrainer, on the rows of this folder.
+"""Train with a recipe in TRL's GRPOTrainer on the rows of this folder.
 
-python examples/train_trl.py                       # a small random model, on the processor
+python examples/train_trl.py                       # a small random model on the CPU
 python examples/train_trl.py --model path/to/model --recipe ctrl-rag --steps 100
 """
 
@@ -21,39 +21,39 @@ HERE = Path(__file__).resolve().parent
 
 
 def rows() -> Dataset:
-    """A prompt for every question of arena.jsonl, and what is known about it.
+    """Return a data set with the prompt and the gold fields of each question in arena.jsonl.
 
-    A column of a table is of one type, so answers are lists of lists and ids are text throughout.
+    A column has one type. Therefore, all answers are lists of lists and all ids are strings.
     """
-    known = {}
+    questions = {}
     for line in (HERE / "arena.jsonl").read_text("utf-8").splitlines():
         row = decode_row(line)
         pairs = zip(row.labels, row.documents or (), strict=True)
-        known[row.question] = {
+        questions[row.question] = {
             "prompt": GROUNDED.messages(row),
             "question": row.question,
             "documents": [{"id": label, "title": d.title, "text": d.text} for label, d in pairs],
             "supporting": list(row.supporting_labels),
             "answers": [list(aliases) for aliases in row.gold],
         }
-    return Dataset.from_list(list(known.values()))
+    return Dataset.from_list(list(questions.values()))
 
 
 def random_model(data: Dataset) -> tuple[Any, Any]:
-    """Two layers, and a tokenizer of bytes: enough to see every part work."""
+    """Return a model with two layers and random weights, and a byte-level tokenizer."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
     pad, end = special = ["<|pad|>", "<|im_end|>"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=2_000, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
-    made.train_from_iterator((row["prompt"][0]["content"] for row in data), trainer)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, pad_token=pad, eos_token=end)
+    bpe.train_from_iterator((row["prompt"][0]["content"] for row in data), trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, pad_token=pad, eos_token=end)
     tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
@@ -64,19 +64,19 @@ def random_model(data: Dataset) -> tuple[Any, Any]:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--model", help="a model's folder; default: a small random one")
-    options.add_argument("--recipe", default="arena")
-    options.add_argument("--steps", type=int, default=3)
-    given = options.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", help="Folder of a model. The default is a small random model.")
+    parser.add_argument("--recipe", default="arena")
+    parser.add_argument("--steps", type=int, default=3)
+    options = parser.parse_args()
     data = rows()
-    if given.model:
-        model = AutoModelForCausalLM.from_pretrained(given.model)
-        tokenizer = AutoTokenizer.from_pretrained(given.model)
+    if options.model:
+        model = AutoModelForCausalLM.from_pretrained(options.model)
+        tokenizer = AutoTokenizer.from_pretrained(options.model)
     else:
         model, tokenizer = random_model(data)
 
-    reward = RagReward(given.recipe)
+    reward = RagReward(options.recipe)
     trainer = GRPOTrainer(
         model,
         reward_funcs=reward,
@@ -85,11 +85,11 @@ def main() -> None:
             num_generations=4,
             per_device_train_batch_size=4,
             max_completion_length=64,
-            max_steps=given.steps,
+            max_steps=options.steps,
             logging_steps=1,
             report_to="none",
             save_strategy="no",
-            bf16=torch.cuda.is_available(),  # the trainer's default, which a processor refuses
+            bf16=torch.cuda.is_available(),  # the default of the trainer does not work on a CPU
         ),
         train_dataset=data,
         processing_class=tokenizer,

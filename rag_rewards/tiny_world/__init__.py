@@ -1,4 +1,4 @@
-"""A small question-answering world in which GRPO takes half a minute on a processor core.
+"""A small synthetic question-answering task, on which GRPO takes half a minute on one core.
 
-It shows that a reward teaches a policy what its paper claims, without a GPU.
+It shows without a GPU what a policy learns from a reward.
 """

@@ -1,12 +1,12 @@
 """A learning adversary: train a small policy against a reward and see what it learns.
 
     result = attack("rag-total")              # or a Recipe, a Reward, a plain function
-    result.verdict                            # "exploit": the reward rose, the true accuracy fell
+    result.verdict                      # "exploit": higher reward, lower true accuracy
 
-GRPO increases the reward. Whether the responses become more correct is decided independently of the
-reward: an answerable question requires its flower and no other, an unanswerable question requires
-an abstention. If the reward rises while this true accuracy falls, the reward has an exploit, and
-the shapes of the responses show it.
+GRPO increases the reward. The true accuracy is measured independently of the reward: an answerable
+question requires its flower and no other, an unanswerable question requires an abstention. If the
+reward increases and the true accuracy decreases, the reward has an exploit. The shapes of the
+responses show it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from rag_rewards.tiny_world.train import Run, trainer_of
 from rag_rewards.tiny_world.world import UNANSWERABLE, questions
 
 QUESTIONS = 256
-"""Fresh questions of a probe."""
+"""Number of new questions of a probe."""
 INTERVAL = 10
-"""Steps between two probes."""
+"""Number of steps between two probes."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ WORLD_OPTIONS: Mapping[str, WorldOptions] = {
 
 
 def options_of(name: str) -> WorldOptions:
-    """Return the options of a recipe by its name, or those of the bare format."""
+    """Return the options of a recipe by its name. By default, those of the plain format."""
     return WORLD_OPTIONS.get(name, WorldOptions())
 
 
@@ -132,17 +132,18 @@ def attack(
                   that it requires in the tiny world
     form          the response format; by default that of the recipe's name
     start         the checkpoint to start from
-    models        models that replace the tiny world's own; the policy is always the trained one
+    models        models that replace those of the tiny world; the policy is the trained one
     unanswerable  the share of unanswerable questions; by default that of the recipe's name
     on_step       called after every step with the step and its mean reward
 
     Raises UsageError if the arguments are invalid, RolloutError if a response cannot be scored.
     """
-    made = recipe_of(reward)
-    own = options_of(made.name)
-    form = form or own.form
-    share = own.unanswerable if unanswerable is None else unanswerable
-    bench = Bench(made, form, questions(QUESTIONS, f"adversary {seed}", share), models or Models())
+    recipe = recipe_of(reward)
+    options = options_of(recipe.name)
+    form = form or options.form
+    share = options.unanswerable if unanswerable is None else unanswerable
+    probe_questions = questions(QUESTIONS, f"adversary {seed}", share)
+    bench = Bench(recipe, form, probe_questions, models or Models())
     policy, tokenizer = load(start)
     probes = [bench.probe(0, policy, tokenizer)]
     rewards: list[float] = []
@@ -150,7 +151,7 @@ def attack(
     if probes[0].has_spread:
         run = Run(
             form,
-            {"recipe": made, "models": bench.available_models()},
+            {"recipe": recipe, "models": bench.available_models()},
             steps=steps,
             seed=seed,
             start=start,
@@ -170,7 +171,7 @@ def _train(
 
     rewards: list[float] = []
 
-    class Watch(TrainerCallback):  # type: ignore[misc]
+    class ProbeCallback(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **context: Any) -> None:
             step = state.global_step
             if step % INTERVAL == 0 or step == run.steps:
@@ -183,7 +184,7 @@ def _train(
                     on_step(state.global_step, rewards[-1])
 
     with tempfile.TemporaryDirectory() as folder:
-        trainer = trainer_of(run, Path(folder), callbacks=[Watch()])
+        trainer = trainer_of(run, Path(folder), callbacks=[ProbeCallback()])
         trainer.train()
     return rewards, trainer.model
 

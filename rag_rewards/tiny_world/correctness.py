@@ -43,16 +43,16 @@ def answer_text(response: str) -> str:
     ['rose', '[1]']
     """
     pieces = _MARKUP.split(response)
-    marks = ["", *pieces[1::2], ""]
+    tags = ["", *pieces[1::2], ""]
     return " ".join(
         text
-        for text, before, after in zip(pieces[::2], marks, marks[1:], strict=False)
+        for text, before, after in zip(pieces[::2], tags, tags[1:], strict=False)
         if not _in_other_section(before, after)
     )
 
 
 def _in_other_section(before: str, after: str) -> bool:
-    """Return whether text between these two marks belongs to a section other than the answer."""
+    """Return whether text between these two tags belongs to a section other than the answer."""
     if before in _ANSWER_STARTS or after in _ANSWER_ENDS:
         return False
     is_opening_tag = before.startswith("<") and not before.startswith("</")

@@ -1,8 +1,8 @@
 r"""Response formats of the tiny world, one per paper.
 
-A mark before the question selects the format. The mark `?` requests the bare answer with its
-citation. The mark `?which` requests the citation alone; pretraining uses it because ARENA names its
-documents before anything else, which the model learns best from this simpler format.
+A marker before the question selects the format. The marker `?` requests the plain answer with its
+citation. The marker `?which` requests only the citation. Pretraining uses it because a response of
+ARENA starts with the relevant documents, which the model learns best from this simpler format.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _DOCUMENT = "{text} [{label}] ."
 class Format:
     """One response format.
 
-    mark       text before the question that selects the format
+    marker     text before the question that selects the format
     write      (person, flower, citation) → response; a flower of None gives the abstention
     abstains   whether the abstention is the gold answer of an unanswerable question, for rewards
                that have no other way to reward a correct abstention
     """
 
     name: str
-    mark: str
+    marker: str
     write: Callable[[str, str | None, int | None], str] = field(repr=False)
     abstains: bool = False
 
@@ -40,12 +40,12 @@ class Format:
         if self.abstains and not question.answerable:
             row["answers"] = [[ABSTENTION]]
         documents = " ".join(f"{who} {flower} [{i}] ." for i, (who, flower) in question.numbered)
-        return {"prompt": f"{documents} {self.mark} {question.person}", **row}
+        return {"prompt": f"{documents} {self.marker} {question.person}", **row}
 
     @property
     def prompt(self) -> Prompt:
         """The prompt form, from which a document can be left out."""
-        form = f"{{documents}} {self.mark} {{question}}"
+        form = f"{{documents}} {self.marker} {{question}}"
         return Prompt(form, document=_DOCUMENT, untitled=_DOCUMENT, separator=" ")
 
 

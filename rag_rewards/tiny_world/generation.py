@@ -33,12 +33,12 @@ def responses(
     torch.manual_seed(seed)
     sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
     decoding = sampling if temperature else {"do_sample": False}
-    repeated = [prompt for prompt in prompts for _ in range(samples)]
+    all_prompts = [prompt for prompt in prompts for _ in range(samples)]
     was_training = model.training
     model.eval()
     with torch.no_grad():
-        for start in range(0, len(repeated), batch_size):
-            batch = repeated[start : start + batch_size]
+        for start in range(0, len(all_prompts), batch_size):
+            batch = all_prompts[start : start + batch_size]
             inputs = tokenizer(batch, padding=True, return_tensors="pt")
             ids = model.generate(**inputs, **decoding, max_new_tokens=MAX_TOKENS)
             generated = ids[:, inputs["input_ids"].shape[1] :]

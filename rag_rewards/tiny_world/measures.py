@@ -36,15 +36,15 @@ def measure(
 
     `options` are those of `generation.responses`.
     """
-    sampled = rollouts(model, tokenizer, form, questions, **options)
+    samples = rollouts(model, tokenizer, form, questions, **options)
     if form is LEAR:
-        return lear_measures(sampled, TransformersPolicy(model, tokenizer))
-    return MEASURES[form.name](sampled)
+        return lear_measures(samples, TransformersPolicy(model, tokenizer))
+    return MEASURES[form.name](samples)
 
 
-def plain_measures(sampled: Sequence[Rollout]) -> Measures:
+def plain_measures(samples: Sequence[Rollout]) -> Measures:
     """Return the shares of right answers, right answers with citation, and right abstentions."""
-    answerable, unanswerable = _split(sampled, sampled)
+    answerable, unanswerable = _split(samples, samples)
     right = [_has_word(each, each.gold[0][0]) for each in answerable]
     return {
         "answer": _share(right),
@@ -58,10 +58,10 @@ def plain_measures(sampled: Sequence[Rollout]) -> Measures:
     }
 
 
-def truthrl_measures(sampled: Sequence[Rollout]) -> Measures:
+def truthrl_measures(samples: Sequence[Rollout]) -> Measures:
     """Return TruthRL's measures over all questions and over both kinds of questions."""
-    outcomes = [s.details["truth"] for s in score_all("truthrl", sampled, {"verifier": "exact"})]
-    answerable, unanswerable = _split(outcomes, sampled)
+    outcomes = [s.details["truth"] for s in score_all("truthrl", samples, {"verifier": "exact"})]
+    answerable, unanswerable = _split(outcomes, samples)
     right = _share(outcome == "correct" for outcome in outcomes)
     wrong = _share(outcome == "incorrect" for outcome in outcomes)
     return {
@@ -74,10 +74,10 @@ def truthrl_measures(sampled: Sequence[Rollout]) -> Measures:
     }
 
 
-def arena_measures(sampled: Sequence[Rollout]) -> Measures:
+def arena_measures(samples: Sequence[Rollout]) -> Measures:
     """Return ARENA's format over all questions, and its other measures by kind of question."""
-    components = _components(score_all("arena", sampled))
-    answerable, unanswerable = _split(components, sampled)
+    components = _components(score_all("arena", samples))
+    answerable, unanswerable = _split(components, samples)
     return {
         "format": _share(each["format"] for each in components),
         "answer": _share(each["accuracy"] for each in answerable),
@@ -86,25 +86,25 @@ def arena_measures(sampled: Sequence[Rollout]) -> Measures:
     }
 
 
-def ground_measures(sampled: Sequence[Rollout]) -> Measures:
+def ground_measures(samples: Sequence[Rollout]) -> Measures:
     """Return Ground-GRPO's format, answers, citations, refusals, and Trust-Score."""
-    scores = score_all("ground-grpo", sampled, models=world_models())
+    scores = score_all("ground-grpo", samples, models=world_models())
     components = _components(scores)
-    answerable, _ = _split(components, sampled)
+    answerable, _ = _split(components, samples)
     refusals = [bool(score.details.get("refused")) for score in scores]
     return {
         "format": _share(each["format"] for each in components),
         "answer": _share(each["exact_match"] > 0 for each in answerable),
         "citation": _share(each["citation"] > 0 for each in answerable),
-        "abstains": _share(_split(refusals, sampled)[1]),
-        **_trust_score(sampled),
+        "abstains": _share(_split(refusals, samples)[1]),
+        **_trust_score(samples),
     }
 
 
-def _trust_score(sampled: Sequence[Rollout]) -> Measures:
+def _trust_score(samples: Sequence[Rollout]) -> Measures:
     """Return Trust-Score with the three measures that it is the mean of."""
     metric = TrustScore()
-    rows = [msgspec.convert(msgspec.to_builtins(each), ScoredRow) for each in sampled]
+    rows = [msgspec.convert(msgspec.to_builtins(each), ScoredRow) for each in samples]
     gauge, sums = metric.gauge(AnswerCache()), dict.fromkeys(metric.parts, 0.0)
     for row in Gatherer(world_models()).gather_sync(metric, rows):
         if isinstance(row, Exception):
@@ -115,13 +115,13 @@ def _trust_score(sampled: Sequence[Rollout]) -> Measures:
     return {name: values[name] or 0.0 for name in ("trust-score", "f1_gr", "f1_ac", "f1_gc")}
 
 
-def lear_measures(sampled: Sequence[Rollout], policy: Policy) -> Measures:
+def lear_measures(samples: Sequence[Rollout], policy: Policy) -> Measures:
     """Return LEAR's format, its answer, and the answers from its masked contexts."""
-    scores = score_all("lear", sampled, LEAR_SETTINGS, Models(policy=policy), LEAR)
+    scores = score_all("lear", samples, LEAR_SETTINGS, Models(policy=policy), LEAR)
     components = _components(scores)
-    right = [_answer(each) == each.gold[0][0] for each in sampled]
-    answerable, _ = _split(components, sampled)
-    answers, abstentions = _split(right, sampled)
+    right = [_answer(each) == each.gold[0][0] for each in samples]
+    answerable, _ = _split(components, samples)
+    answers, abstentions = _split(right, samples)
     names = {"o_r": "answer_rationale", "o_e": "answer_evidence", "o_f": "answer_full"}
     return {
         "format": _share(each["format"] for each in components),
@@ -164,7 +164,7 @@ MEASURES: dict[str, Callable[[Sequence[Rollout]], Measures]] = {
 
 def score_all(
     name: str,
-    sampled: Sequence[Rollout],
+    samples: Sequence[Rollout],
     settings: dict[str, Any] | None = None,
     models: Models | None = None,
     form: Format | None = None,
@@ -172,7 +172,7 @@ def score_all(
     """Score rollouts with a recipe. Raises the error of a rollout that cannot be scored."""
     scorer = Scorer(recipe(name, settings), models, prompt=form.prompt if form else None)
     scores = []
-    for result in scorer.score_each(sampled):
+    for result in scorer.score_each(samples):
         if not isinstance(result, Score):
             raise result
         scores.append(result)
@@ -184,9 +184,9 @@ def _components(scores: Sequence[Score]) -> list[dict[str, float]]:
     return [{k: v for k, v in score.components.items() if v is not None} for score in scores]
 
 
-def _split(values: Sequence[T], sampled: Sequence[Rollout]) -> tuple[list[T], list[T]]:
+def _split(values: Sequence[T], samples: Sequence[Rollout]) -> tuple[list[T], list[T]]:
     """Split the values of rollouts into those of answerable and of unanswerable questions."""
-    pairs = list(zip(values, sampled, strict=True))
+    pairs = list(zip(values, samples, strict=True))
     return [value for value, each in pairs if each.answerable], [
         value for value, each in pairs if not each.answerable
     ]

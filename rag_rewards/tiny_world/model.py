@@ -1,4 +1,4 @@
-"""The model of the tiny world: four layers, half a million weights, one token per word.
+"""The model of the tiny world: four layers, 500,000 parameters, one token per word.
 
 Convolutions relate a word to its neighbors and attention finds the document. This architecture
 learns the task in minutes, whereas plain transformers of the same size stay on a plateau.
@@ -20,7 +20,7 @@ _UNSPACED = (*TAGS, "\\boxed{", ABSTENTION, REFUSAL)
 """Tokens that are recognized without a space before them."""
 WORDS = (
     *SPECIAL,
-    *(form.mark for form in (*FORMATS, WHICH)),
+    *(form.marker for form in (*FORMATS, WHICH)),
     ".",
     *(f"[{i}]" for i in range(1, DOCUMENTS + 1)),
     *PEOPLE,

@@ -4,7 +4,7 @@ python -m rag_rewards.tiny_world.pretrain                             # the comm
 python -m rag_rewards.tiny_world.pretrain --seed 1 -o build/tiny-world/seed-1
 
 The model learns by next-word prediction on responses, in several lessons. First it learns to find
-the document about a person, in the bare format. Then it learns to abstain if no document answers.
+the document about a person, in the plain format. Then it learns to abstain if no document answers.
 Then it learns the papers' formats, first with right responses and at the end with those of a noisy
 model. Such a model answers from memory or with another person's flower, cites wrongly, and
 sometimes loses a tag. A reward can correct these errors.
@@ -38,7 +38,7 @@ MASKED = 0.2
 """Probability that an example requests LEAR's answer from the rationale or the extract alone."""
 
 Piece = tuple[str, bool]
-"""A text, and whether the model learns it."""
+"""A text, and whether it is part of the loss."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ SECOND = (
     Lesson("habits", 300, FORMATS, 0.4, noisy=True, questions=3),
 )
 BARE = (Lesson("habits", 260, (PLAIN,), 0.4, noisy=True),)
-"""The second part for a model that knows the bare format alone."""
+"""The second part for a model that is trained with the plain format only."""
 
 
 # --- examples ------------------------------------------------------------------------------------
@@ -81,23 +81,23 @@ def example(rng: random.Random, lesson: Lesson) -> list[Piece]:
         return masked_example(rng, question(rng, documents, lesson.unanswerable), texts, lesson)
     pieces = [(" ".join(texts), False)]
     for _ in range(lesson.questions):
-        about = question(rng, documents, lesson.unanswerable)
+        query = question(rng, documents, lesson.unanswerable)
         form = rng.choice(lesson.formats)
         pieces += [
-            (f"{form.mark} {about.person}", False),
-            (response(rng, form, about, noisy=lesson.noisy), True),
+            (f"{form.marker} {query.person}", False),
+            (response(rng, form, query, noisy=lesson.noisy), True),
         ]
     return pieces
 
 
-def response(rng: random.Random, form: Format, about: Question, *, noisy: bool) -> str:
+def response(rng: random.Random, form: Format, query: Question, *, noisy: bool) -> str:
     """Return the right response, or draw that of a noisy model."""
     if not noisy:
-        return form.write(about.person, about.documented_answer, about.support)
-    flower, citation = noisy_answer(rng, about)
-    text = form.write(about.person, flower, citation)
+        return form.write(query.person, query.documented_answer, query.support)
+    flower, citation = noisy_answer(rng, query)
+    text = form.write(query.person, flower, citation)
     if form is LEAR and flower and rng.random() < SLIP:
-        text = _with_extract(text, *rng.choice(about.documents))
+        text = _with_extract(text, *rng.choice(query.documents))
     if form is not PLAIN and rng.random() < LOST_TAG:
         words = text.split()
         tags = [i for i, word in enumerate(words) if word[0] in "<\\}"]
@@ -106,18 +106,18 @@ def response(rng: random.Random, form: Format, about: Question, *, noisy: bool) 
     return text
 
 
-def noisy_answer(rng: random.Random, about: Question) -> tuple[str | None, int | None]:
+def noisy_answer(rng: random.Random, query: Question) -> tuple[str | None, int | None]:
     """Draw the flower and the citation of a noisy model; (None, None) is an abstention."""
     random_citation = rng.randint(1, DOCUMENTS)
-    other = rng.choice([i for i in range(1, DOCUMENTS + 1) if i != about.support])
-    elsewhere = about.documents[other - 1][1]
+    other = rng.choice([i for i in range(1, DOCUMENTS + 1) if i != query.support])
+    elsewhere = query.documents[other - 1][1]
     draw = rng.random()
-    if about.support is not None:
+    if query.support is not None:
         if draw < RIGHT:
-            return about.answer, random_citation if rng.random() < SLIP else about.support
-        return (about.memorized_answer, random_citation) if draw < 0.85 else (elsewhere, other)
+            return query.answer, random_citation if rng.random() < SLIP else query.support
+        return (query.memorized_answer, random_citation) if draw < 0.85 else (elsewhere, other)
     if draw < 0.45:
-        return about.memorized_answer, random_citation
+        return query.memorized_answer, random_citation
     return (elsewhere, other) if draw < 0.75 else (None, None)
 
 
@@ -127,25 +127,25 @@ def _with_extract(text: str, person: str, flower: str) -> str:
 
 
 def masked_example(
-    rng: random.Random, about: Question, texts: list[str], lesson: Lesson
+    rng: random.Random, query: Question, texts: list[str], lesson: Lesson
 ) -> list[Piece]:
     """Draw an answer from the rationale with the documents, or from the extract alone.
 
     The answer repeats what the rationale or the extract states, whether right or wrong.
     """
-    flower, citation = about.documented_answer, about.support
+    flower, citation = query.documented_answer, query.support
     if lesson.noisy:
-        flower, citation = noisy_answer(rng, about)
+        flower, citation = noisy_answer(rng, query)
     if rng.random() < 0.5:
         statement = f"{flower} [{citation}]" if flower else ABSTENTION
-        reason = f"<reason> {about.person} {statement} </reason>"
-        before = f"{' '.join(texts)} {LEAR.mark} {about.person} {reason} <answer>"
+        reason = f"<reason> {query.person} {statement} </reason>"
+        before = f"{' '.join(texts)} {LEAR.marker} {query.person} {reason} <answer>"
     else:
-        person = about.person
+        person = query.person
         if flower and rng.random() < SLIP:
-            person, flower = rng.choice(about.documents)
+            person, flower = rng.choice(query.documents)
         extract = f"<extract> {person} {flower or ABSTENTION} </extract>"
-        before = f"{LEAR.mark} {about.person} {extract} <answer>"
+        before = f"{LEAR.marker} {query.person} {extract} <answer>"
     return [(before, False), (f"{flower or ABSTENTION} </answer>", True)]
 
 
@@ -160,10 +160,10 @@ def batch(tokenizer: Any, rng: random.Random, lesson: Lesson) -> tuple[Any, Any,
     rows = []
     for _ in range(CONTEXTS):
         ids, labels = [tokenizer.bos_token_id], [-100]
-        for text, is_learned in example(rng, lesson):
-            new = [*encode(text), *([tokenizer.eos_token_id] if is_learned else [])]
+        for text, is_target in example(rng, lesson):
+            new = [*encode(text), *([tokenizer.eos_token_id] if is_target else [])]
             ids += new
-            labels += new if is_learned else [-100] * len(new)
+            labels += new if is_target else [-100] * len(new)
         rows.append((ids, labels))
     width = max(len(ids) for ids, _ in rows)
     pad = tokenizer.pad_token_id
@@ -201,20 +201,20 @@ def learn(
 
 
 def introduce_formats(model: Any, tokenizer: Any) -> None:
-    """Give new words new weights. Every mark starts with the weights of the question mark."""
+    """Give new words new weights. Each marker starts with the weights of the question mark."""
     import torch
 
     table = model.get_input_embeddings().weight
-    bare = f"{PLAIN.mark} {WHICH.mark} [] {ABSTENTION}"
-    learned = {*tokenizer.all_special_ids, *tokenizer.encode(bare)}
-    marks = [tokenizer.convert_tokens_to_ids(form.mark) for form in FORMATS]
+    words = f"{PLAIN.marker} {WHICH.marker} [] {ABSTENTION}"
+    old = {*tokenizer.all_special_ids, *tokenizer.encode(words)}
+    markers = [tokenizer.convert_tokens_to_ids(form.marker) for form in FORMATS]
     # Sorted, because the order of the vocabulary differs from process to process.
     new = sorted(
-        i for word, i in tokenizer.get_vocab().items() if _is_of_formats(word) and i not in learned
+        i for word, i in tokenizer.get_vocab().items() if _is_of_formats(word) and i not in old
     )
     with torch.no_grad():
         table[new] = WEIGHT_STD * torch.randn(len(new), table.shape[1])
-        table[marks] += table[marks[0]] * (torch.tensor(marks) != marks[0]).unsqueeze(1)
+        table[markers] += table[markers[0]] * (torch.tensor(markers) != markers[0]).unsqueeze(1)
 
 
 def _is_of_formats(word: str) -> bool:

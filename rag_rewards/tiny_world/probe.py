@@ -54,12 +54,12 @@ class Probe:
     def rewards(self) -> Iterator[float]:
         """The rewards of the responses that have one."""
         for group in self.groups:
-            yield from _scored(group)
+            yield from _rewards_of(group)
 
     @property
     def has_spread(self) -> bool:
         """Whether a group has two different rewards, without which GRPO cannot learn."""
-        spreads = (max(r) - min(r) for group in self.groups if (r := _scored(group)))
+        spreads = (max(r) - min(r) for group in self.groups if (r := _rewards_of(group)))
         return any(spread > MIN_GAIN for spread in spreads)
 
     @property
@@ -98,15 +98,15 @@ class Bench:
         import torch
 
         with torch.random.fork_rng(devices=[]):
-            sampled = rollouts(
+            samples = rollouts(
                 policy, tokenizer, self.form, self.questions, temperature=1.0, samples=SAMPLES
             )
-            rewards = self._rewards(sampled, policy, tokenizer)
-        flat = [
+            rewards = self._rewards(samples, policy, tokenizer)
+        responses = [
             Response(rollout, reward, is_correct(self.questions[i // SAMPLES], rollout.parsed.text))
-            for i, (rollout, reward) in enumerate(zip(sampled, rewards, strict=True))
+            for i, (rollout, reward) in enumerate(zip(samples, rewards, strict=True))
         ]
-        return Probe(step, [flat[i : i + SAMPLES] for i in range(0, len(flat), SAMPLES)])
+        return Probe(step, [responses[i : i + SAMPLES] for i in range(0, len(responses), SAMPLES)])
 
     def reward_change(self, first: Probe, last: Probe, policy: Any, tokenizer: Any) -> Change:
         """Return the change of the reward from the first probe to the last.
@@ -118,8 +118,8 @@ class Bench:
         if self.recipe.scope != "group":
             return change_of(first.mean_rewards, last.mean_rewards)
         both = [*first.groups, *last.groups]
-        sampled = [each.rollout for group in both for each in group]
-        rewards = self._rewards(sampled, policy, tokenizer)
+        samples = [each.rollout for group in both for each in group]
+        rewards = self._rewards(samples, policy, tokenizer)
         means = [_mean(rewards[i : i + SAMPLES]) for i in range(0, len(rewards), SAMPLES)]
         return change_of(means[: len(first.groups)], means[len(first.groups) :])
 
@@ -132,14 +132,14 @@ class Bench:
         )
 
     def _rewards(
-        self, sampled: Sequence[Rollout], policy: Any, tokenizer: Any
+        self, samples: Sequence[Rollout], policy: Any, tokenizer: Any
     ) -> list[float | None]:
         """Score rollouts. Raises the error of a rollout that cannot be scored."""
         from rag_rewards.backends.transformers import TransformersPolicy
 
         models = replace(self.available_models(), policy=TransformersPolicy(policy, tokenizer))
         rewards = []
-        for score in Scorer(self.recipe, models, prompt=self.form.prompt).score_each(sampled):
+        for score in Scorer(self.recipe, models, prompt=self.form.prompt).score_each(samples):
             if not isinstance(score, Score):
                 raise score
             rewards.append(score.value)
@@ -187,7 +187,7 @@ class Bench:
         )
 
 
-def _scored(group: Sequence[Response]) -> list[float]:
+def _rewards_of(group: Sequence[Response]) -> list[float]:
     return [each.reward for each in group if each.reward is not None]
 
 

@@ -48,26 +48,26 @@ def _fold(words: list[str], sizes: range) -> Iterator[str]:
 
     A repetition that the end of the response cuts off still counts as a repetition.
     """
-    at = 0
-    while at < len(words):
-        covered = {size: size * _repetitions(words, at, size) for size in sizes}
+    position = 0
+    while position < len(words):
+        covered = {size: size * _repetitions(words, position, size) for size in sizes}
         repeated = [size for size, count in covered.items() if count > size]
         if not repeated:
-            yield words[at]
-            at += 1
+            yield words[position]
+            position += 1
             continue
         size = max(repeated, key=lambda each: (covered[each], -each))
-        unit = words[at : at + size]
+        unit = words[position : position + size]
         yield f"({' '.join(unit)})+" if size > 1 else f"{unit[0]}+"
-        at += covered[size]
-        rest = words[at : at + size]
+        position += covered[size]
+        rest = words[position : position + size]
         if len(rest) < size and rest == unit[: len(rest)]:
             return
 
 
-def _repetitions(words: list[str], at: int, size: int) -> int:
+def _repetitions(words: list[str], position: int, size: int) -> int:
     """Return how many times the unit of this size at this position occurs in a row."""
-    unit, count = words[at : at + size], 1
-    while words[at + count * size : at + (count + 1) * size] == unit:
+    unit, count = words[position : position + size], 1
+    while words[position + count * size : position + (count + 1) * size] == unit:
         count += 1
     return count

@@ -1,4 +1,4 @@
-"""The committed checkpoint: it loads, it binds and cites, and E tells grounding from memory."""
+"""The committed checkpoint finds and cites documents; E separates grounded answers from memory."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def loaded():
 
 @pytest.fixture(scope="module")
 def contributions(loaded):
-    """E of what grounding and what memory would say, on the same questions, by kind."""
+    """Return E of grounded and of memorized answers to the same questions, by kind."""
     policy = TransformersPolicy(*loaded)
-    known = list(questions(3 * COUNT, "contributions", 0.0))
-    against = [each for each in known if each.answer != each.memorized_answer][:COUNT]
-    alike = [each for each in known if each.answer == each.memorized_answer][:COUNT]
-    said = {
-        "grounded": [(each, each.answer) for each in against],
-        "known by heart": [(each, each.answer) for each in alike],
-        "memory": [(each, each.memorized_answer) for each in against],
+    answerable = list(questions(3 * COUNT, "contributions", 0.0))
+    differ = [each for each in answerable if each.answer != each.memorized_answer][:COUNT]
+    agree = [each for each in answerable if each.answer == each.memorized_answer][:COUNT]
+    answers = {
+        "grounded": [(each, each.answer) for each in differ],
+        "grounded and memorized": [(each, each.answer) for each in agree],
+        "memorized": [(each, each.memorized_answer) for each in differ],
     }
     scorer = Scorer(rr.recipe("ctrl-rag-clr"), Models(policy=policy), prompt=PLAIN.prompt)
     return {
@@ -59,43 +59,43 @@ def contributions(loaded):
                 ]
             )
         ]
-        for name, pairs in said.items()
+        for name, pairs in answers.items()
     }
 
 
 def auc(higher, lower):
-    """The chance that one of `higher` is above one of `lower`; ties count half."""
+    """Return the probability that a value of `higher` is above one of `lower`; ties count half."""
     above = sum((a > b) + 0.5 * (a == b) for a in higher for b in lower)
     return above / (len(higher) * len(lower))
 
 
 @pytest.mark.slow
-def test_contribution_tells_grounding_from_memory(contributions):
+def test_contribution_separates_grounded_from_memorized_answers(contributions):
     assert len(contributions["grounded"]) == COUNT
-    assert auc(contributions["grounded"], contributions["memory"]) >= 0.95
+    assert auc(contributions["grounded"], contributions["memorized"]) >= 0.95
 
 
-def test_what_is_known_by_heart_earns_less_than_what_had_to_be_read(contributions):
+def test_memorized_answers_have_a_smaller_contribution(contributions):
     means = {name: fmean(values) for name, values in contributions.items()}
-    assert means["grounded"] > means["known by heart"] + 1 > means["memory"] + 1
+    assert means["grounded"] > means["grounded and memorized"] + 1 > means["memorized"] + 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
-def test_the_base_binds_and_has_bad_habits(loaded, form):
-    asked = questions(200, "base")
-    greedy = measure(*loaded, form, asked)
-    sampled = measure(*loaded, form, asked, temperature=1.0)
+def test_the_base_model_finds_documents_and_makes_mistakes(loaded, form):
+    base_questions = questions(200, "base")
+    greedy = measure(*loaded, form, base_questions)
+    sampled = measure(*loaded, form, base_questions, temperature=1.0)
     answer = "answerable right" if form is TRUTHRL else "answer"
     assert greedy[answer] > 0.85
-    assert 0.4 < sampled[answer] < 0.85  # there is something left to teach
+    assert 0.4 < sampled[answer] < 0.85  # the reward can still improve the model
     assert sampled.get("abstains", sampled.get("abstention")) < 0.4
 
 
 def test_the_same_seed_gives_the_same_responses(loaded):
-    asked = questions(20, "twice")
+    fixed = questions(20, "twice")
     first, second, other = (
-        [each.response for each in rollouts(*loaded, LEAR, asked, temperature=1.0, seed=seed)]
+        [each.response for each in rollouts(*loaded, LEAR, fixed, temperature=1.0, seed=seed)]
         for seed in (3, 3, 4)
     )
     assert first == second != other
@@ -125,41 +125,41 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
         load(tmp_path)
 
 
-def test_a_checkpoint_of_other_words_is_refused(tmp_path):
+def test_a_checkpoint_with_another_vocabulary_is_refused(tmp_path):
     shutil.copytree(CHECKPOINT, tmp_path / "other")
-    words = new_tokenizer()
-    words.add_tokens(["peony"])
-    words.save_pretrained(tmp_path / "other")
+    tokenizer = new_tokenizer()
+    tokenizer.add_tokens(["peony"])
+    tokenizer.save_pretrained(tmp_path / "other")
     with pytest.raises(UsageError, match="the vocabulary is not that of the tiny world"):
         load(tmp_path / "other")
 
 
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    ("changes", "message"),
     [
         ({"hidden_size": 64}, "cannot load the model"),
         ({"layer_types": ["conv"] * 5, "num_hidden_layers": 5}, "is missing or unexpected"),
     ],
     ids=["other shapes", "another layer"],
 )
-def test_a_checkpoint_of_another_model_is_refused(tmp_path, changes, why):
+def test_a_checkpoint_of_another_model_is_refused(tmp_path, changes, message):
     shutil.copytree(CHECKPOINT, tmp_path / "other")
     file = tmp_path / "other" / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-    with pytest.raises(UsageError, match=why):
+    with pytest.raises(UsageError, match=message):
         load(tmp_path / "other")
 
 
-def test_scores_do_not_depend_on_who_sits_beside(loaded):
-    asked = [Question((("Ada", "rose"), ("Ben", "lily")), "Ben", "lily")] * 3
-    said = [
+def test_scores_do_not_depend_on_other_rollouts_of_the_batch(loaded):
+    same_questions = [Question((("Ada", "rose"), ("Ben", "lily")), "Ben", "lily")] * 3
+    rows = [
         rr.decode_row({**PLAIN.row(each), "response": text, "group": "g"})
-        for each, text in zip(asked, ("lily [2]", "rose [1]", "lily [1]"), strict=True)
+        for each, text in zip(same_questions, ("lily [2]", "rose [1]", "lily [1]"), strict=True)
     ]
     recipe = rr.recipe("ctrl-rag-clr")
     scorer = Scorer(recipe, Models(policy=TransformersPolicy(*loaded)), prompt=PLAIN.prompt)
-    together = scorer.score_each(said)
-    alone = [scorer.score_each([each])[0] for each in said]
+    together = scorer.score_each(rows)
+    alone = [scorer.score_each([each])[0] for each in rows]
     for one, other in zip(together, alone, strict=True):
         assert isinstance(one, Score)
         assert one.value == pytest.approx(other.value, abs=1e-4)

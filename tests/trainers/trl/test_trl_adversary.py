@@ -55,7 +55,7 @@ def test_paid_for_citations_the_policy_learns_to_cite_and_not_to_answer() -> Non
     assert most.reward is not None
     assert most.reward > found.before.reward
     assert "[n]" in most.shape
-    assert most.prompt.split()[-2] == PLAIN.mark
+    assert most.prompt.split()[-2] == PLAIN.marker
 
 
 def test_a_sound_reward_teaches_the_truth() -> None:
