@@ -1,4 +1,4 @@
-"""The models of a run as plain options, with the names that Python and the command line share.
+"""The models of a run as plain options, with the same names in Python and on the command line.
 
     options = ModelOptions(judge="http://host:8000/v1", judge_model="NAME")
     models = options.load()
@@ -21,7 +21,7 @@ from rag_rewards.settings import did_you_mean
 
 BACKENDS = ("transformers", "vllm", "sglang")
 LEAST_TOKEN_BUDGET = 256
-WAYS_OUT: dict[ModelKind, str] = {
+EXAMPLES: dict[ModelKind, str] = {
     "policy": 'model="path/to/model", or a server: model="http://host:8000", backend="vllm"',
     "entailment": 'nli="path/to/model"',
     "similarity": 'similarity="path/to/model"',
@@ -82,21 +82,23 @@ class JudgeOptions:
 
 @dataclass(frozen=True)
 class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
-    """The models that provide evidence. OptionError when options do not fit together."""
+    """The models that provide evidence. Raises OptionError for contradictory options."""
 
     def __post_init__(self) -> None:
         self._check_policy()
         if self.judge and not self.judge_model:
-            raise OptionError("{judge} requires {judge_model}, the name of the judge model there")
+            raise OptionError(
+                "{judge} requires {judge_model}, the name of the model at this endpoint"
+            )
         prompt = (self.document_form, self.document_separator)
-        Prompt("").showing(*prompt)  # a bad form is an error before a model is loaded
+        Prompt("").showing(*prompt)  # raises for a bad form before a model is loaded
         if not self.model and prompt != (None, None):
             raise OptionError(
                 "{document_form} and {document_separator} describe the documents in the prompts "
-                "that {model} reads: set {model}"
+                "of {model}: set {model}"
             )
         if not self.model and self.truncate:
-            raise OptionError("{truncate} shortens the prompts that {model} reads: set {model}")
+            raise OptionError("{truncate} shortens the prompts of {model}: set {model}")
 
     def _check_policy(self) -> None:
         if self.backend not in BACKENDS:
@@ -133,7 +135,7 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> ModelOptions:
-        """Return the model options of a mapping; None stands for the default. UsageError."""
+        """Return the model options of a mapping; None is the default. UsageError for other keys."""
         names = [field.name for field in fields(cls)]
         for key in options:
             if key not in names:
@@ -141,13 +143,13 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
         return cls(**{key: value for key, value in options.items() if value is not None})
 
     @property
-    def given(self) -> bool:
+    def is_set(self) -> bool:
         """Whether any model is set."""
         return bool(self.model or self.nli or self.judge or self.similarity)
 
     @property
-    def prompting(self) -> dict[str, Any]:
-        """How the policy reads prompts: arguments of a `Scorer`."""
+    def prompt_options(self) -> dict[str, Any]:
+        """The options of the policy's prompts, as arguments of a `Scorer`."""
         return {
             "truncate": self.truncate,
             "document_form": self.document_form,
@@ -155,7 +157,7 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
         }
 
     def load(self) -> Models:
-        """Load the models. MissingExtraError names the extra that one of them requires."""
+        """Load the models. Raises MissingExtraError with the name of a missing extra."""
         return Models(
             policy=_policy(self) if self.model else None,
             entailment=_entailment(self.nli, self.device) if self.nli else None,
@@ -164,13 +166,15 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
         )
 
 
-def missing_model(name: str, kind: ModelKind, way: str = "set") -> UsageError:
-    """Return the error of a reward that requires a kind of model which is not set.
+def missing_model(name: str, kind: ModelKind, verb: str = "set") -> UsageError:
+    """Return the error of a reward that requires a kind of model that is not set.
+
+    `verb` is the beginning of the instruction, for interfaces with other ways to set a model.
 
     >>> str(missing_model("ground-grpo", "entailment"))
     'ground-grpo requires a model of the kind entailment: set nli="path/to/model"'
     """
-    return UsageError(f"{name} requires a model of the kind {kind}: {way} {WAYS_OUT[kind]}")
+    return UsageError(f"{name} requires a model of the kind {kind}: {verb} {EXAMPLES[kind]}")
 
 
 def _policy(options: ModelOptions) -> Policy:
@@ -189,7 +193,7 @@ def _policy(options: ModelOptions) -> Policy:
 
 
 def _engine(options: ModelOptions, model: str) -> Policy:
-    """Return a scoring server, or vLLM in this process where a path is given."""
+    """Return the policy on a server, or vLLM in this process if `model` is a path."""
     arguments: dict[str, Any] = {}
     if options.tokenizer is not None:
         arguments["tokenizer"] = options.tokenizer

@@ -118,7 +118,7 @@ class Scorer:
         reward = load_recipe(recipe, settings, hardened=hardened)
         prompting: dict[str, Any] = {}
         if isinstance(models, ModelOptions):
-            prompting, models = models.prompting, models.load()
+            prompting, models = models.prompt_options, models.load()
         scorer = cls(
             reward,
             models,

@@ -163,7 +163,7 @@ class GroupScoring:
         self.reward, self.options = reward, options
         self.unscored = UnscoredHandler(options.patience)
         self.groups: SessionGroups[Output, Output] = SessionGroups()
-        self._models, self._prompting = models.load(), models.prompting
+        self._models, self._prompting = models.load(), models.prompt_options
         self._scorer: Scorer | None = None
 
     async def run(self, call: Call, generate: Callable[[], Awaitable[Output]]) -> Output:

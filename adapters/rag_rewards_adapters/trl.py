@@ -157,7 +157,7 @@ class RagReward(BatchReward[_Batch]):
 
     def _build_scorer(self, models: Models) -> Scorer:
         template = self._settings.template if self._settings else {}
-        prompting = self._options.prompting | {"truncate": self._truncate}
+        prompting = self._options.prompt_options | {"truncate": self._truncate}
         self._reward = self._reward or load_recipe(self._source)
         return Scorer(self._reward, models, prompt=self._prompt, template=template, **prompting)
 

@@ -87,7 +87,7 @@ def load_scorer(
         model_options.load() if models is None else models,
         prompt=import_object(prompt) if prompt else None,
         template=template,
-        **model_options.prompting,
+        **model_options.prompt_options,
     )
 
 

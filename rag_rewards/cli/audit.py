@@ -124,7 +124,7 @@ def _audit(
         reward,
         read_rollouts(source) if source else None,
         attacks=list(map(import_object, attacks)),
-        models=models.load() if models.given else None,
+        models=models.load() if models.is_set else None,
     )
     if json:
         print_json(audit_data(result))
@@ -223,7 +223,7 @@ def _train(
 
     torch.set_num_threads(1)  # more threads are not faster for this model, and change the sums
     steps = 60 if training.steps is None else training.steps
-    loaded = models.load() if models.given else None
+    loaded = models.load() if models.is_set else None
     with _progress(steps, show_progress) as on_step, adversary.silence():
         result = adversary.attack(
             reward,

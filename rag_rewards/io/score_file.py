@@ -68,7 +68,7 @@ class ScoreOptions:
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise OptionError("{workers} must be at least 1, found {value}", value=self.workers)
-        if self.workers > 1 and self.models.given:
+        if self.workers > 1 and self.models.is_set:
             raise OptionError("{workers} must be 1 when models are set: one process calls them")
         check_grouping(self.group_size, self.sort)
 
