@@ -120,7 +120,7 @@ def test_similarity_without_a_policy(cli, tmp_path):
         ),
         (["--model", "x", "--workers", "2"], "--workers must be 1 when models are set"),
         (["--judge", "http://127.0.0.1:9/v1"], "--judge requires --judge-model"),
-        (["--truncate"], "--truncate shortens the prompts that --model reads"),
+        (["--truncate"], "--truncate shortens the prompts of --model"),
         (["--model", "x", "--token-budget", "3"], "--token-budget must be at least 256"),
         (["--model", "x", "--dtype", "int4"], "dtype must be one of"),
     ],
