@@ -1,8 +1,8 @@
-"""What rewards add inside real trainers: TRL's step, and verl's reward loop.
+"""Measure the time that rewards add to a training step of TRL and to the reward loop of verl.
 
-    python benchmarks/trainers.py [trl|verl]     # some ten minutes
+    python benchmarks/trainers.py [trl|verl]     # about ten minutes
 
-Each runs in its trainer's environment and writes its table: results/trainers-trl.md and
+Each benchmark runs in the environment of its trainer and writes results/trainers-trl.md or
 results/trainers-verl.md.
 """
 
@@ -15,11 +15,11 @@ ENVIRONMENTS = HERE.parent / "build" / "trainers"
 RUNS = {"verl": "verl_rewards.py", "trl": "trl_steps.py"}
 
 
-def main(chosen: list[str]) -> int:
-    for trainer in chosen or RUNS:
+def main(names: list[str]) -> int:
+    for trainer in names or RUNS:
         python = ENVIRONMENTS / trainer / "bin" / "python"
         if not python.exists():
-            print(f"no {python}: run `make test-trainers` first", file=sys.stderr)
+            print(f"{python} does not exist: run `make test-trainers` first", file=sys.stderr)
             return 2
         subprocess.run([python, HERE / "trainers" / RUNS[trainer]], check=True)
     return 0

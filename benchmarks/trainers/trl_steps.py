@@ -1,11 +1,11 @@
-"""What a reward adds to a step of TRL's GRPOTrainer, against a reward that is always 0.
+"""Measure the time that a reward adds to a training step of TRL, against a reward that is always 0.
 
     build/trainers/trl/bin/python benchmarks/trainers/trl_steps.py
 
-The same real training loop on the CPU, a model of random weights, the same prompts and seed; the
-rewards take turns. Random weights write nothing that parses, so rules are given well-formed
-responses in the place of the model's own, 8 to a prompt. `ctrl-rag` asks the model in training,
-one context with and one without the supporting document.
+Both use the real training loop on the CPU, a model with random weights, and the same prompts and
+seed, in alternating runs. Random weights generate no well-formed response, so `arena` gets 8
+well-formed responses per prompt instead. `ctrl-rag` uses the model in training, with one context
+that contains the supporting document and one that does not.
 """
 
 import argparse
@@ -48,50 +48,50 @@ RESPONSES = [
 
 
 def make_tokenizer() -> Any:
-    """A token per word of the benchmark, bytes for the rest."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    """Return a tokenizer with one token for each word of the benchmark, and bytes otherwise."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     special = ["<|pad|>", "<|end|>"]
     pad, end = special
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=1_000, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
-    made.train_from_iterator([" ".join(WORDS), *RESPONSES] * 3, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token=end, pad_token=pad)
+    tokenizer.train_from_iterator([" ".join(WORDS), *RESPONSES] * 3, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end, pad_token=pad)
 
 
 def rows(count: int) -> Dataset:
-    """Five documents of 50 words, one of them supporting, and a question."""
+    """Return rows with a question and five documents of 50 words, one of them supporting."""
 
     def document(i: int) -> dict[str, str]:
         return {"title": f"No {i}", "text": " ".join(WORDS[(i + j * i) % 15] for j in range(50))}
 
     def row(i: int) -> dict[str, Any]:
         documents = [document(i * 5 + j + 1) for j in range(5)]
-        shown = [f"[{at}] {d['title']}\n{d['text']}" for at, d in enumerate(documents, 1)]
-        prompt = "\n\n".join(shown) + f"\n\nWhich river is it? ({i})\n"
+        blocks = [f"[{i}] {d['title']}\n{d['text']}" for i, d in enumerate(documents, 1)]
+        prompt = "\n\n".join(blocks) + f"\n\nWhich river is it? ({i})\n"
         gold = {"supporting": [1], "answers": ["Seine"]}
         return {"prompt": prompt, "documents": documents, **gold}
 
     return Dataset.from_list([row(i) for i in range(count)])
 
 
-class Timed:
-    """A reward, the seconds of its calls, and those from one call to the next: a step's.
+class TimedReward:
+    """A reward that records the seconds of its calls, and those between two calls (a step).
 
-    Processor time of one thread: neighbours on the machine do not count.
+    It measures the processor time of one thread, which other processes do not affect.
     """
 
-    def __init__(self, reward: Any, texts: bool) -> None:
-        self.reward, self.texts = reward, texts
+    def __init__(self, reward: Any, fixed_responses: bool) -> None:
+        self.reward, self.fixed_responses = reward, fixed_responses
         self.started: list[float] = []
         self.seconds: list[float] = []
         self.__name__ = "timed"
 
     def __call__(self, **batch: Any) -> list[float | None]:
-        if self.texts:
+        if self.fixed_responses:
             batch["completions"] = [RESPONSES[i % GROUP] for i in range(len(batch["prompts"]))]
         self.started.append(time.process_time())
         values = self.reward(**batch)
@@ -108,14 +108,14 @@ def always_zero(prompts: Any, **_: Any) -> list[float]:
 
 
 def train(recipe: str | None, steps: int) -> tuple[list[float], list[float]]:
-    """Seconds of every step and of every reward, without the first: it warms up."""
+    """Return the seconds of each step and of each reward, without the first step (warm-up)."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     tokenizer = make_tokenizer()
     special = {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1}
     model = Qwen2ForCausalLM(Qwen2Config(vocab_size=32_000, **SHAPE, **special))
     reward = RagReward(recipe) if recipe else always_zero
-    timed = Timed(reward, texts=recipe == "arena")
+    timed = TimedReward(reward, fixed_responses=recipe == "arena")
     with tempfile.TemporaryDirectory() as folder:
         args = trl.GRPOConfig(
             output_dir=folder,
@@ -142,32 +142,33 @@ def train(recipe: str | None, steps: int) -> tuple[list[float], list[float]]:
     return timed.steps, timed.seconds[1:]
 
 
-def table(measured: dict[str | None, tuple[list[float], list[float]]], beside: str) -> str:
-    zero = statistics.median(measured[None][0])
+def table(times: dict[str | None, tuple[list[float], list[float]]], load: str) -> str:
+    zero = statistics.median(times[None][0])
     lines = [
-        "# What a reward adds to a step of GRPOTrainer",
+        "# Time of a reward in a step of GRPOTrainer",
         "",
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, torch "
         f"{torch.__version__}, transformers {transformers.__version__}, trl {trl.__version__}. "
         f"{PROMPTS} prompt of 5 documents × {GROUP} completions of {TOKENS} tokens, a Qwen2 of 6 "
-        f"layers × 384 (34 million parameters with its 32,000 tokens), float32. {beside}",
+        f"layers × 384 (34 million parameters with its 32,000 tokens), float32. {load}",
         "",
-        "| reward | step | reward | share of the step | a completion |",
+        "| reward | step | reward | share of the step | per completion |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for recipe, (steps, seconds) in measured.items():
-        step, spent = statistics.median(steps), statistics.median(seconds)
-        each = spent / (GROUP * PROMPTS)
+    for recipe, (steps, seconds) in times.items():
+        step, total = statistics.median(steps), statistics.median(seconds)
+        per_completion = total / (GROUP * PROMPTS)
         name = f"`{recipe}`" if recipe else "always 0"
         lines.append(
-            f"| {name} | {step:.2f} s | {spent * 1e3:.2f} ms | {spent / zero:.2%} | "
-            f"{each * 1e3:.3f} ms |"
+            f"| {name} | {step:.2f} s | {total * 1e3:.2f} ms | {total / zero:.2%} | "
+            f"{per_completion * 1e3:.3f} ms |"
         )
-    met = statistics.median(measured["arena"][1]) / zero < TARGET
+    is_met = statistics.median(times["arena"][1]) / zero < TARGET
     lines += [
         "",
-        "Medians of processor time on one thread. Shares are of the step with the reward that is "
-        f"always 0. Target for rules: below {TARGET:.0%}: {'met' if met else 'missed'}.",
+        "The values are medians of the processor time of one thread. A share is relative to the "
+        f"step with the reward that is always 0. Target for rules: below {TARGET:.0%} "
+        f"({'met' if is_met else 'missed'}).",
     ]
     return "\n".join(lines) + "\n"
 
@@ -176,17 +177,17 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--steps", type=int, default=4)
     options.add_argument("--rounds", type=int, default=2)
-    options.add_argument("--beside", default="", help="what else the machine was doing")
-    given = options.parse_args()
+    options.add_argument("--load", default="", help="Describe the other load of the machine.")
+    arguments = options.parse_args()
     warnings.simplefilter("ignore")
-    measured: dict[str | None, tuple[list[float], list[float]]] = {}
-    for _ in range(given.rounds):
+    times: dict[str | None, tuple[list[float], list[float]]] = {}
+    for _ in range(arguments.rounds):
         for recipe in (None, "arena", "ctrl-rag"):
-            steps, seconds = train(recipe, given.steps)
-            known = measured.setdefault(recipe, ([], []))
-            known[0].extend(steps)
-            known[1].extend(seconds)
-    text = table(measured, given.beside)
+            steps, seconds = train(recipe, arguments.steps)
+            columns = times.setdefault(recipe, ([], []))
+            columns[0].extend(steps)
+            columns[1].extend(seconds)
+    text = table(times, arguments.load)
     RESULT.write_text(text)
     print(text)
 

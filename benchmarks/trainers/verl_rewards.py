@@ -1,10 +1,11 @@
-"""What a rule recipe adds to a rollout in verl's reward loop, against verl's naive manager.
+"""Measure the time that a recipe of rules adds to a rollout in verl's reward loop.
 
     build/trainers/verl/bin/python benchmarks/trainers/verl_rewards.py
 
-The real loop under Ray, one reward worker, so that time adds up. The naive manager calls a function
-that returns a constant: what remains is verl's own work, the decoding of the tokens included. Ours
-does the same and reads the data set's row, cuts the response and scores it. Responses are 1.7 KB.
+The benchmark runs the real loop under Ray with one reward worker. The reference is verl's naive
+manager with a function that returns a constant. Its time is that of verl itself, which includes the
+decoding of the tokens. The manager of this package also reads the row of the data set and scores
+the response. A response has 1.7 KB.
 """
 
 import argparse
@@ -25,7 +26,7 @@ sys.path.append(str(HERE.parents[2] / "tests" / "trainers" / "verl"))
 
 import ray  # noqa: E402
 import verl  # noqa: E402
-from reward_batches import Said, batch_of, composed, saved_tokenizer  # noqa: E402
+from reward_batches import ResponseRow, batch_of, composed, saved_tokenizer  # noqa: E402
 from rollouts import prose, rollouts  # noqa: E402
 from verl.experimental.reward_loop.reward_loop import RewardLoopManager  # noqa: E402
 
@@ -44,8 +45,8 @@ CONSTANT = (
 )
 
 
-def said(style: str, count: int) -> Iterator[Said]:
-    """Rollouts of a style with responses of 1.7 KB, in verl's columns."""
+def sample_rows(style: str, count: int) -> Iterator[ResponseRow]:
+    """Yield rows in verl's columns, with responses of 1.7 KB in a style."""
     rng = random.Random(7)
     gold = ("answers", "supporting", "answerable", "out_of_knowledge")
     for i, row in enumerate(rollouts(style, count)):
@@ -54,11 +55,11 @@ def said(style: str, count: int) -> Iterator[Said]:
         filled = prose(rng, missing // 5 + 20)[:missing]
         extra = {"index": i, "question": row["question"], "documents": row.get("documents")}
         truth = {name: row[name] for name in gold if row.get(name) is not None}
-        yield Said(first + tag + filled + rest, truth, extra)
+        yield ResponseRow(first + tag + filled + rest, truth, extra)
 
 
 class Loop(RewardLoopManager):
-    """verl's, its worker without a name: two loops stand side by side and take turns."""
+    """verl's loop with an unnamed worker, so that two loops can run side by side."""
 
     def _init_reward_loop_workers(self) -> None:
         self.reward_loop_workers = [self.reward_loop_workers_class.remote(self.config, None)]
@@ -72,16 +73,16 @@ class Loop(RewardLoopManager):
         ray.kill(self.reward_loop_workers[0])
 
 
-def measured(theirs: Loop, ours: Loop, data: Any, repeats: int) -> tuple[float, float]:
-    """Milliseconds a rollout, the best of several turns after one that imports and connects."""
-    turns = [(theirs.seconds(data), ours.seconds(data)) for _ in range(repeats + 1)][1:]
-    base, own = (min(times) / len(data) * 1000 for times in zip(*turns, strict=True))
+def milliseconds(reference: Loop, loop: Loop, data: Any, repeats: int) -> tuple[float, float]:
+    """Return the shortest time per rollout of both loops. The first run is a warm-up."""
+    runs = [(reference.seconds(data), loop.seconds(data)) for _ in range(repeats + 1)][1:]
+    base, own = (min(times) / len(data) * 1000 for times in zip(*runs, strict=True))
     return base, own
 
 
 def table(count: int, repeats: int) -> list[str]:
     lines = [
-        "| recipe | naive, a constant | rag_rewards | added | ratio | target | met |",
+        "| recipe | naive with a constant | rag_rewards | difference | ratio | target | met |",
         "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     with tempfile.TemporaryDirectory() as name:
@@ -89,23 +90,23 @@ def table(count: int, repeats: int) -> list[str]:
         tokenizer = saved_tokenizer(folder)
         constant = folder / "constant.py"
         constant.write_text(CONSTANT)
-        theirs = Loop(composed(folder, f"reward.custom_reward_function.path={constant}"))
+        reference = Loop(composed(folder, f"reward.custom_reward_function.path={constant}"))
         for recipe, flags in RECIPES.items():
             plain = recipe.partition(",")[0]
-            data = batch_of(tokenizer, list(said(plain, count)))
-            ours = composed(
+            data = batch_of(tokenizer, list(sample_rows(plain, count)))
+            config = composed(
                 folder,
                 "reward.reward_manager.name=rag_rewards",
                 f"{KWARGS}.recipe={plain}",
                 *(f"{KWARGS}.{flag}" for flag in flags),
             )
-            loop = Loop(ours)
-            base, own = measured(theirs, loop, data, repeats)
+            loop = Loop(config)
+            base, own = milliseconds(reference, loop, data, repeats)
             loop.end()
-            met = "yes" if own - base < TARGET_MS else "NO"
+            is_met = "yes" if own - base < TARGET_MS else "NO"
             lines.append(
                 f"| {recipe} | {base:.3f} ms | {own:.3f} ms | {own - base:+.3f} ms "
-                f"| {own / base:.2f} × | < {TARGET_MS:.0f} ms | {met} |"
+                f"| {own / base:.2f} × | < {TARGET_MS:.0f} ms | {is_met} |"
             )
             print(lines[-1], flush=True)
     return lines
@@ -115,19 +116,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=512)
     parser.add_argument("--repeats", type=int, default=7)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     load = os.getloadavg()[0]
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        lines = table(given.count, given.repeats)
+        lines = table(arguments.count, arguments.repeats)
     finally:
         ray.shutdown()
     about = (
         f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, load {load:.1f} at the "
         f"start. CPython {platform.python_version()}; verl {verl.__version__}. One reward worker, "
-        f"{given.count} rollouts a batch, responses of 1.7 KB, best of {given.repeats}."
+        f"{arguments.count} rollouts per batch, responses of 1.7 KB, best of {arguments.repeats}."
     )
-    RESULT.write_text("\n".join(["# verl's reward loop, measured", "", about, "", *lines, ""]))
+    RESULT.write_text(
+        "\n".join(["# Time of rewards in verl's reward loop", "", about, "", *lines, ""])
+    )
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def scored(config: Any, data: DataProto) -> list[dict[str, Any]]:
 
 
 @dataclass
-class Said:
+class ResponseRow:
     """One response, and the row of the data set that it answers."""
 
     text: str
@@ -91,7 +91,7 @@ class Said:
     think: bool = False
 
 
-def batch_of(tokenizer: Any, rows: Sequence[Said], pad: int = 4) -> DataProto:
+def batch_of(tokenizer: Any, rows: Sequence[ResponseRow], pad: int = 4) -> DataProto:
     """Prompts padded on the left, responses on the right, data columns as arrays of objects."""
     prompts, responses = [], []
     for row in rows:

@@ -20,7 +20,7 @@ from reward_batches import (
     KWARGS,
     JudgeServer,
     Reply,
-    Said,
+    ResponseRow,
     batch_of,
     composed,
     saved_tokenizer,
@@ -61,7 +61,7 @@ def test_verls_naive_manager_takes_the_function_from_wherever_it_is_loaded(
 ) -> None:
     flags = (f"{KWARGS}.recipe=arena", f"{KWARGS}.settings.accuracy.metric=f1")
     for _ in range(2):  # verl executes a file anew at each load
-        rows = [Said(text) for text in TEXTS]
+        rows = [ResponseRow(text) for text in TEXTS]
         results = scored(function(folder, path, *flags), batch_of(tokenizer, rows))
         known = {"question": ASKED, "documents": DOCUMENTS, **GOLD}
         expected = rr.recipe("arena", {"accuracy.metric": "f1"})(
@@ -86,7 +86,7 @@ def test_judges_are_asked_at_once_by_the_coroutine(folder: Path, tokenizer: Any)
             "reward.custom_reward_function.name=compute_score_async",
             *(f"{KWARGS}.{flag}" for flag in flags),
         )
-        rows = [Said(f"\\boxed{{{word}}}") for word in ("Garonne", "Loire", "Rhine", "Po")]
+        rows = [ResponseRow(f"\\boxed{{{word}}}") for word in ("Garonne", "Loire", "Rhine", "Po")]
         results = scored(config, batch_of(tokenizer, rows))
         assert [r["reward_score"] for r in results] == [1.0, -1.0, -1.0, -1.0]
         assert server.most_at_once > 1

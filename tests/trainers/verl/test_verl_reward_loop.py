@@ -21,7 +21,7 @@ from reward_batches import (
     KWARGS,
     JudgeServer,
     Reply,
-    Said,
+    ResponseRow,
     batch_of,
     managed,
     saved_tokenizer,
@@ -99,12 +99,12 @@ def alone(recipe: Any, texts: Iterable[str]) -> list[rr.Score]:
     return recipe([rr.decode_row({**known, "response": text}) for text in texts])
 
 
-def groups(*texts: tuple[str, ...]) -> list[Said]:
+def groups(*texts: tuple[str, ...]) -> list[ResponseRow]:
     """Rollouts of prompts: the group's number is the uid, and the row's index in the data."""
     info = {"question": ASKED, "documents": np.array(DOCUMENTS, dtype=object)}
     truth = {key: np.array(v) if isinstance(v, list) else v for key, v in GOLD.items()}
     return [
-        Said(text, truth, {**info, "index": i}, {"uid": f"prompt-{i}"})
+        ResponseRow(text, truth, {**info, "index": i}, {"uid": f"prompt-{i}"})
         for i, group in enumerate(texts)
         for text in group
     ]

@@ -20,7 +20,7 @@ from reward_batches import (
     KWARGS,
     JudgeServer,
     Reply,
-    Said,
+    ResponseRow,
     batch_of,
     managed,
     saved_tokenizer,
@@ -60,7 +60,9 @@ def tokenizer(folder: Path) -> Any:
     return saved_tokenizer(folder)
 
 
-def score(config: Any, tokenizer: Any, rows: list[Said], **batch: Any) -> list[dict[str, Any]]:
+def score(
+    config: Any, tokenizer: Any, rows: list[ResponseRow], **batch: Any
+) -> list[dict[str, Any]]:
     return scored(config, batch_of(tokenizer, rows, **batch))
 
 
@@ -68,7 +70,7 @@ def manager(config: Any) -> Any:
     return worker_of(config).reward_manager
 
 
-def item(tokenizer: Any, row: Said) -> Any:
+def item(tokenizer: Any, row: ResponseRow) -> Any:
     return batch_of(tokenizer, [row])[0]
 
 
@@ -96,7 +98,7 @@ def test_rule_recipes_give_in_verl_what_they_give_alone(
 ) -> None:
     flags = [f"{KWARGS}.settings.{key}={value}" for key, value in settings.items()]
     config = managed(folder, f"{KWARGS}.recipe={name}", f"{KWARGS}.hardened={hardened}", *flags)
-    results = score(config, tokenizer, [Said(text) for text in TEXTS])
+    results = score(config, tokenizer, [ResponseRow(text) for text in TEXTS])
     expected = rr.recipe(name, settings, hardened=hardened)([plainly(text) for text in TEXTS])
     assert len({s.value for s in expected}) > 1
     for result, alone in zip(results, expected, strict=True):
@@ -117,10 +119,10 @@ def test_gold_as_json_as_arrays_and_as_plain_answers(folder: Path, tokenizer: An
     }
     kept = copy.deepcopy(extra)
     rows = [
-        Said(RIGHT, json.dumps(GOLD), extra),
-        Said(RIGHT, arrays, extra),
-        Said(RIGHT, "Seine", {**extra, "supporting": [1]}),
-        Said(RIGHT, np.array(["x", "Seine"], dtype=object), {**extra, "supporting": [1]}),
+        ResponseRow(RIGHT, json.dumps(GOLD), extra),
+        ResponseRow(RIGHT, arrays, extra),
+        ResponseRow(RIGHT, "Seine", {**extra, "supporting": [1]}),
+        ResponseRow(RIGHT, np.array(["x", "Seine"], dtype=object), {**extra, "supporting": [1]}),
     ]
     results = score(managed(folder, f"{KWARGS}.recipe=arena"), tokenizer, rows)
     assert [r["reward_extra_info"]["acc"] for r in results] == [1.0] * 4
@@ -133,7 +135,7 @@ def test_what_an_agent_loop_found_stands_over_the_data_and_below_the_gold(
     folder: Path, tokenizer: Any
 ) -> None:
     found = {"documents": [{"text": "a"}, {"text": "b"}, {"text": "c"}], "answers": ["Rhône"]}
-    row = Said(RIGHT, columns={"tool_extra_fields": found})
+    row = ResponseRow(RIGHT, columns={"tool_extra_fields": found})
     rollout = manager(managed(folder, f"{KWARGS}.recipe=arena")).rollout(item(tokenizer, row))
     assert [d.text for d in rollout.documents] == ["a", "b", "c"]
     assert rollout.answers == GOLD["answers"]
@@ -145,7 +147,9 @@ def test_a_thinking_tag_that_the_template_opened_is_read_as_the_models(
 ) -> None:
     config = managed(folder, f"{KWARGS}.recipe=naive-grpo")
     text = "The first one.</think><answer>Seine</answer>"
-    opened, not_opened = score(config, tokenizer, [Said(text, think=True), Said(text)])
+    opened, not_opened = score(
+        config, tokenizer, [ResponseRow(text, think=True), ResponseRow(text)]
+    )
     assert opened["reward_extra_info"]["format"] == 1.0
     assert not_opened["reward_extra_info"]["format"] == 0.0
 
@@ -161,9 +165,9 @@ def test_the_end_of_a_sequence_is_no_text_and_a_full_response_without_it_was_cut
     whole, cut, ended = (
         ours.rollout(item(tokenizer, row))
         for row in (
-            Said("<answer>Seine</answer><|im_end|>"),
-            Said(RIGHT, ends=False),
-            Said(RIGHT[:-1]),
+            ResponseRow("<answer>Seine</answer><|im_end|>"),
+            ResponseRow(RIGHT, ends=False),
+            ResponseRow(RIGHT[:-1]),
         )
     )
     assert whole.parsed.text == "<answer>Seine</answer>"
@@ -174,7 +178,7 @@ def test_the_end_of_a_sequence_is_no_text_and_a_full_response_without_it_was_cut
 
 def test_of_several_outputs_the_last_is_scored(folder: Path, tokenizer: Any) -> None:
     ours = manager(managed(folder, f"{KWARGS}.recipe=naive-grpo"))
-    data = batch_of(tokenizer, [Said(""), Said(RIGHT)])
+    data = batch_of(tokenizer, [ResponseRow(""), ResponseRow(RIGHT)])
     assert asyncio.run(ours.run_single(data))["reward_extra_info"]["acc"] == 1.0
 
 
@@ -203,7 +207,7 @@ def test_what_tools_said_is_never_the_models_answer(
     wrong = f"{lead}So.</think><answer>Rhône</answer>"
     right = f"{lead}So.</think><answer>Seine</answer>"
     rows = [
-        Said("", columns={"__num_turns__": 4}, ends=False, think=think, ids=ids)
+        ResponseRow("", columns={"__num_turns__": 4}, ends=False, think=think, ids=ids)
         for ids in (
             turns(tokenizer, trap, f"{lead}…</think>search", wrong, enable_thinking=think),
             turns(tokenizer, trap, f"{lead}…</think>search", right, enable_thinking=think),
@@ -218,7 +222,7 @@ def test_what_tools_said_is_never_the_models_answer(
 
 
 def test_turns_that_cannot_be_told_apart_are_an_error(folder: Path, tokenizer: Any) -> None:
-    row = Said(RIGHT, columns={"__num_turns__": 4})
+    row = ResponseRow(RIGHT, columns={"__num_turns__": 4})
     with pytest.raises(DataError, match=r"row 7: response: has several turns.*rag_group"):
         score(managed(folder, f"{KWARGS}.recipe=naive-grpo"), tokenizer, [row])
 
@@ -241,7 +245,7 @@ def test_a_row_that_cannot_be_scored_raises_and_names_itself(
     config = managed(folder, f"{KWARGS}.recipe={recipe}")
     text = "<reason>r</reason><extract>e</extract><answer>a</answer>" if recipe == "lear" else CITED
     with pytest.raises(rr.RolloutError, match=told):
-        score(config, tokenizer, [Said(text, truth)])
+        score(config, tokenizer, [ResponseRow(text, truth)])
 
 
 def test_a_recipe_of_groups_says_that_the_agent_loop_was_bypassed(
@@ -250,7 +254,7 @@ def test_a_recipe_of_groups_says_that_the_agent_loop_was_bypassed(
     config = managed(folder, f"{KWARGS}.recipe=ctrl-rag")
     worker = worker_of(config)  # verl makes its reward workers beside the agent loop as well
     with pytest.raises(UsageError, match=r"ctrl-rag .*default_agent_loop=rag_group.*agent_name"):
-        asyncio.run(worker.compute_score_batch(batch_of(tokenizer, [Said(RIGHT)])))
+        asyncio.run(worker.compute_score_batch(batch_of(tokenizer, [ResponseRow(RIGHT)])))
 
 
 @pytest.mark.parametrize(
@@ -296,7 +300,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("own")
 def test_a_recipe_or_a_plain_function_of_ones_own(folder: Path, tokenizer: Any) -> None:
-    rows = [Said("<answer>Seine</answer>"), Said("x" * 50)]
+    rows = [ResponseRow("<answer>Seine</answer>"), ResponseRow("x" * 50)]
     results = score(managed(folder, f"{KWARGS}.recipe=my_rewards:recipe"), tokenizer, rows)
     assert [r["reward_score"] for r in results] == [3.0, 0.0]
     assert [r["reward_extra_info"]["acc"] for r in results] == [1.0, 0.0]
@@ -314,7 +318,7 @@ def test_a_component_cannot_have_a_name_that_verl_keeps(folder: Path) -> None:
 def test_stages_go_by_verls_step_and_keep_their_keys(folder: Path, tokenizer: Any) -> None:
     stages = "[{recipe:naive-grpo,until_step:10},{recipe:arena}]"
     config = managed(folder, f"{KWARGS}.stages={stages}")
-    rows = [Said(RIGHT, columns={"global_steps": np.int64(step)}) for step in (9, 10)]
+    rows = [ResponseRow(RIGHT, columns={"global_steps": np.int64(step)}) for step in (9, 10)]
     first, second = score(config, tokenizer, rows)
     early = rr.recipe("naive-grpo")([plainly(RIGHT)])[0]
     late = rr.recipe("arena")([plainly(RIGHT)])[0]
@@ -322,7 +326,7 @@ def test_stages_go_by_verls_step_and_keep_their_keys(folder: Path, tokenizer: An
     assert list(first["reward_extra_info"]) == list(second["reward_extra_info"])
     assert math.isnan(first["reward_extra_info"]["relevance"])
     with pytest.raises(DataError, match="row 7: step: missing"):
-        score(config, tokenizer, [Said(RIGHT)])
+        score(config, tokenizer, [ResponseRow(RIGHT)])
 
 
 @pytest.fixture
@@ -353,7 +357,7 @@ def test_a_scoring_server_gives_the_likelihood_of_verls_own_tokens(
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return tokenizer.encode(text, add_special_tokens=False)
 
-    data = batch_of(tokenizer, [Said(CITED, columns={"raw_prompt": chat})], pad=0)
+    data = batch_of(tokenizer, [ResponseRow(CITED, columns={"raw_prompt": chat})], pad=0)
     prompt, response = ids_of(chat), data.batch["responses"][0].tolist()
     data.batch["prompts"] = torch.tensor([prompt])
     data.batch["attention_mask"] = torch.ones(1, len(prompt) + len(response), dtype=torch.long)
@@ -385,8 +389,8 @@ def test_a_judge_is_asked_by_every_worker_and_its_failure_is_never_a_zero(
     with JudgeServer(judge) as server:
         flags = ("recipe=truthrl", f"judge={server.url}", "judge_model=tiny")
         config = managed(folder, *(f"{KWARGS}.{flag}" for flag in flags))
-        results = score(config, tokenizer, [Said(text) for text in texts])
+        results = score(config, tokenizer, [ResponseRow(text) for text in texts])
         assert [r["reward_score"] for r in results] == [1.0, -1.0]
         server.behaviour = lambda _: Reply(status=401)
         with pytest.raises(rr.BackendError, match="row 7"):
-            score(config, tokenizer, [Said("\\boxed{Rhine}")])
+            score(config, tokenizer, [ResponseRow("\\boxed{Rhine}")])

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from reward_batches import Said, batch_of, composed, saved_tokenizer, scored, worker_of
+from reward_batches import ResponseRow, batch_of, composed, saved_tokenizer, scored, worker_of
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "verl.md").read_text("utf-8")
@@ -31,5 +31,5 @@ async def _made(config: object) -> object:
 def test_the_first_block_scores_a_rollout(tmp_path: Path) -> None:
     tokenizer = saved_tokenizer(tmp_path)
     text = "<relevance>[1]</relevance><analysis>1.</analysis><answer>Seine</answer>"
-    (result,) = scored(composed(tmp_path, *BLOCKS[0]), batch_of(tokenizer, [Said(text)]))
+    (result,) = scored(composed(tmp_path, *BLOCKS[0]), batch_of(tokenizer, [ResponseRow(text)]))
     assert result["reward_extra_info"]["acc"] == 1.0
