@@ -1,4 +1,4 @@
-"""Recipes as functions of one rollout and of a batch, and the golden groups by them."""
+"""Recipes as functions of one rollout and of a batch, with the golden groups."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RIGHT = {
 ALL = pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.id)
 
 
-def test_the_examples_run() -> None:
+def test_doctests() -> None:
     assert doctest.testmod(callables).failed == 0
 
 
@@ -43,13 +43,13 @@ def test_the_golden_groups_cover_every_kind_of_recipe_in_every_case() -> None:
 @ALL
 def test_golden_rewards(group: Group) -> None:
     rewards = batch(group.recipe)([{**row, "group": group.id} for row in group.rows])
-    known = [reward for reward in rewards if reward is not None]
+    scored = [reward for reward in rewards if reward is not None]
     assert [reward is None for reward in rewards] == [r is None for r in group.rewards]
-    assert known == pytest.approx([r for r in group.rewards if r is not None], abs=1e-7)
+    assert scored == pytest.approx([r for r in group.rewards if r is not None], abs=1e-7)
 
 
 @ALL
-def test_one_rollout_at_a_time_gives_the_same(group: Group) -> None:
+def test_single_rollouts_get_the_golden_rewards(group: Group) -> None:
     if group.scope == "group":
         with pytest.raises(UsageError, match=r"compares the rollouts of a group: use batch\(\)"):
             each(group.recipe)
@@ -64,7 +64,7 @@ def test_one_rollout_at_a_time_gives_the_same(group: Group) -> None:
 
 
 @ALL
-def test_golden_advantages_are_centred_and_leave_the_unscored_alone(group: Group) -> None:
+def test_golden_advantages_have_mean_0(group: Group) -> None:
     for values in (advantages(group), advantages(group, std_floor=0.1), centred(group)):
         assert sum(values) == pytest.approx(0.0, abs=1e-9)
         assert all(
@@ -72,7 +72,7 @@ def test_golden_advantages_are_centred_and_leave_the_unscored_alone(group: Group
         )
 
 
-def test_golden_advantages_by_hand() -> None:
+def test_golden_advantages_of_small_groups() -> None:
     group = Group("arena", "by hand", (), (1.0, 3.0))
     assert advantages(group, sample=False, epsilon=0.0) == pytest.approx([-1.0, 1.0])
     assert advantages(group, epsilon=0.0) == pytest.approx([-(0.5**0.5), 0.5**0.5])
@@ -83,11 +83,11 @@ def test_golden_advantages_by_hand() -> None:
     assert centred(Group("arena", "", (), (1.0, None, 3.0))) == [-1.0, 0.0, 1.0]
 
 
-def test_a_rollout_is_taken_as_a_row_is() -> None:
+def test_a_rollout_gets_the_reward_of_its_row() -> None:
     assert each("naive-grpo")(decode_row(RIGHT)) == each("naive-grpo")(RIGHT) == 2.0
 
 
-def test_both_pickle_with_their_options() -> None:
+def test_both_functions_can_be_pickled() -> None:
     one = pickle.loads(pickle.dumps(each("arena", settings={"bonus.value": 5})))  # noqa: S301
     many = pickle.loads(pickle.dumps(batch(stages=[{"recipe": "arena"}])))  # noqa: S301
     assert one.options == {"recipe": "arena", "settings": {"bonus.value": 5}}
@@ -95,7 +95,7 @@ def test_both_pickle_with_their_options() -> None:
     assert many.scorer.reward.name == "curriculum"
 
 
-def test_with_an_event_loop() -> None:
+def test_both_functions_in_an_event_loop() -> None:
     async def ask() -> tuple[float, list[float | None]]:
         rows = [RIGHT, {**RIGHT, "answers": None}]
         return await each("naive-grpo").scored(RIGHT), await batch("naive-grpo").scored(rows)
@@ -103,7 +103,7 @@ def test_with_an_event_loop() -> None:
     assert asyncio.run(ask()) == (2.0, [2.0, None])
 
 
-def test_a_row_that_does_not_decode_costs_no_other_its_score(
+def test_a_row_that_cannot_be_decoded_does_not_affect_other_rows(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rows = [{"response": 7}, RIGHT]
@@ -113,7 +113,7 @@ def test_a_row_that_does_not_decode_costs_no_other_its_score(
         each("naive-grpo")(rows[0])
 
 
-def test_options_that_cannot_be_used_are_refused_at_once() -> None:
+def test_invalid_options_are_refused_at_construction() -> None:
     with pytest.raises(UnknownRecipeError, match="arena"):
         each("arenna")
     with pytest.raises(SettingError):

@@ -1,4 +1,4 @@
-"""How documents stand in prompts, said by name to what trainers call."""
+"""The form of the documents in prompts, as an option of the adapters."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def scorers() -> dict[str, Scorer]:
 
 
 @pytest.mark.parametrize("trainer", ["trl", "verl"])
-def test_the_form_reaches_the_prompt(trainer: str) -> None:
+def test_the_document_form_is_part_of_the_prompt(trainer: str) -> None:
     form = "{text} [{label}]"
-    shown = scorers()[trainer].prompt
-    assert shown == Prompt(GROUNDED.message, document=form, untitled=form, separator=" ")
+    prompt = scorers()[trainer].prompt
+    assert prompt == Prompt(GROUNDED.message, document=form, untitled=form, separator=" ")
 
 
-@pytest.mark.parametrize("make", [lambda given: RagReward("ctrl-rag", **given), load_scorer])
-def test_it_goes_with_a_model_that_is_named(make) -> None:
+@pytest.mark.parametrize("make", [lambda options: RagReward("ctrl-rag", **options), load_scorer])
+def test_the_document_form_requires_a_model(make) -> None:
     with pytest.raises(UsageError, match="set model"):
         make({"document_form": "{text}"} | ({"recipe": "ctrl-rag"} if make is load_scorer else {}))

@@ -1,4 +1,4 @@
-"""The page about trainers says what the data say, and the data what the recipes are."""
+"""The page about trainers is up to date, and its cells agree with the recipes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from build_matrix import KINDS, PAGE, STD_FLOOR, TRAINERS, cell, kind_of, kinds_
 from golden import bare
 
 
-def test_the_page_is_what_the_data_say() -> None:
+def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text("utf-8") == build_matrix.page(), "run: python docs/build_matrix.py"
 
 
@@ -29,7 +29,7 @@ def test_every_kind_has_a_cell_for_every_trainer() -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_the_kind_of_a_recipe_is_its_own(recipe: str) -> None:
+def test_the_kind_of_a_recipe_matches_its_evidence(recipe: str) -> None:
     fields = " ".join(RECIPES[recipe].fields)
     assert ("group" in kind_of(recipe)) == (rr.recipe(recipe).scope == "group")
     asks = {
@@ -43,8 +43,8 @@ def test_the_kind_of_a_recipe_is_its_own(recipe: str) -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_any_function(recipe: str) -> None:
-    """Rule recipes score by themselves, others name the evidence that a setting would bring."""
+def test_the_column_of_any_function(recipe: str) -> None:
+    """Recipes of rules work without settings. The others name the missing evidence."""
     rewards = batch(recipe)(bare(recipe))
     entry = cell(recipe, "function")
     assert (None not in rewards) == (entry.state == "works")
@@ -57,7 +57,7 @@ def test_any_function(recipe: str) -> None:
 
 
 @pytest.mark.parametrize("recipe", [name for name in RECIPES if RECIPES[name].model_free])
-def test_settings_that_need_no_model_do_without(recipe: str) -> None:
+def test_model_free_settings_need_no_model(recipe: str) -> None:
     settings = RECIPES[recipe].model_free
     assert None not in batch(recipe, settings=settings)(bare(recipe))
     assert all(f"`{key}={value}`" in cell(recipe, "trl").text for key, value in settings.items())

@@ -1,4 +1,4 @@
-"""ms-swift's adapter where ms-swift is not installed: what the trainer passes, as plain lists."""
+"""The adapter of ms-swift without ms-swift: the arguments of the trainer are plain lists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BOXED = r"\boxed{the Seine, I think}"
 
 
 def batch(*completions: str, **columns: Any) -> dict[str, Any]:
-    """The keyword arguments of a call."""
+    """Return the keyword arguments of a call."""
     n = len(completions)
     chats = [
         [{"role": "user", "content": "Which river?"}, {"role": "assistant", "content": text}]
@@ -38,18 +38,18 @@ def batch(*completions: str, **columns: Any) -> dict[str, Any]:
     } | columns
 
 
-def seen(reward: RagReward, **call: Any) -> list[Rollout]:
-    """The rollouts that reach the recipe."""
+def scored_rollouts(reward: RagReward, **call: Any) -> list[Rollout]:
+    """Return the rollouts that the recipe gets."""
     rollouts: list[Rollout] = []
     own = reward.scorer.score_each
-    reward.scorer.score_each = lambda given, groups=None: (  # type: ignore[method-assign]
-        rollouts.extend(given) or own(given, groups)
+    reward.scorer.score_each = lambda rows, groups=None: (  # type: ignore[method-assign]
+        rollouts.extend(rows) or own(rows, groups)
     )
     reward(**call)
     return rollouts
 
 
-def test_the_module_imports_without_the_trainer_and_without_torch() -> None:
+def test_the_module_imports_without_torch_and_the_trainer() -> None:
     code = (
         "import sys, rag_rewards_adapters.ms_swift as m; m.reward_class('a', recipe='arena')();"
         "assert not {'swift', 'torch', 'transformers', 'numpy'} & set(sys.modules)"
@@ -57,24 +57,24 @@ def test_the_module_imports_without_the_trainer_and_without_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_what_the_trainer_knows_is_on_the_rollout() -> None:
+def test_the_rollout_contains_the_fields_of_the_trainer() -> None:
     reward = reward_class("naive", recipe="naive-grpo")()
     call = batch(RIGHT, finish_reason=["length"], response_token_ids=[[[1, 2], [7, 8, 9]]])
-    (rollout,) = seen(reward, **call)
+    (rollout,) = scored_rollouts(reward, **call)
     assert rollout.question == "Which river?"
     assert rollout.prompt == [{"role": "user", "content": "Which river?"}]
     assert rollout.response_token_ids == (7, 8, 9)  # of the last turn
     assert (rollout.step, rollout.finish_reason) == (3, "length")
 
 
-def test_a_prefix_that_the_trainer_does_not_put_there() -> None:
+def test_the_response_prefix_option() -> None:
     reward = reward_class("naive", recipe="naive-grpo", response_prefix="<think>")()
     assert reward(**batch(RIGHT.removeprefix("<think>"))) == [2.0]
     plain = reward_class("naive", recipe="naive-grpo")()
     assert plain(**batch(RIGHT.removeprefix("<think>"))) == [1.0]
 
 
-def test_without_prompt_ids_groups_are_not_guessed() -> None:
+def test_missing_prompt_ids_are_an_error() -> None:
     reward = reward_class("naive", recipe="naive-grpo")()
     with pytest.raises(GroupError, match="prompt_id is missing"):
         reward(**batch(RIGHT) | {"prompt_id": None})
@@ -84,12 +84,12 @@ SIZES = SimpleNamespace(num_generations=8, num_generations_eval=2)
 
 
 def prompts(*counts: int) -> dict[str, Any]:
-    """A batch with so many completions of each prompt."""
+    """Return a batch with these numbers of completions per prompt."""
     ids = [f"prompt_{i}" for i, count in enumerate(counts) for _ in range(count)]
     return batch(*[RIGHT] * len(ids), prompt_id=ids)
 
 
-def test_a_floor_needs_whole_groups_as_group_recipes_do() -> None:
+def test_std_floor_requires_complete_groups() -> None:
     reward = reward_class("naive", recipe="naive-grpo", std_floor=0.1)(args=SIZES)
     with pytest.raises(GroupError, match=r"prompt_1 has 4 completions.*num_generations=8"):
         reward(**prompts(8, 4))
@@ -98,31 +98,31 @@ def test_a_floor_needs_whole_groups_as_group_recipes_do() -> None:
 
 
 @pytest.mark.parametrize("counts", [(4, 12), (2, 8), (2, 2, 4)])
-def test_the_size_of_evaluation_does_not_excuse_a_torn_group(counts: tuple[int, ...]) -> None:
+def test_the_evaluation_size_does_not_permit_an_incomplete_group(counts: tuple[int, ...]) -> None:
     reward = reward_class("naive", recipe="naive-grpo", std_floor=0.1)(args=SIZES)
     with pytest.raises(GroupError, match="not a multiple of num_generations=8"):
         reward(**prompts(*counts))
 
 
 @pytest.mark.parametrize(("counts", "size"), [((2, 2), 2), ((8, 16), 8)])
-def test_a_batch_has_one_size_of_group(counts: tuple[int, ...], size: int) -> None:
+def test_all_groups_of_a_batch_have_one_size(counts: tuple[int, ...], size: int) -> None:
     reward = reward_class("naive", recipe="naive-grpo", std_floor=0.1)(args=SIZES)
-    found: list[int] = []
+    group_sizes: list[int] = []
     own = reward.scorer.score_each
-    reward.scorer.score_each = lambda given, groups=None: (  # type: ignore[method-assign]
-        found.extend(map(len, groups or ())) or own(given, groups)
+    reward.scorer.score_each = lambda rows, groups=None: (  # type: ignore[method-assign]
+        group_sizes.extend(map(len, groups or ())) or own(rows, groups)
     )
     reward(**prompts(*counts))
-    assert found == [size] * (sum(counts) // size)
+    assert group_sizes == [size] * (sum(counts) // size)
 
 
-def test_columns_may_be_arrays() -> None:
+def test_columns_can_be_arrays() -> None:
     reward = reward_class("naive", recipe="naive-grpo")()
     chats = np.empty(2, object)
     chats[:] = batch(RIGHT, RIGHT)["messages"]
     answers = np.empty(2, object)
     answers[:] = [np.array(["Seine"]), np.array(["Loire", "Liger"])]
-    given = batch(
+    arguments = batch(
         RIGHT,
         RIGHT,
         answers=answers,
@@ -131,26 +131,26 @@ def test_columns_may_be_arrays() -> None:
         request_id=np.array(["r0", "r1"]),
         id=np.array([4, 5]),
     )
-    rollouts = seen(reward, **given)
+    rollouts = scored_rollouts(reward, **arguments)
     assert [rollout.answers for rollout in rollouts] == [["Seine"], ["Loire", "Liger"]]
     assert [rollout.question for rollout in rollouts] == ["Which river?"] * 2
-    assert reward(**given) == [2.0, 1.0]
+    assert reward(**arguments) == [2.0, 1.0]
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_reward_travels_by_its_name_and_options(asynchronous: bool) -> None:
+def test_a_reward_is_pickled_by_name_and_options(asynchronous: bool) -> None:
     kind = reward_class(
         "mine", recipe="naive-grpo", response_prefix="<think>", asynchronous=asynchronous
     )
     reward = kind(args=SIZES)
     reward._unscored.count = 3
-    sent: Any = pickle.loads(pickle.dumps(reward))  # noqa: S301
-    assert (type(sent).__name__, sent.args, sent.not_scored) == ("mine", SIZES, 3)
-    values = sent(**batch(RIGHT.removeprefix("<think>")))
+    copy: Any = pickle.loads(pickle.dumps(reward))  # noqa: S301
+    assert (type(copy).__name__, copy.args, copy.not_scored) == ("mine", SIZES, 3)
+    values = copy(**batch(RIGHT.removeprefix("<think>")))
     assert (asyncio.run(values) if asynchronous else values) == [2.0]
 
 
-def test_a_judge_is_asked_in_every_event_loop() -> None:
+def test_a_judge_works_in_each_event_loop() -> None:
     judge = TableJudge(lambda question: 1)
     kind = reward_class("truth", recipe="truthrl", asynchronous=True)
     kind.options.scorer.models = Models(judge=judge)
@@ -161,12 +161,12 @@ def test_a_judge_is_asked_in_every_event_loop() -> None:
     assert judge.requests
 
 
-def test_a_gold_that_lacks_a_field_names_the_row() -> None:
+def test_a_missing_gold_field_names_the_row() -> None:
     reward = reward_class("naive", recipe="naive-grpo")()
     with pytest.raises(DataError, match="row r1: answers: missing"):
         reward(**batch(RIGHT, RIGHT, answers=[["Seine"], None], id=["r0", "r1"]))
 
 
-def test_options_are_checked_before_there_is_a_trainer() -> None:
+def test_options_are_checked_without_a_trainer() -> None:
     with pytest.raises(UsageError, match=r"unknown option 'setings'.*settings"):
         reward_class("arena", recipe="arena", setings={})

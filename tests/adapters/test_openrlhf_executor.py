@@ -1,4 +1,4 @@
-"""OpenRLHF's agent executor where OpenRLHF is not installed: options, rewards, weights."""
+"""The agent executor of OpenRLHF without OpenRLHF: options, rewards and weights."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from rag_rewards.rollout import Score
 from rag_rewards.training.advantages import group_advantages
 
 
-def test_the_module_imports_without_the_trainer_and_without_torch() -> None:
+def test_the_module_imports_without_torch_and_the_trainer() -> None:
     code = (
         "import sys, rag_rewards_adapters.openrlhf_agent; "
         "print([m for m in sys.modules if m.split('.')[0] in ('torch', 'openrlhf', 'vllm')])"
     )
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    assert told.stdout.strip() == "[]"
+    assert process.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, "no recipe is given"),
         ({"recipe": "arnea"}, "did you mean 'arena'"),
@@ -51,56 +51,56 @@ def test_the_module_imports_without_the_trainer_and_without_torch() -> None:
         ),
     ],
 )
-def test_what_cannot_be_used_is_said_when_the_file_is_loaded(
-    options: dict[str, Any], said: str
+def test_invalid_options_are_refused_when_the_file_is_loaded(
+    options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         executor(**options)
 
 
-def test_a_reward_function_refuses_a_curriculum_as_well() -> None:
+def test_a_reward_function_refuses_a_curriculum() -> None:
     stages = [{"recipe": "naive-grpo", "until_step": 9}, {"recipe": "arena"}]
     with pytest.raises(UsageError, match="does not pass the training step"):
         reward_function(stages=stages)
 
 
-def test_a_recipe_of_ones_own() -> None:
+def test_a_custom_recipe() -> None:
     own = rr.custom("brief", lambda rollout: float(len(rollout.parsed.text) < 40))
     assert _recipe_and_models({"recipe": own}) == (own, ModelOptions())
     with pytest.raises((UsageError, SettingError), match="without settings"):
         _recipe_and_models({"recipe": own, "settings": {"a": 1}})
 
 
-def sent(rewards: list[float | None], **options: Any) -> list[float]:
+def rewards_of(rewards: list[float | None], **options: Any) -> list[float]:
     scores = [None if reward is None else Score(reward) for reward in rewards]
     return _rewards(scores, ExecutorOptions(**options))
 
 
-def test_rewards_are_sent_as_they_are() -> None:
-    assert sent([13.0, 0.5]) == [13.0, 0.5]
-    assert sent([13.0, None], error_value=-1.0) == [13.0, -1.0]
+def test_rewards_without_std_floor() -> None:
+    assert rewards_of([13.0, 0.5]) == [13.0, 0.5]
+    assert rewards_of([13.0, None], error_value=-1.0) == [13.0, -1.0]
 
 
-def test_with_a_floor_the_advantages_stand_around_the_mean_of_the_rewards() -> None:
+def test_rewards_with_std_floor_are_the_mean_plus_the_advantage() -> None:
     rewards: list[float | None] = [0.5, 0.52, 0.9]
-    known = [0.5, 0.52, 0.9]
-    found = sent(rewards, std_floor=0.1)
-    mean = sum(known) / 3
-    assert [value - mean for value in found] == pytest.approx(
-        group_advantages(known, std_floor=0.1)
+    scored = [0.5, 0.52, 0.9]
+    rewards_with_floor = rewards_of(rewards, std_floor=0.1)
+    mean = sum(scored) / 3
+    assert [value - mean for value in rewards_with_floor] == pytest.approx(
+        group_advantages(scored, std_floor=0.1)
     )
-    assert sum(found) / 3 == pytest.approx(mean)
-    assert sent([0.4], std_floor=0.1) == [0.4]
-    missing = sent([0.5, None, 0.52, 0.9], std_floor=0.1, error_value=0.0)
-    assert missing == pytest.approx([found[0], mean, *found[1:]])
-    assert sent([None, None], std_floor=0.1, error_value=-1.0) == [-1.0, -1.0]
+    assert sum(rewards_with_floor) / 3 == pytest.approx(mean)
+    assert rewards_of([0.4], std_floor=0.1) == [0.4]
+    missing = rewards_of([0.5, None, 0.52, 0.9], std_floor=0.1, error_value=0.0)
+    assert missing == pytest.approx([rewards_with_floor[0], mean, *rewards_with_floor[1:]])
+    assert rewards_of([None, None], std_floor=0.1, error_value=-1.0) == [-1.0, -1.0]
 
 
-def test_updates_of_weights_are_counted_on_their_way() -> None:
-    sent: list[Any] = []
+def test_weight_updates_are_counted() -> None:
+    calls: list[Any] = []
 
     async def collective_rpc(method: str, args: Any = ()) -> str:
-        sent.append((method, args))
+        calls.append((method, args))
         return "done"
 
     async def work() -> tuple[int, Any]:
@@ -111,4 +111,4 @@ def test_updates_of_weights_are_counted_on_their_way() -> None:
         return updates.count, answer
 
     assert asyncio.run(work()) == (2, "done")
-    assert sent[0] == ("init_process_group", "a")
+    assert calls[0] == ("init_process_group", "a")

@@ -1,4 +1,4 @@
-"""Components beside a trainer's own logs: real event files, and a run as W&B's would take them."""
+"""Logging of components, with real event files and a double of Weights & Biases."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rag_rewards_adapters.training_log import TrainingLog
 
 def events(folder: Path) -> dict[str, list[tuple[int, float]]]:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    found = accumulator.EventAccumulator(str(folder)).Reload()
+    events_file = accumulator.EventAccumulator(str(folder)).Reload()
     return {
-        tag: [(event.step, event.value) for event in found.Scalars(tag)]
-        for tag in found.Tags()["scalars"]
+        tag: [(event.step, event.value) for event in events_file.Scalars(tag)]
+        for tag in events_file.Tags()["scalars"]
     }
 
 
-def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
+def test_tensorboard_events(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     log = TrainingLog(["tensorboard"], tmp_path)
     log.write({"arena/accuracy": 0.5}, 1)
@@ -30,14 +30,14 @@ def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     assert events(tmp_path / "rag_rewards") == {"arena/accuracy": [(1, 0.5), (2, 0.75)]}
 
 
-def test_a_run_of_wandb_is_added_to_by_the_trainers_axis(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_uses_the_training_step_of_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[dict[str, Any]] = []
     wandb = SimpleNamespace(run=object(), log=logged.append)
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     log = TrainingLog("wandb", None)
     log.write({"arena/bonus": 1.0}, 7)
     wandb.run = None
-    log.write({"arena/bonus": 2.0}, 8)  # no run: nobody to tell
+    log.write({"arena/bonus": 2.0}, 8)  # there is no run
     assert logged == [{"arena/bonus": 1.0, "train/global_step": 7}]
 
 
@@ -48,7 +48,7 @@ def test_other_ranks_and_other_loggers_write_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_trainers_arguments_say(tmp_path: Path) -> None:
+def test_log_of_training_arguments(tmp_path: Path) -> None:
     args = SimpleNamespace(report_to=["tensorboard"], output_dir=tmp_path, process_index=0)
     assert TrainingLog.of(args).folder == tmp_path / "runs"
     args.logging_dir = "elsewhere"

@@ -1,4 +1,4 @@
-"""TRL's reward function, called as TRL calls it: what needs no trainer."""
+"""The reward function of TRL without a trainer, called with the arguments of TRL."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GOLD: dict[str, Any] = {
 
 
 def batch(*completions: Any, prompts: Any = None, **more: Any) -> dict[str, Any]:
-    """Keyword arguments as TRL passes them: each column once per completion."""
+    """Return the keyword arguments of TRL: each column has one value per completion."""
     count = len(completions)
     columns = {name: [value] * count for name, value in GOLD.items()}
     return {
@@ -56,7 +56,7 @@ def brief(rollout: rr.Rollout) -> float:
 
 
 class Logged:
-    """TRL's two ways to log."""
+    """The two log functions of TRL."""
 
     def __init__(self) -> None:
         self.extra: dict[str, list[Any]] = {}
@@ -69,65 +69,67 @@ class Logged:
         }
 
 
-def test_the_module_needs_neither_torch_nor_the_trainer() -> None:
-    said = "import rag_rewards_adapters.trl, sys; print({'torch', 'trl'} & set(sys.modules))"
-    ran = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "set()"
+def test_the_module_imports_without_torch_and_the_trainer() -> None:
+    code = "import rag_rewards_adapters.trl, sys; print({'torch', 'trl'} & set(sys.modules))"
+    command = [sys.executable, "-c", code]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "set()"
 
 
 class TestRewards:
-    def test_plain_and_conversational_completions_are_the_same(self) -> None:
+    def test_text_and_chat_completions_get_equal_rewards(self) -> None:
         reward = RagReward("arena", settings={"bonus.value": 5})
         assert reward(**batch(RIGHT, "no")) == [8.0, 0.0]
-        asked = [[{"role": "user", "content": "Which river?"}]] * 2
-        assert reward(**batch(chat(RIGHT), chat("no"), prompts=asked)) == [8.0, 0.0]
+        prompts = [[{"role": "user", "content": "Which river?"}]] * 2
+        assert reward(**batch(chat(RIGHT), chat("no"), prompts=prompts)) == [8.0, 0.0]
 
-    def test_it_goes_by_the_recipe_s_name_or_one_s_own(self) -> None:
+    def test_default_name_and_given_name(self) -> None:
         assert RagReward("arena").__name__ == "arena"
         assert RagReward("arena", name="strict").__name__ == "strict"
         assert RagReward(rr.custom("brief", brief)).__name__ == "brief"
 
-    def test_columns_of_other_names(self) -> None:
-        given = batch(RIGHT)
-        given["golden_answers"] = given.pop("answers")
-        assert RagReward("arena", columns={"answers": "golden_answers"})(**given) == [13.0]
+    def test_columns_with_other_names(self) -> None:
+        arguments = batch(RIGHT)
+        arguments["golden_answers"] = arguments.pop("answers")
+        assert RagReward("arena", columns={"answers": "golden_answers"})(**arguments) == [13.0]
 
-    def test_a_recipe_of_one_s_own(self) -> None:
+    def test_a_custom_recipe(self) -> None:
         assert RagReward(rr.custom("brief", brief))(**batch("short", RIGHT)) == [1.0, 0.0]
 
-    def test_only_the_last_assistant_message_counts(self) -> None:
+    def test_the_last_assistant_message_is_scored(self) -> None:
         turns = [
             {"role": "assistant", "content": RIGHT},
             {"role": "tool", "content": RIGHT},
             {"role": "assistant", "content": "I do not know."},
         ]
-        asked = [{"role": "user", "content": "Which river?"}]
-        assert RagReward("arena")(**batch(turns, prompts=[asked])) == [0.0]
-        assert RagReward("arena")(**batch(turns[1:2] + turns[:1], prompts=[asked])) == [13.0]
+        prompt = [{"role": "user", "content": "Which river?"}]
+        assert RagReward("arena")(**batch(turns, prompts=[prompt])) == [0.0]
+        assert RagReward("arena")(**batch(turns[1:2] + turns[:1], prompts=[prompt])) == [13.0]
 
-    def test_a_call_for_a_tool_without_words_is_an_empty_response(self) -> None:
+    def test_a_tool_call_without_text_is_an_empty_response(self) -> None:
         called = [{"role": "assistant", "content": None, "tool_calls": [{"type": "function"}]}]
         assert RagReward("arena")(**batch(called, prompts=[[]])) == [0.0]
 
-    def test_the_question_is_the_last_of_the_user_where_no_column_has_it(self) -> None:
+    def test_the_default_question_is_the_last_user_message(self) -> None:
         judge = TableJudge(lambda question: 1)
         reward = RagReward("truthrl", settings={"verifier": "judge"}, models=Models(judge=judge))
-        asked = [{"role": "user", "content": "Which river?"}]
-        said = chat("\\boxed{La Seine}")
-        assert reward(**batch(said, prompts=[asked])) == [1.0]
-        assert reward(**batch(said, prompts=[asked], question=["Which, in Paris?"])) == [1.0]
+        prompt = [{"role": "user", "content": "Which river?"}]
+        completions = chat("\\boxed{La Seine}")
+        arguments = batch(completions, prompts=[prompt])
+        assert reward(**arguments) == [1.0]
+        assert reward(**arguments, question=["Which, in Paris?"]) == [1.0]
         assert [question.question for question in judge.requests] == [
             "Which river?",
             "Which, in Paris?",
         ]
 
-    def test_stages_go_by_the_step(self) -> None:
+    def test_stages_depend_on_the_training_step(self) -> None:
         reward = RagReward(stages=[{"recipe": "naive-grpo", "until_step": 5}, {"recipe": "arena"}])
         early = reward(**batch(RIGHT, trainer_state=SimpleNamespace(global_step=4)))
         late = reward(**batch(RIGHT, trainer_state=SimpleNamespace(global_step=5)))
         assert early != late == [13.0]
 
-    def test_asynchronously(self) -> None:
+    def test_asynchronous_rewards(self) -> None:
         import asyncio
         import inspect
 
@@ -144,30 +146,30 @@ GIVEN: dict[str, Any] = {"settings": {"citation.judge_by": "gold"}}
 class TestThoughts:
     CLOSED = "It is on the river.</think><answer>Seine [1]</answer>"
 
-    def format_of(self, reward: RagReward, given: dict[str, Any]) -> list[Any]:
+    def format_of(self, reward: RagReward, arguments: dict[str, Any]) -> list[Any]:
         logged = Logged()
-        reward(**given, **logged.both())
+        reward(**arguments, **logged.both())
         return logged.extra["ground-grpo-stage1/format"]
 
-    def test_what_a_plain_prompt_opens_is_read_with_the_response(self) -> None:
+    def test_a_tag_opened_by_a_text_prompt_belongs_to_the_response(self) -> None:
         reward = RagReward("ground-grpo-stage1", **GIVEN)
         opened = self.format_of(reward, batch(self.CLOSED, prompts=["assistant\n<think>\n"]))
         assert opened == [1.0]
         assert self.format_of(reward, batch(self.CLOSED, prompts=["assistant\n"])) == [0.0]
 
-    def test_a_given_prefix_counts_for_chats(self) -> None:
-        given = batch(chat(self.CLOSED), prompts=[[]])
-        assert self.format_of(RagReward("ground-grpo-stage1", **GIVEN), given) == [0.0]
+    def test_the_response_prefix_applies_to_chats(self) -> None:
+        arguments = batch(chat(self.CLOSED), prompts=[[]])
+        assert self.format_of(RagReward("ground-grpo-stage1", **GIVEN), arguments) == [0.0]
         prefixed = RagReward("ground-grpo-stage1", **GIVEN, response_prefix="<think>\n")
-        assert self.format_of(prefixed, given) == [1.0]
+        assert self.format_of(prefixed, arguments) == [1.0]
 
     @pytest.mark.parametrize("key", ["reasoning_content", "thinking"])
-    def test_thoughts_that_the_trainer_parsed_out_are_put_back(self, key: str) -> None:
+    def test_parsed_thoughts_are_added_to_the_response(self, key: str) -> None:
         parsed = chat("<answer>Seine [1]</answer>", **{key: "It is on the river."})
         reward = RagReward("ground-grpo-stage1", **GIVEN, response_prefix="<think>\n")
         assert self.format_of(reward, batch(parsed, prompts=[[]])) == [1.0]
 
-    def test_a_tag_that_closes_unopened_is_warned_of_once(self, caplog: Any) -> None:
+    def test_an_unopened_tag_is_warned_of_once(self, caplog: Any) -> None:
         reward = RagReward("ground-grpo-stage1", **GIVEN)
         with caplog.at_level(logging.WARNING, "rag_rewards"):
             for _ in range(2):
@@ -183,63 +185,63 @@ class TestGroups:
 
     WELL = "<answer>Seine</answer>"
 
-    def test_blocks_of_the_group_size_are_compared(self) -> None:
+    def test_groups_are_blocks_of_the_group_size(self) -> None:
         reward = self.needing(group_size=2)
         prompts = ["a", "a", "b", "b"]
-        said = ("no", "<answer>Seine</answer>", "no", "no")
-        assert reward(**batch(*said, prompts=prompts)) == pytest.approx([0, 1, 0, 0])
+        completions = ("no", "<answer>Seine</answer>", "no", "no")
+        assert reward(**batch(*completions, prompts=prompts)) == pytest.approx([0, 1, 0, 0])
 
-    def test_equal_prompts_side_by_side_are_two_groups(self) -> None:
+    def test_adjacent_groups_with_equal_prompts(self) -> None:
         reward = self.needing(group_size=2)
-        said = ("no", self.WELL, self.WELL, self.WELL)
-        assert reward(**batch(*said)) == pytest.approx([0, 1, 0, 0])
+        completions = ("no", self.WELL, self.WELL, self.WELL)
+        assert reward(**batch(*completions)) == pytest.approx([0, 1, 0, 0])
 
-    def test_without_a_size_the_way_out_is_shown(self) -> None:
+    def test_a_missing_group_size_names_the_options(self) -> None:
         with pytest.raises(UsageError, match=r"reward\.bind\(trainer\).*group_size="):
             self.needing()(**batch("a", "b"))
 
-    def test_a_wrong_size_is_an_error_that_names_rows(self) -> None:
+    def test_a_wrong_group_size_names_the_completions(self) -> None:
         with pytest.raises(GroupError, match=r"\(3\) is not a multiple of the group size \(2\)"):
             self.needing(group_size=2)(**batch("a", "b", "c"))
         with pytest.raises(GroupError, match=r"completions 0 and 1 .*num_generations=2"):
             self.needing(group_size=2)(**batch("a", "b", prompts=["x", "y"]))
 
-    def test_a_floor_goes_with_a_trainer(self) -> None:
+    def test_std_floor_requires_bind(self) -> None:
         with pytest.raises(UsageError, match=r"std_floor.*reward\.bind\(trainer\)"):
             RagReward("arena", std_floor=0.1, group_size=2)(**batch("a", "b"))
 
 
 class TestErrors:
-    def test_of_the_first_batch_name_the_row_and_the_field(self) -> None:
-        given = batch(RIGHT, RIGHT)
-        given["answers"] = [["Seine"], None]
+    def test_an_error_of_the_first_batch_names_the_row_and_the_field(self) -> None:
+        arguments = batch(RIGHT, RIGHT)
+        arguments["answers"] = [["Seine"], None]
         with pytest.raises(DataError, match="row 1 of the batch: answers: missing"):
-            RagReward("arena")(**given)
-        given["id"] = ["a", "b"]
+            RagReward("arena")(**arguments)
+        arguments["id"] = ["a", "b"]
         with pytest.raises(DataError, match="row b: answers: missing"):
-            RagReward("arena")(**given)
+            RagReward("arena")(**arguments)
 
-    def test_of_a_field_that_does_not_decode(self) -> None:
-        given = batch(RIGHT)
-        given["documents"] = [[{"text": 3}]]
+    def test_a_field_that_cannot_be_decoded(self) -> None:
+        arguments = batch(RIGHT)
+        arguments["documents"] = [[{"text": 3}]]
         with pytest.raises(
             RowError, match=r"row 0 of the batch: documents\[0\]\.text: expected str"
         ):
-            RagReward("arena")(**given)
+            RagReward("arena")(**arguments)
 
-    def test_later_there_is_no_score_and_it_is_counted(self) -> None:
+    def test_a_later_error_is_none_and_counted(self) -> None:
         reward, logged = RagReward("arena"), Logged()
         reward(**batch(RIGHT))
-        given = batch(RIGHT, RIGHT)
-        given["answers"] = [["Seine"], None]
-        assert reward(**given, **logged.both()) == [13.0, None]
+        arguments = batch(RIGHT, RIGHT)
+        arguments["answers"] = [["Seine"], None]
+        assert reward(**arguments, **logged.both()) == [13.0, None]
         assert reward.not_scored == 1
         assert logged.metric["arena/not_scored"] == 1
         assert logged.metric["arena/accuracy"] == 1.0
         assert logged.extra["arena/accuracy"] == [1.0, None]
         assert reward(**batch("no")) == [0.0]
 
-    def test_a_recipe_that_gives_no_reward_is_an_error_at_first_and_counted_later(self) -> None:
+    def test_a_recipe_without_a_reward_for_a_rollout(self) -> None:
         some = rr.custom("some", lambda rollout: None if rollout.parsed.text == "?" else 1.0)
         with pytest.raises(DataError, match=r"row 1 of the batch: .*gives this rollout no reward"):
             RagReward(some)(**batch("x", "?"))
@@ -251,16 +253,16 @@ class TestErrors:
         with pytest.raises(DataError, match="no reward"):
             reward(**batch("?"))
 
-    def test_batches_without_any_score_end_training(self) -> None:
+    def test_consecutive_batches_without_a_score_raise(self) -> None:
         reward = RagReward("arena", patience=2)
         reward(**batch(RIGHT))
-        given = batch(RIGHT)
-        given["answers"] = [None]
-        assert reward(**given) == [None]
+        arguments = batch(RIGHT)
+        arguments["answers"] = [None]
+        assert reward(**arguments) == [None]
         with pytest.raises(DataError, match="answers"):
-            reward(**given)
+            reward(**arguments)
 
-    def test_a_column_that_is_not_there_is_named(self) -> None:
+    def test_a_missing_column_is_named(self) -> None:
         with pytest.raises(UsageError, match=r"no column 'answer'.*answers"):
             RagReward("arena", columns={"answers": "answer"})(**batch(RIGHT))
 
@@ -278,7 +280,7 @@ class TestErrors:
             ),
         ],
     )
-    def test_a_model_that_nobody_gave_is_named_in_any_batch(
+    def test_a_missing_model_is_named_in_a_batch(
         self, name: str, settings: Any, text: str, way_out: str
     ) -> None:
         reward = RagReward(name, settings=settings)
@@ -296,7 +298,7 @@ class TestErrors:
             ({"recipe": rr.recipe("arena"), "hardened": True}, UsageError, "without settings"),
         ],
     )
-    def test_wrong_arguments_are_errors_at_construction(
+    def test_invalid_arguments_are_refused_at_construction(
         self, options: Any, error: Any, message: str
     ) -> None:
         with pytest.raises(error, match=message):
@@ -304,7 +306,7 @@ class TestErrors:
 
 
 class TestLogging:
-    def test_every_column_has_a_value_per_completion(self) -> None:
+    def test_logged_columns_have_one_value_per_completion(self) -> None:
         logged = Logged()
         RagReward("arena", name="a")(**batch(RIGHT, "no"), **logged.both())
         names = ("format", "accuracy", "relevance", "bonus", "correct")
@@ -314,7 +316,7 @@ class TestLogging:
         means = {f"a/{name}": 5.0 if name == "bonus" else 0.5 for name in names}
         assert logged.metric == means | {"a/not_scored": 0.0}
 
-    def test_what_a_stage_does_not_have_is_an_empty_column_and_no_metric(self) -> None:
+    def test_a_component_of_another_stage_is_logged_as_none(self) -> None:
         reward = RagReward(stages=[{"recipe": "naive-grpo", "until_step": 5}, {"recipe": "arena"}])
         logged = Logged()
         reward(**batch(RIGHT, "no"), **logged.both())
@@ -324,26 +326,26 @@ class TestLogging:
 
 class TestPickling:
     @pytest.mark.parametrize("kind", [RagReward, AsyncRagReward])
-    def test_it_travels_and_scores_the_same(self, kind: Any) -> None:
+    def test_a_copy_gives_equal_rewards(self, kind: Any) -> None:
         reward = kind("arena", settings={"bonus.value": 5}, columns={"answers": "gold"})
         twin = pickle.loads(pickle.dumps(reward))  # noqa: S301
         assert type(twin) is kind
         assert twin.__name__ == "arena"
         assert twin.signature == reward.signature
-        given = batch(RIGHT)
-        given["gold"] = given.pop("answers")
+        arguments = batch(RIGHT)
+        arguments["gold"] = arguments.pop("answers")
         if kind is RagReward:
-            assert twin(**given) == reward(**given) == [8.0]
+            assert twin(**arguments) == reward(**arguments) == [8.0]
 
-    def test_a_recipe_of_one_s_own_travels_by_its_function_s_name(self) -> None:
+    def test_a_custom_recipe_is_pickled_by_name(self) -> None:
         twin = pickle.loads(pickle.dumps(RagReward(rr.custom("brief", brief))))  # noqa: S301
         assert twin(**batch("short")) == [1.0]
 
-    def test_models_stay_behind_and_are_missed_aloud(self) -> None:
+    def test_models_are_not_pickled(self) -> None:
         judge = TableJudge(lambda question: 1)
         reward = RagReward("truthrl", models=Models(judge=judge))
-        said = batch("\\boxed{La Seine}", question=["Which river?"])
-        assert reward(**said) == [1.0]
+        arguments = batch("\\boxed{La Seine}", question=["Which river?"])
+        assert reward(**arguments) == [1.0]
         twin = pickle.loads(pickle.dumps(reward))  # noqa: S301
         with pytest.raises(UsageError, match="judge="):
-            twin(**said)
+            twin(**arguments)

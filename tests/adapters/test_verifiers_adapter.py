@@ -1,4 +1,4 @@
-"""Recipes as reward functions of verifiers' tasks, called by the rules of verifiers.
+"""Recipes as reward functions of verifiers' tasks, called like verifiers calls them.
 
 A function gets the arguments that it names, is awaited, and returns a float.
 tests/trainers/verifiers calls them from the real package.
@@ -21,7 +21,7 @@ REPLY = "<answer>Seine</answer>"
 
 
 class Data(SimpleNamespace):
-    """A task's data: what is used of verifiers' TaskData."""
+    """The fields of verifiers' TaskData that the adapter reads."""
 
     def model_dump(self) -> dict[str, Any]:
         return dict(vars(self)) | {"prompt": "?", "name": None}
@@ -30,11 +30,11 @@ class Data(SimpleNamespace):
 
 
 class Trace:
-    """A trace: what is used of verifiers' Trace."""
+    """The fields of verifiers' Trace that the adapter reads."""
 
     def __init__(self, reply: str | None, thought: str | None = None) -> None:
-        said = [SimpleNamespace(content=reply, reasoning_content=thought)]
-        self.assistant_messages = said if reply is not None else []
+        messages = [SimpleNamespace(content=reply, reasoning_content=thought)]
+        self.assistant_messages = messages if reply is not None else []
         self.last_reply = reply or ""
         self.root_reply: str | None = None
         self.metrics: dict[str, float] = {}
@@ -44,7 +44,7 @@ class Trace:
 
 
 def scored(fn: Any, data: Any, trace: Any) -> float:
-    """Plugged in and invoked as verifiers does: wrapped, by the names of its parameters."""
+    """Call the reward as verifiers does: wrapped, with arguments by the names of its parameters."""
 
     @functools.wraps(fn)
     def plugged(*args: Any, **kwargs: Any) -> Any:
@@ -65,41 +65,39 @@ def test_the_last_reply_is_scored_and_components_become_metrics() -> None:
     assert trace.metrics == {"naive-grpo/format": 1.0, "naive-grpo/accuracy": 1.0}
 
 
-def test_reasoning_that_stays_in_the_text_is_read_there() -> None:
+def test_reasoning_in_the_text_is_read() -> None:
     trace = Trace(f"<think>1</think>{REPLY}")
     assert scored(reward("naive-grpo"), Data(answers=["Seine"]), trace) == 2.0
 
 
-def test_the_reply_of_the_root_agent_has_no_thought_of_another() -> None:
+def test_the_reply_of_the_root_agent_has_no_separate_reasoning() -> None:
     trace = Trace("Loire", thought="of a descendant")
     trace.root_reply = trace.last_reply = REPLY
     assert scored(reward("naive-grpo"), Data(answers=["Seine"]), trace) == 1.0
 
 
-def test_a_rollout_that_said_nothing_is_an_empty_response() -> None:
+def test_a_rollout_without_messages_is_an_empty_response() -> None:
     assert scored(reward("naive-grpo"), Data(answers=["Seine"]), Trace(None)) == 0.0
 
 
-def test_gold_that_lacks_a_field_is_an_error_with_its_name() -> None:
+def test_a_missing_gold_field_is_named() -> None:
     with pytest.raises(DataError, match="row 7: answers: missing"):
         scored(reward("naive-grpo"), Data(id="7"), Trace(REPLY))
 
 
 @pytest.mark.parametrize(
-    ("given", "asked"),
+    ("fields", "question"),
     [
         ({}, "Which river?"),
         ({"question": None}, "Which river?"),
         ({"question": "Which, in Paris?"}, "Which, in Paris?"),
     ],
 )
-def test_what_the_prompt_asks_is_the_question_where_no_field_says_it(
-    given: dict[str, Any], asked: str
-) -> None:
-    task = Data(**given)
-    assert _fields(task)["question"] == asked
+def test_the_default_question_is_the_prompt(fields: dict[str, Any], question: str) -> None:
+    task = Data(**fields)
+    assert _fields(task)["question"] == question
 
 
-def test_recipes_that_compare_a_group_are_refused_when_the_module_is_imported() -> None:
+def test_recipes_of_group_scope_are_refused() -> None:
     with pytest.raises(UsageError, match="compares the rollouts of a group"):
         reward("ctrl-rag")

@@ -1,4 +1,4 @@
-"""verl's adapter where verl is not installed: settings, rows, the plain function, the plugin."""
+"""The adapter of verl without verl: settings, rows, the plain function and the plugin."""
 
 from __future__ import annotations
 
@@ -27,35 +27,36 @@ from rag_rewards.training.advantages import group_advantages
 RIGHT = "<think>…</think><answer>Seine</answer>"
 
 
-def test_the_examples_run() -> None:
+def test_doctests() -> None:
     for module in (verl, verl_config, verl_rows):
         assert doctest.testmod(module).failed == 0
 
 
-def test_the_plugin_imports_nothing_of_ours_or_of_a_trainers() -> None:
+def test_the_plugin_imports_neither_this_package_nor_a_trainer() -> None:
     code = (
         "import sys, rag_rewards_adapters.verl_plugin; "
         "print([m for m in sys.modules if m.split('.')[0] in ('torch', 'verl', 'rag_rewards')])"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
+    command = [sys.executable, "-c", code]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"
 
 
-def test_the_gold_stands_over_the_extra_information_and_neither_is_changed() -> None:
+def test_gold_fields_take_precedence_over_extra_information() -> None:
     extra = {"index": 4, "answers": ["old"], "question": "?", "url": "…", "supporting": [2]}
-    kept = dict(extra)
+    original = dict(extra)
     fields = row_fields({"answers": ["new"], "supporting": None}, extra)
     assert fields == {"id": 4, "answers": ["new"], "question": "?", "supporting": [2]}
-    assert extra == kept
+    assert extra == original
     assert row_fields("new", {"id": "a", "index": 4}, None)["id"] == "a"
 
 
-def test_a_label_that_is_not_ours_names_its_row() -> None:
+def test_an_invalid_label_names_its_row() -> None:
     with pytest.raises(DataError, match=r"row 4: reward_model.ground_truth: .*none of the fields"):
         compute_score("qa", RIGHT, {"target": "x"}, {"index": 4}, recipe="naive-grpo")
 
 
-def test_the_plain_function_has_the_same_numbers_for_every_sample() -> None:
+def test_the_plain_function_returns_equal_keys_for_all_samples() -> None:
     first, second = (
         compute_score("qa", text, "Seine", recipe="naive-grpo") for text in (RIGHT, "")
     )
@@ -68,7 +69,7 @@ def test_the_plain_function_has_the_same_numbers_for_every_sample() -> None:
     )
 
 
-def test_what_cannot_be_scored_raises() -> None:
+def test_an_unscored_rollout_raises() -> None:
     with pytest.raises(DataError, match="row 9: answers: missing"):
         compute_score("qa", RIGHT, None, {"index": 9}, recipe="naive-grpo")
     with pytest.raises(RolloutError, match=r"no reward"):
@@ -76,7 +77,7 @@ def test_what_cannot_be_scored_raises() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"recipe": "ctrl-rag"}, "ctrl-rag compares.*default_agent_loop=rag_group"),
         (
@@ -90,38 +91,38 @@ def test_what_cannot_be_scored_raises() -> None:
         ({"recipe": "json:dumps", "hardened": True}, "without settings"),
     ],
 )
-def test_settings_that_cannot_be_used(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_invalid_settings(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         compute_score("qa", RIGHT, "Seine", **options)
 
 
-def test_a_grader_is_made_once_for_its_settings_and_few_are_kept(
+def test_scorers_are_cached_by_their_settings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made: list[Any] = []
+    loaded_options: list[Any] = []
 
     def counted(options: Any) -> Any:
-        made.append(options)
+        loaded_options.append(options)
         return load_scorer(options)
 
     monkeypatch.setattr(verl, "load_scorer", counted)
     compute = ComputeScore(max_scorers=2)
-    wanted = {"recipe": "arena", "settings": {"bonus": {"value": 5}}}
+    options = {"recipe": "arena", "settings": {"bonus": {"value": 5}}}
 
     def scorer(_: int) -> Any:
-        return compute.scorer(dict(reversed(wanted.items())))
+        return compute.scorer(dict(reversed(options.items())))
 
     with ThreadPoolExecutor(8) as pool:
         assert len(set(map(id, pool.map(scorer, range(50))))) == 1
-    assert compute.scorer(wanted).reward.settings.bonus.value == 5
-    assert len(made) == 1
+    assert compute.scorer(options).reward.settings.bonus.value == 5
+    assert len(loaded_options) == 1
     for name in ("lear", "truthrl"):
         compute.scorer({"recipe": name})
-    compute.scorer(wanted)
-    assert len(made) == 4
+    compute.scorer(options)
+    assert len(loaded_options) == 4
 
 
-def test_the_end_of_a_sequence_is_cut_and_special_tokens_within_stay() -> None:
+def test_end_tokens_are_removed_and_other_special_tokens_stay() -> None:
     class Tokenizer:
         eos_token_id, pad_token_id = 2, 0
 
@@ -133,13 +134,13 @@ def test_the_end_of_a_sequence_is_cut_and_special_tokens_within_stay() -> None:
     assert response_text(Tokenizer(), [2, 2]) == ""
 
 
-def test_the_last_turn_is_what_stands_behind_the_last_header() -> None:
+def test_the_last_turn_follows_the_last_header() -> None:
     assert last_turn("a<h>tool<h>b", "<h>") == "b"
     with pytest.raises(DataError, match=r"does not contain '<h>'.*rag_group"):
         last_turn("a b", "<h>")
 
 
-def test_the_advantage_of_lear_equals_its_definition() -> None:
+def test_the_advantage_of_lear_matches_its_definition() -> None:
     torch = pytest.importorskip("torch")
     rewards = torch.tensor([[0.0, 0.5], [0.52, 0.0], [0.0, 2.0], [0.0, -1.0], [0.0, 7.0]])
     mask = torch.tensor([[1, 1], [1, 0], [0, 1], [1, 1], [1, 1]])
@@ -153,12 +154,12 @@ def test_the_advantage_of_lear_equals_its_definition() -> None:
             *group_advantages([2.0, -1.0], std_floor=floor),
             0.0,
         ]
-        for row, value, shown in zip(values.tolist(), expected, mask.tolist(), strict=True):
-            assert row == pytest.approx([value * m for m in shown], abs=1e-6)
+        for row, value, token_mask in zip(values.tolist(), expected, mask.tolist(), strict=True):
+            assert row == pytest.approx([value * m for m in token_mask], abs=1e-6)
         assert torch.equal(values, returns)
 
 
-def test_a_step_runs_right_after_a_modules_own_import(
+def test_a_step_runs_after_the_import_of_a_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "after_one.py").write_text("names = ['own']\n")
@@ -186,7 +187,7 @@ def test_a_step_runs_right_after_a_modules_own_import(
     assert plugin.find_spec("json", None) is None
 
 
-def test_a_step_that_fails_is_logged_and_the_import_goes_on(
+def test_a_failing_step_is_logged_and_does_not_stop_the_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "after_four.py").write_text("names = ()\n")
@@ -199,5 +200,5 @@ def test_a_step_that_fails_is_logged_and_the_import_goes_on(
     assert "after_four" in caplog.text
 
 
-def test_what_is_registered_can_be_asked() -> None:
+def test_the_state_of_each_registration() -> None:
     assert loaded().keys() == {"rag_rewards", "rag_group", "rag_grpo_clip_std"}

@@ -63,9 +63,9 @@ def trained(model, url, tmp_path_factory):  # noqa: F811
 def test_rewards_on_vllm_are_those_of_transformers(trained, model):
     policy = TransformersPolicy.load(model, dtype="float32", device="cpu")
     scorer = Scorer(rr.recipe("ctrl-rag-clr", {"threshold": None}), Models(policy=policy))
-    assert len(trained.seen) == 2
+    assert len(trained.batches) == 2
     rewards = []
-    for batch in trained.seen:
+    for batch in trained.batches:
         for group in v1.groups_of(batch).values():
             row = v1.question(group[0]["extra_info"]["index"])
             known = {

@@ -1,12 +1,12 @@
 """Golden groups: the same rollouts, rewards and advantages for every trainer.
 
-Rows bring what models would have said, so that no model is needed; rewards are written down as
-numbers, worked out by hand from the papers' equations. Only rag-rewards and the standard library
-are imported: every trainer's environment can.
+The rows contain their evidence, so no model is needed. The rewards are numbers, computed by hand
+from the equations of the papers. This module imports only rag-rewards and the standard library, so
+it works in the environment of every trainer.
 
     for group in GROUPS:
-        scored(group)        # the rewards, as the recipe gives them now: equal to group.rewards
-        advantages(group)    # what a trainer that normalises within the group must arrive at
+        scored(group)        # the rewards of the recipe, which must equal group.rewards
+        advantages(group)    # the advantages of a trainer that normalizes within the group
 """
 
 from __future__ import annotations
@@ -40,13 +40,16 @@ GOLD: Row = {
     "answerable": True,
     "out_of_knowledge": False,
 }
-"""What a data set knows about the question: the columns or the label of a trainer."""
+"""The gold data of the question: the columns or the label of a trainer."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """The rollouts of one prompt. A reward of None: not scored. `padding` counts the rows that
-    the trainer fills its batch with; they are nobody's rollouts and change nobody's advantage."""
+    """The rollouts of one prompt. The reward None means unscored.
+
+    `padding` is the number of rows with which the trainer fills its batch. They are no rollouts and
+    must not change any advantage.
+    """
 
     recipe: str
     case: str
@@ -65,18 +68,18 @@ class Group:
 
     @property
     def whole(self) -> bool:
-        """Whether every member has a score."""
+        """Whether every rollout has a reward."""
         return None not in self.rewards
 
     @property
     def label(self) -> str:
-        """The gold fields as trainers with one label carry them: JSON."""
+        """The gold fields as JSON, for trainers with one label per row."""
         return json.dumps({name: value for name, value in GOLD.items() if name != "question"})
 
 
 @dataclass(frozen=True)
-class _Said:
-    """A response, what models said about it, and its reward where it does not need a group."""
+class _Response:
+    """A response, its evidence, and its reward if that does not depend on a group."""
 
     text: str
     evidence: Row
@@ -85,15 +88,18 @@ class _Said:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Four responses for one recipe; `in_groups` gives the rewards of the cases of a recipe that
-    compares rollouts, `opening` is what a prompt may write for the model."""
+    """Four responses for one recipe.
+
+    `in_groups` contains the rewards of the cases if the recipe compares rollouts. `opening` is the
+    tag that a prompt may open.
+    """
 
     recipe: str
     opening: str
-    right: _Said
-    partly: _Said
-    wrong: _Said
-    truncated: _Said
+    right: _Response
+    partly: _Response
+    wrong: _Response
+    truncated: _Response
     in_groups: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
 
 
@@ -101,7 +107,7 @@ class _Plan:
 
 
 def _entailed(*probabilities: tuple[int, str, float]) -> Row:
-    """P(document entails statement), by the document's number."""
+    """Return P(document entails statement) as evidence, by the number of the document."""
     return {
         "nli": [
             {
@@ -115,7 +121,7 @@ def _entailed(*probabilities: tuple[int, str, float]) -> Row:
 
 
 def _likely(full: float, without: Mapping[str, float], tokens: int = 4) -> Row:
-    """Sums of token log-probabilities in nats, spread evenly over the tokens."""
+    """Return log-probabilities in nats, whose sum is divided evenly between the tokens."""
     spread = {label: [total / tokens] * tokens for label, total in without.items()}
     return {"logprobs": {"full": [full / tokens] * tokens, "without": spread}}
 
@@ -123,77 +129,77 @@ def _likely(full: float, without: Mapping[str, float], tokens: int = 4) -> Row:
 _ARENA = _Plan(
     "arena",
     "<relevance>",
-    right=_Said(
+    right=_Response(
         "<relevance>[1, 2]</relevance><analysis>1 names the Seine, 2 its mouth.</analysis>"
         "<answer>English Channel</answer>",
         {},
         13.0,  # format 1, accuracy 1, relevance 1, bonus 10
     ),
-    partly=_Said(
+    partly=_Response(
         "<relevance>[1, 3]</relevance><analysis>1 and 3.</analysis><answer>the Channel</answer>",
         {},
         2.5,  # format 1, accuracy 1, relevance ½
     ),
-    wrong=_Said(
+    wrong=_Response(
         "<relevance>[3]</relevance><analysis>3.</analysis><answer>Atlantic Ocean</answer>", {}, 1.0
     ),
-    truncated=_Said("<relevance>[1, 2]</relevance><analysis>1 names the", {}, 1.0),  # relevance
+    truncated=_Response("<relevance>[1, 2]</relevance><analysis>1 names the", {}, 1.0),  # relevance
 )
 _NAIVE = _Plan(
     "naive-grpo",
     "<think>",
-    right=_Said("<think>1, then 2.</think><answer>English Channel</answer>", {}, 2.0),
-    partly=_Said("<think>1.</think><answer>the Channel</answer> I think.", {}, 1.0),
-    wrong=_Said("<think>3.</think>Answer: <answer>Atlantic Ocean</answer>", {}, 0.0),
-    truncated=_Said("<think>1 names the Seine, and so the", {}, 0.0),
+    right=_Response("<think>1, then 2.</think><answer>English Channel</answer>", {}, 2.0),
+    partly=_Response("<think>1.</think><answer>the Channel</answer> I think.", {}, 1.0),
+    wrong=_Response("<think>3.</think>Answer: <answer>Atlantic Ocean</answer>", {}, 0.0),
+    truncated=_Response("<think>1 names the Seine, and so the", {}, 0.0),
 )
 _CITED = "The Seine flows into the English Channel."
 
 
 def _ground(recipe: str, right: float, partly: float) -> _Plan:
-    """tag_count 1, format 1, ½ for the statement that holds the answer, ±½ for its citation."""
+    """Tag count 1, format 1, ½ for the statement with the answer, and ±½ for its citation."""
     return _Plan(
         recipe,
         "<think>",
-        right=_Said(
+        right=_Response(
             "<think>2.</think><answer>The Seine flows into the English Channel [2].</answer>",
             _entailed((2, _CITED, 0.99)),
             right,
         ),
-        partly=_Said(
+        partly=_Response(
             "<think>3.</think><answer>The Seine flows into the English Channel [3].</answer>",
             _entailed((3, _CITED, 0.02)),
             partly,
         ),
-        wrong=_Said("<think>3.</think>It flows into the Atlantic Ocean [3].", {}, 0.5),
-        truncated=_Said("<think>1 names the Seine, and so the", {}, 0.25),
+        wrong=_Response("<think>3.</think>It flows into the Atlantic Ocean [3].", {}, 0.5),
+        truncated=_Response("<think>1 names the Seine, and so the", {}, 0.25),
     )
 
 
 _GROUND_1 = _ground("ground-grpo-stage1", right=3.0, partly=2.0)
-_GROUND_2 = _ground("ground-grpo", right=3.5, partly=2.5)  # ½ for answering what can be answered
+_GROUND_2 = _ground("ground-grpo", right=3.5, partly=2.5)  # ½ for the attempt to answer
 _LEAR = _Plan(
     "lear",
     "<reason>",
-    right=_Said(
+    right=_Response(
         "<reason>Paris: Seine.</reason><extract>English Channel</extract>"
         "<answer>English Channel</answer>",
         {"masked_answers": {"rationale": "English Channel", "evidence": "English Channel"}},
         0.975,  # answers 1; rationale as long as the evidence ½, evidence 2 of 25 words 1; format 1
     ),
-    partly=_Said(
+    partly=_Response(
         "<reason>Paris: Seine.</reason><extract>English Channel</extract>"
         "<answer>the Channel</answer>",
         {"masked_answers": {"rationale": "Paris", "evidence": "English Channel"}},
-        0.8 * 2 / 3 + 0.175,  # the rationale alone leads elsewhere
+        0.8 * 2 / 3 + 0.175,  # only the answer from the rationale is wrong
     ),
-    wrong=_Said(
+    wrong=_Response(
         "<reason>Atlantic, surely.</reason><extract>Atlantic Ocean</extract>"
         "<answer>Atlantic Ocean</answer>",
         {"masked_answers": {"rationale": "Atlantic Ocean", "evidence": "Atlantic Ocean"}},
         0.175,
     ),
-    truncated=_Said(
+    truncated=_Response(
         "<reason>Paris: Seine.</reason><extract>English",
         {"masked_answers": {"rationale": "English Channel"}},
         0.8 / 3,  # one answer of three, no length, no format
@@ -202,28 +208,28 @@ _LEAR = _Plan(
 _TRUTHRL = _Plan(
     "truthrl",
     "<think>",
-    right=_Said(r"<think>2.</think>\boxed{English Channel}", {"verdicts": {"outcome": 1}}, 1.0),
-    partly=_Said(r"<think>Hm.</think>\boxed{I don't know}", {"verdicts": {"outcome": 0}}, 0.0),
-    wrong=_Said(r"<think>3.</think>\boxed{Atlantic Ocean}", {"verdicts": {"outcome": 0}}, -1.0),
-    truncated=_Said("<think>1 names the", {"verdicts": {"outcome": 0}}, -1.0),
+    right=_Response(r"<think>2.</think>\boxed{English Channel}", {"verdicts": {"outcome": 1}}, 1.0),
+    partly=_Response(r"<think>Hm.</think>\boxed{I don't know}", {"verdicts": {"outcome": 0}}, 0.0),
+    wrong=_Response(r"<think>3.</think>\boxed{Atlantic Ocean}", {"verdicts": {"outcome": 0}}, -1.0),
+    truncated=_Response("<think>1 names the", {"verdicts": {"outcome": 0}}, -1.0),
 )
 _LIKELIHOODS = {
-    "right": _Said(
+    "right": _Response(
         "<think>1, 2.</think>The English Channel [1][2].",
         _likely(-2.0, {"1": -5.0, "2": -10.0}),  # E = 8, E/√4 = 4
         4.0,
     ),
-    "partly": _Said(
+    "partly": _Response(
         "<think>2.</think>The English Channel, I believe [2].",
         _likely(-3.0, {"1": -4.0, "2": -7.0}),  # E = 4
         2.0,
     ),
-    "wrong": _Said(
+    "wrong": _Response(
         "<think>3.</think>The Atlantic [3].",
         _likely(-4.0, {"1": -4.5, "2": -4.25}),  # E = ½, below τ = 1
         0.0,
     ),
-    "truncated": _Said(
+    "truncated": _Response(
         "<think>1 names the",
         _likely(-2.0, {"1": -4.0, "2": -2.0}),  # E = 2
         1.0,
@@ -236,10 +242,10 @@ _CTRL_RAG = _Plan(
     **_LIKELIHOODS,
     in_groups={  # (R − min)/(max − min), times 1 where the answer is right
         "whole group": (1.0, 0.5, 0.0, 1.0),
-        "one rollout": (1.0,),  # nothing to compare with: E above τ counts 1
+        "one rollout": (1.0,),  # nothing to compare with: E above τ is 1
         "partial group": (1.0, 0.0, 0.5),
         "all equal": (0.0, 0.0, 0.0, 0.0),  # Eq. 14 gives a group without spread 0
-        "unscored member": (None, None, None, None),  # its siblings' scale is not known
+        "unscored member": (None, None, None, None),  # the scale of the other members is unknown
         "padding rows": (1.0, 0.5, 0.0, 1.0),
         "end-of-sequence text": (1.0, 0.5, 0.0),
         "prefilled opening": (1.0, 0.5, 0.0),
@@ -250,10 +256,10 @@ _CTRL_RAG = _Plan(
 _TOTAL = _Plan(
     "rag-total",
     "<think>",
-    right=_Said("<think>1, 2.</think>The English Channel [1][2].", {}, 1.0),
-    partly=_Said("<think>2.</think>The English Channel [2].", {}, 0.75),
-    wrong=_Said("<think>3.</think>The Atlantic [3].", {}, 0.0),
-    truncated=_Said("<think>1 names the Seine [1], and", {}, 0.25),
+    right=_Response("<think>1, 2.</think>The English Channel [1][2].", {}, 1.0),
+    partly=_Response("<think>2.</think>The English Channel [2].", {}, 0.75),
+    wrong=_Response("<think>3.</think>The Atlantic [3].", {}, 0.0),
+    truncated=_Response("<think>1 names the Seine [1], and", {}, 0.25),
 )
 PLANS = (_ARENA, _GROUND_1, _GROUND_2, _LEAR, _TRUTHRL, _CTRL_RAG, _CLR, _NAIVE, _TOTAL)
 
@@ -261,38 +267,38 @@ PLANS = (_ARENA, _GROUND_1, _GROUND_2, _LEAR, _TRUTHRL, _CTRL_RAG, _CLR, _NAIVE,
 # --- the cases ---------------------------------------------------------------------------------
 
 
-def _row(said: _Said, **different: Any) -> Row:
-    row = {**GOLD, "response": said.text, **said.evidence, **different}
+def _row(sample: _Response, **different: Any) -> Row:
+    row = {**GOLD, "response": sample.text, **sample.evidence, **different}
     return {name: value for name, value in row.items() if value is not None}
 
 
-def _prefilled(said: _Said, opening: str) -> Row:
-    """The prompt ends with the opening tag, so that the completion lacks it."""
-    if not said.text.startswith(opening):
-        raise ValueError(f"{said.text!r} does not open with {opening}")
-    return _row(said, response_prefix=opening, response=said.text[len(opening) :])
+def _prefilled(sample: _Response, opening: str) -> Row:
+    """Return a row whose prompt opens the tag, so that the completion lacks it."""
+    if not sample.text.startswith(opening):
+        raise ValueError(f"{sample.text!r} does not open with {opening}")
+    return _row(sample, response_prefix=opening, response=sample.text[len(opening) :])
 
 
-def _after_tools(said: _Said) -> Row:
-    """A search before the response; what the tool returns holds the answer, and is not read."""
+def _after_tools(sample: _Response) -> Row:
+    """Return a row with a search before the response. The tool message contains the answer."""
     turns = [
         {"role": "assistant", "content": "<answer>searching</answer>"},
         {"role": "tool", "content": "<answer>English Channel</answer> [1][2]"},
-        {"role": "assistant", "content": said.text},
+        {"role": "assistant", "content": sample.text},
     ]
-    return _row(said, response=turns)
+    return _row(sample, response=turns)
 
 
-def _unscored(said: _Said) -> Row:
-    """Gold and evidence are missing: an error of the data or of a model, never a reward of 0."""
-    return {"question": GOLD["question"], "documents": GOLD["documents"], "response": said.text}
+def _unscored(sample: _Response) -> Row:
+    """Return a row without gold data and evidence, which is an error and not a reward of 0."""
+    return {"question": GOLD["question"], "documents": GOLD["documents"], "response": sample.text}
 
 
 def _groups(plan: _Plan) -> list[Group]:
     right, partly, wrong = plan.right, plan.partly, plan.wrong
     three = [_row(right), _row(partly), _row(wrong)]
     four = [*three, _row(right)]
-    r, p, w, t = (said.reward for said in (right, partly, wrong, plan.truncated))
+    r, p, w, t = (sample.reward for sample in (right, partly, wrong, plan.truncated))
     cases: dict[str, tuple[list[Row], tuple[float | None, ...]]] = {
         "whole group": (four, (r, p, w, r)),
         "one rollout": (three[:1], (r,)),
@@ -301,14 +307,17 @@ def _groups(plan: _Plan) -> list[Group]:
         "unscored member": ([three[0], _unscored(right), *three[1:]], (r, None, p, w)),
         "padding rows": (four, (r, p, w, r)),
         "end-of-sequence text": (
-            [_row(said, response=said.text + "<|im_end|>\n") for said in (right, partly, wrong)],
+            [
+                _row(sample, response=sample.text + "<|im_end|>\n")
+                for sample in (right, partly, wrong)
+            ],
             (r, p, w),
         ),
         "prefilled opening": (
-            [_prefilled(said, plan.opening) for said in (right, partly, wrong)],
+            [_prefilled(sample, plan.opening) for sample in (right, partly, wrong)],
             (r, p, w),
         ),
-        "tool turns": ([_after_tools(said) for said in (right, partly, wrong)], (r, p, w)),
+        "tool turns": ([_after_tools(sample) for sample in (right, partly, wrong)], (r, p, w)),
         "truncated response": (
             [three[0], _row(plan.truncated, finish_reason="length"), three[2], three[1]],
             (r, t, w, p),
@@ -327,10 +336,10 @@ def _groups(plan: _Plan) -> list[Group]:
 
 
 RECIPES: tuple[str, ...] = tuple(plan.recipe for plan in PLANS)
-"""The recipes with golden groups; the others are tested by `make test` alone."""
+"""The recipes with golden groups. Only `make test` tests the others."""
 GROUPS: tuple[Group, ...] = tuple(group for plan in PLANS for group in _groups(plan))
 CASES: tuple[str, ...] = tuple(dict.fromkeys(group.case for group in GROUPS))
-"""The names of the cases, the same for every recipe."""
+"""The names of the cases, which are the same for every recipe."""
 
 
 def bare(recipe: str) -> list[Row]:
@@ -347,22 +356,25 @@ def bare(recipe: str) -> list[Row]:
     return [{**GOLD, "response": response} for response in responses]
 
 
-class Recorded:
-    """A gatherer that answers with what the golden rows say, by the text of the response.
+class EvidenceGatherer:
+    """A gatherer that returns the evidence of the golden rows, by the text of the response.
 
-        scorer.gatherer, scorer.models = Recorded(group), ASKED
+        scorer.gatherer, scorer.models = EvidenceGatherer(group), MODELS
 
-    lets an adapter score a golden group as if it had asked the models.
+    lets an adapter score a golden group without models.
     """
 
     def __init__(self, group: Group) -> None:
-        known = [decode_row(row) for row in group.rows]
-        self._said = {row.parsed.text: row.evidence for row in known if row.answers is not None}
+        rows = [decode_row(row) for row in group.rows]
+        self._evidence = {row.parsed.text: row.evidence for row in rows if row.answers is not None}
 
     def gather_sync(
         self, reward: Any, rollouts: Sequence[Rollout], groups: Any = None
     ) -> list[Rollout]:
-        return [row.with_evidence(self._said.get(row.parsed.text, Evidence())) for row in rollouts]
+        return [
+            rollout.with_evidence(self._evidence.get(rollout.parsed.text, Evidence()))
+            for rollout in rollouts
+        ]
 
     async def gather(
         self, reward: Any, rollouts: Sequence[Rollout], groups: Any = None
@@ -370,17 +382,17 @@ class Recorded:
         return self.gather_sync(reward, rollouts)
 
 
-ASKED = Models(
-    policy=TablePolicy({}), entailment=TableEntailment({}), judge=TableJudge(lambda asked: 0)
+MODELS = Models(
+    policy=TablePolicy({}), entailment=TableEntailment({}), judge=TableJudge(lambda question: 0)
 )
-"""Models that there are, so that a scorer asks its gatherer."""
+"""Models of each kind, so that a scorer uses its gatherer."""
 
 
 # --- what is expected --------------------------------------------------------------------------
 
 
 def scored(group: Group) -> list[float | None]:
-    """The rewards as the recipe gives them; None where there is no score."""
+    """Return the rewards of the recipe, with None for unscored rollouts."""
     rollouts = [decode_row({**row, "group": group.id}) for row in group.rows]
     results = Scorer(rr.recipe(group.recipe, group.settings)).score_each(rollouts)
     return [result.value if isinstance(result, Score) else None for result in results]
@@ -389,29 +401,30 @@ def scored(group: Group) -> list[float | None]:
 def advantages(
     group: Group, *, sample: bool = True, epsilon: float = 1e-4, std_floor: float | None = None
 ) -> list[float]:
-    """(R − mean)/(std + ε) over the scored members, 0 for a member without a score.
+    """Return (R − mean)/(std + ε) over the scored members, and 0 for an unscored member.
 
-    `sample` divides by n − 1 as the trainers' tensors do, the papers by n. `std_floor` is LEAR's
-    (R − mean)/max(std, floor) instead, with the population's deviation always.
+    With `sample`, the standard deviation is that of a sample (n − 1), as in the trainers; the
+    papers use that of the population (n). With `std_floor`, the advantage is that of LEAR,
+    (R − mean)/max(std, floor), always with the standard deviation of the population.
     """
-    known = [reward for reward in group.rewards if reward is not None]
+    scored = [reward for reward in group.rewards if reward is not None]
     if std_floor is not None:
-        values = group_advantages(known, std_floor=std_floor)
+        values = group_advantages(scored, std_floor=std_floor)
     else:
-        wider = math.sqrt(len(known) / (len(known) - 1)) if sample and len(known) > 1 else 1.0
-        # (R − mean)/(wider·std + ε) is the z-score of a population with ε/wider, made smaller.
-        values = [z / wider for z in zscores(known, epsilon=epsilon / wider)]
+        wider = math.sqrt(len(scored) / (len(scored) - 1)) if sample and len(scored) > 1 else 1.0
+        # (R − mean)/(wider·std + ε) is the z-score of a population with ε/wider, divided by wider.
+        values = [z / wider for z in zscores(scored, epsilon=epsilon / wider)]
     return _placed(group.rewards, values)
 
 
 def centred(group: Group) -> list[float]:
-    """R − mean over the scored members: a trainer's own scaling switched off."""
-    known = [reward for reward in group.rewards if reward is not None]
-    mean = math.fsum(known) / len(known) if known else 0.0
-    return _placed(group.rewards, [reward - mean for reward in known])
+    """Return R − mean over the scored members: the advantage without scaling."""
+    scored = [reward for reward in group.rewards if reward is not None]
+    mean = math.fsum(scored) / len(scored) if scored else 0.0
+    return _placed(group.rewards, [reward - mean for reward in scored])
 
 
 def _placed(rewards: Sequence[float | None], values: Sequence[float]) -> list[float]:
-    """The values in the places of the rewards that are known, 0 in the others."""
+    """Return the values at the positions of the scored rollouts, and 0 at the others."""
     left = iter(values)
     return [0.0 if reward is None else next(left) for reward in rewards]

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# An environment of its own for a trainer: trainers pin what others pin otherwise.
+# Create the environment of a trainer. Trainers pin different versions of the same packages.
 #   tests/trainers/make_environment.sh NAME FOLDER     (1 to 2 GB each; PYTHON picks the interpreter)
-# NAME is a file beside this one, NAME.txt: what to install, one step a line, since the order
-# matters (torch first: an index that has a build for processors alone gives that one).
+# NAME.txt beside this file lists the arguments of `pip install`, one step per line. The order
+# matters: torch comes first, so that an index with CPU builds provides it.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 name=${1:?which trainer} folder=${2:?the folder to make}

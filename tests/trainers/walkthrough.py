@@ -1,6 +1,6 @@
-"""The commands of docs/start-training.md, followed to the letter inside a trainer's environment.
+"""The commands of docs/start-training.md, run in the environment of a trainer.
 
-A real row of HotpotQA stands in for the download, a tiny model for the policy.
+A row of HotpotQA replaces the downloaded file, and a tiny model the policy.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ sys.path.append(str(TESTS / "backends"))
 
 
 def commands(trainer: str) -> list[str]:
-    """The commands of a trainer's section, one a line."""
+    """Return the commands of a trainer's section, one per line."""
     section = PAGE.read_text("utf-8").partition(f"\n## {trainer}\n")[2].partition("\n## ")[0]
     return "".join(re.findall(r"^```sh\n(.*?)^```", section, re.DOTALL | re.MULTILINE)).splitlines()
 
 
 def lay_out(folder: Path, shared: Path, rows: int = 4) -> None:
-    """What the page takes for granted: HotpotQA's file (variants of a real row), and a model."""
+    """Write the files that the page requires: that of HotpotQA (variants of a row), and a model."""
     from tiny_models import save
 
     [row] = json.loads((shared / "data/hotpotqa/distractor_row_trimmed.json").read_text("utf-8"))
-    made = [
+    questions = [
         {**row, "_id": f"{row['_id']}-{i}", "question": f"{row['question']} ({i})"}
         for i in range(rows)
     ]
-    (folder / "hotpot_train_v1.1.json").write_text(json.dumps(made), "utf-8")
+    (folder / "hotpot_train_v1.1.json").write_text(json.dumps(questions), "utf-8")
     save(folder / "path" / "to" / "model")
 
 
 def follow(command: str, folder: Path, seconds: int = 80) -> subprocess.CompletedProcess[str]:
-    """Run one command as the page has it, with this environment's own programs."""
+    """Run one command of the page with the programs of this environment."""
     here = os.environ | {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "HF_DATASETS_CACHE": str(folder / "cache"),

@@ -1,4 +1,4 @@
-"""What `rag-rewards init` writes, read by the trainer's own code."""
+"""Start scripts of `rag-rewards init`, read by the code of the trainer."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from started import RECIPES, a_wrong_key_is_named, every_key_is_known
+from start_scripts import RECIPES, assert_settings_exist, assert_unknown_setting_is_named
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_the_installed_trainer_knows_every_key(tmp_path: Path, recipe: str) -> None:
-    every_key_is_known("ms-swift", recipe, tmp_path / "run")
+def test_the_trainer_accepts_every_setting(tmp_path: Path, recipe: str) -> None:
+    assert_settings_exist("ms-swift", recipe, tmp_path / "run")
 
 
-def test_a_key_that_it_does_not_know_is_named(tmp_path: Path) -> None:
-    a_wrong_key_is_named("ms-swift", tmp_path / "run")
+def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
+    assert_unknown_setting_is_named("ms-swift", tmp_path / "run")

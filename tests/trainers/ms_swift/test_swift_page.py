@@ -1,4 +1,4 @@
-"""The page about ms-swift, followed to the letter on a tiny model: two real steps on the CPU."""
+"""The command of docs/ms-swift.md with a tiny model: two steps on the CPU."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ TINY = (
     "--load_from_cache_file false --dataloader_num_workers 0 --log_completions true "
     "--reward_funcs arena long --external_plugins plugin.py more.py"
 )
-"""What makes the page's command small, and a reward that differs even for random texts."""
+"""Options for a small run, and a reward that differs even for random texts."""
 LONG = {"eta": -1.0, "cost.budget": 1}
 
 
 def block(language: str) -> str:
-    found = re.search(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    assert found is not None
-    return found[1]
+    match = re.search(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    assert match is not None
+    return match[1]
 
 
 def arguments() -> list[str]:
-    """The page's, and those that make it small in their place."""
+    """Return the arguments of the page, with the options of a small run."""
     words = shlex.split(block("sh").replace("\\\n", " "))
     assert words[:2] == ["swift", "rlhf"]
     small = shlex.split(TINY)
-    kept: list[str] = []
+    page_words: list[str] = []
     skipping = False
     for word in words[2:]:
         if word.startswith("--"):
             skipping = word in small
         if not skipping:
-            kept.append(word)
-    return [*kept, *small]
+            page_words.append(word)
+    return [*page_words, *small]
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +79,14 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def test_the_rewards_of_a_real_run_are_the_recipes(folder: Path) -> None:
-    """Each completion that was logged, its rewards and its advantage; and the means of a step."""
+def test_the_rewards_of_a_real_run(folder: Path) -> None:
+    """Check the logged completions, their rewards and advantages, and the means of a step."""
     logged = [line for line in lines(folder / "out/logging.jsonl") if "reward" in line]
-    said = {line["step"][0]: line for line in lines(folder / "out/completions.jsonl")}
-    assert len(logged) == len(said) == 2
+    completions = {line["step"][0]: line for line in lines(folder / "out/completions.jsonl")}
+    assert len(logged) == len(completions) == 2
     row = json.loads(block("json"))
     row.pop("messages")
-    for step, line in zip(logged, said.values(), strict=True):
+    for step, line in zip(logged, completions.values(), strict=True):
         rows = [{**row, "response": text} for text in line["completion"]]
         arena = batch("arena", settings={"bonus.value": 5})(rows)
         long = batch("rag-total", settings=LONG)(rows)

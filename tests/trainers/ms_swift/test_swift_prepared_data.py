@@ -1,4 +1,4 @@
-"""What `rag-rewards prepare` writes, through ms-swift's own loading and samples."""
+"""Files of `rag-rewards prepare` in ms-swift's own loading and samples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONFIG = SimpleNamespace(
         ("nq", "nq/nq_open_oracle_first25.jsonl"),
     ],
 )
-def test_swifts_rows_and_rewards(
+def test_prepared_rows_get_their_rewards(
     tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch, name: str, file: str
 ) -> None:
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "datasets"))
@@ -44,15 +44,15 @@ def test_swifts_rows_and_rewards(
     for i, row in enumerate(rows):
         samples = []
         for answer in (row["answers"][0][0], "none of it"):
-            made = GRPOSample.from_row(dict(row))
+            sample = GRPOSample.from_row(dict(row))
             ids = ", ".join(row["supporting"])
             text = f"<relevance>[{ids}]</relevance><analysis>x</analysis><answer>{answer}</answer>"
-            made.messages = [*row["messages"], {"role": "assistant", "content": text}]
-            made.prompt_id, made.request_id = f"prompt_{i}", f"{i}, {answer}"
-            made.finish_reason = "stop"
-            samples.append(made)
+            sample.messages = [*row["messages"], {"role": "assistant", "content": text}]
+            sample.prompt_id, sample.request_id = f"prompt_{i}", f"{i}, {answer}"
+            sample.finish_reason = "stop"
+            samples.append(sample)
         state = SimpleNamespace(global_step=0)
-        found = compute_rewards_per_func(
+        rewards = compute_rewards_per_func(
             samples, [reward], [None], torch.device("cpu"), trainer_state=state
         )
-        assert found.flatten().tolist() == [13.0, 2.0]
+        assert rewards.flatten().tolist() == [13.0, 2.0]

@@ -1,9 +1,9 @@
-"""OpenRLHF's own rollout actor without Ray, around an engine that is a tiny model.
+"""OpenRLHF's own rollout actor without Ray, with a tiny model as its engine.
 
-Real are the loading of `agent.py`, the samples of a prompt gathered in one loop, the single-turn
-executor and the conversion of what it returns. The engine answers as vLLM's asynchronous one does
-(`vllm/v1/engine/async_llm.py`, `vllm/outputs.py`): an output whose `prompt_logprobs` has a row per
-token of the prompt, the first of them None.
+The real parts are the loading of `agent.py`, the concurrent samples of a prompt, the single-turn
+executor and the conversion of its output. The engine returns outputs of the form of vLLM's
+asynchronous engine (`vllm/v1/engine/async_llm.py`, `vllm/outputs.py`): `prompt_logprobs` has a row
+for each token of the prompt, and the first one is None.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import openrlhf.utils.agent  # noqa: F401  (before the others, so that it stays: agent.py needs it)
-from absent import stood_in_for
+from missing_modules import stand_ins
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "backends"))
 from tiny_models import make_model, make_tokenizer
@@ -26,7 +26,7 @@ from tiny_models import make_model, make_tokenizer
 
 @dataclass
 class SamplingParams:
-    """The fields of vLLM's that the trainer and the adapter set, with vLLM's defaults."""
+    """The fields of vLLM's SamplingParams that are used here, with vLLM's defaults."""
 
     n: int = 1
     max_tokens: int | None = 16
@@ -47,7 +47,7 @@ class SamplingParams:
 
 
 class Engine:
-    """vLLM's asynchronous engine: it says what it is told, and scores by a model's own rows."""
+    """A double of vLLM's asynchronous engine with fixed replies and the scores of a model."""
 
     def __init__(self, replies: Sequence[str | Exception], limit: int = 1500) -> None:
         self.tokenizer, self.model = make_tokenizer(), make_model("qwen2")
@@ -72,24 +72,28 @@ class Engine:
         rows = None
         if params.prompt_logprobs is not None:
             self.calls["scored"] += 1
-            rows, said = self.rows(ids), [5]
+            rows, token_ids = self.rows(ids), [5]
         elif params.stop:
             self.calls["masked"] += 1
-            said = self.greedy(ids, min(params.max_tokens or room, room), params.stop)
+            token_ids = self.greedy(ids, min(params.max_tokens or room, room), params.stop)
         else:
             reply = self.replies[self.calls["sampled"] % len(self.replies)]
             self.calls["sampled"] += 1
             if isinstance(reply, Exception):
                 raise reply
-            await asyncio.sleep(0.01 * (self.calls["sampled"] % 3))  # they end out of order
-            said = [*self.tokenizer.encode(reply, add_special_tokens=False), 2]
-        said = said[: params.max_tokens]
-        text = self.tokenizer.decode(said, skip_special_tokens=params.skip_special_tokens)
+            await asyncio.sleep(0.01 * (self.calls["sampled"] % 3))  # they end in another order
+            token_ids = [*self.tokenizer.encode(reply, add_special_tokens=False), 2]
+        token_ids = token_ids[: params.max_tokens]
+        text = self.tokenizer.decode(token_ids, skip_special_tokens=params.skip_special_tokens)
         for stop in params.stop:
             text = text.partition(stop)[0]
-        ended = said[-1:] == [2] or any(stop in self.tokenizer.decode(said) for stop in params.stop)
+        decoded = self.tokenizer.decode(token_ids)
+        ended = token_ids[-1:] == [2] or any(stop in decoded for stop in params.stop)
         output = SimpleNamespace(
-            token_ids=said, text=text, finish_reason="stop" if ended else "length", logprobs=None
+            token_ids=token_ids,
+            text=text,
+            finish_reason="stop" if ended else "length",
+            logprobs=None,
         )
         yield SimpleNamespace(outputs=[output], prompt_logprobs=rows)
 
@@ -117,15 +121,15 @@ class Engine:
 
 
 class Trainer:
-    """OpenRLHF's modules, read anew with Ray's decorator as the identity."""
+    """OpenRLHF's modules, imported with the identity in place of Ray's decorator."""
 
     def __init__(self) -> None:
-        with stood_in_for():
+        with stand_ins():
             import ray
             import vllm
             import vllm.inputs
 
-            ray.remote = lambda *given, **_: given[0] if given else (lambda made: made)
+            ray.remote = lambda *args, **_: args[0] if args else (lambda actor: actor)
             vllm.SamplingParams = SamplingParams
             vllm.inputs.TokensPrompt = dict
             from openrlhf.trainer.ppo_utils import experience_maker, samples_generator
@@ -136,20 +140,20 @@ class Trainer:
         self.experience: ModuleType = experience_maker
 
     def actor(self, agent: Path, engine: Engine) -> Any:
-        """One rollout actor: its executor loaded from a file, as the trainer does."""
+        """Return a rollout actor, whose executor is loaded from a file as by the trainer."""
         actor = object.__new__(self.engine.RolloutRayActor)
         actor.executor = self.engine._load_agent_executor(str(agent))
         actor.llm, actor._mm_pad_token_ids = engine, None
         return actor
 
     def experiences(self, responses: list[dict[str, Any]]) -> list[Any]:
-        """What the trainer makes of them."""
+        """Return the experiences that the trainer creates from them."""
         convert = self.samples.SamplesGenerator._process_response_into_experience
         return [convert(None, response, max_len=4096) for response in responses]
 
 
 def sampling(tokens: int = 400) -> SamplingParams:
-    """As the trainer makes them for a prompt."""
+    """Return the sampling parameters of the trainer for a prompt."""
     return SamplingParams(
         temperature=1.0, top_k=-1, max_tokens=tokens, min_tokens=1, skip_special_tokens=False
     )

@@ -1,4 +1,4 @@
-"""The agent executor in OpenRLHF's own rollout actor, its engine a tiny model."""
+"""The agent executor in OpenRLHF's own rollout actor, with a tiny model as its engine."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def trainer() -> Trainer:
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Any:
-    """`agent.py` with these arguments."""
+    """Return a function that writes `agent.py` with these arguments."""
 
     def write(arguments: str) -> Path:
         path = tmp_path / "agent.py"
@@ -67,7 +67,7 @@ def prompt_of(engine: Engine, text: str = f"{BLOCKS}\n\n{GOLD['question']}") -> 
 
 
 def run(work: Any) -> Any:
-    """The result of a coroutine, in a loop that it has for itself; no group stays behind."""
+    """Return the result of a coroutine, in its own event loop."""
 
     async def limited() -> Any:
         return await asyncio.wait_for(work, 60)
@@ -78,8 +78,8 @@ def run(work: Any) -> Any:
 async def sampled(
     actor: Any, n: int = 3, label: Any = GOLD, prompt: str | None = None, **options: Any
 ) -> list[dict[str, Any]]:
-    """What the trainer gets for one row of the data set."""
-    made: list[dict[str, Any]] = await actor.generate_responses(
+    """Return the outputs for one row of the data set, and check that no group stays active."""
+    outputs: list[dict[str, Any]] = await actor.generate_responses(
         prompt=prompt or prompt_of(actor.llm),
         label=json.dumps(label) if isinstance(label, dict) else label,
         sampling_params=options.pop("sampling_params", None) or sampling(),
@@ -88,7 +88,7 @@ async def sampled(
         num_samples=n,
     )
     assert actor.executor.scoring.groups.active == {}
-    return made
+    return outputs
 
 
 def rewards(outputs: list[dict[str, Any]]) -> list[float]:
@@ -102,8 +102,8 @@ def text_of(engine: Engine, output: dict[str, Any]) -> str:
     )
 
 
-def scores_by_transformers(engine: Engine, said: list[str], recipe: str, **settings: Any) -> Any:
-    """The same group by a model in this process, by its text."""
+def scores_by_transformers(engine: Engine, texts: list[str], recipe: str, **settings: Any) -> Any:
+    """Return the scores of the same group by a model in this process, by text."""
     tokenizer, prompt = engine.tokenizer, prompt_of(engine)
     scorer = Scorer(
         rr.recipe(recipe, settings), Models(policy=TransformersPolicy(engine.model, tokenizer))
@@ -118,10 +118,10 @@ def scores_by_transformers(engine: Engine, said: list[str], recipe: str, **setti
                 "response_token_ids": [*tokenizer.encode(text, add_special_tokens=False), 2],
             }
         )
-        for text in said
+        for text in texts
     ]
-    results = scorer.score_each(rollouts, [range(len(said))])
-    return dict(zip(said, results, strict=True))
+    results = scorer.score_each(rollouts, [range(len(texts))])
+    return dict(zip(texts, results, strict=True))
 
 
 # --- recipes -----------------------------------------------------------------------------------
@@ -145,9 +145,7 @@ def test_a_rule_recipe(trainer: Trainer, agent: Any) -> None:
     ]
 
 
-def test_the_group_is_scored_together_by_the_policys_own_engine(
-    trainer: Trainer, agent: Any
-) -> None:
+def test_a_group_is_scored_with_the_engine_of_the_policy(trainer: Trainer, agent: Any) -> None:
     engine = Engine(CITED)
     actor = trainer.actor(agent('recipe="ctrl-rag", settings={"threshold": None}'), engine)
     outputs = run(sampled(actor))
@@ -160,32 +158,33 @@ def test_the_group_is_scored_together_by_the_policys_own_engine(
     assert len(set(rewards(outputs))) > 1
     checked = engine.calls["scored"]
     assert rewards(run(sampled(actor))) == pytest.approx(rewards(outputs), abs=1e-4)
-    assert engine.calls["scored"] - checked == 6  # the engine proved itself once
+    assert engine.calls["scored"] - checked == 6  # the engine was checked once
 
 
-def test_a_document_that_is_not_in_the_prompt_is_named(trainer: Trainer, agent: Any) -> None:
+def test_a_document_missing_from_the_prompt_is_named(trainer: Trainer, agent: Any) -> None:
     actor = trainer.actor(agent('recipe="ctrl-rag"'), engine := Engine(CITED))
     with pytest.raises(DataError, match="row row-7: prompt: document 1 cannot be left out"):
         run(sampled(actor, prompt=prompt_of(engine, "Which river runs through Paris?")))
 
 
-def test_lears_masked_answers_and_floor(trainer: Trainer, agent: Any) -> None:
-    said = [rational("Seine"), rational("Rhone"), "no format"]
-    engine = Engine(said)
+def test_masked_answers_and_floor_of_lear(trainer: Trainer, agent: Any) -> None:
+    texts = [rational("Seine"), rational("Rhone"), "no format"]
+    engine = Engine(texts)
     actor = trainer.actor(agent('recipe="lear", std_floor=0.1'), engine)
     outputs = run(sampled(actor))
-    expected = scores_by_transformers(engine, said, "lear")
+    expected = scores_by_transformers(engine, texts, "lear")
     raw = [expected[text_of(engine, output)].value for output in outputs]
     assert [output["extra_logs"]["raw_reward"] for output in outputs] == pytest.approx(raw)
     assert engine.calls["masked"] > 0
     assert advantages(trainer, outputs) == pytest.approx(
         group_advantages(raw, std_floor=0.1), abs=1e-5
     )
-    assert sum(rewards(outputs)) == pytest.approx(sum(raw))  # an evaluation shows the mean
+    # An evaluation logs the mean of the rewards.
+    assert sum(rewards(outputs)) == pytest.approx(sum(raw))
 
 
 def advantages(trainer: Trainer, outputs: list[dict[str, Any]]) -> list[float]:
-    """What the trainer's `dr_grpo` makes of the samples of a prompt."""
+    """Return the advantages of the trainer's `dr_grpo` for the samples of a prompt."""
     import torch
 
     n = len(outputs)
@@ -207,8 +206,8 @@ def advantages(trainer: Trainer, outputs: list[dict[str, Any]]) -> list[float]:
         action_mask=torch.ones(n, 1).bool(),
         info={},
     )
-    made = maker.compute_advantages_and_returns([experience])
-    return [row[0] for row in made[0].advantages.tolist()]
+    experiences = maker.compute_advantages_and_returns([experience])
+    return [row[0] for row in experiences[0].advantages.tolist()]
 
 
 def test_equal_rewards_have_no_advantage(trainer: Trainer, agent: Any) -> None:
@@ -221,7 +220,7 @@ def test_equal_rewards_have_no_advantage(trainer: Trainer, agent: Any) -> None:
 # --- groups ------------------------------------------------------------------------------------
 
 
-def test_evaluation_has_another_number_of_samples(trainer: Trainer, agent: Any) -> None:
+def test_the_number_of_samples_can_change(trainer: Trainer, agent: Any) -> None:
     actor = trainer.actor(agent('recipe="ctrl-rag", std_floor=0.1'), Engine(CITED))
 
     async def both() -> Any:
@@ -232,30 +231,30 @@ def test_evaluation_has_another_number_of_samples(trainer: Trainer, agent: Any) 
     assert rewards(run(sampled(alone, 1))) == [13.0]  # the reward itself, not an advantage of 0
 
 
-def test_rows_of_the_same_text_are_groups_of_their_own(trainer: Trainer, agent: Any) -> None:
-    """The second group's answer is right for its own label alone."""
+def test_rows_with_equal_prompts_are_different_groups(trainer: Trainer, agent: Any) -> None:
+    """The answer of the second group is right only for its own label."""
     engine = Engine([RIGHT])
     actor = trainer.actor(agent('recipe="arena"'), engine)
     other = {**GOLD, "answers": ["Rhone"], "supporting": [1]}
 
     async def both() -> Any:
         tasks = [actor.generate_responses] * 2
-        given = {
+        arguments = {
             "prompt": prompt_of(engine),
             "max_length": 1400,
             "hf_tokenizer": engine.tokenizer,
             "num_samples": 2,
         }
         return await asyncio.gather(
-            tasks[0](label=json.dumps(GOLD), sampling_params=sampling(), **given),
-            tasks[1](label=json.dumps(other), sampling_params=sampling(), **given),
+            tasks[0](label=json.dumps(GOLD), sampling_params=sampling(), **arguments),
+            tasks[1](label=json.dumps(other), sampling_params=sampling(), **arguments),
         )
 
     first, second = run(both())
     assert (rewards(first), rewards(second)) == ([13.0, 13.0], [2.0, 2.0])
 
 
-def test_a_prompt_that_opens_a_tag_and_a_response_that_is_cut(trainer: Trainer, agent: Any) -> None:
+def test_an_opened_tag_and_a_truncated_response(trainer: Trainer, agent: Any) -> None:
     engine = Engine(["Look.</think><answer>Seine</answer>"])
     actor = trainer.actor(agent('recipe="naive-grpo"'), engine)
     prompt = prompt_of(engine) + "<think>\n"
@@ -265,9 +264,7 @@ def test_a_prompt_that_opens_a_tag_and_a_response_that_is_cut(trainer: Trainer, 
     assert cut["reward"] == 0.0
 
 
-def test_a_prompt_that_was_cut_on_the_left_is_no_context_for_a_likelihood(
-    trainer: Trainer, agent: Any
-) -> None:
+def test_a_truncated_prompt_has_no_log_probabilities(trainer: Trainer, agent: Any) -> None:
     actor = trainer.actor(agent('recipe="ctrl-rag"'), Engine(CITED))
     with pytest.raises(DataError, match="row row-7: prompt_token_ids: the rendered prompt has"):
         run(sampled(actor, max_length=450))
@@ -278,7 +275,7 @@ def test_a_prompt_that_was_cut_on_the_left_is_no_context_for_a_likelihood(
 # --- what has no score -------------------------------------------------------------------------
 
 
-def test_an_error_reaches_the_trainer_and_travels(trainer: Trainer, agent: Any) -> None:
+def test_an_error_reaches_the_trainer_and_can_be_pickled(trainer: Trainer, agent: Any) -> None:
     actor = trainer.actor(agent('recipe="arena"'), Engine([RIGHT]))
     with pytest.raises(
         DataError, match=r"row row-7: supporting\[0\]: document id 9 does not exist"
@@ -287,19 +284,19 @@ def test_an_error_reaches_the_trainer_and_travels(trainer: Trainer, agent: Any) 
     assert str(pickle.loads(pickle.dumps(info.value))) == str(info.value)  # noqa: S301
 
 
-def test_a_label_that_is_not_ours_names_its_prompt(trainer: Trainer, agent: Any) -> None:
+def test_an_invalid_label_names_its_prompt(trainer: Trainer, agent: Any) -> None:
     actor = trainer.actor(agent('recipe="arena"'), Engine([RIGHT]))
     with pytest.raises(DataError, match=r"row of the prompt that ends in '.*through Paris.*label:"):
         run(sampled(actor, label={"target": "Seine"}))
 
 
-def test_a_recipe_without_its_model_says_what_to_give(trainer: Trainer, agent: Any) -> None:
+def test_a_missing_model_names_the_option(trainer: Trainer, agent: Any) -> None:
     actor = trainer.actor(agent('recipe="truthrl", error_value=0.0'), Engine([r"\boxed{Rhone}"]))
     with pytest.raises(UsageError, match="truthrl requires a model of the kind judge: set judge="):
         run(sampled(actor))
 
 
-def test_an_error_value_stands_for_it_after_the_first_group(
+def test_error_value_applies_after_the_first_group(
     trainer: Trainer, agent: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     actor = trainer.actor(agent('recipe="arena", error_value=-1.0, patience=2'), Engine([RIGHT]))
@@ -323,10 +320,10 @@ def test_an_error_value_stands_for_it_after_the_first_group(
     assert "3 of 3 rollouts are unscored: row row-7: supporting[0]" in caplog.text
 
 
-def test_a_missing_member_leaves_the_advantages_of_the_others(
+def test_an_unscored_member_does_not_change_other_advantages(
     trainer: Trainer, agent: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With an error value of 0 it stands where the mean is."""
+    """With an error value of 0, its reward is the mean of the group."""
     actor = trainer.actor(agent('recipe="arena", std_floor=0.1, error_value=0.0'), Engine([RIGHT]))
     run(sampled(actor))
     actor.llm = Engine([RIGHT, WRONG, "no format"])
@@ -344,9 +341,7 @@ def test_a_missing_member_leaves_the_advantages_of_the_others(
     assert advantages(trainer, outputs) == pytest.approx([one, 0.0, other], abs=1e-5)
 
 
-def test_an_engine_that_fails_for_one_sample_fails_its_group_and_no_other(
-    trainer: Trainer, agent: Any
-) -> None:
+def test_an_engine_error_fails_one_group(trainer: Trainer, agent: Any) -> None:
     engine = Engine([RIGHT, RuntimeError("the engine is dead"), RIGHT, RIGHT])
     actor = trainer.actor(agent('recipe="arena"'), engine)
     with pytest.raises((RuntimeError, GroupError), match="the engine is dead"):
@@ -369,7 +364,7 @@ def test_weights_that_change_while_a_group_is_scored(trainer: Trainer, agent: An
     times: Any = {2}
     before = engine.calls["scored"]
     assert len(run(sampled(actor))) == 3
-    assert engine.calls["scored"] - before == 12  # asked twice
+    assert engine.calls["scored"] - before == 12  # scored twice
     assert "update_weight" in engine.updated
     times = range(100)
     with pytest.raises(BackendError, match="the weights changed between the two terms of a diff"):
@@ -385,13 +380,13 @@ def test_an_engine_that_shifts_its_values_is_refused(trainer: Trainer, agent: An
         run(sampled(actor))
 
 
-def test_a_sequence_must_leave_one_token_of_the_engine_free(trainer: Trainer, agent: Any) -> None:
+def test_a_sequence_must_leave_one_token_free(trainer: Trainer, agent: Any) -> None:
     engine = Engine(CITED[:1])
     prompt = prompt_of(engine, f"{BLOCKS}\n\n{'Say it. ' * 30}{GOLD['question']}")
-    said = len(engine.tokenizer.encode(CITED[0], add_special_tokens=False)) + 1
-    whole = len(engine.tokenizer.encode(prompt, add_special_tokens=False)) + said
+    length = len(engine.tokenizer.encode(CITED[0], add_special_tokens=False)) + 1
+    whole = len(engine.tokenizer.encode(prompt, add_special_tokens=False)) + length
     actor = trainer.actor(agent('recipe="ctrl-rag"'), engine)
-    options = {"prompt": prompt, "max_length": whole, "sampling_params": sampling(said)}
+    options = {"prompt": prompt, "max_length": whole, "sampling_params": sampling(length)}
     engine.model_config.max_model_len = whole + 1
     assert len(run(sampled(actor, 2, **options))) == 2
     engine.model_config.max_model_len = whole

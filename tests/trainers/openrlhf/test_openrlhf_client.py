@@ -1,4 +1,4 @@
-"""OpenRLHF's own executor, as a trainer runs it, against our server and our reward function."""
+"""OpenRLHF's own executor with the server and the reward function of this package."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class Characters:
 
 
 class Engine:
-    """Says what it is told to say."""
+    """An engine that returns a fixed text."""
 
-    def __init__(self, said: str) -> None:
-        self.said = said
+    def __init__(self, text: str) -> None:
+        self.text = text
 
     async def generate(self, prompt_ids: Any, params: Any, multi_modal_data: Any = None) -> Any:
         output = SimpleNamespace(
-            token_ids=[ord(c) for c in self.said],
-            text=self.said,
+            token_ids=[ord(c) for c in self.text],
+            text=self.text,
             finish_reason="stop",
             logprobs=None,
         )
@@ -55,16 +55,16 @@ class Engine:
 
 
 def executed(
-    endpoint: str, said: str = RIGHT, label: str = LABEL, max_length: int = 2000, n: int = 1
+    endpoint: str, text: str = RIGHT, label: str = LABEL, max_length: int = 2000, n: int = 1
 ) -> list[dict[str, Any]]:
-    """What the trainer has after generating, `n` samples at once."""
+    """Return the outputs of the trainer's executor for `n` concurrent samples."""
     executor = SingleTurnAgentExecutor(endpoint)
     params = SimpleNamespace(max_tokens=len(RIGHT), logprobs=None)
 
     async def run() -> list[dict[str, Any]]:
         return await asyncio.gather(
             *[
-                executor.execute(PROMPT, label, params, max_length, Characters(), Engine(said))
+                executor.execute(PROMPT, label, params, max_length, Characters(), Engine(text))
                 for _ in range(n)
             ]
         )
@@ -118,23 +118,23 @@ def test_the_trainer_gets_reward_score_and_components(server: Server) -> None:
     assert all(isinstance(value, float) for value in output["extra_logs"].values())
 
 
-def test_a_wrong_answer_has_the_same_names(server: Server) -> None:
-    right, wrong = executed(server.url)[0], executed(server.url, said="no")[0]
+def test_a_wrong_answer_has_the_same_keys(server: Server) -> None:
+    right, wrong = executed(server.url)[0], executed(server.url, text="no")[0]
     assert wrong["reward"] == 0.0
     assert wrong["extra_logs"].keys() == right["extra_logs"].keys()
 
 
-def test_a_prompt_that_was_cut_on_the_left(server: Server) -> None:
+def test_a_prompt_truncated_on_the_left(server: Server) -> None:
     (output,) = executed(server.url, max_length=len(RIGHT) + len(PROMPT) - 12)
     assert len(output["observation_tokens"]) == len(RIGHT) + len(PROMPT) - 12
     assert output["reward"] == 13.0
 
 
-def test_many_at_once(server: Server) -> None:
+def test_concurrent_requests(server: Server) -> None:
     assert {output["reward"] for output in executed(server.url, n=64)} == {13.0}
 
 
-def test_a_token_in_the_url_reaches_the_server() -> None:
+def test_the_server_accepts_a_token_in_the_url() -> None:
     os.environ["RAG_REWARDS_TOKEN"] = "s3cret"
     try:
         running = Server("--recipe", "arena").ready()
@@ -162,10 +162,10 @@ def test_without_an_error_value_the_trainer_has_no_reward(
 ) -> None:
     quick_retries(monkeypatch)
     (output,) = executed(server.url, label="{}")
-    assert output["reward"] is None  # swallowed by the trainer, after five attempts
+    assert output["reward"] is None  # the trainer ignores the error after five attempts
 
 
-def test_with_an_error_value_it_goes_on_and_can_see_it() -> None:
+def test_with_an_error_value_the_trainer_continues() -> None:
     running = Server("-r", "arena", "--on-error", "value", "--error-value", "-1").ready()
     try:
         (output,) = executed(running.url, label='{"answers": "Seine"}')
@@ -175,7 +175,7 @@ def test_with_an_error_value_it_goes_on_and_can_see_it() -> None:
     assert math.isnan(output["extra_logs"]["accuracy"])
 
 
-def test_a_server_that_was_killed_and_started_again_is_found(
+def test_a_restarted_server_is_used_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = Server("--recipe", "arena").ready()
@@ -198,18 +198,18 @@ def test_a_server_that_was_killed_and_started_again_is_found(
     assert output["reward"] == 13.0
 
 
-def test_a_python_file_of_two_lines(tmp_path: Path) -> None:
+def test_a_reward_file(tmp_path: Path) -> None:
     file = tmp_path / "rewards.py"
     file.write_text(
         "from rag_rewards_adapters.openrlhf import reward_function\n"
         'reward_func = reward_function(recipe="arena", settings={"bonus.value": 5})\n'
     )
-    right, wrong = executed(str(file))[0], executed(str(file), said="no")[0]
+    right, wrong = executed(str(file))[0], executed(str(file), text="no")[0]
     assert (right["reward"], wrong["reward"]) == (8.0, 0.0)
     assert right["extra_logs"].keys() == wrong["extra_logs"].keys()
 
 
-def test_a_python_file_for_a_recipe_of_groups_is_refused_when_it_is_loaded(tmp_path: Path) -> None:
+def test_a_reward_file_of_a_group_recipe_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "rewards.py"
     file.write_text(
         "from rag_rewards_adapters.openrlhf import reward_function\n"

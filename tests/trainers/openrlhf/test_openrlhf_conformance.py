@@ -1,7 +1,7 @@
-"""Golden groups through OpenRLHF's own advantages.
+"""Golden groups in OpenRLHF's own advantages.
 
-RemoteExperienceMaker is the installed one. What cannot be installed without a GPU is absent and
-never called: the names that its imports want from ray, vllm, deepspeed, flash-attn and peft.
+RemoteExperienceMaker is the installed one. Its imports of ray, vllm, deepspeed, flash-attn and
+peft, which need a GPU, are doubles and never called.
 """
 
 from __future__ import annotations
@@ -14,12 +14,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from absent import stood_in_for
+from missing_modules import stand_ins
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "docs"))
 from build_matrix import STD_FLOOR, cell
-from golden import ASKED, GROUPS, RECIPES, Group, Recorded, advantages, bare, centred, scored
+from golden import (
+    GROUPS,
+    MODELS,
+    RECIPES,
+    EvidenceGatherer,
+    Group,
+    advantages,
+    bare,
+    centred,
+    scored,
+)
 from rag_rewards_adapters.callables import each
 from rag_rewards_adapters.openrlhf_agent import Call, executor
 
@@ -27,14 +37,14 @@ import rag_rewards as rr
 from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.scorer import Scorer
 
-EPSILON = 1e-9  # group_norm's own
+EPSILON = 1e-9  # as in group_norm
 TOLERANCE = {"abs": 2e-5, "rel": 2e-5}
-"""Rewards and advantages are float32 there."""
+"""The trainer computes rewards and advantages in float32."""
 
 
 @pytest.fixture(scope="module")
 def maker() -> Any:
-    with stood_in_for():
+    with stand_ins():
         from openrlhf.trainer.ppo_utils import experience_maker
 
         yield experience_maker
@@ -43,7 +53,7 @@ def maker() -> Any:
 def run(
     maker: Any, rewards: list[float] | None, n: int, estimator: str, clip: Any = (-10.0, 10.0)
 ) -> list[list[float]]:
-    """Advantages per token of responses of three tokens, the last of them padding."""
+    """Return the advantages per token, for responses of three tokens with one of padding."""
     import torch
 
     args = SimpleNamespace(
@@ -54,7 +64,7 @@ def run(
         reward=SimpleNamespace(clip_range=clip),
         data=SimpleNamespace(max_len=64),
     )
-    made = maker.RemoteExperienceMaker(
+    maker_of_run = maker.RemoteExperienceMaker(
         *[None] * 4, SimpleNamespace(value=0.0), SimpleNamespace(args=args), None
     )
     count = n if rewards is None else len(rewards)
@@ -65,12 +75,12 @@ def run(
         action_mask=torch.tensor([[1, 1, 0]] * count).bool(),
         info={},
     )
-    done = made.compute_advantages_and_returns([experience])
+    done = maker_of_run.compute_advantages_and_returns([experience])
     return done[0].advantages.tolist()
 
 
 def of_rollouts(tokens: list[list[float]]) -> list[float]:
-    """One advantage per rollout: its tokens all have it, padding has none."""
+    """Return one advantage per rollout: that of its tokens. Padding has the advantage 0."""
     assert all(row[0] == row[1] and row[2] == 0.0 for row in tokens)
     return [row[0] for row in tokens]
 
@@ -82,27 +92,25 @@ by_id = pytest.mark.parametrize("group", WHOLE, ids=lambda group: group.id)
 @by_id
 def test_group_norm_gives_the_golden_advantages(maker: Any, group: Group) -> None:
     rewards = [r for r in scored(group) if r is not None]
-    found = of_rollouts(run(maker, rewards, len(rewards), "group_norm"))
-    assert found == pytest.approx(advantages(group, epsilon=EPSILON), **TOLERANCE)
+    values = of_rollouts(run(maker, rewards, len(rewards), "group_norm"))
+    assert values == pytest.approx(advantages(group, epsilon=EPSILON), **TOLERANCE)
 
 
 @by_id
-def test_dr_grpo_centres_alone(maker: Any, group: Group) -> None:
+def test_dr_grpo_only_subtracts_the_mean(maker: Any, group: Group) -> None:
     rewards = [r for r in scored(group) if r is not None]
-    found = of_rollouts(run(maker, rewards, len(rewards), "dr_grpo"))
-    assert found == pytest.approx(centred(group), **TOLERANCE)
+    values = of_rollouts(run(maker, rewards, len(rewards), "dr_grpo"))
+    assert values == pytest.approx(centred(group), **TOLERANCE)
 
 
 @by_id
-def test_an_advantage_sent_as_the_reward_under_dr_grpo_stays_what_it_is(
-    maker: Any, group: Group
-) -> None:
-    sent = advantages(group, std_floor=0.1)
-    found = of_rollouts(run(maker, sent, len(sent), "dr_grpo"))
-    assert found == pytest.approx(sent, **TOLERANCE)
+def test_dr_grpo_does_not_change_an_advantage(maker: Any, group: Group) -> None:
+    rewards = advantages(group, std_floor=0.1)
+    values = of_rollouts(run(maker, rewards, len(rewards), "dr_grpo"))
+    assert values == pytest.approx(rewards, **TOLERANCE)
 
 
-def test_one_rollout_per_prompt_has_no_advantage_under_dr_grpo_and_nan_under_group_norm(
+def test_the_advantage_of_one_rollout_per_prompt(
     maker: Any,
 ) -> None:
     assert of_rollouts(run(maker, [13.0], 1, "dr_grpo")) == [0.0]
@@ -110,7 +118,7 @@ def test_one_rollout_per_prompt_has_no_advantage_under_dr_grpo_and_nan_under_gro
 
 
 def test_the_clip_range_is_applied_after_centring(maker: Any) -> None:
-    """ARENA's 13 beside zeros survives group_norm, but centred alone it can pass 10."""
+    """A reward of 13 beside zeros is in the range after group_norm, but not after dr_grpo."""
     rewards = [13.0, *[0.0] * 7]
     assert max(of_rollouts(run(maker, rewards, 8, "group_norm"))) == pytest.approx(2.4748737)
     assert max(of_rollouts(run(maker, rewards, 8, "dr_grpo"))) == 10.0
@@ -118,13 +126,13 @@ def test_the_clip_range_is_applied_after_centring(maker: Any) -> None:
 
 
 def test_a_partial_group_does_not_reach_the_advantages(maker: Any) -> None:
-    """The batch is cut into groups of n_samples_per_prompt: three rewards for four do not fit."""
+    """The batch is divided into groups of n_samples_per_prompt, so 3 of 4 rewards are an error."""
     with pytest.raises(RuntimeError, match="invalid for input of size 3"):
         run(maker, [1.0, 0.0, 0.5], 4, "group_norm")
 
 
-def test_a_rollout_without_a_reward_breaks_the_whole_batch(maker: Any) -> None:
-    """Its client swallows a failed request and makes the reward None: answer a number instead."""
+def test_a_missing_reward_breaks_the_batch(maker: Any) -> None:
+    """The trainer's client ignores a failed request and sets the reward to None."""
     with pytest.raises(AttributeError, match="'NoneType' object has no attribute"):
         run(maker, None, 2, "group_norm")
 
@@ -133,7 +141,7 @@ def test_a_rollout_without_a_reward_breaks_the_whole_batch(maker: Any) -> None:
 
 
 class Pieces:
-    """A tokenizer of four tokens a text: the golden rows have four log-probabilities."""
+    """A tokenizer with four tokens per text, because golden rows have four log-probabilities."""
 
     eos_token_id = pad_token_id = None
 
@@ -149,8 +157,8 @@ class Pieces:
         return "".join(self.pieces[i] for i in ids)
 
 
-def said(row: dict[str, Any], tokenizer: Pieces, prompt: str) -> dict[str, Any]:
-    """What the single-turn executor gives for a response."""
+def output_of(row: dict[str, Any], tokenizer: Pieces, prompt: str) -> dict[str, Any]:
+    """Return the output of the single-turn executor for a response."""
     before, own = tokenizer.encode(prompt), tokenizer.encode(row["response"])
     return {
         "observation_tokens": before + own,
@@ -166,19 +174,19 @@ OF_ONE_TURN = [
 
 @pytest.mark.parametrize("group", OF_ONE_TURN, ids=lambda group: group.id)
 @pytest.mark.parametrize("floor", [None, 0.1])
-def test_the_executor_gives_the_golden_rewards_and_lears_advantages(
+def test_the_executor_returns_golden_rewards_and_advantages_of_lear(
     group: Group, floor: float | None
 ) -> None:
     scoring = executor(recipe=group.recipe, std_floor=floor)().scoring
     scorer = scoring._scorer = Scorer(scoring.reward)
-    scorer.gatherer, scorer.models = Recorded(group), ASKED  # type: ignore[assignment]
+    scorer.gatherer, scorer.models = EvidenceGatherer(group), MODELS  # type: ignore[assignment]
     prompt = "Into which sea?\n" + group.rows[0].get("response_prefix", "")
     tokenizer = Pieces()
     call = Call(prompt, group.label, None, tokenizer, None)
 
     async def sample(row: dict[str, Any]) -> dict[str, Any]:
         async def generate() -> dict[str, Any]:
-            return said(row, tokenizer, prompt)
+            return output_of(row, tokenizer, prompt)
 
         return await scoring.run(call, generate)
 
@@ -186,23 +194,23 @@ def test_the_executor_gives_the_golden_rewards_and_lears_advantages(
         return await asyncio.gather(*map(sample, group.rows))
 
     outputs = asyncio.run(together())
-    sent = [output["reward"] for output in outputs]
+    rewards = [output["reward"] for output in outputs]
     if floor is None:
-        assert sent == pytest.approx(group.rewards)
+        assert rewards == pytest.approx(group.rewards)
         return
     assert [output["extra_logs"]["raw_reward"] for output in outputs] == pytest.approx(
         group.rewards
     )
-    mean = sum(sent) / len(sent)
+    mean = sum(rewards) / len(rewards)
     golden = advantages(group, std_floor=floor)
-    assert [reward - mean for reward in sent] == pytest.approx(golden, abs=1e-9)
+    assert [reward - mean for reward in rewards] == pytest.approx(golden, abs=1e-9)
 
 
 # --- the matrix --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_the_matrix_says_what_a_server_of_single_rollouts_can_score(recipe: str) -> None:
+def test_the_column_of_this_trainer_without_an_executor(recipe: str) -> None:
     entry = cell(recipe, "openrlhf")
     if rr.recipe(recipe).scope == "group":
         assert entry.text.startswith("agent executor")
@@ -217,13 +225,14 @@ def test_the_matrix_says_what_a_server_of_single_rollouts_can_score(recipe: str)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_the_executor_is_made_for_every_recipe_with_what_the_matrix_says(recipe: str) -> None:
+def test_the_executor_accepts_every_recipe(recipe: str) -> None:
     options = cell(recipe, "openrlhf").options
-    loaded = {key: value for key, value in options.items() if key != "nli"}  # no model here
+    # The file of the entailment model does not exist.
+    loaded = {key: value for key, value in options.items() if key != "nli"}
     assert executor(recipe=recipe, **loaded)().scoring.reward.name == recipe
 
 
-def test_lears_advantage_is_the_executors_since_estimators_are_a_chain_of_conditions(
+def test_the_executor_computes_the_advantage_of_lear(
     maker: Any,
 ) -> None:
     floor = STD_FLOOR["openrlhf"].options

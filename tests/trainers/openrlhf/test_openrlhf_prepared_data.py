@@ -1,4 +1,4 @@
-"""What `rag-rewards prepare` writes, through OpenRLHF's own reading of a row."""
+"""Files of `rag-rewards prepare`, read by OpenRLHF's own data set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import tiny_models
 
 
 def prompt_dataset() -> Any:
-    """OpenRLHF's class, from its file alone: its package wants what needs a GPU."""
+    """Load OpenRLHF's class from its file, because its package imports modules that need a GPU."""
     folder = importlib.util.find_spec("openrlhf").submodule_search_locations[0]
     path = Path(folder) / "datasets" / "prompts_dataset.py"
     spec = importlib.util.spec_from_file_location("prompts_dataset", path)
@@ -28,7 +28,7 @@ def prompt_dataset() -> Any:
     return module.PromptDataset
 
 
-def test_openrlhfs_prompts_and_labels(tmp_path: Path, shared: Path) -> None:
+def test_prepared_prompts_and_labels(tmp_path: Path, shared: Path) -> None:
     out = tmp_path / "train.jsonl"
     source = shared / "data/nq/nq_open_oracle_first25.jsonl"
     prepare(PrepareOptions("nq", str(source), str(out), "arena", "openrlhf"))
@@ -39,9 +39,9 @@ def test_openrlhfs_prompts_and_labels(tmp_path: Path, shared: Path) -> None:
     reward = reward_function(recipe="arena")
     assert len(read.prompts) == 25
     for prompt, label in zip(read.prompts, read.labels, strict=True):
-        known = json.loads(label)
-        assert known["question"] in prompt
-        answer = known["answers"][0][0]
+        gold = json.loads(label)
+        assert gold["question"] in prompt
+        answer = gold["answers"][0][0]
         text = f"<relevance>[1]</relevance><analysis>x</analysis><answer>{answer}</answer>"
         assert reward([prompt + text], [prompt], [label])["rewards"] == 13.0
         assert reward([prompt + "none"], [prompt], [label])["rewards"] == 0.0

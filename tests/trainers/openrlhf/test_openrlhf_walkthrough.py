@@ -1,4 +1,4 @@
-"""docs/start-training.md, OpenRLHF's part: its own arguments are read and found to fit together."""
+"""The section about OpenRLHF of docs/start-training.md: the trainer checks its arguments."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from absent import stood_in_for
+from missing_modules import stand_ins
 from walkthrough import commands, follow, lay_out
 
 
 def arguments(script: Path) -> list[str]:
-    """What the script would start the trainer with."""
-    told = subprocess.run(
+    """Return the arguments with which the script starts the trainer."""
+    process = subprocess.run(
         ["bash", "-c", f"python3() {{ printf '%q ' \"$@\"; }}; . {shlex.quote(str(script))}"],
         capture_output=True,
         text=True,
@@ -26,13 +26,13 @@ def arguments(script: Path) -> list[str]:
         timeout=30,
         cwd=script.parent,
     )
-    words = shlex.split(told.stdout)
+    words = shlex.split(process.stdout)
     assert words[:2] == ["-m", "openrlhf.cli.train_ppo_ray"]
     return words[2:]
 
 
 def read_by_the_trainer(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The trainer's own parser and checks, without the training behind them."""
+    """Run the trainer's own parser and checks, without the training."""
     package = importlib.util.find_spec("openrlhf")
     path = Path(package.submodule_search_locations[0]) / "cli" / "train_ppo_ray.py"
     source = path.read_text("utf-8")
@@ -41,7 +41,7 @@ def read_by_the_trainer(words: list[str], monkeypatch: pytest.MonkeyPatch) -> An
     assert not rest.strip()
     monkeypatch.setattr(sys, "argv", [str(path), *words])
     names: dict[str, Any] = {"__name__": "__main__"}
-    with stood_in_for():
+    with stand_ins():
         exec(compile(whole, str(path), "exec"), names)  # noqa: S102
     return names["args"]
 
@@ -49,7 +49,7 @@ def read_by_the_trainer(words: list[str], monkeypatch: pytest.MonkeyPatch) -> An
 @pytest.mark.parametrize(
     ("recipe", "reward"), [("arena", "rewards.py"), ("ctrl-rag", "agent.py"), ("lear", "agent.py")]
 )
-def test_the_page_leads_to_arguments_that_the_trainer_takes(
+def test_the_trainer_accepts_the_commands_of_the_page(
     tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch, recipe: str, reward: str
 ) -> None:
     prepare, init, start = (
@@ -59,7 +59,7 @@ def test_the_page_leads_to_arguments_that_the_trainer_takes(
     for command in (prepare, init):
         ran = follow(command, tmp_path)
         assert ran.returncode == 0, ran.stderr
-    assert ran.stderr == ""  # the installed trainer knows every flag
+    assert ran.stderr == ""  # the installed trainer accepts every flag
     args = read_by_the_trainer(arguments(tmp_path / start), monkeypatch)
     assert args.data.prompt_dataset == str(tmp_path / "train.jsonl")
     assert args.actor.model_name_or_path == str(tmp_path / "path" / "to" / "model")

@@ -1,4 +1,4 @@
-"""One rank of a run on two processes: trains, and writes what it saw. `python rank.py FOLDER`."""
+"""Train on one rank of two, and write a report. `python rank.py FOLDER`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from rag_rewards_adapters.trl import RagReward
-from test_trl_training import Recorded, clr_twin
+from test_trl_training import RecordingReward, clr_twin
 from trl_runs import rows, trainer
 
 from rag_rewards.errors import UsageError
 
 
-def straddled(folder: Path) -> str:
-    """What binding says where a group of 4 would have members on both ranks."""
+def error_of_divided_group(folder: Path) -> str:
+    """Return the error of `bind` for a group of 4 with members on both ranks."""
     reward = RagReward("ctrl-rag")
     run = trainer(folder, reward, args={"per_device_train_batch_size": 2})
     try:
@@ -28,22 +28,22 @@ def straddled(folder: Path) -> str:
 
 
 def main(folder: Path) -> None:
-    refused = straddled(folder)
-    reward = Recorded("ctrl-rag-clr")
+    refused = error_of_divided_group(folder)
+    reward = RecordingReward("ctrl-rag-clr")
     run = trainer(folder, reward, train_dataset=rows(8), args={"max_steps": 2})
     reward.bind(run)
     reward.twin = clr_twin(run)
     run.train()
-    seen = {
+    report = {
         "refused": refused,
         "wrapped": type(run.model_wrapped).__name__,
-        "given": reward.given,
+        "history": reward.history,
         "expected": reward.expected,
         "versions": reward.versions,
         "rewards": list(run._logs["rewards"]["ctrl-rag-clr"]),
         "logged": run.state.log_history[1],
     }
-    (folder / f"rank{os.environ['RANK']}.json").write_text(json.dumps(seen))
+    (folder / f"rank{os.environ['RANK']}.json").write_text(json.dumps(report))
 
 
 if __name__ == "__main__":

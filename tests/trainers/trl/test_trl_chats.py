@@ -1,4 +1,4 @@
-"""What chat templates and tools make of a completion, in the real trainer."""
+"""Chat templates and tool turns in the real trainer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STAGE1: dict[str, Any] = {"settings": {"citation.judge_by": "gold"}}
 
 
 def thinking_tokenizer() -> Any:
-    """The chat template opens the thinking, as reasoning models' do, unless it is asked not to."""
+    """The chat template opens <think>, like that of a reasoning model, unless it is disabled."""
     tokenizer = make_tokenizer()
     tokenizer.chat_template = tokenizer.chat_template.replace(
         "assistant\n{% endif %}",
@@ -30,7 +30,7 @@ def thinking_tokenizer() -> Any:
 
 
 def about_paris(requests: list[ScoreRequest], tokenizer: Any) -> list[ScoreRequest]:
-    """Without those of the policy's self-check."""
+    """Return the requests without those of the self-check."""
     return [r for r in requests if "Paris lies" in tokenizer.decode(r.contexts[0])]
 
 
@@ -52,19 +52,19 @@ class TestOpenedThinking:
         logged: dict[str, Any] = run.state.log_history[0]
         return logged
 
-    def test_what_the_template_opens_is_found(self, tmp_path: Any) -> None:
+    def test_bind_finds_the_opened_tag(self, tmp_path: Any) -> None:
         assert self.logged(tmp_path, bound=True)["ground-grpo-stage1/format"] == 0.5
 
-    def test_unbound_nobody_can_know(self, tmp_path: Any, caplog: Any) -> None:
+    def test_without_bind_the_tag_is_unknown(self, tmp_path: Any, caplog: Any) -> None:
         assert self.logged(tmp_path, bound=False)["ground-grpo-stage1/format"] == 0
         assert "reward.bind(trainer)" in caplog.text
 
-    def test_the_trainer_s_template_arguments_count(self, tmp_path: Any) -> None:
+    def test_template_arguments_of_the_trainer_apply(self, tmp_path: Any) -> None:
         args = {"chat_template_kwargs": {"thinking": False}}
         logged = self.logged(tmp_path, bound=True, args=args)
         assert logged["ground-grpo-stage1/format"] == 0
 
-    def test_a_plain_prompt_says_so_itself(self, tmp_path: Any) -> None:
+    def test_a_text_prompt_contains_the_opened_tag(self, tmp_path: Any) -> None:
         def plain(row: Any) -> dict[str, str]:
             return {"prompt": row["prompt"][0]["content"] + "\n<think>\n"}
 
@@ -72,18 +72,18 @@ class TestOpenedThinking:
         logged = self.logged(tmp_path, bound=False, train_dataset=data)
         assert logged["ground-grpo-stage1/format"] == 0.5
 
-    def test_likelihoods_are_asked_after_what_was_opened(self, tmp_path: Any) -> None:
-        seen: list[ScoreRequest] = []
+    def test_log_probabilities_follow_the_opened_tag(self, tmp_path: Any) -> None:
+        requests_seen: list[ScoreRequest] = []
         reward = RagReward("ctrl-rag-clr")
         run = trainer(tmp_path, reward, tokenizer=thinking_tokenizer(), args={"max_steps": 1})
         reward.bind(run)
         policy = reward.scorer.models.policy
         score = policy.score_sync
-        policy.score_sync = lambda requests: [seen.extend(requests), score(requests)][1]
+        policy.score_sync = lambda requests: [requests_seen.extend(requests), score(requests)][1]
         run.train()
-        asked = run._tokenize_prompts([run.train_dataset[i]["prompt"] for i in range(4)])[0]
-        full = {request.contexts[0] for request in about_paris(seen, run.processing_class)}
-        assert full <= {tuple(ids) for ids in asked}
+        prompt_ids = run._tokenize_prompts([run.train_dataset[i]["prompt"] for i in range(4)])[0]
+        full = {request.contexts[0] for request in about_paris(requests_seen, run.processing_class)}
+        assert full <= {tuple(ids) for ids in prompt_ids}
         assert full
 
 
@@ -101,7 +101,7 @@ def look_up(query: str) -> str:
 
 
 class TestTools:
-    """The trainer's own tool loop, with what the model samples written down."""
+    """The trainer's own tool loop, with fixed responses of the model."""
 
     CALL = '<tool_call>\n{"name": "look_up", "arguments": {"query": "Paris"}}\n</tool_call>'
 
@@ -116,10 +116,10 @@ class TestTools:
             tools=[look_up],
             args={"max_steps": 1, "max_completion_length": 900},
         )
-        said: Iterator[list[str]] = iter(turns)
+        replies: Iterator[list[str]] = iter(turns)
 
         def sampled(prompt_ids: Any, *_: Any, **__: Any) -> tuple[list[list[int]], None]:
-            texts = next(said)
+            texts = next(replies)
             assert len(texts) == len(prompt_ids)
             end = tokenizer.eos_token_id
             return [[*tokenizer.encode(text), end] for text in texts], None
@@ -127,7 +127,7 @@ class TestTools:
         run._generate_single_turn = sampled
         return run
 
-    def test_what_a_tool_returns_is_not_the_model_s_answer(self, tmp_path: Any) -> None:
+    def test_tool_messages_are_not_part_of_the_response(self, tmp_path: Any) -> None:
         reward = RagReward("naive-grpo")
         well = "<think>It says so.</think><answer>Seine</answer>"
         turns = [[self.CALL, self.CALL, well, "no idea"], [well, "I do not know."]]
@@ -137,17 +137,19 @@ class TestTools:
         assert run.state.log_history[0]["tools/call_frequency"] == 0.5
         assert list(run._logs["extra"]["naive-grpo/accuracy"]) == [1.0, 0.0, 1.0, 0.0]
 
-    def test_the_last_answer_s_likelihood_follows_all_that_was_said(self, tmp_path: Any) -> None:
-        seen: list[ScoreRequest] = []
+    def test_log_probabilities_of_the_last_answer_follow_the_whole_chat(
+        self, tmp_path: Any
+    ) -> None:
+        requests_seen: list[ScoreRequest] = []
         reward = RagReward("ctrl-rag-clr")
         run = self.run(tmp_path, reward, [[self.CALL] * 4, ["The Seine."] * 4])
         reward.bind(run)
         policy = reward.scorer.models.policy
         score = policy.score_sync
-        policy.score_sync = lambda requests: [seen.extend(requests), score(requests)][1]
+        policy.score_sync = lambda requests: [requests_seen.extend(requests), score(requests)][1]
         run.train()
         tokenizer = run.processing_class
-        (request,) = about_paris(seen, tokenizer)
+        (request,) = about_paris(requests_seen, tokenizer)
         full, without = map(tokenizer.decode, request.contexts)
         assert [tokenizer.decode(ids) for ids in request.responses] == ["The Seine."]
         assert "About Paris: the Seine" in full
@@ -156,7 +158,7 @@ class TestTools:
         assert DOCUMENTS[0]["text"] not in without
 
 
-def test_thoughts_that_the_tokenizer_parses_out_count(tmp_path: Any) -> None:
+def test_thoughts_parsed_by_the_tokenizer_are_scored(tmp_path: Any) -> None:
     from trl.chat_template_utils import add_response_schema
 
     tokenizer = make_tokenizer()
@@ -176,7 +178,7 @@ def test_thoughts_that_the_tokenizer_parses_out_count(tmp_path: Any) -> None:
     assert run.state.log_history[0]["ground-grpo-stage1/format"] == 0.5
 
 
-def test_a_truncated_response_is_known_by_its_last_token(tmp_path: Any) -> None:
+def test_the_last_token_shows_a_truncated_response(tmp_path: Any) -> None:
     reward = RagReward("arena")
     run = trainer(tmp_path, reward)
     reward.bind(run)
@@ -189,7 +191,7 @@ def test_a_truncated_response_is_known_by_its_last_token(tmp_path: Any) -> None:
     ]
 
 
-def test_a_bound_reward_travels_without_the_trainer(tmp_path: Any) -> None:
+def test_a_bound_reward_is_pickled_without_the_trainer(tmp_path: Any) -> None:
     reward = RagReward("ctrl-rag")
     run = trainer(tmp_path, reward, tokenizer=thinking_tokenizer())
     reward.bind(run)
@@ -209,7 +211,7 @@ def test_a_bound_reward_travels_without_the_trainer(tmp_path: Any) -> None:
     assert twin(**batch) == reward(**batch)
 
 
-def test_a_second_trainer_s_model_takes_the_place_of_the_first_s(tmp_path: Any) -> None:
+def test_a_second_trainer_replaces_the_model_of_the_first(tmp_path: Any) -> None:
     reward = RagReward("ctrl-rag")
     for _ in range(2):
         run = trainer(tmp_path, reward)

@@ -1,4 +1,4 @@
-"""The golden groups through GRPOTrainer's own rewards and advantages; generation alone is given."""
+"""The golden groups in the rewards and advantages of GRPOTrainer, without its generation."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ sys.path.append(str(Path(__file__).resolve().parents[3] / "docs"))
 import golden
 from build_matrix import STD_FLOOR, cell
 
-ASKED = Models(
-    policy=TablePolicy({}), entailment=TableEntailment({}), judge=TableJudge(lambda asked: 0)
+MODELS = Models(
+    policy=TablePolicy({}), entailment=TableEntailment({}), judge=TableJudge(lambda question: 0)
 )
-"""Whoever a recipe asks is there; the golden rows answer for them."""
+"""Models of each kind. The golden rows contain their evidence."""
 COLUMNS = (*golden.GOLD, "id")
 FLOOR = 0.3
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: Any) -> Callable[[int, str], Any]:
-    """Trainers by group size and scaling, each made once. A group of one is evaluation's alone."""
+def make_trainer(tmp_path_factory: Any) -> Callable[[int, str], Any]:
+    """Return a function that creates one trainer per group size and scaling.
+
+    Only an evaluation can have groups of one.
+    """
 
     @lru_cache
     def make(size: int, scale: str) -> Any:
@@ -51,9 +54,9 @@ def made(tmp_path_factory: Any) -> Callable[[int, str], Any]:
 
 
 def completion(row: dict[str, Any]) -> Any:
-    """What the trainer hands on: text, or the messages of its tool loop."""
-    said = row["response"]
-    return said if isinstance(said, str) else [dict(message) for message in said]
+    """Return the completion as the trainer passes it: text, or the messages of its tool loop."""
+    response = row["response"]
+    return response if isinstance(response, str) else [dict(message) for message in response]
 
 
 def prompt(row: dict[str, Any]) -> Any:
@@ -62,13 +65,13 @@ def prompt(row: dict[str, Any]) -> Any:
     return [{"role": "user", "content": row["question"]}]
 
 
-def given(run: Any, reward: RagReward, group: golden.Group) -> list[float]:
-    """The advantages that the trainer computes for a group of these completions."""
-    reward.scorer.gatherer = golden.Recorded(group)  # type: ignore[assignment]
+def rewards_in_trainer(run: Any, reward: RagReward, group: golden.Group) -> list[float]:
+    """Return the advantages that the trainer computes for a group of these completions."""
+    reward.scorer.gatherer = golden.EvidenceGatherer(group)  # type: ignore[assignment]
     inputs = [{"prompt": prompt(r), **{name: r.get(name) for name in COLUMNS}} for r in group.rows]
     end = run.processing_class.eos_token_id
     last = [6 if row.get("finish_reason") == "length" else end for row in group.rows]
-    ids = [[5, 6, 7, token] for token in last]  # as many as golden likelihoods have values
+    ids = [[5, 6, 7, token] for token in last]  # as many as the golden log-probabilities
     completions = [completion(row) for row in group.rows]
     count = len(group.rows)
     run._generate = lambda _: ([[4]] * count, ids, None, completions, None, {}, None, [])
@@ -77,44 +80,44 @@ def given(run: Any, reward: RagReward, group: golden.Group) -> list[float]:
 
 
 def reward_in(run: Any, group: golden.Group, **options: Any) -> RagReward:
-    reward = RagReward(group.recipe, settings=group.settings, models=ASKED, **options)
+    reward = RagReward(group.recipe, settings=group.settings, models=MODELS, **options)
     run.reward_funcs, run.reward_func_names = [reward], [reward.__name__]
     reward.bind(run)
     return reward
 
 
-def settled(run: Any, reward: RagReward, group: golden.Group) -> list[float]:
-    """As in the middle of training: a first batch went well."""
+def advantages_in_trainer(run: Any, reward: RagReward, group: golden.Group) -> list[float]:
+    """Return the advantages after a first batch without errors."""
     whole = next(g for g in golden.GROUPS if g.recipe == group.recipe and g.case == "whole group")
     if len(whole.rows) == len(group.rows):
-        given(run, reward, whole)
-    return given(run, reward, group)
+        rewards_in_trainer(run, reward, whole)
+    return rewards_in_trainer(run, reward, group)
 
 
 @pytest.mark.parametrize("group", golden.GROUPS, ids=lambda group: group.id)
 class TestAdvantages:
-    def test_the_trainer_scales(self, made: Any, group: golden.Group) -> None:
-        run = made(len(group.rows), "group")
-        found = settled(run, reward_in(run, group), group)
+    def test_advantages_with_scaling(self, make_trainer: Any, group: golden.Group) -> None:
+        run = make_trainer(len(group.rows), "group")
+        values = advantages_in_trainer(run, reward_in(run, group), group)
         expected = golden.advantages(group, sample=True, epsilon=1e-4)
-        assert found == pytest.approx(expected, abs=1e-4)
+        assert values == pytest.approx(expected, abs=1e-4)
 
-    def test_nobody_scales(self, made: Any, group: golden.Group) -> None:
-        run = made(len(group.rows), "none")
-        found = settled(run, reward_in(run, group), group)
-        assert found == pytest.approx(golden.centred(group), abs=1e-5)
+    def test_advantages_without_scaling(self, make_trainer: Any, group: golden.Group) -> None:
+        run = make_trainer(len(group.rows), "none")
+        values = advantages_in_trainer(run, reward_in(run, group), group)
+        assert values == pytest.approx(golden.centred(group), abs=1e-5)
 
-    def test_we_scale_with_a_floor(self, made: Any, group: golden.Group) -> None:
-        run = made(len(group.rows), "none")
-        found = settled(run, reward_in(run, group, std_floor=FLOOR), group)
-        assert found == pytest.approx(golden.advantages(group, std_floor=FLOOR), abs=1e-5)
+    def test_advantages_with_std_floor(self, make_trainer: Any, group: golden.Group) -> None:
+        run = make_trainer(len(group.rows), "none")
+        values = advantages_in_trainer(run, reward_in(run, group, std_floor=FLOOR), group)
+        assert values == pytest.approx(golden.advantages(group, std_floor=FLOOR), abs=1e-5)
 
 
 # --- the matrix --------------------------------------------------------------------------------
 
 
 def batch(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Rows as the trainer passes them to a reward."""
+    """Return rows as the trainer passes them to a reward."""
     named = {name: [row.get(name) for row in rows] for name in COLUMNS}
     return {
         "prompts": [prompt(row) for row in rows],
@@ -124,8 +127,8 @@ def batch(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("recipe", golden.RECIPES)
-def test_the_matrix_says_what_works_here(made: Any, recipe: str) -> None:
-    """By itself; or, what is missing is named: a model, or `bind`, which brings the policy."""
+def test_the_column_of_this_trainer(make_trainer: Any, recipe: str) -> None:
+    """A recipe works without settings, or the error names a model or `bind`."""
     entry, rows = cell(recipe, "trl"), golden.bare(recipe)
     whole = next(group for group in golden.GROUPS if group.id == f"{recipe}: whole group")
     reward = RagReward(recipe)
@@ -136,15 +139,15 @@ def test_the_matrix_says_what_works_here(made: Any, recipe: str) -> None:
     with pytest.raises(UsageError, match=r"reward\.bind\(trainer\)|nli=|judge="):
         reward(**batch(rows))
     if "bind" in entry.text:
-        run = made(len(rows), "group")
+        run = make_trainer(len(rows), "group")
         run.reward_funcs, run.reward_func_names = [reward], [reward.__name__]
         reward.bind(run)
         assert reward.scorer.models.policy.model is run.model  # type: ignore[union-attr]
 
 
-def test_the_matrix_has_lears_advantage_here(made: Any) -> None:
+def test_the_advantage_of_lear_in_this_trainer(make_trainer: Any) -> None:
     assert all(word in STD_FLOOR["trl"].text for word in ("std_floor", 'scale_rewards="none"'))
     whole = next(group for group in golden.GROUPS if group.id == "lear: whole group")
-    run = made(len(whole.rows), "none")
-    found = settled(run, reward_in(run, whole, std_floor=0.1), whole)
-    assert found == pytest.approx(golden.advantages(whole, std_floor=0.1), abs=1e-5)
+    run = make_trainer(len(whole.rows), "none")
+    values = advantages_in_trainer(run, reward_in(run, whole, std_floor=0.1), whole)
+    assert values == pytest.approx(golden.advantages(whole, std_floor=0.1), abs=1e-5)

@@ -1,4 +1,4 @@
-"""What `rag-rewards prepare` writes, through datasets, TRL's trainer and the reward."""
+"""Files of `rag-rewards prepare` in datasets, in the trainer of TRL and in the reward."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def loaded(tmp_path: Path, shared: Path, name: str, recipe: str) -> Any:
     )
 
 
-def test_files_of_several_data_sets_are_one_data_set(tmp_path: Path, shared: Path) -> None:
+def test_files_of_several_data_sets_can_be_combined(tmp_path: Path, shared: Path) -> None:
     parts = [loaded(tmp_path, shared, name, "arena") for name in FILES]
     assert all(part.features == parts[0].features for part in parts)
     rows = concatenate_datasets(parts)
     assert len(rows) == 29
-    said = [
+    texts = [
         f"<relevance>[{', '.join(row['supporting'])}]</relevance><analysis>x</analysis>"
         f"<answer>{row['answers'][0][0]}</answer>"
         for row in rows
     ]
     columns = {name: rows[name] for name in rows.column_names if name != "prompt"}
-    completions = [[{"role": "assistant", "content": text}] for text in said]
+    completions = [[{"role": "assistant", "content": text}] for text in texts]
     values = RagReward("arena", group_size=1)(
         prompts=rows["prompt"], completions=completions, **columns
     )
@@ -49,7 +49,7 @@ def test_files_of_several_data_sets_are_one_data_set(tmp_path: Path, shared: Pat
 
 
 @pytest.mark.parametrize("name", ["musique", "nq"])
-def test_columns_that_some_rows_lack(tmp_path: Path, shared: Path, name: str) -> None:
+def test_columns_missing_from_some_rows(tmp_path: Path, shared: Path, name: str) -> None:
     rows = loaded(tmp_path, shared, name, "lear")
     assert {"answers", "documents", "supporting"} <= set(rows.column_names)
     first = rows[0]["documents"][0]

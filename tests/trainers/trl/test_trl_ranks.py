@@ -19,7 +19,7 @@ from rag_rewards.errors import UsageError
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: Any) -> list[dict[str, Any]]:
-    """What each of two processes saw, under data-parallel training over gloo."""
+    """Return the reports of two processes of data-parallel training over gloo."""
     folder = tmp_path_factory.mktemp("ranks")
     script = Path(__file__).with_name("rank.py")
     launch = "-m torch.distributed.run --standalone --nproc-per-node 2".split()
@@ -34,31 +34,31 @@ def ranks(tmp_path_factory: Any) -> list[dict[str, Any]]:
     return [json.loads((folder / f"rank{i}.json").read_text()) for i in range(2)]
 
 
-def test_every_rank_scores_its_own_groups_with_the_common_weights(
+def test_every_rank_scores_its_own_groups(
     ranks: list[dict[str, Any]],
 ) -> None:
-    for seen in ranks:
-        assert seen["wrapped"] == "DistributedDataParallel"
-        assert [len(values) for values in seen["given"]] == [4, 4]
-        for values, expected in zip(seen["given"], seen["expected"], strict=True):
+    for rank in ranks:
+        assert rank["wrapped"] == "DistributedDataParallel"
+        assert [len(values) for values in rank["history"]] == [4, 4]
+        for values, expected in zip(rank["history"], rank["expected"], strict=True):
             assert values == pytest.approx(expected, abs=1e-3)
     first, second = ranks
-    assert first["given"] != second["given"]
+    assert first["history"] != second["history"]
     assert first["versions"] == second["versions"]
     assert first["versions"][0][1] != first["versions"][1][1]
 
 
-def test_the_trainer_gathers_what_the_ranks_gave(ranks: list[dict[str, Any]]) -> None:
+def test_the_trainer_gathers_the_rewards_of_all_ranks(ranks: list[dict[str, Any]]) -> None:
     first, second = ranks
-    both = first["given"][-1] + second["given"][-1]
+    both = first["history"][-1] + second["history"][-1]
     assert first["rewards"][-8:] == pytest.approx(both)
     assert first["logged"]["ctrl-rag-clr/clr"] == pytest.approx(sum(both) / 8)
 
 
-def test_groups_that_would_straddle_ranks_are_refused(ranks: list[dict[str, Any]]) -> None:
-    for seen in ranks:
-        assert "a rank has 2 completions" in seen["refused"]
-        assert "multiple of 4" in seen["refused"]
+def test_groups_on_two_ranks_are_refused(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        assert "a rank has 2 completions" in rank["refused"]
+        assert "multiple of 4" in rank["refused"]
 
 
 def test_split_groups_of_evaluation_are_refused(tmp_path: Any) -> None:
@@ -84,26 +84,26 @@ def test_sharded_weights_are_refused_and_a_server_is_named(tmp_path: Any, monkey
             reward.bind(run)
 
 
-def test_sharded_weights_do_not_matter_to_rules(tmp_path: Any) -> None:
+def test_sharded_weights_are_accepted_for_rules(tmp_path: Any) -> None:
     reward = RagReward("arena")
     run = trainer(tmp_path, reward)
     run.is_fsdp_enabled = True
     reward.bind(run)
 
 
-def test_another_group_size_than_the_trainer_s_is_refused(tmp_path: Any) -> None:
+def test_a_different_group_size_is_refused(tmp_path: Any) -> None:
     reward = RagReward("ctrl-rag", group_size=8)
     with pytest.raises(UsageError, match="group_size=8, but the trainer has num_generations=4"):
         reward.bind(trainer(tmp_path, reward))
 
 
-def test_columns_that_the_trainer_would_drop_are_refused(tmp_path: Any) -> None:
+def test_dropped_columns_are_refused(tmp_path: Any) -> None:
     reward = RagReward("arena")
     with pytest.raises(UsageError, match="remove_unused_columns=False"):
         reward.bind(trainer(tmp_path, reward, args={"remove_unused_columns": True}))
 
 
-def test_two_rewards_of_one_name_are_refused(tmp_path: Any) -> None:
+def test_equal_reward_names_are_refused(tmp_path: Any) -> None:
     rewards = [RagReward("arena"), RagReward("arena", hardened=True)]
     with pytest.raises(UsageError, match="name="):
         rewards[0].bind(trainer(tmp_path, rewards))
@@ -112,7 +112,7 @@ def test_two_rewards_of_one_name_are_refused(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("recipe", "way_out"), [("truthrl", "judge="), ("ground-grpo", "nli="), ("lear", None)]
 )
-def test_a_model_that_is_missing_is_named_before_training(
+def test_a_missing_model_is_named_before_training(
     tmp_path: Any, recipe: str, way_out: str | None
 ) -> None:
     reward = RagReward(recipe)

@@ -1,4 +1,4 @@
-"""What `rag-rewards select --make` writes, through datasets and TRL's own trainers."""
+"""Files of `rag-rewards select --make` in datasets and in the trainers of TRL."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def scored(group: str, *marks: int) -> list[dict[str, Any]]:
     ]
 
 
-def made(folder: Path, kind: str, style: str = "direct") -> Any:
+def selected(folder: Path, kind: str, style: str = "direct") -> Any:
     rows = [row for name in "abcd" for row in scored(name, 1, 0)] + scored("e", 0, 0)
     source, out = folder / "scored.jsonl", folder / f"{kind}.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -56,9 +56,9 @@ def losses(trainer: Any) -> list[float]:
 
 
 @pytest.mark.parametrize("kind", ["r-tuning", "rft", "sft", "sft reasoning"])
-def test_sft_trains_on_the_completions_alone(tmp_path: Path, kind: str) -> None:
+def test_sft_trains_on_the_completions_only(tmp_path: Path, kind: str) -> None:
     name, _, style = kind.partition(" ")
-    rows = made(tmp_path, name, style or "direct")
+    rows = selected(tmp_path, name, style or "direct")
     tokenizer = make_tokenizer()
     trainer = SFTTrainer(
         model=make_model("qwen2"),
@@ -74,7 +74,7 @@ def test_sft_trains_on_the_completions_alone(tmp_path: Path, kind: str) -> None:
 
 
 def test_dpo_trains_on_the_pairs(tmp_path: Path) -> None:
-    rows = made(tmp_path, "dpo")
+    rows = selected(tmp_path, "dpo")
     assert rows[4]["chosen"][0]["content"] == "\\boxed{I don't know}"
     trainer = DPOTrainer(
         model=make_model("qwen2"),
@@ -83,6 +83,8 @@ def test_dpo_trains_on_the_pairs(tmp_path: Path) -> None:
         train_dataset=rows,
         processing_class=make_tokenizer(),
     )
-    found = losses(trainer)
-    assert found[0] == pytest.approx(math.log(2), abs=1e-3)  # policy and reference are one yet
-    assert all(math.isfinite(loss) for loss in found)
+    first_losses = losses(trainer)
+    assert first_losses[0] == pytest.approx(
+        math.log(2), abs=1e-3
+    )  # the policy still equals the reference
+    assert all(math.isfinite(loss) for loss in first_losses)

@@ -1,4 +1,4 @@
-"""Rewards teach: GRPO in the tiny world, from the committed checkpoint, by TRL's own trainer."""
+"""GRPO in the tiny world, from the committed checkpoint, with the trainer of TRL."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def truthrl(scheme, steps=60):
 
 def test_hallucination_falls_under_the_ternary_reward_and_not_under_the_binary_one(tmp_path):
     fresh = questions(400, "fresh")
-    found = {"base": measure(*load(), TRUTHRL, fresh)}
+    results = {"base": measure(*load(), TRUTHRL, fresh)}
     for scheme in ("binary", "ternary"):
         trainer = train(truthrl(scheme), tmp_path / scheme)
-        found[scheme] = measure(trainer.model, trainer.processing_class, TRUTHRL, fresh)
-    wrong = {name: measures["unanswerable answered"] for name, measures in found.items()}
+        results[scheme] = measure(trainer.model, trainer.processing_class, TRUTHRL, fresh)
+    wrong = {name: measures["unanswerable answered"] for name, measures in results.items()}
     assert wrong["base"] > 0.6
     assert wrong["ternary"] < 0.2
     assert wrong["binary"] > wrong["base"] - 0.1
-    assert found["binary"]["hallucination"] - found["ternary"]["hallucination"] > 0.2
-    assert found["ternary"]["answerable right"] > 0.95
+    assert results["binary"]["hallucination"] - results["ternary"]["hallucination"] > 0.2
+    assert results["ternary"]["answerable right"] > 0.95
 
 
-class Kept(RagReward):
-    """Keeps the last batch with the weights that it was scored on."""
+class RecordingReward(RagReward):
+    """Records the last batch and the weights with which it was scored."""
 
     def __call__(self, **batch):
         rewards = super().__call__(**batch)
@@ -65,8 +65,8 @@ class Kept(RagReward):
         return self._rollouts(arguments), self._groups(arguments)
 
 
-def test_rewards_of_the_live_policy_are_those_of_its_saved_weights(tmp_path, monkeypatch):
-    monkeypatch.setattr("rag_rewards_adapters.trl.RagReward", Kept)
+def test_rewards_of_the_policy_in_training_equal_those_of_its_saved_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr("rag_rewards_adapters.trl.RagReward", RecordingReward)
     settings = {"on_missing_support": "zero", "threshold": None}
     run = Run(PLAIN, {"recipe": "ctrl-rag-clr", "settings": settings}, steps=4)
     trainer = train(run, tmp_path / "run")
@@ -88,11 +88,11 @@ class Stop(TrainerCallback):
             raise KeyboardInterrupt
 
 
-def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path):
+def test_an_interrupted_run_continues_to_the_same_result(tmp_path):
     run = truthrl("ternary", SAVE_INTERVAL + 8)
     with pytest.raises(KeyboardInterrupt):
         train(run, tmp_path / "run", callbacks=[Stop()])
-    # Another process must know the run again: nothing in its mark may be of this one alone.
+    # Another process must recognize the run, so its identity must not depend on this process.
     assert " at 0x" not in (tmp_path / "run" / "run.txt").read_text()
     curve = LearningCurve(TRUTHRL, interval=4, count=8)
     resumed = train(run, tmp_path / "run", callbacks=[curve])
@@ -106,7 +106,7 @@ def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path):
         torch.testing.assert_close(value, resumed.model.state_dict()[name], rtol=1e-4, atol=1e-5)
 
 
-def test_looking_does_not_change_what_is_learned(tmp_path):
+def test_evaluation_does_not_change_the_training(tmp_path):
     run = truthrl("ternary", 3)
     alone = train(run, tmp_path / "alone")
     watched = train(
@@ -116,7 +116,7 @@ def test_looking_does_not_change_what_is_learned(tmp_path):
         assert torch.equal(value, watched.model.state_dict()[name])
 
 
-def test_a_reward_of_one_value_is_said_at_once(tmp_path):
+def test_a_constant_reward_is_reported(tmp_path):
     def constant(rollout):
         return 0.5
 
@@ -132,7 +132,7 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
         train(truthrl("binary", 2), tmp_path / "run")
 
 
-def test_a_checkpoint_that_does_not_fit_is_said_before_training(tmp_path):
+def test_a_wrong_checkpoint_is_an_error_before_training(tmp_path):
     shutil.copytree(CHECKPOINT, tmp_path / "broken")
     (tmp_path / "broken" / "model.safetensors").write_bytes(b"\0" * 64)
     run = Run(PLAIN, {"recipe": "ctrl-rag"}, start=tmp_path / "broken")

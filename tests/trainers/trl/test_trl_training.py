@@ -36,13 +36,13 @@ ARENA = (RIGHT, WRONG, BARE, "no idea")
 ARENA_REWARDS = [13.0, 1.0, 1.0, 0.0]
 
 
-class Recorded(RagReward):
-    """Keeps what it gave and, where asked, what `twin` says of the same batch and weights."""
+class RecordingReward(RagReward):
+    """Records its rewards, and those of `twin` for the same batches and weights."""
 
     def __init__(self, *recipe: Any, twin: Any = None, **options: Any) -> None:
         super().__init__(*recipe, **options)
         self.twin = twin
-        self.given: list[list[float | None]] = []
+        self.history: list[list[float | None]] = []
         self.expected: list[list[float]] = []
         self.versions: list[tuple[Any, str]] = []
 
@@ -53,7 +53,7 @@ class Recorded(RagReward):
         values = super().__call__(**batch)
         assert self._trainer.model.training is training
         assert torch.is_grad_enabled()
-        self.given.append(values)
+        self.history.append(values)
         if (policy := self.scorer.models.policy) is not None:
             self.versions.append((policy.weight_version, policy.fingerprint))
         return values
@@ -62,14 +62,14 @@ class Recorded(RagReward):
 # --- rules -------------------------------------------------------------------------------------
 
 
-def test_a_rule_recipe_trains_and_its_parts_are_logged(tmp_path: Any) -> None:
-    reward = Recorded("arena")
+def test_a_rule_recipe_trains_and_logs_its_components(tmp_path: Any) -> None:
+    reward = RecordingReward("arena")
     run = trainer(tmp_path, reward, rollout_func=says(*ARENA), args={"log_completions": True})
     reward.bind(run)
     before = weights(run.model)
     run.train()
 
-    assert reward.given == [ARENA_REWARDS] * 2
+    assert reward.history == [ARENA_REWARDS] * 2
     assert not torch.equal(before, weights(run.model))
     logged = run.state.log_history[0]
     assert logged["rewards/arena/mean"] == pytest.approx(3.75)
@@ -81,26 +81,26 @@ def test_a_rule_recipe_trains_and_its_parts_are_logged(tmp_path: Any) -> None:
     assert list(table["arena"]) == ARENA_REWARDS
 
 
-def test_the_model_s_own_words_are_scored_in_evaluation_too(tmp_path: Any) -> None:
-    reward = Recorded("ctrl-rag", group_size=4)
+def test_evaluation_scores_the_responses_of_the_model(tmp_path: Any) -> None:
+    reward = RecordingReward("ctrl-rag", group_size=4)
     evaluation = {"eval_strategy": "steps", "eval_steps": 2}
     evaluation |= {"per_device_eval_batch_size": 4, "num_generations_eval": 2}
     run = trainer(tmp_path, reward, args=evaluation, eval_dataset=rows(2))
     reward.bind(run)
     run.train()
-    assert [len(values) for values in reward.given] == [4, 4, 4]
+    assert [len(values) for values in reward.history] == [4, 4, 4]
     assert any("eval_rewards/ctrl-rag/mean" in logged for logged in run.state.log_history)
     assert any("eval_ctrl-rag/clr" in logged for logged in run.state.log_history)
 
 
-def test_stages_go_by_the_trainer_s_step(tmp_path: Any) -> None:
+def test_stages_depend_on_the_training_step(tmp_path: Any) -> None:
     stages = [{"recipe": "naive-grpo", "until_step": 1}, {"recipe": "arena"}]
-    reward = Recorded(stages=stages)
+    reward = RecordingReward(stages=stages)
     run = trainer(tmp_path, reward, rollout_func=says(*ARENA))
     reward.bind(run)
     run.train()
-    naive = [score.value for score in rr.recipe("naive-grpo")(said(*ARENA))]
-    assert reward.given == [naive, ARENA_REWARDS]
+    naive = [score.value for score in rr.recipe("naive-grpo")(rollouts_of(*ARENA))]
+    assert reward.history == [naive, ARENA_REWARDS]
     first, second = run.state.log_history[:2]
     assert "curriculum/bonus" not in first
     assert second["curriculum/bonus"] == 2.5
@@ -109,8 +109,8 @@ def test_stages_go_by_the_trainer_s_step(tmp_path: Any) -> None:
 STAGED = [{"recipe": "ground-grpo-stage1", "until_step": 2}, {"recipe": "ground-grpo"}]
 
 
-def test_rows_of_a_later_stage_are_no_fault_of_the_first(tmp_path: Any) -> None:
-    """Stage 1 takes answerable questions alone, stage 2 all of them: as the paper trains."""
+def test_a_row_can_belong_to_one_stage(tmp_path: Any) -> None:
+    """Stage 1 uses answerable questions and stage 2 all questions, as in the paper."""
     mixed = rows(2).add_column("id", ["a", "b"]).map(lambda row: {"answerable": row["id"] == "a"})
     reward = RagReward(stages=STAGED, models=Models(entailment=TableEntailment(lambda *_: 1.0)))
     reward.bind(trainer(tmp_path, reward, train_dataset=mixed))
@@ -123,15 +123,13 @@ def test_rows_of_a_later_stage_are_no_fault_of_the_first(tmp_path: Any) -> None:
         ({"answerable": None}, "row 0 of train_dataset: answerable: missing"),
     ],
 )
-def test_a_stage_without_a_row_of_its_own_is_refused(
-    tmp_path: Any, change: dict[str, Any], why: str
-) -> None:
+def test_a_stage_without_rows_is_refused(tmp_path: Any, change: dict[str, Any], why: str) -> None:
     reward = RagReward(stages=STAGED, models=Models(entailment=TableEntailment(lambda *_: 1.0)))
     with pytest.raises(DataError, match=why):
         reward.bind(trainer(tmp_path, reward, train_dataset=rows(2, **change)))
 
 
-def said(*texts: str) -> list[rr.Rollout]:
+def rollouts_of(*texts: str) -> list[rr.Rollout]:
     gold = {"documents": [rr.Document(**d) for d in DOCUMENTS], "supporting": (1,)}
     return [rr.Rollout(response=text, answers=["Seine", "the Seine"], **gold) for text in texts]
 
@@ -140,7 +138,7 @@ def said(*texts: str) -> list[rr.Rollout]:
 
 
 def clr_twin(run: Any, threshold: float = 1.0) -> Any:
-    """E·1[E > τ]/√T by whole forward passes, from a prompt with the first block cut out by hand."""
+    """Return E·1[E > τ]/√T from complete forward passes, with and without the first block."""
     block = BLOCKS[: BLOCKS.index("[2]")]
 
     def without(prompt: Any) -> Any:
@@ -163,24 +161,24 @@ def clr_twin(run: Any, threshold: float = 1.0) -> Any:
 
 
 @pytest.mark.parametrize("family", ["qwen2", "gpt2"])
-def test_likelihoods_are_those_of_the_weights_of_every_step(tmp_path: Any, family: str) -> None:
-    reward = Recorded("ctrl-rag-clr")
+def test_log_probabilities_come_from_the_current_weights(tmp_path: Any, family: str) -> None:
+    reward = RecordingReward("ctrl-rag-clr")
     options = {"max_steps": 3, "gradient_checkpointing": family == "qwen2"}
     run = trainer(tmp_path, reward, model=make_model(family), args=options)
     reward.bind(run)
     reward.twin = clr_twin(run)
     run.train()
 
-    assert reward.given == [pytest.approx(values, abs=1e-3) for values in reward.expected]
-    assert any(value > 0 for values in reward.given for value in values)
+    assert reward.history == [pytest.approx(values, abs=1e-3) for values in reward.expected]
+    assert any(value > 0 for values in reward.history for value in values)
     assert [step for step, _ in reward.versions] == [0, 1, 2]
     assert len({weights for _, weights in reward.versions}) == 3
     assert "version=2" in reward.signature
     assert run.state.log_history[-2]["grad_norm"] > 0
 
 
-def test_group_likelihoods_are_compared_within_the_trainer_s_groups(tmp_path: Any) -> None:
-    reward = Recorded("ctrl-rag", settings={"threshold": None})
+def test_log_probabilities_are_compared_within_groups(tmp_path: Any) -> None:
+    reward = RecordingReward("ctrl-rag", settings={"threshold": None})
     texts = ("It is the Seine.", "The Seine, I think [1].", "No idea.", "Seine")
     groups = {"per_device_train_batch_size": 8, "max_steps": 2}
     run = trainer(tmp_path, reward, rollout_func=says(*texts), args=groups)
@@ -189,7 +187,7 @@ def test_group_likelihoods_are_compared_within_the_trainer_s_groups(tmp_path: An
     run.train()
 
     right = [1, 1, 0, 1]
-    for values, clr in zip(reward.given, reward.expected, strict=True):
+    for values, clr in zip(reward.history, reward.expected, strict=True):
         for start in (0, 4):
             own = clr[start : start + 4]
             low, high = min(own), max(own)
@@ -199,7 +197,7 @@ def test_group_likelihoods_are_compared_within_the_trainer_s_groups(tmp_path: An
 
 
 def wordy(seed: int = 0) -> tuple[Any, Any]:
-    """A model that can say nothing but letters, so that greedy answers are words."""
+    """A model that generates only letters, so that greedy answers are words."""
     model, tokenizer = make_model("qwen2", seed), make_tokenizer()
     letters = [i for text, i in tokenizer.get_vocab().items() if text.isalpha() and text.isascii()]
     head = model.get_output_embeddings().weight
@@ -218,7 +216,7 @@ def greedy(model: Any, tokenizer: Any, text: str, count: int) -> str:
     return str(tokenizer.decode(ids[0, start:]))
 
 
-def test_masked_answers_are_the_model_s_own_from_masked_contexts(tmp_path: Any) -> None:
+def test_masked_answers_come_from_the_model_in_training(tmp_path: Any) -> None:
     model, tokenizer = wordy()
     chat = "<|start|>user\n{}<|im_end|>\n<|start|>assistant\n"
     question = "Which river runs through Paris? (0)"
@@ -230,7 +228,7 @@ def test_masked_answers_are_the_model_s_own_from_masked_contexts(tmp_path: Any) 
     text = "<reason>Paris</reason><extract>Seine</extract><answer>Seine</answer>"
     components: dict[str, Any] = {}
     for gold in (by_rationale, by_evidence):
-        reward = Recorded("lear", settings={"decode.max_tokens": 6})
+        reward = RecordingReward("lear", settings={"decode.max_tokens": 6})
         run = trainer(
             tmp_path,
             reward,
@@ -244,7 +242,7 @@ def test_masked_answers_are_the_model_s_own_from_masked_contexts(tmp_path: Any) 
         run.train()
         components[gold] = run.state.log_history[0]
 
-    # Two of four completions are well formed, and the gold answer is what the mask leads to.
+    # Two of four completions are well formed, and the masked answer is the gold answer.
     assert components[by_rationale]["lear/answer_rationale"] == 0.5
     assert components[by_evidence]["lear/answer_evidence"] == 0.5
     assert components[by_rationale]["lear/answer_evidence"] < 0.5
@@ -254,28 +252,28 @@ def test_masked_answers_are_the_model_s_own_from_masked_contexts(tmp_path: Any) 
 def test_adapters_are_part_of_the_policy(tmp_path: Any) -> None:
     from peft import LoraConfig
 
-    reward = Recorded("ctrl-rag-clr")
+    reward = RecordingReward("ctrl-rag-clr")
     lora = LoraConfig(target_modules=["q_proj", "v_proj"], r=4, task_type="CAUSAL_LM")
     run = trainer(tmp_path, reward, peft_config=lora, args={"max_steps": 3})
     reward.bind(run)
     reward.twin = clr_twin(run)
     run.train()
-    assert reward.given == [pytest.approx(values, abs=1e-3) for values in reward.expected]
+    assert reward.history == [pytest.approx(values, abs=1e-3) for values in reward.expected]
     assert len({weights for _, weights in reward.versions}) == 3
 
 
 # --- advantages --------------------------------------------------------------------------------
 
 
-def test_lear_s_floor_is_what_the_trainer_s_loss_gets(tmp_path: Any) -> None:
+def test_the_loss_gets_the_advantage_of_lear(tmp_path: Any) -> None:
     texts = [
         "<reason>a</reason><extract>b</extract><answer>Seine</answer>",
         "<reason>a b c d e f g</reason><extract>b</extract><answer>Seine</answer>",
         "<answer>Seine</answer>",
         "no",
     ]
-    plain = Recorded("lear", settings={"answers": ["f"]})
-    floored = Recorded("lear", settings={"answers": ["f"]}, std_floor=0.6)
+    plain = RecordingReward("lear", settings={"answers": ["f"]})
+    floored = RecordingReward("lear", settings={"answers": ["f"]}, std_floor=0.6)
     for reward, scale in ((plain, "group"), (floored, "none")):
         run = trainer(
             tmp_path,
@@ -286,7 +284,7 @@ def test_lear_s_floor_is_what_the_trainer_s_loss_gets(tmp_path: Any) -> None:
         reward.bind(run)
         run.train()
 
-    raw = plain.given[0]
+    raw = plain.history[0]
     assert 0 < statistics.pstdev(raw) < 0.6
     ours = group_advantages(raw, std_floor=0.6)
     assert ours == [pytest.approx((r - statistics.fmean(raw)) / 0.6) for r in raw]
@@ -304,14 +302,14 @@ def test_lear_s_floor_is_what_the_trainer_s_loss_gets(tmp_path: Any) -> None:
         ),
     ],
 )
-def test_nothing_is_normalised_twice(tmp_path: Any, args: Any, message: str) -> None:
+def test_double_normalization_is_refused(tmp_path: Any, args: Any, message: str) -> None:
     reward = RagReward("arena", std_floor=0.1)
     with pytest.raises(UsageError, match=message):
         reward.bind(trainer(tmp_path, reward, args=args))
 
 
 class TestNotScored:
-    """A judge that is down for one answer, from the second step on."""
+    """A judge that fails for one answer, from the second step on."""
 
     def judge(self, run: list[Any]) -> TableJudge:
         def verdict(question: Any) -> int | Exception:
@@ -322,18 +320,18 @@ class TestNotScored:
         return TableJudge(verdict)
 
     @pytest.mark.parametrize("floor", [None, 0.1])
-    def test_its_advantage_is_0_and_no_other_is_changed(self, tmp_path: Any, floor: Any) -> None:
+    def test_an_unscored_completion_has_advantage_0(self, tmp_path: Any, floor: Any) -> None:
         texts = ("\\boxed{Seine}", "\\boxed{broken}", "\\boxed{Rhone}", "\\boxed{Rhone}")
         held: list[Any] = []
         settings = {"verifier": "judge"}
         models = Models(judge=self.judge(held))
-        reward = Recorded("truthrl", settings=settings, models=models, std_floor=floor)
+        reward = RecordingReward("truthrl", settings=settings, models=models, std_floor=floor)
         run = trainer(tmp_path, reward, rollout_func=says(*texts), args={"scale_rewards": "none"})
         held.append(run)
         reward.bind(run)
         run.train()
-        assert None not in reward.given[0]
-        assert reward.given[1][1] is None
+        assert None not in reward.history[0]
+        assert reward.history[1][1] is None
         assert reward.not_scored == 1
         assert run.state.log_history[1]["truthrl/not_scored"] == 1
         assert run.state.log_history[1]["truthrl/correct"] == pytest.approx(1 / 3)
@@ -349,30 +347,30 @@ class TestNotScored:
 def test_asynchronous_rewards_give_the_same(tmp_path: Any) -> None:
     texts = ("\\boxed{Seine}", "\\boxed{Rhone}", "\\boxed{I don't know}", "nothing")
     judge = TableJudge(lambda question: int(question.response == "Seine"))
-    given = {}
+    history = {}
     for kind in (RagReward, AsyncRagReward):
         reward = kind("truthrl", models=Models(judge=judge))
         run = trainer(tmp_path, [reward, RagReward("naive-grpo")], rollout_func=says(*texts))
         reward.bind(run)
         run.train()
-        given[kind] = list(run._logs["rewards"]["truthrl"])
-    assert given[RagReward] == given[AsyncRagReward]
-    assert len(set(given[RagReward])) == 3
+        history[kind] = list(run._logs["rewards"]["truthrl"])
+    assert history[RagReward] == history[AsyncRagReward]
+    assert len(set(history[RagReward])) == 3
 
 
-def test_likelihoods_can_be_asked_for_asynchronously(tmp_path: Any) -> None:
-    given = {}
+def test_asynchronous_log_probabilities(tmp_path: Any) -> None:
+    history = {}
     for kind in (RagReward, AsyncRagReward):
         reward = kind("ctrl-rag-clr")
         run = trainer(tmp_path, reward)
         reward.bind(run)
         run.train()
-        given[kind] = list(run._logs["rewards"]["ctrl-rag-clr"])
-    assert given[RagReward] == given[AsyncRagReward]
-    assert max(given[RagReward]) > 0
+        history[kind] = list(run._logs["rewards"]["ctrl-rag-clr"])
+    assert history[RagReward] == history[AsyncRagReward]
+    assert max(history[RagReward]) > 0
 
 
-def test_a_row_without_its_gold_is_an_error_before_training(tmp_path: Any) -> None:
+def test_a_row_without_gold_is_an_error_before_training(tmp_path: Any) -> None:
     data = rows(3).map(lambda row, i: {"answers": None if i == 2 else ["Seine"]}, with_indices=True)
     reward = RagReward("arena")
     with pytest.raises(DataError, match=r"row 2 of train_dataset: answers: missing"):

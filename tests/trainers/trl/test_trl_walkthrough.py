@@ -1,4 +1,4 @@
-"""docs/start-training.md, TRL's part: it really trains a step."""
+"""The section about TRL of docs/start-training.md, which trains one step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from walkthrough import commands, follow, lay_out
 
 
-def test_the_page_leads_to_a_step(tmp_path: Path, shared: Path) -> None:
+def test_the_commands_of_the_page_train_one_step(tmp_path: Path, shared: Path) -> None:
     prepare, init, start, small = commands("TRL")
     assert small.startswith(f"{start} --")
     lay_out(tmp_path, shared)

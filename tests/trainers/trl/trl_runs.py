@@ -1,4 +1,4 @@
-"""Short real runs of GRPOTrainer on a tiny model: what the tests of this folder share."""
+"""Short runs of GRPOTrainer with a tiny model, for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ DOCUMENTS = [
 BLOCKS = "\n\n".join(
     f"[{i}] {document['title']}\n{document['text']}" for i, document in enumerate(DOCUMENTS, 1)
 )
-ASKED = ("Which river runs through Paris?", "On what does Paris lie?")
+QUESTIONS = ("Which river runs through Paris?", "On what does Paris lie?")
 
 
 def rows(count: int = 4, **more: Any) -> Dataset:
-    """Chats that show the documents, with their gold fields; `more` are further columns."""
+    """Return chats with documents and their gold fields. `more` contains further columns."""
     return Dataset.from_list(
         [
             {
-                "prompt": [{"role": "user", "content": f"{BLOCKS}\n\n{ASKED[i % 2]} ({i})"}],
+                "prompt": [{"role": "user", "content": f"{BLOCKS}\n\n{QUESTIONS[i % 2]} ({i})"}],
                 "documents": DOCUMENTS,
                 "supporting": [1],
                 "answers": ["Seine", "the Seine"],
@@ -64,18 +64,18 @@ def config(folder: Any, **changes: Any) -> GRPOConfig:
 
 
 def trainer(folder: Any, rewards: Any, **options: Any) -> GRPOTrainer:
-    """A trainer of a tiny model; `args` are changes of the configuration."""
-    made: dict[str, Any] = {
+    """Return a trainer of a tiny model. `args` are changes of the configuration."""
+    defaults: dict[str, Any] = {
         "model": options.pop("model", None) or make_model("qwen2"),
         "processing_class": options.pop("tokenizer", None) or make_tokenizer(),
         "train_dataset": options.pop("train_dataset", None) or rows(),
     }
     args = config(folder, **options.pop("args", {}))
-    return GRPOTrainer(reward_funcs=rewards, args=args, **made, **options)
+    return GRPOTrainer(reward_funcs=rewards, args=args, **defaults, **options)
 
 
 def says(*texts: str) -> Any:
-    """A rollout function: the members of every group say these texts, one each, and end."""
+    """Return a rollout function that generates these texts, one for each member of a group."""
 
     def rollout(prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
         tokenizer = trainer.processing_class
@@ -90,7 +90,7 @@ def says(*texts: str) -> Any:
 
 
 def advantages(trainer: GRPOTrainer) -> list[float]:
-    """Of the last generation, as the trainer gave them to its loss."""
+    """Return the advantages of the last generation, which the loss gets."""
     return list(trainer._logs["advantages"])
 
 

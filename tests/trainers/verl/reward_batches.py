@@ -1,4 +1,4 @@
-"""Batches as verl hands them to its reward loop: what the tests of this folder's rewards share."""
+"""Batches as verl passes them to its reward loop, for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|start|>assistant\n"
     "{% if enable_thinking is defined and enable_thinking %}<think>\n{% endif %}{% endif %}"
 )
-"""ChatML in the tiny tokenizer's words; reasoning models open <think> in the prompt like this."""
+"""ChatML with the tokens of the tiny tokenizer, and <think> opened as by reasoning models."""
 DOCUMENTS = [
     {"title": "Paris", "text": "Paris lies on the Seine."},
     {"title": "Lyon", "text": "Lyon lies on the Rhône."},
 ]
 GOLD = {"answers": ["Seine", "the Seine"], "supporting": [1], "answerable": True}
-ASKED = "Which river runs through Paris?"
+QUESTION = "Which river runs through Paris?"
 
 
 def saved_tokenizer(folder: Path) -> Any:
@@ -47,7 +47,7 @@ def saved_tokenizer(folder: Path) -> Any:
 
 
 def composed(tokenizer: Path, *overrides: str) -> Any:
-    """verl's own configuration, as `main_ppo` composes it, for two reward workers."""
+    """Return verl's configuration, as `main_ppo` composes it, for two reward workers."""
     fixed = (
         f"actor_rollout_ref.model.path={tokenizer}",
         "actor_rollout_ref.rollout.response_length=1024",
@@ -58,17 +58,17 @@ def composed(tokenizer: Path, *overrides: str) -> Any:
 
 
 def managed(tokenizer: Path, *overrides: str) -> Any:
-    """The same with our reward manager."""
+    """Return the same configuration with the reward manager of this package."""
     return composed(tokenizer, "reward.reward_manager.name=rag_rewards", *overrides)
 
 
 def worker_of(config: Any) -> RewardLoopWorker:
-    """verl's own worker, in this process."""
+    """Return verl's own worker, in this process."""
     return RewardLoopWorker(config)
 
 
 def scored(config: Any, data: DataProto) -> list[dict[str, Any]]:
-    """What that worker gives a batch; it is made inside its event loop, as under Ray."""
+    """Return the results of a worker, which is created in its event loop, as under Ray."""
 
     async def work() -> list[dict[str, Any]]:
         return await worker_of(config).compute_score_batch(data)
@@ -78,12 +78,12 @@ def scored(config: Any, data: DataProto) -> list[dict[str, Any]]:
 
 @dataclass
 class ResponseRow:
-    """One response, and the row of the data set that it answers."""
+    """One response and its row of the data set."""
 
     text: str
     ground_truth: Any = field(default_factory=lambda: dict(GOLD))
     extra_info: dict[str, Any] = field(
-        default_factory=lambda: {"index": 7, "question": ASKED, "documents": DOCUMENTS}
+        default_factory=lambda: {"index": 7, "question": QUESTION, "documents": DOCUMENTS}
     )
     columns: dict[str, Any] = field(default_factory=dict)
     ids: list[int] | None = None
@@ -92,10 +92,10 @@ class ResponseRow:
 
 
 def batch_of(tokenizer: Any, rows: Sequence[ResponseRow], pad: int = 4) -> DataProto:
-    """Prompts padded on the left, responses on the right, data columns as arrays of objects."""
+    """Return a batch: prompts padded on the left, responses on the right, columns as arrays."""
     prompts, responses = [], []
     for row in rows:
-        chat = [{"role": "user", "content": ASKED}]
+        chat = [{"role": "user", "content": QUESTION}]
         text = tokenizer.apply_chat_template(
             chat, tokenize=False, add_generation_prompt=True, enable_thinking=row.think
         )
@@ -116,7 +116,7 @@ def batch_of(tokenizer: Any, rows: Sequence[ResponseRow], pad: int = 4) -> DataP
             "data_source": "river",
             "reward_model": {"style": "rule", "ground_truth": row.ground_truth},
             "extra_info": row.extra_info,
-            "raw_prompt": [{"role": "user", "content": ASKED}],
+            "raw_prompt": [{"role": "user", "content": QUESTION}],
             **row.columns,
         }
         for row in rows

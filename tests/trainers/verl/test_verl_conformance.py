@@ -1,4 +1,4 @@
-"""Golden groups through verl's own advantages: compute_advantage of its trainer."""
+"""Golden groups in verl's own advantages: compute_advantage of its trainer."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from rag_rewards_adapters.verl import compute_score
 import rag_rewards as rr
 from rag_rewards.errors import RolloutError, UsageError
 
-EPSILON = 1e-6  # of verl's grpo
+EPSILON = 1e-6  # as in verl's grpo
 TOLERANCE = {"abs": 2e-5, "rel": 2e-5}
-"""Rewards and advantages are float32 there."""
+"""The trainer computes rewards and advantages in float32."""
 ALL = pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.id)
 
 
 def run(
     rewards: list[float], uids: list[str], masks: list[list[int]], estimator: Any, **options: Any
 ) -> list[list[float]]:
-    """Advantages per token; the reward stands at the last token that counts, as verl puts it."""
+    """Return the advantages per token. The reward is at the last token of the mask, as in verl."""
     mask = torch.tensor(masks)
     levels = torch.zeros(mask.shape, dtype=torch.float32)
     for row, reward in enumerate(rewards):
@@ -49,7 +49,7 @@ def run(
 
 
 def of(group: Group, estimator: Any, **options: Any) -> list[float]:
-    """The advantages of a group's scored members, beside another group and padding rows.
+    """Return the advantages of a group's scored members, beside another group and padding rows.
 
     verl leaves an unscored rollout out of the batch: it failed. Padding rows share a prompt of
     their own, have no token that counts, and a reward of 0.
@@ -64,40 +64,40 @@ def of(group: Group, estimator: Any, **options: Any) -> list[float]:
     return [row[0] for row in tokens[: len(members)]]
 
 
-def known(group: Group, values: list[float]) -> list[float]:
+def scored_values(group: Group, values: list[float]) -> list[float]:
     return [v for v, r in zip(values, group.rewards, strict=True) if r is not None]
 
 
 @ALL
 def test_grpo_gives_the_golden_advantages(group: Group) -> None:
-    found = of(group, AdvantageEstimator.GRPO)
-    if len(group.rows) == 1:  # verl takes mean 0 and deviation 1 for a prompt with one rollout
-        assert found == pytest.approx([r for r in group.rewards if r is not None], **TOLERANCE)
+    values = of(group, AdvantageEstimator.GRPO)
+    if len(group.rows) == 1:  # verl assumes mean 0 and std 1 for a prompt with one rollout
+        assert values == pytest.approx([r for r in group.rewards if r is not None], **TOLERANCE)
     else:
-        golden = known(group, advantages(group, epsilon=EPSILON))
-        assert found == pytest.approx(golden, **TOLERANCE)
+        golden = scored_values(group, advantages(group, epsilon=EPSILON))
+        assert values == pytest.approx(golden, **TOLERANCE)
 
 
 @ALL
-def test_without_scaling_the_golden_rewards_are_centred(group: Group) -> None:
-    found = of(group, AdvantageEstimator.GRPO, norm_adv_by_std_in_grpo=False)
+def test_grpo_without_scaling_subtracts_the_mean(group: Group) -> None:
+    values = of(group, AdvantageEstimator.GRPO, norm_adv_by_std_in_grpo=False)
     if len(group.rows) == 1:
-        assert found == pytest.approx([r for r in group.rewards if r is not None], **TOLERANCE)
+        assert values == pytest.approx([r for r in group.rewards if r is not None], **TOLERANCE)
     else:
-        assert found == pytest.approx(known(group, centred(group)), **TOLERANCE)
+        assert values == pytest.approx(scored_values(group, centred(group)), **TOLERANCE)
 
 
 @ALL
 @pytest.mark.parametrize("floor", [None, 0.5])
-def test_our_estimator_gives_lears_advantages(group: Group, floor: float | None) -> None:
+def test_the_estimator_returns_the_advantages_of_lear(group: Group, floor: float | None) -> None:
     assert "rag_grpo_clip_std" in core_algos.ADV_ESTIMATOR_REGISTRY
     config: Any = SimpleNamespace(get={"std_floor": floor or 0.1}.get)
-    golden = known(group, advantages(group, std_floor=floor or 0.1))
-    found = of(group, "rag_grpo_clip_std", config=config)
-    assert found == pytest.approx(golden, **TOLERANCE)
+    golden = scored_values(group, advantages(group, std_floor=floor or 0.1))
+    values = of(group, "rag_grpo_clip_std", config=config)
+    assert values == pytest.approx(golden, **TOLERANCE)
 
 
-def test_rewards_next_to_each_other_are_blown_up_by_grpo_and_not_by_ours() -> None:
+def test_the_floor_limits_advantages_of_almost_equal_rewards() -> None:
     rewards, uids, masks = [0.5, 0.502], ["q", "q"], [[1]] * 2
     usual = run(rewards, uids, masks, AdvantageEstimator.GRPO)
     ours = run(rewards, uids, masks, "rag_grpo_clip_std")
@@ -109,7 +109,7 @@ def test_rewards_next_to_each_other_are_blown_up_by_grpo_and_not_by_ours() -> No
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_the_matrix_says_what_works_here(recipe: str) -> None:
+def test_the_column_of_this_trainer(recipe: str) -> None:
     entry = cell(recipe, "verl")
     rows = bare(recipe)
 
@@ -118,7 +118,7 @@ def test_the_matrix_says_what_works_here(recipe: str) -> None:
         extra = {"question": question}
         return compute_score("qa", response, row, extra, recipe=recipe)["score"]
 
-    if rr.recipe(recipe).scope == "group":  # the loop alone sees it
+    if rr.recipe(recipe).scope == "group":  # only the agent loop scores it
         with pytest.raises(UsageError, match="default_agent_loop=rag_group"):
             score(rows[0])
     elif entry.state == "works":
@@ -129,6 +129,6 @@ def test_the_matrix_says_what_works_here(recipe: str) -> None:
             list(map(score, rows))
 
 
-def test_the_matrix_has_lears_advantage_here() -> None:
+def test_the_advantage_of_lear_in_this_trainer() -> None:
     name = STD_FLOOR["verl"].text.strip("`").partition("=")[2]
     assert name in core_algos.ADV_ESTIMATOR_REGISTRY

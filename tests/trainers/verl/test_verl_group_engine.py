@@ -39,10 +39,10 @@ def no_pauses(monkeypatch):
 
 
 def client_on(engine, kind=LLMServerClient):
-    """verl's client, with the engine in the place of a load balancer and a server's actor."""
+    """Return verl's client, with the engine in place of a load balancer and a server."""
 
-    async def generate(**asked):
-        return await engine.generate(**asked)
+    async def generate(**request):
+        return await engine.generate(**request)
 
     async def acquire(request_id, **_):
         return "here", SimpleNamespace(generate=SimpleNamespace(remote=generate))
@@ -53,8 +53,8 @@ def client_on(engine, kind=LLMServerClient):
     return client
 
 
-def asked(client, work, **rollout):
-    """The result of `work(policy)`, on a loop of its own."""
+def run_with_policy(client, work, **rollout):
+    """Return the result of `work(policy)`, in its own event loop."""
 
     async def run():
         config = OmegaConf.create({**ROLLOUT, **rollout})
@@ -64,25 +64,25 @@ def asked(client, work, **rollout):
 
 
 def scored(client, request=GROUP, **rollout):
-    (answer,) = asked(client, lambda policy: policy.score([request]), **rollout)
+    (answer,) = run_with_policy(client, lambda policy: policy.score([request]), **rollout)
     return answer
 
 
-class Lying:
-    """An engine whose outputs are changed on their way."""
+class ChangedEngine:
+    """An engine whose outputs are changed by a function."""
 
     def __init__(self, engine, change):
         self.engine, self.change, self.count = engine, change, 0
 
-    async def generate(self, **asked):
-        output = await self.engine.generate(**asked)
+    async def generate(self, **request):
+        output = await self.engine.generate(**request)
         self.count += 1
         self.change(output, self.count)
         return output
 
 
 @pytest.mark.parametrize("kind", [LLMServerClient, FullyAsyncLLMServerClient])
-def test_values_are_those_of_the_definition(engine, kind):
+def test_log_probabilities_match_the_definition(engine, kind):
     engine.set_global_steps(4)
     answer = scored(client_on(engine, kind))
     expected = naive(make_model("qwen2"), GROUP)
@@ -93,7 +93,7 @@ def test_values_are_those_of_the_definition(engine, kind):
     assert answer.path == "verl vllm"
 
 
-def test_the_asynchronous_client_drops_them_itself(engine):
+def test_the_asynchronous_client_drops_prompt_log_probabilities(engine):
     client = client_on(engine, FullyAsyncLLMServerClient)
     parameters = {"max_tokens": 1, "prompt_logprobs": 0}
     call = client.generate(request_id="a", prompt_ids=[5, 6, 7], sampling_params=parameters)
@@ -101,10 +101,10 @@ def test_the_asynchronous_client_drops_them_itself(engine):
 
 
 def test_the_engine_passes_the_selfcheck(engine):
-    asked(client_on(engine), lambda policy: policy.selfcheck())
+    run_with_policy(client_on(engine), lambda policy: policy.selfcheck())
 
 
-def test_the_gatherer_checks_it_on_the_clients_own_loop(engine):
+def test_the_self_check_runs_in_the_loop_of_the_client(engine):
     loops = set()
     inner = engine.generate
 
@@ -118,18 +118,18 @@ def test_the_gatherer_checks_it_on_the_clients_own_loop(engine):
         await Gatherer(Models(policy=policy)).check(policy)
         return loops == {asyncio.get_running_loop()}
 
-    assert asked(client_on(engine), work)
+    assert run_with_policy(client_on(engine), work)
 
 
-def test_a_check_that_a_change_of_weights_spoils_is_made_again(engine):
+def test_a_self_check_is_repeated_after_a_change_of_weights(engine):
     def change(output, count):
         values = output.extra_fields["prompt_logprobs"]
         output.extra_fields["global_steps"] = int(count > 4)
         if count == 4:
             values[:] = [[3 * value[0] - 1] for value in values]
 
-    lying = Lying(engine, change)
-    asked(client_on(lying), lambda policy: policy.selfcheck())
+    changed = ChangedEngine(engine, change)
+    run_with_policy(client_on(changed), lambda policy: policy.selfcheck())
 
 
 def test_an_engine_that_shifts_its_values_is_refused(engine):
@@ -138,75 +138,75 @@ def test_an_engine_that_shifts_its_values_is_refused(engine):
         values[:] = [[-1.0], *values[:-1]]
 
     with pytest.raises(BackendError, match="selfcheck failed"):
-        asked(client_on(Lying(engine, shift)), lambda policy: policy.selfcheck())
+        run_with_policy(client_on(ChangedEngine(engine, shift)), lambda policy: policy.selfcheck())
 
 
 @pytest.mark.parametrize("aborts", [1, 3, 4])
-def test_what_is_aborted_is_asked_again(engine, aborts):
+def test_an_aborted_request_is_repeated(engine, aborts):
     def abort(output, count):
         if count <= aborts:
             output.stop_reason = "aborted"
             output.extra_fields.pop("prompt_logprobs")
 
     request = ScoreRequest(((5, 6),), ((7, 8),))
-    answer = scored(client_on(Lying(engine, abort)), request)
+    answer = scored(client_on(ChangedEngine(engine, abort)), request)
     if aborts < 4:
         assert len(answer.logprobs[0, 0]) == 2
     else:
         assert "aborted 4 times in a row, by changes of weights" in str(answer)
 
 
-def test_a_group_whose_weights_changed_is_asked_again(engine):
+def test_a_group_is_scored_again_after_a_change_of_weights(engine):
     def change(output, count):
         output.extra_fields["global_steps"] = 1 if count < 3 else 2
 
-    lying = Lying(engine, change)
-    assert scored(client_on(lying)).weight_version == 2
-    assert lying.count == 2 * 6
+    changed = ChangedEngine(engine, change)
+    assert scored(client_on(changed)).weight_version == 2
+    assert changed.count == 2 * 6
 
 
 def test_weights_that_keep_changing_are_an_error(engine):
     def change(output, count):
         output.extra_fields["global_steps"] = count
 
-    lying = Lying(engine, change)
-    answer = scored(client_on(lying))
+    changed = ChangedEngine(engine, change)
+    answer = scored(client_on(changed))
     assert isinstance(answer, BackendError)
     assert "the weights changed between the two terms of a difference" in str(answer)
-    assert lying.count == 3 * 6
+    assert changed.count == 3 * 6
 
 
 def test_values_of_other_tokens_are_an_error(engine):
     def other(output, _):
         output.extra_fields["prompt_ids"][3] = [299]
 
-    assert "other tokens" in str(scored(client_on(Lying(engine, other))))
+    assert "other tokens" in str(scored(client_on(ChangedEngine(engine, other))))
 
 
-def test_an_engine_without_them_is_named(engine):
+def test_an_engine_without_prompt_log_probabilities_is_an_error(engine):
     def drop(output, _):
         output.extra_fields.pop("prompt_logprobs")
 
-    assert "has no prompt_logprobs" in str(scored(client_on(Lying(engine, drop))))
+    assert "has no prompt_logprobs" in str(scored(client_on(ChangedEngine(engine, drop))))
 
 
-def test_a_failing_request_fails_alone(engine):
+def test_a_failing_request_does_not_affect_others(engine):
     def die(output, count):
         if count == 1:
             raise RuntimeError("first line\nCUDA out of memory")
 
     one, other = ScoreRequest(((5, 6),), ((7, 8),)), ScoreRequest(((5, 6),), ((9,),))
-    client = client_on(Lying(engine, die))
-    failed, answer = asked(client, lambda policy: policy.score([one, other]))
+    client = client_on(ChangedEngine(engine, die))
+    failed, answer = run_with_policy(client, lambda policy: policy.score([one, other]))
     assert str(failed).endswith("RuntimeError: CUDA out of memory")
     assert len(answer.logprobs[0, 0]) == 1
 
 
-def test_one_token_must_be_left_for_the_engine(engine):
+def test_a_sequence_must_leave_one_token_free(engine):
     fits = ScoreRequest((tuple(range(3, 203)) + tuple(range(3, 99)),), ((7, 8, 9),))
     longer = ScoreRequest(fits.contexts, ((7, 8, 9, 10),))
     client = client_on(engine)
-    short, long = asked(client, lambda policy: policy.score([fits, longer]))
+    short, long = run_with_policy(client, lambda policy: policy.score([fits, longer]))
     assert len(short.logprobs[0, 0]) == 3
     assert "296 + 4 tokens, more than the maximum of 299" in str(long)
 
@@ -216,11 +216,11 @@ def test_a_group_stays_on_one_server_unless_ids_must_differ(engine):
     client = client_on(engine)
     acquire = client._acquire_server
 
-    async def noted(request_id, **asked):
+    async def acquire_and_record(request_id, **options):
         ids.append(request_id)
-        return await acquire(request_id, **asked)
+        return await acquire(request_id, **options)
 
-    client._acquire_server = noted
+    client._acquire_server = acquire_and_record
     scored(client)
     assert len(ids) == 6
     assert len(set(ids)) == 1
@@ -231,15 +231,15 @@ def test_a_group_stays_on_one_server_unless_ids_must_differ(engine):
 
 def test_generation_ends_before_a_stop(engine, monkeypatch):
     tokenizer = make_tokenizer()
-    told = tokenizer.encode("Seine</answer> and more", add_special_tokens=False)
-    monkeypatch.setattr(engine, "greedy", lambda ids: told)
+    token_ids = tokenizer.encode("Seine</answer> and more", add_special_tokens=False)
+    monkeypatch.setattr(engine, "greedy", lambda ids: token_ids)
     prompt = tuple(range(20, 60))
     requests = [
         GenerateRequest(prompt, 40, stop=("</answer>",)),
         GenerateRequest(prompt, 40, stop=("!",)),
         GenerateRequest(prompt, 4, stop=("!",)),
     ]
-    ended, short, cut = asked(client_on(engine), lambda policy: policy.generate(requests))
+    ended, short, cut = run_with_policy(client_on(engine), lambda policy: policy.generate(requests))
     assert (ended.text, ended.finish_reason) == ("Seine", "stop")
     assert (short.text, short.finish_reason) == ("Seine</answer> and more", "stop")
     assert cut.finish_reason == "length"

@@ -1,4 +1,4 @@
-"""`rag_group` under verl's own agent worker, without Ray: TransferQueue is a dict."""
+"""`rag_group` in verl's own agent worker, without Ray; TransferQueue is a dict."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ class Queue:
         return self.tags[uid]["status"]
 
     def sessions(self, uid):
-        """Reward, extra information and text of each session that was put in."""
-        found = {}
+        """Return the reward, the extra information and the text of each session."""
+        sessions_by_id = {}
         for key, fields in self.fields.items():
             name, session, _ = key.rsplit("_", 2)
             if name == uid:
                 extra = fields["extra_fields"]
-                found[int(session)] = SimpleNamespace(
+                sessions_by_id[int(session)] = SimpleNamespace(
                     reward=fields["rm_scores"].tolist(),
                     extra=getattr(extra, "data", extra),
                     response=fields["responses"].tolist(),
                     turns=int(getattr(fields["num_turns"], "data", fields["num_turns"])),
                 )
-        return [found[i] for i in sorted(found)]
+        return [sessions_by_id[i] for i in sorted(sessions_by_id)]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def folder(tmp_path_factory):
 
 
 class Client:
-    """The engine without a load balancer, as agent loops call it."""
+    """The engine with the interface of an agent loop's client, without a load balancer."""
 
     def __init__(self, engine):
         self.engine = engine
@@ -84,7 +84,7 @@ class Client:
 
 
 def rolled_out(monkeypatch, config, engine, rows, *, validate=False, client=Client):
-    """Run verl's worker over rows, each a prompt of its own; the queue when all have ended."""
+    """Run verl's worker over rows, one prompt each, and return the queue at the end."""
     queue = Queue()
     monkeypatch.setattr(agent_loop_tq, "tq", queue)
 
@@ -120,8 +120,8 @@ def engine_of(folder, replies):
 def rollout(row, response, **fields):
     extra = row["extra_info"]
     gold = json.loads(row["reward_model"]["ground_truth"])
-    known = {"question": extra["question"], "documents": extra["documents"]}
-    return rr.decode_row({**known, **gold, "group": "g", "response": response, **fields})
+    fields_of_row = {"question": extra["question"], "documents": extra["documents"]}
+    return rr.decode_row({**fields_of_row, **gold, "group": "g", "response": response, **fields})
 
 
 def rewards_of(queue, uid="uid-0"):
@@ -133,15 +133,15 @@ def infos_of(queue, uid="uid-0"):
 
 
 def test_rule_rewards_of_a_group(monkeypatch, folder):
-    said = [v1.arena("Seine"), v1.arena("Rhone"), "no format"]
-    row, engine = v1.question("Paris"), engine_of(folder, {"Paris": said})
+    texts = [v1.arena("Seine"), v1.arena("Rhone"), "no format"]
+    row, engine = v1.question("Paris"), engine_of(folder, {"Paris": texts})
     queue = rolled_out(monkeypatch, v1.configuration(folder, "arena"), engine, [row])
     assert queue.status("uid-0") == "finished"
-    expected = rr.recipe("arena")([rollout(row, text) for text in said])
+    expected = rr.recipe("arena")([rollout(row, text) for text in texts])
     assert sorted(rewards_of(queue)) == sorted(score.value for score in expected)
     for session in queue.sessions("uid-0"):
         text = engine.tokenizer.decode(session.response[:-1])
-        score = expected[said.index(text)]
+        score = expected[texts.index(text)]
         assert session.reward == [0.0] * (len(session.response) - 1) + [score.value]
         info = session.extra["reward_extra_info"]
         assert info == {**score.components, "acc": score.correct}
@@ -163,8 +163,8 @@ def test_validation_scores_a_group_of_one(monkeypatch, folder):
     assert rewards_of(queue) == [13.0]
 
 
-def logprob_reward(folder, row, said):
-    """The same group through a transformers policy in this process."""
+def logprob_reward(folder, row, texts):
+    """Score the same group with a transformers policy in this process."""
     policy = TransformersPolicy.load(folder, dtype="float32", device="cpu")
     tokenizer = policy.tokenizer
     prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True)
@@ -177,30 +177,30 @@ def logprob_reward(folder, row, said):
             prompt_token_ids=ids,
             response_token_ids=[*tokenizer.encode(text, add_special_tokens=False), 2],
         )
-        for text in said
+        for text in texts
     ]
     scorer = Scorer(rr.recipe("ctrl-rag", {"threshold": None}), Models(policy=policy))
-    return scorer.score_each(rollouts, [range(len(said))])
+    return scorer.score_each(rollouts, [range(len(texts))])
 
 
 async def check():
-    """A self-check that is content; the real one has tests of its own."""
+    """A self-check that always passes. The real one is tested elsewhere."""
 
 
-def test_likelihoods_come_from_the_rollout_engine(monkeypatch, folder):
-    said = ["<think>a</think><answer>Seine</answer>", "<answer>the Seine</answer>", "Rhone"]
-    # Each prompt has replies of its own: sessions of two prompts ask in no given order.
+def test_log_probabilities_come_from_the_rollout_engine(monkeypatch, folder):
+    texts = ["<think>a</think><answer>Seine</answer>", "<answer>the Seine</answer>", "Rhone"]
+    # Each prompt has its own replies: the order of the sessions of two prompts is not fixed.
     rows = {"uid-0": v1.question("Paris"), "uid-1": v1.question("Rouen")}
-    engine = engine_of(folder, {"Paris": said, "Rouen": said})
+    engine = engine_of(folder, {"Paris": texts, "Rouen": texts})
     config = v1.configuration(
         folder, "ctrl-rag", "+reward.custom_reward_function.reward_kwargs.settings.threshold=null"
     )
     checks = []
     monkeypatch.setattr(engine_policy, "selfcheck", lambda policy: checks.append(policy) or check())
     queue = rolled_out(monkeypatch, config, engine, list(rows.values()))
-    assert len(checks) == 1  # once for a worker
+    assert len(checks) == 1  # once per worker
     for uid, row in rows.items():
-        expected = dict(zip(said, logprob_reward(folder, row, said), strict=True))
+        expected = dict(zip(texts, logprob_reward(folder, row, texts), strict=True))
         sessions = queue.sessions(uid)
         assert len(sessions) == 3
         for session in sessions:
@@ -214,17 +214,17 @@ def test_likelihoods_come_from_the_rollout_engine(monkeypatch, folder):
 
 
 def test_masked_answers_come_from_the_rollout_engine(monkeypatch, folder):
-    said = [v1.rational("Seine"), v1.rational("Rhone").replace("It is", "Here it is")]
-    row, engine = v1.question("Paris"), engine_of(folder, {"Paris": said})
+    texts = [v1.rational("Seine"), v1.rational("Rhone").replace("It is", "Here it is")]
+    row, engine = v1.question("Paris"), engine_of(folder, {"Paris": texts})
     config = v1.configuration(folder, "lear", "actor_rollout_ref.rollout.n=2")
     queue = rolled_out(monkeypatch, config, engine, [row])
-    assert engine.calls["masked"] == 3  # the evidence is the same, and asked for once
+    assert engine.calls["masked"] == 3  # the evidence of both is equal, so it is requested once
     infos = infos_of(queue)
     assert all(set(info) == set(infos[0]) for info in infos)
     policy = TransformersPolicy.load(folder, dtype="float32", device="cpu")
     scorer = Scorer(rr.recipe("lear"), Models(policy=policy))
-    rollouts = [rollout(row, text, prompt=row["prompt"]) for text in said]
-    expected = dict(zip(said, scorer.score_each(rollouts), strict=True))
+    rollouts = [rollout(row, text, prompt=row["prompt"]) for text in texts]
+    expected = dict(zip(texts, scorer.score_each(rollouts), strict=True))
     for session in queue.sessions("uid-0"):
         text = engine.tokenizer.decode(session.response[:-1])
         assert session.reward[-1] == pytest.approx(expected[text].value, abs=1e-6)
@@ -269,7 +269,7 @@ def with_tools(tmp_path, folder, recipe, *overrides):
 
 @pytest.fixture
 def registry(monkeypatch):
-    """verl's registries as they were, after a test has read its own loops and tools from files."""
+    """Restore verl's registries after a test that reads loops and tools from files."""
     from verl.experimental.agent_loop import agent_loop
     from verl.tools import function_tool
 
@@ -277,7 +277,7 @@ def registry(monkeypatch):
     monkeypatch.setattr(function_tool, "FUNCTION_TOOL_REGISTRY", {})
 
 
-def test_what_a_tool_says_is_never_the_answer(monkeypatch, folder, tmp_path, registry):
+def test_tool_messages_are_not_part_of_the_response(monkeypatch, folder, tmp_path, registry):
     row = v1.question("Paris")
     engine = engine_of(folder, {"Paris": [CALL], "what the tool says": [v1.arena("Seine")]})
     config = with_tools(tmp_path, folder, "arena")
@@ -289,7 +289,9 @@ def test_what_a_tool_says_is_never_the_answer(monkeypatch, folder, tmp_path, reg
         assert "what the tool says" in engine.tokenizer.decode(session.response)
 
 
-def test_likelihoods_of_several_turns_are_refused(monkeypatch, folder, tmp_path, registry, caplog):
+def test_log_probabilities_of_several_turns_are_refused(
+    monkeypatch, folder, tmp_path, registry, caplog
+):
     row = v1.question("Paris")
     engine = engine_of(folder, {"Paris": [CALL], "what the tool says": ["<answer>Seine</answer>"]})
     queue = rolled_out(monkeypatch, with_tools(tmp_path, folder, "ctrl-rag"), engine, [row])
@@ -298,10 +300,10 @@ def test_likelihoods_of_several_turns_are_refused(monkeypatch, folder, tmp_path,
     assert "a response of several messages is scored by its token ids" in caplog.text
 
 
-def test_a_group_with_a_dead_member_fails_whole(monkeypatch, folder, caplog):
+def test_a_failed_session_fails_its_group(monkeypatch, folder, caplog):
     rows = [v1.question("Paris"), v1.question("Rouen")]
-    said = [v1.arena("Seine")]
-    engine = engine_of(folder, {"Paris": [*said, None, *said], "Rouen": said})
+    texts = [v1.arena("Seine")]
+    engine = engine_of(folder, {"Paris": [*texts, None, *texts], "Rouen": texts})
     queue = rolled_out(monkeypatch, v1.configuration(folder, "arena"), engine, rows)
     assert queue.status("uid-0") == "failure"
     assert queue.sessions("uid-0") == []
@@ -310,7 +312,7 @@ def test_a_group_with_a_dead_member_fails_whole(monkeypatch, folder, caplog):
     assert rewards_of(queue, "uid-1") == [13.0] * 3
 
 
-def test_a_broken_row_fails_its_group_and_names_itself(monkeypatch, folder, caplog):
+def test_a_broken_row_fails_its_group_and_is_named(monkeypatch, folder, caplog):
     row = v1.question("Paris", id="row-17")
     row["reward_model"]["ground_truth"] = json.dumps({"answers": ["Seine"], "supporting": [9]})
     engine = engine_of(folder, {"Paris": [v1.arena("Seine")]})
@@ -335,13 +337,13 @@ def test_an_unknown_inner_loop_is_named(monkeypatch, folder, tmp_path, registry,
     )
 
 
-def test_a_prefilled_think_is_read_as_said(monkeypatch, folder):
-    seen = []
+def test_a_prefilled_think_tag_belongs_to_the_response(monkeypatch, folder):
+    rollouts = []
     read = verl_group.RagGroupAgentLoop._rollout
 
     def spy(self, output, columns):
-        seen.append(read(self, output, columns))
-        return seen[-1]
+        rollouts.append(read(self, output, columns))
+        return rollouts[-1]
 
     monkeypatch.setattr(verl_group.RagGroupAgentLoop, "_rollout", spy)
     template = v1.TEMPLATE.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
@@ -349,31 +351,31 @@ def test_a_prefilled_think_is_read_as_said(monkeypatch, folder):
     config.actor_rollout_ref.model.custom_chat_template = template
     engine = engine_of(folder, {"Paris": ["Look.</think><answer>Seine</answer>"]})
     queue = rolled_out(monkeypatch, config, engine, [v1.question("Paris")])
-    assert [rollout.response_prefix for rollout in seen] == ["<think>\n"] * 3
-    assert {rollout.finish_reason for rollout in seen} == {"stop"}
-    assert {rollout.step for rollout in seen} == {7}
+    assert [rollout.response_prefix for rollout in rollouts] == ["<think>\n"] * 3
+    assert {rollout.finish_reason for rollout in rollouts} == {"stop"}
+    assert {rollout.step for rollout in rollouts} == {7}
     assert rewards_of(queue) == [2.0] * 3
 
 
-def test_a_response_that_fills_its_room_is_truncated(monkeypatch, folder):
-    seen = []
+def test_a_response_of_the_maximum_length_is_truncated(monkeypatch, folder):
+    rollouts = []
     read = verl_group.RagGroupAgentLoop._rollout
     monkeypatch.setattr(
         verl_group.RagGroupAgentLoop,
         "_rollout",
-        lambda self, output, columns: seen.append(read(self, output, columns)) or seen[-1],
+        lambda self, output, columns: rollouts.append(read(self, output, columns)) or rollouts[-1],
     )
     engine = engine_of(folder, {"Paris": ["word " * 200]})
     queue = rolled_out(
         monkeypatch, v1.configuration(folder, "arena"), engine, [v1.question("Paris")]
     )
-    assert [rollout.finish_reason for rollout in seen] == ["length"] * 3
+    assert [rollout.finish_reason for rollout in rollouts] == ["length"] * 3
     assert not any(math.isnan(reward) for reward in rewards_of(queue))
     assert torch.tensor(queue.sessions("uid-0")[0].reward).numel() == v1.LENGTHS["response_length"]
 
 
 def legacy(config, engine, row, count):
-    """The worker of the trainers before V1, which get their sessions as rows of a batch."""
+    """Run the worker of trainers before V1, which gets sessions as rows of a batch."""
 
     async def run():
         worker = AgentLoopWorker(config, Client(engine))
@@ -391,11 +393,11 @@ def legacy(config, engine, row, count):
     return asyncio.run(run())
 
 
-def test_trainers_before_v1_bring_whole_groups(folder):
-    said = [v1.arena("Seine"), v1.arena("Rhone"), "no format"]
-    config, engine = v1.configuration(folder, "arena"), engine_of(folder, {"Paris": said})
+def test_trainers_before_v1_score_complete_groups(folder):
+    texts = [v1.arena("Seine"), v1.arena("Rhone"), "no format"]
+    config, engine = v1.configuration(folder, "arena"), engine_of(folder, {"Paris": texts})
     batch = legacy(config, engine, v1.question("Paris"), 3)
-    expected = rr.recipe("arena")([rollout(v1.question("Paris"), text) for text in said])
+    expected = rr.recipe("arena")([rollout(v1.question("Paris"), text) for text in texts])
     rewards = batch.batch["rm_scores"].sum(-1).tolist()
     assert sorted(rewards) == sorted(score.value for score in expected)
     assert set(batch.meta_info["reward_extra_keys"]) == {*expected[0].components, "acc"}

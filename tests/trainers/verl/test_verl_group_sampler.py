@@ -1,4 +1,4 @@
-"""The replay buffers that log components, on a TransferQueue that is a dict."""
+"""The replay buffers that log components, with a dict as TransferQueue."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Queue:
 
 @pytest.fixture
 def queue(monkeypatch):
-    made = Queue()
-    monkeypatch.setattr(replay_buffer, "tq", made)
-    monkeypatch.setattr(verl_sampler, "transfer_queue", made)
-    return made
+    double = Queue()
+    monkeypatch.setattr(replay_buffer, "tq", double)
+    monkeypatch.setattr(verl_sampler, "transfer_queue", double)
+    return double
 
 
 def buffer(kind, refill, **kwargs):
@@ -82,12 +82,12 @@ def test_failed_groups_are_replaced_and_counted(queue, kind):
 
 
 @BOTH
-def test_groups_that_all_fail_end_the_training(queue, kind):
-    made = []
+def test_consecutive_failed_groups_raise(queue, kind):
+    refilled_prompts = []
 
     def refill(count):
-        made.extend(range(count))
-        queue.prompt(f"new-{len(made)}", "failure")
+        refilled_prompts.extend(range(count))
+        queue.prompt(f"new-{len(refilled_prompts)}", "failure")
 
     queue.prompt("a", "failure")
     with pytest.raises(GroupError, match="6 groups failed before a batch was complete"):
@@ -98,6 +98,6 @@ def test_groups_that_all_fail_end_the_training(queue, kind):
 
 
 @BOTH
-def test_rollouts_of_another_reward_are_no_hindrance(queue, kind):
+def test_rollouts_without_components(queue, kind):
     queue.prompt("a", "finished", [{}])
     assert buffer(kind, print).sample(1, "train", 1)[1] == {}

@@ -14,17 +14,17 @@ from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.scorer import Scorer
 
-SAID = ["<think>a</think><answer>Seine</answer>", "<answer>the Seine</answer>", "Rhone"]
+RESPONSES = ["<think>a</think><answer>Seine</answer>", "<answer>the Seine</answer>", "Rhone"]
 SETTINGS = "reward.custom_reward_function.reward_kwargs.settings"
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """What a training of two steps logged, and the batches that its actor was updated with."""
+    """Return the log of a training of two steps, and the batches of its actor."""
     path = tmp_path_factory.mktemp("training")
     folder = v1.save(path / "model")
     names = ["Paris", "Rouen", "Troyes", "Melun", "Vernon", "Sens"]
-    replies = dict.fromkeys(names, SAID) | {"Rouen": [SAID[0], None, SAID[0]]}
+    replies = dict.fromkeys(names, RESPONSES) | {"Rouen": [RESPONSES[0], None, RESPONSES[0]]}
     train = v1.write(path / "train.parquet", [v1.question(name) for name in names])
     val = v1.write(path / "val.parquet", [v1.question(name) for name in ("Paris", "Troyes")])
     config = v1.configuration(
@@ -41,13 +41,13 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(trained):
-    """Scores of a prompt's three responses by transformers, in this process."""
+    """Return the scores of a prompt's three responses by transformers, in this process."""
     policy = TransformersPolicy.load(trained.folder, dtype="float32", device="cpu")
     scorer = Scorer(rr.recipe("ctrl-rag", {"threshold": None}), Models(policy=policy))
-    known: dict[str, dict[str, rr.Score]] = {}
+    scores_by_name: dict[str, dict[str, rr.Score]] = {}
 
     def scores(name):
-        if name not in known:
+        if name not in scores_by_name:
             row = v1.question(name)
             gold = json.loads(row["reward_model"]["ground_truth"])
             rollouts = [
@@ -64,24 +64,24 @@ def expected(trained):
                         **gold,
                     }
                 )
-                for text in SAID
+                for text in RESPONSES
             ]
-            known[name] = dict(zip(SAID, scorer.score_each(rollouts), strict=True))
-        return known[name]
+            scores_by_name[name] = dict(zip(RESPONSES, scorer.score_each(rollouts), strict=True))
+        return scores_by_name[name]
 
     return SimpleNamespace(scores=scores, tokenizer=policy.tokenizer)
 
 
-def test_every_group_is_whole_and_scored_as_by_transformers(trained, expected):
-    assert len(trained.seen) == 2
-    for batch in trained.seen:
+def test_rewards_equal_those_of_transformers(trained, expected):
+    assert len(trained.batches) == 2
+    for batch in trained.batches:
         groups = v1.groups_of(batch)
         assert [len(group) for group in groups.values()] == [3, 3]
         for group in groups.values():
             scores = expected.scores(group[0]["extra_info"]["index"])
-            said = [expected.tokenizer.decode(rollout["responses"][:-1]) for rollout in group]
-            assert sorted(said) == sorted(SAID)
-            for text, rollout in zip(said, group, strict=True):
+            texts = [expected.tokenizer.decode(rollout["responses"][:-1]) for rollout in group]
+            assert sorted(texts) == sorted(RESPONSES)
+            for text, rollout in zip(texts, group, strict=True):
                 *before, last = rollout["rm_scores"]
                 assert not any(before)
                 assert last == pytest.approx(scores[text].value, abs=1e-5)
@@ -91,27 +91,27 @@ def test_every_group_is_whole_and_scored_as_by_transformers(trained, expected):
                     assert info[name] == pytest.approx(value, abs=1e-4)
 
 
-def test_advantages_are_those_of_the_groups_rewards(trained):
-    for batch in trained.seen:
+def test_advantages_match_the_rewards_of_the_groups(trained):
+    for batch in trained.batches:
         for group in v1.groups_of(batch).values():
             rewards = [rollout["rm_scores"][-1] for rollout in group]
             mean = sum(rewards) / len(rewards)
             for reward, rollout in zip(rewards, group, strict=True):
-                wanted = [reward - mean] * len(rollout["responses"])
-                assert rollout["advantages"] == pytest.approx(wanted, abs=1e-6)
+                golden = [reward - mean] * len(rollout["responses"])
+                assert rollout["advantages"] == pytest.approx(golden, abs=1e-6)
 
 
-def test_both_terms_come_from_the_weights_that_wrote_the_rollout(trained):
-    for step, batch in enumerate(trained.seen):
+def test_log_probabilities_come_from_the_weights_of_the_rollout(trained):
+    for step, batch in enumerate(trained.batches):
         for rollout in batch.values():
             if not rollout["padding"]:
                 assert rollout["extra_fields"]["max_global_steps"] == step
 
 
-def test_a_group_that_fails_is_replaced_and_counted(trained):
+def test_a_failed_group_is_replaced_and_counted(trained):
     trained_on = [
         group[0]["extra_info"]["index"]
-        for batch in trained.seen
+        for batch in trained.batches
         for group in v1.groups_of(batch).values()
     ]
     assert "Rouen" not in trained_on
@@ -123,7 +123,7 @@ def test_a_group_that_fails_is_replaced_and_counted(trained):
 
 
 def test_components_are_logged_at_every_step(trained):
-    for step, batch in enumerate(trained.seen, start=1):
+    for step, batch in enumerate(trained.batches, start=1):
         infos = [
             rollout["extra_fields"]["reward_extra_info"]
             for rollout in batch.values()
@@ -134,7 +134,7 @@ def test_components_are_logged_at_every_step(trained):
             assert trained.logged[step][f"rag_rewards/{name}/mean"] == pytest.approx(mean)
 
 
-def test_validation_reports_the_right_answers(trained):
+def test_validation_reports_accuracy(trained):
     validated = {name for step in trained.logged.values() for name in step if "val-core" in name}
     assert validated == {"val-core/rivers/acc/mean@1"}
     for step in (0, 2):

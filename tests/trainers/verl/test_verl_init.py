@@ -1,4 +1,4 @@
-"""What `rag-rewards init` writes, read by the trainer's own code."""
+"""Start scripts of `rag-rewards init`, read by the code of the trainer."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from started import RECIPES, a_wrong_key_is_named, every_key_is_known
+from start_scripts import RECIPES, assert_settings_exist, assert_unknown_setting_is_named
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_the_installed_trainer_knows_every_key(tmp_path: Path, recipe: str) -> None:
-    every_key_is_known("verl", recipe, tmp_path / "run")
+def test_the_trainer_accepts_every_setting(tmp_path: Path, recipe: str) -> None:
+    assert_settings_exist("verl", recipe, tmp_path / "run")
 
 
 @pytest.mark.parametrize(
     "name", ["a,b", "a{c", "step=100", "train file's.parquet", "my model (v2)", "~/x", "a#b", "123"]
 )
-def test_paths_reach_hydra_as_they_are(tmp_path: Path, name: str) -> None:
+def test_hydra_reads_paths_unchanged(tmp_path: Path, name: str) -> None:
     from hydra import compose, initialize_config_module
 
     from rag_rewards.cli.init import write
@@ -44,5 +44,5 @@ def test_paths_reach_hydra_as_they_are(tmp_path: Path, name: str) -> None:
     assert config.reward.custom_reward_function.reward_kwargs.judge_model == name
 
 
-def test_a_key_that_it_does_not_know_is_named(tmp_path: Path) -> None:
-    a_wrong_key_is_named("verl", tmp_path / "run")
+def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
+    assert_unknown_setting_is_named("verl", tmp_path / "run")

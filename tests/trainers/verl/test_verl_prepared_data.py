@@ -1,4 +1,4 @@
-"""What `rag-rewards prepare` writes, through verl's own data set and reward function."""
+"""Files of `rag-rewards prepare` in verl's own data set and reward function."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def test_verls_data_set_and_reward_function(
 def right(truth: str) -> str:
     import json
 
-    known = json.loads(truth)
-    ids = ", ".join(known["supporting"])
+    gold = json.loads(truth)
+    ids = ", ".join(gold["supporting"])
     return (
         f"<relevance>[{ids}]</relevance><analysis>x</analysis>"
-        f"<answer>{known['answers'][0][0]}</answer>"
+        f"<answer>{gold['answers'][0][0]}</answer>"
     )
 
 
@@ -74,5 +74,5 @@ def test_overlong_prompts_are_filtered_by_verl(
 ) -> None:
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "datasets"))
     files = [prepared(tmp_path, shared, "nq", "ctrl-rag")]
-    kept = opened(files, tmp_path, max_prompt_length=1_000)
-    assert 0 < len(kept) < 25
+    dataset = opened(files, tmp_path, max_prompt_length=1_000)
+    assert 0 < len(dataset) < 25

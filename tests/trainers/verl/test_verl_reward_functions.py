@@ -14,10 +14,10 @@ import pytest
 import rag_rewards_adapters.verl
 from rag_rewards_adapters.verl import compute_score
 from reward_batches import (
-    ASKED,
     DOCUMENTS,
     GOLD,
     KWARGS,
+    QUESTION,
     JudgeServer,
     Reply,
     ResponseRow,
@@ -56,16 +56,14 @@ def function(folder: Path, path: str, *flags: str, manager: str = "naive") -> An
 
 
 @pytest.mark.parametrize("path", ["pkg://rag_rewards_adapters.verl", f"file://{FILE}", FILE])
-def test_verls_naive_manager_takes_the_function_from_wherever_it_is_loaded(
-    folder: Path, tokenizer: Any, path: str
-) -> None:
+def test_verls_naive_manager_loads_the_function(folder: Path, tokenizer: Any, path: str) -> None:
     flags = (f"{KWARGS}.recipe=arena", f"{KWARGS}.settings.accuracy.metric=f1")
-    for _ in range(2):  # verl executes a file anew at each load
+    for _ in range(2):  # verl executes a file again at each load
         rows = [ResponseRow(text) for text in TEXTS]
         results = scored(function(folder, path, *flags), batch_of(tokenizer, rows))
-        known = {"question": ASKED, "documents": DOCUMENTS, **GOLD}
+        fields = {"question": QUESTION, "documents": DOCUMENTS, **GOLD}
         expected = rr.recipe("arena", {"accuracy.metric": "f1"})(
-            [rr.decode_row({**known, "response": text}) for text in TEXTS]
+            [rr.decode_row({**fields, "response": text}) for text in TEXTS]
         )
         assert [r["reward_score"] for r in results] == [s.value for s in expected]
         assert [r["reward_extra_info"] for r in results] == [
@@ -73,7 +71,7 @@ def test_verls_naive_manager_takes_the_function_from_wherever_it_is_loaded(
         ]
 
 
-def test_judges_are_asked_at_once_by_the_coroutine(folder: Path, tokenizer: Any) -> None:
+def test_the_coroutine_sends_concurrent_judge_requests(folder: Path, tokenizer: Any) -> None:
     def judge(request: Any) -> Reply:
         verdict = int("Garonne" in request.material)
         return Reply(text=json.dumps({"explanation": "", "score": verdict}), delay=0.3)
@@ -92,15 +90,15 @@ def test_judges_are_asked_at_once_by_the_coroutine(folder: Path, tokenizer: Any)
         assert server.most_at_once > 1
 
 
-def test_the_function_is_found_again_in_another_process() -> None:
+def test_the_function_can_be_pickled() -> None:
     assert not inspect.iscoroutinefunction(compute_score)
     assert pickle.loads(pickle.dumps(compute_score)) is compute_score  # noqa: S301
-    wanted = partial(compute_score, recipe="naive-grpo")
-    with ProcessPoolExecutor(1) as pool:  # as verl's prime manager scores
-        result = pool.submit(wanted, "qa", RIGHT, "Seine", {"index": 1}).result(60)
+    function = partial(compute_score, recipe="naive-grpo")
+    with ProcessPoolExecutor(1) as pool:  # as in verl's prime manager
+        result = pool.submit(function, "qa", RIGHT, "Seine", {"index": 1}).result(60)
     assert result["acc"] == 1.0
 
 
-def test_the_router_that_verl_adds_is_not_taken_for_a_setting() -> None:
+def test_router_arguments_of_verl_are_ignored() -> None:
     router = {"reward_router_address": "localhost:1", "reward_model_tokenizer": object()}
     assert compute_score("qa", RIGHT, "Seine", None, recipe="naive-grpo", **router)["acc"] == 1.0

@@ -15,10 +15,10 @@ import pytest
 import ray
 import torch
 from reward_batches import (
-    ASKED,
     DOCUMENTS,
     GOLD,
     KWARGS,
+    QUESTION,
     JudgeServer,
     Reply,
     ResponseRow,
@@ -62,7 +62,7 @@ def running() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def loop() -> Iterator[Any]:
-    """The reward loop of a configuration; its workers stay for the next test that wants them."""
+    """Return the reward loop of a configuration. The next test with the same one reuses it."""
     alive: list[tuple[str, RewardLoopManager]] = []
 
     def end() -> None:
@@ -72,10 +72,10 @@ def loop() -> Iterator[Any]:
         alive.clear()
 
     def of(config: Any) -> RewardLoopManager:
-        wanted = repr(config)
-        if not alive or alive[0][0] != wanted:
+        key = repr(config)
+        if not alive or alive[0][0] != key:
             end()
-            alive.append((wanted, RewardLoopManager(config)))
+            alive.append((key, RewardLoopManager(config)))
         return alive[0][1]
 
     yield of
@@ -94,14 +94,14 @@ def arena(folder: Path) -> Any:
 
 
 def alone(recipe: Any, texts: Iterable[str]) -> list[rr.Score]:
-    """What a recipe gives outside of any trainer."""
-    known = {"question": ASKED, "documents": DOCUMENTS, **GOLD}
-    return recipe([rr.decode_row({**known, "response": text}) for text in texts])
+    """Return the scores of a recipe without a trainer."""
+    fields = {"question": QUESTION, "documents": DOCUMENTS, **GOLD}
+    return recipe([rr.decode_row({**fields, "response": text}) for text in texts])
 
 
 def groups(*texts: tuple[str, ...]) -> list[ResponseRow]:
-    """Rollouts of prompts: the group's number is the uid, and the row's index in the data."""
-    info = {"question": ASKED, "documents": np.array(DOCUMENTS, dtype=object)}
+    """Return rollouts of prompts. The number of the group is the uid and the index of the row."""
+    info = {"question": QUESTION, "documents": np.array(DOCUMENTS, dtype=object)}
     truth = {key: np.array(v) if isinstance(v, list) else v for key, v in GOLD.items()}
     return [
         ResponseRow(text, truth, {**info, "index": i}, {"uid": f"prompt-{i}"})
@@ -111,7 +111,7 @@ def groups(*texts: tuple[str, ...]) -> list[ResponseRow]:
 
 
 def advantages(batch: DataProto, config: Any, estimator: str) -> torch.Tensor:
-    """As verl's trainer calls it, with the reward of each row on its last token."""
+    """Compute advantages as verl's trainer does, with the reward of a row on its last token."""
     batch.batch["token_level_rewards"] = batch.batch["rm_scores"]
     result = compute_advantage(
         batch,
@@ -141,7 +141,7 @@ def test_rewards_reach_verls_advantages_unchanged(tokenizer: Any, loop: Any, are
         "acc": [s.correct for s in expected],
     }
 
-    # The group of one prompt, as verl and as LEAR normalise it.
+    # The group of one prompt, as verl and as LEAR normalize it.
     batch = batch.union(scored)
     by_group, at = [], 0
     for group in grouped:
@@ -167,27 +167,25 @@ def test_validation_reads_acc_of_one_rollout_a_prompt(
     tensor, extra = extract_reward(loop(arena).compute_rm_score(batch_of(tokenizer, rows)))
     infos = {"reward": tensor.sum(-1).tolist()}
     infos |= {name: values.tolist() for name, values in extra.items()}
-    told = process_validation_metrics(["river"] * 3, ["1", "2", "3"], infos)["river"]
-    assert told["acc"]["mean@1"] == pytest.approx(2 / 3)
-    assert told["format"]["mean@1"] == pytest.approx(1 / 3)
+    metrics = process_validation_metrics(["river"] * 3, ["1", "2", "3"], infos)["river"]
+    assert metrics["acc"]["mean@1"] == pytest.approx(2 / 3)
+    assert metrics["format"]["mean@1"] == pytest.approx(1 / 3)
 
 
-def test_errors_come_through_ray_with_the_row_and_the_way_out(
-    tokenizer: Any, loop: Any, arena: Any
-) -> None:
+def test_errors_in_ray_name_the_row_and_the_setting(tokenizer: Any, loop: Any, arena: Any) -> None:
     rows = groups((RIGHT,), (RIGHT,))
     rows[1].ground_truth = {"answers": ["Seine"]}
     with pytest.raises(rr.DataError, match="row 1: supporting: missing"):
         loop(arena).compute_rm_score(batch_of(tokenizer, rows))
 
 
-def test_a_bypassed_agent_loop_comes_through_ray(folder: Path, tokenizer: Any, loop: Any) -> None:
+def test_the_error_of_a_missing_agent_loop_in_ray(folder: Path, tokenizer: Any, loop: Any) -> None:
     bypassed = loop(managed(folder, f"{KWARGS}.recipe=ctrl-rag"))
     with pytest.raises(rr.UsageError, match="default_agent_loop=rag_group"):
         bypassed.compute_rm_score(batch_of(tokenizer, groups((RIGHT, RIGHT))))
 
 
-def test_judges_are_asked_from_every_worker(folder: Path, tokenizer: Any, loop: Any) -> None:
+def test_every_worker_sends_judge_requests(folder: Path, tokenizer: Any, loop: Any) -> None:
     def judge(request: Any) -> Reply:
         verdict = int("Garonne" in request.material)
         return Reply(text=json.dumps({"explanation": "", "score": verdict}))
@@ -195,8 +193,8 @@ def test_judges_are_asked_from_every_worker(folder: Path, tokenizer: Any, loop: 
     with JudgeServer(judge) as server:
         flags = ("recipe=truthrl", f"judge={server.url}", "judge_model=tiny")
         judged = loop(managed(folder, *(f"{KWARGS}.{flag}" for flag in flags)))
-        said = ("\\boxed{Garonne}", "\\boxed{Loire}", "\\boxed{I don't know}")
-        scored = judged.compute_rm_score(batch_of(tokenizer, groups(said, ("\\boxed{Po}",))))
+        responses = ("\\boxed{Garonne}", "\\boxed{Loire}", "\\boxed{I don't know}")
+        scored = judged.compute_rm_score(batch_of(tokenizer, groups(responses, ("\\boxed{Po}",))))
         assert scored.batch["rm_scores"].sum(-1).tolist() == [1.0, -1.0, 0.0, -1.0]
         assert len(server.requests) == 6  # three answers, two gold aliases
         server.behaviour = lambda _: Reply(status=401)
@@ -204,7 +202,7 @@ def test_judges_are_asked_from_every_worker(folder: Path, tokenizer: Any, loop: 
             judged.compute_rm_score(batch_of(tokenizer, groups(("\\boxed{Rhine}",) * 2)))
 
 
-def test_the_rows_that_fill_a_batch_touch_no_groups_advantage(tokenizer: Any) -> None:
+def test_padding_rows_do_not_change_advantages(tokenizer: Any) -> None:
     rows = groups(TEXTS[:2])
     batch = batch_of(tokenizer, rows, pad=0)
     real = {name: batch.batch[name][0] for name in ("prompts", "responses", "attention_mask")}
@@ -213,7 +211,7 @@ def test_the_rows_that_fill_a_batch_touch_no_groups_advantage(tokenizer: Any) ->
     width = batch.batch["responses"].shape[1]
     rewards, mask = torch.zeros(4, width), torch.ones(4, width)
     rewards[0, -1], rewards[1, -1] = 13.0, 2.0
-    for i in (2, 3):  # as a padded tensor holds them: one token, masked, no reward
+    for i in (2, 3):  # as in a padded tensor: one masked token, no reward
         mask[i] = 0
         mask[i, : len(sample["response_mask"])] = sample["response_mask"]
         rewards[i, : len(sample["rm_scores"])] = sample["rm_scores"]
@@ -226,7 +224,7 @@ def test_the_rows_that_fill_a_batch_touch_no_groups_advantage(tokenizer: Any) ->
     assert values[2:].abs().sum() == 0
 
 
-def test_the_advantages_of_ten_thousand_rows_take_no_time() -> None:
+def test_the_advantages_of_ten_thousand_rows_are_fast() -> None:
     import time
 
     from rag_rewards_adapters.verl import grpo_clip_std

@@ -1,4 +1,4 @@
-"""docs/verl.md, followed to the letter."""
+"""The settings of docs/verl.md in the real trainer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCKS = [block.split() for block in re.findall(r"^```flags\n(.*?)^```", PAGE, r
 
 
 @pytest.mark.parametrize("flags", BLOCKS, ids=lambda flags: flags[0].rpartition(".")[2])
-def test_flags_compose_and_start_a_reward_worker(flags: list[str], tmp_path: Path) -> None:
+def test_the_flags_are_valid_and_start_a_reward_worker(flags: list[str], tmp_path: Path) -> None:
     saved_tokenizer(tmp_path)
     config = composed(tmp_path, *flags)
     if any("reward_kwargs" in flag for flag in flags):
@@ -28,7 +28,7 @@ async def _made(config: object) -> object:
     return worker_of(config)
 
 
-def test_the_first_block_scores_a_rollout(tmp_path: Path) -> None:
+def test_the_first_flags_score_a_rollout(tmp_path: Path) -> None:
     tokenizer = saved_tokenizer(tmp_path)
     text = "<relevance>[1]</relevance><analysis>1.</analysis><answer>Seine</answer>"
     (result,) = scored(composed(tmp_path, *BLOCKS[0]), batch_of(tokenizer, [ResponseRow(text)]))

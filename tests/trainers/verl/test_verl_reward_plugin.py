@@ -1,4 +1,4 @@
-"""The plugin in verl's processes: what it registers, what it costs, and that it can be seen."""
+"""The plugin in verl's processes: its registrations, its import time, and its state."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ print(json.dumps([loaded(), ours]))
 
 
 def state(then: str = "", **environment: str) -> Any:
-    """What `loaded` says in a fresh process after `import verl`, and what was imported."""
-    told = subprocess.run(
+    """Return `loaded()` in a new process after `import verl`, and the imported modules."""
+    process = subprocess.run(
         [sys.executable, "-c", STATE.format(then=then)],
         env={**os.environ, **environment},
         capture_output=True,
@@ -31,12 +31,12 @@ def state(then: str = "", **environment: str) -> Any:
         timeout=120,
         check=True,
     )
-    return json.loads(told.stdout.splitlines()[-1])
+    return json.loads(process.stdout.splitlines()[-1])
 
 
-def test_importing_verl_imports_nothing_more_than_the_plugin() -> None:
-    found, modules = state()
-    assert set(found.values()) == {"not imported yet"}
+def test_importing_verl_imports_only_the_plugin() -> None:
+    states, modules = state()
+    assert set(states.values()) == {"not imported yet"}
     assert modules == ["rag_rewards_adapters", "rag_rewards_adapters.verl_plugin"]
 
 
@@ -70,36 +70,36 @@ assert getattr(verl_group, target.rpartition(".")[2]).__module__ == verl_group._
 """
 
 
-def test_verl_finds_all_three_by_the_entry_point() -> None:
+def test_verl_registers_all_three_through_the_entry_point() -> None:
     pytest.importorskip("cachetools", reason="verl's agent loop needs it and does not ask for it")
-    found, _ = state(REGISTRIES + AGENTS, VERL_USE_EXTERNAL_PLUGINS="rag_rewards")
-    assert set(found.values()) == {"registered"}
+    states, _ = state(REGISTRIES + AGENTS, VERL_USE_EXTERNAL_PLUGINS="rag_rewards")
+    assert set(states.values()) == {"registered"}
 
 
-def test_and_by_the_environment_where_verl_knows_no_entry_points() -> None:
+def test_verl_registers_them_through_the_environment_variable() -> None:
     module = "rag_rewards_adapters.verl_plugin"
     off = {"VERL_USE_EXTERNAL_PLUGINS": "none", "VERL_USE_EXTERNAL_MODULES": module}
-    found, _ = state(REGISTRIES, **off)
-    assert found["rag_rewards"] == found["rag_grpo_clip_std"] == "registered"
+    states, _ = state(REGISTRIES, **off)
+    assert states["rag_rewards"] == states["rag_grpo_clip_std"] == "registered"
 
 
-def test_modules_that_were_there_before_are_registered_at_once() -> None:
+def test_modules_imported_before_the_plugin_are_registered() -> None:
     off = {"VERL_USE_EXTERNAL_PLUGINS": "none"}
     late = (
         "import verl.trainer.ppo.core_algos\n"
         "import verl.experimental.reward_loop.reward_manager\n"
         "import rag_rewards_adapters.verl_plugin\n" + REGISTRIES
     )
-    found, _ = state(late, **off)
-    assert found["rag_rewards"] == found["rag_grpo_clip_std"] == "registered"
+    states, _ = state(late, **off)
+    assert states["rag_rewards"] == states["rag_grpo_clip_std"] == "registered"
 
 
-def test_a_registration_that_fails_is_said_and_verl_goes_on() -> None:
+def test_a_failed_registration_is_reported() -> None:
     broken = (
         "import rag_rewards_adapters\n"
         "sys.modules['rag_rewards_adapters.verl_manager'] = None\n"
         "from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls\n"
         "assert get_reward_manager_cls('naive')\n"
     )
-    found, _ = state(broken)
-    assert "ModuleNotFoundError" in found["rag_rewards"]
+    states, _ = state(broken)
+    assert "ModuleNotFoundError" in states["rag_rewards"]

@@ -1,4 +1,4 @@
-"""docs/start-training.md, verl's part, up to where it wants a GPU."""
+"""The section about verl of docs/start-training.md, up to the check for a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from walkthrough import PAGE, commands, follow, lay_out
 END = "Total available GPUs 0 is less than total desired GPUs 1"
 
 
-def test_the_page_leads_to_where_verl_wants_a_gpu(
+def test_the_commands_of_the_page_reach_the_gpu_check(
     tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch
@@ -29,6 +29,6 @@ def test_the_page_leads_to_where_verl_wants_a_gpu(
     for command in (prepare, init):
         ran = follow(command, tmp_path)
         assert ran.returncode == 0, ran.stderr
-    assert ran.stderr == ""  # the installed trainer knows every setting
+    assert ran.stderr == ""  # the installed trainer accepts every setting
     ran = follow(small, tmp_path)
     assert f"ValueError: {END}" in ran.stdout + ran.stderr, (ran.stdout + ran.stderr)[-3000:]

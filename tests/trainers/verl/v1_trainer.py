@@ -1,9 +1,9 @@
-"""verl's V1 trainer on two processors: what a machine without a GPU cannot have, stood in for.
+"""verl's V1 trainer on two CPU cores, with doubles of the parts that need a GPU.
 
-Real are the trainer's loop, agent workers and loops, TransferQueue, replay buffer, load balancer,
-client, data loader, batch balancing, advantages, validation and logging. Stand-ins are the engine
-behind the server (a tiny model that says what it is told, and scores like vLLM), the actor's
-update and the weights' way to the engine.
+The real parts are the loop of the trainer, agent workers and loops, TransferQueue, replay buffer,
+load balancer, client, data loader, batch balancing, advantages, validation and logging. The doubles
+are the engine behind the server (a tiny model with fixed replies, which scores like vLLM), the
+update of the actor, and the transfer of weights to the engine.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ LENGTHS = {"prompt_length": 700, "response_length": 160, "max_model_len": 1000}
 
 
 def question(name: str, **fields: Any) -> dict[str, Any]:
-    """A row: two documents, of which the first supports the answer."""
+    """Return a row with two documents, of which the first supports the answer."""
     documents = [
         {"id": 1, "title": name, "text": f"{name} lies on the river Seine."},
         {"id": 2, "title": "Lyon", "text": "Lyon lies on the river Rhone."},
     ]
-    asked = f"Which river runs through {name}?"
+    question_text = f"Which river runs through {name}?"
     blocks = "\n\n".join(f"[{d['id']}] {d['title']}\n{d['text']}" for d in documents)
     return {
         "data_source": "rivers",
-        "prompt": [{"role": "user", "content": f"{blocks}\n\n{asked}"}],
+        "prompt": [{"role": "user", "content": f"{blocks}\n\n{question_text}"}],
         "reward_model": {
             "style": "rule",
             "ground_truth": json.dumps({"answers": ["Seine", "the Seine"], "supporting": [1]}),
         },
-        "extra_info": {"index": name, "question": asked, "documents": documents, **fields},
+        "extra_info": {"index": name, "question": question_text, "documents": documents, **fields},
     }
 
 
 def arena(answer: str, cited: str = "[1]", think: str = "") -> str:
-    """What ARENA's format asks for."""
+    """Return a response in the format of ARENA."""
     return (
         f"<relevance>{cited}</relevance><analysis>{think or 'Look.'}</analysis>"
         f"<answer>{answer}</answer>"
@@ -64,7 +64,7 @@ def arena(answer: str, cited: str = "[1]", think: str = "") -> str:
 
 
 def rational(answer: str) -> str:
-    """What LEAR's format asks for."""
+    """Return a response in the format of LEAR."""
     return f"<reason>It is there.</reason><extract>The Seine.</extract><answer>{answer}</answer>"
 
 
@@ -79,11 +79,11 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 class Engine:
-    """What verl's vLLM server answers, from a tiny model in this process.
+    """A double of verl's vLLM server, with a tiny model in this process.
 
-    `replies` maps a part of a prompt to what is said to it, in turn; what is None fails. Further
-    to them, a prompt that ends in an opened <answer> is continued greedily by the model. Written
-    after verl's vLLMHttpServer.generate and extract_prompt_logprobs.
+    `replies` maps a part of a prompt to the replies to it, in turn; None is a failure. The model
+    continues a prompt that ends with an opened <answer>. The code follows verl's
+    vLLMHttpServer.generate and extract_prompt_logprobs.
     """
 
     def __init__(self, folder: str, replies: dict[str, list[str | None]], limit: int) -> None:
@@ -95,7 +95,7 @@ class Engine:
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         self.replies, self.limit = replies, limit
         self.global_steps = 0
-        self.asked: Counter[str] = Counter()
+        self.turns: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
 
     async def generate(
@@ -117,13 +117,13 @@ class Engine:
         if sampling_params.get("prompt_logprobs") is not None:
             self.calls["scored"] += 1
             fields.update(self.prompt_logprobs(prompt_ids))
-            said = [2]
+            token_ids = [2]
         else:
-            said = self.said(prompt_ids, sampling_params.get("stop"))
-        said = said[:most]
-        logprobs = [-0.5] * len(said) if sampling_params.pop("logprobs", False) else None
+            token_ids = self.reply_tokens(prompt_ids, sampling_params.get("stop"))
+        token_ids = token_ids[:most]
+        logprobs = [-0.5] * len(token_ids) if sampling_params.pop("logprobs", False) else None
         return TokenOutput(
-            token_ids=said, log_probs=logprobs, stop_reason="completed", extra_fields=fields
+            token_ids=token_ids, log_probs=logprobs, stop_reason="completed", extra_fields=fields
         )
 
     def prompt_logprobs(self, ids: list[int]) -> dict[str, Any]:
@@ -134,15 +134,15 @@ class Engine:
         values = [[rows[i, token].item()] for i, token in enumerate(ids[1:])]
         return {"prompt_logprobs": [*values, [0.0]], "prompt_ids": [*([t] for t in ids[1:]), [0]]}
 
-    def said(self, ids: list[int], stop: Any) -> list[int]:
+    def reply_tokens(self, ids: list[int], stop: Any) -> list[int]:
         prompt = self.tokenizer.decode(ids)
         if stop is not None:
             self.calls["masked"] += 1
             return self.greedy(ids)
         self.calls["sampled"] += 1
         name = max((name for name in self.replies if name in prompt), key=len)
-        turn = self.asked[name]
-        self.asked[name] += 1
+        turn = self.turns[name]
+        self.turns[name] += 1
         text = self.replies[name][turn % len(self.replies[name])]
         if text is None:
             raise RuntimeError("the engine is dead")
@@ -152,17 +152,17 @@ class Engine:
         import torch
 
         with torch.no_grad():
-            made = self.model.generate(
+            generated = self.model.generate(
                 torch.tensor([ids]), max_new_tokens=length, do_sample=False, pad_token_id=0
             )
-        return made[0, len(ids) :].tolist()
+        return generated[0, len(ids) :].tolist()
 
     def set_global_steps(self, global_steps: int) -> None:
         self.global_steps = global_steps
 
 
 class Served:
-    """What verl's vLLM server answers, from a vLLM server of its own at an address."""
+    """A double of verl's vLLM server that forwards requests to a vLLM server at an address."""
 
     def __init__(self, url: str, limit: int) -> None:
         import httpx
@@ -211,14 +211,14 @@ class Served:
 
 
 def configuration(folder: str, recipe: str, *overrides: str) -> Any:
-    """verl's own configuration, with what these tests need to be other."""
+    """Return verl's configuration with the changes that these tests need."""
     import verl
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
     kwargs = "reward.custom_reward_function.reward_kwargs"
     rollout = "actor_rollout_ref.rollout"
-    chosen = [
+    defaults = [
         f"actor_rollout_ref.model.path={folder}",
         "+actor_rollout_ref.model.override_config.attn_implementation=eager",
         f"{rollout}.name=vllm",
@@ -234,7 +234,7 @@ def configuration(folder: str, recipe: str, *overrides: str) -> Any:
     with initialize_config_dir(
         str(Path(verl.__file__).parent / "trainer/config"), version_base=None
     ):
-        config = compose("ppo_trainer", overrides=[*chosen, *overrides])
+        config = compose("ppo_trainer", overrides=[*defaults, *overrides])
     OmegaConf.resolve(config)
     return config
 
@@ -275,11 +275,11 @@ def trainer_overrides(train: str, val: str) -> list[str]:
     ]
 
 
-def stand_in(monkeypatch: Any, server: Any, seen: list[dict[str, Any]]) -> None:
-    """Put stand-ins into verl for the processes that have no CPU version.
+def stand_in(monkeypatch: Any, server: Any, batches: list[dict[str, Any]]) -> None:
+    """Replace the parts of verl that have no CPU version.
 
-    `server` is the handle of an actor with the methods of `Engine`; `seen` gets each step's batch
-    as the actor's update finds it.
+    `server` is the handle of an actor with the methods of `Engine`. `batches` gets the batch of
+    each update of the actor.
     """
     from verl.trainer.ppo.v1.trainer_base import PPOTrainer
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
@@ -297,7 +297,7 @@ def stand_in(monkeypatch: Any, server: Any, seen: list[dict[str, Any]]) -> None:
         self.actor_rollout_wg = SimpleNamespace(
             _dispatch_info={"actor": [0]}, world_size=1, workers=[None]
         )
-        # No reward worker is needed: whoever asked one would fail here.
+        # No reward worker is needed: a request to one would fail here.
         self.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=[])
         self.teacher_model_manager = self.distillation_config = None
         self.llm_server_manager = LLMServerManager.create(
@@ -307,7 +307,7 @@ def stand_in(monkeypatch: Any, server: Any, seen: list[dict[str, Any]]) -> None:
         self._load_checkpoint()
 
     def update_actor(self: Any, batch: Any, metrics: dict[str, Any]) -> Any:
-        seen.append(contents(batch))
+        batches.append(contents(batch))
         return batch
 
     monkeypatch.setitem(RolloutReplicaRegistry._registry, "vllm", lambda: Replica)
@@ -318,7 +318,7 @@ def stand_in(monkeypatch: Any, server: Any, seen: list[dict[str, Any]]) -> None:
 
 @contextmanager
 def cluster() -> Iterator[None]:
-    """A Ray of one test alone; nothing of it stays behind."""
+    """Start Ray for one test, and remove its files afterwards."""
     import pytest
     import ray
 
@@ -344,21 +344,21 @@ def cluster() -> Iterator[None]:
 
 
 def train(config: Any, server: Any, log: Path) -> SimpleNamespace:
-    """Run verl's task runner: the batches its actor was updated with, and what was logged."""
+    """Run verl's task runner, and return the batches of its actor and the log."""
     import pytest
     from verl.trainer.main_ppo import TaskRunnerV1
 
-    seen: list[dict[str, Any]] = []
+    batches: list[dict[str, Any]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VERL_FILE_LOGGER_PATH", str(log))
-        stand_in(patch, server, seen)
+        stand_in(patch, server, batches)
         TaskRunnerV1.__ray_metadata__.modified_class().run(config)
     lines = map(json.loads, log.read_text().splitlines())
-    return SimpleNamespace(seen=seen, logged={line["step"]: line["data"] for line in lines})
+    return SimpleNamespace(batches=batches, logged={line["step"]: line["data"] for line in lines})
 
 
 def groups_of(batch: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """The rollouts of a batch by prompt, without padding."""
+    """Return the rollouts of a batch by prompt, without padding."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for rollout in batch.values():
         if not rollout["padding"]:
@@ -367,7 +367,7 @@ def groups_of(batch: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 class Weights:
-    """The checkpoint manager: tells the engine which weights it has."""
+    """A checkpoint manager that sets the version of the engine's weights."""
 
     def __init__(self, server: Any) -> None:
         self.server = server
@@ -379,11 +379,11 @@ class Weights:
             ray.get(self.server.set_global_steps.remote(global_steps))
 
     def sleep_replicas(self) -> None:
-        """There is no memory to free."""
+        """Do nothing: there is no memory to free."""
 
 
 def contents(batch: Any) -> dict[str, Any]:
-    """What the trainer knows of a batch's rollouts, by key."""
+    """Return the fields of a batch's rollouts, by key."""
     import transfer_queue as tq
 
     fields = ["uid", "responses", "rm_scores", "advantages", "extra_fields", "extra_info"]

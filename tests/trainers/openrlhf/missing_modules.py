@@ -1,6 +1,7 @@
-"""What OpenRLHF imports and cannot be installed without a GPU, as modules with any name in them.
+"""Doubles of the modules that OpenRLHF imports and that cannot be installed without a GPU.
 
-Its own files are the installed ones; of these modules only that is called which a test puts there.
+The files of OpenRLHF itself are the installed ones. Tests call only those parts of the doubles that
+they define.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class _Absent(ModuleType):
 
 
 class _Finder:
-    """Modules with any name in them, for packages that are not installed."""
+    """Creates modules with any attribute, for packages that are not installed."""
 
     def __init__(self, names: set[str]) -> None:
         self.names = names
@@ -45,14 +46,14 @@ class _Finder:
 
 
 def installed(name: str) -> bool:
-    """A folder of that name on the path is no package."""
+    """Return whether a package is missing. A folder of its name on the path is not a package."""
     spec = find_spec(name)
     return spec is not None and spec.origin is not None
 
 
 @contextmanager
-def stood_in_for() -> Iterator[None]:
-    """Import OpenRLHF's trainer in here; nothing of it is left behind."""
+def stand_ins() -> Iterator[None]:
+    """Allow imports of OpenRLHF's trainer, and remove its modules afterwards."""
     before = set(sys.modules)
     finder = _Finder({name for name in ABSENT if not installed(name)})
     sys.meta_path.insert(0, finder)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What `rag-rewards init` writes, read by the installed trainer's own code: the same for each."""
+"""Tests of start scripts that all trainers share: the installed trainer reads the settings."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def init(trainer: str, recipe: str, folder: Path) -> subprocess.CompletedProcess
     return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
 
-def every_key_is_known(trainer: str, recipe: str, folder: Path) -> None:
+def assert_settings_exist(trainer: str, recipe: str, folder: Path) -> None:
     ran = init(trainer, recipe, folder)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def a_wrong_key_is_named(trainer: str, folder: Path) -> None:
+def assert_unknown_setting_is_named(trainer: str, folder: Path) -> None:
     init(trainer, "arena", folder)
     for path in folder.iterdir():
         path.write_text(path.read_text().replace("temperature", "temprature"))
