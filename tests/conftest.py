@@ -1,4 +1,4 @@
-"""Settings of every test, and fixtures that every test may use."""
+"""Settings and fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-# Before torch is imported: every process of a parallel run has one processor, and sums of floats
-# are the same on every machine. The tests need no network.
+# Set before torch is imported. Each process of a parallel run uses one thread, so that sums of
+# floats are equal on all machines. The tests need no network.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-# The environments of trainers have no Hypothesis, and no properties to test.
+# The environments of trainers do not contain Hypothesis, because they run no property tests.
 if importlib.util.find_spec("hypothesis"):
     from hypothesis import settings
     from properties import forget_imported_constants
@@ -25,23 +25,23 @@ if importlib.util.find_spec("hypothesis"):
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure() -> None:
-        """After Hypothesis has read `--hypothesis-profile`."""
+        """Run after Hypothesis has read `--hypothesis-profile`."""
         if settings().derandomize:
             forget_imported_constants()
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of real rows and reference values beside the repository, where there is one."""
+    """Return the folder of real rows and reference values next to the repository, or skip."""
     path = Path(__file__).resolve().parents[2] / "shared"
     if not path.is_dir():
-        pytest.skip("no folder with real rows beside the repository")
+        pytest.skip("the folder `shared` does not exist next to the repository")
     return path
 
 
 @pytest.fixture
 def unused_address() -> Iterator[str]:
-    """The address of a server that is not there. Nobody else can take its port meanwhile."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+    """Yield an address without a server. The fixture holds the port, so no server can use it."""
+    with socket.socket() as held_socket:
+        held_socket.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{held_socket.getsockname()[1]}"

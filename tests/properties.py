@@ -1,6 +1,6 @@
-"""Property tests: how many examples they try, and which.
+"""Hypothesis profiles of the property tests.
 
-By default the examples of a property are always the same. `make fuzz` draws others, and more.
+By default, each test always has the same examples. `make fuzz` draws more and random examples.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
 USUAL = 100
-"""Examples of a property that names no number, in the default profile."""
+"""Number of examples of a property test in the default profile, unless the test sets it."""
 
 settings.register_profile(
     "fixed",
@@ -31,14 +31,14 @@ settings.register_profile(
 
 
 def budget(examples: int) -> settings:
-    """Return settings for this many examples, or for a multiple of them under `fuzz`."""
+    """Return settings with this number of examples, or with 30 times as many in `fuzz`."""
     return settings(max_examples=max(1, examples * settings().max_examples // USUAL))
 
 
 def forget_imported_constants() -> None:
-    """Make Hypothesis draw the same examples whatever has been imported before.
+    """Make the examples of Hypothesis independent of the imported modules.
 
-    It mixes constants from the source of all imported modules into its examples. A change of
-    the code, or another order of the tests, would change them.
+    Hypothesis adds constants from the source code of all imported modules to its examples. A change
+    of the code, or another order of the tests, would change the examples.
     """
     providers._get_local_constants = Constants

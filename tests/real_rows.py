@@ -1,4 +1,4 @@
-"""Rows of public data sets as rows of ours, and made-up responses to them."""
+"""Convert rows of public data sets to rows of this package, and write responses to them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 REFUSAL = "I apologize, but I couldn't find an answer to your question in the search results."
 
-# --- rows of each data set, as rows of ours -----------------------------------------------------
+# --- rows of each data set ----------------------------------------------------------------------
 
 
 def _lines(path):
@@ -48,7 +48,7 @@ def _hotpot(rows):
 
 def hotpotqa(data):
     yield from _hotpot(_load(data / "hotpotqa" / "distractor_row_trimmed.json"))
-    # Its gold paragraphs are not among the documents: nothing supports.
+    # The gold paragraphs are not among the documents, so there are no supporting documents.
     yield from _hotpot(_lines(data / "hotpotqa" / "fullwiki_dev_row_missing_gold.jsonl"))
 
 

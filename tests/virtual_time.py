@@ -1,4 +1,4 @@
-"""An event loop in which waiting takes no time, so that a busy machine changes nothing."""
+"""An event loop with a virtual clock, so that tests do not depend on the speed of the machine."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ T = TypeVar("T")
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock jumps to the next timer as soon as there is nothing else to do.
+    """A loop whose clock jumps to the next timer when no callback is ready.
 
-    Whatever is ready at one moment runs before a later timer. Code that waits for a thread beside
-    a timer cannot be tested with it: the timer always comes first.
+    All callbacks that are ready run before the next timer. Code that waits for both a thread and a
+    timer cannot be tested with this loop, because the timer always runs first.
     """
 
     def __init__(self) -> None:
         self._now = 0.0
-        super().__init__(_Jump(self))
+        super().__init__(_JumpingSelector(self))
 
     def time(self) -> float:
         return self._now
 
 
-class _Jump(selectors.DefaultSelector):  # type: ignore[misc,valid-type]
-    """Moves the clock on in place of waiting. Without a timer it does wait."""
+class _JumpingSelector(selectors.DefaultSelector):  # type: ignore[misc,valid-type]
+    """A selector that advances the clock instead of waiting. Without a timer, it waits."""
 
     def __init__(self, loop: VirtualTimeLoop) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class _Jump(selectors.DefaultSelector):  # type: ignore[misc,valid-type]
 
 
 def run_in_virtual_time(test: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, as `asyncio.run` does."""
+    """Run a coroutine until it returns, like `asyncio.run`."""
     loop = VirtualTimeLoop()
     try:
         return loop.run_until_complete(test)

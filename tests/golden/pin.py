@@ -1,14 +1,14 @@
-"""Scores that a change of the code must not change, for every recipe.
+"""Golden scores of each recipe, which a change of the code must not change.
 
-    python tests/golden/pin.py
+    python tests/golden/pin.py       # writes the files again
 
-writes them anew. `scores/NAME.jsonl` holds what a recipe gives for each row of the examples and
-of the attacks: the reward, its components, `correct` and the details, or the type of the error
-and its field. The details are in full for a recipe's own examples; elsewhere a digest stands for
-them. `real_rows.jsonl` holds a digest of the scores of real rows, which must not be copied into
-the repository; they are read from the folder `shared` beside it.
+`scores/NAME.jsonl` contains the results of a recipe for each row of the examples and of the
+attacks: the reward, its components, `correct` and the details, or the type and the field of an
+error. The file contains the complete details for the recipe's own examples, and a digest of the
+details for all other rows. `real_rows.jsonl` contains digests of the scores of real rows. These
+rows must not be part of the repository, so they are read from the folder `shared` next to it.
 
-Evidence that a row lacks comes from `rag_rewards.audit.rule_evidence`, which needs no model.
+Missing evidence comes from `rag_rewards.audit.rule_evidence`, which needs no model.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ VARIANTS: dict[str, Sequence[Settings]] = {
     "ground-grpo": GROUNDING,
     "ground-grpo-stage1": GROUNDING,
 }
-"""Further settings of the default profile, under which a recipe's own examples are scored."""
+"""More settings of the default profile with which a recipe's own examples are scored."""
 
 HARDENED_VARIANTS: dict[str, Sequence[Settings]] = {
     "arena": [{"accuracy.metric": "f1"}, {"accuracy.metric": "substring"}],
@@ -124,37 +124,38 @@ HARDENED_VARIANTS: dict[str, Sequence[Settings]] = {
     "lear": [{"mode": "likelihood"}],
     "ground-grpo": [{"citation.judge_by": "gold"}],
 }
-"""Further settings of the hardened profile, for a recipe's own examples and for real rows."""
+"""More settings of the hardened profile, for a recipe's own examples and for real rows."""
 
 EXAMPLES_OF = {"ctrl-rag-clr": "ctrl-rag", "rag-total": "ctrl-rag"}
-"""Recipes that have no examples of their own."""
+"""Recipes that use the examples of another recipe."""
 
 PROFILES = {"default": False, "hardened": True}
 
 
 def name_of(profile: str, settings: Settings) -> str:
-    """Return a profile and its further settings in words."""
+    """Return the name of a profile with settings that differ from it."""
     return " ".join([profile, *(f"{key}={json.dumps(value)}" for key, value in settings.items())])
 
 
 # --- results ------------------------------------------------------------------------------------
 
 
-def score_rows(scored_by: Any, rows: Sequence[Row | bytes]) -> list[Result]:
-    """Return the result of every row, after the evidence that it lacks has been added."""
-    decoded: list[Any] = [_decoded(scored_by, row) for row in rows]
-    rollouts = [each for each in decoded if not isinstance(each, RolloutError)]
-    scores = iter(scored_by.score_each(rollouts))
-    return [_result(each if isinstance(each, RolloutError) else next(scores)) for each in decoded]
+def score_rows(reward: Any, rows: Sequence[Row | bytes]) -> list[Result]:
+    """Add the missing evidence to each row, and return its result."""
+    batch: list[Any] = [_decode(reward, row) for row in rows]
+    rollouts = [each for each in batch if not isinstance(each, RolloutError)]
+    scores = iter(reward.score_each(rollouts))
+    return [_result(each if isinstance(each, RolloutError) else next(scores)) for each in batch]
 
 
-def _decoded(scored_by: Any, row: Row | bytes) -> Any:
+def _decode(reward: Any, row: Row | bytes) -> Any:
+    """Return the rollout of a row with complete evidence, or its error."""
     try:
         rollout = decode_row(row)
     except RolloutError as error:
         return error
     try:
-        return with_evidence(scored_by, rollout)
+        return with_evidence(reward, rollout)
     except RolloutError:
         return rollout  # scoring it gives the same error
 
@@ -162,19 +163,19 @@ def _decoded(scored_by: Any, row: Row | bytes) -> Any:
 def _result(score: Any) -> Result:
     if isinstance(score, RolloutError):
         return {"error": type(score).__name__, "field": score.path}
-    found = {
+    result = {
         "reward": score.value,
         "components": score.components,
         "correct": score.correct,
         "details": score.details,
     }
-    return json.loads(msgspec.json.encode(found))
+    return json.loads(msgspec.json.encode(result))
 
 
 # --- examples and attacks -----------------------------------------------------------------------
 
 Pinned = dict[tuple[str, str], Result]
-"""The result of a row under some settings."""
+"""The result of each row with each profile and its settings."""
 
 
 def pinned_scores(name: str) -> Pinned:
@@ -185,12 +186,12 @@ def pinned_scores(name: str) -> Pinned:
 
 
 def names() -> list[str]:
-    """Return the names of everything whose scores are pinned."""
+    """Return the names of all files of golden scores."""
     return [*RECIPES, "curriculum"]
 
 
 def _examples(name: str) -> tuple[list[str], list[bytes]]:
-    """The lines of an example file, and a name for each."""
+    """Return a name for each line of an example file, and the lines."""
     lines = (REPOSITORY / "examples" / f"{name}.jsonl").read_bytes().splitlines()
     return [f"example {name} {number}" for number in range(1, len(lines) + 1)], lines
 
@@ -200,14 +201,14 @@ def _example_results(name: str) -> Iterator[tuple[tuple[str, str], Result]]:
     for file in sorted((REPOSITORY / "examples").glob("*.jsonl")):
         labels, lines = _examples(file.stem)
         for profile, settings in _settings(name, everything=file.stem == own):
-            made = recipe(name, settings, hardened=PROFILES[profile])
-            for label, result in zip(labels, score_rows(made, lines), strict=True):
+            reward = recipe(name, settings, hardened=PROFILES[profile])
+            for label, result in zip(labels, score_rows(reward, lines), strict=True):
                 key = (label, name_of(profile, settings))
                 yield key, result if file.stem == own else _brief(result)
 
 
 def _settings(name: str, *, everything: bool) -> Iterator[tuple[str, Settings]]:
-    """The two profiles, and on request their variants."""
+    """Yield the two profiles. With `everything`, also yield their variants."""
     variants = {"default": VARIANTS, "hardened": HARDENED_VARIANTS} if everything else {}
     for profile in PROFILES:
         for settings in ({}, *variants.get(profile, {}).get(name, ())):
@@ -218,14 +219,14 @@ def _attack_results(name: str) -> Iterator[tuple[tuple[str, str], Result]]:
     for label, row, settings, rivals in _attacks(name):
         shared = {key: row[key] for key in ("answers", "supporting", "documents") if key in row}
         for profile, hardened in PROFILES.items():
-            made = recipe(name, settings, hardened=hardened)
-            rows = [row, *rivals] if made.scope == "group" else [row]
-            whole = [ROW | shared | each | {"group": "g"} for each in rows]
-            yield (label, name_of(profile, settings)), _brief(score_rows(made, whole)[0])
+            reward = recipe(name, settings, hardened=hardened)
+            rows = [row, *rivals] if reward.scope == "group" else [row]
+            group = [ROW | shared | each | {"group": "g"} for each in rows]
+            yield (label, name_of(profile, settings)), _brief(score_rows(reward, group)[0])
 
 
 def _attacks(name: str) -> Iterator[tuple[str, Row, Settings, Sequence[Row]]]:
-    """Every attack on a recipe, and its honest counterpart, with the rollouts beside them."""
+    """Yield each attacked and each honest row of a recipe, with the other rows of its group."""
     for case in CASES:
         if case.recipe == name:
             for side in ("attacked", "honest"):
@@ -240,7 +241,7 @@ def _attacks(name: str) -> Iterator[tuple[str, Row, Settings, Sequence[Row]]]:
 
 
 def _curriculum_results() -> Iterator[tuple[tuple[str, str], Result]]:
-    """The two stages of Ground-GRPO, and a stage of rollouts before a stage of groups."""
+    """Yield the results of two curricula: Ground-GRPO, and one with a group recipe at the end."""
     for first, second in (("ground-grpo-stage1", "ground-grpo"), ("naive-grpo", "ctrl-rag")):
         for profile, hardened in PROFILES.items():
             stages = [recipe(name, hardened=hardened) for name in (first, second)]
@@ -257,20 +258,20 @@ def _curriculum_results() -> Iterator[tuple[tuple[str, str], Result]]:
 
 
 def real_row_digests(shared: Path) -> dict[str, dict[str, list[Any]]]:
-    """Return, by recipe and settings and then by data set, what identifies the scores.
+    """Return a digest of the scores for each recipe with its settings and each data set.
 
-    This is the number of rows, the mean reward to six digits, and a digest of all results.
+    It contains the number of rows, the mean reward with six digits, and a hash of all results.
     """
     sets = {name: list(rows) for name, rows in _real_rows(shared)}
-    found: dict[str, dict[str, list[Any]]] = {}
+    digests: dict[str, dict[str, list[Any]]] = {}
     for name in RECIPES:
         hardened = [("hardened", each) for each in ({}, *HARDENED_VARIANTS.get(name, ()))]
         for profile, settings in (("default", {}), *hardened):
-            made = recipe(name, settings, hardened=PROFILES[profile])
-            found[f"{name} {name_of(profile, settings)}"] = {
-                each: _summary(score_rows(made, rows)) for each, rows in sets.items()
+            reward = recipe(name, settings, hardened=PROFILES[profile])
+            digests[f"{name} {name_of(profile, settings)}"] = {
+                each: _summary(score_rows(reward, rows)) for each, rows in sets.items()
             }
-    return found
+    return digests
 
 
 def _real_rows(shared: Path) -> Iterator[tuple[str, Iterable[Row]]]:
@@ -367,7 +368,7 @@ def _summary(results: Sequence[Result]) -> list[Any]:
 
 
 def _brief(result: Result) -> Result:
-    """The result, with a digest of its details."""
+    """Return the result with a digest of its details."""
     if not result.get("details"):
         return result
     return result | {"details": _digest(result["details"])}
@@ -379,7 +380,7 @@ def _digest(value: Any) -> str:
 
 
 def _rounded(value: Any) -> Any:
-    """Nine digits of every number: sums of floats differ between versions of Python."""
+    """Return the value with nine digits per number: sums differ between Python versions."""
     if isinstance(value, float):
         return f"{value:.9g}"
     if isinstance(value, dict):
@@ -391,13 +392,13 @@ def _rounded(value: Any) -> Any:
 
 
 def read_scores(name: str) -> Pinned:
-    """Return the results that are in the file of a recipe."""
-    found: Pinned = {}
+    """Return the results in the file of a recipe."""
+    results: Pinned = {}
     for line in _scores_file(name).read_text("utf-8").splitlines():
         entry = json.loads(line)
         row, settings = entry.pop("row"), entry.pop("settings")
-        found.update({(row, each): entry for each in settings})
-    return found
+        results.update({(row, each): entry for each in settings})
+    return results
 
 
 def read_digests() -> dict[str, dict[str, list[Any]]]:
@@ -407,17 +408,17 @@ def read_digests() -> dict[str, dict[str, list[Any]]]:
 
 
 def write_scores(name: str) -> None:
-    """Write the results of a recipe. Settings under which a row's result is equal share a line."""
+    """Write the results of a recipe. Settings with equal results of a row share one line."""
     entries: dict[tuple[str, str], dict[str, Any]] = {}
     for (row, settings), result in pinned_scores(name).items():
         start = {"row": row, "settings": []}
         entry = entries.setdefault((row, json.dumps(result, sort_keys=True)), start | result)
         entry["settings"].append(settings)
-    _write_lines(_scores_file(name), sorted(entries.values(), key=_place))
+    _write_lines(_scores_file(name), sorted(entries.values(), key=_sort_key))
 
 
-def _place(entry: Mapping[str, Any]) -> str:
-    """Rows in the order of their names, "arena 9" before "arena 10"."""
+def _sort_key(entry: Mapping[str, Any]) -> str:
+    """Return the name of a row with padded numbers, so that "arena 9" is before "arena 10"."""
     return re.sub(r"\d+", lambda digits: digits[0].zfill(3), entry["row"])
 
 

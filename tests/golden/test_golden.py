@@ -1,4 +1,4 @@
-"""No score differs from the committed one: see `pin.py`, which writes them."""
+"""Scores are equal to the committed golden scores, which `pin.py` writes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ import pytest
 
 
 @pytest.mark.parametrize("name", pin.names())
-def test_the_scores_of_examples_and_attacks_are_the_committed_ones(name: str) -> None:
-    expected, found = pin.read_scores(name), pin.pinned_scores(name)
-    assert expected.keys() == found.keys()
+def test_scores_of_examples_and_attacks(name: str) -> None:
+    expected, results = pin.read_scores(name), pin.pinned_scores(name)
+    assert expected.keys() == results.keys()
     changed = {
-        key: {"committed": expected[key], "now": found[key]}
+        key: {"committed": expected[key], "current": results[key]}
         for key in expected
-        if not equal(expected[key], found[key])
+        if not equal(expected[key], results[key])
     }
     assert not changed
 
 
-def test_the_scores_of_real_rows_are_the_committed_ones(shared: Any) -> None:
+def test_scores_of_real_rows(shared: Any) -> None:
     assert pin.real_row_digests(shared) == pin.read_digests()
 
 
-def test_a_changed_score_is_seen() -> None:
-    """The comparison forgives the last digits of a float and nothing else."""
+def test_the_comparison_tolerates_only_rounding() -> None:
     score = {"reward": 0.1, "components": {"a": 1.0, "b": None}, "details": {"ids": ["1"]}}
     assert equal(score, score | {"reward": 0.1 + 1e-16})
     for change in (
@@ -40,7 +39,7 @@ def test_a_changed_score_is_seen() -> None:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two results are the same but for the rounding of floats."""
+    """Return whether two results are equal apart from the rounding of floats."""
     if isinstance(a, float) and isinstance(b, float):
         return math.isclose(a, b, rel_tol=1e-12, abs_tol=1e-12)
     if isinstance(a, dict) and isinstance(b, dict):

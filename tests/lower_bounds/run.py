@@ -2,9 +2,9 @@
 
     python tests/lower_bounds/run.py [FOLDER]      (default: build/lower-bounds)
 
-Every `>=` of the core dependencies and of EXTRAS becomes a `==`, so that the versions cannot drift
-from pyproject.toml. The package is installed with them in a virtual environment, and a fast part
-of the tests runs there. The extras that need torch are left out: they take gigabytes.
+Each `>=` of the core dependencies and of EXTRAS becomes `==`, so that pyproject.toml is the only
+source of the versions. The script installs the package with these versions in a virtual environment
+and runs a fast part of the tests. It omits the extras that need torch, because they need gigabytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ else:
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS = ("parquet", "http", "judge", "server")
 TOOLS = ("pytest", "hypothesis")
-# One process for each: two folders of tests have a module of the same name, conftest.
+# One process each, because two folders have a module with the same name, conftest.
 RUNS = (
     (
         "tests/cli/test_rows.py",
@@ -51,20 +51,20 @@ def lower_bounds(project: Mapping[str, Any]) -> list[str]:
     """Return the requirements of the core and of EXTRAS, each pinned to its lower bound."""
     extras = project["optional-dependencies"]
     requirements = [*project["dependencies"], *(r for extra in EXTRAS for r in extras[extra])]
-    return [pinned(Requirement(requirement)) for requirement in requirements]
+    return [pin(Requirement(requirement)) for requirement in requirements]
 
 
-def pinned(requirement: Requirement) -> str:
+def pin(requirement: Requirement) -> str:
     """Return `name==version` for the version of the requirement's `>=`."""
     versions = [clause.version for clause in requirement.specifier if clause.operator == ">="]
     if len(versions) != 1:
-        raise SystemExit(f"{requirement}: needs one lower bound, written with >=")
+        raise SystemExit(f"pyproject.toml: {requirement}: set one lower bound with >=")
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     return f"{requirement.name}{extras}=={versions[0]}"
 
 
 def make_environment(folder: Path, pins: list[str]) -> Path:
-    """Return the Python of an environment with these versions, made unless it is there."""
+    """Return the Python of an environment with these versions. Create it if it is missing."""
     python, stamp = folder / "bin" / "python", folder / ".installed"
     content = "\n".join(pins)
     if not stamp.is_file() or stamp.read_text() != content:
