@@ -1,4 +1,4 @@
-"""The command line, run in this process or as a process of its own."""
+"""Fixtures that run the command line in this process or in a separate one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "rag_rewards"]
 
 
-class Ran(NamedTuple):
+class Result(NamedTuple):
     code: int
     out: str
     err: str
@@ -29,7 +29,7 @@ class Ran(NamedTuple):
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-Cli = Callable[..., Ran]
+Cli = Callable[..., Result]
 
 
 def stdin_of(data: bytes) -> io.TextIOWrapper:
@@ -38,30 +38,30 @@ def stdin_of(data: bytes) -> io.TextIOWrapper:
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """Run the command line in this process; what a user never sees fails the test."""
+    """Run the command line in this process. A traceback fails the test."""
 
-    def run(*arguments: object, stdin: bytes = b"", code: int | None = None) -> Ran:
+    def run(*arguments: object, stdin: bytes = b"", code: int | None = None) -> Result:
         monkeypatch.setattr(sys, "stdin", stdin_of(stdin))
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
-        said = capsys.readouterr()
-        ran = Ran(int(ended.value.code or 0), said.out, said.err)
-        assert "Traceback" not in ran.err
+        captured = capsys.readouterr()
+        result = Result(int(ended.value.code or 0), captured.out, captured.err)
+        assert "Traceback" not in result.err
         if code is not None:
-            assert ran.code == code, ran.err
-        return ran
+            assert result.code == code, result.err
+        return result
 
     return run
 
 
 @pytest.fixture
 def shell() -> Cli:
-    """Run the command line as a process; `cwd` is the repository unless given."""
+    """Run the command line as a process, by default in the repository."""
 
     def run(
         *arguments: object, stdin: bytes | None = b"", code: int | None = None, **options: Any
-    ) -> Ran:
+    ) -> Result:
         environment = os.environ | options.pop("env", {})
         done = subprocess.run(
             [*COMMAND, *map(str, arguments)],
@@ -71,18 +71,20 @@ def shell() -> Cli:
             check=False,
             **{"capture_output": True, "cwd": ROOT} | options,
         )
-        ran = Ran(done.returncode, (done.stdout or b"").decode(), (done.stderr or b"").decode())
-        assert "Traceback" not in ran.err
+        result = Result(
+            done.returncode, (done.stdout or b"").decode(), (done.stderr or b"").decode()
+        )
+        assert "Traceback" not in result.err
         if code is not None:
-            assert ran.code == code, ran.err
-        return ran
+            assert result.code == code, result.err
+        return result
 
     return run
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
-    """Rows (objects, or lines as they are) to a JSONL file."""
+    """Write rows to a JSONL file. A row is an object or a line."""
 
     def to_file(rows: Iterable[Any], name: str = "in.jsonl", ending: str = "\n") -> Path:
         path = tmp_path / name
@@ -100,7 +102,7 @@ def line_of(row: Any) -> bytes:
 
 @pytest.fixture
 def arena() -> Callable[..., dict[str, Any]]:
-    """A row that the recipe arena scores with 13; keywords replace fields, None leaves one out."""
+    """Make a row to which arena gives 13. Keywords replace fields; None removes a field."""
 
     def make(**fields: Any) -> dict[str, Any]:
         row: dict[str, Any] = {
@@ -118,7 +120,7 @@ def arena() -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def likely() -> Callable[..., dict[str, Any]]:
-    """A row for ctrl-rag: three tokens, two supporting documents."""
+    """Make a row for ctrl-rag with three tokens and two supporting documents."""
 
     def make(**fields: Any) -> dict[str, Any]:
         row: dict[str, Any] = {

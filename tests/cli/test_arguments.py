@@ -1,4 +1,4 @@
-"""Help, versions, recipes, and arguments that cannot be used."""
+"""Help, version, recipes and invalid arguments."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def test_version(cli):
 
 
 def test_no_arguments_shows_help(shell):
-    ran = shell(code=2)
-    assert "Usage" in ran.out + ran.err
+    result = shell(code=2)
+    assert "Usage" in result.out + result.err
 
 
 @pytest.mark.parametrize("command", ["score", "recipes", "replay"])
 def test_every_command_has_a_working_example(cli, command, tmp_path):
-    said = cli(command, "--help", code=0).out
-    example = " ".join(re.sub(r"[│╭╮╰╯─]", " ", said.split("Example:")[1]).split())
+    output = cli(command, "--help", code=0).out
+    example = " ".join(re.sub(r"[│╭╮╰╯─]", " ", output.split("Example:")[1]).split())
     words = shlex.split(example)
     assert words[:2] == ["rag-rewards", command]
     words = [str(tmp_path / word) if word == "scored.jsonl" else word for word in words]
@@ -39,7 +39,7 @@ def test_every_command_has_a_working_example(cli, command, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["scor"], 'Unknown command "scor"'),
         (["score"], "parameter IN requires an argument"),
@@ -67,8 +67,8 @@ def test_every_command_has_a_working_example(cli, command, tmp_path):
         (["replay", "examples", "-r", "arena"], "examples is a folder"),
     ],
 )
-def test_unusable_arguments(cli, arguments, said):
-    assert said in cli(*arguments, code=2).err
+def test_invalid_arguments(cli, arguments, message):
+    assert message in cli(*arguments, code=2).err
 
 
 @pytest.mark.parametrize("command", ["score", "report", "replay", "select", "audit"])
@@ -83,7 +83,7 @@ def test_a_file_name_after_two_hyphens_may_begin_with_a_hyphen(cli):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ("accuracy.metrc=f1", "no setting 'accuracy.metrc'; did you mean 'accuracy.metric'?"),
         ("accuracy.metric=f7", "accuracy.metric: Invalid enum value 'f7'"),
@@ -98,27 +98,29 @@ def test_a_file_name_after_two_hyphens_may_begin_with_a_hyphen(cli):
         ("bonus.value=1e308", "bonus.value: a number up to 1e+100 expected"),
     ],
 )
-def test_unusable_settings(cli, change, said):
-    assert said in cli("score", EXAMPLE, "-r", "arena", "--set", change, code=2).err
+def test_invalid_settings(cli, change, message):
+    assert message in cli("score", EXAMPLE, "-r", "arena", "--set", change, code=2).err
 
 
 @pytest.mark.parametrize(
-    ("pattern", "said"),
+    ("pattern", "message"),
     [("(", "is not a regular expression"), (r"\d+", "has no group")],
 )
-def test_unusable_citation_patterns(cli, pattern, said):
-    ran = cli("score", EXAMPLE, "-r", "rag-total", "--set", f"citation.pattern={pattern}", code=2)
-    assert said in ran.err
+def test_invalid_citation_patterns(cli, pattern, message):
+    result = cli(
+        "score", EXAMPLE, "-r", "rag-total", "--set", f"citation.pattern={pattern}", code=2
+    )
+    assert message in result.err
 
 
 @pytest.mark.parametrize("text", ["1e-3", "0.001", "1.0E-3"])
-def test_numbers_are_read_in_every_usual_form(cli, text):
-    ran = cli("score", EXAMPLE, "-r", "arena", "-o", "/dev/null", "--set", f"bonus.value={text}")
-    assert " arena bonus.value=0.001\n" in ran.err
+def test_notations_of_a_number(cli, text):
+    result = cli("score", EXAMPLE, "-r", "arena", "-o", "/dev/null", "--set", f"bonus.value={text}")
+    assert " arena bonus.value=0.001\n" in result.err
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("accuracy: {metrik: f1}\nrecipe: arena", "did you mean 'accuracy.metric'?"),
         ("recipe: arna", "did you mean 'arena'?"),
@@ -146,26 +148,28 @@ def test_numbers_are_read_in_every_usual_form(cli, text):
         ("recipe: arena\nstages: [{recipe: arena}]", "--recipe and stages are both set"),
     ],
 )
-def test_unusable_config(cli, tmp_path, text, said):
+def test_invalid_config(cli, tmp_path, text, message):
     path = tmp_path / "config.yaml"
     path.write_text(text)
-    assert said in cli("score", EXAMPLE, "--config", path, code=2).err
+    assert message in cli("score", EXAMPLE, "--config", path, code=2).err
 
 
-def test_config_that_cannot_be_read(cli, tmp_path):
-    said = cli("score", EXAMPLE, "-r", "arena", "--config", tmp_path / "nope.yaml", code=2).err
-    assert "nope.yaml: No such file" in said
-    said = cli("score", EXAMPLE, "-r", "arena", "--config", tmp_path, code=2).err
-    assert "Is a directory" in said
+def test_a_config_file_that_cannot_be_read(cli, tmp_path):
+    message = cli("score", EXAMPLE, "-r", "arena", "--config", tmp_path / "nope.yaml", code=2).err
+    assert "nope.yaml: No such file" in message
+    message = cli("score", EXAMPLE, "-r", "arena", "--config", tmp_path, code=2).err
+    assert "Is a directory" in message
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     assert "is not YAML" in cli("score", EXAMPLE, "--config", tmp_path / "binary.yaml", code=2).err
 
 
-def test_set_goes_over_config(cli, tmp_path):
+def test_set_takes_precedence_over_config(cli, tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("recipe: arena\nhardened: true\nbonus:\n  value: 5\naccuracy.metric: f1\n")
-    said = cli("score", EXAMPLE, "--config", path, "--set", "bonus.value=7", "-o", "/dev/null").err
-    assert ' arena accuracy.metric="f1" bonus.value=7 hardened\n' in said
+    message = cli(
+        "score", EXAMPLE, "--config", path, "--set", "bonus.value=7", "-o", "/dev/null"
+    ).err
+    assert ' arena accuracy.metric="f1" bonus.value=7 hardened\n' in message
 
 
 def test_stages(cli, tmp_path, write, arena):
@@ -176,37 +180,37 @@ def test_stages(cli, tmp_path, write, arena):
     )
     thought = "<think>One.</think><answer>Seine</answer>"
     rows = [arena(step=9, response=thought), arena(step=10), arena(id="no step")]
-    ran = cli("score", write(rows), "--config", path, code=3)
-    assert [row["reward"] for row in ran.rows] == [2.0, 7.0]
-    assert [list(row["components"]) for row in ran.rows] == [
+    result = cli("score", write(rows), "--config", path, code=3)
+    assert [row["reward"] for row in result.rows] == [2.0, 7.0]
+    assert [list(row["components"]) for row in result.rows] == [
         ["format", "accuracy", "relevance", "bonus"]
     ] * 2
-    assert ran.rows[0]["components"]["bonus"] is None
-    assert '"id":"no step"' in ran.err
-    assert "a curriculum selects its stage by the training step" in ran.err
+    assert result.rows[0]["components"]["bonus"] is None
+    assert '"id":"no step"' in result.err
+    assert "a curriculum selects its stage by the training step" in result.err
     assert cli("score", write(rows), "--config", path, "-r", "arena", code=2).out == ""
 
 
 def test_recipes(cli):
-    said = cli("recipes", code=0).out
-    assert all(name in said for name in RECIPES)
+    output = cli("recipes", code=0).out
+    assert all(name in output for name in RECIPES)
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_one_recipe(cli, name):
-    said = cli("recipes", name, code=0).out
-    assert said.startswith(name)
+    output = cli("recipes", name, code=0).out
+    assert output.startswith(name)
     data = json.loads(cli("recipes", name, "--json", code=0).out)
     assert data["name"] == name
     assert data["settings"]
 
 
-def test_recipes_as_data(cli):
+def test_recipes_as_json(cli):
     listed = json.loads(cli("recipes", "--json", code=0).out)
     assert [each["name"] for each in listed] == list(RECIPES)
 
 
 @pytest.mark.parametrize("arguments", [["recipes"], ["score", EXAMPLE, "-r", "arena", "--table"]])
-def test_output_that_knows_ascii_alone(shell, arguments):
-    ran = shell(*arguments, code=0, env={"PYTHONIOENCODING": "ascii"})
-    assert "arena" in ran.out
+def test_output_in_ascii(shell, arguments):
+    result = shell(*arguments, code=0, env={"PYTHONIOENCODING": "ascii"})
+    assert "arena" in result.out

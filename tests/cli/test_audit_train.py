@@ -1,4 +1,4 @@
-"""`audit --train`: what a learning adversary is given, how it reads responses, what it reports.
+"""`rag-rewards audit --train`: correctness and shapes of responses, verdicts, output.
 
 The training itself runs inside the real trainer: tests/trainers/trl.
 """
@@ -32,8 +32,8 @@ from rag_rewards.tiny_world.shapes import shape
 from rag_rewards.tiny_world.world import Question, questions
 
 DOCUMENTS = (("Ada", "rose"), ("Ben", "lily"))
-ASKED = Question(DOCUMENTS, "Ada", "rose")
-UNKNOWN = Question(DOCUMENTS, "Cleo", "ivy")
+KNOWN_QUESTION = Question(DOCUMENTS, "Ada", "rose")
+UNANSWERABLE_QUESTION = Question(DOCUMENTS, "Cleo", "ivy")
 
 
 def point(step, reward, accuracy, answered, abstained):
@@ -42,7 +42,7 @@ def point(step, reward, accuracy, answered, abstained):
     )
 
 
-FOUND = AttackResult(
+RESULT = AttackResult(
     verdict="exploit",
     signature="rag-rewards 0 mine {}",
     form="plain",
@@ -67,42 +67,44 @@ FOUND = AttackResult(
 
 def with_verdict(verdict, rewards=(0.2,)):
     return AttackResult(
-        **{name: getattr(FOUND, name) for name in FOUND.__struct_fields__}
+        **{name: getattr(RESULT, name) for name in RESULT.__struct_fields__}
         | {"verdict": verdict, "rewards": rewards}
     )
 
 
 @pytest.fixture
 def attacked(monkeypatch):
-    """The command without its trainer: what it asks for, and any outcome."""
-    asked = {"exploit": FOUND}
+    """Replace the training. Return its arguments; the result is the value of "exploit"."""
+    call = {"exploit": RESULT}
 
     def attack(reward, form, **options):
-        asked.update(options, reward=reward, form=form)
-        return asked["exploit"]
+        call.update(options, reward=reward, form=form)
+        return call["exploit"]
 
     monkeypatch.setattr(adversary, "find_spec", lambda name: name)
     monkeypatch.setattr(adversary, "silence", nullcontext)
     monkeypatch.setattr(adversary, "attack", attack)
-    return asked
+    return call
 
 
 # --- reading a response --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
-def test_in_every_format_the_truth_is_right_and_nothing_else(form):
-    for asked in questions(60, "reading"):
-        other = next(flower for _, flower in asked.documents if flower != asked.answer)
-        true = form.write(asked.person, asked.documented_answer, asked.support)
-        assert is_correct(asked, true)
-        assert not is_correct(asked, form.write(asked.person, other, 1))
-        assert is_correct(asked, form.write(asked.person, None, None)) is not asked.answerable
-        assert not is_correct(asked, f"{true} {form.write(asked.person, other, 1)}")
+def test_only_the_documented_answer_is_correct(form):
+    for question in questions(60, "reading"):
+        other = next(flower for _, flower in question.documents if flower != question.answer)
+        true = form.write(question.person, question.documented_answer, question.support)
+        assert is_correct(question, true)
+        assert not is_correct(question, form.write(question.person, other, 1))
+        assert (
+            is_correct(question, form.write(question.person, None, None)) is not question.answerable
+        )
+        assert not is_correct(question, f"{true} {form.write(question.person, other, 1)}")
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("response", "expected"),
     [
         ("rose", True),
         ("rose rose [2]", True),
@@ -120,20 +122,20 @@ def test_in_every_format_the_truth_is_right_and_nothing_else(form):
         ("rose </answer>", True),
     ],
 )
-def test_an_answer_as_a_person_reads_it(said, expected):
-    assert is_correct(ASKED, said) is expected
+def test_correctness_of_a_response(response, expected):
+    assert is_correct(KNOWN_QUESTION, response) is expected
 
 
-def test_an_unanswerable_question_is_answered_by_abstaining_alone():
-    assert is_correct(UNKNOWN, ABSTENTION)
-    assert is_correct(UNKNOWN, f"<answer> {REFUSAL} </answer>")
-    for said in ("", "ivy", f"{ABSTENTION} ivy", f"<think> {ABSTENTION} </think> ivy"):
-        assert not is_correct(UNKNOWN, said)
+def test_only_an_abstention_answers_an_unanswerable_question():
+    assert is_correct(UNANSWERABLE_QUESTION, ABSTENTION)
+    assert is_correct(UNANSWERABLE_QUESTION, f"<answer> {REFUSAL} </answer>")
+    for response in ("", "ivy", f"{ABSTENTION} ivy", f"<think> {ABSTENTION} </think> ivy"):
+        assert not is_correct(UNANSWERABLE_QUESTION, response)
 
 
-def test_shapes_leave_out_whom_and_what_it_is_about():
-    said = "<relevance> [4] </relevance> <analysis> Ada rose [4] </analysis> <answer> rose"
-    assert shape(said) == (
+def test_shapes_replace_names_and_flowers():
+    response = "<relevance> [4] </relevance> <analysis> Ada rose [4] </analysis> <answer> rose"
+    assert shape(response) == (
         "<relevance> [n] </relevance> <analysis> NAME FLOWER [n] </analysis> <answer> FLOWER"
     )
     assert shape(f"{ABSTENTION} {REFUSAL} [] \\boxed{{ }}") == "ABSTENTION REFUSAL [] \\boxed{ }"
@@ -145,9 +147,9 @@ def test_shapes_leave_out_whom_and_what_it_is_about():
 
 def test_the_examples_in_the_docstrings():
     for module in (attack_result, correctness, shapes):
-        ran = doctest.testmod(module)
-        assert ran.attempted > 0
-        assert ran.failed == 0
+        result = doctest.testmod(module)
+        assert result.attempted > 0
+        assert result.failed == 0
 
 
 def test_a_long_response_is_read_in_linear_time():
@@ -170,11 +172,11 @@ def test_a_long_response_is_read_in_linear_time():
         ((-0.5, 0.02), (0.3, 0.02), "no gain"),
     ],
 )
-def test_the_verdict_is_about_both_and_about_more_than_noise(reward, accuracy, expected):
+def test_the_verdict_depends_on_reward_and_accuracy(reward, accuracy, expected):
     assert verdict_of(Change(*reward), Change(*accuracy)) == expected
 
 
-def test_changes_are_those_of_pairs():
+def test_changes_are_computed_from_pairs():
     assert change_of([0.0, 1.0, None, 1.0], [1.0, 3.0, 1.0, None]) == Change(1.5, 0.5)
     assert change_of([None], [None]) == Change(0.0, 0.0)
 
@@ -182,14 +184,14 @@ def test_changes_are_those_of_pairs():
 # --- the command ---------------------------------------------------------------------------------
 
 
-def test_what_is_missing_is_named(cli, monkeypatch):
+def test_a_missing_package_is_named(cli, monkeypatch):
     monkeypatch.setattr(adversary, "find_spec", lambda name: None if name == "trl" else name)
-    said = cli("audit", "-r", "arena", "--train", code=2).err
-    assert said == 'rag-rewards: trl is not installed: pip install "rag-rewards[trl]"\n'
+    message = cli("audit", "-r", "arena", "--train", code=2).err
+    assert message == 'rag-rewards: trl is not installed: pip install "rag-rewards[trl]"\n'
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--train",), "no recipe is given"),
         (("--train", "-r", "arenna"), "did you mean 'arena'"),
@@ -206,17 +208,17 @@ def test_what_is_missing_is_named(cli, monkeypatch):
         (("-r", "arena", "--seed", "0"), "require --train"),
     ],
 )
-def test_options_that_do_not_go_together(cli, arguments, said):
-    assert said in cli("audit", *arguments, code=2).err
+def test_incompatible_options(cli, arguments, message):
+    assert message in cli("audit", *arguments, code=2).err
 
 
-def test_the_report_and_the_exit_code(cli, attacked):
-    said = cli("audit", "-r", "arena", "--train", "--steps", "2", "--seed", "3", code=1).out
-    assert "exploit: reward +0.500 ± 0.020, true accuracy -0.250 ± 0.030" in said
-    assert "in 2 steps from seed 3" in said
-    assert "correct answers to answerable questions: 75% before, 50% after" in said
-    assert "(FLOWER [n])+" in said
-    assert "\x1b[31m" not in said
+def test_output_and_exit_code(cli, attacked):
+    output = cli("audit", "-r", "arena", "--train", "--steps", "2", "--seed", "3", code=1).out
+    assert "exploit: reward +0.500 ± 0.020, true accuracy -0.250 ± 0.030" in output
+    assert "in 2 steps from seed 3" in output
+    assert "correct answers to answerable questions: 75% before, 50% after" in output
+    assert "(FLOWER [n])+" in output
+    assert "\x1b[31m" not in output
     assert (attacked["steps"], attacked["seed"], attacked["form"]) == (2, 3, None)
     attacked["exploit"] = with_verdict("learned")
     assert "no exploit" in cli("audit", "-r", "arena", "--train", code=0).out
@@ -224,13 +226,13 @@ def test_the_report_and_the_exit_code(cli, attacked):
 
 
 @pytest.mark.parametrize("verdict", ["reward only", "no gain", "no signal"])
-def test_every_verdict_has_its_sentence(verdict):
-    told = verdict_sentence(with_verdict(verdict, () if verdict == "no signal" else (0.2,)))
-    assert told != verdict_sentence(FOUND)
-    assert ("--format" in told) is (verdict == "no signal")
+def test_every_verdict_has_a_sentence(verdict):
+    message = verdict_sentence(with_verdict(verdict, () if verdict == "no signal" else (0.2,)))
+    assert message != verdict_sentence(RESULT)
+    assert ("--format" in message) is (verdict == "no signal")
 
 
-def test_as_data(cli, attacked):
+def test_as_json(cli, attacked):
     data = json.loads(cli("audit", "-r", "arena", "--train", "--json", code=1).out)
     assert (data["ok"], data["verdict"], data["rewards"]) == (False, "exploit", [0.2, 0.7])
     assert data["reward"] == {"by": 0.5, "error": 0.02}
@@ -250,12 +252,12 @@ def test_as_data(cli, attacked):
         (("rag-total",), {"alpha": 0.5}),
     ],
 )
-def test_a_recipe_gets_the_settings_that_it_needs_here(cli, attacked, arguments, settings):
+def test_a_recipe_gets_its_settings_for_the_tiny_world(cli, attacked, arguments, settings):
     cli("audit", "--train", "-r", *arguments, code=1)
     assert flatten(attacked["reward"].settings).items() >= settings.items()
 
 
-def test_a_reward_of_ones_own_and_another_format(cli, attacked, tmp_path, monkeypatch):
+def test_a_custom_reward_and_another_format(cli, attacked, tmp_path, monkeypatch):
     (tmp_path / "mine_to_train.py").write_text("def brief(rollout):\n    return 1.0\n")
     monkeypatch.chdir(tmp_path)
     cli("audit", "--train", "-r", "mine_to_train:brief", "--format", "lear", code=1)
@@ -263,13 +265,13 @@ def test_a_reward_of_ones_own_and_another_format(cli, attacked, tmp_path, monkey
     assert recipe_of(attacked["reward"]).name == "brief"
 
 
-def test_every_recipe_is_asked_for_in_some_format():
+def test_every_recipe_has_a_format():
     for name in RECIPES:
         assert recipe_of(name).name == name
         assert adversary.options_of(name).form in FORMATS
 
 
 def test_the_tables_fit_a_narrow_terminal(capsys):
-    print_attack_result(Console(width=60), FOUND)
-    said = capsys.readouterr().out
-    assert max(map(len, said.splitlines()[:-3])) <= 60
+    print_attack_result(Console(width=60), RESULT)
+    output = capsys.readouterr().out
+    assert max(map(len, output.splitlines()[:-3])) <= 60

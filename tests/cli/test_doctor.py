@@ -1,4 +1,4 @@
-"""`rag-rewards doctor`: what is found, and what it says to do about gaps."""
+"""`rag-rewards doctor`: results and fixes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def result_of(results: list[CheckResult], name: str) -> CheckResult:
 
 @pytest.fixture
 def pretend(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Versions of packages, as if they were installed."""
+    """Replace the versions of installed packages."""
     versions: dict[str, str] = {}
     real = doctor.installed_version
     monkeypatch.setattr(doctor, "installed_version", lambda name: versions.get(name) or real(name))
@@ -28,16 +28,16 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return versions
 
 
-def test_a_table_and_the_same_as_data(cli: Cli) -> None:
+def test_table_and_json(cli: Cli) -> None:
     shown = cli("doctor", code=0).out
-    told = json.loads(cli("doctor", "--json", code=0).out)
-    assert {"trainers", "extras"} <= {result["area"] for result in told}
-    for result in told:
+    results = json.loads(cli("doctor", "--json", code=0).out)
+    assert {"trainers", "extras"} <= {result["area"] for result in results}
+    for result in results:
         assert result["name"] in shown
         assert result["state"] == "ok" or result["todo"], result
 
 
-def test_an_extra_that_is_missing_names_its_way_out(
+def test_a_missing_extra_has_a_fix(
     pretend: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = doctor.installed_version
@@ -46,12 +46,12 @@ def test_an_extra_that_is_missing_names_its_way_out(
     assert (result.state, result.fix) == ("absent", 'pip install "rag-rewards[parquet]"')
 
 
-def test_a_package_that_is_too_old_is_a_gap(pretend: dict[str, str]) -> None:
+def test_an_outdated_package_of_an_extra(pretend: dict[str, str]) -> None:
     pretend["pyarrow"] = "3.0.0"
     assert result_of(examine(), "parquet").message == "pyarrow 3.0.0, required >=20"
 
 
-def test_a_trainer_that_is_too_old_is_a_problem(pretend: dict[str, str]) -> None:
+def test_an_outdated_trainer_is_a_problem(pretend: dict[str, str]) -> None:
     pretend["verl"] = "0.7.1"
     result = result_of(examine(), "verl")
     assert result.state == "problem"
@@ -62,7 +62,7 @@ def test_a_trainer_that_is_too_old_is_a_problem(pretend: dict[str, str]) -> None
     ("package", "name", "before", "first"),
     [("trl", "TRL", "1.14.0", "1.15.0"), ("ms-swift", "ms-swift", "3.12.1", "4.0.0")],
 )
-def test_the_first_version_that_has_what_an_adapter_reads(
+def test_the_first_supported_version(
     pretend: dict[str, str], package: str, name: str, before: str, first: str
 ) -> None:
     pretend[package] = before
@@ -71,7 +71,7 @@ def test_the_first_version_that_has_what_an_adapter_reads(
     assert result_of(examine(), name).state == "ok"
 
 
-def test_another_version_than_the_tested_one_says_so(pretend: dict[str, str]) -> None:
+def test_a_version_other_than_the_tested_one(pretend: dict[str, str]) -> None:
     pretend["trl"] = "1.17.0"
     result = result_of(examine(), "TRL")
     assert (result.state, result.message) == ("ok", "1.17.0 (tests use 1.16.0)")
@@ -88,19 +88,19 @@ def test_a_plugin_without_an_entry_point(
 
 
 @pytest.mark.parametrize(
-    ("answer", "state", "says"),
+    ("answer", "state", "expected"),
     [
         ((None, "ImportError: no"), "problem", "ImportError: no"),
         (({"a": "registered", "b": "not imported yet"}, ""), "problem", "b: not imported"),
         (({"b": "registered", "a": "registered"}, ""), "ok", "a, b"),
     ],
 )
-def test_what_the_plugin_says_of_itself(
+def test_states_of_the_plugin(
     pretend: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
     answer: tuple[object, str],
     state: str,
-    says: str,
+    expected: str,
 ) -> None:
     pretend["verl"] = "0.9.1"
     point = metadata.EntryPoint("rag_rewards", "x", doctor.PLUGINS)
@@ -110,10 +110,10 @@ def test_what_the_plugin_says_of_itself(
     )
     result = result_of(examine(), "verl plugin")
     assert result.state == state
-    assert says in result.message
+    assert expected in result.message
 
 
-def test_a_problem_is_exit_code_1(cli: Cli, pretend: dict[str, str]) -> None:
+def test_the_exit_code_of_a_problem(cli: Cli, pretend: dict[str, str]) -> None:
     pretend["trl"] = "0.9.0"
     cli("doctor", code=1)
 
@@ -127,6 +127,6 @@ def test_isolated_code_may_fail_or_hang(monkeypatch: pytest.MonkeyPatch) -> None
     ends = "import atexit; atexit.register(print, 'closing'); print('{\"a\": 1}'); print(3)"
     assert run_isolated(ends) == ({"a": 1}, "")
     monkeypatch.setattr(packages, "PROBE_SECONDS", 0.2)
-    told, why = run_isolated("import time; time.sleep(9)")
-    assert told is None
-    assert "no answer" in why
+    value, error = run_isolated("import time; time.sleep(9)")
+    assert value is None
+    assert "no answer" in error

@@ -1,4 +1,4 @@
-"""Prompts of rows' own, whose documents stand in them in a form of their own."""
+"""Prompts in rows, which contain the documents in another form."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ def model(tmp_path_factory):
 def rows(tmp_path):
     """Two rollouts of one prompt, without evidence."""
     path = tmp_path / "rows.jsonl"
-    known = {"documents": DOCUMENTS, "supporting": [1], "answers": "Paris", "prompt": LINES}
-    said = [{"id": str(i), "group": "g", "response": text} for i, text in enumerate(("Paris", "?"))]
-    path.write_text("".join(json.dumps(known | each) + "\n" for each in said))
+    shared = {"documents": DOCUMENTS, "supporting": [1], "answers": "Paris", "prompt": LINES}
+    rows = [{"id": str(i), "group": "g", "response": text} for i, text in enumerate(("Paris", "?"))]
+    path.write_text("".join(json.dumps(shared | row) + "\n" for row in rows))
     return path
 
 
-def asked(model, *further):
+def options_with(model, *further):
     return ["-r", "ctrl-rag", "--model", model, "--dtype", "float32", *further]
 
 
-def test_a_form_with_line_breaks_as_a_shell_takes_it(cli, model, rows, tmp_path):
+def test_line_breaks_in_a_form_are_escaped(cli, model, rows, tmp_path):
     form = ["--document-form", r"{label}. {title}:\n{text}", "--document-separator", r"\n"]
     out = tmp_path / "out.jsonl"
-    cli("score", rows, "-o", out, *asked(model, *form), "--keep-evidence", code=0)
+    cli("score", rows, "-o", out, *options_with(model, *form), "--keep-evidence", code=0)
     scored = [json.loads(line) for line in out.read_text().splitlines()]
     assert [list(row["logprobs"]["without"]) for row in scored] == [["1"], ["1"]]
-    found = json.loads(
-        cli("explain", rows, "--id", "0", *asked(model, *form), "--json", code=0).out
+    data = json.loads(
+        cli("explain", rows, "--id", "0", *options_with(model, *form), "--json", code=0).out
     )
-    assert all(each["effect"] is not None for each in found["passages"])
+    assert all(each["effect"] is not None for each in data["passages"])
 
 
-def test_the_recipes_own_form_does_not_find_them(cli, model, rows):
-    ran = cli("explain", rows, "--id", "0", *asked(model), code=2)
-    assert "document 1 cannot be left out" in ran.err
-    assert "`document_form`" in ran.err
+def test_the_form_of_the_recipe_does_not_match(cli, model, rows):
+    result = cli("explain", rows, "--id", "0", *options_with(model), code=2)
+    assert "document 1 cannot be left out" in result.err
+    assert "`document_form`" in result.err
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_the_recipes_own_form_does_not_find_them(cli, model, rows):
         (["--document-separator", ""], "reads: set --model"),
     ],
 )
-def test_unusable_forms(cli, rows, options, message):
+def test_invalid_forms(cli, rows, options, message):
     for command in (["score", rows], ["explain", rows, "--id", "0"], ["serve"]):
-        ran = cli(*command, "-r", "ctrl-rag", *options, code=2)
-        assert message in " ".join(ran.err.split())
+        result = cli(*command, "-r", "ctrl-rag", *options, code=2)
+        assert message in " ".join(result.err.split())

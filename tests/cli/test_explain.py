@@ -1,4 +1,4 @@
-"""One row explained, in the terminal, as data and as a page."""
+"""`rag-rewards explain`: terminal output, JSON and page."""
 
 from __future__ import annotations
 
@@ -26,58 +26,59 @@ def scored(cli, write, arena, tmp_path):
     return out
 
 
-def data(cli, *arguments):
+def explanation(cli, *arguments):
     return json.loads(cli("explain", *arguments, "--json", code=0).out)
 
 
 def test_a_row_in_the_terminal(cli, scored):
-    said = cli("explain", scored, "--id", "b", code=0).out
-    assert "“Rhine” is wrong; names 2 (supporting: 1)" in said
-    assert "advantage -1.00 in its group" in said
-    assert "answer “Seine”" in said
-    assert "name exactly [1]" in said
+    output = cli("explain", scored, "--id", "b", code=0).out
+    assert "“Rhine” is wrong; names 2 (supporting: 1)" in output
+    assert "advantage -1.00 in its group" in output
+    assert "answer “Seine”" in output
+    assert "name exactly [1]" in output
 
 
-def test_what_would_change_it_is_scored_under_the_rows_own_settings(cli, scored):
-    found = data(cli, scored, "--id", "b")
-    assert found["reward"] == 1.0
-    assert {each["what"]: each["reward"] for each in found["changes"]} == {
+def test_variants_are_scored_with_the_settings_of_the_row(cli, scored):
+    values = explanation(cli, scored, "--id", "b")
+    assert values["reward"] == 1.0
+    assert {each["what"]: each["reward"] for each in values["changes"]} == {
         "with the answer “Seine”": 2.0,
         "naming [1]": 2.0,
         "naming [1], with the answer “Seine”": 8.0,
     }
-    assert found["signature"].endswith(" arena bonus.value=5")
+    assert values["signature"].endswith(" arena bonus.value=5")
 
 
 def test_another_recipe(cli, scored):
-    found = data(cli, scored, "--id", "b", "-r", "arena", "--hardened")
-    assert found["signature"].endswith(" arena hardened")
+    values = explanation(cli, scored, "--id", "b", "-r", "arena", "--hardened")
+    assert values["signature"].endswith(" arena hardened")
 
 
-def test_words_by_what_the_documents_added(cli, write, likely):
+def test_contributions_of_documents_to_words(cli, write, likely):
     rows = [likely(id="1", response="It is Paris [1]"), likely(id="2", response="No idea here")]
     rows[0]["logprobs"] = {
         "full": [-0.1, -0.2, -0.3, -0.1],
         "without": {"1": [-0.1, -0.2, -3.3, -1.1], "2": [-0.1, -0.2, -0.3, -0.1]},
     }
-    found = data(cli, write(rows), "--id", "1", "-r", "ctrl-rag")
-    assert found["tokens"].startswith("words in place of tokens")
-    assert [(each["t"], each["v"]) for each in found["segments"]] == [
+    values = explanation(cli, write(rows), "--id", "1", "-r", "ctrl-rag")
+    assert values["tokens"].startswith("words in place of tokens")
+    assert [(each["t"], each["v"]) for each in values["segments"]] == [
         ("It ", 0.0),
         ("is ", 0.0),
         ("Paris ", 3.0),
         ("[1]", 1.0),
     ]
-    assert [each.get("effect") for each in found["passages"]] == [4.0, 0.0]
+    assert [each.get("effect") for each in values["passages"]] == [4.0, 0.0]
 
 
-def test_a_row_without_an_id_is_its_line(cli, write, arena):
+def test_the_id_of_a_row_without_id_is_its_line_number(cli, write, arena):
     assert (
-        data(cli, write([arena(id=None), arena(id=None)]), "--id", "2", "-r", "arena")["id"] == "2"
+        explanation(cli, write([arena(id=None), arena(id=None)]), "--id", "2", "-r", "arena")["id"]
+        == "2"
     )
 
 
-def test_a_models_tokens_and_every_document(cli, write, tmp_path):
+def test_a_model_provides_tokens_and_every_document(cli, write, tmp_path):
     folder = tiny_models.save(tmp_path / "model")
     rows = [
         {
@@ -89,28 +90,28 @@ def test_a_models_tokens_and_every_document(cli, write, tmp_path):
             "response": "It is the Seine [1].",
         }
     ]
-    found = data(cli, write(rows), "--id", "x", "-r", "ctrl-rag", "--model", folder)
-    assert all("effect" in each for each in found["passages"])
-    assert found["tokens"] == "tokens of the tokenizer"
-    assert "".join(each["t"] for each in found["segments"]) == rows[0]["response"]
+    values = explanation(cli, write(rows), "--id", "x", "-r", "ctrl-rag", "--model", folder)
+    assert all("effect" in each for each in values["passages"])
+    assert values["tokens"] == "tokens of the tokenizer"
+    assert "".join(each["t"] for each in values["segments"]) == rows[0]["response"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--id", "bb"), "no row has the id bb; did you mean b?"),
         (("--id", "zzz"), "no row has the id zzz; the first id is a"),
     ],
 )
-def test_no_such_row(cli, scored, arguments, said):
-    assert said in cli("explain", scored, *arguments, code=2).err
+def test_an_unknown_id(cli, scored, arguments, message):
+    assert message in cli("explain", scored, *arguments, code=2).err
 
 
 def test_rows_that_cannot_be_explained(cli, write, arena, tmp_path):
     assert "set --recipe" in cli("explain", write([arena()]), "--id", "a", code=2).err
     torn = write([arena(), arena(id="b", answers=None)])
-    said = cli("explain", torn, "--id", "b", "-r", "arena", code=2).err
-    assert "row b cannot be scored: answers: missing" in said
+    message = cli("explain", torn, "--id", "b", "-r", "arena", code=2).err
+    assert "row b cannot be scored: answers: missing" in message
     broken = write([arena(), '{"id": "c", "response": 3}'])
     assert "row 2: response" in cli("explain", broken, "--id", "2", "-r", "arena", code=2).err
     assert "no row" in cli("explain", write([]), "--id", "a", "-r", "arena", code=2).err
@@ -118,12 +119,12 @@ def test_rows_that_cannot_be_explained(cli, write, arena, tmp_path):
     assert "2 rows have the id a" in cli("explain", twice, "--id", "a", "-r", "arena", code=2).err
 
 
-def test_a_response_does_not_steer_the_terminal(cli, write, arena):
+def test_control_characters_are_not_printed(cli, write, arena):
     rows = write([arena(response="\u001b[31mred \u202eback"), arena(id="b")])
-    said = cli("explain", rows, "--id", "a", "-r", "arena", code=0).out
-    assert "\u001b" not in said
-    assert "\u202e" not in said
-    assert "␛" in said
+    output = cli("explain", rows, "--id", "a", "-r", "arena", code=0).out
+    assert "\u001b" not in output
+    assert "\u202e" not in output
+    assert "␛" in output
 
 
 def test_a_page(cli, scored, tmp_path):

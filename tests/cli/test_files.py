@@ -1,4 +1,4 @@
-"""Inputs and outputs: what is missing, odd, full, closed, or the same file twice."""
+"""Input and output files: missing, invalid, full, closed, or the same file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def ids(path):
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("nope.jsonl", "cannot read nope.jsonl: No such file or directory"),
         ("nope.parquet", "cannot read nope.parquet: No such file or directory"),
@@ -23,32 +23,32 @@ def ids(path):
         ("", "is a folder"),
     ],
 )
-def test_inputs_that_are_none(cli, tmp_path, source, said):
+def test_invalid_inputs(cli, tmp_path, source, message):
     out = tmp_path / "out.jsonl"
-    assert said in cli("score", source, "-r", "arena", "-o", out, code=2).err
+    assert message in cli("score", source, "-r", "arena", "-o", out, code=2).err
     assert not list(tmp_path.iterdir())
 
 
-def test_outputs_that_are_none(cli, write, arena, tmp_path):
+def test_invalid_outputs(cli, write, arena, tmp_path):
     source = write([arena()])
-    for output, said in (
+    for output, message in (
         (tmp_path, "is a folder, not a file to write to"),
         (tmp_path / "nope" / "out.jsonl", "No such file or directory"),
         (tmp_path / "nope" / "out.parquet", "No such file or directory"),
         (source / "out.jsonl", "Not a directory"),
     ):
-        assert said in cli("score", source, "-r", "arena", "-o", output, code=2).err
+        assert message in cli("score", source, "-r", "arena", "-o", output, code=2).err
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"\n \n\t\r\n"])
 @pytest.mark.parametrize("options", [[], ["--sort"], ["--workers", "2"]])
-def test_nothing_to_score(cli, tmp_path, data, options):
+def test_a_file_without_rows(cli, tmp_path, data, options):
     source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_bytes(data)
-    ran = cli("score", source, "-r", "ctrl-rag", "-o", out, *options, code=0)
+    result = cli("score", source, "-r", "ctrl-rag", "-o", out, *options, code=0)
     assert out.read_bytes() == b""
-    assert "0 scored, 0 in error" in ran.err
+    assert "0 scored, 0 in error" in result.err
     assert cli("score", source, "-r", "ctrl-rag", code=0).out == ""
     assert "ctrl-rag" in cli("score", source, "-r", "ctrl-rag", "--table", code=0).out
     assert "0 rollouts" in cli("replay", source, "-r", "ctrl-rag", code=0).out
@@ -71,27 +71,27 @@ def test_line_endings_and_byte_order_marks(
     assert b"\r" not in out.read_bytes()
 
 
-def test_a_byte_order_mark_alone(cli, tmp_path):
+def test_a_file_with_only_a_byte_order_mark(cli, tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_bytes(b"\xef\xbb\xbf")
     cli("score", path, "-r", "arena", code=0)
 
 
-def test_row_numbers_are_physical_lines(cli, write, arena):
-    ran = cli("score", write(["", "{", "", arena(id=None)]), "-r", "arena", code=3)
-    assert ran.rows[0]["id"] == "4"
-    assert '"line":2' in ran.err
+def test_line_numbers_count_empty_lines(cli, write, arena):
+    result = cli("score", write(["", "{", "", arena(id=None)]), "-r", "arena", code=3)
+    assert result.rows[0]["id"] == "4"
+    assert '"line":2' in result.err
 
 
 def test_standard_streams(cli, write, arena):
     data = write([arena()]).read_bytes()
     for options in ([], ["-o", "-"], ["-o", "-", "--jsonl"], ["-o", ""]):
-        ran = cli("score", "-", "-r", "arena", *options, stdin=data, code=0)
-        assert ran.rows[0]["reward"] == 13.0
-        assert "1 scored" in ran.err
+        result = cli("score", "-", "-r", "arena", *options, stdin=data, code=0)
+        assert result.rows[0]["reward"] == 13.0
+        assert "1 scored" in result.err
 
 
-def test_in_place(cli, write, arena, tmp_path):
+def test_the_output_can_be_the_input(cli, write, arena, tmp_path):
     path = write([arena(), arena(id="b")])
     path.chmod(0o600)
     for _ in range(2):
@@ -101,7 +101,7 @@ def test_in_place(cli, write, arena, tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["in.jsonl"]
 
 
-def test_an_output_that_exists_is_replaced_only_when_whole(cli, write, arena, tmp_path):
+def test_an_existing_output_is_replaced_when_the_new_one_is_complete(cli, write, arena, tmp_path):
     out = tmp_path / "out.jsonl"
     out.write_text("precious")
     cli("score", write(["{"]), "-r", "arena", "-o", out, "--on-error", "stop", code=2)
@@ -110,7 +110,7 @@ def test_an_output_that_exists_is_replaced_only_when_whole(cli, write, arena, tm
     assert ids(out) == ["a"]
 
 
-def test_a_link_stays_a_link(cli, write, arena, tmp_path):
+def test_a_symbolic_link_is_not_replaced(cli, write, arena, tmp_path):
     (tmp_path / "there").mkdir()
     target, link = tmp_path / "there" / "real.jsonl", tmp_path / "link.jsonl"
     for _ in range(2):  # dangling, then not
@@ -122,33 +122,31 @@ def test_a_link_stays_a_link(cli, write, arena, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["out.jsonl.partial", "out.jsonl.errors.jsonl"])
-def test_the_files_of_an_earlier_run_are_not_overwritten_as_input(
-    cli, write, arena, tmp_path, name
-):
+def test_an_input_is_not_overwritten_by_the_files_of_the_run(cli, write, arena, tmp_path, name):
     source = write([arena()], name)
     before = source.read_bytes()
     out = tmp_path / "out.jsonl"
-    said = cli("score", source, "-r", "arena", "-o", out, code=2).err
-    assert "would overwrite the input" in said
+    message = cli("score", source, "-r", "arena", "-o", out, code=2).err
+    assert "would overwrite the input" in message
     assert source.read_bytes() == before
     cli("score", source, "-r", "arena", "-o", tmp_path / "other.jsonl", code=0)
 
 
-def test_an_errors_file_that_cannot_be(cli, write, arena, tmp_path):
+def test_an_error_file_that_cannot_be_written(cli, write, arena, tmp_path):
     (tmp_path / "out.jsonl.errors.jsonl").mkdir()
     out = tmp_path / "out.jsonl"
-    said = cli("score", write([arena(), "{"]), "-r", "arena", "-o", out, code=2).err
-    assert "out.jsonl.errors.jsonl: Is a directory" in said
+    message = cli("score", write([arena(), "{"]), "-r", "arena", "-o", out, code=2).err
+    assert "out.jsonl.errors.jsonl: Is a directory" in message
     assert ids(tmp_path / "out.jsonl.partial") == ["a"]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_a_full_device(shell, write, arena):
     source = write([arena(id=str(i)) for i in range(3000)])
-    said = shell("score", source, "-r", "arena", "-o", "/dev/full", code=2).err
-    assert said == "rag-rewards: cannot write /dev/full: No space left on device\n"
+    message = shell("score", source, "-r", "arena", "-o", "/dev/full", code=2).err
+    assert message == "rag-rewards: cannot write /dev/full: No space left on device\n"
     with open("/dev/full", "wb") as full:
-        said = shell(
+        message = shell(
             "score",
             source,
             "-r",
@@ -158,11 +156,11 @@ def test_a_full_device(shell, write, arena):
             stdout=full,
             stderr=subprocess.PIPE,
         ).err
-        assert said == "rag-rewards: cannot write standard output: No space left on device\n"
-        said = shell(
+        assert message == "rag-rewards: cannot write standard output: No space left on device\n"
+        message = shell(
             "recipes", code=2, capture_output=False, stdout=full, stderr=subprocess.PIPE
         ).err
-        assert said == "rag-rewards: standard output: No space left on device\n"
+        assert message == "rag-rewards: standard output: No space left on device\n"
 
 
 def test_a_device_is_written_directly(cli, write, arena):
@@ -170,13 +168,13 @@ def test_a_device_is_written_directly(cli, write, arena):
     assert Path("/dev/null").is_char_device()
 
 
-def test_standard_output_by_its_device_name(shell, write, arena):
-    ran = shell("score", write([arena()]), "-r", "arena", "-o", "/dev/stdout", code=0)
-    assert ran.rows[0]["reward"] == 13.0
+def test_standard_output_by_the_name_of_its_device(shell, write, arena):
+    result = shell("score", write([arena()]), "-r", "arena", "-o", "/dev/stdout", code=0)
+    assert result.rows[0]["reward"] == 13.0
 
 
 @pytest.mark.parametrize(
-    ("closed", "arguments", "code", "said"),
+    ("closed", "arguments", "code", "message"),
     [
         (">&-", "score {0} -r arena -o {1}", 0, "1 scored"),
         (">&-", "score {0} -r arena", 2, "cannot write standard output: Bad file descriptor"),
@@ -186,7 +184,7 @@ def test_standard_output_by_its_device_name(shell, write, arena):
         ("<&-", "score - -r arena -o {1}", 2, "cannot read standard input: Bad file descriptor"),
     ],
 )
-def test_closed_standard_streams(write, arena, tmp_path, closed, arguments, code, said):
+def test_closed_standard_streams(write, arena, tmp_path, closed, arguments, code, message):
     import sys
 
     words = arguments.format(write([arena()]), tmp_path / "out.jsonl")
@@ -197,7 +195,7 @@ def test_closed_standard_streams(write, arena, tmp_path, closed, arguments, code
         check=False,
     )
     assert done.returncode == code
-    assert said in done.stderr.decode()
+    assert message in done.stderr.decode()
     assert b"Traceback" not in done.stderr
 
 
@@ -219,14 +217,14 @@ def test_a_small_disk(shell, write, arena, tmp_path):
         rows = write([arena(id=str(i)) for i in range(2000)])
         for options in ([], ["--sort"], ["--workers", "2"]):
             out = disk / "out.jsonl"
-            said = shell("score", rows, "-r", "arena", "-o", out, *options, code=2).err
-            assert "No space left on device; the rows scored so far are in" in said
+            message = shell("score", rows, "-r", "arena", "-o", out, *options, code=2).err
+            assert "No space left on device; the rows scored so far are in" in message
             assert not out.exists()
-            kept = (disk / "out.jsonl.partial").read_bytes().split(b"\n")
-            assert [json.loads(row)["id"] for row in kept[:-1]] == [
-                str(i) for i in range(len(kept) - 1)
+            rows_kept = (disk / "out.jsonl.partial").read_bytes().split(b"\n")
+            assert [json.loads(row)["id"] for row in rows_kept[:-1]] == [
+                str(i) for i in range(len(rows_kept) - 1)
             ]
-            assert len(kept) > 50
+            assert len(rows_kept) > 50
             (disk / "out.jsonl.partial").unlink()
     finally:
         subprocess.run(["umount", disk], check=True)

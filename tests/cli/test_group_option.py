@@ -1,4 +1,4 @@
-"""Rollouts of a group are scored together or not at all."""
+"""Groups: an error of one rollout is an error of its group."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ BROKEN = b'{"response": "torn'
 
 @pytest.fixture
 def score(cli, write, tmp_path):
-    """Score rows with ctrl-rag: ids of the rows scored, and records of the others, in order."""
+    """Score rows with ctrl-rag. Return the ids of scored rows and the records of rows in error."""
 
     def run(rows, *options, stdin=False):
         path, out = write(rows), tmp_path / "out.jsonl"
         source = "-" if stdin else path
         data = path.read_bytes() if stdin else b""
-        ran = cli("score", source, "-r", "ctrl-rag", "-o", out, *options, stdin=data)
+        result = cli("score", source, "-r", "ctrl-rag", "-o", out, *options, stdin=data)
         errors = tmp_path / "out.jsonl.errors.jsonl"
         records = errors.read_text().splitlines() if errors.exists() else []
         scored = [json.loads(line)["id"] for line in out.read_text().splitlines()]
-        assert ran.code == (3 if records else 0)
+        assert result.code == (3 if records else 0)
         return scored, [json.loads(line) for line in records]
 
     return run
 
 
 def named(likely, names):
-    """One row per word: its id is the word, its group the first letter."""
+    """Return a row for each word. The id is the word, the group its first letter."""
     return [likely(id=name, group=name[0]) for name in names.split()]
 
 
-def test_whole_groups(score, likely):
+def test_complete_groups(score, likely):
     assert score(named(likely, "a1 a2 b1 b2")) == (["a1", "a2", "b1", "b2"], [])
 
 
-def test_the_group_of_a_bad_row_is_in_error(score, likely):
+def test_an_invalid_row_fails_its_group(score, likely):
     rows = [*named(likely, "a1 a2"), likely(id="b1", group="b", answers=""), *named(likely, "b2 c")]
     scored, errors = score(rows)
     assert scored == ["a1", "a2", "c"]
@@ -47,7 +47,7 @@ def test_the_group_of_a_bad_row_is_in_error(score, likely):
     assert "contains no answer" in errors[1]["error"]["message"]
 
 
-def test_a_torn_row_that_names_its_group(score, likely):
+def test_an_incomplete_row_with_a_group(score, likely):
     rows = named(likely, "a1 a2 b1 b2")
     rows[1] = json.dumps(rows[1])[:-5]
     scored, errors = score(rows)
@@ -58,12 +58,12 @@ def test_a_torn_row_that_names_its_group(score, likely):
 @pytest.mark.parametrize(
     ("at", "scored"), [(0, "b1 b2"), (1, "b1 b2"), (2, ""), (3, "a1 a2"), (4, "a1 a2")]
 )
-def test_a_torn_row_that_names_no_group_doubts_its_neighbours(score, likely, at, scored):
+def test_an_incomplete_row_without_a_group_fails_adjacent_groups(score, likely, at, scored):
     rows = named(likely, "a1 a2 b1 b2")
     rows.insert(at, BROKEN)
-    kept, errors = score(rows)
-    assert kept == scored.split()
-    assert len(errors) == 5 - len(kept)
+    rows_kept, errors = score(rows)
+    assert rows_kept == scored.split()
+    assert len(errors) == 5 - len(rows_kept)
     assert any(e["error"]["type"] in ("RowError", "GroupError") for e in errors)
 
 
@@ -80,7 +80,7 @@ def test_a_group_that_reappears(score, likely):
 
 @pytest.mark.parametrize("stdin", [False, True])
 @pytest.mark.parametrize("ending", [b"", b"\n"])
-def test_sort_brings_groups_together_and_keeps_the_order(score, likely, stdin, ending):
+def test_sort_groups_rows_and_preserves_the_order(score, likely, stdin, ending):
     rows = named(likely, "a1 b1 a2 c1 b2 a3")
     rows.insert(2, b"")
     rows.append(json.dumps(likely(id="c2", group="c")).encode() + ending)
@@ -89,7 +89,7 @@ def test_sort_brings_groups_together_and_keeps_the_order(score, likely, stdin, e
     assert errors == []
 
 
-def test_sort_scores_as_a_sorted_file(cli, write, likely):
+def test_sort_gives_the_scores_of_a_sorted_file(cli, write, likely):
     rows = named(likely, "a1 b1 a2 b2 a3")
     for i, row in enumerate(rows):
         row["logprobs"]["full"] = [-0.1 * i] * 3
@@ -100,7 +100,7 @@ def test_sort_scores_as_a_sorted_file(cli, write, likely):
     assert len({row["reward"] for row in mixed}) > 2
 
 
-def test_sort_keeps_errors_in_order_too(score, likely):
+def test_sort_preserves_the_order_of_errors(score, likely):
     rows = [likely(id="b1", group="b", answers=""), *named(likely, "a1 b2 a2")]
     rows.insert(2, b'{"group": "c", "response": "torn')
     scored, errors = score(rows, "--sort")
@@ -108,16 +108,16 @@ def test_sort_keeps_errors_in_order_too(score, likely):
     assert [e["line"] for e in errors] == [1, 3, 4]
 
 
-def test_sort_and_stop_keep_what_was_scored(cli, write, likely, tmp_path):
+def test_sort_and_stop_preserve_scored_rows(cli, write, likely, tmp_path):
     rows = [row for i in range(300) for row in (likely(id=f"{i}", group=f"g{i}"),) * 2]
     rows = [*rows[::2], *rows[1::2], likely(id="bad", group="last", answers="")]
     out = tmp_path / "out.jsonl"
     options = ("--sort", "--on-error", "stop")
-    ran = cli("score", write(rows), "-r", "ctrl-rag", "-o", out, *options, code=2)
-    kept = (tmp_path / "out.jsonl.partial").read_text().splitlines()
-    assert len(kept) >= 512
-    assert f"{len(kept):,} rows before it are in" in ran.err
-    assert "line 601 (id bad): DataError" in ran.err
+    result = cli("score", write(rows), "-r", "ctrl-rag", "-o", out, *options, code=2)
+    rows_kept = (tmp_path / "out.jsonl.partial").read_text().splitlines()
+    assert len(rows_kept) >= 512
+    assert f"{len(rows_kept):,} rows before it are in" in result.err
+    assert "line 601 (id bad): DataError" in result.err
 
 
 def test_rows_without_a_group(score, likely):
@@ -139,7 +139,7 @@ def test_group_size(score, likely):
     ]
 
 
-def test_group_size_against_the_rows_own_groups(score, likely):
+def test_group_size_contradicts_the_groups_of_the_rows(score, likely):
     scored, errors = score(named(likely, "a1 a2 a3 b1 c1 c2"), "--group-size", "2")
     assert scored == ["a1", "a2", "c1", "c2"]
     assert {e["error"]["message"] for e in errors} == {
@@ -147,7 +147,7 @@ def test_group_size_against_the_rows_own_groups(score, likely):
     }
 
 
-def test_group_size_with_a_torn_row(score, likely):
+def test_group_size_with_an_incomplete_row(score, likely):
     rows = named(likely, "a1 a2 b1 b2")
     rows[2] = BROKEN
     scored, errors = score(rows, "--group-size", "2")
@@ -155,13 +155,13 @@ def test_group_size_with_a_torn_row(score, likely):
     assert [e["error"]["type"] for e in errors] == ["RowError", "GroupError"]
 
 
-def test_stop_names_the_first_row_of_the_broken_group(cli, write, likely, tmp_path):
+def test_stop_names_the_first_row_of_the_group_in_error(cli, write, likely, tmp_path):
     rows = [*named(likely, "a1 a2 b1"), likely(id="b2", group="b", answers="")]
     out = tmp_path / "out.jsonl"
-    ran = cli("score", write(rows), "-r", "ctrl-rag", "-o", out, "--on-error", "stop", code=2)
-    assert "stopped at line 3 (id b1): GroupError" in ran.err
-    assert "contains no answer" in ran.err
-    assert "2 rows before it are in" in ran.err
+    result = cli("score", write(rows), "-r", "ctrl-rag", "-o", out, "--on-error", "stop", code=2)
+    assert "stopped at line 3 (id b1): GroupError" in result.err
+    assert "contains no answer" in result.err
+    assert "2 rows before it are in" in result.err
 
 
 def test_groups_of_one_are_scored(score, likely):
@@ -169,14 +169,14 @@ def test_groups_of_one_are_scored(score, likely):
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_workers_keep_groups_whole(cli, write, likely, workers):
+def test_workers_do_not_split_groups(cli, write, likely, workers):
     rows = [likely(id=f"{i}.{j}", group=i) for i in range(260) for j in range(3)]
     rows[100]["answers"] = ""
     alone = cli("score", write(rows), "-r", "ctrl-rag", code=3)
     together = cli("score", write(rows), "-r", "ctrl-rag", "--workers", workers, code=3)
     assert together.out == alone.out
     records = [
-        [line for line in ran.err.splitlines() if line[0] == "{"] for ran in (alone, together)
+        [line for line in result.err.splitlines() if line[0] == "{"] for result in (alone, together)
     ]
     assert records[0] == records[1]
     assert len(records[0]) == 3
@@ -185,7 +185,7 @@ def test_workers_keep_groups_whole(cli, write, likely, workers):
 @pytest.mark.parametrize(
     ("step", "kinds"), [(None, "GroupError DataError"), (3, "GroupError " * 2)]
 )
-def test_a_curriculum_does_not_tear_groups(cli, likely, tmp_path, step, kinds):
+def test_a_curriculum_does_not_split_groups(cli, likely, tmp_path, step, kinds):
     config = tmp_path / "stages.yaml"
     config.write_text("stages: [{recipe: ctrl-rag-clr, until_step: 9}, {recipe: ctrl-rag}]")
     path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"

@@ -1,4 +1,4 @@
-"""`rag-rewards init`: scripts that say where each of their values comes from."""
+"""`rag-rewards init`: scripts with the source of each value."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def test_every_recipe_for_every_trainer(
     cli: Any, tmp_path: Path, trainer: str, recipe: str
 ) -> None:
     folder = tmp_path / "run"
-    told = cli("init", trainer, "-r", recipe, "-o", folder, code=0).out.split()
-    assert sorted(map(Path, told)) == sorted(folder.iterdir())
+    output = cli("init", trainer, "-r", recipe, "-o", folder, code=0).out.split()
+    assert sorted(map(Path, output)) == sorted(folder.iterdir())
     text = read(folder)
-    said = RECIPES[recipe].training
-    for value in (said.learning_rate.value, said.group.value, said.temperature.value):
+    message = RECIPES[recipe].training
+    for value in (message.learning_rate.value, message.group.value, message.temperature.value):
         assert str(value) in text
-    assert said.learning_rate.source in text
+    assert message.learning_rate.source in text
     for path in folder.glob("*.py"):
         compile(path.read_text("utf-8"), path.name, "exec")
     for path in folder.glob("*.sh"):
@@ -44,7 +44,7 @@ def test_every_published_recipe_has_training_settings() -> None:
     assert all(stated.source == NOT_STATED for _, stated in custom("own", len).training.items())
 
 
-def test_lear_brings_its_scale_and_ctrl_rag_meets_in_groups(cli: Any, tmp_path: Path) -> None:
+def test_scale_of_lear_and_groups_of_ctrl_rag(cli: Any, tmp_path: Path) -> None:
     cli("init", "trl", "-r", "lear", "-o", tmp_path / "a", code=0)
     assert 'scale_rewards="none"' in read(tmp_path / "a")
     assert "std_floor=0.1" in read(tmp_path / "a")
@@ -53,7 +53,7 @@ def test_lear_brings_its_scale_and_ctrl_rag_meets_in_groups(cli: Any, tmp_path: 
     assert "use_kl_loss=False" in read(tmp_path / "b")
 
 
-def test_settings_and_models_reach_the_script(cli: Any, tmp_path: Path) -> None:
+def test_settings_and_models_in_the_script(cli: Any, tmp_path: Path) -> None:
     options = ["--set", "accuracy.metric=f1", "--hardened", "--nli", "a model's folder"]
     cli("init", "verl", "-r", "arena", *options, "-o", tmp_path / "v", code=0)
     text = read(tmp_path / "v")
@@ -63,14 +63,14 @@ def test_settings_and_models_reach_the_script(cli: Any, tmp_path: Path) -> None:
     assert r"+reward.custom_reward_function.reward_kwargs.nli='a model\'s folder'" in words
 
 
-def test_paths_that_are_there_stand_in_full_since_scripts_run_in_their_own_folder(
+def test_existing_paths_are_absolute(
     cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.jsonl").touch()
     (tmp_path / "some model").mkdir()
-    given = ["--data", "rows.jsonl", "--validation", "later.jsonl", "--policy", "some model"]
-    cli("init", "openrlhf", "-r", "lear", *given, "-o", "run", code=0)
+    arguments = ["--data", "rows.jsonl", "--validation", "later.jsonl", "--policy", "some model"]
+    cli("init", "openrlhf", "-r", "lear", *arguments, "-o", "run", code=0)
     text = (tmp_path / "run" / "train.sh").read_text("utf-8")
     assert f"--data.prompt_dataset {tmp_path}/rows.jsonl\n" in text
     assert f"--actor.model_name_or_path '{tmp_path}/some model'\n" in text
@@ -79,7 +79,7 @@ def test_paths_that_are_there_stand_in_full_since_scripts_run_in_their_own_folde
     assert "std_floor=0.1" in (tmp_path / "run" / "agent.py").read_text("utf-8")
 
 
-def test_openrlhf_has_engines_and_no_curricula(cli: Any, tmp_path: Path) -> None:
+def test_openrlhf_supports_no_curriculum(cli: Any, tmp_path: Path) -> None:
     cli("init", "openrlhf", "-r", "arena", "-o", tmp_path / "a", code=0)
     text = read(tmp_path / "a")
     assert "--vllm.num_engines 8" in text
@@ -88,18 +88,18 @@ def test_openrlhf_has_engines_and_no_curricula(cli: Any, tmp_path: Path) -> None
     config.write_text(
         "stages:\n- {recipe: ground-grpo-stage1, until_step: 9}\n- {recipe: ground-grpo}\n"
     )
-    told = cli("init", "openrlhf", "--config", config, "-o", tmp_path / "b", code=2)
-    assert "does not pass the training step" in told.err
+    message = cli("init", "openrlhf", "--config", config, "-o", tmp_path / "b", code=2)
+    assert "does not pass the training step" in message.err
 
 
-def test_a_stage_that_asks_the_policy_meets_in_groups(cli: Any, tmp_path: Path) -> None:
+def test_a_stage_with_a_policy_uses_groups(cli: Any, tmp_path: Path) -> None:
     stages = tmp_path / "stages.yaml"
     stages.write_text("stages: [{recipe: naive-grpo, until_step: 9}, {recipe: lear}]")
     cli("init", "verl", "--config", stages, "-o", tmp_path / "v", code=0)
     assert "default_agent_loop=rag_group" in read(tmp_path / "v")
 
 
-def test_nothing_is_written_over(cli: Any, tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(cli: Any, tmp_path: Path) -> None:
     cli("init", "trl", "-r", "arena", "-o", tmp_path, code=0)
     assert "already exists" in cli("init", "trl", "-r", "truthrl", "-o", tmp_path, code=2).err
 

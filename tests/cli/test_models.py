@@ -40,13 +40,13 @@ def read(path):
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 
-def test_ctrl_rag_on_a_model_and_again_from_the_evidence_it_kept(cli, model, tmp_path):
+def test_ctrl_rag_with_a_model_and_with_its_evidence(cli, model, tmp_path):
     source = write(tmp_path / "in.jsonl", rows_of("ctrl-rag", "logprobs"))
     out = tmp_path / "out.jsonl"
-    asked = ["--recipe", "ctrl-rag", "--model", model, "--dtype", "float32", "--keep-evidence"]
-    ran = cli("score", source, "-o", str(out), *asked)
-    assert ran.code == 0, ran.err
-    assert "% reused" in ran.err
+    options = ["--recipe", "ctrl-rag", "--model", model, "--dtype", "float32", "--keep-evidence"]
+    result = cli("score", source, "-o", str(out), *options)
+    assert result.code == 0, result.err
+    assert "% reused" in result.err
     scored = read(out)
     assert all(row["reward"] is not None for row in scored)
     assert all(len(row["logprobs"]["full"]) == row["details"]["tokens"] for row in scored)
@@ -56,7 +56,7 @@ def test_ctrl_rag_on_a_model_and_again_from_the_evidence_it_kept(cli, model, tmp
     assert [row["reward"] for row in read(again)] == [row["reward"] for row in scored]
 
 
-def test_scoring_twice_gives_the_same_bytes(cli, model, tmp_path):
+def test_scoring_is_deterministic(cli, model, tmp_path):
     source = write(tmp_path / "in.jsonl", rows_of("ctrl-rag", "logprobs")[:8])
     outputs = []
     for name in ("a", "b"):
@@ -66,33 +66,33 @@ def test_scoring_twice_gives_the_same_bytes(cli, model, tmp_path):
     assert outputs[0] == outputs[1]
 
 
-def test_lear_on_a_model(cli, model, tmp_path):
+def test_lear_with_a_model(cli, model, tmp_path):
     source = write(tmp_path / "in.jsonl", rows_of("lear", "masked_answers")[:6])
     out = tmp_path / "out.jsonl"
     few = ["--set", "decode.max_tokens=4"]
-    ran = cli(
+    result = cli(
         "score", source, "-o", str(out), "-r", "lear", "--model", model, "--keep-evidence", *few
     )
-    assert ran.code == 0, ran.err
-    assert "tokens generated" in ran.err
+    assert result.code == 0, result.err
+    assert "tokens generated" in result.err
     assert any(row.get("masked_answers") for row in read(out))
 
 
-def test_a_row_beyond_the_models_length_is_named_and_truncation_is_on_demand(cli, model, tmp_path):
+def test_a_row_above_the_context_length_is_an_error_or_truncated(cli, model, tmp_path):
     long = rows_of("ctrl-rag", "logprobs")[0]
     long["documents"].append({"id": 9, "text": "word " * 3000})
     source = write(tmp_path / "in.jsonl", [long])
     out = tmp_path / "out.jsonl"
-    ran = cli("score", source, "-o", str(out), "-r", "ctrl-rag", "--model", model)
-    assert ran.code == 3
+    result = cli("score", source, "-o", str(out), "-r", "ctrl-rag", "--model", model)
+    assert result.code == 3
     (record,) = read(f"{out}.errors.jsonl")
     assert record["error"]["type"] == "DataError"
     assert (
         "more than the model's maximum of 2,048; the option `truncate` drops non-supporting "
         "documents" in record["error"]["message"]
     )
-    ran = cli("score", source, "-o", str(out), "-r", "ctrl-rag", "--model", model, "--truncate")
-    assert ran.code == 0, ran.err
+    result = cli("score", source, "-o", str(out), "-r", "ctrl-rag", "--model", model, "--truncate")
+    assert result.code == 0, result.err
 
 
 def test_similarity_without_a_policy(cli, tmp_path):
@@ -101,10 +101,12 @@ def test_similarity_without_a_policy(cli, tmp_path):
     encoder = str(Path(minilm.__file__).parent / "model")
     source = write(tmp_path / "in.jsonl", rows_of("ground-grpo"))
     out = tmp_path / "out.jsonl"
-    asked = ["--set", "refusal.matcher=semantic"]
-    ran = cli("score", source, "-o", str(out), "-r", "ground-grpo", "--similarity", encoder, *asked)
-    assert ran.code == 0, ran.err
-    assert "pairs" in ran.err
+    options = ["--set", "refusal.matcher=semantic"]
+    result = cli(
+        "score", source, "-o", str(out), "-r", "ground-grpo", "--similarity", encoder, *options
+    )
+    assert result.code == 0, result.err
+    assert "pairs" in result.err
     assert '"similarity":' in read(out)[0]["signature"]
 
 
@@ -125,30 +127,30 @@ def test_similarity_without_a_policy(cli, tmp_path):
         (["--model", "x", "--dtype", "int4"], "dtype must be one of"),
     ],
 )
-def test_unusable_options(cli, tmp_path, options, message):
+def test_invalid_options(cli, tmp_path, options, message):
     (tmp_path / "empty").mkdir()
     named = [option.replace("{empty}", str(tmp_path / "empty")) for option in options]
-    ran = cli("score", str(EXAMPLES / "ctrl-rag.jsonl"), "-r", "ctrl-rag", *named)
-    assert ran.code == 2
-    assert message in ran.err
-    assert "Traceback" not in ran.err
+    result = cli("score", str(EXAMPLES / "ctrl-rag.jsonl"), "-r", "ctrl-rag", *named)
+    assert result.code == 2
+    assert message in result.err
+    assert "Traceback" not in result.err
 
 
-def test_a_judge_that_is_down_is_an_error_of_the_rows_that_needed_it(cli, tmp_path, unused_address):
+def test_an_unreachable_judge_is_an_error_of_the_rows_that_need_it(cli, tmp_path, unused_address):
     rows = rows_of("truthrl", "verdicts")[:4]
     rows[0]["response"], rows[0]["answers"] = "\\boxed{Rome}", ["Paris"]
     rows[1]["response"], rows[1]["answers"] = "\\boxed{Paris}", ["Paris"]
     source = write(tmp_path / "in.jsonl", rows[:2])
     out = tmp_path / "out.jsonl"
     judge = ["--judge", unused_address, "--judge-model", "m", "--judge-retries", "0"]
-    ran = cli("score", source, "-o", str(out), "-r", "truthrl", *judge)
-    assert ran.code == 3, ran.err
+    result = cli("score", source, "-o", str(out), "-r", "truthrl", *judge)
+    assert result.code == 3, result.err
     (record,) = read(f"{out}.errors.jsonl")
     assert (record["line"], record["error"]["type"]) == (1, "BackendError")
     assert [row["reward"] for row in read(out)] == [1.0]
 
 
-def test_a_judge_is_asked_once_and_remembered(cli, tmp_path):
+def test_verdicts_are_cached(cli, tmp_path):
     from judge_server import JudgeServer
 
     rows = rows_of("truthrl", "verdicts")[:2]
@@ -160,10 +162,10 @@ def test_a_judge_is_asked_once_and_remembered(cli, tmp_path):
         judge = ["--judge", server.url, "--judge-model", "m", "--judge-cache", tmp_path / "v.db"]
         first = cli("score", source, "-o", out, "-r", "truthrl", "--keep-evidence", *judge, code=0)
         again = cli("score", source, "-o", out, "-r", "truthrl", "--keep-evidence", *judge, code=0)
-        asked = len({request.raw for request in server.requests})
-        assert len(server.requests) == asked
-    assert f"judge: {asked} requests · 0 from the cache · {110 * asked} tokens" in first.err
-    assert f"judge: 0 requests · {asked} from the cache" in again.err
+        count = len({request.raw for request in server.requests})
+        assert len(server.requests) == count
+    assert f"judge: {count} requests · 0 from the cache · {110 * count} tokens" in first.err
+    assert f"judge: 0 requests · {count} from the cache" in again.err
     scored = read(out)
     assert [row["verdicts"] for row in scored] == [{"outcome": 1}] * 2
     assert '"judge":"openai:m prompt=' in scored[0]["signature"]
@@ -175,7 +177,7 @@ def test_citations_checked_by_an_entailment_model(cli, tmp_path):
     source = write(tmp_path / "in.jsonl", rows_of("ground-grpo", "nli"))
     out = tmp_path / "out.jsonl"
     nli = str(save_classifier(tmp_path / "nli"))
-    ran = cli("score", source, "-o", out, "-r", "ground-grpo", "--nli", nli, "--keep-evidence")
-    assert ran.code == 0, ran.err
-    assert "pairs" in ran.err
+    result = cli("score", source, "-o", out, "-r", "ground-grpo", "--nli", nli, "--keep-evidence")
+    assert result.code == 0, result.err
+    assert "pairs" in result.err
     assert any(0.0 < pair["entailment"] < 1.0 for row in read(out) for pair in row.get("nli", ()))

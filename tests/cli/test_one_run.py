@@ -1,4 +1,4 @@
-"""One output file, one run: the second run is refused, and a killed run blocks nothing."""
+"""Locks of output files: a second run is refused, and a killed run leaves no lock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFUSAL = "another run is writing {}: wait until it ends, or choose another outp
 
 @pytest.fixture
 def writing(tmp_path):
-    """An output that another run is writing, with one row so far."""
+    """Return an output that another run is writing, with one row."""
     output = Output(str(tmp_path / "out.jsonl"))
     output.write(b"row of the first run\n")
     output.handle.flush()
@@ -34,8 +34,8 @@ def names(folder):
 def test_a_second_score_is_refused(cli, write, arena, tmp_path, writing):
     errors = tmp_path / "out.jsonl.errors.jsonl"
     errors.write_text("error of the first run")
-    ran = cli("score", write([arena(), "{"]), "-r", "arena", "-o", writing.path, code=2)
-    assert REFUSAL.format(writing.partial) in ran.err
+    result = cli("score", write([arena(), "{"]), "-r", "arena", "-o", writing.path, code=2)
+    assert REFUSAL.format(writing.partial) in result.err
     assert writing.partial.read_bytes() == b"row of the first run\n"
     assert errors.read_text() == "error of the first run"
     writing.commit()
@@ -45,18 +45,18 @@ def test_a_second_score_is_refused(cli, write, arena, tmp_path, writing):
 
 def test_a_second_score_is_refused_before_it_loads_models(cli, write, arena, writing):
     options = ("-o", writing.path, "--nli", "no/such-model")
-    ran = cli("score", write([arena()]), "-r", "ground-grpo", *options, code=2)
-    assert REFUSAL.format(writing.partial) in ran.err
+    result = cli("score", write([arena()]), "-r", "ground-grpo", *options, code=2)
+    assert REFUSAL.format(writing.partial) in result.err
 
 
 def test_a_link_to_the_output_is_the_same_output(cli, write, arena, tmp_path, writing):
     link = tmp_path / "link.jsonl"
     link.symlink_to(writing.path)
-    ran = cli("score", write([arena()]), "-r", "arena", "-o", link, code=2)
-    assert REFUSAL.format(writing.partial) in ran.err
+    result = cli("score", write([arena()]), "-r", "arena", "-o", link, code=2)
+    assert REFUSAL.format(writing.partial) in result.err
 
 
-def test_parquet_is_locked_until_it_has_its_name(tmp_path, monkeypatch):
+def test_parquet_is_locked_until_it_is_renamed(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
     path = str(tmp_path / "out.parquet")
     output = open_output(path)
@@ -73,12 +73,12 @@ def test_parquet_is_locked_until_it_has_its_name(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("command", ["select", "probe"])
-def test_a_second_run_of_commands_that_label(cli, write, arena, tmp_path, writing, command):
+def test_a_second_run_of_other_commands_is_refused(cli, write, arena, tmp_path, writing, command):
     errors = tmp_path / "out.jsonl.errors.jsonl"
     errors.write_text("error of the first run")
     options = ("-r", "arena", "-o", writing.path)
-    ran = cli(command, write([arena(), "{"]), *options, code=2)
-    assert REFUSAL.format(writing.partial) in ran.err
+    result = cli(command, write([arena(), "{"]), *options, code=2)
+    assert REFUSAL.format(writing.partial) in result.err
     assert errors.read_text() == "error of the first run"
     assert writing.partial.read_bytes() == b"row of the first run\n"
 
@@ -87,8 +87,8 @@ def test_a_second_prepare_is_refused(cli, write, tmp_path, writing):
     dropped = tmp_path / "out.jsonl.dropped.jsonl"
     dropped.write_text("row of the first run")
     options = ("-o", writing.path, "-r", "arena", "--trainer", "trl")
-    ran = cli("prepare", "hotpotqa", write([{}], "hotpot.json"), *options, code=2)
-    assert REFUSAL.format(writing.partial) in ran.err
+    result = cli("prepare", "hotpotqa", write([{}], "hotpot.json"), *options, code=2)
+    assert REFUSAL.format(writing.partial) in result.err
     assert dropped.read_text() == "row of the first run"
     assert writing.partial.read_bytes() == b"row of the first run\n"
 
@@ -99,17 +99,17 @@ def test_a_device_is_not_locked(tmp_path):
     second.close()
 
 
-def test_a_symbolic_link_in_the_place_of_the_partial_file(cli, write, arena, tmp_path):
+def test_a_partial_file_that_is_a_symbolic_link(cli, write, arena, tmp_path):
     precious = tmp_path / "precious"
     precious.write_text("precious")
     (tmp_path / "out.jsonl.partial").symlink_to(precious)
     out = tmp_path / "out.jsonl"
-    ran = cli("score", write([arena()]), "-r", "arena", "-o", out, code=2)
-    assert "out.jsonl.partial is a symbolic link: remove it" in ran.err
+    result = cli("score", write([arena()]), "-r", "arena", "-o", out, code=2)
+    assert "out.jsonl.partial is a symbolic link: remove it" in result.err
     assert precious.read_text() == "precious"
 
 
-def test_a_partial_file_that_is_renamed_while_it_is_opened(tmp_path, monkeypatch):
+def test_a_partial_file_that_is_renamed_during_opening(tmp_path, monkeypatch):
     """The first run ends between the second run's opening and its lock."""
     path = tmp_path / "out.jsonl"
     first = Output(str(path))
@@ -156,7 +156,7 @@ def test_a_discarded_output_leaves_the_file_of_the_next_run(tmp_path):
     second.close()
 
 
-def test_no_lock_is_left_by_a_run_that_stopped(cli, write, arena, tmp_path):
+def test_a_stopped_run_leaves_no_lock(cli, write, arena, tmp_path):
     out = tmp_path / "out.jsonl"
     source = write([arena(), "{"])
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Options are generated from dataclasses: each lands in the field that it is named after."""
+"""Options are generated from the fields of dataclasses."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_every_option_has_a_help_text(command):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_summary_of_a_command_is_that_of_its_function(command):
+def test_the_summary_of_a_command_equals_its_docstring(command):
     function = make_app()[command].default_command
     assert function.__doc__.splitlines()[0] == COMMANDS[command].summary
 
@@ -95,7 +95,7 @@ def test_groups_of_options_become_model_options():
 
 
 def test_an_error_names_the_option_of_the_command_line(cli):
-    ran = cli("audit", "-r", "arena", "--judge", "http://localhost:1/v1", code=2)
-    assert "--judge requires --judge-model" in ran.err
+    result = cli("audit", "-r", "arena", "--judge", "http://localhost:1/v1", code=2)
+    assert "--judge requires --judge-model" in result.err
     with pytest.raises(OptionError, match=r"^judge requires judge_model"):
         models_of(JudgeOptions(judge="http://localhost:1/v1"))

@@ -1,4 +1,4 @@
-"""Parquet in and out."""
+"""Parquet files as input and output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read(path):
     return pq.read_table(path).to_pylist(maps_as_pydicts="strict")
 
 
-def test_in_and_out(cli, write, arena, tmp_path):
+def test_input_and_output(cli, write, arena, tmp_path):
     source, out, again = (tmp_path / f"{name}.parquet" for name in ("in", "out", "again"))
     pq.write_table(pa.Table.from_pylist([arena(step=7), arena(id="b", step=8)]), source)
     cli("score", source, "-r", "arena", "-o", out, code=0)
@@ -39,7 +39,7 @@ def test_in_and_out(cli, write, arena, tmp_path):
     ]
 
 
-def test_jsonl_and_parquet_score_alike(cli, write, tmp_path, likely):
+def test_jsonl_and_parquet_have_equal_scores(cli, write, tmp_path, likely):
     rows = [likely(id=str(i), group=f"g{i // 3}") for i in range(6)]
     source = tmp_path / "in.parquet"
     pq.write_table(pa.Table.from_pylist(rows), source)
@@ -99,21 +99,21 @@ def test_fields_that_only_some_rows_have(cli, write, arena, tmp_path, n):
 
 
 @pytest.mark.parametrize("recipe", ["arena", "ctrl-rag", "ground-grpo", "lear", "truthrl"])
-def test_every_example_there_and_back(cli, tmp_path, recipe, monkeypatch):
+def test_a_round_trip_of_every_example(cli, tmp_path, recipe, monkeypatch):
     monkeypatch.chdir(Path(__file__).resolve().parents[2])
     out = tmp_path / "out.parquet"
-    ran = cli("score", f"examples/{recipe}.jsonl", "-r", recipe, code=0)
+    result = cli("score", f"examples/{recipe}.jsonl", "-r", recipe, code=0)
     cli("score", f"examples/{recipe}.jsonl", "-r", recipe, "-o", out, code=0)
     again = cli("score", out, "-r", recipe, code=0)
-    assert [row["reward"] for row in again.rows] == [row["reward"] for row in ran.rows]
+    assert [row["reward"] for row in again.rows] == [row["reward"] for row in result.rows]
 
 
-def test_columns_that_do_not_fit(cli, write, arena, tmp_path):
+def test_values_that_do_not_fit_into_one_column(cli, write, arena, tmp_path):
     rows = [arena(extra=1), arena(id="b", extra="text")]
     out = tmp_path / "out.parquet"
-    said = cli("score", write(rows), "-r", "arena", "-o", out, code=2).err
-    assert "`extra` does not fit one column" in said
-    assert f"The scored rows are in {out}.partial, as JSON lines" in said
+    message = cli("score", write(rows), "-r", "arena", "-o", out, code=2).err
+    assert "`extra` does not fit one column" in message
+    assert f"The scored rows are in {out}.partial, as JSON lines" in message
     assert not out.exists()
     partial = (tmp_path / "out.parquet.partial").read_text().splitlines()
     assert [json.loads(line)["id"] for line in partial] == ["a", "b"]
@@ -145,7 +145,7 @@ def nested(levels):
         (nested(100_000), "", "not JSON: nested too deeply"),
     ],
 )
-def test_a_value_that_no_column_holds(cli, write, arena, tmp_path, field, path, message):
+def test_an_unsupported_value(cli, write, arena, tmp_path, field, path, message):
     out = tmp_path / "out.parquet"
     rows = [arena(), with_field(arena(id="bad"), field), arena(id="z")]
     cli("score", write(rows), "-r", "arena", "-o", out, code=3)
@@ -157,14 +157,14 @@ def test_a_value_that_no_column_holds(cli, write, arena, tmp_path, field, path, 
 
 
 @pytest.mark.parametrize("options", [["--sort"], ["--workers", "2"]])
-def test_a_value_that_no_column_holds_with_options(cli, write, likely, tmp_path, options):
+def test_an_unsupported_value_with_options(cli, write, likely, tmp_path, options):
     out = tmp_path / "out.parquet"
     bad = with_field(likely(id="bad", group="h"), b'"extra":1e400')
     cli("score", write([likely(), bad]), "-r", "ctrl-rag", "-o", out, *options, code=3)
     assert [row["id"] for row in read(out)] == ["l"]
 
 
-def test_a_value_that_no_column_holds_fails_its_group(cli, write, likely, tmp_path):
+def test_an_unsupported_value_fails_its_group(cli, write, likely, tmp_path):
     rows = [likely(id="a"), with_field(likely(id="b"), b'"extra":1e400'), likely(id="c", group="h")]
     out = tmp_path / "out.parquet"
     cli("score", write([*rows, likely(id="d", group="h")]), "-r", "ctrl-rag", "-o", out, code=3)
@@ -183,13 +183,13 @@ def test_a_value_that_no_column_holds_fails_its_group(cli, write, likely, tmp_pa
         (b'"extra":1,"reward":1e400', 1),
     ],
 )
-def test_values_that_just_fit(cli, write, arena, tmp_path, field, value):
+def test_the_largest_supported_values(cli, write, arena, tmp_path, field, value):
     out = tmp_path / "out.parquet"
     cli("score", write([with_field(arena(), field)]), "-r", "arena", "-o", out, code=0)
     assert [row["extra"] for row in read(out)] == [value]
 
 
-def test_the_deepest_nesting_can_be_read_again(cli, write, arena, tmp_path):
+def test_the_deepest_nesting_can_be_read(cli, write, arena, tmp_path):
     out = tmp_path / "out.parquet"
     cli("score", write([with_field(arena(), nested(48))]), "-r", "arena", "-o", out, code=0)
     (row,) = read(out)
@@ -213,19 +213,19 @@ def test_ids_and_answers_of_any_size_are_text(cli, write, arena, tmp_path):
     assert scored["supporting"] == [scored["documents"][0]["id"]] == [str(big)]
 
 
-def test_rows_that_fail_to_become_parquet_are_kept(cli, write, arena, tmp_path):
-    """Integers that a column of floats cannot hold show up when all rows are scored."""
+def test_rows_that_cannot_be_converted_remain_as_json_lines(cli, write, arena, tmp_path):
+    """The error occurs after scoring: integers that a column of floats cannot represent."""
     rows = [arena(id=str(i), extra=0.5) for i in range(600)]
     rows[-1]["extra"] = 2**60 + 1
     out = tmp_path / "out.parquet"
-    said = cli("score", write(rows), "-r", "arena", "-o", out, code=2).err
-    assert f"The scored rows are in {out}.partial, as JSON lines" in said
+    message = cli("score", write(rows), "-r", "arena", "-o", out, code=2).err
+    assert f"The scored rows are in {out}.partial, as JSON lines" in message
     assert len((tmp_path / "out.parquet.partial").read_text().splitlines()) == 600
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.parquet.partial"]
 
 
 @pytest.mark.parametrize("rows", [[], ["{"]])
-def test_nothing_scored_replaces_an_old_output(cli, write, tmp_path, rows):
+def test_an_empty_output_replaces_an_old_one(cli, write, tmp_path, rows):
     out = tmp_path / "out.parquet"
     out.write_bytes(b"old")
     cli("score", write(rows), "-r", "arena", "-o", out, code=3 if rows else 0)
@@ -234,15 +234,15 @@ def test_nothing_scored_replaces_an_old_output(cli, write, tmp_path, rows):
     assert cli("score", out, "-r", "arena", code=0).out == ""
 
 
-def test_stop_keeps_json_lines(cli, write, arena, tmp_path):
+def test_a_stopped_run_leaves_json_lines(cli, write, arena, tmp_path):
     out = tmp_path / "out.parquet"
     options = ("-o", out, "--on-error", "stop")
-    said = cli("score", write([arena(), "{"]), "-r", "arena", *options, code=2).err
-    assert f"1 rows before it are in {out}.partial" in said
+    message = cli("score", write([arena(), "{"]), "-r", "arena", *options, code=2).err
+    assert f"1 rows before it are in {out}.partial" in message
     assert json.loads((tmp_path / "out.parquet.partial").read_text())["id"] == "a"
 
 
-def test_files_that_are_no_parquet(cli, tmp_path, arena):
+def test_files_that_are_not_parquet(cli, tmp_path, arena):
     path = tmp_path / "in.parquet"
     for data in (b"", b"PAR1", b"{}\n" * 100):
         path.write_bytes(data)
@@ -258,8 +258,8 @@ def test_a_damaged_file(cli, tmp_path, arena):
     data[middle : middle + 500] = bytes(500)
     path.write_bytes(data)
     out = tmp_path / "out.jsonl"
-    said = cli("score", path, "-r", "arena", "-o", out, code=2).err
-    assert f"cannot read {path} after row" in said
+    message = cli("score", path, "-r", "arena", "-o", out, code=2).err
+    assert f"cannot read {path} after row" in message
     assert not out.exists()
 
 
@@ -268,7 +268,7 @@ def test_without_pyarrow(cli, write, arena, tmp_path, monkeypatch):
     pq.write_table(pa.Table.from_pylist([arena()]), source)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     for arguments in ((source,), (write([arena()]), "-o", out)):
-        said = cli("score", *arguments, "-r", "arena", code=2).err
-        assert 'pyarrow is not installed: pip install "rag-rewards[parquet]"' in said
+        message = cli("score", *arguments, "-r", "arena", code=2).err
+        assert 'pyarrow is not installed: pip install "rag-rewards[parquet]"' in message
     assert not out.exists()
     assert not (tmp_path / "out.parquet.partial").exists()

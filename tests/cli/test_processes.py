@@ -1,4 +1,4 @@
-"""Signals, pipes, workers, terminals."""
+"""Signals, pipes, workers and terminals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from conftest import COMMAND, ROOT  # type: ignore[import-not-found]
 
 @pytest.fixture
 def start():
-    """A run of the command line that is ended with the test."""
+    """Start the command line as a process, which is stopped after the test."""
     running = []
 
     def run(*arguments, **options):
@@ -39,10 +39,10 @@ def start():
 
 def until(condition, seconds=20):
     end = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (data := condition()):
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.02)
-    return found
+    return data
 
 
 def children(pid):
@@ -59,7 +59,7 @@ def alive(pid):
 
 
 def half_way(process, lines, partial, rows=1):
-    """Feed lines and leave standard input open: the run is then in the middle of its work."""
+    """Write lines and leave standard input open, so that the run does not end."""
     process.stdin.write(lines)
     process.stdin.flush()
     until(lambda: partial.exists() and partial.stat().st_size > rows)
@@ -70,7 +70,7 @@ def many(row, n=9000):
 
 
 @pytest.mark.parametrize("options", [[], ["--workers", "2"]])
-def test_a_reader_that_leaves(start, write, arena, options):
+def test_a_reader_that_closes_the_pipe(start, write, arena, options):
     source = write([arena(id=str(i)) for i in range(4000)])
     process = start("score", source, "-r", "arena", *options, stdout=subprocess.PIPE)
     assert json.loads(process.stdout.readline())["id"] == "0"
@@ -80,7 +80,7 @@ def test_a_reader_that_leaves(start, write, arena, options):
 
 
 @pytest.mark.parametrize("command", [["recipes", "--json"], ["score", "-", "-r", "arena"]])
-def test_a_reader_that_was_never_there(start, arena, command):
+def test_a_reader_that_has_closed_the_pipe_before(start, arena, command):
     read, write_end = os.pipe()
     os.close(read)
     process = start(*command, stdout=write_end)
@@ -100,9 +100,9 @@ def test_ctrl_c(start, arena, tmp_path, options):
     workers = children(process.pid)
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 2
-    said = process.stderr.read().decode()
-    assert "interrupted; rows scored so far are in the .partial file" in said
-    assert "Traceback" not in said
+    message = process.stderr.read().decode()
+    assert "interrupted; rows scored so far are in the .partial file" in message
+    assert "Traceback" not in message
     assert not out.exists()
     rows = [json.loads(line)["id"] for line in partial.read_text().splitlines()]
     assert rows == [str(i) for i in range(len(rows))]
@@ -111,7 +111,7 @@ def test_ctrl_c(start, arena, tmp_path, options):
     assert len(workers) == (2 if "--workers" in options else 0)
 
 
-def test_ctrl_c_while_sorting_keeps_what_was_scored(start, likely, tmp_path):
+def test_ctrl_c_while_sorting_preserves_scored_rows(start, likely, tmp_path):
     out = tmp_path / "out.jsonl"
     source = tmp_path / "in.jsonl"
     source.write_bytes(many(lambda id: likely(id=id, group=f"g{int(id) // 4}"), 60_000))
@@ -154,8 +154,8 @@ def test_a_second_run_is_refused_until_the_first_is_killed(
     first = start("score", "-", "-r", "arena", "-o", out, *options)
     partial = tmp_path / "out.jsonl.partial"
     half_way(first, many(arena), partial)
-    ran = cli("score", source, "-r", "arena", "-o", out, code=2)
-    assert f"another run is writing {partial}" in ran.err
+    result = cli("score", source, "-r", "arena", "-o", out, code=2)
+    assert f"another run is writing {partial}" in result.err
     assert not out.exists()
     first.kill()
     assert first.wait(20) == -signal.SIGKILL
@@ -164,7 +164,7 @@ def test_a_second_run_is_refused_until_the_first_is_killed(
     assert not partial.exists()
 
 
-def test_a_worker_that_dies(start, arena, tmp_path):
+def test_a_killed_worker(start, arena, tmp_path):
     out = tmp_path / "out.jsonl"
     process = start("score", "-", "-r", "arena", "-o", out, "--workers", "2")
     half_way(process, many(arena), tmp_path / "out.jsonl.partial")
@@ -174,14 +174,14 @@ def test_a_worker_that_dies(start, arena, tmp_path):
         process.stdin.write(many(arena))
         process.stdin.close()
     assert process.wait(20) == 2
-    said = process.stderr.read().decode()
-    assert "a scoring worker ended (exit code -9) at lines " in said
-    assert "use fewer workers" in said
-    assert "Traceback" not in said
+    message = process.stderr.read().decode()
+    assert "a scoring worker ended (exit code -9) at lines " in message
+    assert "use fewer workers" in message
+    assert "Traceback" not in message
     assert not out.exists()
 
 
-def test_any_number_of_workers_writes_the_same_bytes(cli, write, arena, tmp_path):
+def test_the_output_does_not_depend_on_the_number_of_workers(cli, write, arena, tmp_path):
     rows = [arena(id=str(i), response=f"<answer>{i}</answer>") for i in range(1700)]
     rows[3] = rows[900] = "{"
     outputs, errors = set(), set()
@@ -198,12 +198,12 @@ def test_stop_with_workers(cli, write, arena, tmp_path):
     rows[700] = "{"
     out = tmp_path / "out.jsonl"
     options = ("--workers", "2", "--on-error", "stop")
-    ran = cli("score", write(rows), "-r", "arena", "-o", out, *options, code=2)
-    assert "stopped at line 701" in ran.err
-    assert "700 rows before it" in ran.err
+    result = cli("score", write(rows), "-r", "arena", "-o", out, *options, code=2)
+    assert "stopped at line 701" in result.err
+    assert "700 rows before it" in result.err
 
 
-def test_modules_in_the_current_folder_are_not_ours(start, write, arena, tmp_path):
+def test_modules_in_the_current_folder_are_not_imported(start, write, arena, tmp_path):
     (tmp_path / "msgspec.py").write_text("raise SystemExit('not this one')")
     source, script = write([arena()]), tmp_path / "bin" / "rr.py"
     script.parent.mkdir()
@@ -220,12 +220,12 @@ def test_modules_in_the_current_folder_are_not_ours(start, write, arena, tmp_pat
 
 
 @pytest.mark.parametrize("recipe", ["ground-grpo", "lear"])
-def test_hash_seeds_change_nothing(shell, recipe):
-    said = {
+def test_the_output_does_not_depend_on_the_hash_seed(shell, recipe):
+    message = {
         shell("score", f"examples/{recipe}.jsonl", "-r", recipe, env={"PYTHONHASHSEED": seed})
         for seed in ("0", "1")
     }
-    assert len(said) == 1
+    assert len(message) == 1
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
@@ -250,7 +250,7 @@ def test_progress_on_a_terminal(start, write, arena, tmp_path, options, drawn):
         env=os.environ | {"TERM": "xterm", "COLUMNS": "200"},
     )
     os.close(theirs)
-    said = b""
+    message = b""
     while True:
         try:
             block = os.read(ours, 65536)
@@ -258,15 +258,15 @@ def test_progress_on_a_terminal(start, write, arena, tmp_path, options, drawn):
             break
         if not block:
             break
-        said += block
+        message += block
     os.close(ours)
     assert process.wait(20) == 0
-    assert (b"rows \xc2\xb7" in said) == drawn
-    assert b"3,000 scored, 0 in error" in said
+    assert (b"rows \xc2\xb7" in message) == drawn
+    assert b"3,000 scored, 0 in error" in message
 
 
 def test_no_progress_without_a_terminal(shell, write, arena):
-    said = shell("score", write([arena()]), "-r", "arena", "-o", "/dev/null", code=0).err
-    assert "\x1b" not in said
-    assert "reading" not in said
-    assert len(said.splitlines()) == 3
+    message = shell("score", write([arena()]), "-r", "arena", "-o", "/dev/null", code=0).err
+    assert "\x1b" not in message
+    assert "reading" not in message
+    assert len(message.splitlines()) == 3

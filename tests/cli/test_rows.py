@@ -1,4 +1,4 @@
-"""Rows in error, and rows whose fields must come through untouched."""
+"""Rows in error, and rows whose bytes are preserved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def errors_of(path):
 
 def test_a_panic_of_native_code_is_an_error_of_its_row(cli, write, tmp_path, monkeypatch):
     class PanicException(BaseException):
-        """As pyo3's: not an Exception."""
+        """An error like PanicException of pyo3, which is not an Exception."""
 
     def segment(language, text):
         if "bad" in text:
@@ -41,13 +41,13 @@ def test_a_panic_of_native_code_is_an_error_of_its_row(cli, write, tmp_path, mon
     ]
     out = tmp_path / "out.jsonl"
     settings = ("-r", "ground-grpo", "--set", "citation.judge_by=gold")
-    ran = cli("score", write(rows), *settings, "-o", out, code=3)
+    result = cli("score", write(rows), *settings, "-o", out, code=3)
     (record,) = errors_of(tmp_path / "out.jsonl.errors.jsonl")
     assert record["id"] == "bad"
     assert record["error"]["type"] == "ScoringError"
     assert record["error"]["message"] == "PanicException: byte index 10 is no boundary"
     assert [json.loads(row)["id"] for row in out.read_text().splitlines()] == ["good", "fine"]
-    assert "2 scored, 1 in error" in ran.err
+    assert "2 scored, 1 in error" in result.err
 
 
 @pytest.mark.parametrize(
@@ -99,16 +99,18 @@ def test_a_panic_of_native_code_is_an_error_of_its_row(cli, write, tmp_path, mon
 )
 def test_row_errors(cli, write, arena, tmp_path, line, path, message):
     out = tmp_path / "out.jsonl"
-    ran = cli("score", write([arena(), line, arena(id="z")]), "-r", "naive-grpo", "-o", out, code=3)
+    result = cli(
+        "score", write([arena(), line, arena(id="z")]), "-r", "naive-grpo", "-o", out, code=3
+    )
     (record,) = errors_of(tmp_path / "out.jsonl.errors.jsonl")
     assert record["line"] == 2
     assert record["error"]["type"] == "RowError"
     assert record["error"]["path"] == path
     assert message in record["error"]["message"]
     assert [json.loads(row)["id"] for row in out.read_text().splitlines()] == ["a", "z"]
-    assert "2 scored, 1 in error" in ran.err
-    assert "errors: RowError 1" in ran.err
-    assert "out.jsonl.errors.jsonl" in ran.err
+    assert "2 scored, 1 in error" in result.err
+    assert "errors: RowError 1" in result.err
+    assert "out.jsonl.errors.jsonl" in result.err
 
 
 @pytest.mark.parametrize(
@@ -159,15 +161,15 @@ def test_evidence_errors(cli, write, likely, tmp_path, logprobs, path):
     assert record["error"]["path"] == path
 
 
-def test_missing_evidence_is_an_error_not_a_zero(cli, write, likely):
+def test_missing_evidence_is_an_error(cli, write, likely):
     row = likely(logprobs={"full": FULL, "without": {"1": FULL}})
-    ran = cli("score", write([row]), "-r", "ctrl-rag-clr", code=3)
-    assert ran.out == ""
-    assert '"path":"logprobs' in ran.err
-    assert "DataError" in ran.err
+    result = cli("score", write([row]), "-r", "ctrl-rag-clr", code=3)
+    assert result.out == ""
+    assert '"path":"logprobs' in result.err
+    assert "DataError" in result.err
 
 
-def test_the_record_holds_the_row_as_it_came(cli, write, tmp_path):
+def test_the_record_of_an_error_contains_the_original_row(cli, write, tmp_path):
     lines = [b'{"id": "x", "big": 123456789012345678901234567890, "f": 1.0}', b'{"torn": "caf\xc3']
     out = tmp_path / "out.jsonl"
     cli("score", write(lines), "-r", "naive-grpo", "-o", out, code=3)
@@ -178,7 +180,7 @@ def test_the_record_holds_the_row_as_it_came(cli, write, tmp_path):
     assert second["row"] == '{"torn": "caf�'
 
 
-def test_no_errors_file_when_there_are_none(cli, write, arena, tmp_path):
+def test_no_error_file_without_errors(cli, write, arena, tmp_path):
     out = tmp_path / "out.jsonl"
     stale = tmp_path / "out.jsonl.errors.jsonl"
     stale.write_text("of an earlier run")
@@ -189,27 +191,27 @@ def test_no_errors_file_when_there_are_none(cli, write, arena, tmp_path):
 def test_stop_at_the_first_error(cli, write, arena, tmp_path):
     out = tmp_path / "out.jsonl"
     rows = [arena(), arena(id="b"), b"{", arena(id="d"), b"["]
-    ran = cli("score", write(rows), "-r", "arena", "-o", out, "--on-error", "stop", code=2)
-    assert "stopped at line 3: RowError: not JSON" in ran.err
-    assert f"2 rows before it are in {out}.partial" in ran.err
+    result = cli("score", write(rows), "-r", "arena", "-o", out, "--on-error", "stop", code=2)
+    assert "stopped at line 3: RowError: not JSON" in result.err
+    assert f"2 rows before it are in {out}.partial" in result.err
     assert not out.exists()
     partial = (tmp_path / "out.jsonl.partial").read_text().splitlines()
     assert [json.loads(row)["id"] for row in partial] == ["a", "b"]
 
 
-def test_stop_on_a_device_promises_no_file(cli, write):
-    ran = cli("score", write([b"{"]), "-r", "arena", "-o", "/dev/null", "--on-error", "stop")
-    assert ran.code == 2
-    assert "partial" not in ran.err
+def test_stop_on_a_device_names_no_partial_file(cli, write):
+    result = cli("score", write([b"{"]), "-r", "arena", "-o", "/dev/null", "--on-error", "stop")
+    assert result.code == 2
+    assert "partial" not in result.err
 
 
 def test_stop_on_standard_output(cli, write, arena):
     rows = write([arena(), b"{", arena()])
-    ran = cli("score", rows, "-r", "arena", "--on-error", "stop", code=2)
-    assert [row["id"] for row in ran.rows] == ["a"]
+    result = cli("score", rows, "-r", "arena", "--on-error", "stop", code=2)
+    assert [row["id"] for row in result.rows] == ["a"]
 
 
-# --- what comes through --------------------------------------------------------------------------
+# --- preserved fields --------------------------------------------------------------------------
 
 ODD = (
     b'{"id":"a","big":123456789012345678901234567890,"float":1.0,"exp":1E+2,"neg":-0.0,'
@@ -219,20 +221,20 @@ ODD = (
 )
 
 
-def test_fields_come_through_byte_for_byte(cli, write):
-    ran = cli("score", write([ODD + b"}"]), "-r", "naive-grpo", code=0)
-    assert ran.out.encode().startswith(ODD + b',"group":"q","reward":2.0,')
+def test_fields_are_preserved_byte_for_byte(cli, write):
+    result = cli("score", write([ODD + b"}"]), "-r", "naive-grpo", code=0)
+    assert result.out.encode().startswith(ODD + b',"group":"q","reward":2.0,')
 
 
-def test_valid_text_comes_through_byte_for_byte(cli, write):
+def test_valid_text_is_preserved_byte_for_byte(cli, write):
     row = ODD + ',"café 日本 😀":"\\u00e9 😀","twice":1,"twice":[]}'.encode()
-    ran = cli("score", write([row]), "-r", "naive-grpo", code=0)
-    assert ran.out.encode().startswith(row[:-1] + b',"group":"q","reward":2.0,')
+    result = cli("score", write([row]), "-r", "naive-grpo", code=0)
+    assert result.out.encode().startswith(row[:-1] + b',"group":"q","reward":2.0,')
 
 
 @pytest.mark.parametrize("field", [b'"reward":1,', b""])
-def test_rows_at_the_limit_of_nesting(field):
-    """Every row is scored or in error: reading goes as deep into it as writing does."""
+def test_rows_with_the_deepest_nesting(field):
+    """A row that can be read can also be written."""
     scorer = Scorer.load("naive-grpo")
     ends = set()
     for depth in range(900, 1100):
@@ -255,7 +257,7 @@ def test_scoring_again_replaces_the_old_fields(cli, write, tmp_path):
     assert out.read_bytes() == b""  # no documents: nothing old is left standing either
 
 
-def test_scoring_again_with_spaces_between_fields_settles(cli, write, arena, tmp_path):
+def test_scoring_again_gives_the_same_bytes(cli, write, arena, tmp_path):
     out = tmp_path / "out.jsonl"
     cli("score", write([arena()]), "-r", "arena", "-o", out, code=0)
     first = json.loads(out.read_text())
@@ -275,20 +277,20 @@ def test_id_and_group_are_always_written(cli, write, arena):
         arena(id="a"),
         arena(id="a", question=None),
     ]
-    ran = cli("score", write(rows), "-r", "arena", code=0)
-    assert [row["id"] for row in ran.rows] == ["2", "3", 7, "a", "a"]
+    result = cli("score", write(rows), "-r", "arena", code=0)
+    assert [row["id"] for row in result.rows] == ["2", "3", 7, "a", "a"]
     groups = ["Which river?", "Which river?", 8, "Which river?", None]
-    assert [row["group"] for row in ran.rows] == groups
-    assert all(line.count('"group"') == 1 for line in ran.out.splitlines())
+    assert [row["group"] for row in result.rows] == groups
+    assert all(line.count('"group"') == 1 for line in result.out.splitlines())
 
 
-def test_malformed_output_is_data(cli, write, arena):
+def test_malformed_responses_are_scored(cli, write, arena):
     responses = ["", " ", "<answer>", "</answer><answer>", "\x00\x1b[31m", "<think>" * 9, "é" * 99]
     messages = [{"role": "assistant", "content": None}]
     rows = [arena(response=text) for text in [*responses, messages]]
-    ran = cli("score", write(rows), "-r", "arena", code=0)
-    assert len(ran.rows) == len(rows)
-    assert all(isinstance(row["reward"], float) and row["error"] is None for row in ran.rows)
+    result = cli("score", write(rows), "-r", "arena", code=0)
+    assert len(result.rows) == len(rows)
+    assert all(isinstance(row["reward"], float) and row["error"] is None for row in result.rows)
 
 
 def test_a_row_of_twenty_megabytes(cli, write, arena, tmp_path):

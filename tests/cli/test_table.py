@@ -1,4 +1,4 @@
-"""Tables for people: text of rows is shown, never obeyed."""
+"""Tables on a terminal. Text of rows is neither markup nor a control sequence."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def test_markup_is_text(shown, text):
 
 @pytest.mark.parametrize("character", ["\x1b", "\x07", "\x08", "\x00", "\x7f", "\x9b", "\u202e"])
 @pytest.mark.parametrize("field", ["id", "group", "response"])
-def test_control_characters_do_not_reach_the_terminal(shown, character, field):
+def test_control_characters_are_not_printed(shown, character, field):
     text = f"red{character}[31mX"
-    said = shown(**{field: ANSWER.format(text) if field == "response" else text})
-    assert character not in said
-    assert "[31mX" in said
+    message = shown(**{field: ANSWER.format(text) if field == "response" else text})
+    assert character not in message
+    assert "[31mX" in message
 
 
 @pytest.mark.parametrize("options", [["--on-error", "stop"], []])
 def test_control_characters_in_errors(cli, write, arena, options):
     row = arena(id="\x1b[31m\x9b1m", answers=None)
-    ran = cli("score", write([row]), "-r", "arena", *options)
-    assert "\x1b" not in ran.err
-    assert "\x9b" not in ran.err
-    said = cli("replay", write([row]), "-r", "arena", code=3).out
-    assert "\x1b" not in said
+    result = cli("score", write([row]), "-r", "arena", *options)
+    assert "\x1b" not in result.err
+    assert "\x9b" not in result.err
+    output = cli("replay", write([row]), "-r", "arena", code=3).out
+    assert "\x1b" not in output
 
 
 def test_control_characters_in_arguments(cli):
@@ -45,20 +45,20 @@ def test_control_characters_in_arguments(cli):
     assert "\x1b" not in cli("recipes", "\x1b[31m", code=2).err
 
 
-def test_the_table_and_the_file(cli, write, arena, tmp_path):
+def test_a_table_and_an_output_file(cli, write, arena, tmp_path):
     out = tmp_path / "out.jsonl"
-    ran = cli("score", write([arena()]), "-r", "arena", "--table", "-o", out, code=0)
-    assert "13.000" in ran.out
+    result = cli("score", write([arena()]), "-r", "arena", "--table", "-o", out, code=0)
+    assert "13.000" in result.out
     assert out.stat().st_size
 
 
-def test_bad_rows_stand_beside_the_table(cli, write, arena):
-    ran = cli("score", write([arena(), "{"]), "-r", "arena", "--table", code=3)
-    assert "13.000" in ran.out
-    assert '"line":2' in ran.err
+def test_rows_in_error_are_reported_with_the_table(cli, write, arena):
+    result = cli("score", write([arena(), "{"]), "-r", "arena", "--table", code=3)
+    assert "13.000" in result.out
+    assert '"line":2' in result.err
 
 
 def test_groups_without_signal(cli, write, likely):
     rows = [likely(id=f"{group}{i}", group=group) for group in "ab" for i in range(2)]
-    said = cli("score", write(rows), "-r", "ctrl-rag", "--table", code=0).out
-    assert "2 groups, 2 without signal" in said
+    output = cli("score", write(rows), "-r", "ctrl-rag", "--table", code=0).out
+    assert "2 groups, 2 without signal" in output

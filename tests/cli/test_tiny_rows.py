@@ -1,4 +1,4 @@
-"""The example rows of the tiny world, scored and explained by the model that stands beside them."""
+"""The example rows of the tiny world, scored and explained with its model."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def scored(cli: Callable[..., Any], tmp_path: Path) -> dict[str, dict[str, Any]]
     return {row["id"]: row for row in map(json.loads, out.read_text("utf-8").splitlines())}
 
 
-def test_the_rows_are_those_of_the_world(rows: dict[str, dict[str, Any]]) -> None:
+def test_the_rows_belong_to_the_world(rows: dict[str, dict[str, Any]]) -> None:
     assert len(rows) == 12
     for row in rows.values():
         documents = tuple(tuple(each["text"].split()) for each in row["documents"])
-        asked = Question(documents, row["question"], row["answers"][0][0])
+        question = Question(documents, row["question"], row["answers"][0][0])
         own = {key: row[key] for key in row if key not in ("id", "group", "response")}
-        assert own == PLAIN.row(asked)
+        assert own == PLAIN.row(question)
         assert row["id"].startswith(f"{row['group']}-")
 
 
-def test_what_the_documents_added_comes_from_the_model(scored: dict[str, dict[str, Any]]) -> None:
+def test_contributions_of_documents_under_the_model(scored: dict[str, dict[str, Any]]) -> None:
     added = {name: row["components"]["evidential_contribution"] for name, row in scored.items()}
     # The document against the memory, the document that the memory knows, no document at all.
     assert added["ben-grounded"] > added["fay-known"] > 1
@@ -60,7 +60,7 @@ def test_what_the_documents_added_comes_from_the_model(scored: dict[str, dict[st
         assert added["ben-grounded"] > added[f"ben-{other}"] + 1
 
 
-def test_rewards_go_to_the_answers_that_the_documents_carry(
+def test_answers_from_the_documents_earn_most(
     scored: dict[str, dict[str, Any]],
 ) -> None:
     reward = {name: row["reward"] for name, row in scored.items()}
@@ -72,45 +72,45 @@ def test_rewards_go_to_the_answers_that_the_documents_carry(
             assert row["reward"] == 0
 
 
-def test_a_left_out_document_is_the_one_that_supports(scored: dict[str, dict[str, Any]]) -> None:
-    known = scored["ben-grounded"]["logprobs"]
-    assert list(known["without"]) == ["2"]
-    assert len(known["full"]) == len(known["without"]["2"]) == 2
+def test_the_supporting_document_is_left_out(scored: dict[str, dict[str, Any]]) -> None:
+    logprobs = scored["ben-grounded"]["logprobs"]
+    assert list(logprobs["without"]) == ["2"]
+    assert len(logprobs["full"]) == len(logprobs["without"]["2"]) == 2
     assert scored["zoe-abstains"].get("logprobs") is None  # nothing supports: nothing to ask
 
 
-def test_an_explanation_shades_the_words(cli: Callable[..., Any], tmp_path: Path) -> None:
-    asked = ["explain", ROWS, "--id", "ben-wrong-citation", "-r", "ctrl-rag", *MODEL, *STANDS]
-    found = json.loads(cli(*asked, "--json", code=0).out)
-    answer, marker = found["segments"]
+def test_an_explanation_colors_the_words(cli: Callable[..., Any], tmp_path: Path) -> None:
+    command = ["explain", ROWS, "--id", "ben-wrong-citation", "-r", "ctrl-rag", *MODEL, *STANDS]
+    data = json.loads(cli(*command, "--json", code=0).out)
+    answer, marker = data["segments"]
     assert (answer["t"], marker["t"], marker["c"]) == ("lily ", "[4]", ["4"])
     assert answer["v"] > 1
     assert marker["v"] < 0
-    effects = {each["label"]: each["effect"] for each in found["passages"]}
+    effects = {each["label"]: each["effect"] for each in data["passages"]}
     assert list(effects) == ["1", "2", "3", "4"]
     assert effects["2"] == pytest.approx(answer["v"] + marker["v"], abs=0.002)
 
     picture = tmp_path / "row.svg"
-    assert cli(*asked, "--svg", picture, code=0).out == ""
+    assert cli(*command, "--svg", picture, code=0).out == ""
     svg = ElementTree.parse(picture).getroot()  # noqa: S314 (just written)
-    said = [each.text for each in svg.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"ben-wrong-citation", "lily", "[4]", "Ben lily"} <= set(said)
+    message = [each.text for each in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"ben-wrong-citation", "lily", "[4]", "Ben lily"} <= set(message)
 
 
-def test_what_changes_nothing_is_not_said(cli: Callable[..., Any]) -> None:
-    asked = ["explain", ROWS, "--id", "ben-grounded", "-r", "ctrl-rag", *MODEL, *STANDS]
-    found = json.loads(cli(*asked, "--json", code=0).out)
-    changes = {each["what"]: each["reward"] for each in found["changes"]}
+def test_variants_with_the_same_reward_are_left_out(cli: Callable[..., Any]) -> None:
+    command = ["explain", ROWS, "--id", "ben-grounded", "-r", "ctrl-rag", *MODEL, *STANDS]
+    data = json.loads(cli(*command, "--json", code=0).out)
+    changes = {each["what"]: each["reward"] for each in data["changes"]}
     assert changes["with “I don't know”"] == 0
-    assert all(abs(reward - found["reward"]) > 1e-6 for reward in changes.values())
+    assert all(abs(reward - data["reward"]) > 1e-6 for reward in changes.values())
 
 
-def test_documents_that_stand_otherwise_cannot_be_left_out(
+def test_documents_in_another_form_cannot_be_left_out(
     cli: Callable[..., Any], tmp_path: Path
 ) -> None:
     out = tmp_path / "scored.jsonl"
-    ran = cli("score", ROWS, "-o", out, *ASKED, *MODEL)
-    assert ran.code == 3
+    result = cli("score", ROWS, "-o", out, *ASKED, *MODEL)
+    assert result.code == 3
     written = Path(f"{out}.errors.jsonl").read_text("utf-8")
     errors = [json.loads(line)["error"] for line in written.splitlines()]
     assert len(errors) == 8

@@ -45,11 +45,11 @@ def likely(count: int, **without: list[float]) -> dict[str, Any]:
 
 def test_words_replace_tokens_if_their_number_is_equal() -> None:
     scored = row(logprobs=likely(7, **{"1": [-1, -1, -3.0, -1, -2, -1, -1], "2": [-1.0] * 7}))
-    found = explain(scored)
-    shown = {each.text: each.value for each in found.segments if each.value}
+    explanation = explain(scored)
+    shown = {each.text: each.value for each in explanation.segments if each.value}
     assert shown == {"Paris ": 2.0, "1": 1.0}
-    assert found.tokens.startswith("words and punctuation in place of tokens")
-    assert [each.effect for each in found.passages] == [3.0, 0.0, None]
+    assert explanation.tokens.startswith("words and punctuation in place of tokens")
+    assert [each.effect for each in explanation.passages] == [3.0, 0.0, None]
 
 
 def test_token_texts_come_from_the_tokenizer_first_then_from_the_row() -> None:
@@ -68,8 +68,8 @@ def test_token_texts_come_from_the_tokenizer_first_then_from_the_row() -> None:
 
 def test_values_at_approximate_positions_keep_their_sum() -> None:
     scored = row(logprobs=likely(50, **{"1": [-1.5] * 50, "2": [-1.0] * 50}))
-    found = explain(scored)
-    assert sum(each.value or 0 for each in found.segments) == pytest.approx(25, abs=0.01)
+    explanation = explain(scored)
+    assert sum(each.value or 0 for each in explanation.segments) == pytest.approx(25, abs=0.01)
 
 
 @given(
@@ -81,15 +81,15 @@ def test_segments_join_to_the_response(text: str, values: list[float]) -> None:
 
 
 def test_long_texts_are_cut_with_a_note() -> None:
-    found = explain(row(response="word " * 10_000, documents=[{"text": "x" * 30_000}]))
-    assert len("".join(each.text for each in found.segments)) == 20_000
-    assert "the first 20,000 of 50,000 characters are shown" in found.notes
-    assert found.passages[0].text.endswith("… (30,000 characters)")
+    explanation = explain(row(response="word " * 10_000, documents=[{"text": "x" * 30_000}]))
+    assert len("".join(each.text for each in explanation.segments)) == 20_000
+    assert "the first 20,000 of 50,000 characters are shown" in explanation.notes
+    assert explanation.passages[0].text.endswith("… (30,000 characters)")
 
 
 def test_markers_and_tags_are_separate_segments() -> None:
-    found = segments("<answer>Paris [1, 2] is</answer>", [], [])
-    assert [(each.text, each.kind, each.labels) for each in found] == [
+    explanation = segments("<answer>Paris [1, 2] is</answer>", [], [])
+    assert [(each.text, each.kind, each.labels) for each in explanation] == [
         ("<answer>", "tag", ()),
         ("Paris ", "", ()),
         ("[1, 2]", "cite", ("1", "2")),
@@ -99,8 +99,8 @@ def test_markers_and_tags_are_separate_segments() -> None:
 
 
 def test_documents_are_marked_as_supporting_and_cited() -> None:
-    found = passages(row(details={"relevance": ["3"]}), UNKNOWN)
-    assert [(each.label, each.supporting, each.cited) for each in found] == [
+    explanation = passages(row(details={"relevance": ["3"]}), UNKNOWN)
+    assert [(each.label, each.supporting, each.cited) for each in explanation] == [
         ("1", True, True),
         ("2", True, False),
         ("3", False, True),
@@ -123,27 +123,27 @@ def test_every_component_of_every_recipe_is_explained(name: str) -> None:
     source = examples / f"{name}.jsonl"
     if not source.exists():
         source = examples / ("ctrl-rag.jsonl" if "ctrl" in name else "arena.jsonl")
-    made = rr.recipe(name)
+    recipe = rr.recipe(name)
     for line in source.read_text("utf-8").splitlines():
         import msgspec
 
         rollout = msgspec.json.decode(line, type=ScoredRow)
-        [score] = made.score_each([rollout])
+        [score] = recipe.score_each([rollout])
         if isinstance(score, rr.RolloutError):
             continue
-        found = explain(ScoredRow.of(rollout, score, made.signature))
-        assert [part.name for part in found.components] == list(made.component_names)
-        assert found.reason
-        assert "".join(each.text for each in found.segments) == rollout.parsed.text
+        explanation = explain(ScoredRow.of(rollout, score, recipe.signature))
+        assert [part.name for part in explanation.components] == list(recipe.component_names)
+        assert explanation.reason
+        assert "".join(each.text for each in explanation.segments) == rollout.parsed.text
         if score.components.get("accuracy") == 0.0:
-            part = next(part for part in found.components if part.name == "accuracy")
+            part = next(part for part in explanation.components if part.name == "accuracy")
             assert part.improvement.startswith("answer “")
 
 
 def test_the_configuration_is_read_from_the_signature() -> None:
-    made = rr.recipe("arena", {"bonus.value": 5})
+    recipe = rr.recipe("arena", {"bonus.value": 5})
     old = 'rag-rewards 0.1.0 arena {"bonus.value":5.0} models {"nli":"x"}'
-    for signature in (made.signature, signature_of(made, {"nli": "x"}), old):
+    for signature in (recipe.signature, signature_of(recipe, {"nli": "x"}), old):
         scored = Configurations().of(row(signature=signature))
         assert (scored.recipe, scored.settings["bonus.value"]) == ("arena", 5.0)
         assert scored.settings["accuracy.metric"] == "exact"

@@ -67,11 +67,11 @@ def test_groups_without_spread_are_counted_among_groups_of_at_least_two() -> Non
         make_row(i, float(value), group=group)
         for i, (group, value) in enumerate((g, v) for g, vs in rewards.items() for v in vs)
     ]
-    found = statistics_of(rows)
-    assert found.signals[0].dead == 0.5
-    assert found.signals[0].spread == 0.25
-    assert found.sizes == {1: 1, 2: 2}
-    assert any("1 of 3 groups have one rollout" in note for note in found.notes)
+    result = statistics_of(rows)
+    assert result.signals[0].dead == 0.5
+    assert result.signals[0].spread == 0.25
+    assert result.sizes == {1: 1, 2: 2}
+    assert any("1 of 3 groups have one rollout" in note for note in result.notes)
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ def test_a_steady_run_has_no_alarm() -> None:
 
 def test_many_steps_are_averaged() -> None:
     rows = [make_row(i, float(i % 2), step=i) for i in range(1000)]
-    found = statistics_of(rows).steps
-    assert len(found) <= 120
-    assert sum(step.n for step in found) == 1000
+    steps = statistics_of(rows).steps
+    assert len(steps) <= 120
+    assert sum(step.n for step in steps) == 1000
     assert statistics_of([make_row(1, step=3)]).steps == []
 
 

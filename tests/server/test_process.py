@@ -86,7 +86,7 @@ def test_disconnected_clients_do_not_stop_the_server(serving: Callable[..., Runn
     ],
 )
 def test_unusable_arguments(arguments: list[str], message: str, tmp_path: Path) -> None:
-    ran = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "rag_rewards", "serve", *arguments],
         capture_output=True,
         text=True,
@@ -95,9 +95,9 @@ def test_unusable_arguments(arguments: list[str], message: str, tmp_path: Path) 
         cwd=tmp_path,
         env={k: v for k, v in os.environ.items() if k != "RAG_REWARDS_TOKEN"},
     )
-    assert ran.returncode == 2
-    assert message in ran.stderr
-    assert "Traceback" not in ran.stderr
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_another_address_with_a_token_from_a_file(
