@@ -1,10 +1,10 @@
-"""How fast verdicts come: 1,000 questions to a local server that answers after 50 ms.
+"""Measure the time of 1,000 questions to a local judge that answers after 50 ms.
 
     python benchmarks/judge.py            # 64 requests at a time; targets: 2 s, from cache 0.5 s
-    python benchmarks/judge.py --openai   # the bare openai library on the same requests, to compare
+    python benchmarks/judge.py --openai   # also the openai library without the judge
 
-The server is another process on the same machine. 1,000 answers of 50 ms, 64 at a time, take 0.8 s
-where neither side needs any time of its own.
+The server is another process on the same machine. 1,000 answers of 50 ms, 64 at a time, take at
+least 0.8 s.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from rag_rewards.evidence.protocols import JudgeQuestion
 SERVER = Path(__file__).resolve().parents[1] / "tests" / "backends" / "judge_server.py"
 
 
-def questions(count: int) -> list[JudgeQuestion]:
+def make_questions(count: int) -> list[JudgeQuestion]:
     kinds = ("accuracy", "outcome", "reasoning")
     thinking = "The second document names the year, the first one the place. " * 20
     return [
@@ -48,14 +48,14 @@ def serving(delay: float) -> Iterator[str]:
         process.stdout.close()
 
 
-def ask(judge: OpenAIJudge, asked: list[JudgeQuestion], name: str) -> None:
+def measure(judge: OpenAIJudge, questions: list[JudgeQuestion], name: str) -> None:
     before = judge.usage
     start, cpu = time.perf_counter(), time.process_time()
-    answers = asyncio.run(judge.judge(asked))
+    answers = asyncio.run(judge.judge(questions))
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    assert answers == [1] * len(asked), next(a for a in answers if a != 1)
+    assert answers == [1] * len(questions), next(a for a in answers if a != 1)
     after = judge.usage
-    show(name, len(asked), seconds, cpu, after.requests - before.requests)
+    show(name, len(questions), seconds, cpu, after.requests - before.requests)
 
 
 def show(name: str, count: int, seconds: float, cpu: float, requests: int) -> None:
@@ -65,7 +65,7 @@ def show(name: str, count: int, seconds: float, cpu: float, requests: int) -> No
     )
 
 
-async def bare_openai(url: str, asked: list[JudgeQuestion], concurrency: int) -> None:
+async def call_openai(url: str, questions: list[JudgeQuestion], concurrency: int) -> None:
     import openai
 
     slots = asyncio.Semaphore(concurrency)
@@ -77,7 +77,7 @@ async def bare_openai(url: str, asked: list[JudgeQuestion], concurrency: int) ->
                     model="judge", messages=judge_messages(question), max_tokens=1024, temperature=0
                 )
 
-        await asyncio.gather(*map(one, asked))
+        await asyncio.gather(*map(one, questions))
 
 
 def main() -> None:
@@ -86,23 +86,23 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.05, help="seconds")
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--openai", action="store_true")
-    given = parser.parse_args()
-    asked = questions(given.count)
+    options = parser.parse_args()
+    questions = make_questions(options.count)
     print(f"{os.cpu_count()} CPUs, Python {platform.python_version()}")
-    with serving(given.latency) as url, tempfile.TemporaryDirectory() as folder:
+    with serving(options.latency) as url, tempfile.TemporaryDirectory() as folder:
         judge = OpenAIJudge(
             "judge",
             base_url=url,
-            concurrency=given.concurrency,
+            concurrency=options.concurrency,
             cache=Path(folder) / "verdicts.sqlite",
         )
-        ask(judge, asked, "asked")
-        ask(judge, asked, "from the cache")
-        if given.openai:
+        measure(judge, questions, "from the server")
+        measure(judge, questions, "from the cache")
+        if options.openai:
             start, cpu = time.perf_counter(), time.process_time()
-            asyncio.run(bare_openai(url, asked, given.concurrency))
+            asyncio.run(call_openai(url, questions, options.concurrency))
             seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-            show("bare openai library", len(asked), seconds, cpu, len(asked))
+            show("openai library", len(questions), seconds, cpu, len(questions))
 
 
 if __name__ == "__main__":

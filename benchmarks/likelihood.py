@@ -1,17 +1,18 @@
-"""What contrastive likelihoods cost: scoring groups naively, and sharing what they share.
+"""Measure time and memory of contrastive likelihoods, with and without shared tokens.
 
-    python benchmarks/likelihood.py                 # the reference work on this machine
-    python benchmarks/likelihood.py --sweep         # also contexts, documents and group sizes
+    python benchmarks/likelihood.py                 # the reference workload on this machine
+    python benchmarks/likelihood.py --sweep         # also other contexts, documents and groups
     python benchmarks/likelihood.py --device cuda --shape 7b --dtype bfloat16
 
-A group is a prompt with documents, one context per supporting document with that document left
-out, and G responses. Compared, on random weights of one shape and the same tokens:
+A group consists of a prompt with documents, one context per supporting document without this
+document, and G responses. The benchmark compares three methods on the same random weights and
+tokens:
 
-    naive            every pair by itself, log-softmax over every position
-    naive, response  every pair by itself, logits at the response's positions only
+    naive            each pair separately, log-softmax over all positions
+    naive, response  each pair separately, logits at the positions of the response only
     ours             rag_rewards.backends.transformers
 
-Each runs in a process of its own, for its peak memory. Values must agree.
+Each method runs in its own process, to measure its peak memory. The values must be equal.
 """
 
 import argparse
@@ -32,7 +33,7 @@ RESULT = HERE / "results" / "likelihood.md"
 METHODS = ("naive", "naive, response", "ours")
 ROUGH = ("naive, response", "ours", "ours, float32 logits")
 PASSES = 2
-"""The best counts; of plain naive there is one pass, which repeats itself for every pair anyway."""
+"""Number of passes, of which the fastest counts. The method naive has one, because it is slow."""
 TARGETS = {"naive": 9.0, "naive, response": 2.8}
 
 SHAPES: dict[str, dict[str, int]] = {
@@ -66,7 +67,7 @@ SHAPES: dict[str, dict[str, int]] = {
 
 @dataclass(frozen=True)
 class Work:
-    """C tokens of context, n documents left out in turn, G responses of T tokens."""
+    """A workload: C tokens of context, n documents to leave out, G responses of T tokens."""
 
     context: int = 2_000
     documents: int = 2
@@ -77,12 +78,12 @@ class Work:
         return f"C={self.context:,} n={self.documents} G={self.group} T={self.response}"
 
     def ends(self) -> list[int]:
-        """Where the documents that are left out end: evenly spread, each 9% of the context."""
+        """Return the ends of the documents, which are evenly spread and 9% of the context each."""
         step = 0.9 / (self.documents + 1)
         return [round((0.05 + step * (i + 1)) * self.context) for i in range(self.documents)]
 
     def request(self, vocabulary: int) -> Any:
-        """The tokens, the same everywhere."""
+        """Return the request, which is the same on all machines."""
         from rag_rewards.evidence.protocols import ScoreRequest
 
         state = 1
@@ -101,7 +102,7 @@ class Work:
         return ScoreRequest((full, *without), tuple(some(self.response) for _ in range(self.group)))
 
 
-# --- one method, in a process of its own -------------------------------------------------------
+# --- one method in its own process -------------------------------------------------------------
 
 
 def make_model(shape: str, dtype: str, device: str) -> Any:
@@ -116,7 +117,7 @@ def make_model(shape: str, dtype: str, device: str) -> Any:
 
 
 class Ids:
-    """A tokenizer is not asked for anything here."""
+    """A tokenizer without methods for text, which the benchmark does not use."""
 
     eos_token_id = None
 
@@ -162,7 +163,7 @@ def run_method(method: str, work: Work, shape: str, dtype: str, device: str) -> 
             seconds = min(seconds, clock(device) - start)
         if isinstance(answer, Exception):
             raise answer
-        values = {pair: list(found) for pair, found in answer.logprobs.items()}
+        values = {pair: list(logprobs) for pair, logprobs in answer.logprobs.items()}
         tokens, rows, path = answer.computed, policy.usage.rows, answer.path
     else:
         naive(model, Work(64, 1, 2, 8).request(SHAPES[shape]["vocab_size"]), True)
@@ -196,7 +197,7 @@ def clock(device: str) -> float:
 
 
 def peak_memory(device: str) -> int:
-    """Bytes: of the process, or of the accelerator."""
+    """Return the peak memory of the process or of the GPU, in bytes."""
     import torch
 
     if device == "cuda":
@@ -207,26 +208,28 @@ def peak_memory(device: str) -> int:
 def spawn(
     method: str, work: Work, options: argparse.Namespace, dtype: str | None = None
 ) -> dict[str, Any]:
-    told = json.dumps([method, vars(work), options.shape, dtype or options.dtype, options.device])
-    command = [sys.executable, __file__, "--one", told]
-    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=3_600)
-    seen: dict[str, Any] = json.loads(said.stdout.splitlines()[-1])
-    print(f"  {work}, {method}: {seen['seconds']:.1f} s", file=sys.stderr, flush=True)
-    return seen
+    arguments = json.dumps(
+        [method, vars(work), options.shape, dtype or options.dtype, options.device]
+    )
+    command = [sys.executable, __file__, "--one", arguments]
+    process = subprocess.run(command, check=True, capture_output=True, text=True, timeout=3_600)
+    run: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    print(f"  {work}, {method}: {run['seconds']:.1f} s", file=sys.stderr, flush=True)
+    return run
 
 
 # --- the tables --------------------------------------------------------------------------------
 
 
 def formula(work: Work) -> tuple[int, int]:
-    """Forward tokens C + Σ(C − e_i) + (1 + n)·Σ(T − 1), and vocabulary rows (1 + n)·ΣT."""
-    served = (1 + work.documents) * work.group
+    """Return forward tokens C + Σ(C − e_i) + (1 + n)·Σ(T − 1) and rows of logits (1 + n)·ΣT."""
+    pairs = (1 + work.documents) * work.group
     tokens = work.context + sum(work.context - end for end in work.ends())
-    return tokens + served * (work.response - 1), served * work.response
+    return tokens + pairs * (work.response - 1), pairs * work.response
 
 
 def flips(one: list[list[float]], other: list[list[float]], work: Work) -> tuple[int, float]:
-    """Responses whose E is on the other side of the threshold 1, and the mean difference of E."""
+    """Return the number of responses whose E crosses the threshold 1, and E's mean difference."""
     first, second = contributions(one, work), contributions(other, work)
     pairs = list(zip(first, second, strict=True))
     return sum((a > 1) != (b > 1) for a, b in pairs), sum(abs(a - b) for a, b in pairs) / len(pairs)
@@ -239,9 +242,9 @@ def contributions(values: list[list[float]], work: Work) -> list[float]:
 
 
 def reference(work: Work, options: argparse.Namespace) -> list[str]:
-    """All methods on one work, side by side."""
+    """Return a table of all methods on one workload."""
     runs = {method: spawn(method, work, options) for method in METHODS}
-    for method in METHODS[1:]:  # in turns once more, so that a busy moment does not hit one alone
+    for method in METHODS[1:]:  # a second round, so that a busy machine affects all methods
         again = spawn(method, work, options)
         if again["seconds"] < runs[method]["seconds"]:
             runs[method] = again
@@ -251,14 +254,14 @@ def reference(work: Work, options: argparse.Namespace) -> list[str]:
     lines = [row(*head), row(*["---"] * len(head))]
     for method, run in runs.items():
         times = run["seconds"] / ours["seconds"]
-        said = f"{times:.2f} × faster" if method != "ours" else ""
+        ratio = f"{times:.2f} × faster" if method != "ours" else ""
         lines.append(
             row(
                 method,
                 f"{run['tokens']:,}",
                 f"{run['rows']:,}",
                 f"{run['seconds']:.2f}",
-                said,
+                ratio,
                 f"{run['peak'] / 2**20:,.0f} MiB",
             )
         )
@@ -288,7 +291,7 @@ def reference(work: Work, options: argparse.Namespace) -> list[str]:
 
 
 def sweep(options: argparse.Namespace) -> list[str]:
-    """Ours over sizes of the work, against naive with logits at the response only."""
+    """Return a table of ours and of naive with logits at the response, for several workloads."""
     works = [Work(context=c) for c in (1_000, 4_000)]
     works.append(Work(context=16_000, documents=1, group=4))
     works += [Work(documents=n) for n in (1, 4, 6)]
@@ -312,7 +315,7 @@ def sweep(options: argparse.Namespace) -> list[str]:
 
 
 def precision(options: argparse.Namespace) -> list[str]:
-    """What bfloat16 does to E, against float32 on the same tokens and weights."""
+    """Return a table of the differences between bfloat16 and float32."""
     work = Work(context=1_000, group=8)
     exact = spawn("naive, response", work, options, "float32")["values"]
     head = ["bfloat16, " + str(work), "nats a token", "E moves by", "threshold flips"]
@@ -351,7 +354,7 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="100m")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--sweep", action="store_true", help="also other sizes of the work")
+    parser.add_argument("--sweep", action="store_true", help="also measure other workloads")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     for name, default in vars(Work()).items():
         parser.add_argument(f"--{name}", type=int, default=default)

@@ -1,11 +1,11 @@
-"""How fast entailment is asked: pairs per second, and how much of the work is padding.
+"""Measure the pairs per second of an entailment model, and the share of padding.
 
     python benchmarks/nli.py                 # a minute or two on one core
     python benchmarks/nli.py --device cuda
 
-A cross-encoder of MiniLM's shape with random weights, on pairs of mixed lengths that all fit into
-what it reads. Compared are one pair at a time, batches of 32 in the order given, and the backend;
-the run ends with an error where their values differ.
+The model is a cross-encoder of MiniLM's shape with random weights. The pairs have mixed lengths and
+are not truncated. The benchmark compares one pair at a time, batches of 32 in the original order,
+and the backend. It ends with an error if their values differ.
 """
 
 import argparse
@@ -26,7 +26,7 @@ Pairs = list[tuple[str, str]]
 
 
 def save_model(folder: str) -> None:
-    """MiniLM's shape: 6 layers, 384 wide, 12 heads."""
+    """Save a model of MiniLM's shape: 6 layers, width 384, 12 heads."""
     own = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     ids = {token: i for i, token in enumerate([*own, *WORDS])}
     core = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token=own[1]))
@@ -53,7 +53,7 @@ def save_model(folder: str) -> None:
 
 
 def mixed_pairs(count: int) -> Pairs:
-    """Statements of 5 to 40 words, premises of 20 to 460: from one short passage to several."""
+    """Return pairs with hypotheses of 5 to 40 words and premises of 20 to 460 words."""
     random.seed(0)
 
     def words(n: int) -> str:
@@ -67,12 +67,12 @@ def mixed_pairs(count: int) -> Pairs:
 def fixed_batches(
     folder: str, device: str, size: int
 ) -> Callable[[Pairs], tuple[list[float], float]]:
-    """Batches of a fixed size in the order given: (values, share of padding)."""
+    """Return a function from pairs to values and the share of padding, with a fixed batch size."""
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
     model = model.to(device).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
 
-    def ask(pairs: Pairs) -> tuple[list[float], float]:
+    def score(pairs: Pairs) -> tuple[list[float], float]:
         values: list[float] = []
         tokens = padded = 0
         for start in range(0, len(pairs), size):
@@ -86,7 +86,7 @@ def fixed_batches(
             padded += inputs["attention_mask"].numel()
         return values, 1 - tokens / padded
 
-    return ask
+    return score
 
 
 def backend(
@@ -94,12 +94,12 @@ def backend(
 ) -> Callable[[Pairs], tuple[list[float], float]]:
     model = load_entailment(Path(folder), device=device, token_budget=budget)
 
-    def ask(pairs: Pairs) -> tuple[list[float], float]:
+    def score(pairs: Pairs) -> tuple[list[float], float]:
         model.usage = EntailmentUsage()
         values = model.entail_sync(pairs)
         return values, 1 - model.usage.tokens / model.usage.padded
 
-    return ask
+    return score
 
 
 def main() -> None:
@@ -108,29 +108,29 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=500)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--budgets", type=int, nargs="*", default=[], help="other token budgets")
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
-    pairs = mixed_pairs(asked.pairs)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    pairs = mixed_pairs(options.pairs)
     with tempfile.TemporaryDirectory() as folder:
         save_model(folder)
-        ways = {
-            "one pair at a time": fixed_batches(folder, asked.device, 1),
-            "batches of 32, as they come": fixed_batches(folder, asked.device, 32),
-            "`load_entailment`": backend(folder, asked.device, None),
+        methods = {
+            "one pair at a time": fixed_batches(folder, options.device, 1),
+            "batches of 32, original order": fixed_batches(folder, options.device, 32),
+            "`load_entailment`": backend(folder, options.device, None),
         }
-        for budget in asked.budgets:
-            ways[f"`token_budget={budget}`"] = backend(folder, asked.device, budget)
+        for budget in options.budgets:
+            methods[f"`token_budget={budget}`"] = backend(folder, options.device, budget)
         rows, expected = [], None
-        for name, ask in ways.items():
-            ask(pairs[:8])
-            began = time.perf_counter()
-            values, padding = ask(pairs)
-            rows.append((name, len(pairs) / (time.perf_counter() - began), padding))
+        for name, score in methods.items():
+            score(pairs[:8])
+            started = time.perf_counter()
+            values, padding = score(pairs)
+            rows.append((name, len(pairs) / (time.perf_counter() - started), padding))
             expected = expected or values
             worst = max(abs(a - b) for a, b in zip(values, expected, strict=True))
             if worst > 1e-5:
                 raise SystemExit(f"{name}: values differ by {worst:.2g}")
-    print(f"{len(pairs)} pairs on {asked.device}, {asked.threads} thread(s)\n")
+    print(f"{len(pairs)} pairs on {options.device}, {options.threads} thread(s)\n")
     print("| | pairs/s | against one at a time | against batches of 32 | padding |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for name, rate, padding in rows:

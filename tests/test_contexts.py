@@ -47,14 +47,14 @@ def text(ids):
     return TOKENIZER.decode(list(ids))
 
 
-def test_the_full_prompt_shows_every_document_under_its_label():
+def test_the_full_prompt_contains_all_documents_with_labels():
     shown = text(CONTEXTS.context(rollout()))
     assert shown.startswith("<|start|>user\n")
     assert shown.endswith("Question: Which city?<|im_end|>\n<|start|>assistant\n")
     assert "[1] Seine\nThe Seine flows through Paris.\n\n[2] Rome lies on the Tiber.\n\n" in shown
 
 
-def test_a_document_that_is_left_out_leaves_the_others_their_labels():
+def test_other_documents_keep_their_labels():
     full, without = CONTEXTS.leave_one_out(rollout(supporting=[1, 2]), ("1", "2"))
     shown = text(without["2"])
     assert "[1] Seine" in shown
@@ -77,7 +77,7 @@ def test_response_ids_are_the_rows_own_or_those_of_its_text():
         CONTEXTS.response(rollout(response=turns))
 
 
-def test_what_the_template_opened_belongs_to_the_context():
+def test_a_section_that_the_template_opens_is_in_the_context():
     shown = text(CONTEXTS.context(rollout(response_prefix="<think>\n")))
     assert shown.endswith("<|start|>assistant\n<think>\n")
     opened = tiny_models.make_tokenizer()
@@ -93,7 +93,7 @@ OWN += "[3] Oslo\nOslo is a port.\n\nWhich city?"
 
 
 @pytest.mark.parametrize("as_chat", [False, True])
-def test_documents_are_taken_out_of_a_rows_own_prompt(as_chat):
+def test_documents_are_removed_from_the_prompt_of_a_row(as_chat):
     prompt = [{"role": "user", "content": OWN}] if as_chat else OWN
     full, without = CONTEXTS.leave_one_out(rollout(prompt=prompt), ("1", "3"))
     assert OWN in text(full)
@@ -103,7 +103,7 @@ def test_documents_are_taken_out_of_a_rows_own_prompt(as_chat):
     assert text(full).startswith("<|start|>user\n" if as_chat else "Read this.")
 
 
-def test_the_last_document_of_a_prompt_takes_the_separator_before_it():
+def test_the_last_document_is_removed_with_its_separator():
     own = "Q?\n\n[1] Seine\nThe Seine flows through Paris.\n\n[2] Rome lies on the Tiber."
     row = rollout(prompt=own, documents=DOCUMENTS[:2])
     left = own.removesuffix("\n\n[2] Rome lies on the Tiber.")
@@ -117,12 +117,12 @@ def test_the_last_document_of_a_prompt_takes_the_separator_before_it():
         (OWN + OWN, "is 2 times in it"),
     ],
 )
-def test_a_prompt_whose_documents_cannot_be_found(own, message):
+def test_a_prompt_without_the_documents_is_an_error(own, message):
     with pytest.raises(DataError, match=message):
         CONTEXTS.leave_one_out(rollout(prompt=own), ("1",))
 
 
-def test_another_way_of_showing_documents():
+def test_another_form_of_documents():
     prompt = Prompt("{documents}", document="Doc {label}: {text} ({title})", separator=" | ")
     own = "Doc 1: The Seine flows through Paris. (Seine) | Doc 3: Oslo is a port. (Oslo)"
     row = rollout(prompt=own, documents=[DOCUMENTS[0], DOCUMENTS[2]])
@@ -137,7 +137,7 @@ def test_another_way_of_showing_documents():
         ("3", "Ada rose [1] . Ben lily [2] . ? Ben"),
     ],
 )
-def test_documents_that_stand_in_one_line_with_the_question(label, left):
+def test_documents_in_one_line_with_the_question(label, left):
     prompt = Prompt("").showing("{text} [{label}] .", " ")
     documents = [{"text": "Ada rose"}, {"text": "Ben lily"}, {"title": "T", "text": "Ada ivy"}]
     row = rollout(prompt="Ada rose [1] . Ben lily [2] . Ada ivy [3] . ? Ben", documents=documents)
@@ -155,7 +155,7 @@ def test_the_trainers_tokens_must_be_those_of_the_prompt():
         CONTEXTS.leave_one_out(rollout(prompt_token_ids=list(full[:-2])), ("1",))
 
 
-def test_a_base_model_without_a_template_reads_plain_text():
+def test_a_base_model_without_a_template_uses_plain_text():
     plain = tiny_models.make_tokenizer()
     plain.chat_template = None
     shown = text(Contexts(plain, Prompt("{question}", system="Be brief.")).context(rollout()))
@@ -170,7 +170,7 @@ def test_a_row_without_prompt_needs_its_question():
 # --- length ------------------------------------------------------------------------------------
 
 
-def test_too_long_is_an_error_and_truncation_is_on_demand():
+def test_long_prompts_are_errors_or_truncated():
     row = rollout(supporting=[1])
     room = len(CONTEXTS.response(row))
     whole = len(CONTEXTS.context(row)) + room
@@ -201,7 +201,7 @@ def test_too_long_is_an_error_and_truncation_is_on_demand():
         ("<think>Seine</think>", ""),
     ],
 )
-def test_the_answer_span_is_what_stands_behind_the_thinking(response, answer):
+def test_the_answer_span_begins_after_the_thinking(response, answer):
     row = rollout(response=response)
     start, end = CONTEXTS.answer_span(row)
     ids = CONTEXTS.response(row)
@@ -210,7 +210,7 @@ def test_the_answer_span_is_what_stands_behind_the_thinking(response, answer):
 
 
 @pytest.mark.parametrize("response", ["Paris", "<think>Seine", "Seine</think> Paris"])
-def test_no_thinking_or_no_end_of_it_is_no_span(response):
+def test_incomplete_thinking_has_no_answer_span(response):
     assert CONTEXTS.answer_span(rollout(response=response)) is None
 
 
@@ -234,7 +234,7 @@ PARTS = "<reason>REASONED</reason>\n<extract>EXTRACTED</extract>\n<answer>ANSWER
     ],
 )
 @pytest.mark.parametrize("own", [None, OWN])
-def test_nothing_of_a_masked_part_is_in_the_context(part, there, masked, own):
+def test_masked_parts_are_not_in_the_context(part, there, masked, own):
     row = rollout(response=PARTS, prompt=own)
     shown = text(Contexts(TOKENIZER, definition_of("lear").prompt).masked(row, part))
     assert all(word in shown for word in there)
@@ -243,7 +243,7 @@ def test_nothing_of_a_masked_part_is_in_the_context(part, there, masked, own):
     assert "Which city?" in shown
 
 
-def test_a_masked_context_beyond_the_model_is_an_error():
+def test_a_long_masked_context_is_an_error():
     contexts = Contexts(TOKENIZER, definition_of("lear").prompt, max_length=50)
     with pytest.raises(DataError, match="more than the model's maximum of 50"):
         contexts.masked(rollout(response=PARTS), "full")
@@ -254,11 +254,11 @@ def test_a_masked_context_beyond_the_model_is_an_error():
 
 @budget(60)
 @given(st.text(max_size=20), st.text(max_size=20))
-def test_what_stands_in_a_text_is_never_a_place(question, document):
+def test_placeholders_in_a_text_are_not_replaced(question, document):
     assert fill("{question}|{text}", question=question, text=document) == f"{question}|{document}"
 
 
-def test_a_document_that_names_a_place():
+def test_a_document_with_a_placeholder():
     row = rollout(documents=[{"text": "{question} {label}"}], question="{documents}")
     shown = text(CONTEXTS.context(row))
     assert "[1] {question} {label}\n\nQuestion: {documents}<|im_end|>" in shown
@@ -268,7 +268,7 @@ def test_a_document_that_names_a_place():
 # --- rows that cannot be shown -----------------------------------------------------------------
 
 
-def test_a_document_that_the_row_does_not_have_cannot_be_left_out():
+def test_an_unknown_document_is_an_error():
     row = rollout(documents=None, prompt="[1] a\n\n[2] b\n\nq?", supporting=["1"])
     with pytest.raises(DataError, match="documents: document 1 cannot be left out: the row has no"):
         CONTEXTS.leave_one_out(row, ("1",))
@@ -276,27 +276,27 @@ def test_a_document_that_the_row_does_not_have_cannot_be_left_out():
         CONTEXTS.masked(rollout(documents=None, response=PARTS), "evidence")
 
 
-def test_a_template_that_refuses_a_chat():
+def test_a_template_that_rejects_a_chat():
     strict = tiny_models.make_tokenizer()
     strict.chat_template = "{{ raise_exception('System role not supported') }}"
     with pytest.raises(DataError, match="prompt: the chat template rejects it: System role"):
         Contexts(strict).context(rollout())
 
 
-def test_a_message_without_text_is_no_error_of_a_base_model():
+def test_a_base_model_accepts_a_message_without_text():
     plain = tiny_models.make_tokenizer()
     plain.chat_template = None
     prompt = [{"role": "user", "content": "q?"}, {"role": "assistant", "tool_calls": []}]
     assert text(Contexts(plain).context(rollout(prompt=prompt))) == "q?\n\n\n\n"
 
 
-def test_masks_follow_the_recipes_reading_of_tags():
+def test_masks_use_the_tags_of_the_recipe():
     tags = Tags(("reason", "extract", "answer"), SectionStyle(ignore_case=True))
     row = rollout(response="<REASON>REASONED</REASON><extract>E</extract><answer>A</answer>")
     assert "<reason>REASONED</reason>" in text(CONTEXTS.masked(row, "rationale", tags))
 
 
-def test_masked_prompts_too_must_be_the_trainers():
+def test_masked_prompts_must_have_the_trainers_tokens():
     row = rollout(response=PARTS, prompt_token_ids=[5, 6, 7])
     with pytest.raises(DataError, match="prompt_token_ids: the rendered prompt differs"):
         CONTEXTS.masked(row, "full")

@@ -49,11 +49,11 @@ def run(coroutine):
         (CodePoints(), Tokenizer),
     ],
 )
-def test_doubles_keep_the_protocols(double, protocol):
+def test_doubles_implement_the_protocols(double, protocol):
     assert isinstance(double, protocol)
 
 
-def test_they_go_together_and_close():
+def test_doubles_are_closed_together():
     doubles = TablePolicy(), TableEntailment({}), TableJudge({}), TableSimilarity({})
     models = Models(*doubles)
     assert set(models.fingerprints.values()) == {"table"}
@@ -61,7 +61,7 @@ def test_they_go_together_and_close():
     assert all(double.closed for double in doubles)
 
 
-def test_no_torch():
+def test_doubles_import_no_torch():
     code = "import sys, rag_rewards.testing; print({'torch', 'numpy'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
@@ -151,7 +151,7 @@ def test_log_probabilities():
         run(policy.score([ScoreRequest(((9,),), ((7,),))]))
 
 
-def test_as_many_log_probabilities_as_tokens():
+def test_log_probabilities_must_match_the_tokens():
     policy = TablePolicy(lambda context, response: [-1.0])
     with pytest.raises(BackendError, match="1 log-probabilities for a response of 2 tokens"):
         run(policy.score([ScoreRequest(((1,),), ((7, 8),))]))
@@ -178,7 +178,7 @@ def test_continuations():
         run(TablePolicy().score([ScoreRequest(((1,),), ((7,),))]))
 
 
-def test_a_policy_says_what_it_was_told():
+def test_a_policy_has_its_configured_properties():
     policy = TablePolicy(capabilities=Capabilities(generates=False), max_length=100)
     assert not policy.capabilities.generates
     assert policy.max_length == 100

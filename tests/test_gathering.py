@@ -53,7 +53,7 @@ def informed(gatherer, reward, rows):
 # --- likelihoods -------------------------------------------------------------------------------
 
 
-def test_a_group_is_one_request_and_equal_responses_are_asked_once():
+def test_a_group_is_one_request_with_distinct_responses():
     policy = TablePolicy(by_length)
     rows = [row(0), row(1), row(2, response="Paris 0"), row(3, question="When?")]
     found = informed(Gatherer(Models(policy=policy)), CTRL, rows)
@@ -68,7 +68,7 @@ def test_a_group_is_one_request_and_equal_responses_are_asked_once():
     assert found[0].logprobs.full[0] == pytest.approx(by_length(first.contexts[0], (80,))[0])
 
 
-def test_what_is_gathered_is_scored_as_rows_that_bring_it_are():
+def test_gathered_evidence_scores_like_evidence_of_rows():
     gatherer = Gatherer(Models(policy=TablePolicy(by_length)))
     found = informed(gatherer, CTRL, [row(0), row(1)])
     again = [decode_row(decoded(each)) for each in found]
@@ -82,7 +82,7 @@ def decoded(rollout):
     return msgspec.json.decode(msgspec.json.encode(rollout))
 
 
-def test_nothing_is_asked_where_rows_bring_the_evidence():
+def test_existing_evidence_is_not_requested():
     logprobs = {"full": [-1.0], "without": {"1": [-2.0], "2": [-3.0]}}
     rows = [row(0, logprobs=logprobs), row(1)]
     policy = TablePolicy(by_length)
@@ -91,7 +91,7 @@ def test_nothing_is_asked_where_rows_bring_the_evidence():
     assert [len(r.responses) for r in policy.requests] == [1]
 
 
-def test_evidence_that_lacks_a_document_is_asked_anew_whole():
+def test_incomplete_evidence_is_requested_completely():
     rows = [row(0, logprobs={"full": [-1.0], "without": {"1": [-2.0]}})]
     found = informed(Gatherer(Models(policy=TablePolicy(by_length))), CTRL, rows)
     assert found[0].logprobs.full != (-1.0,)  # both terms of a difference from one model
@@ -106,7 +106,7 @@ def test_rows_are_not_changed():
     assert rows[0].logprobs is None
 
 
-def test_a_row_that_cannot_be_shown_is_its_own_error():
+def test_an_invalid_row_fails_alone():
     rows = [row(0), row(1, question=None, group="g"), row(2, supporting=[9])]
     found = Gatherer(Models(policy=TablePolicy(by_length))).gather_sync(CTRL, rows)
     assert found[0].logprobs is not None
@@ -116,7 +116,7 @@ def test_a_row_that_cannot_be_shown_is_its_own_error():
     assert isinstance(CTRL.score_each([found[2]])[0], DataError)
 
 
-def test_a_request_that_fails_marks_its_group_alone():
+def test_a_failed_request_fails_its_group_only():
     def sometimes(context, response):
         return (
             BackendError("out of luck")
@@ -130,7 +130,7 @@ def test_a_request_that_fails_marks_its_group_alone():
     assert str(found[3]) == "row r3: out of luck"
 
 
-def test_a_policy_that_breaks_whole_marks_all_that_needed_it():
+def test_a_failed_call_fails_all_rollouts_that_needed_it():
     class Broken(TablePolicy):
         async def score(self, requests):
             raise ConnectionError("no route")
@@ -203,7 +203,7 @@ def test_a_panic_of_a_tokenizer_is_the_error_of_its_rollout():
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), asyncio.CancelledError()])
-def test_what_ends_a_run_is_no_error_of_a_row(error):
+def test_control_flow_exceptions_are_raised(error):
     class Ending(TablePolicy):
         async def score(self, requests):
             raise error
@@ -212,7 +212,7 @@ def test_what_ends_a_run_is_no_error_of_a_row(error):
         Gatherer(Models(policy=Ending())).gather_sync(CTRL, [row(0)])
 
 
-def test_a_policy_that_gives_too_few_answers_is_believed_in_none():
+def test_a_wrong_number_of_answers_fails_all_rollouts():
     class Short(TablePolicy):
         async def score(self, requests):
             return (await super().score(requests))[:-1]
@@ -222,7 +222,7 @@ def test_a_policy_that_gives_too_few_answers_is_believed_in_none():
     assert all("1 answers to 2 questions" in str(each) for each in found)
 
 
-def test_the_self_check_comes_first_and_once():
+def test_the_self_check_runs_first_and_once():
     class Checked(TablePolicy):
         checks = 0
 
@@ -237,7 +237,7 @@ def test_the_self_check_comes_first_and_once():
     assert policy.checks == 1
 
 
-def test_a_policy_that_lies_is_refused_for_all():
+def test_a_failed_self_check_fails_the_call():
     class Liar(TablePolicy):
         async def selfcheck(self):
             raise BackendError("zeros")
@@ -258,7 +258,7 @@ def test_a_panic_in_the_self_check_is_a_backend_error():
         Gatherer(Models(policy=Panicking(by_length))).gather_sync(CTRL, [row(0)])
 
 
-def test_whoever_comes_during_the_self_check_waits_for_it():
+def test_concurrent_calls_wait_for_the_self_check():
     class Slow(TablePolicy):
         async def selfcheck(self):
             await asyncio.sleep(0.2)
@@ -273,7 +273,7 @@ def test_whoever_comes_during_the_self_check_waits_for_it():
     assert [str(each) for each in asyncio.run(both())] == ["zeros", "zeros"]
 
 
-def test_errors_of_rows_are_called_by_their_public_names():
+def test_errors_of_rows_have_public_types():
     class Finer(BackendError):
         pass
 
@@ -283,7 +283,7 @@ def test_errors_of_rows_are_called_by_their_public_names():
     assert found.__cause__.__traceback__ is None
 
 
-def test_a_response_without_assistant_is_the_error_of_its_row():
+def test_a_response_without_assistant_message_fails_its_row():
     said = [{"role": "user", "content": "x"}]
     rows = [row(0), row(1, response=said, response_token_ids=[5, 6])]
     found = Gatherer(Models(policy=TablePolicy(by_length))).gather_sync(CTRL, rows)
@@ -303,7 +303,7 @@ def test_a_group_is_truncated_for_its_longest_response():
     assert len(group.contexts[0]) < len(whole.contexts[0])
 
 
-def test_another_group_of_the_same_question_changes_nothing():
+def test_other_groups_of_a_question_do_not_affect_a_group():
     policy = TablePolicy(by_length, max_length=10_000)
     rows = [row(0, response="Paris"), row(1, response="Paris " * 20)]
     informed(Gatherer(Models(policy=policy)), CTRL, rows)
@@ -318,7 +318,7 @@ def test_another_group_of_the_same_question_changes_nothing():
     assert shown[2] == len(alone.requests[0].contexts[0]) > shown[1]
 
 
-def test_what_changes_the_prompt_enters_the_signature():
+def test_the_signature_depends_on_prompt_settings():
     def told(**options):
         return Gatherer(Models(policy=TablePolicy(by_length)), **options).fingerprints["prompt"]
 
@@ -367,7 +367,7 @@ def text(ids):
     return "".join(map(chr, ids))
 
 
-def test_equal_masked_contexts_are_generated_once_and_missing_sections_not_at_all():
+def test_equal_masked_contexts_are_generated_once():
     policy = TablePolicy(texts=lambda prompt: "Paris")
     rows = [row(0, response=PARTS), row(1, response=PARTS), row(2, response="Paris")]
     found = informed(Gatherer(Models(policy=policy)), recipe("lear"), rows)
@@ -375,7 +375,7 @@ def test_equal_masked_contexts_are_generated_once_and_missing_sections_not_at_al
     assert found[2] is rows[2]
 
 
-def test_sampled_answers_of_equal_contexts_are_samples_of_their_own():
+def test_equal_contexts_have_separate_samples():
     policy = TablePolicy(texts=lambda prompt: "Paris")
     lear = recipe("lear", {"decode.temperature": 1.0})
     rows = [row(0, response=PARTS), row(1, response=PARTS)]
@@ -383,7 +383,7 @@ def test_sampled_answers_of_equal_contexts_are_samples_of_their_own():
     assert sorted(a.seed for a in policy.requests) == [0, 0, 1, 1]
 
 
-def test_likelihood_mode_asks_for_every_alias():
+def test_likelihood_mode_scores_each_alias():
     policy = TablePolicy(by_length)
     lear = recipe("lear", {"mode": "likelihood"})
     rows = [row(0, response=PARTS, answers=["Paris", "Lutetia"])]
@@ -395,7 +395,7 @@ def test_likelihood_mode_asks_for_every_alias():
     assert 0 < lear(found)[0].components["answer_full"] < 1
 
 
-def test_a_generation_that_fails_names_its_field():
+def test_a_failed_generation_names_its_field():
     policy = TablePolicy(texts=lambda prompt: BackendError("cut off"))
     found = Gatherer(Models(policy=policy)).gather_sync(recipe("lear"), [row(0, response=PARTS)])
     assert str(found[0]) in {
@@ -406,7 +406,7 @@ def test_a_generation_that_fails_names_its_field():
 # --- entailment, similarity, judges ------------------------------------------------------------
 
 
-def test_entailment_pairs_are_asked_once_for_the_batch():
+def test_entailment_pairs_are_distinct_in_a_batch():
     nli = TableEntailment(lambda premise, hypothesis: 0.9)
     ground = recipe("ground-grpo")
     rows = [
@@ -423,7 +423,7 @@ def test_entailment_pairs_are_asked_once_for_the_batch():
     assert ground(found)[0].value is not None
 
 
-def test_a_judge_is_asked_once_per_question_and_any_yes_wins():
+def test_questions_are_distinct_and_any_yes_counts():
     judge = TableJudge(lambda q: int(q.gold == ("Lutetia",)))
     truth = recipe("truthrl")
     rows = [
@@ -436,7 +436,7 @@ def test_a_judge_is_asked_once_per_question_and_any_yes_wins():
     assert truth(found)[0].value == 1.0
 
 
-def test_a_question_without_verdict_is_an_error_of_its_rows_unless_another_says_yes():
+def test_a_missing_verdict_is_an_error_unless_another_is_yes():
     def judge_of(q):
         return BackendError("down") if q.gold == ("Paris",) else int(q.gold == ("Lutetia",))
 
@@ -461,7 +461,7 @@ def test_similarity_for_refusals_in_other_words():
     assert found[0].similarity is not None
 
 
-def test_one_kind_that_fails_leaves_the_others_evidence():
+def test_a_failed_kind_of_model_does_not_affect_others():
     class Down(TableEntailment):
         async def entail(self, pairs):
             raise BackendError("no memory")
@@ -484,7 +484,7 @@ def test_one_kind_that_fails_leaves_the_others_evidence():
 # --- loops and threads -------------------------------------------------------------------------
 
 
-def test_inside_a_running_loop_the_sync_entry_works_too():
+def test_gather_sync_works_in_a_running_event_loop():
     gatherer = Gatherer(Models(policy=TablePolicy(by_length)))
 
     async def trainer():
@@ -494,7 +494,7 @@ def test_inside_a_running_loop_the_sync_entry_works_too():
     assert one == other
 
 
-def test_kinds_of_models_are_asked_at_the_same_time():
+def test_kinds_of_models_are_called_at_the_same_time():
     here: dict[str, asyncio.Event] = {}
 
     class MeetingNli(TableEntailment):
@@ -527,7 +527,7 @@ def test_kinds_of_models_are_asked_at_the_same_time():
     assert found.similarity
 
 
-def test_threads_may_share_a_gatherer():
+def test_threads_can_share_a_gatherer():
     gatherer = Gatherer(Models(policy=TablePolicy(by_length)))
     results = []
     threads = [

@@ -100,14 +100,14 @@ def test_values_are_those_of_the_model(pair):
     assert first.computed + first.reused == count(GROUP)
 
 
-def test_only_the_pairs_asked_for_are_answered(pair):
+def test_only_requested_pairs_are_scored(pair):
     server, policy = pair
     request = ScoreRequest(CONTEXTS, RESPONSES, ((2, 1), (0, 0)))
     check_values(score(policy, request)[0], request)
     assert sum(len(b.get("prompt", b.get("input_ids"))) for b in server.posts) == 2
 
 
-def test_equal_sequences_are_asked_once(pair):
+def test_equal_sequences_are_sent_once(pair):
     server, policy = pair
     score(policy, GROUP)
     asked = [tuple(p) for b in server.posts for p in b.get("prompt", b.get("input_ids"))]
@@ -115,7 +115,7 @@ def test_equal_sequences_are_asked_once(pair):
     assert all(len(b.get("prompt", b.get("input_ids"))) <= 16 for b in server.posts)
 
 
-def test_a_request_holds_no_more_prompts_than_allowed(kind):
+def test_the_number_of_prompts_per_request_is_limited(kind):
     double, policy = kind
     with double() as server:
         limits = Limits(batch=2)
@@ -149,7 +149,7 @@ def test_a_group_that_cannot_be_scored_fails_alone(pair):
     assert "status 400: Token id 99 is out" in str(errors[0])
 
 
-def test_the_longest_sequence_that_is_announced_is_scored(pair):
+def test_a_sequence_of_the_maximum_length_is_scored(pair):
     _, policy = pair
     assert policy.max_length == 511
     request = ScoreRequest((tuple([5] * 500),), (tuple([6] * 11),))
@@ -181,7 +181,7 @@ LIES = [(zeros, "zeros"), (late, "own token"), (early, "causal"), (base_ten, "pr
 
 
 @pytest.mark.parametrize(("lie", "check"), LIES, ids=[lie.__name__ for lie, _ in LIES])
-def test_selfcheck_refuses_a_server_that_lies(pair, lie, check):
+def test_selfcheck_rejects_wrong_values(pair, lie, check):
     server, policy = pair
     server.lie = lie
     with pytest.raises(BackendError, match=f"{check}: expected") as caught:
@@ -189,7 +189,7 @@ def test_selfcheck_refuses_a_server_that_lies(pair, lie, check):
     assert server.url in str(caught.value)
 
 
-def test_selfcheck_refuses_the_one_of_several_servers_that_lies(kind):
+def test_selfcheck_names_the_wrong_server_of_several(kind):
     double, policy = kind
     with double() as good, double() as bad:
         bad.lie = zeros
@@ -222,14 +222,14 @@ def test_generation(pair):
     assert parameters["top_p"] == parameters["repetition_penalty"] == 1.0
 
 
-def test_generation_that_fails_is_an_error_in_its_place(pair):
+def test_a_failed_generation_is_the_result_of_its_request(pair):
     server, policy = pair
     server.faults.append(Fault(400, body=b'{"error":{"message":"no"}}'))
     answers = asyncio.run(policy.generate([GenerateRequest((1,)), GenerateRequest((2,))]))
     assert sorted(type(answer).__name__ for answer in answers) == ["GenerateAnswer", "HttpError"]
 
 
-def test_a_weight_version_of_the_users_is_in_answers_and_fingerprint(kind):
+def test_the_weight_version_is_in_answers_and_fingerprint(kind):
     double, policy = kind
     with double() as server:
         known = policy(server.url, precision="bfloat16", weight_version=7)
@@ -242,7 +242,7 @@ def test_a_weight_version_of_the_users_is_in_answers_and_fingerprint(kind):
         assert asyncio.run(known.generate([GenerateRequest((1,))]))[0].weight_version == 8
 
 
-def test_weights_that_change_while_a_group_is_scored_fail_it(pair):
+def test_a_change_of_weights_fails_the_group(pair):
     server, policy = pair
     policy.refresh(1)
     server.free.clear()
@@ -259,7 +259,7 @@ def test_weights_that_change_while_a_group_is_scored_fail_it(pair):
     assert "the weights changed while a group was scored" in str(answer)
 
 
-def test_the_tokenizer_is_the_one_given_or_that_of_a_folder_here(pair, tmp_path):
+def test_the_tokenizer_is_an_object_or_loaded_from_a_folder(pair, tmp_path):
     pytest.importorskip("transformers")
     server, policy = pair
     with pytest.raises(UsageError, match="no folder '/models/tiny': pass tokenizer="):
@@ -281,14 +281,14 @@ def test_a_tokenizer_is_loaded_from_its_folder(kind, tmp_path):
         assert policy(server.url, tokenizer=tmp_path).tokenizer.encode("Lyon") == [1]
 
 
-def test_without_transformers_the_extra_is_named(pair, tmp_path, monkeypatch):
+def test_missing_transformers_names_the_extra(pair, tmp_path, monkeypatch):
     server, policy = pair
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtraError, match=r"rag-rewards\[transformers\]"):
         _ = type(policy)(server.url, tokenizer=str(tmp_path)).tokenizer
 
 
-def test_without_httpx_the_extra_is_named(pair, monkeypatch):
+def test_missing_httpx_names_the_extra(pair, monkeypatch):
     server, policy = pair
     monkeypatch.setitem(sys.modules, "httpx", None)
     with pytest.raises(MissingExtraError, match=r"rag-rewards\[http\]"):
@@ -313,7 +313,7 @@ def test_a_policy_works_in_one_event_loop_after_another(pair):
     asyncio.run(policy.close())
 
 
-def test_the_fingerprint_is_known_within_an_event_loop(pair):
+def test_the_fingerprint_is_available_in_an_event_loop(pair):
     _, policy = pair
 
     async def ask():
@@ -322,7 +322,7 @@ def test_the_fingerprint_is_known_within_an_event_loop(pair):
     assert MODEL in asyncio.run(ask())
 
 
-def test_an_api_key_is_sent_and_not_shown(kind):
+def test_an_api_key_is_sent_but_not_in_the_repr(kind):
     double, policy = kind
     with double() as server:
         known = policy(server.url, api_key="secret")
@@ -341,7 +341,7 @@ WITHOUT_IDS = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_generation_that_did_not_end_by_itself_is_an_error(name):
+def test_an_aborted_generation_is_an_error(name):
     double, policy = KINDS[name]
     with double() as server:
         for body, message in ((ABORTED, "ended with 'abort'"), (WITHOUT_IDS, "no token ids")):
@@ -365,14 +365,14 @@ def test_generation_that_did_not_end_by_itself_is_an_error(name):
     ],
     ids=["429", "500", "503", "cut", "broken"],
 )
-def test_a_passing_failure_is_tried_again(pair, fault):
+def test_a_temporary_failure_is_retried(pair, fault):
     server, policy = pair
     server.faults.extend([fault, fault])
     check_values(score(policy, OTHER)[0], OTHER)
     assert len(server.posts) == 3
 
 
-def test_retry_after_is_honoured(pair):
+def test_retry_after_is_respected(pair):
     server, policy = pair
     server.faults.append(Fault(429, {"retry-after": "0.4"}))
     start = time.monotonic()
@@ -380,7 +380,7 @@ def test_retry_after_is_honoured(pair):
     assert time.monotonic() - start >= 0.4
 
 
-def test_tries_end(pair):
+def test_the_number_of_attempts_is_limited(pair):
     server, policy = pair
     server.faults.extend([Fault(503)] * 100)
     (answer,) = score(policy, OTHER)
@@ -392,7 +392,7 @@ def test_tries_end(pair):
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 422])
-def test_a_refusal_is_not_tried_again(pair, status):
+def test_a_client_error_is_not_retried(pair, status):
     server, policy = pair
     server.faults.extend([Fault(status)] * 2)
     (answer,) = score(policy, OTHER)
@@ -420,7 +420,7 @@ def test_an_answer_that_cannot_be_decoded_fails_its_request_alone(pair, body, st
             check_values(answer, request)
 
 
-def test_an_answer_of_another_shape_is_an_error(pair):
+def test_a_response_of_another_form_is_an_error(pair):
     server, policy = pair
     server.faults.append(Fault(200, body=b'{"hello": 1}'))
     (answer,) = score(policy, OTHER)
@@ -428,7 +428,7 @@ def test_an_answer_of_another_shape_is_an_error(pair):
     assert server.url in str(answer)
 
 
-def test_a_dead_server_hands_over_to_another(kind):
+def test_requests_of_a_dead_server_move_to_another(kind):
     double, policy = kind
     with double() as good, double() as bad:
         bad.faults.extend([Fault(500)] * 1000)
@@ -443,7 +443,7 @@ def test_a_dead_server_hands_over_to_another(kind):
         assert MODEL in known.fingerprint
 
 
-def test_no_server_at_all_is_an_error_that_names_one(pair):
+def test_an_unreachable_server_is_an_error_with_its_address(pair):
     server, policy = pair
     server.stop()
     try:
@@ -456,7 +456,7 @@ def test_no_server_at_all_is_an_error_that_names_one(pair):
         server.start()
 
 
-def test_a_server_that_restarts_is_waited_for(kind):
+def test_requests_wait_for_a_restarting_server(kind):
     double, policy = kind
     with double() as server:
         known = policy(server.url, limits=Limits(backoff=0.05, retries=8))
@@ -478,7 +478,7 @@ def test_a_server_that_restarts_is_waited_for(kind):
             check_values(answer, request)
 
 
-def test_a_server_that_is_too_slow_is_given_up(kind):
+def test_a_slow_server_causes_a_timeout(kind):
     double, policy = kind
     with double() as server:
         known = policy(server.url, limits=Limits(timeout=0.1, backoff=0.01))
@@ -501,7 +501,7 @@ def test_a_deadline_ends_a_call(kind):
         assert "status 503" in str(first)
 
 
-def test_groups_stay_on_one_server_and_are_shared_out(kind):
+def test_groups_are_distributed_and_stay_on_one_server(kind):
     double, policy = kind
     with double() as one, double() as two:
         one.delay = two.delay = 0.02
@@ -516,7 +516,7 @@ def test_groups_stay_on_one_server_and_are_shared_out(kind):
         assert len(seen[0]) == len(seen[1]) == 6
 
 
-def test_no_more_requests_than_allowed_are_under_way(kind):
+def test_the_number_of_simultaneous_requests_is_limited(kind):
     double, policy = kind
     with double() as server:
         server.delay = 0.02
@@ -525,7 +525,7 @@ def test_no_more_requests_than_allowed_are_under_way(kind):
         assert server.most_at_once <= 3
 
 
-def test_a_cancelled_call_leaves_nothing_behind(pair):
+def test_a_cancelled_call_leaves_no_tasks(pair):
     server, policy = pair
     server.delay = 0.3
 
@@ -541,7 +541,7 @@ def test_a_cancelled_call_leaves_nothing_behind(pair):
 # --- small parts ---------------------------------------------------------------------------------
 
 
-def test_the_first_failure_ends_the_rest():
+def test_the_first_failure_cancels_the_rest():
     ended = []
 
     async def slow():
@@ -569,12 +569,12 @@ def test_the_first_failure_ends_the_rest():
         *("http://localhost:port", "http://host?key=1", "http://host/@v1"),
     ],
 )
-def test_other_addresses_than_http_are_refused(url):
+def test_addresses_other_than_http_are_rejected(url):
     with pytest.raises(UsageError, match="address"):
         endpoints(url)
 
 
-def test_an_address_that_cannot_be_asked_is_an_error_in_its_place(kind):
+def test_an_invalid_address_is_the_error_of_its_request(kind):
     known = kind[1]("http://\u2603..", limits=QUICK)
     (answer,) = score(known, OTHER)
     assert "http://\u2603.. is not a valid address" in str(answer)
@@ -591,7 +591,7 @@ def test_certificates_are_checked():
     assert (none.verify_mode, none.get_ca_certs()) == (ssl.CERT_REQUIRED, [])
 
 
-def test_addresses_are_cleaned_and_named_without_passwords():
+def test_addresses_are_normalized_without_passwords():
     found = endpoints(["http://a:1/v1/", "http://a:1", "https://me:secret@b/x"])
     assert [endpoint.url for endpoint in found] == ["http://a:1", "https://b/x"]
     assert found[1].headers == {"authorization": "Basic bWU6c2VjcmV0"}
@@ -635,7 +635,7 @@ def test_credentials_are_sent_and_appear_in_no_log_or_error(pair, caplog):
 @pytest.mark.parametrize(
     "options", [{"timeout": 0}, {"retries": -1}, {"deadline": 0}, {"concurrency": 0}, {"batch": 0}]
 )
-def test_impossible_limits_are_refused(options):
+def test_invalid_limits_are_rejected(options):
     with pytest.raises(UsageError):
         Limits(**options)
 
@@ -653,7 +653,7 @@ def test_retry_after_is_a_number_or_a_date():
 # --- vLLM ----------------------------------------------------------------------------------------
 
 
-def test_vllm_is_asked_for_prompt_logprobs_of_token_ids(vllm_server):
+def test_the_request_to_vllm(vllm_server):
     score(VllmServer(vllm_server.url), OTHER)
     assert vllm_server.asked == [
         (
@@ -712,7 +712,7 @@ def shape(value):
     return "number" if isinstance(value, int | float) else type(value).__name__
 
 
-def test_recorded_answers_of_vllm_are_read():
+def test_recorded_responses_of_vllm_are_parsed():
     found = msgspec.json.decode(RECORDED, type=_Completion)
     values = response_logprobs(found.choices[0].prompt_logprobs, (7, 8), "vllm")
     assert values == [-8.41698169708252, -5.671853065490723]
@@ -721,7 +721,7 @@ def test_recorded_answers_of_vllm_are_read():
     assert single.usage.prompt_tokens_details.cached_tokens == 0
 
 
-def test_the_double_of_vllm_sends_what_vllm_sent(vllm_server):
+def test_the_double_of_vllm_has_the_form_of_recorded_responses(vllm_server):
     parameters = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
     body = {"model": MODEL, "prompt": [[5, 6, 7, 8], [9, 10, 11]], "return_token_ids": True}
     sent = vllm_server.post("/v1/completions", {**body, **parameters})
@@ -732,7 +732,7 @@ def test_the_double_of_vllm_sends_what_vllm_sent(vllm_server):
     assert shape(sent) == shape(json.loads(RECORDED_GENERATE))
 
 
-def test_a_row_of_another_token_is_refused():
+def test_a_row_of_another_token_is_an_error():
     rows = [None, {6: _Row(-1.0)}, {7: _Row(-2.0)}]
     with pytest.raises(BackendError, match=r"token 7 at 0 of the response, found tokens \[6\]"):
         response_logprobs(rows, (7, 8), "vllm")
@@ -744,14 +744,14 @@ def test_a_row_of_another_token_is_refused():
         response_logprobs(None, (7,), "vllm")
 
 
-def test_a_server_that_does_not_know_prompt_logprobs_is_refused(vllm_server):
+def test_a_response_without_prompt_logprobs_is_an_error(vllm_server):
     choice = {"index": 0, "text": "x", "finish_reason": "length"}
     vllm_server.faults.append(Fault(200, body=json.dumps({"choices": [choice]}).encode()))
     (answer,) = score(VllmServer(vllm_server.url), OTHER)
     assert "does not know prompt_logprobs" in str(answer)
 
 
-def test_choices_are_taken_by_their_index(vllm_server):
+def test_choices_are_ordered_by_their_index(vllm_server):
     class Backwards(VllmDouble):
         def complete(self, body):
             answer = super().complete(body)
@@ -764,7 +764,7 @@ def test_choices_are_taken_by_their_index(vllm_server):
         assert "expected 9 choices, found 0" in str(score(VllmServer(server.url), GROUP)[0])
 
 
-def test_a_model_is_chosen_by_name(vllm_server):
+def test_a_model_is_selected_by_name(vllm_server):
     assert VllmServer(vllm_server.url, model=MODEL).fingerprint == f"vllm {MODEL} unknown"
     (answer,) = score(VllmServer(vllm_server.url, model="other"), OTHER)
     assert str(answer) == f"vllm: the server has no model 'other'; its models are: '{MODEL}'"
@@ -777,7 +777,7 @@ def cached_policy(server):
     return VllmServer(server.url, precision="float32", cached=True, limits=QUICK)
 
 
-def test_the_cache_is_read_once_it_has_proved_right(vllm_server):
+def test_the_cache_is_read_after_its_check(vllm_server):
     policy = cached_policy(vllm_server)
     check_values(score(policy, GROUP)[0], GROUP)
     proved = len(vllm_server.asked)
@@ -792,7 +792,7 @@ def test_the_cache_is_read_once_it_has_proved_right(vllm_server):
     assert len(vllm_server.asked) - proved == 9 + 2 * 2
 
 
-def test_the_cache_is_never_read_with_detokenisation(vllm_server):
+def test_the_cache_is_never_read_with_detokenization(vllm_server):
     policy = cached_policy(vllm_server)
     asyncio.run(policy.selfcheck())
     score(policy, GROUP)
@@ -804,7 +804,7 @@ def test_the_cache_is_never_read_with_detokenisation(vllm_server):
 
 @pytest.mark.parametrize("response", [15, 16, 17, 40])
 @pytest.mark.parametrize("context", [15, 16, 17, 31, 32, 33, 48])
-def test_a_response_within_the_cache_is_sent_again(vllm_server, context, response):
+def test_a_cached_response_is_sent_again(vllm_server, context, response):
     policy = cached_policy(vllm_server)
     policy._cache_checked = True
     tokens = tuple(i * 5 % 48 for i in range(context + response))
@@ -817,14 +817,14 @@ def test_a_response_within_the_cache_is_sent_again(vllm_server, context, respons
     assert paths == ["/inference/v1/generate"] * 2 + again
 
 
-def test_what_cannot_be_sent_for_its_garbage_is_sent_again(vllm_server):
+def test_a_response_with_nan_is_requested_again(vllm_server):
     vllm_server.garbage = float("nan")
     policy = cached_policy(vllm_server)
     for _ in range(2):
         check_values(score(policy, GROUP)[0], GROUP)
 
 
-def test_a_cache_that_counts_wrong_is_refused_before_it_is_believed(vllm_server):
+def test_a_cache_with_wrong_counts_fails_its_check(vllm_server):
     class Miscounting(VllmDouble):
         """Says that less was cached than was."""
 
@@ -845,13 +845,13 @@ def test_a_cache_that_counts_wrong_is_refused_before_it_is_believed(vllm_server)
                 asyncio.run(ask())
 
 
-def test_a_server_that_does_not_count_what_was_cached_is_refused(vllm_server):
+def test_missing_counts_of_cached_tokens_are_an_error(vllm_server):
     vllm_server.prompt_tokens_details = False
     with pytest.raises(BackendError, match="--enable-prompt-tokens-details"):
         score(cached_policy(vllm_server), GROUP)
 
 
-def test_a_busy_cache_is_not_a_reason_to_ask_the_plain_way(vllm_server):
+def test_a_busy_server_does_not_cause_plain_requests(vllm_server):
     policy = cached_policy(vllm_server)
     policy._cache_checked = True
     vllm_server.faults.extend([Fault(503)] * 5)
@@ -860,7 +860,7 @@ def test_a_busy_cache_is_not_a_reason_to_ask_the_plain_way(vllm_server):
     assert {path for path, _ in vllm_server.asked} == {"/inference/v1/generate"}
 
 
-def test_a_server_without_the_endpoint_is_refused(vllm_server):
+def test_a_server_without_the_endpoint_is_an_error(vllm_server):
     vllm_server.scale_out = False
     with pytest.raises(BackendError, match="--enable-scale-out"):
         score(cached_policy(vllm_server), GROUP)
@@ -869,7 +869,7 @@ def test_a_server_without_the_endpoint_is_refused(vllm_server):
 # --- SGLang --------------------------------------------------------------------------------------
 
 
-def test_sglang_is_asked_from_the_last_token_of_the_context_on(sglang_server):
+def test_the_request_to_sglang(sglang_server):
     score(SglangServer(sglang_server.url), OTHER)
     assert sglang_server.asked == [
         (
@@ -903,14 +903,14 @@ SGLANG = (
 """As its tokenizer manager builds it: [5, 6, 7, 8] from position 1 on."""
 
 
-def test_an_answer_of_sglang_is_read():
+def test_a_response_of_sglang_is_parsed():
     (found,) = msgspec.json.decode(SGLANG, type=list[sglang._Generation])
     ask = distinct_sequences(ScoreRequest(((5, 6),), ((7, 8),)))[0]
     assert sglang.response_logprobs(found.meta_info, ask, "sglang") == [-8.4, -5.6]
     assert (found.meta_info.cached_tokens, found.meta_info.weight_version) == (1, "default")
 
 
-def test_the_double_of_sglang_sends_the_same_shape(sglang_server):
+def test_the_double_of_sglang_has_the_form_of_a_response(sglang_server):
     body = {
         "input_ids": [[5, 6, 7, 8]],
         "sampling_params": {"max_new_tokens": 0, "temperature": 0},
@@ -930,7 +930,7 @@ def test_the_double_of_sglang_sends_the_same_shape(sglang_server):
         ([[None, 6, None], [None, 7, None], [-2.0, 8, None]], "a null within"),
     ],
 )
-def test_other_rows_than_sglangs_are_refused(sglang_server, rows, message):
+def test_unexpected_rows_of_sglang_are_an_error(sglang_server, rows, message):
     answer = json.loads(SGLANG)
     answer[0]["meta_info"]["input_token_logprobs"] = rows
     sglang_server.faults.append(Fault(200, body=json.dumps(answer).encode()))
@@ -963,7 +963,7 @@ def test_a_group_across_a_change_of_weights_is_scored_again(sglang_server):
     assert "the weights changed while a group was scored" in str(answer)
 
 
-def test_the_paths_of_older_servers_are_known(sglang_server):
+def test_older_servers_have_other_paths(sglang_server):
     sglang_server.old_paths = True
     check_values(score(SglangServer(sglang_server.url), OTHER)[0], OTHER)
     assert SglangServer(sglang_server.url).max_length == 511

@@ -82,7 +82,7 @@ def first_then(first, then=None):
 # --- verdicts ----------------------------------------------------------------------------------
 
 
-def test_every_question_gets_its_verdict_in_order():
+def test_verdicts_have_the_order_of_the_questions():
     def behave(request):
         i = answer_of(request)
         return Reply(YES if i % 3 else NO, delay=0.001 * (i * 7 % 5))
@@ -96,13 +96,13 @@ def test_every_question_gets_its_verdict_in_order():
     assert server.connections <= 8
 
 
-def test_no_question_no_request():
+def test_no_questions_send_no_request():
     with JudgeServer() as server:
         assert run(judge_at(server), []) == []
     assert server.requests == []
 
 
-def test_what_is_sent():
+def test_the_request_body():
     with JudgeServer() as server:
         judge = judge_at(server, max_tokens=99, extra={"seed": 3, "chat": {"b": 1, "a": 2}})
         question = asked(1)
@@ -120,26 +120,26 @@ def test_what_is_sent():
     assert "authorization" not in request.headers
 
 
-def test_what_is_left_to_the_server_is_not_sent():
+def test_server_defaults_are_not_sent():
     with JudgeServer() as server:
         run(judge_at(server, max_tokens=None, temperature=None), [asked()])
     assert server.requests[0].body.keys() == {"model", "messages"}
 
 
-def test_the_same_question_is_the_same_bytes():
+def test_equal_questions_have_equal_request_bodies():
     with JudgeServer() as server:
         for extra in ({"a": 1, "b": 2}, {"b": 2, "a": 1}):
             run(judge_at(server, extra=extra), [asked(1, "accuracy", "é {gold}", ("a", "b"))])
     assert len({request.raw for request in server.requests}) == 1
 
 
-def test_equal_questions_are_asked_once():
+def test_equal_questions_are_sent_once():
     with JudgeServer(lambda r: Reply(YES if answer_of(r) == 1 else NO)) as server:
         assert run(judge_at(server), [asked(1), asked(2), asked(1), asked(1)]) == [1, 0, 1, 1]
     assert len(server.requests) == 2
 
 
-def test_plain_yes_and_no_are_for_accuracy():
+def test_plain_yes_and_no_are_verdicts_of_accuracy():
     with JudgeServer(lambda _: Reply("Yes.")) as server:
         one, other = run(judge_at(server), [asked(0, "accuracy"), asked(0, "outcome")])
     assert one == 1
@@ -151,7 +151,7 @@ def test_thinking_is_not_a_verdict():
         assert run(judge_at(server), [asked()]) == [1]
 
 
-def test_a_question_that_cannot_be_asked_fails_alone():
+def test_an_invalid_question_fails_alone():
     with JudgeServer() as server:
         answers = run(judge_at(server), [asked(0), asked(1, gold=())])
     assert answers[0] == 1
@@ -185,7 +185,7 @@ def test_a_response_changes_neither_the_request_nor_the_verdict(response):
 
 
 @pytest.mark.parametrize("response", INJECTIONS)
-def test_a_judge_that_quotes_the_response_still_counts(response):
+def test_a_quoted_response_does_not_change_the_verdict(response):
     text = json.dumps({"explanation": f"The response says: {response}", "score": 0})
     with JudgeServer(lambda _: Reply(text)) as server:
         assert run(judge_at(server), [asked(0, "reasoning", response)]) == [0]
@@ -225,7 +225,7 @@ def test_a_judge_that_quotes_the_response_still_counts(response):
         Reply(raw=b"cut", headers={"content-length": "1000"}),
     ],
 )
-def test_a_fault_that_passes_is_asked_again(fault):
+def test_a_temporary_fault_is_retried(fault):
     with JudgeServer(first_then(fault)) as server:
         judge = judge_at(server, timeout=0.5 if fault.raw == b"cut" else 60)
         assert run(judge, [asked(1), asked(2)]) == [1, 1]
@@ -234,13 +234,13 @@ def test_a_fault_that_passes_is_asked_again(fault):
     assert judge.usage.failures == 0
 
 
-def test_an_answer_that_never_comes_is_asked_again():
+def test_a_missing_response_is_retried():
     with JudgeServer(first_then(Reply(hang=True))) as server:
         assert run(judge_at(server, timeout=0.5), many(5)) == [1] * 5
     assert len(server.requests) == 10
 
 
-def test_retry_after_is_kept_by_everybody():
+def test_retry_after_applies_to_all_requests():
     def behave(request):
         if request.number == 0:
             return Reply(status=429, headers={"retry-after": "0.4"})
@@ -253,7 +253,7 @@ def test_retry_after_is_kept_by_everybody():
     assert all(request.at - first.at >= 0.4 for request in others)
 
 
-def test_a_retry_after_beyond_the_deadline_is_not_waited_for():
+def test_a_retry_after_beyond_the_deadline_fails_at_once():
     with JudgeServer(lambda _: Reply(status=429, headers={"retry-after": "3600"})) as server:
         answers = run(judge_at(server, deadline=60, concurrency=2), many(6))
     assert all("deadline" in str(answer) for answer in answers)
@@ -294,7 +294,7 @@ def test_retry_after_as_a_date(monkeypatch):
         (Reply(status=429, raw=b'{"error": {"code": "insufficient_quota"}}'), 1, "HTTP 429"),
     ],
 )
-def test_a_fault_that_stays_is_an_error(fault, attempts, shown):
+def test_a_permanent_fault_is_an_error(fault, attempts, shown):
     with JudgeServer(lambda _: fault) as server:
         judge = judge_at(server, retries=3, backoff=0.001)
         (error,) = run(judge, [asked(5, "reasoning")])
@@ -313,7 +313,7 @@ def test_a_fault_that_stays_is_an_error(fault, attempts, shown):
     )
 
 
-def test_an_answer_that_nests_deeply_fails_its_question_alone():
+def test_a_deeply_nested_response_fails_its_question_alone():
     with JudgeServer(lambda r: DEEP if answer_of(r) == 1 else Reply(YES)) as server:
         one, other, third = run(judge_at(server), [asked(0), asked(1), asked(2)])
     assert (one, third) == (1, 1)
@@ -324,7 +324,7 @@ def test_an_answer_that_nests_deeply_fails_its_question_alone():
 @pytest.mark.parametrize(
     "count", [10**30, 10**400, -5, None], ids=["large", "larger than a float", "negative", "null"]
 )
-def test_an_impossible_count_of_tokens_counts_as_none(tmp_path, count):
+def test_an_impossible_number_of_tokens_counts_as_zero(tmp_path, count):
     with JudgeServer(lambda _: Reply(YES, tokens=(count, 3))) as server:
         judge = judge_at(server, cache=tmp_path / "v.sqlite", tokens_per_minute=1e6)
         assert run(judge, many(2)) == [1, 1]
@@ -332,7 +332,7 @@ def test_an_impossible_count_of_tokens_counts_as_none(tmp_path, count):
     assert judge.usage.cache_faults == 0
 
 
-def test_one_bad_question_costs_no_other_its_verdict():
+def test_a_failed_question_does_not_affect_others():
     def behave(request):
         return Reply("hm") if answer_of(request) % 5 == 0 else Reply(YES)
 
@@ -343,7 +343,7 @@ def test_one_bad_question_costs_no_other_its_verdict():
 
 
 @pytest.mark.parametrize("status", [401, 402, 404, 405, 301])
-def test_what_fails_for_everybody_is_asked_once(status):
+def test_failures_of_all_questions_stop_the_requests(status):
     with JudgeServer(lambda _: Reply(status=status)) as server:
         answers = run(judge_at(server, concurrency=4), many(500))
     assert all(isinstance(answer, BackendError) for answer in answers)
@@ -354,7 +354,7 @@ def test_what_fails_for_everybody_is_asked_once(status):
 @pytest.mark.parametrize(
     ("fault", "attempts"), [(Reply(status=400), 1), (Reply("hm"), 3), (Reply(status=500), 3)]
 )
-def test_a_judge_that_never_answers_is_left_alone(fault, attempts):
+def test_many_failures_in_a_row_stop_the_requests(fault, attempts):
     with JudgeServer(lambda _: fault) as server:
         answers = run(judge_at(server, concurrency=8, retries=2, backoff=0.001), many(500))
     assert all(isinstance(answer, BackendError) for answer in answers)
@@ -362,7 +362,7 @@ def test_a_judge_that_never_answers_is_left_alone(fault, attempts):
     assert len(server.requests) <= (32 + 8) * attempts
 
 
-def test_a_failed_call_does_not_spoil_the_next():
+def test_a_call_after_a_failed_call_succeeds():
     down = True
     with JudgeServer(lambda _: Reply(status=401) if down else Reply(YES)) as server:
         judge = judge_at(server)
@@ -371,7 +371,7 @@ def test_a_failed_call_does_not_spoil_the_next():
         assert run(judge, [asked()]) == [1]
 
 
-def test_a_server_that_is_not_there(unused_address):
+def test_an_unreachable_server(unused_address):
     judge = OpenAIJudge("m", base_url=f"{unused_address}/v1", retries=1, backoff=0.001)
     answers = run(judge, many(200))
     assert all(isinstance(answer, BackendError) for answer in answers)
@@ -388,7 +388,7 @@ def test_the_deadline_ends_the_call():
     assert all("no verdict within the deadline of 1 s" in str(a) for a in answers[3:])
 
 
-def test_a_cancelled_call_leaves_nothing_open():
+def test_a_cancelled_call_leaves_no_tasks_or_connections():
     async def cancelled(judge):
         call = asyncio.ensure_future(judge.judge(many(20)))
         while len(server.requests) < 4:
@@ -412,7 +412,7 @@ def sent_key(server, **options):
     return server.requests[-1].headers.get("authorization")
 
 
-def test_where_the_key_comes_from(monkeypatch):
+def test_the_sources_of_the_key(monkeypatch):
     with JudgeServer() as server:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-openai")
         assert sent_key(server) is None  # this one is not sent in clear
@@ -426,7 +426,7 @@ def test_where_the_key_comes_from(monkeypatch):
     assert OpenAIJudge("m")._endpoint.headers["authorization"] == "Bearer sk-openai"
 
 
-def test_the_key_is_shown_nowhere():
+def test_the_key_is_in_no_message():
     def behave(request):
         return Reply(status=401, raw=b'{"error": {"message": "bad key sk-secret here"}}')
 
@@ -437,7 +437,7 @@ def test_the_key_is_shown_nowhere():
     assert "secret" not in f"{error} {judge!r} {judge.fingerprint}"
 
 
-def test_a_key_in_the_address_is_shown_nowhere():
+def test_a_key_in_the_address_is_in_no_message():
     with JudgeServer(lambda _: Reply(status=404)) as server:
         judge = OpenAIJudge("m", base_url=f"{server.url}?key=s3cret")
         (error,) = run(judge, [asked()])
@@ -446,7 +446,7 @@ def test_a_key_in_the_address_is_shown_nowhere():
 
 
 @pytest.mark.parametrize("password", ["s3cret", "s3/cret", "s3?cret", "12/3"])
-def test_a_password_in_a_refused_address_is_not_shown(password):
+def test_a_password_in_an_invalid_address_is_in_no_message(password):
     with pytest.raises(UsageError) as caught:
         OpenAIJudge("m", base_url=f"http://me:{password}@host/v1")
     assert "3" not in str(caught.value)
@@ -455,7 +455,7 @@ def test_a_password_in_a_refused_address_is_not_shown(password):
 # --- limits ------------------------------------------------------------------------------------
 
 
-def test_calls_at_the_same_time_share_the_bound():
+def test_simultaneous_calls_share_the_limit_of_requests():
     async def samples(judge):
         return await asyncio.gather(*(judge.judge([question]) for question in many(40)))
 
@@ -467,7 +467,7 @@ def test_calls_at_the_same_time_share_the_bound():
     assert server.connections <= 5
 
 
-def test_requests_are_spread():
+def test_requests_per_minute_are_limited():
     with JudgeServer() as server:
         judge = judge_at(server, requests_per_minute=1200)  # 20 a second, and 20 at once
         start = time.monotonic()
@@ -476,7 +476,7 @@ def test_requests_are_spread():
     assert max(request.at for request in server.requests) - start >= 0.49  # 10 at 20 a second
 
 
-def test_tokens_are_spread():
+def test_tokens_per_minute_are_limited():
     with JudgeServer(lambda _: Reply(YES, tokens=(500, 0))) as server:
         judge = judge_at(server, tokens_per_minute=600_000, max_tokens=9000, concurrency=1)
         assert run(judge, many(5)) == [1] * 5
@@ -493,14 +493,14 @@ def test_a_rate_holds_over_a_minute():
         assert sum(start <= at < start + 60 for at in used) <= 90 + 2
 
 
-def test_more_than_a_second_s_worth_is_let_through_and_paid_for_after():
+def test_a_large_amount_passes_and_delays_later_ones():
     pace = RateLimit(60)
     assert [pace.take(30, 0.0), pace.take(1, 0.0)] == [0.0, 30.0]
     pace.give_back(20)
     assert pace.take(1, 0.0) == 11.0
 
 
-def test_no_rate_is_no_wait():
+def test_no_limit_causes_no_wait():
     pace = RateLimit(None)
     assert {pace.take(10**9, 5.0) for _ in range(9)} == {0.0}
 
@@ -519,13 +519,13 @@ def test_the_majority_decides(said, verdict, taken):
     assert len(server.requests) == judge.usage.verdicts == taken
 
 
-def test_every_vote_may_have_its_temperature():
+def test_each_vote_can_have_its_temperature():
     with JudgeServer(lambda r: Reply(YES if r.number else NO)) as server:
         assert run(judge_at(server, votes=3, temperature=(0, 0.5, 1)), [asked()]) == [1]
     assert [request.body["temperature"] for request in server.requests] == [0, 0.5, 1]
 
 
-def test_every_vote_is_cached_on_its_own(tmp_path):
+def test_votes_are_cached_separately(tmp_path):
     path = tmp_path / "verdicts.sqlite"
     with JudgeServer(lambda r: Reply(YES if r.number % 2 else NO)) as server:
         assert run(judge_at(server, temperature=0.7, cache=path), [asked()]) == [0]
@@ -539,7 +539,7 @@ def test_every_vote_is_cached_on_its_own(tmp_path):
 # --- cache -------------------------------------------------------------------------------------
 
 
-def test_a_second_run_asks_nothing(tmp_path):
+def test_a_second_run_sends_no_request(tmp_path):
     path = tmp_path / "verdicts.sqlite"
     with JudgeServer(lambda r: Reply(YES if answer_of(r) % 2 else NO)) as server:
         first = run(judge_at(server, cache=path), many(40))
@@ -553,7 +553,7 @@ def test_a_second_run_asks_nothing(tmp_path):
     "other",
     [{"temperature": 0.5}, {"max_tokens": 5}, {"extra": {"vote": 1}}, {"model": "other"}],
 )
-def test_other_settings_ask_again(tmp_path, other):
+def test_other_settings_send_new_requests(tmp_path, other):
     with JudgeServer() as server:
         options = {"base_url": server.url, "cache": tmp_path / "verdicts.sqlite"}
         run(OpenAIJudge("m", **options), [asked()])
@@ -561,7 +561,7 @@ def test_other_settings_ask_again(tmp_path, other):
     assert len(server.requests) == 2
 
 
-def test_another_wording_asks_again(tmp_path, monkeypatch):
+def test_another_prompt_version_sends_new_requests(tmp_path, monkeypatch):
     with JudgeServer() as server:
         judge = judge_at(server, cache=tmp_path / "verdicts.sqlite")
         run(judge, [asked()])
@@ -571,7 +571,7 @@ def test_another_wording_asks_again(tmp_path, monkeypatch):
     assert len(server.requests) == 2
 
 
-def test_what_failed_is_not_remembered(tmp_path):
+def test_failures_are_not_cached(tmp_path):
     path = tmp_path / "verdicts.sqlite"
     with JudgeServer(lambda _: Reply("hm")) as server:
         assert isinstance(run(judge_at(server, cache=path), [asked()])[0], BackendError)
@@ -584,7 +584,7 @@ def test_what_failed_is_not_remembered(tmp_path):
     [b'{"verdict": 1, "text": "\xff"}', b'{"verdict": 1, "x": ' + b"[" * 100_000, b"{"],
     ids=["not UTF-8", "nested", "cut"],
 )
-def test_a_damaged_entry_is_asked_again_and_replaced(tmp_path, caplog, entry):
+def test_a_damaged_entry_is_requested_again_and_replaced(tmp_path, caplog, entry):
     path = tmp_path / "verdicts.sqlite"
     with JudgeServer() as server:
         assert run(judge_at(server, cache=path), many(3)) == [1, 1, 1]
@@ -599,7 +599,7 @@ def test_a_damaged_entry_is_asked_again_and_replaced(tmp_path, caplog, entry):
     assert judge.usage.cache_faults == 1
 
 
-def test_a_lost_cache_costs_no_verdict_and_is_logged_once(tmp_path, caplog):
+def test_a_damaged_cache_loses_no_verdict_and_is_logged_once(tmp_path, caplog):
     path = tmp_path / "verdicts.sqlite"
     with JudgeServer() as server:
         judge = judge_at(server, cache=path)
@@ -612,7 +612,7 @@ def test_a_lost_cache_costs_no_verdict_and_is_logged_once(tmp_path, caplog):
     assert judge.usage.cache_faults == 10
 
 
-def test_a_locked_cache_costs_no_verdict(tmp_path, caplog, monkeypatch):
+def test_a_locked_cache_loses_no_verdict(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(verdict_cache, "_BUSY_S", 0.3)
     path = tmp_path / "verdicts.sqlite"
     with JudgeServer() as server:
@@ -625,7 +625,7 @@ def test_a_locked_cache_costs_no_verdict(tmp_path, caplog, monkeypatch):
     assert "30 could not be written, 0 were damaged (database is locked)" in caplog.text
 
 
-def test_verdicts_before_the_deadline_are_kept(tmp_path):
+def test_verdicts_before_the_deadline_are_cached(tmp_path):
     def behave(request):
         return Reply(YES) if answer_of(request) < 3 else Reply(hang=True)
 
@@ -653,7 +653,7 @@ def test_usage():
     assert 0 < usage.latency_mean <= usage.latency_p95
 
 
-def test_a_server_that_counts_no_tokens():
+def test_a_server_without_token_counts():
     with JudgeServer(lambda _: Reply(YES, tokens=None)) as server:
         judge = judge_at(server)
         assert run(judge, [asked()]) == [1]
@@ -740,7 +740,7 @@ def test_the_fingerprint(options, fingerprint):
         {"base_url": "http://a\x00b/"},
     ],
 )
-def test_values_that_cannot_be(options):
+def test_invalid_arguments_are_rejected(options):
     with pytest.raises(UsageError):
         OpenAIJudge(**{"model": "m", **options})
 
@@ -757,7 +757,7 @@ def test_the_address(base_url, address):
     assert str(OpenAIJudge("m", base_url=base_url)._endpoint.url) == address
 
 
-def test_without_httpx_the_extra_is_named(monkeypatch):
+def test_missing_httpx_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "httpx", None)
     with pytest.raises(MissingExtraError, match=r"rag-rewards\[judge\]"):
         OpenAIJudge("m")

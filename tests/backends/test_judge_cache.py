@@ -60,7 +60,7 @@ def read(store, keys):
     return dict(store.get(keys))
 
 
-def test_what_is_written_is_found_by_another_connection(path):
+def test_another_connection_reads_the_entries(path):
     entry = Entry(1, 12, 3, "it says — “yes”")
     cache = VerdictCache(path)
     with cache.open() as one, cache.open() as two:
@@ -72,7 +72,7 @@ def test_what_is_written_is_found_by_another_connection(path):
         assert read(again, [key(1)]) == {key(1): Entry(0)}
 
 
-def test_many_keys_in_one_go(path):
+def test_many_keys_in_one_call(path):
     with VerdictCache(path).open() as store:
         for i in range(1201):
             store.put({key(i): Entry(i % 2)})
@@ -85,7 +85,7 @@ def test_no_keys(path):
         assert read(store, []) == {}
 
 
-def test_a_long_output_is_kept_in_part(path):
+def test_a_long_output_is_truncated(path):
     with VerdictCache(path).open() as store:
         store.put({key(1): Entry(1, text="é" * 1_000_000)})
         assert read(store, [key(1)])[key(1)].text == "é" * 2000
@@ -137,7 +137,7 @@ def overwrite(path, of, value):
         connection.execute("UPDATE verdicts SET entry = ? WHERE key = ?", (value, of))
 
 
-def test_nothing_is_unpickled(path, tmp_path):
+def test_the_cache_does_not_unpickle(path, tmp_path):
     cache, folder = VerdictCache(path), tmp_path / "trap"
     with cache.open() as store:
         store.put({key(1): Entry(1)})
@@ -147,7 +147,7 @@ def test_nothing_is_unpickled(path, tmp_path):
     assert not folder.exists()
 
 
-def test_another_file_is_refused_and_left_alone(tmp_path):
+def test_another_kind_of_file_is_rejected_unchanged(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("my notes\n" * 1000)
     with pytest.raises(UsageError, match=r"notes\.txt cannot hold verdicts"):
@@ -155,7 +155,7 @@ def test_another_file_is_refused_and_left_alone(tmp_path):
     assert path.read_text() == "my notes\n" * 1000
 
 
-def test_a_place_that_cannot_be_written_is_refused(tmp_path):
+def test_an_unwritable_path_is_rejected(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError):
         VerdictCache(tmp_path / "file" / "verdicts.sqlite")
@@ -178,7 +178,7 @@ def in_background(cache, work):
     return asyncio.run(run()), faults[0]
 
 
-def test_what_is_written_in_the_background_is_read_at_once(path):
+def test_background_writes_can_be_read_at_once(path):
     async def work(store):
         for i in range(200):
             store.put(key(i), Entry(i % 2))
@@ -190,7 +190,7 @@ def test_what_is_written_in_the_background_is_read_at_once(path):
         assert read(store, map(key, range(300))) == expected
 
 
-def test_a_damaged_file_costs_questions_not_verdicts(path):
+def test_a_damaged_file_loses_entries_only(path):
     cache = VerdictCache(path)
     with cache.open() as store:
         store.put({key(i): Entry(i % 2, text="x" * 500) for i in range(500)})
@@ -248,7 +248,7 @@ def test_a_locked_file_does_not_stop_the_event_loop(path, how, readable, monkeyp
     assert "locked" in faults.reason
 
 
-def test_what_could_not_be_written_is_written_when_the_lock_is_gone(path, monkeypatch):
+def test_entries_are_written_after_a_lock_ends(path, monkeypatch):
     monkeypatch.setattr(cache_module, "_BUSY_S", 0.05)
     cache = VerdictCache(path)
 
@@ -265,7 +265,7 @@ def test_what_could_not_be_written_is_written_when_the_lock_is_gone(path, monkey
 
 
 @pytest.mark.parametrize("bound", [1, 10])
-def test_the_oldest_go(path, bound):
+def test_the_oldest_entries_are_deleted(path, bound):
     with VerdictCache(path, max_entries=bound).open() as store:
         for i in range(25):
             store.put({key(i): Entry(1)})
@@ -273,12 +273,12 @@ def test_the_oldest_go(path, bound):
         assert set(read(store, map(key, range(25)))) == {key(i) for i in range(25 - bound, 25)}
 
 
-def test_the_bound_is_positive(path):
+def test_max_entries_is_positive(path):
     with pytest.raises(UsageError):
         VerdictCache(path, max_entries=0)
 
 
-def test_a_killed_writer_leaves_what_it_wrote(path):
+def test_a_killed_process_leaves_its_entries(path):
     process = writer(path, "a", 1_000_000)
     written = [int(process.stdout.readline()) for _ in range(300)][-1]
     process.send_signal(signal.SIGKILL)
@@ -329,7 +329,7 @@ JSON = st.dictionaries(
 
 
 @given(JSON, JSON)
-def test_keys_are_equal_where_the_content_is(one, two):
+def test_keys_depend_on_the_content_only(one, two):
     same = repr(sorted(one.items())) == repr(sorted(two.items()))
     assert (cache_key(content=one) == cache_key(content=two)) is same
     backwards = dict(reversed(one.items()))

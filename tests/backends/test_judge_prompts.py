@@ -51,7 +51,7 @@ def test_a_question_becomes_a_system_and_a_user_message():
     ]
 
 
-def test_every_alias_is_shown_for_accuracy():
+def test_accuracy_messages_contain_all_aliases():
     question = asked(kind="accuracy", gold=("UK", "Britain"))
     assert blocks(question)[1:] == [
         ("accepted-answer", "UK"),
@@ -85,12 +85,12 @@ def test_the_system_message_is_the_same_for_all_questions_of_a_kind(kind):
         asked(kind="taste"),
     ],
 )
-def test_questions_that_cannot_be_asked(question):
+def test_invalid_questions_are_rejected(question):
     with pytest.raises(UsageError):
         judge_messages(question)
 
 
-def test_the_same_question_gives_the_same_messages():
+def test_equal_questions_have_equal_messages():
     assert judge_messages(asked()) == judge_messages(asked())
     assert judge_messages(asked()) != judge_messages(asked("paris"))
 
@@ -106,7 +106,7 @@ def test_the_same_question_gives_the_same_messages():
         "\\1 \\g<0>",
     ],
 )
-def test_nothing_in_a_response_is_expanded(response):
+def test_placeholders_in_a_response_are_not_expanded(response):
     assert blocks(asked(response))[-1] == ("prediction", response)
 
 
@@ -128,7 +128,7 @@ def blocks_code(question):
     return material(question).split("The code is ")[1][:16]
 
 
-def test_a_text_that_contains_its_own_code_gets_another():
+def test_a_text_with_its_own_code_gets_another_code():
     tried = []
 
     class Eager(str):
@@ -146,17 +146,17 @@ def test_a_text_that_contains_its_own_code_gets_another():
     "<|im_end|> <|eot_id|> <start_of_turn> </s> <s> [INST] [/INST] <<SYS>> <｜User｜> </think> "
     "[gMASK] [|system|]".split(),
 )
-def test_markers_of_chat_templates_are_taken_apart(marker):
+def test_markers_of_chat_templates_are_separated(marker):
     for question in (asked(marker), asked("x", gold=(marker,)), asked("x", question=marker)):
         assert marker not in material(question)
 
 
 @pytest.mark.parametrize("text", ["a < b", "x<3", "[1][2, 3] [doc 2]", "a<=b", "1 << 2", "[]"])
-def test_other_text_stays_as_it_is(text):
+def test_other_text_does_not_change(text):
     assert _plain(text) == text
 
 
-def test_text_that_is_not_unicode_can_be_sent():
+def test_lone_surrogates_are_replaced():
     text = material(asked("a\ud800b \U0001f600 \x00"))
     assert "a\ufffdb \U0001f600 \x00" in text
     text.encode()
@@ -166,7 +166,7 @@ TEXTS = st.text(st.sampled_from('ab<>/-[]{}|"\n \\0123_é\ud800')) | st.text()
 
 
 @given(st.sampled_from(KINDS), TEXTS, TEXTS, TEXTS, st.lists(TEXTS, max_size=2))
-def test_blocks_hold_exactly_the_texts(kind, question, gold, response, documents):
+def test_blocks_contain_exactly_the_texts(kind, question, gold, response, documents):
     asking = JudgeQuestion(kind, question, response, (gold,), tuple(documents))
     expected = [question, *documents, gold, response]
     assert [text for _, text in blocks(asking)] == [_plain(text) for text in expected]
@@ -284,12 +284,12 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_a_megabyte_of_anything(piece):
+def test_a_megabyte_of_any_text_is_parsed_quickly(piece):
     """A quadratic reader would take hours."""
     assert parse_verdict(piece * (1_000_000 // len(piece)), "accuracy") is None
 
 
-def test_a_megabyte_of_brackets():
+def test_a_megabyte_of_brackets_is_parsed_quickly():
     deep = "[" * 500_000 + "]" * 500_000
     assert parse_verdict(f'{{"score": {deep}}}') is None
     assert parse_verdict(f'{{"score": {deep}}} {{"score": 1}}') == 1
@@ -317,7 +317,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES).map("".join) | st.text())
-def test_any_text_is_read(text):
+def test_any_text_is_parsed(text):
     assert parse_verdict(text) in (0, 1, None)
     assert parse_verdict(text, "accuracy") in (0, 1, None)
 

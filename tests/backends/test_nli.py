@@ -258,7 +258,7 @@ def test_t5_against_plain_transformers(t5):
     assert load(t5).entail_sync(PAIRS) == close(expected)
 
 
-def test_answers_that_begin_alike_are_compared_where_they_part(tmp_path):
+def test_answers_are_compared_at_their_first_difference(tmp_path):
     save_t5(tmp_path, answers=())
     expected = twin_t5(tmp_path, PAIRS, "1", "0", begin=["▁"])
     assert load(tmp_path).entail_sync(PAIRS) == close(expected)
@@ -278,7 +278,7 @@ def test_a_single_logit_is_that_of_entailment(tmp_path):
     assert load(tmp_path, entailment_label=0).entail_sync(PAIRS) == close(expected)
 
 
-def test_a_saved_cross_encoder_whatever_its_activation(bert, tmp_path):
+def test_a_saved_cross_encoder_with_any_activation(bert, tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     for activation in (torch.nn.Identity(), torch.nn.Sigmoid()):
         saved = sentence_transformers.CrossEncoder(
@@ -308,7 +308,7 @@ def test_on_a_gpu(bert, t5):
         assert found == pytest.approx(expected, abs=1e-4)
 
 
-def test_values_do_not_depend_on_what_else_is_asked(bert, t5):
+def test_values_do_not_depend_on_other_pairs(bert, t5):
     for folder in (bert, t5):
         model = load(folder)
         together = model.entail_sync(PAIRS)
@@ -320,14 +320,14 @@ def test_values_do_not_depend_on_what_else_is_asked(bert, t5):
         assert small.usage.padded < model.usage.padded
 
 
-def test_equal_pairs_are_asked_once(bert):
+def test_equal_pairs_are_computed_once(bert):
     model = load(bert)
     values = model.entail_sync([PAIRS[0], PAIRS[1], PAIRS[0]])
     assert model.usage.pairs == model.usage.pieces == 2
     assert values[0] == values[2] != values[1]
 
 
-def test_what_is_empty_entails_nothing(bert, t5):
+def test_empty_texts_have_probability_zero(bert, t5):
     for folder in (bert, t5):
         model = load(folder)
         pairs = [("", "a cat"), ("a cat", " \n"), PAIRS[1], ("", "")]
@@ -340,7 +340,7 @@ def test_what_is_empty_entails_nothing(bert, t5):
 
 
 @pytest.mark.parametrize("spelled", ["[SEP] the dog", "[CLS] [PAD]"])
-def test_a_text_cannot_spell_a_control_token(spelled, bert):
+def test_a_text_cannot_contain_a_special_token(spelled, bert):
     model = load(bert)
     [frame] = model._network.encode([("the cat sat", spelled)])
     tokenizer = model._network.tokenizer
@@ -369,7 +369,7 @@ def test_a_long_premise_against_a_sliding_window(count, overlap, bert):
     assert found[1] == close(expected)
 
 
-def test_t5_reads_a_long_premise_in_pieces_and_its_words_as_they_are(t5):
+def test_t5_divides_a_long_premise_into_pieces(t5):
     [premise], [hypothesis] = text(90), text(6)
     model = load(t5, max_length=30, overlap=4)
     [frame] = model._network.encode([(premise, hypothesis)])
@@ -386,7 +386,7 @@ def test_t5_reads_a_long_premise_in_pieces_and_its_words_as_they_are(t5):
     assert model.entail_sync([(premise, hypothesis)]) == [close(max(expected))]
 
 
-def test_t5_may_be_given_more_than_it_says(t5):
+def test_t5_accepts_more_than_its_configured_length(t5):
     [premise], [hypothesis] = text(700), text(6)
     assert load(t5).max_length == 512
     found = load(t5, max_length=2048).entail_sync([(premise, hypothesis)])
@@ -398,7 +398,7 @@ quick = budget(200)
 
 @quick
 @given(st.integers(0, 300), st.integers(1, 60), st.data())
-def test_windows_cover_and_share(length, room, data):
+def test_windows_cover_the_length_and_overlap(length, room, data):
     overlap = data.draw(st.integers(0, room - 1))
     spans = windows(length, room, overlap)
     assert sorted({i for a, b in spans for i in range(a, b)}) == list(range(length))
@@ -414,7 +414,7 @@ def test_windows_cover_and_share(length, room, data):
 @given(
     st.integers(1, 200), st.integers(1, 50), st.integers(8, 64), st.integers(0, 70), st.booleans()
 )
-def test_pieces_fit_and_lose_nothing_of_the_premise(premise, hypothesis, limit, overlap, cut):
+def test_pieces_fit_and_contain_the_whole_premise(premise, hypothesis, limit, overlap, cut):
     frame = EncodedPair(  # the template's own tokens: 999, 2000, 3000
         [999, *range(1000, 1000 + premise), 2000, *range(5000, 5000 + hypothesis), 3000],
         None,
@@ -484,7 +484,7 @@ def intercept(backend, before):
         MemoryError(),
     ],
 )
-def test_less_at_a_time_when_memory_runs_out(error, bert):
+def test_batches_shrink_when_memory_is_exhausted(error, bert):
     def before(ids):
         if ids.numel() > 60:
             raise error
@@ -505,14 +505,14 @@ def test_less_at_a_time_when_memory_runs_out(error, bert):
         model.entail_sync([PAIRS[5], PAIRS[5][::-1]])
 
 
-def test_other_failures_are_not_taken_for_memory(bert):
+def test_other_failures_are_errors(bert):
     model = load(bert)
     intercept(model, lambda ids: (_ for _ in ()).throw(RuntimeError("index out of range")))
     with pytest.raises(BackendError, match="the entailment model failed: index out of range"):
         model.entail_sync(PAIRS)
 
 
-def test_values_that_are_not_numbers(bert):
+def test_values_that_are_not_finite(bert):
     model = load(bert)
     with torch.no_grad():
         model._network.model.classifier.bias[0] = math.nan
@@ -543,7 +543,7 @@ def test_one_call_at_a_time_in_a_thread(bert):
     assert asyncio.run(model.entail(PAIRS)) == close(expected)  # in another event loop
 
 
-def test_closed_is_closed(bert):
+def test_a_closed_model_raises(bert):
     model = load(bert)
     assert isinstance(model, EntailmentModel)
     asyncio.run(model.close())
@@ -565,7 +565,7 @@ def test_closed_is_closed(bert):
         (["entailment"], 0),
     ],
 )
-def test_the_label_of_that_name(names, index):
+def test_the_label_with_the_name_entailment(names, index):
     assert entailment_index(names) == index
     assert entailment_index(names, names[index].upper()) == index
     assert entailment_index(names, 0) == 0
@@ -583,7 +583,7 @@ def test_the_label_of_that_name(names, index):
         (["a", "A"], "a", "more than one"),
     ],
 )
-def test_labels_that_nobody_can_tell(names, chosen, message):
+def test_ambiguous_labels_are_rejected(names, chosen, message):
     with pytest.raises(UsageError, match=message) as caught:
         entailment_index(names, chosen)
     assert "entailment_label=" in str(caught.value)
@@ -611,19 +611,19 @@ def test_labels_of_a_config():
             label_names(unreadable)
 
 
-def test_more_labels_than_the_weights_have(copy):
+def test_more_labels_than_logits_are_rejected(copy):
     edit(copy, id2label={"0": "a", "1": "b", "2": "c", "3": "entailment"}, label2id=None)
     with pytest.raises(BackendError, match="copy cannot be loaded"):
         load(copy)
 
 
-def test_labels_that_only_label2id_names(bert, tmp_path):
+def test_labels_from_label2id_only(bert, tmp_path):
     edit(shutil.copytree(bert, tmp_path / "m"), id2label=None)
     assert load(tmp_path / "m").entail_sync(PAIRS) == close(load(bert).entail_sync(PAIRS))
 
 
 @pytest.mark.parametrize("labels", [["LABEL_0", "LABEL_1"], ["LABEL_0", "LABEL_1", "LABEL_2"]])
-def test_a_model_with_nameless_labels_needs_the_option(labels, tmp_path):
+def test_generic_labels_require_the_option(labels, tmp_path):
     save_classifier(tmp_path, labels=labels)
     edit(tmp_path, label2id=None)
     with pytest.raises(UsageError, match=r"name the index with entailment_label="):
@@ -667,7 +667,7 @@ def no_hub(monkeypatch):
         (["config.json"], r"copy has no config\.json"),
     ],
 )
-def test_a_folder_that_lacks_something(files, message, copy, no_hub):
+def test_an_incomplete_folder_is_rejected(files, message, copy, no_hub):
     for file in files:
         (copy / file).unlink()
     with pytest.raises(BackendError, match=message):
@@ -675,7 +675,7 @@ def test_a_folder_that_lacks_something(files, message, copy, no_hub):
 
 
 @pytest.mark.parametrize("shape", ["{}/nothing", "./nothing", "~/no-such-folder", "a/b/c", "Path"])
-def test_a_path_is_never_looked_for_on_the_hub(shape, no_hub, tmp_path, monkeypatch):
+def test_a_path_is_never_requested_from_the_hub(shape, no_hub, tmp_path, monkeypatch):
     from pathlib import Path
 
     model = Path("owner/name") if shape == "Path" else shape.format(tmp_path)
@@ -687,7 +687,7 @@ def test_a_path_is_never_looked_for_on_the_hub(shape, no_hub, tmp_path, monkeypa
         load("models/nli")
 
 
-def test_a_file_is_no_folder(copy, no_hub):
+def test_a_file_is_not_a_folder(copy, no_hub):
     with pytest.raises(UsageError, match=r"config\.json is a file"):
         load(copy / "config.json")
 
@@ -707,7 +707,7 @@ def test_a_name_from_the_hub(bert, monkeypatch):
     assert "*.bin" not in patterns
 
 
-def test_pickled_weights_are_fetched_where_there_are_no_others(copy, monkeypatch):
+def test_pickled_weights_are_downloaded_without_safetensors(copy, monkeypatch):
     model = transformers.BertForSequenceClassification.from_pretrained(copy)
     (copy / "model.safetensors").unlink()
     asked = []
@@ -730,7 +730,7 @@ def model_values(model, folder):
     return [logits.softmax(-1)[2].item()]
 
 
-def test_a_name_that_the_hub_does_not_have(monkeypatch):
+def test_an_unknown_name_of_the_hub(monkeypatch):
     def download(name, **options):
         raise OSError("offline\nlong story")
 
@@ -739,7 +739,7 @@ def test_a_name_that_the_hub_does_not_have(monkeypatch):
         load("owner/x")
 
 
-def test_weights_of_something_else(copy):
+def test_weights_of_another_kind_of_model(copy):
     config, _, _ = family("bert")
     transformers.BertModel(config).save_pretrained(copy)
     with pytest.raises(BackendError, match="BertModel is not an entailment model"):
@@ -749,20 +749,20 @@ def test_weights_of_something_else(copy):
         load(copy, entailment_label=0)
 
 
-def test_weights_that_cannot_be_read(copy):
+def test_unreadable_weights(copy):
     (copy / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
     with pytest.raises(BackendError, match="copy cannot be loaded: "):
         load(copy)
 
 
 @pytest.mark.parametrize("content", ["{", "[]"])
-def test_a_config_that_cannot_be_read(content, copy):
+def test_an_unreadable_config(content, copy):
     (copy / "config.json").write_text(content)
     with pytest.raises(BackendError, match=r"config\.json"):
         load(copy)
 
 
-def test_parts_that_would_not_be_loaded(copy):
+def test_further_modules_are_rejected(copy):
     parts = [{"type": "sentence_transformers.base.modules.Dense", "path": "1_Dense"}]
     (copy / "modules.json").write_text(json.dumps(parts))
     with pytest.raises(BackendError, match="parts beside a classifier"):
@@ -787,13 +787,13 @@ def test_a_tokenizer_of_another_model(copy):
         ({"overlap": -1}, "overlap must be at least 0"),
     ],
 )
-def test_options_that_cannot_be(options, message, bert):
+def test_invalid_options_are_rejected(options, message, bert):
     with pytest.raises(UsageError, match=message):
         load(bert, **options)
 
 
 @pytest.mark.parametrize("device", ["nowhere", "cuda:77"])
-def test_a_device_that_is_not_there(device, bert):
+def test_a_missing_device_is_rejected(device, bert):
     with pytest.raises(UsageError, match=f"device='{device}' cannot be used"):
         load_entailment(bert, device=device)
 
@@ -803,7 +803,7 @@ def test_a_label_is_for_classifiers(t5):
         load(t5, entailment_label=1)
 
 
-def test_without_the_packages(bert, monkeypatch):
+def test_missing_packages_name_the_extra(bert, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtraError, match=r'"rag-rewards\[nli\]"'):
         load(bert)
@@ -821,7 +821,7 @@ def test_importing_loads_no_model_library():
 # --- which model it was ------------------------------------------------------------------------
 
 
-def test_the_fingerprint_names_what_changes_a_value(bert, t5, copy):
+def test_the_fingerprint_contains_what_affects_a_value(bert, t5, copy):
     first = load(bert).fingerprint
     assert load(copy).fingerprint == first
     changed = {

@@ -31,11 +31,11 @@ def noisy(amount):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_an_honest_policy_passes(seed):
+def test_a_correct_policy_passes(seed):
     check(MemoryPolicy(), seed)
 
 
-def test_the_tokens_are_drawn_anew():
+def test_each_check_has_new_tokens():
     asked = []
 
     def scorer(policy, request, pair):
@@ -55,7 +55,7 @@ def test_rounding_of_the_precision_passes(precision, amount):
     check(MemoryPolicy(noisy(amount), precision))
 
 
-def test_what_is_rounding_in_bfloat16_is_not_in_float32():
+def test_differences_of_bfloat16_fail_in_float32():
     with pytest.raises(BackendError, match=r"repeated: expected .* within 0.001 on average"):
         check(MemoryPolicy(noisy(0.04), "float32"))
 
@@ -240,20 +240,20 @@ LIARS = [
 
 @pytest.mark.parametrize(("scorer", "message"), LIARS, ids=[liar.__name__ for liar, _ in LIARS])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_liar_is_refused(scorer, message, precision):
+def test_wrong_values_fail(scorer, message, precision):
     with pytest.raises(BackendError, match=message) as caught:
         check(MemoryPolicy(scorer, precision))
     assert str(caught.value).startswith("memory: selfcheck failed: ")
 
 
-def test_every_liar_is_refused_whatever_the_tokens():
+def test_wrong_values_fail_with_any_tokens():
     for seed in range(3):
         for scorer, _ in LIARS:
             with pytest.raises(BackendError, match="memory: selfcheck failed: "):
                 check(MemoryPolicy(scorer), seed)
 
 
-def test_shifted_values_alone_are_found_without_the_suffix_check():
+def test_shifted_values_fail_without_the_suffix_check():
     """Shifted by one all along a sequence, they agree wherever it is split."""
 
     def consistent(policy, request, pair):
@@ -265,7 +265,7 @@ def test_shifted_values_alone_are_found_without_the_suffix_check():
         check(MemoryPolicy(consistent))
 
 
-def test_an_error_in_place_of_an_answer_is_passed_on():
+def test_an_error_of_a_request_is_raised():
     class Broken(MemoryPolicy):
         async def score(self, requests):
             return [BackendError("http://host answered with status 500")]
@@ -274,7 +274,7 @@ def test_an_error_in_place_of_an_answer_is_passed_on():
         check(Broken())
 
 
-def test_no_answer_is_refused():
+def test_a_missing_answer_fails():
     class Silent(MemoryPolicy):
         async def score(self, requests):
             return []
@@ -283,7 +283,7 @@ def test_no_answer_is_refused():
         check(Silent())
 
 
-def test_two_policies_agree_or_not():
+def test_policies_with_other_weights_do_not_agree():
     asyncio.run(agree(MemoryPolicy(), MemoryPolicy(noisy(1e-5))))
     other = MemoryPolicy(
         lambda _, request, pair: scored(request.contexts[pair[0]], request.responses[pair[1]], 5)
@@ -295,7 +295,7 @@ def test_two_policies_agree_or_not():
 # --- after every call --------------------------------------------------------------------------
 
 
-def test_values_become_float32_arrays_of_their_own():
+def test_values_become_separate_float32_arrays():
     same = [-1.5, -0.25]
     arrays = checked_arrays({(0, 0): same, (0, 1): same}, {(0, 0): 2, (0, 1): 2}, "who")
     assert arrays == {(0, 0): array("f", same), (0, 1): array("f", same)}
@@ -311,12 +311,12 @@ def test_tiny_positive_rounding_is_clipped():
 
 
 @pytest.mark.parametrize("values", [{}, {(0, 1): [-1.0]}, {(0, 0): [-1.0], (0, 1): [-1.0]}])
-def test_other_pairs_than_asked_for_are_refused(values):
+def test_unexpected_pairs_are_rejected(values):
     with pytest.raises(BackendError, match="expected values for the pairs"):
         checked_arrays(values, {(0, 0): 1}, "who")
 
 
 @pytest.mark.parametrize("value", ["a", None, [1.0]])
-def test_what_is_no_number_is_refused(value):
+def test_values_that_are_not_numbers_are_rejected(value):
     with pytest.raises(BackendError, match="who: pair"):
         checked_arrays({(0, 0): [-1.0, value]}, {(0, 0): 2}, "who")

@@ -118,7 +118,7 @@ def test_against_plain_transformers(tiny):
     assert load(tiny, batch_size=1).similarity_sync(PAIRS) == close(expected)
 
 
-def test_every_text_is_embedded_once(tiny, monkeypatch):
+def test_each_text_is_embedded_once(tiny, monkeypatch):
     model, asked = load(tiny), []
     encode = model._model.encode
     monkeypatch.setattr(model._model, "encode", lambda t, **o: asked.append(t) or encode(t, **o))
@@ -172,12 +172,12 @@ ANSWERS = [
 ]
 
 
-def test_a_refusal_in_other_words_is_nearer_than_an_answer(minilm):
+def test_a_refusal_in_other_words_is_more_similar_than_an_answer(minilm):
     values = minilm.similarity_sync([(text, REFUSAL) for text in PARAPHRASES + ANSWERS])
     assert min(values[:3]) > max(values[3:]) + 0.3
 
 
-def test_an_answer_that_begins_like_a_refusal_is_none(minilm):
+def test_an_answer_that_begins_like_a_refusal_is_not_similar(minilm):
     long = f"{REFUSAL} {' '.join(ANSWERS * 20)}"
     value, bare = minilm.similarity_sync([(long, REFUSAL), (REFUSAL, REFUSAL)])
     assert bare == close(1.0)
@@ -190,7 +190,7 @@ def test_an_answer_that_begins_like_a_refusal_is_none(minilm):
 @pytest.mark.parametrize(
     "error", [torch.OutOfMemoryError("CUDA out of memory."), MemoryError("Cannot allocate")]
 )
-def test_less_at_a_time_when_memory_runs_out(error, tiny, monkeypatch):
+def test_batches_shrink_when_memory_is_exhausted(error, tiny, monkeypatch):
     model, expected = load(tiny), load(tiny).similarity_sync(PAIRS)
     encode = model._model.encode
 
@@ -212,7 +212,7 @@ def test_less_at_a_time_when_memory_runs_out(error, tiny, monkeypatch):
         model.similarity_sync(PAIRS)
 
 
-def test_other_failures_are_not_taken_for_memory(tiny, monkeypatch):
+def test_other_failures_are_errors(tiny, monkeypatch):
     def broken(texts, **options):
         raise RuntimeError("index out of range")
 
@@ -222,7 +222,7 @@ def test_other_failures_are_not_taken_for_memory(tiny, monkeypatch):
         model.similarity_sync(PAIRS)
 
 
-def test_values_that_are_not_numbers(tiny):
+def test_values_that_are_not_finite(tiny):
     model = load(tiny)
     with torch.no_grad():
         next(model._model.parameters())[:] = math.nan
@@ -251,7 +251,7 @@ def test_concurrent_calls_and_close(tiny):
         ("tokenizer.json", "has no tokenizer"),
     ],
 )
-def test_a_folder_that_lacks_something(file, message, copy):
+def test_an_incomplete_folder_is_rejected(file, message, copy):
     (copy / file).unlink()
     with pytest.raises(BackendError, match=message) as caught:
         load(copy)
@@ -268,7 +268,7 @@ def test_a_folder_that_cannot_be_loaded(copy):
 
 
 @pytest.mark.parametrize("model", ["./nothing", "/no/such/model", Path("owner/name")])
-def test_a_path_is_never_looked_for_on_the_hub(model, monkeypatch):
+def test_a_path_is_never_requested_from_the_hub(model, monkeypatch):
     def asked(*arguments, **options):
         pytest.fail(f"asked the hub for {arguments}")
 
@@ -284,12 +284,12 @@ def test_a_path_is_never_looked_for_on_the_hub(model, monkeypatch):
         ({"batch_size": 0}, "batch_size must be at least 1"),
     ],
 )
-def test_options_that_cannot_be(options, message, tiny):
+def test_invalid_options_are_rejected(options, message, tiny):
     with pytest.raises(UsageError, match=message):
         load(tiny, **options)
 
 
-def test_without_the_package(tiny, monkeypatch):
+def test_a_missing_package_names_the_extra(tiny, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(MissingExtraError) as caught:
         load(tiny)

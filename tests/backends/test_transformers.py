@@ -64,7 +64,7 @@ def worst(found: ScoreAnswer, expected: dict[tuple[int, int], list[float]]) -> f
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_shares_and_gives_the_values_of_plain_scoring(family):
+def test_shared_scoring_has_the_values_of_plain_scoring(family):
     scorer = policy(family, prefill=32, rows=16, token_budget=300)
     found = answer(scorer)
     assert found.path == "shared"
@@ -78,12 +78,12 @@ def test_every_family_shares_and_gives_the_values_of_plain_scoring(family):
 
 
 @pytest.mark.parametrize("options", [{}, {"prefill": 7}, {"rows": 3}, {"token_budget": 256}])
-def test_sizes_change_no_value(options):
+def test_sizes_do_not_change_values(options):
     scorer = policy(**options)
     assert worst(answer(scorer), tiny_models.naive(scorer.model, GROUP)) < 1e-4
 
 
-def test_plain_scoring_is_there_on_demand_and_says_so():
+def test_plain_scoring_on_request():
     scorer = policy(plain=True)
     found = answer(scorer)
     assert (found.path, found.reused) == ("plain", 0)
@@ -91,13 +91,13 @@ def test_plain_scoring_is_there_on_demand_and_says_so():
     assert worst(found, tiny_models.naive(scorer.model, GROUP)) < 1e-4
 
 
-def test_only_the_pairs_that_are_asked_for():
+def test_only_requested_pairs():
     request = ScoreRequest(CONTEXTS, RESPONSES, pairs=((2, 4), (0, 4), (0, 1)))
     scorer = policy()
     assert worst(answer(scorer, request), tiny_models.naive(scorer.model, request)) < 1e-4
 
 
-def test_a_family_whose_cache_goes_wrong_falls_back_and_says_so(monkeypatch):
+def test_a_wrong_cache_causes_plain_scoring(monkeypatch):
     scorer = policy()
 
     def forgetful(cache, rows):
@@ -112,7 +112,7 @@ def test_a_family_whose_cache_goes_wrong_falls_back_and_says_so(monkeypatch):
     assert worst(found, tiny_models.naive(scorer.model, GROUP)) < 1e-4
 
 
-def test_a_model_whose_head_cannot_stand_alone_is_scored_whole():
+def test_a_wrong_head_causes_whole_logits():
     scorer = policy()
     scorer._forward.backbone = torch.nn.Identity()
     with pytest.warns(UserWarning, match="the head alone failed"):
@@ -121,7 +121,7 @@ def test_a_model_whose_head_cannot_stand_alone_is_scored_whole():
     assert worst(found, tiny_models.naive(scorer.model, GROUP)) < 1e-4
 
 
-def test_a_model_in_training_is_given_back_as_it_was():
+def test_a_model_in_training_is_restored():
     scorer = policy()
     expected = tiny_models.naive(scorer.model, GROUP)
     scorer.model.train()
@@ -135,7 +135,7 @@ def test_a_model_in_training_is_given_back_as_it_was():
     loss.backward()  # what scoring left behind does not stand in the way of training
 
 
-def test_bfloat16_says_its_precision_and_float32_logits_come_nearer():
+def test_bfloat16_and_float32_logits():
     exact = tiny_models.naive(tiny_models.make_model("qwen2"), GROUP)
     model = tiny_models.make_model("qwen2").to(torch.bfloat16)
     rough = TransformersPolicy(model, TOKENIZER)
@@ -150,7 +150,7 @@ def test_bfloat16_says_its_precision_and_float32_logits_come_nearer():
     assert "forward" not in vars(model.get_output_embeddings())
 
 
-def test_new_weights_carry_their_version():
+def test_new_weights_have_their_version():
     scorer = policy()
     scorer.weight_version = 1
     before, old = answer(scorer), scorer.fingerprint
@@ -176,7 +176,7 @@ def test_new_weights_reach_the_float32_head():
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-def test_a_lora_adapter_counts_and_enters_the_fingerprint(tmp_path):
+def test_a_lora_adapter_affects_values_and_fingerprint(tmp_path):
     peft = pytest.importorskip("peft")
     path = tiny_models.save(tmp_path / "base")
     config = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
@@ -195,7 +195,7 @@ def test_a_lora_adapter_counts_and_enters_the_fingerprint(tmp_path):
         TransformersPolicy.load(path, device="cpu", adapter=str(tmp_path / "none"))
 
 
-def test_loading_gives_what_was_saved_and_equal_weights_equal_fingerprints(tmp_path):
+def test_equal_weights_have_equal_fingerprints(tmp_path):
     path = tiny_models.save(tmp_path / "m")
     loaded = TransformersPolicy.load(path, dtype="float32", device="cpu")
     assert loaded.fingerprint == TransformersPolicy.load(path, device="cpu").fingerprint
@@ -218,14 +218,14 @@ def test_the_self_check_passes():
         ("tokenizer.json", "has no tokenizer: none of tokenizer.json, "),
     ],
 )
-def test_a_folder_that_lacks_something(tmp_path, lacks, message):
+def test_an_incomplete_folder_is_rejected(tmp_path, lacks, message):
     path = tiny_models.save(tmp_path / "m")
     (tmp_path / "m" / lacks).unlink()
     with pytest.raises(UsageError, match=message):
         TransformersPolicy.load(path, device="cpu")
 
 
-def test_what_cannot_be_loaded_or_used():
+def test_unusable_models_are_rejected():
     with pytest.raises(UsageError, match="dtype must be one of"):
         TransformersPolicy.load("x", dtype="int4")
     small = tiny_models.configurations()["qwen2"]()
@@ -250,7 +250,7 @@ def test_one_bad_request_fails_alone():
 
 
 @pytest.mark.parametrize("odd", [-100, tiny_models.VOCABULARY])
-def test_token_ids_that_are_none_fail_alone(odd):
+def test_invalid_token_ids_fail_alone(odd):
     scorer = policy()
     bad = ScoreRequest((FULL,), ((5, 6, odd),))
     good, broken = scorer.score_sync([GROUP, bad])
@@ -262,7 +262,7 @@ def test_token_ids_that_are_none_fail_alone(odd):
     assert f"token id {odd}" in str(refused)
 
 
-def test_a_model_that_is_trained_in_place_is_scored_as_it_is_now():
+def test_a_trained_model_is_scored_with_its_new_weights():
     model = tiny_models.make_model("granite").to(torch.bfloat16)
     scorer = TransformersPolicy(model, TOKENIZER, float32_logits=True)
     before, old = answer(scorer), scorer.fingerprint
@@ -272,7 +272,7 @@ def test_a_model_that_is_trained_in_place_is_scored_as_it_is_now():
     assert scorer.fingerprint != old
 
 
-def test_the_autocast_around_a_model_does_not_split_its_precision():
+def test_the_autocast_around_a_model_is_ignored():
     scorer = policy()
     model = scorer.model
     expected = tiny_models.naive(model, GROUP)
@@ -284,7 +284,7 @@ def test_the_autocast_around_a_model_does_not_split_its_precision():
     assert vars(model)["forward"] is not model._original_forward
 
 
-def test_numbers_that_are_none_are_an_error():
+def test_values_that_are_not_finite_are_an_error():
     scorer = policy()
     answer(scorer)
     with torch.no_grad():
@@ -294,7 +294,7 @@ def test_numbers_that_are_none_are_an_error():
     assert "not finite" in str(found)
 
 
-def test_out_of_memory_halves_the_budget_and_goes_on(monkeypatch):
+def test_exhausted_memory_halves_the_budget(monkeypatch):
     scorer = policy(token_budget=4096)
     expected = tiny_models.naive(scorer.model, GROUP)
     run = GroupScoring._run
@@ -312,7 +312,7 @@ def test_out_of_memory_halves_the_budget_and_goes_on(monkeypatch):
     assert worst(found, expected) < 1e-4
 
 
-def test_memory_that_never_suffices_is_an_error_of_the_group(monkeypatch):
+def test_insufficient_memory_is_an_error_of_the_group(monkeypatch):
     scorer = policy(token_budget=512)
     answer(scorer)
 
@@ -328,7 +328,7 @@ def test_memory_that_never_suffices_is_an_error_of_the_group(monkeypatch):
     assert found.__traceback__ is None
 
 
-def test_concurrent_calls_wait_for_each_other():
+def test_concurrent_calls_run_one_after_the_other():
     scorer = policy()
     expected = answer(scorer)
     results: list[ScoreAnswer] = []
@@ -360,7 +360,7 @@ def greedy(model, prompt: tuple[int, ...], count: int) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("family", ["qwen2", "gemma2", "lfm2"])
-def test_greedy_generation_is_the_likeliest_token_each_time(family):
+def test_greedy_generation_selects_the_most_probable_tokens(family):
     scorer = policy(family)
     prompts = [tokens(12, 1), tokens(12, 2), tokens(20, 3)]
     found = generated(scorer, *(GenerateRequest(prompt, max_tokens=10) for prompt in prompts))
@@ -378,7 +378,7 @@ def test_generation_ends_before_a_stop_string():
     assert cut.finish_reason == "stop"
 
 
-def test_sampling_is_the_same_for_the_same_seed_and_leaves_torchs_own_alone():
+def test_sampling_depends_on_the_seed_only():
     scorer = policy()
     asked = GenerateRequest(tokens(12, 1), max_tokens=12, temperature=1.0, seed=7)
     before = torch.random.get_rng_state()
@@ -389,7 +389,7 @@ def test_sampling_is_the_same_for_the_same_seed_and_leaves_torchs_own_alone():
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_a_models_own_defaults_do_not_change_what_is_generated():
+def test_generation_ignores_the_defaults_of_the_model():
     plain, scorer = policy(), policy()
     own = scorer.model.generation_config
     own.repetition_penalty, own.top_p, own.top_k, own.num_beams = 3.0, 0.01, 1, 1
@@ -401,7 +401,7 @@ def test_a_models_own_defaults_do_not_change_what_is_generated():
     assert scorer.model.generation_config is own
 
 
-def test_a_generation_that_fails_fails_alone(monkeypatch):
+def test_a_failed_generation_fails_alone(monkeypatch):
     scorer = policy()
     real = scorer.model.generate
 

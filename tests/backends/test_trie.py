@@ -22,7 +22,7 @@ REQUESTS = st.builds(ScoreRequest, CONTEXTS, st.lists(IDS, min_size=1, max_size=
 
 @quick
 @given(st.lists(IDS, min_size=1, max_size=4))
-def test_common_prefix_against_its_twin(sequences):
+def test_common_prefix_against_a_naive_implementation(sequences):
     expected = 0
     while all(len(s) > expected for s in sequences) and len({s[expected] for s in sequences}) == 1:
         expected += 1
@@ -31,7 +31,7 @@ def test_common_prefix_against_its_twin(sequences):
 
 @quick
 @given(CONTEXTS)
-def test_every_context_is_a_way_down_the_trie_and_every_prefix_stands_once(contexts):
+def test_the_trie_contains_each_context_and_each_prefix_once(contexts):
     found = {}
 
     def down(node, before):
@@ -51,7 +51,7 @@ def test_every_context_is_a_way_down_the_trie_and_every_prefix_stands_once(conte
 
 @quick
 @given(REQUESTS)
-def test_every_pair_is_served_once(request):
+def test_each_pair_is_scored_once(request):
     served = [
         (pair, serving.responses[at])
         for serving in continuations(request).values()
@@ -64,7 +64,7 @@ def test_every_pair_is_served_once(request):
 
 @quick
 @given(REQUESTS)
-def test_never_more_than_the_formula_and_never_more_than_naive(request):
+def test_the_number_of_tokens_is_bounded(request):
     contexts = len({c[:n] for c in request.contexts for n in range(1, len(c) + 1)})
     distinct = set(request.responses)
     tails = sum(max(len(response) - 1, 0) for response in distinct)
@@ -72,7 +72,7 @@ def test_never_more_than_the_formula_and_never_more_than_naive(request):
     assert forward_tokens(request) <= naive_tokens(request)
 
 
-def test_the_formula_of_leaving_documents_out():
+def test_the_number_of_tokens_without_documents():
     full = tuple(range(100, 200))
     ends = [(10, 20), (40, 60)]
     contexts = (full, *(full[:start] + full[end:] for start, end in ends))
@@ -83,6 +83,6 @@ def test_the_formula_of_leaving_documents_out():
     assert forward_tokens(shared) == 220 + 3 * (2 + 1)  # the beginning 1, 2 is run once
 
 
-def test_only_what_is_asked_of_is_run():
+def test_only_requested_contexts_run():
     request = ScoreRequest(((1, 2, 3), (1, 9)), ((4, 5),), pairs=((0, 0),))
     assert forward_tokens(request) == 4

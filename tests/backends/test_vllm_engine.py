@@ -177,7 +177,7 @@ def test_values_are_those_of_the_model():
     assert score(policy) == []
 
 
-def test_what_the_engine_says_of_itself():
+def test_identity_and_limits():
     policy = VllmEngine(LLM(), weight_version=3)
     assert policy.fingerprint == "vllm /models/tiny float32 version=3"
     assert policy.capabilities.precision == "float32"
@@ -197,13 +197,13 @@ def test_a_model_is_loaded_by_name(tmp_path):
     assert policy.fingerprint == f"vllm {tmp_path} float32"
 
 
-def test_without_vllm_the_extra_is_named(monkeypatch):
+def test_missing_vllm_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(MissingExtraError, match=r'pip install "rag-rewards\[vllm\]"'):
         VllmEngine("model")
 
 
-def test_selfcheck_passes_and_refuses():
+def test_selfcheck_passes_and_fails():
     llm = LLM()
     asyncio.run(VllmEngine(llm).selfcheck())
     asyncio.run(VllmEngine(llm, cached=True).selfcheck())
@@ -213,7 +213,7 @@ def test_selfcheck_passes_and_refuses():
 
 
 @pytest.mark.parametrize("short_rows", [False, True])
-def test_the_cache_is_read_once_it_has_proved_right(short_rows):
+def test_the_cache_is_read_after_its_check(short_rows):
     llm = LLM()
     llm.short_rows = short_rows
     policy = VllmEngine(llm, cached=True)
@@ -235,7 +235,7 @@ def test_the_cache_is_read_once_it_has_proved_right(short_rows):
     assert any(parameters.skip_reading_prefix_cache for _, parameters in llm.calls)
 
 
-def test_an_engine_that_does_not_count_is_always_asked_again():
+def test_an_engine_without_counts_always_scores_again():
     llm = LLM()
     llm.counts = False
     policy = VllmEngine(llm, cached=True)
@@ -244,7 +244,7 @@ def test_an_engine_that_does_not_count_is_always_asked_again():
     assert answer.reused == 0
 
 
-def test_a_cache_that_counts_wrong_is_refused():
+def test_a_cache_with_wrong_counts_fails():
     class Miscounting(LLM):
         """A few more rows are unwritten than was counted."""
 
@@ -269,7 +269,7 @@ def test_a_group_that_cannot_be_scored_fails_alone():
     check_values(fine, GROUP)
 
 
-def test_a_value_that_cannot_be_fails_its_group():
+def test_an_invalid_value_fails_its_group():
     llm = LLM()
     llm.lie = lambda values: [None, *[-math.inf] * (len(values) - 1)]
     (answer,) = score(VllmEngine(llm), GROUP)
@@ -304,7 +304,7 @@ def test_generation():
     assert fine.token_ids == tokens
 
 
-def test_callers_take_turns():
+def test_calls_run_one_after_the_other():
     policy = VllmEngine(LLM(), groups=1)
 
     async def many():

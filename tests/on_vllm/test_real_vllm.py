@@ -168,7 +168,7 @@ if __name__ == "__main__":
 """
 
 
-def test_the_engine_in_its_own_process_agrees(model, tmp_path):
+def test_the_engine_in_another_process_agrees(model, tmp_path):
     request = group()
     script = tmp_path / "engine.py"  # vLLM starts workers, which import it again
     script.write_text(IN_PROCESS)
