@@ -56,18 +56,18 @@ def test_labels(label: object, fields: dict[str, object]) -> None:
     assert label_fields(label) == fields
 
 
-def test_a_label_that_is_not_ours_says_what_is() -> None:
+def test_a_label_without_known_fields_is_an_error() -> None:
     with pytest.raises(DataError, match=r"answers.*found .'target'.*prepare"):
         label_fields({"target": "Seine"})
 
 
 @pytest.mark.parametrize("label", ["{'answers': ['Seine']}", '{"answers": ["Seine"', '{"answers":'])
-def test_a_row_that_is_not_json_is_no_answer(label: str) -> None:
+def test_a_torn_row_is_an_error_and_not_an_answer(label: str) -> None:
     with pytest.raises(DataError, match="not JSON"):
         label_fields(label)
 
 
-def test_what_a_table_lacks_is_no_answer() -> None:
+def test_missing_values_of_a_table_are_not_answers() -> None:
     assert to_builtins([float("nan"), np.nan, 1.0]) == [None, None, 1.0]
     rollout = rollout_from_columns({"answers": float("nan")}, response="nan")
     assert isinstance(rollout, Rollout)
@@ -75,7 +75,7 @@ def test_what_a_table_lacks_is_no_answer() -> None:
     assert isinstance(rollout_from_columns({"answers": ["a", float("nan")]}, response=""), RowError)
 
 
-def test_labels_nested_without_end() -> None:
+def test_deeply_nested_labels() -> None:
     deep: list[object] = []
     for _ in range(3000):
         deep = [deep]
@@ -84,7 +84,7 @@ def test_labels_nested_without_end() -> None:
     assert isinstance(rollout_from_columns({"answers": deep}, response=""), RowError)
 
 
-def test_what_only_the_trainer_knows_is_not_read_from_columns() -> None:
+def test_fields_of_the_trainer_are_not_read_from_columns() -> None:
     row = {"answers": "a", "response": "from the data", "step": 9, "logprobs": {"full": []}}
     rollout = rollout_from_columns(row, response="said", step=2)
     assert isinstance(rollout, Rollout)
@@ -99,7 +99,7 @@ def test_columnar_files_fill_documents_with_none() -> None:
     assert rollout.labels == ("1",)
 
 
-def test_a_broken_row_is_its_error_and_names_the_row() -> None:
+def test_a_row_in_error_has_its_id() -> None:
     error = rollout_from_columns({"id": 7, "documents": [{"text": 3}]}, response="")
     assert isinstance(error, RowError)
     assert str(error) == "row 7: documents[0].text: expected str, found int"
@@ -116,16 +116,16 @@ def test_a_broken_row_is_its_error_and_names_the_row() -> None:
         ("<s>", None),
     ],
 )
-def test_what_a_prompt_opens(prompt: str, prefix: str | None) -> None:
+def test_response_prefixes_of_prompts(prompt: str, prefix: str | None) -> None:
     assert response_prefix_of(prompt) == prefix
 
 
 class TestColumns:
-    def test_a_field_that_is_none_of_ours_names_the_nearest(self) -> None:
+    def test_an_unknown_field_suggests_the_nearest(self) -> None:
         with pytest.raises(UsageError, match=r"columns: a row has no field 'answer'.*answers"):
             check_columns({"answer": "x"})
 
-    def test_fields_have_their_own_name_or_the_data_sets(self) -> None:
+    def test_columns_have_the_name_of_the_field_or_a_mapped_name(self) -> None:
         names = column_names({"answers": "gold"}, ["gold"])
         assert (names["answers"], names["documents"]) == ("gold", "documents")
         with pytest.raises(UsageError, match=r"no column 'gold'.*golds"):
@@ -138,7 +138,7 @@ class TestColumns:
         assert last_question([]) is None
         assert last_question("a") is None
 
-    def test_a_model_that_nobody_gave(self) -> None:
+    def test_a_missing_model(self) -> None:
         assert str(missing_model("mine", "judge", "bind, or set")) == (
             "mine requires a model of the kind judge: bind, or set "
             'judge="http://host:8000/v1", judge_model="NAME"'

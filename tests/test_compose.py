@@ -1,4 +1,4 @@
-"""Composition: combinators against slow twins, None, scope, formulas, one's own rewards."""
+"""Composition: combinators against slow code, None, scope, formulas, one's own rewards."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def scores(reward, rows) -> list[float | None]:
     return [score.value for score in as_reward(reward)(rows)]
 
 
-def same(found, expected) -> bool:
+def same(result, expected) -> bool:
     return (
-        found == pytest.approx(expected, abs=1e-9)
-        if None not in (found, expected)
-        else (found is expected)
+        result == pytest.approx(expected, abs=1e-9)
+        if None not in (result, expected)
+        else (result is expected)
     )
 
 
@@ -82,7 +82,7 @@ def same(found, expected) -> bool:
     st.floats(-2, 2),
     st.floats(-1, 1),
 )
-def test_combinators_against_their_twins(triples, weight, level):
+def test_combinators_against_a_naive_implementation(triples, weight, level):
     def strictly(function):
         return [None if None in triple else function(*triple) for triple in triples]
 
@@ -105,14 +105,14 @@ def test_combinators_against_their_twins(triples, weight, level):
         ),
     ]
     for reward, expected in cases:
-        found = scores(reward, rows)
-        assert all(map(same, found, expected)), reward
+        result = scores(reward, rows)
+        assert all(map(same, result, expected)), reward
 
 
 # --- groups -------------------------------------------------------------------------------------
 
 
-def twin_min_max(values, epsilon, min_spread, no_spread, floor):
+def naive_min_max(values, epsilon, min_spread, no_spread, floor):
     spread = max(values) - min(values)
     if spread <= min_spread:
         return [{"zero": 0.0, "one": 1.0}[no_spread]] * len(values)
@@ -127,14 +127,14 @@ def twin_min_max(values, epsilon, min_spread, no_spread, floor):
     st.sampled_from(["zero", "one"]),
     st.sampled_from([0.0, 0.1, 0.9]),
 )
-def test_min_max_against_its_twin(values, epsilon, min_spread, no_spread, floor):
+def test_min_max_against_a_naive_implementation(values, epsilon, min_spread, no_spread, floor):
     options = {"epsilon": epsilon, "min_spread": min_spread, "no_spread": no_spread, "floor": floor}
-    found = min_max(values, **options)
-    assert found == pytest.approx(twin_min_max(values, **options), abs=1e-9)
-    assert all(0.0 <= value <= 1.0 for value in found)
+    result = min_max(values, **options)
+    assert result == pytest.approx(naive_min_max(values, **options), abs=1e-9)
+    assert all(0.0 <= value <= 1.0 for value in result)
 
 
-def test_min_max_of_nothing_and_of_equals():
+def test_min_max_of_no_values_and_of_equal_values():
     assert min_max([]) == []
     assert min_max([3.0, 3.0]) == [0.0, 0.0]
     assert min_max([3.0, 3.0], no_spread="one") == [1.0, 1.0]
@@ -156,7 +156,7 @@ MEMBERS = st.lists(
     st.sampled_from([0.0, 0.1]),
     st.sampled_from(["zero", "one"]),
 )
-def test_group_min_max_against_its_twin(members, among, single, floor, no_spread):
+def test_group_min_max_against_a_naive_implementation(members, among, single, floor, no_spread):
     reward = GroupMinMax(
         a,
         among=b if among else None,
@@ -178,10 +178,10 @@ def test_group_min_max_against_its_twin(members, among, single, floor, no_spread
             decides = alone if single else value
             expected.append(None if decides is None else 1.0 if decides > 0.5 else floor)
         else:
-            scaled = twin_min_max(scale, 1e-8, 0.0, no_spread, floor)
+            scaled = naive_min_max(scale, 1e-8, 0.0, no_spread, floor)
             expected.append(scaled[scale.index(value)])
-    found = scores(reward, rows)
-    assert all(map(same, found, expected)), (found, expected)
+    result = scores(reward, rows)
+    assert all(map(same, result, expected)), (result, expected)
 
 
 @quick
@@ -189,7 +189,7 @@ def test_group_min_max_against_its_twin(members, among, single, floor, no_spread
     st.lists(st.tuples(st.sampled_from("xy"), MAYBE), min_size=1, max_size=8),
     st.sampled_from([0.01, 0.1, 1.0]),
 )
-def test_z_scores_and_advantages_against_their_twins(members, floor):
+def test_z_scores_and_advantages_against_a_naive_implementation(members, floor):
     rows = [row(value, group=g) for g, value in members]
     z, advantages = [], []
     for g, value in members:
@@ -206,7 +206,7 @@ def test_z_scores_and_advantages_against_their_twins(members, floor):
     assert all(map(same, scores(GroupAdvantage(a, floor), rows), advantages))
 
 
-def test_groups_are_told_apart_by_group_then_question_then_themselves():
+def test_groups_are_keyed_by_group_or_question():
     def groups(*rows):
         return Batch(rows).groups
 
@@ -243,12 +243,12 @@ def test_groups_are_told_apart_by_group_then_question_then_themselves():
     ],
     ids=repr,
 )
-def test_not_scored_stays_not_scored(reward):
+def test_unscored_parts_leave_a_composition_unscored(reward):
     assert scores(reward, [row(None, 1.0, group="x")]) == [None]
     assert scores(reward, [row(1.0, 1.0, group="x")]) != [None]
 
 
-def test_a_member_that_is_not_scored_does_not_set_the_scale():
+def test_an_unscored_member_does_not_set_the_scale():
     rows = [row(v, group="x") for v in (None, 1.0, 3.0)]
     assert scores(GroupMinMax(a), rows) == [None, 0.0, pytest.approx(1.0)]
     assert scores(GroupAdvantage(a), rows) == [None, -1.0, 1.0]
@@ -276,7 +276,7 @@ GROUP = GroupMinMax(a)
         lambda part: custom("x", part),
     ],
 )
-def test_group_scope_is_contagious(around):
+def test_a_group_part_gives_group_scope(around):
     assert around(as_reward(a)).scope == "rollout"
     for part in (GROUP, GroupZScore(a), GroupAdvantage(a)):
         assert around(part).scope == "group"
@@ -337,13 +337,13 @@ def test_every_part_is_computed_once():
         (Mapped(abs, (a,), "size", "|a|"), "|a|"),
     ],
 )
-def test_reads_as_its_formula(reward, text):
+def test_the_repr_is_the_formula(reward, text):
     assert repr(reward) == text
 
 
 @quick
 @given(st.floats(-9, 9), st.floats(-9, 9))
-def test_different_numbers_read_differently(x, y):
+def test_different_numbers_have_different_text(x, y):
     for make in (lambda v: Sum(((v, a),)), lambda v: Threshold(a, v), lambda v: Gate(a, b, v)):
         if x != y and abs(x) != abs(y):
             assert repr(make(x)) != repr(make(y))
@@ -403,24 +403,24 @@ ANSWER = AnswerMatch(metric="substring", reads="response")
         lambda r: custom("own", ANSWER, components=[r], correct=r),
     ],
 )
-def test_own_rewards_stand_anywhere(own, around):
+def test_own_rewards_can_be_parts(own, around):
     rows = [
         Rollout(response="2.0;1.0;0.0", answers="2.0", group="x"),
         Rollout(response="2.0;1.0;0.0", answers="3.0", group="x"),
     ]
-    found = around(own)(rows)
+    result = around(own)(rows)
     built_in = around(as_reward(lambda rollout: 2.0))(rows)
-    assert [s.value for s in found] == [s.value for s in built_in]
-    assert all(isinstance(s.value, float) for s in found)
+    assert [s.value for s in result] == [s.value for s in built_in]
+    assert all(isinstance(s.value, float) for s in result)
 
 
-def test_what_a_class_says_of_itself_counts():
+def test_attributes_of_a_callable_class_are_used():
     plain, whole = as_reward(Batchwise()), as_reward(NoName())
     assert (plain.name, plain.scope, plain.needs(row(1.0))) == ("batchwise", "rollout", [])
     assert (whole.name, whole.scope) == ("NoName", "group")
-    asked = [VerdictNeed("x")]
+    expected = [VerdictNeed("x")]
     for part in (whole, Component(whole, "part"), CorrectOf(whole), Sum(((1.0, whole),))):
-        assert part.needs(row(1.0)) == asked
+        assert part.needs(row(1.0)) == expected
     assert Sum(((1.0, NoName()),)).scope == "group"
     assert isinstance(whole, Reward)
     assert as_reward(ANSWER) is ANSWER
@@ -442,7 +442,7 @@ def test_components_and_correct_of_a_reward_are_rewards():
         lambda f: custom("own", f),
     ],
 )
-def test_what_is_no_finite_number_is_an_error_that_names_the_function(value, around):
+def test_a_result_that_is_not_finite_is_an_error(value, around):
     def my_own_reward(rollout):
         return value
 
@@ -453,7 +453,7 @@ def test_what_is_no_finite_number_is_an_error_that_names_the_function(value, aro
         around(my_own_reward)([rollout])
 
 
-def test_functions_may_give_numbers_scores_and_none():
+def test_functions_can_return_numbers_scores_and_none():
     for given_, expected in ((True, 1.0), (3, 3.0), (None, None), (Score(0.5), 0.5), (0, 0.0)):
         assert scores(lambda rollout, value=given_: value, [row(1.0)]) == [expected]
 
@@ -464,7 +464,7 @@ def test_scores_are_finite():
             Score(value)
 
 
-def test_batch_rewards_must_give_a_score_for_each_rollout():
+def test_batch_rewards_must_return_a_score_for_each_rollout():
     class Floats:
         def __call__(self, rollouts):
             return [1.0 for _ in rollouts]
@@ -479,7 +479,7 @@ def test_batch_rewards_must_give_a_score_for_each_rollout():
         Sum(((1.0, Short()),))([row(1.0), row(1.0)])
 
 
-def test_what_does_not_score_is_refused():
+def test_an_object_that_cannot_score_is_rejected():
     for thing in (7, "accuracy", None, [a]):
         with pytest.raises(UsageError, match="neither a reward nor a function of a rollout"):
             as_reward(thing)
@@ -515,6 +515,6 @@ def test_compositions_pickle_and_compare(reward):
     assert scores(copy, rows) == scores(reward, rows)
 
 
-def test_nothing_in_nothing_out():
+def test_an_empty_batch():
     for reward in (Sum(((1.0, a),)), GroupMinMax(a), GroupAdvantage(a), Mean((a,))):
         assert scores(reward, []) == []

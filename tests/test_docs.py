@@ -32,8 +32,8 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 
 
 def blocks(*languages: str, text: str = TEXT) -> list[str]:
-    found = re.findall(r"^```(\w+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    return [code for language, code in found if language in languages]
+    result = re.findall(r"^```(\w+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return [code for language, code in result if language in languages]
 
 
 def commands() -> list[str]:
@@ -54,8 +54,8 @@ def test_there_are_doctests():
     examples = [
         example
         for name in MODULES
-        for found in finder.find(importlib.import_module(name))
-        for example in found.examples
+        for result in finder.find(importlib.import_module(name))
+        for example in result.examples
     ]
     assert len(examples) > 20
 

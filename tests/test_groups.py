@@ -21,7 +21,7 @@ def row(**fields: object) -> rr.Rollout:
     return rr.decode_row({"response": "", **fields})
 
 
-def test_rows_of_one_key_are_a_group_and_rows_without_a_key_stand_alone() -> None:
+def test_rows_with_equal_keys_form_a_group() -> None:
     rows = [row(group="a"), row(question="b"), row(), RowError("missing"), row(group="a"), row()]
     assert group_by_key(rows) == [[0, 4], [1], [2], [3], [5]]
 
@@ -30,7 +30,7 @@ def test_a_numeric_group_and_its_text_are_one_key() -> None:
     assert group_by_key([row(group=7), row(group="7"), row(question="7")]) == [[0, 1, 2]]
 
 
-def test_a_batch_that_is_no_multiple_of_the_group_size_names_both_numbers() -> None:
+def test_an_incomplete_batch_is_an_error_with_both_numbers() -> None:
     assert group_by_position(4, 2) == [range(0, 2), range(2, 4)]
     with pytest.raises(GroupError, match=r"\(12\) is not a multiple of the group size \(8\)"):
         group_by_position(12, 8)
@@ -39,14 +39,14 @@ def test_a_batch_that_is_no_multiple_of_the_group_size_names_both_numbers() -> N
 @given(st.lists(st.sampled_from("abc")), st.data())
 def test_renumbered_groups_have_the_same_members(keys: list[str], data: st.DataObject) -> None:
     rows = [row(group=key) for key in keys]
-    kept = [i for i in range(len(rows)) if data.draw(st.booleans())]
-    groups = renumber(group_by_key(rows), kept)
-    assert sorted(i for group in groups for i in group) == list(range(len(kept)))
-    assert all(len({keys[kept[i]] for i in group}) == 1 for group in groups)
-    assert len(groups) == len({keys[i] for i in kept})
+    positions = [i for i in range(len(rows)) if data.draw(st.booleans())]
+    groups = renumber(group_by_key(rows), positions)
+    assert sorted(i for group in groups for i in group) == list(range(len(positions)))
+    assert all(len({keys[positions[i]] for i in group}) == 1 for group in groups)
+    assert len(groups) == len({keys[i] for i in positions})
 
 
-def test_one_error_fails_its_group_and_no_other() -> None:
+def test_an_error_fails_only_its_group() -> None:
     broken = DataError("missing", "answers")
     broken.row = "7"
     rows = [row(id=i) for i in range(4)]
@@ -56,7 +56,7 @@ def test_one_error_fails_its_group_and_no_other() -> None:
     assert str(results[0]) == "row 0: the group contains a row in error (row 7: answers: missing)"
 
 
-def test_several_errors_of_a_group_stay_and_the_first_is_named() -> None:
+def test_members_keep_their_own_errors() -> None:
     first, second = RowError("a"), DataError("b")
     results = fail_groups([None, first, second], [[0, 1, 2]])
     assert results[1:] == [first, second]

@@ -15,7 +15,7 @@ from rag_rewards.settings import flatten
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
-def test_the_page_is_what_the_recipes_say() -> None:
+def test_the_page_is_up_to_date() -> None:
     spec = importlib.util.spec_from_file_location("build_hardened", DOCS / "build_hardened.py")
     assert spec is not None
     assert spec.loader is not None
@@ -26,12 +26,12 @@ def test_the_page_is_what_the_recipes_say() -> None:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_flips_and_loopholes_name_real_settings_and_attacks(name: str) -> None:
+def test_hardened_settings_and_loopholes_refer_to_existing_settings_and_attacks(name: str) -> None:
     definition = RECIPES[name]
-    known = flatten(definition.settings())
+    infos = flatten(definition.settings())
     for key, change in definition.hardened.items():
-        assert key in known
-        assert change.value != known[key]
+        assert key in infos
+        assert change.value != infos[key]
         assert set(change.closes) <= set(ATTACKS)
     for line in definition.loopholes:
         head = re.match(r"[\d, ]+:", line)

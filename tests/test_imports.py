@@ -71,18 +71,18 @@ def imports_of(path: Path) -> list[tuple[str, bool]]:
     tree = ast.parse(path.read_text("utf-8"))
     deferred = filter(_is_deferred, ast.walk(tree))
     inside = {id(node) for block in deferred for node in ast.walk(block)}
-    found: list[tuple[str, bool]] = []
+    result: list[tuple[str, bool]] = []
     for node in ast.walk(tree):
         at_once = id(node) not in inside
         if isinstance(node, ast.Import):
-            found += [(alias.name, at_once) for alias in node.names]
+            result += [(alias.name, at_once) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             base = node.module or ""
             for alias in node.names:
                 whole = f"{base}.{alias.name}".removeprefix("rag_rewards.")
-                found.append((f"rag_rewards.{whole}" if whole in MODULES else base, at_once))
-    return found
+                result.append((f"rag_rewards.{whole}" if whole in MODULES else base, at_once))
+    return result
 
 
 def _is_deferred(node: ast.AST) -> bool:
@@ -114,7 +114,7 @@ def test_no_module_imports_itself_through_others():
     tuple(TopologicalSorter(graph).static_order())  # raises CycleError, which names the modules
 
 
-def test_text_imports_text_alone():
+def test_text_imports_only_text():
     for name, path in MODULES.items():
         if name.split(".")[0] != "text":
             continue
@@ -139,7 +139,7 @@ TRAINS = "tiny_world.train"
 """The one module that trains: it imports the TRL adapter inside a function."""
 
 
-def test_nothing_knows_the_adapters():
+def test_only_training_imports_the_adapters():
     for name, path in MODULES.items():
         for imported, at_once in imports_of(path):
             if imported.startswith("rag_rewards_adapters"):

@@ -34,31 +34,31 @@ def test_answer_metrics(reference):
     cases = [case for case in reference("answer_metrics")["answer_metrics"] if "pred" in case]
     assert len(cases) == 6
     for case in cases:
-        said, gold = case["pred"], case["gold"]
-        assert squad(said) == case["squad_norm_pred"]
-        assert triviaqa(said) == case["arena_norm_pred"]
+        answer, gold = case["pred"], case["gold"]
+        assert squad(answer) == case["squad_norm_pred"]
+        assert triviaqa(answer) == case["arena_norm_pred"]
         ours = {
-            "hotpot_em": exact_match(said, [gold]),
-            "hotpot_f1": token_f1(said, [gold]),
-            "musique_em": exact_match(said, [gold]),
-            "musique_f1": token_f1(said, [gold]),
-            "arena_em": exact_match(said, [gold], triviaqa),
-            "arena_f1": token_f1(said, [gold], triviaqa),
-            "searchr1_subem": substring_match(said, [gold]),
-            "ragqa_leaderboard_acc": substring_match(said, [gold], lower),
+            "hotpot_em": exact_match(answer, [gold]),
+            "hotpot_f1": token_f1(answer, [gold]),
+            "musique_em": exact_match(answer, [gold]),
+            "musique_f1": token_f1(answer, [gold]),
+            "arena_em": exact_match(answer, [gold], triviaqa),
+            "arena_f1": token_f1(answer, [gold], triviaqa),
+            "searchr1_subem": substring_match(answer, [gold]),
+            "ragqa_leaderboard_acc": substring_match(answer, [gold], lower),
         }
         theirs = case | {"hotpot_f1": case["hotpot_f1_prec_rec"][0]}
         for scorer, value in ours.items():
             expected = theirs[scorer]
-            if (scorer, said, gold) in ANSWER_DEVIATIONS:
-                met.add((scorer, said, gold))
-                assert value == ANSWER_DEVIATIONS[scorer, said, gold] != expected
+            if (scorer, answer, gold) in ANSWER_DEVIATIONS:
+                met.add((scorer, answer, gold))
+                assert value == ANSWER_DEVIATIONS[scorer, answer, gold] != expected
             elif expected is not None:  # null: their function failed
-                assert value == pytest.approx(float(expected)), (scorer, said, gold)
+                assert value == pytest.approx(float(expected)), (scorer, answer, gold)
     assert met == set(ANSWER_DEVIATIONS)
 
 
-def test_the_leaderboard_reads_what_is_no_thinking(reference):
+def test_the_leaderboard_ignores_thinking(reference):
     cases = [
         case
         for group in reference("answer_metrics").values()
@@ -89,12 +89,12 @@ def test_answer_sections(reference):
     assert len(cases) == 4
     for case in cases:
         rollout = Rollout(response=case["text"], answers="Paris")
-        found = AnswerMatch()([rollout])[0]
+        result = AnswerMatch()([rollout])[0]
         if case["name"] in SECTION_DEVIATIONS:
-            assert found.value == 0.0 < case["verl_em"]
+            assert result.value == 0.0 < case["verl_em"]
         else:
-            assert found.details["answer"] == case["verl_extract"]
-            assert found.value == case["verl_em"]
+            assert result.details["answer"] == case["verl_extract"]
+            assert result.value == case["verl_em"]
 
 
 # --- ARENA --------------------------------------------------------------------------------------
@@ -119,14 +119,14 @@ def test_arena_rewards(reference):
             answers=case["answers"],
             supporting=tuple(case["supporting_ids"]),
         )
-        found = recipe("arena")([rollout])[0]
+        result = recipe("arena")([rollout])[0]
         names = ("format", "accuracy", "relevance", "bonus")
         theirs = {name: case["expected"][f"{name}_score"] for name in names}
         changed = ARENA_DEVIATIONS.get(case["name"], {})
         assert all(theirs[name] != value for name, value in changed.items()), case["name"]
-        assert found.components == theirs | changed, case["name"]
+        assert result.components == theirs | changed, case["name"]
         if not changed:
-            assert found.value == case["expected"]["total_reward"]
+            assert result.value == case["expected"]["total_reward"]
         f1 = AnswerMatch(metric="f1", normalizer="triviaqa")([rollout])[0]
         assert f1.value == pytest.approx(case["expected"]["f1_score"])
 
@@ -168,8 +168,8 @@ def test_truthrl_rewards(reference, variant):
         expected = case["expected"][variant]
         changed = TRUTHRL_DEVIATIONS.get(case["name"], {})
         assert changed.get(variant) != expected
-        found = recipe("truthrl", VARIANTS[variant])([rollout])[0]
-        assert found.value == changed.get(variant, expected), case["name"]
+        result = recipe("truthrl", VARIANTS[variant])([rollout])[0]
+        assert result.value == changed.get(variant, expected), case["name"]
 
 
 def test_the_authors_box_and_phrase_are_settings(reference):
@@ -183,9 +183,9 @@ def test_the_authors_box_and_phrase_are_settings(reference):
                 out_of_knowledge=case["out_of_knowledge"],
                 verdicts={"outcome": VERDICTS.get(case["name"], 0)},
             )
-            found = recipe("truthrl", settings | theirs)([rollout])[0]
-            assert found.value == case["expected"][variant], (case["name"], variant)
+            result = recipe("truthrl", settings | theirs)([rollout])[0]
+            assert result.value == case["expected"][variant], (case["name"], variant)
             if case["name"] == "nested braces":
-                assert found.details["answer"] == "\\text{Paris"
+                assert result.details["answer"] == "\\text{Paris"
                 ours = recipe("truthrl", settings)([rollout])[0]
                 assert ours.details["answer"] == "\\text{Paris}"

@@ -23,7 +23,7 @@ ROW = {
 }
 
 
-def asked(name, **fields):
+def prompt_of(name, **fields):
     row = decode_row(ROW | fields)
     [message] = definition_of(name).prompt.messages(row)
     return message["content"]
@@ -31,18 +31,18 @@ def asked(name, **fields):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_prompt_names_the_sections_that_the_reward_reads(name):
-    shown = set(re.findall(r"<(\w+)>", asked(name))) - {"question", "references"}
+    shown = set(re.findall(r"<(\w+)>", prompt_of(name))) - {"question", "references"}
     assert shown == set(definition_of(name).output.sections)
-    assert all(f"</{tag}>" in asked(name) for tag in shown)
-    assert "Which city?" in asked(name)
-    assert "It flows through Paris." in asked(name)
+    assert all(f"</{tag}>" in prompt_of(name) for tag in shown)
+    assert "Which city?" in prompt_of(name)
+    assert "It flows through Paris." in prompt_of(name)
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if "rag" not in name])
 def test_an_answer_in_the_order_of_the_prompt_has_the_format(name):
     """The sections in the order in which the prompt names them."""
     form = definition_of(name).output
-    order = [tag for tag in re.findall(r"<(\w+)>", asked(name)) if tag in form.sections]
+    order = [tag for tag in re.findall(r"<(\w+)>", prompt_of(name)) if tag in form.sections]
     assert tuple(dict.fromkeys(order)) == form.sections
     others = {name: "[1] Paris" for name in form.sections if name != "answer"}
     text = form.write("[1] Paris", **others)
@@ -64,21 +64,21 @@ def test_an_answer_in_the_order_of_the_prompt_has_the_format(name):
     assert score.components.get("format", 1.0) == 1.0
 
 
-def test_the_papers_rules():
-    assert "[1] It flows through Paris.\n\n[2] Rome." in asked("arena")  # without titles
+def test_prompts_contain_the_rules_of_the_papers():
+    assert "[1] It flows through Paris.\n\n[2] Rome." in prompt_of("arena")  # without titles
     for name in ("ground-grpo", "ground-grpo-stage1"):
-        assert REFUSAL in asked(name)
-        assert REFUSAL in asked(name, answer_kind="list")
-    assert asked("ground-grpo") != asked("ground-grpo", answer_kind="list")
-    assert asked("ground-grpo") == asked("ground-grpo-stage1")
-    truthful = asked("truthrl", query_time="03/13/2024, 08:29:31 PT")
+        assert REFUSAL in prompt_of(name)
+        assert REFUSAL in prompt_of(name, answer_kind="list")
+    assert prompt_of("ground-grpo") != prompt_of("ground-grpo", answer_kind="list")
+    assert prompt_of("ground-grpo") == prompt_of("ground-grpo-stage1")
+    truthful = prompt_of("truthrl", query_time="03/13/2024, 08:29:31 PT")
     assert "Query time: 03/13/2024, 08:29:31 PT" in truthful
     assert "\\boxed{I don't know}" in truthful
     assert "\\boxed{invalid question}" in truthful
-    assert "uery time" not in asked("truthrl")
+    assert "uery time" not in prompt_of("truthrl")
 
 
-def test_what_the_prompt_offers_is_read_as_such():
+def test_special_answers_of_the_prompt_are_recognized():
     abstains, invalid = (
         decode_row(ROW | {"response": f"<think>x</think>\\boxed{{{text}}}"})
         for text in ("I don't know", "invalid question")
@@ -92,7 +92,7 @@ def test_what_the_prompt_offers_is_read_as_such():
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_documents_are_left_out_of_a_prepared_prompt(name, tmp_path, shared):
+def test_documents_can_be_removed_from_a_prepared_prompt(name, tmp_path, shared):
     """The prompt in a file and the prompt that is made when a row has none are the same."""
     pytest.importorskip("transformers", reason="transformers is not installed")
     sys.path.insert(0, str(Path(__file__).parent / "backends"))

@@ -26,7 +26,7 @@ def examples_of_a_property() -> list[object]:
     return seen
 
 
-def test_examples_are_the_same_again() -> None:
+def test_examples_are_reproducible() -> None:
     assert examples_of_a_property() == examples_of_a_property()
 
 

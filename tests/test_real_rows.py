@@ -81,7 +81,7 @@ def test_real_rows_score(shared, source, variant):
     assert rows
     for hardened in (False, True):
         scheme = VARIANTS[variant](hardened=hardened)
-        made = []
+        row_scores = []
         for i, row in enumerate(rows):
             if variant == "ground-grpo-stage1" and not row["answerable"]:
                 continue  # stage 1 takes answerable rows alone
@@ -89,10 +89,10 @@ def test_real_rows_score(shared, source, variant):
                 continue  # a data error there
             for kind, text in responses(row).items():
                 bare = decode_row({**row, "id": f"{i}-{kind}", "group": i, "response": text})
-                made.append(answered(scheme, bare))
-        scores = scheme(made)
-        assert len(scores) == len(made) > 0
-        for rollout, score in zip(made, scores, strict=True):
+                row_scores.append(answered(scheme, bare))
+        scores = scheme(row_scores)
+        assert len(scores) == len(row_scores) > 0
+        for rollout, score in zip(row_scores, scores, strict=True):
             assert isinstance(score.value, float), rollout.id
             assert math.isfinite(score.value)
             assert tuple(score.components) == scheme.component_names

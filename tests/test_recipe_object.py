@@ -98,7 +98,7 @@ def chance(*parts: object) -> float:
 
 def answered(scheme, rollout: Rollout) -> Rollout:
     """The rollout with every need of a recipe met by made-up evidence."""
-    found: dict = {"nli": [], "similarity": [], "verdicts": {}, "masked": {}, "likely": {}}
+    outputs: dict = {"nli": [], "similarity": [], "verdicts": {}, "masked": {}, "likely": {}}
     for need in scheme.needs(rollout):
         if isinstance(need, LogProbsNeed):
             n = len(rollout.parsed.text.split())
@@ -107,31 +107,31 @@ def answered(scheme, rollout: Rollout) -> Rollout:
                 label: tuple(-9 * chance(seed, label, i) for i in range(n))
                 for label in ("full", *need.without)
             }
-            found["logprobs"] = LogProbs(full=rows.pop("full"), without=rows, answer_span=(0, n))
+            outputs["logprobs"] = LogProbs(full=rows.pop("full"), without=rows, answer_span=(0, n))
         elif isinstance(need, MaskedAnswersNeed):
-            found["masked"][need.part] = rollout.parsed.text[:40]
+            outputs["masked"][need.part] = rollout.parsed.text[:40]
         elif isinstance(need, MaskedLogProbsNeed):
             flat = [alias for aliases in rollout.gold for alias in aliases]
-            found["likely"][need.part] = tuple((-5 * chance(alias, need.part),) for alias in flat)
+            outputs["likely"][need.part] = tuple((-5 * chance(alias, need.part),) for alias in flat)
         elif isinstance(need, EntailmentNeed):
             p = chance(need.premise, need.hypothesis)
-            found["nli"].append(
+            outputs["nli"].append(
                 Entailment(premise=need.premise, hypothesis=need.hypothesis, entailment=p)
             )
         elif isinstance(need, SimilarityNeed):
             p = chance(need.text)
-            found["similarity"].append(
+            outputs["similarity"].append(
                 Similarity(text=need.text, reference=need.reference, similarity=p)
             )
         elif isinstance(need, VerdictNeed):
-            found["verdicts"][need.component] = int(chance(rollout.parsed.text) > 0.5)
+            outputs["verdicts"][need.component] = int(chance(rollout.parsed.text) > 0.5)
     given = {
-        "logprobs": found.get("logprobs"),
-        "nli": tuple(found["nli"]),
-        "similarity": tuple(found["similarity"]),
-        "verdicts": found["verdicts"],
-        "masked_answers": MaskedAnswers(**found["masked"]),
-        "masked_logprobs": MaskedLogProbs(**found["likely"]),
+        "logprobs": outputs.get("logprobs"),
+        "nli": tuple(outputs["nli"]),
+        "similarity": tuple(outputs["similarity"]),
+        "verdicts": outputs["verdicts"],
+        "masked_answers": MaskedAnswers(**outputs["masked"]),
+        "masked_logprobs": MaskedLogProbs(**outputs["likely"]),
     }
     return msgspec.structs.replace(rollout, **given)
 
@@ -170,11 +170,11 @@ ROW = {
 
 
 def rows(name: str, scheme: Recipe | None = None, **changes) -> list[Rollout]:
-    made = [
+    inputs = [
         Rollout(response=text, id=i, group=f"g{i % 3}", **ROW | changes)
         for i, text in enumerate(RESPONSES)
     ]
-    return [answered(scheme or recipe(name), rollout) for rollout in made]
+    return [answered(scheme or recipe(name), rollout) for rollout in inputs]
 
 
 def flat(scores: list[Score]) -> list[tuple]:
@@ -246,10 +246,10 @@ def test_the_reward_is_the_equation_over_the_components(name):
 @quick
 @given(seed=st.integers(0, 10**6))
 def test_order_does_not_matter(name, seed):
-    scheme, made = recipe(name), rows(name)
-    order = list(range(len(made)))
+    scheme, inputs = recipe(name), rows(name)
+    order = list(range(len(inputs)))
     random.Random(seed).shuffle(order)
-    straight, shuffled = flat(scheme(made)), flat(scheme([made[i] for i in order]))
+    straight, shuffled = flat(scheme(inputs)), flat(scheme([inputs[i] for i in order]))
     assert [straight[i] for i in order] == shuffled
 
 
@@ -257,28 +257,28 @@ def test_order_does_not_matter(name, seed):
 @each_profile
 def test_scoring_is_pure(name, hardened):
     scheme = recipe(name, hardened=hardened)
-    made = rows(name, scheme)
-    before = msgspec.json.encode(made)
-    first = flat(scheme(made))
-    assert flat(scheme(made)) == first
-    assert msgspec.json.encode(made) == before
+    inputs = rows(name, scheme)
+    before = msgspec.json.encode(inputs)
+    first = flat(scheme(inputs))
+    assert flat(scheme(inputs)) == first
+    assert msgspec.json.encode(inputs) == before
     again = msgspec.json.decode(before, type=list[Rollout])
     assert flat(recipe(name, hardened=hardened)(again)) == first
 
 
 @each_recipe
 def test_a_rollout_scope_recipe_scores_one_as_it_scores_many(name):
-    scheme, made = recipe(name), rows(name)
+    scheme, inputs = recipe(name), rows(name)
     if scheme.scope == "rollout":
-        assert [flat(scheme([r]))[0] for r in made] == flat(scheme(made))
+        assert [flat(scheme([r]))[0] for r in inputs] == flat(scheme(inputs))
     else:
-        whole = dict(zip([r.id for r in made], flat(scheme(made)), strict=True))
-        for group in {r.group for r in made}:
-            members = [r for r in made if r.group == group]
+        whole = dict(zip([r.id for r in inputs], flat(scheme(inputs)), strict=True))
+        for group in {r.group for r in inputs}:
+            members = [r for r in inputs if r.group == group]
             assert flat(scheme(members)) == [whole[r.id] for r in members]
 
 
-def test_which_recipes_must_see_groups():
+def test_the_recipes_with_group_scope():
     assert [n for n in RECIPES if recipe(n).scope == "group"] == ["ctrl-rag"]
 
 
@@ -286,26 +286,26 @@ def test_which_recipes_must_see_groups():
 @each_profile
 def test_recipes_and_rollouts_pickle(name, hardened):
     scheme = recipe(name, hardened=hardened)
-    made = rows(name, scheme)
-    first = flat(scheme(made))
-    copy, again = pickle.loads(pickle.dumps((scheme, made)))  # noqa: S301
+    inputs = rows(name, scheme)
+    first = flat(scheme(inputs))
+    copy, again = pickle.loads(pickle.dumps((scheme, inputs)))  # noqa: S301
     assert flat(copy(again)) == first
-    assert flat(copy(made)) == first
+    assert flat(copy(inputs)) == first
     assert copy.signature == scheme.signature
-    assert again == made
+    assert again == inputs
     parts = (*scheme.components, scheme.total, scheme.correct)
-    for part, twin in zip(parts, pickle.loads(pickle.dumps(parts)), strict=True):  # noqa: S301
-        assert [s.value for s in twin(again)] == [s.value for s in part(made)]
+    for part, unpickled in zip(parts, pickle.loads(pickle.dumps(parts)), strict=True):  # noqa: S301
+        assert [s.value for s in unpickled(again)] == [s.value for s in part(inputs)]
 
 
 @each_recipe
 def test_recipes_are_rewards(name):
     scheme = recipe(name)
     assert isinstance(scheme, Reward)
-    made = rows(name)
+    inputs = rows(name)
     halved = Sum(((0.5, scheme),))
     assert halved.scope == scheme.scope
-    assert [s.value for s in halved(made)] == pytest.approx([s.value / 2 for s in scheme(made)])
+    assert [s.value for s in halved(inputs)] == pytest.approx([s.value / 2 for s in scheme(inputs)])
 
 
 # --- settings, signature, hardened profile ------------------------------------------------------
@@ -326,7 +326,7 @@ def other(setting):
 
 
 @each_recipe
-def test_the_signature_is_one_line_and_holds_every_setting_that_differs(name):
+def test_the_signature_contains_every_changed_setting(name):
     plain = recipe(name).signature
     assert plain == f"rag-rewards {__version__} {name}"
     seen = {plain}
@@ -341,17 +341,17 @@ def test_the_signature_is_one_line_and_holds_every_setting_that_differs(name):
 
 
 @each_recipe
-def test_every_setting_says_what_it_does(name):
-    found = describe(RECIPES[name].settings)
-    assert found
-    for setting in found:
+def test_every_setting_has_a_description(name):
+    settings = describe(RECIPES[name].settings)
+    assert settings
+    for setting in settings:
         assert setting.doc, setting.key
         assert setting.source, setting.key
         assert setting.type, setting.key
 
 
 @each_recipe
-def test_the_hardened_profile_changes_settings_alone(name):
+def test_the_hardened_profile_changes_only_settings(name):
     definition = RECIPES[name]
     defaults = {s.key: s.default for s in describe(definition.settings)}
     assert definition.hardened
@@ -362,24 +362,24 @@ def test_the_hardened_profile_changes_settings_alone(name):
     by_hand = recipe(name, definition.hardened_values)
     hardened = recipe(name, hardened=True)
     assert by_hand.signature == hardened.signature
-    made = rows(name, hardened)
-    assert flat(by_hand(made)) == flat(hardened(made))
+    inputs = rows(name, hardened)
+    assert flat(by_hand(inputs)) == flat(hardened(inputs))
 
 
 @each_recipe
-def test_settings_win_over_the_hardened_profile(name):
+def test_settings_take_precedence_over_the_hardened_profile(name):
     key = next(iter(RECIPES[name].hardened))
     default = next(s.default for s in describe(RECIPES[name].settings) if s.key == key)
-    kept = recipe(name, {key: default}, hardened=True)
-    assert kept.signature != recipe(name, hardened=True).signature
+    scored = recipe(name, {key: default}, hardened=True)
+    assert scored.signature != recipe(name, hardened=True).signature
     for part in key.split(".")[:-1]:
         assert recipe(name, {part: {key.split(".")[-1]: default}}, hardened=True).signature == (
-            kept.signature
+            scored.signature
         )
 
 
 @each_recipe
-def test_definitions_say_what_there_is_to_know(name):
+def test_definitions_are_complete(name):
     definition = RECIPES[name]
     assert definition.summary
     assert definition.source
@@ -393,7 +393,7 @@ def test_definitions_say_what_there_is_to_know(name):
 
 
 @each_recipe
-def test_the_prefix_reads_as_part_of_the_response(name):
+def test_the_prefix_is_part_of_the_response(name):
     scheme = recipe(name)
     for text in RESPONSES:
         if text.startswith("<think>"):
@@ -417,9 +417,9 @@ def test_the_prefix_reads_as_part_of_the_response(name):
 )
 def test_end_of_sequence_text_changes_nothing(name, end):
     scheme = recipe(name)
-    made = rows(name)
-    ended = [msgspec.structs.replace(r, response=r.response + end) for r in made]
-    assert flat(scheme(ended)) == flat(scheme(made))
+    inputs = rows(name)
+    ended = [msgspec.structs.replace(r, response=r.response + end) for r in inputs]
+    assert flat(scheme(ended)) == flat(scheme(inputs))
 
 
 @each_recipe
@@ -440,7 +440,7 @@ def test_tool_turns_never_count(name):
 
 
 @each_recipe
-def test_truncated_responses_are_scored_as_they_stand(name):
+def test_truncated_responses_are_scored(name):
     scheme = recipe(name)
     for text in RESPONSES[:4]:
         torn = Rollout(response=text[: len(text) // 2], finish_reason="length", **ROW)
@@ -449,10 +449,10 @@ def test_truncated_responses_are_scored_as_they_stand(name):
 
 
 @each_recipe
-def test_rows_of_a_table_with_every_null_written_out(name):
+def test_rows_with_explicit_nulls(name):
     scheme = recipe(name)
-    for made in rows(name):
-        narrow = {k: v for k, v in msgspec.to_builtins(made).items() if v is not None}
+    for inputs in rows(name):
+        narrow = {k: v for k, v in msgspec.to_builtins(inputs).items() if v is not None}
         wide = {field: narrow.get(field) for field in Rollout.__struct_fields__}
         wide["documents"] = [
             {"id": None, "title": None, "text": None, "supports": None} | d
@@ -462,12 +462,12 @@ def test_rows_of_a_table_with_every_null_written_out(name):
             others = {"3": None} | wide["logprobs"]["without"]
             wide["logprobs"] = wide["logprobs"] | {"without": others}
         wide["verdicts"] = {"unasked": None} | (wide["verdicts"] or {})
-        assert flat(scheme([decode_row(wide)])) == flat(scheme([made]))
-        assert flat(scheme([decode_row(msgspec.json.encode(wide))])) == flat(scheme([made]))
+        assert flat(scheme([decode_row(wide)])) == flat(scheme([inputs]))
+        assert flat(scheme([decode_row(msgspec.json.encode(wide))])) == flat(scheme([inputs]))
 
 
 @each_recipe
-def test_a_row_of_a_response_alone_names_what_is_missing(name):
+def test_a_row_with_only_a_response_is_an_error(name):
     with pytest.raises(DataError) as caught:
         recipe(name)([Rollout(response="x", id=7)])
     assert caught.value.row == "7"
@@ -478,7 +478,7 @@ def test_a_row_of_a_response_alone_names_what_is_missing(name):
 # --- errors of single rows ----------------------------------------------------------------------
 
 
-def test_one_broken_row_costs_no_other_its_score():
+def test_a_row_in_error_does_not_affect_other_rows():
     scheme = recipe("naive-grpo")
     good = Rollout(response="<answer>x</answer>", answers="x", id="a")
     bad = Rollout(response="x", id="b")
@@ -489,12 +489,12 @@ def test_one_broken_row_costs_no_other_its_score():
         scheme([good, bad])
 
 
-def test_a_broken_row_costs_its_group_in_group_scope():
+def test_a_row_in_error_fails_its_group_in_group_scope():
     scheme = recipe("ctrl-rag")
-    made = rows("ctrl-rag")
-    broken = msgspec.structs.replace(made[4], logprobs=LogProbs(full=(0.5,), without={}))
-    results = scheme.score_each([*made[:4], broken, *made[5:]])
-    whole = flat(scheme(made))
+    inputs = rows("ctrl-rag")
+    broken = msgspec.structs.replace(inputs[4], logprobs=LogProbs(full=(0.5,), without={}))
+    results = scheme.score_each([*inputs[:4], broken, *inputs[5:]])
+    whole = flat(scheme(inputs))
     for i, result in enumerate(results):
         if i == 4:
             assert isinstance(result, EvidenceError)
@@ -506,10 +506,10 @@ def test_a_broken_row_costs_its_group_in_group_scope():
             assert flat([result]) == [whole[i]]
 
 
-def test_two_broken_members_keep_their_own_errors():
+def test_two_members_in_error_keep_their_own_errors():
     scheme = recipe("ctrl-rag")
-    made = rows("ctrl-rag")[:6:3]
-    broken = [msgspec.structs.replace(r, logprobs=None) for r in made]
+    inputs = rows("ctrl-rag")[:6:3]
+    broken = [msgspec.structs.replace(r, logprobs=None) for r in inputs]
     assert [type(r) for r in scheme.score_each(broken)] == [DataError, DataError]
 
 
@@ -538,19 +538,19 @@ def panics_on(text, error):
 )
 def test_an_exception_while_scoring_is_the_error_of_its_rollout(error, message):
     own = custom("own", panics_on("bad", error))
-    made = [Rollout(response=text, id=i) for i, text in enumerate(["good", "bad", "good"])]
-    results = own.score_each(made)
+    inputs = [Rollout(response=text, id=i) for i, text in enumerate(["good", "bad", "good"])]
+    results = own.score_each(inputs)
     assert [type(result) for result in results] == [Score, ScoringError, Score]
     assert str(results[1]) == f"row 1: {message}"
     assert results[1].__cause__ is error
     with pytest.raises(ScoringError, match=r"^row 1: "):
-        own(made)
+        own(inputs)
 
 
-def test_an_exception_while_scoring_costs_its_group_alone():
+def test_an_exception_while_scoring_fails_only_its_group():
     own = custom("own", GroupMinMax(panics_on("bad", Panic("no boundary"))))
-    made = [Rollout(response=text, group=text[-1]) for text in ("good 1", "bad 1", "good 2")]
-    results = own.score_each(made)
+    inputs = [Rollout(response=text, group=text[-1]) for text in ("good 1", "bad 1", "good 2")]
+    results = own.score_each(inputs)
     assert [type(result) for result in results] == [GroupError, ScoringError, Score]
     assert str(results[0]) == "the group contains a row in error (Panic: no boundary)"
 
@@ -568,8 +568,8 @@ def test_an_exception_of_a_whole_group_is_the_error_of_each_member():
             return [Score(1.0)]
 
     own = custom("fussy-recipe", Fussy())
-    made = [Rollout(response="", group=group, id=group) for group in "aab"]
-    results = own.score_each(made)
+    inputs = [Rollout(response="", group=group, id=group) for group in "aab"]
+    results = own.score_each(inputs)
     assert [type(result) for result in results] == [ScoringError, ScoringError, Score]
     assert [str(result) for result in results[:2]] == ["row a: Panic: too many"] * 2
 
@@ -634,12 +634,12 @@ def test_a_composition_of_recipes_and_functions_is_a_recipe():
 def test_custom_group_rewards():
     own = custom("scaled", GroupMinMax(brief), components=[brief])
     assert own.scope == "group"
-    made = [Rollout(response="a" * n, group="g") for n in (1, 3)]
-    assert [s.value for s in own(made)] == [pytest.approx(1.0), 0.0]
-    assert [s.components for s in own(made)] == [{"brief": 0.5}, {"brief": 0.25}]
+    inputs = [Rollout(response="a" * n, group="g") for n in (1, 3)]
+    assert [s.value for s in own(inputs)] == [pytest.approx(1.0), 0.0]
+    assert [s.components for s in own(inputs)] == [{"brief": 0.5}, {"brief": 0.25}]
 
 
-def test_a_reward_that_breaks_on_whole_groups_alone_is_named():
+def test_a_reward_that_fails_only_on_groups():
     class Fussy:
         name, scope = "fussy", "group"
 
@@ -656,6 +656,6 @@ def test_a_reward_that_breaks_on_whole_groups_alone_is_named():
         own([Rollout(response="", group="g")] * 2)
 
 
-def test_not_scored_is_null_not_zero():
+def test_unscored_is_null_and_not_zero():
     own = custom("silent", lambda rollout: None)
     assert own([Rollout(response="")])[0] == Score(None, {"<lambda>": None})

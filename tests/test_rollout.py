@@ -81,7 +81,7 @@ def test_json_bytes_and_mappings_decode_alike():
     assert not hasattr(whole, "anything")
 
 
-def test_a_row_needs_its_response_alone():
+def test_a_row_requires_only_a_response():
     row = decode_row({"response": "x"})
     assert row == Rollout(response="x")
     others = set(Rollout.__struct_fields__) - {"response"}
@@ -168,7 +168,7 @@ def test_a_row_needs_its_response_alone():
         ({"response": "", "similarity": [{"text": "t"}]}, "similarity[0].reference: missing"),
     ],
 )
-def test_faulty_rows_are_told_where_and_what(row, message):
+def test_invalid_rows_are_errors_with_path_and_message(row, message):
     for form in (row, json.dumps(row)):
         if form is row and not isinstance(row, dict):
             continue
@@ -198,7 +198,7 @@ def test_a_span_is_two_numbers():
         '{"response": "x", "more": ' + "[" * 100_000,
     ],
 )
-def test_what_is_no_json(text):
+def test_text_that_is_not_json(text):
     with pytest.raises(RowError) as caught:
         decode_row(text)
     assert str(caught.value).startswith("not JSON: ")
@@ -223,7 +223,7 @@ def test_what_is_no_json(text):
         ('{"response": "x", "extra": {"a": [1, {"b": NaN}]}}', RowError, "extra.a[1].b"),
     ],
 )
-def test_numbers_that_json_does_not_have_are_named(text, kind, path):
+def test_nan_and_infinity_are_errors_with_a_path(text, kind, path):
     with pytest.raises(kind) as caught:
         decode_row(text)
     assert type(caught.value) is kind
@@ -250,7 +250,7 @@ HALF_PAIR = "half of a surrogate pair: write both halves, or remove it"
         ('{"response": "\ud800"}', "response", HALF_PAIR),
     ],
 )
-def test_text_that_is_not_unicode_is_named(text, path, message):
+def test_invalid_unicode_is_an_error_with_a_path(text, path, message):
     with pytest.raises(RowError) as caught:
         decode_row(text)
     assert caught.value.path == path
@@ -279,7 +279,7 @@ def test_any_json_decodes_or_is_a_row_error(value):
 # --- the response -------------------------------------------------------------------------------
 
 
-def test_of_several_assistant_messages_the_last_is_the_response():
+def test_the_last_assistant_message_is_the_response():
     chat = [
         Message("system", "s"),
         Message("assistant", "first"),
@@ -309,7 +309,7 @@ def test_of_several_assistant_messages_the_last_is_the_response():
         ([{"type": "tool_result", "text": "x"}], ""),
     ],
 )
-def test_of_message_parts_text_counts(content, text):
+def test_only_text_parts_of_a_message_count(content, text):
     assert Rollout(response=[Message("assistant", content)]).parsed.text == text
 
 
@@ -366,7 +366,7 @@ def test_gold_answers(answers, gold):
         ),
     ],
 )
-def test_answers_that_are_none(answers, kind, message):
+def test_rows_without_answers(answers, kind, message):
     with pytest.raises(kind, match=f"^{message}$"):
         _ = Rollout(response="", answers=answers).gold
 
@@ -433,7 +433,7 @@ def test_labels(ids, labels):
         (("1", "01"), r"documents\[1\]\.id"),
     ],
 )
-def test_labels_that_clash(ids, path):
+def test_equal_labels_are_an_error(ids, path):
     with pytest.raises(
         DataError, match=f"^{path}: two documents have the label [12]: give them different ids$"
     ):
@@ -468,7 +468,7 @@ def test_keys_of_groups():
 EVIDENCE = decode_row(FULL)
 
 
-def test_evidence_that_is_there():
+def test_existing_evidence():
     assert EVIDENCE.entailment(" p\n", "h ") == 0.5
     assert EVIDENCE.entailment("p", "H") is None
     assert EVIDENCE.similarity_to("t ", " r") == 0.5
@@ -502,7 +502,7 @@ NEEDS = [
 
 
 @pytest.mark.parametrize(("met", "other", "path"), NEEDS)
-def test_needs_know_whether_a_row_answers_them(met, other, path):
+def test_needs_that_a_row_meets(met, other, path):
     assert met.is_met(EVIDENCE)
     assert not met.is_met(Rollout(response=""))
     assert other is None or not other.is_met(EVIDENCE)
@@ -512,7 +512,7 @@ def test_needs_know_whether_a_row_answers_them(met, other, path):
 
 
 def test_errors_of_unmet_needs():
-    said = [
+    answer = [
         str(unmet(need))
         for need in (
             LogProbsNeed(("1", "3")),
@@ -523,7 +523,7 @@ def test_errors_of_unmet_needs():
             VerdictNeed("outcome"),
         )
     ]
-    assert said == [
+    assert answer == [
         "logprobs: missing; add `full`, `without.1`, `without.3`, with one value per response "
         "token",
         "masked_answers.evidence: missing; add the answer from the masked context",
@@ -544,11 +544,11 @@ def test_evidence_can_be_taken_and_added():
     whole = bare.with_evidence(alone)
     assert whole.evidence == alone
     assert (bare.verdicts, bare.response) == ({"a": 0}, "x")
-    kept = whole.with_evidence(Evidence(similarity=()))
-    assert (kept.similarity, kept.verdicts) == ((), alone.verdicts)
+    positions = whole.with_evidence(Evidence(similarity=()))
+    assert (positions.similarity, positions.verdicts) == ((), alone.verdicts)
 
 
-def test_what_was_derived_is_no_part_of_a_row():
+def test_cached_values_are_not_part_of_a_row():
     row = decode_row(FULL)
     fresh = decode_row(FULL)
     _ = (row.parsed, row.gold, row.labels, row.key, row.supporting_labels)
@@ -561,7 +561,7 @@ def test_what_was_derived_is_no_part_of_a_row():
     assert (changed.parsed.text, changed.gold) == ("<think>other", (("Rome",),))
 
 
-def test_rows_are_never_changed():
+def test_rows_are_immutable():
     with pytest.raises(AttributeError):
         EVIDENCE.response = "x"  # type: ignore[misc]
     for part in (

@@ -51,14 +51,14 @@ def test_a_row_without_a_score_has_none() -> None:
     assert row.score == rr.Score(None)
 
 
-def test_a_score_is_read_as_it_was_written() -> None:
+def test_a_score_round_trips() -> None:
     row = decoded(encoded(b'{"response": "x"}'))
     assert row.score == SCORE
     assert (row.signature, row.error, row.is_scored) == ("sig", None, True)
     assert ScoredRow.of(rr.Rollout(response="x"), SCORE, "sig").score == SCORE
 
 
-def test_a_new_score_takes_the_place_of_an_earlier_one() -> None:
+def test_a_new_score_replaces_an_earlier_one() -> None:
     row = decoded(encoded(b'{"response": "x", "error": "old"}'))
     again = ScoredRow.of(row, rr.Score(None), "new")
     assert (again.reward, again.components, again.correct, again.signature) == (
@@ -85,9 +85,7 @@ def test_details_of_a_parquet_file_are_json_text() -> None:
         ({"signature": 7}, "signature: expected str | null, found int"),
     ],
 )
-def test_an_undecodable_score_is_an_error_for_those_who_read_it(
-    fields: dict[str, Any], message: str
-) -> None:
+def test_an_invalid_score_is_an_error_on_access(fields: dict[str, Any], message: str) -> None:
     row = decoded({"response": "x", **fields})
     with pytest.raises(RowError, match=message):
         _ = row.score, row.signature
@@ -124,7 +122,7 @@ def test_a_row_without_score_fields_keeps_its_bytes() -> None:
     assert encoded(line.replace(b"1e0", b'"g"')).startswith(line[:-12])
 
 
-def test_a_record_of_an_error_has_the_id_of_the_line_where_there_is_one() -> None:
+def test_an_error_record_has_the_id_of_its_line() -> None:
     error = DataError("missing", "answers")
     assert error_record(b'{"id": 3, "response": "x"}', 9, error).id == "3"
     assert error_record(b'{"id": "a", "x": NaN}', 9, error).id == "a"

@@ -121,7 +121,7 @@ def test_settings_are_accepted_by_everything_that_is_built_from_them(folder: Pat
 
 @pytest.mark.parametrize("recipe", [rr.recipe("arena"), brief, MATCH, "own_rewards:own"])
 @pytest.mark.parametrize("options", [{"settings": {"x": 1}}, {"hardened": True}])
-def test_an_object_takes_no_settings(recipe: Any, options: Any, folder: Path) -> None:
+def test_an_object_has_no_settings(recipe: Any, options: Any, folder: Path) -> None:
     with pytest.raises(SettingError, match="an object without settings"):
         Scorer.load(recipe, **options)
 
@@ -139,7 +139,7 @@ def test_an_object_takes_no_settings(recipe: Any, options: Any, folder: Path) ->
         ("nothing", "no recipe 'nothing'"),
     ],
 )
-def test_a_reference_that_leads_nowhere_says_why(
+def test_an_invalid_reference_is_an_error_with_a_reason(
     reference: str, message: str, folder: Path
 ) -> None:
     (folder / "broken.py").write_text("1 / 0")
@@ -147,7 +147,7 @@ def test_a_reference_that_leads_nowhere_says_why(
         load_recipe(reference)
 
 
-def test_plain_data_travels_to_another_process_and_objects_do_not() -> None:
+def test_only_plain_data_has_a_spec() -> None:
     assert spec_of("arena", {"bonus": {"value": 5}}, hardened=True) == RecipeSpec(
         recipe="arena", settings={"bonus.value": 5}, hardened=True
     )
@@ -190,7 +190,7 @@ def test_options_in_one_mapping() -> None:
         ({"recipe": "lear", "token_budget": 9}, "^token_budget must be at least 256, found 9"),
     ],
 )
-def test_unusable_options_are_named_as_in_python(options: dict[str, object], message: str) -> None:
+def test_invalid_options_have_their_python_names(options: dict[str, object], message: str) -> None:
     with pytest.raises((UsageError, SettingError), match=message) as raised:
         Scorer.load(options)
     assert "--" not in str(raised.value)
@@ -208,7 +208,7 @@ def test_unusable_options_are_named_as_in_python(options: dict[str, object], mes
         (["--set", "threshold"], "--set expects KEY=VALUE, found 'threshold'"),
     ],
 )
-def test_unusable_options_are_named_as_on_the_command_line(
+def test_invalid_options_have_their_command_line_names(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from rag_rewards.cli import main
@@ -236,7 +236,7 @@ def test_errors_stay_in_their_place() -> None:
     assert values(results) == [1.0, None, 0.0]
 
 
-def test_an_error_takes_its_group_with_it_and_no_other() -> None:
+def test_an_error_fails_only_its_group() -> None:
     scorer = Scorer.load("ctrl-rag")
     rows = [rr.decode_row(grouped(key, value)) for key, value in (("p", 3), ("p", 9), ("q", 3))]
     results = scorer.score_each([*rows, RowError("missing", "response")], [[0, 1], [2, 3]])
@@ -245,7 +245,7 @@ def test_an_error_takes_its_group_with_it_and_no_other() -> None:
     assert results[2].message == "the group contains a row in error (response: missing)"
 
 
-def test_groups_by_key_where_none_are_given() -> None:
+def test_groups_by_key_are_the_default() -> None:
     rows = [rr.decode_row(grouped(key, v)) for key, v in (("p", 3), ("q", 5), ("p", 9))]
     results = Scorer.load("ctrl-rag").score_each([*rows, RowError("missing", "response")])
     assert values(results)[:3:2] == [0.0, pytest.approx(1.0)]
@@ -278,8 +278,8 @@ def test_a_chunk_of_groups_is_scored_as_its_rollouts_are() -> None:
 # --- models ------------------------------------------------------------------------------------
 
 
-def test_models_are_asked_sync_and_async_alike() -> None:
-    scorer = Scorer.load("truthrl", models=Models(judge=TableJudge(lambda asked: 1)))
+def test_synchronous_and_asynchronous_requests_are_equal() -> None:
+    scorer = Scorer.load("truthrl", models=Models(judge=TableJudge(lambda calls: 1)))
     row = rr.decode_row({"question": "q", "response": r"\boxed{x}", "answers": "y"})
     sync = scorer.score_each([row])
     assert asyncio.run(scorer.score_each_async([row])) == sync
@@ -287,8 +287,8 @@ def test_models_are_asked_sync_and_async_alike() -> None:
     assert "judge" in scorer.signature
 
 
-def test_rows_of_a_group_in_error_cost_no_question() -> None:
-    judge = TableJudge(lambda asked: 1)
+def test_a_group_in_error_causes_no_request() -> None:
+    judge = TableJudge(lambda calls: 1)
     both = rr.GroupMinMax(rr.recipe("truthrl"))
     scorer = Scorer.load(rr.custom("both", both), models=Models(judge=judge))
     row = {"question": "q", "response": r"\boxed{x}", "answers": "y"}
@@ -298,19 +298,19 @@ def test_rows_of_a_group_in_error_cost_no_question() -> None:
 
 
 def test_models_are_closed_with_the_scorer() -> None:
-    judge = TableJudge(lambda asked: 1)
+    judge = TableJudge(lambda calls: 1)
     with Scorer.load("truthrl", models=Models(judge=judge)):
         assert not judge.closed
     assert judge.closed
 
 
-def test_models_that_are_missing_are_told_by_kind() -> None:
+def test_missing_models_are_listed_by_kind() -> None:
     row = rr.decode_row({"question": "q", "response": r"\boxed{x}", "answers": "y"})
     assert Scorer.load("truthrl").missing([row]) == {"judge"}
     assert Scorer.load("arena").missing([row]) == set()
 
 
-def test_documents_stand_in_another_form_and_the_rest_of_the_prompt_is_the_recipes() -> None:
+def test_another_form_of_documents_in_the_prompt() -> None:
     recipe, policy = rr.recipe("lear"), Models(policy=TablePolicy())
     own = Scorer(recipe, policy)
     other = Scorer(recipe, policy, document_form="{text} ({label})", document_separator=" ")
@@ -324,7 +324,7 @@ def test_documents_stand_in_another_form_and_the_rest_of_the_prompt_is_the_recip
 
 
 @pytest.mark.parametrize("form", ["", "[{label}]", "{text} {body}"])
-def test_a_form_that_shows_no_document_says_so_before_a_model_is_loaded(form: str) -> None:
+def test_an_invalid_form_of_documents_is_an_error_before_models_load(form: str) -> None:
     with pytest.raises(UsageError, match=r"the form of a document must contain \{text\}.*found"):
         Scorer.load({"recipe": "ctrl-rag", "model": "no/such", "document_form": form})
     with pytest.raises(UsageError, match="set model"):

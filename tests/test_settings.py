@@ -39,7 +39,7 @@ def test_every_setting_can_be_set_to_its_default():
             assert defaults[setting.key] == shown
 
 
-def test_a_section_is_switched_on_by_its_name():
+def test_the_name_of_a_section_enables_it():
     assert flat("truthrl", {"reasoning": True})["reasoning.enabled"] is True
     assert flat("ground-grpo", {"process": True})["process.enabled"] is True
     assert (
@@ -50,7 +50,7 @@ def test_a_section_is_switched_on_by_its_name():
     )
 
 
-def test_lists_may_be_text_with_commas():
+def test_lists_can_be_text_with_commas():
     assert flat("lear", {"answers": "r, e"})["answers"] == ["r", "e"]
     assert flat("lear", {"answers": ["e"]})["answers"] == ["e"]
     phrases = flat("truthrl", {"abstention.phrases": "No idea, Unknown"})["abstention.phrases"]
@@ -97,12 +97,12 @@ def test_null_and_whole_numbers():
         ("rag-total", {"cost.budget": 0}, "setting cost.budget: Expected int >= 1"),
     ],
 )
-def test_errors_name_the_recipe_the_setting_and_what_it_takes(name, changes, message):
+def test_errors_contain_the_recipe_and_the_setting(name, changes, message):
     with pytest.raises(SettingError, match=message):
         recipe(name, changes)
 
 
-def test_a_short_key_that_is_two_settings_is_none():
+def test_an_ambiguous_short_key_is_an_error():
     with pytest.raises(SettingError, match="recipe ctrl-rag has no setting 'fold'"):
         recipe("ctrl-rag", {"fold": True})
     both = build(Lear, {"temperature": 0.5, "gated": True}, "lear")
@@ -121,16 +121,16 @@ def test_settings_are_values():
 
 
 def test_descriptions():
-    found = {s.key: s for s in describe(TruthRL)}
-    assert found["scheme"] == Setting(
+    result = {s.key: s for s in describe(TruthRL)}
+    assert result["scheme"] == Setting(
         "scheme",
         "ternary | binary",
         "ternary",
         "rewards of correct, uncertain and incorrect: ternary 1, 0, −1; binary 1, −1, −1",
         "paper, section 3.2",
     )
-    assert found["abstention.phrases"].type == "list of text"
-    assert found["unwrap_text"].source == "not stated"
+    assert result["abstention.phrases"].type == "list of text"
+    assert result["unwrap_text"].source == "not stated"
     types = {s.key: s.type for s in describe(CtrlRag)}
     assert types["threshold"] == "number | null"
     assert types["tokens"] == "true | false"

@@ -114,7 +114,7 @@ def curricula(draw):
 
 @some
 @given(recipes() | CUSTOM | curricula(), MODELS)
-def test_what_is_written_is_read_again(reward, models):
+def test_signatures_round_trip(reward, models):
     text = signature_of(reward, models)
     signature = Signature.parse(text)
     assert signature == dataclass_of(reward, models)
@@ -127,39 +127,39 @@ def test_what_is_written_is_read_again(reward, models):
 
 
 def dataclass_of(reward, models):
-    found = reward.identity
+    result = reward.identity
     return Signature(
         version=__version__,
-        recipe=found.recipe,
-        settings=found.settings,
-        hardened=found.hardened,
-        stages=found.stages,
+        recipe=result.recipe,
+        settings=result.settings,
+        hardened=result.hardened,
+        stages=result.stages,
         models=models,
     )
 
 
 @some
 @given(recipes())
-def test_the_options_of_a_signature_make_the_same_recipe(made):
-    spec = recorded_spec(Signature.parse(made.signature))
-    assert spec == RecipeSpec(recipe=made.name, settings=flatten(made.settings))
+def test_the_options_of_a_signature_make_the_same_recipe(rebuilt):
+    spec = recorded_spec(Signature.parse(rebuilt.signature))
+    assert spec == RecipeSpec(recipe=rebuilt.name, settings=flatten(rebuilt.settings))
     again = load_recipe(spec)
-    assert again.settings == made.settings
-    assert again.signature == made.signature
+    assert again.settings == rebuilt.settings
+    assert again.signature == rebuilt.signature
 
 
 @some
 @given(curricula())
-def test_the_options_of_a_curriculum_name_its_stages(made):
-    signature = Signature.parse(made.signature)
+def test_the_options_of_a_curriculum_name_its_stages(rebuilt):
+    signature = Signature.parse(rebuilt.signature)
     if any(stage.is_custom for stage in signature.stages):
         with pytest.raises(SignatureError, match="custom recipe"):
             recorded_spec(signature)
         return
     again = load_recipe(recorded_spec(signature))
-    assert again.signature == made.signature
+    assert again.signature == rebuilt.signature
     assert [stage.recipe.settings for stage in again.stages] == [
-        stage.recipe.settings for stage in made.stages
+        stage.recipe.settings for stage in rebuilt.stages
     ]
 
 
@@ -177,7 +177,7 @@ VERSIONS = st.tuples(*[st.integers(0, 99)] * 3).map(lambda numbers: ".".join(map
 
 @many
 @given(VERSIONS, TEXT, st.dictionaries(TEXT, JSON, max_size=4), st.booleans(), MODELS)
-def test_any_values_are_read_again(version, name, values, hardened, models):
+def test_any_values_round_trip(version, name, values, hardened, models):
     signature = Signature(
         version=version, recipe=name, settings=values, hardened=hardened, models=models
     )
@@ -185,10 +185,10 @@ def test_any_values_are_read_again(version, name, values, hardened, models):
     assert signature.settings == values
     assert str(signature).isprintable()
     backwards = dict(reversed(values.items()))
-    twin = Signature(
+    copy = Signature(
         version=version, recipe=name, settings=backwards, hardened=hardened, models=models
     )
-    assert str(twin) == str(signature)
+    assert str(copy) == str(signature)
 
 
 # --- the format ----------------------------------------------------------------------------------
@@ -214,10 +214,10 @@ def test_the_format():
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("hardened", [False, True])
 def test_equal_settings_are_equal_lines_however_they_were_set(name, hardened):
-    made = recipe(name, hardened=hardened)
-    assert made.signature == f"{HEAD} {name}" + " hardened" * hardened
-    assert recipe(name, flatten(made.settings)).signature == made.signature
-    assert recipe(name, flatten(made.settings), hardened=True).signature == made.signature
+    rebuilt = recipe(name, hardened=hardened)
+    assert rebuilt.signature == f"{HEAD} {name}" + " hardened" * hardened
+    assert recipe(name, flatten(rebuilt.settings)).signature == rebuilt.signature
+    assert recipe(name, flatten(rebuilt.settings), hardened=True).signature == rebuilt.signature
 
 
 def test_the_shorter_list_of_differences_is_written():
@@ -248,8 +248,8 @@ def test_settings_of_a_recipe_that_is_not_built_in_are_all_written():
         scale: float
         names: tuple[str, ...] = ()
 
-    made = dataclasses.replace(custom("own", brief), settings=Own(scale=2.0))
-    assert made.signature == f"{HEAD} own names=[] scale=2"
+    rebuilt = dataclasses.replace(custom("own", brief), settings=Own(scale=2.0))
+    assert rebuilt.signature == f"{HEAD} own names=[] scale=2"
 
 
 def test_keys_that_are_words_of_the_format_are_quoted():
@@ -261,7 +261,7 @@ def test_keys_that_are_words_of_the_format_are_quoted():
 # --- which recipe is in force --------------------------------------------------------------------
 
 
-def test_the_recipe_at_a_step():
+def test_the_recipe_of_a_step_in_a_signature():
     one = Signature.parse(f"{HEAD} arena bonus.value=5")
     assert one.at(None) == one.at(3) == StageSignature("arena", None, {"bonus.value": 5})
     stages = '[{"recipe":"a","until_step":10},{"recipe":"b","until_step":20},{"recipe":"c"}]'
@@ -351,8 +351,8 @@ def test_the_first_version_had_other_defaults(monkeypatch):
     monkeypatch.setattr("rag_rewards.recipes.RECIPES", {**RECIPES, "arena": arena})
 
     def bonus(text):
-        found = recorded_spec(Signature.parse(text)).settings
-        return found["bonus.value"], found["accuracy.metric"]
+        result = recorded_spec(Signature.parse(text)).settings
+        return result["bonus.value"], result["accuracy.metric"]
 
     assert bonus("rag-rewards 0.1.0 arena {}") == (3.0, "f1")
     assert bonus("rag-rewards 0.1.4 arena hardened") == (3.0, "f1")
@@ -452,7 +452,7 @@ def test_settings_are_validated(text, error, message):
         ('rag-rewards 0.2.0 c hardened stages=[{"recipe":"b"}]', "belong to its stages", 53),
     ],
 )
-def test_other_text_is_refused(text, message, position):
+def test_other_text_is_rejected(text, message, position):
     with pytest.raises(SignatureError) as caught:
         Signature.parse(text)
     assert message in str(caught.value)
@@ -490,7 +490,7 @@ def test_damaged_signatures_are_refused_or_read(text, edits):
 
 @many
 @given(st.text() | st.text().map(lambda text: f"{HEAD} arena {text}"))
-def test_any_text_is_refused_or_read(text):
+def test_any_text_is_rejected_or_parsed(text):
     try:
         Signature.parse(text)
     except SignatureError:

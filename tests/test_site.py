@@ -36,7 +36,7 @@ cli(["build", "--strict", "--quiet", "--site-dir", sys.argv[1]])
 # --- pages of recipes --------------------------------------------------------------------------
 
 
-def test_the_pages_of_recipes_are_what_the_code_says() -> None:
+def test_the_pages_of_recipes_are_up_to_date() -> None:
     written = {path.name: path.read_text("utf-8") for path in build_recipes.FOLDER.glob("*.md")}
     assert written == build_recipes.pages(), "run: python docs/build_recipes.py"
 
@@ -44,17 +44,17 @@ def test_the_pages_of_recipes_are_what_the_code_says() -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_component_is_described_and_stays_in_its_range(name: str) -> None:
     recipe = rr.recipe(name)
-    known = {component.name: component for component in RECIPES[name].components}
+    infos = {component.name: component for component in RECIPES[name].components}
     for score in recipe(build_recipes.rows_of(name)):
         for component, value in score.components.items():
             assert value is not None
-            assert known[component].contains(value), (component, value)
+            assert infos[component].contains(value), (component, value)
 
 
-def test_a_range_can_be_left() -> None:
+def test_values_outside_a_range() -> None:
     def contains(name: str, component: str, value: float) -> bool:
-        known = {each.name: each for each in RECIPES[name].components}
-        return known[component].contains(value)
+        infos = {each.name: each for each in RECIPES[name].components}
+        return infos[component].contains(value)
 
     assert not contains("arena", "relevance", 0.7)
     assert not contains("lear", "answer", 1.1)
@@ -63,7 +63,7 @@ def test_a_range_can_be_left() -> None:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_the_example_of_a_page_is_one_group_that_teaches(name: str) -> None:
+def test_the_example_of_a_page_is_a_group_with_different_rewards(name: str) -> None:
     rows = build_recipes.rows_of(name)
     group = [row for row in rows if row.group == rows[0].group]
     rewards = {score.value for score in rr.recipe(name)(group)}
@@ -83,7 +83,7 @@ def commands(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", ["index.md", "cookbook.md"])
-def test_commands_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch, capsys) -> None:
+def test_commands_of_a_page_run_in_order(page, tmp_path, monkeypatch, capsys) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     lines = commands(DOCS / page)
@@ -121,7 +121,7 @@ def test_the_site_builds_without_a_warning_and_has_every_page(site: Path) -> Non
     assert not list(site.rglob("*.py"))
 
 
-def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
+def test_no_page_loads_external_files(site: Path) -> None:
     loads = re.compile(r"<(?:script|img|iframe|source)[^>]+src=\"(?:https?:)?//[^\"]+|<link[^>]+>")
     for path in site.rglob("*.html"):
         for tag in loads.findall(path.read_text("utf-8")):
@@ -137,7 +137,7 @@ def test_bars_and_figures_reach_a_page(site: Path) -> None:
     assert (site / "benchmarks" / "trainers-trl.html").exists()
 
 
-def test_figures_that_are_not_measured_are_no_link(monkeypatch, tmp_path) -> None:
+def test_figures_that_are_not_measured_have_no_link(monkeypatch, tmp_path) -> None:
     pytest.importorskip("mkdocs")
     hooks = importlib.import_module("site_hooks")
     monkeypatch.setattr(hooks, "RESULTS", tmp_path)
@@ -177,7 +177,7 @@ def test_every_public_name_has_its_place_in_the_api(site: Path, module: str) -> 
     assert not missing
 
 
-def test_docstrings_reach_a_page_as_they_are_in_a_terminal() -> None:
+def test_docstrings_as_markdown() -> None:
     pytest.importorskip("griffe")
     markdown = importlib.import_module("docstrings").markdown
     assert markdown("1.\n\n>>> 1\n1") == "1.\n\n```pycon\n>>> 1\n1\n```"

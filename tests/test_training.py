@@ -32,29 +32,29 @@ REWARDS = st.lists(st.floats(-20, 20), min_size=1, max_size=8)
 
 @quick
 @given(REWARDS, st.sampled_from([0.0, 0.1, 0.5]))
-def test_advantages_against_their_twin(rewards, floor):
+def test_advantages_against_a_naive_implementation(rewards, floor):
     mean = sum(rewards) / len(rewards)
     std = (sum((r - mean) ** 2 for r in rewards) / len(rewards)) ** 0.5
-    found = group_advantages(rewards, std_floor=floor)
+    output = group_advantages(rewards, std_floor=floor)
     if max(rewards) == min(rewards):
-        assert found == [0.0] * len(rewards)
+        assert output == [0.0] * len(rewards)
     elif max(std, floor) > 1e-6:
-        assert found == pytest.approx([(r - mean) / max(std, floor) for r in rewards], abs=1e-6)
-        assert sum(found) == pytest.approx(0.0, abs=1e-6)
+        assert output == pytest.approx([(r - mean) / max(std, floor) for r in rewards], abs=1e-6)
+        assert sum(output) == pytest.approx(0.0, abs=1e-6)
         if std > floor:
-            assert sum(x * x for x in found) / len(found) == pytest.approx(1.0)
+            assert sum(x * x for x in output) / len(output) == pytest.approx(1.0)
 
 
 @quick
 @given(REWARDS, st.sampled_from([1e-8, 1e-3]))
-def test_z_scores_against_their_twin(rewards, epsilon):
+def test_z_scores_against_a_naive_implementation(rewards, epsilon):
     mean = sum(rewards) / len(rewards)
     std = (sum((r - mean) ** 2 for r in rewards) / len(rewards)) ** 0.5
-    found = zscores(rewards, epsilon=epsilon)
+    output = zscores(rewards, epsilon=epsilon)
     if max(rewards) == min(rewards):
-        assert found == [0.0] * len(rewards)
+        assert output == [0.0] * len(rewards)
     elif std > 1e-6:
-        assert found == pytest.approx([(r - mean) / (std + epsilon) for r in rewards], abs=1e-6)
+        assert output == pytest.approx([(r - mean) / (std + epsilon) for r in rewards], abs=1e-6)
 
 
 def test_equal_rewards_have_no_spread_by_rounding():
@@ -74,7 +74,7 @@ def test_the_floor_of_the_standard_deviation():
 
 @quick
 @given(st.floats(-20, 0), st.floats(-20, 0))
-def test_kl_estimators_against_their_twins(logp, ref):
+def test_kl_estimators_against_a_naive_implementation(logp, ref):
     ratio = math.exp(ref) / math.exp(logp)
     assert k1(logp, ref) == pytest.approx(math.log(math.exp(logp) / math.exp(ref)), abs=1e-9)
     assert k2(logp, ref) == pytest.approx(0.5 * math.log(ratio) ** 2, abs=1e-9)
@@ -83,13 +83,13 @@ def test_kl_estimators_against_their_twins(logp, ref):
     assert k3(logp, ref) >= 0.0
 
 
-def test_kl_of_equal_policies_is_zero_and_of_near_ones_exact():
+def test_kl_of_equal_and_of_similar_policies():
     assert k1(-1.5, -1.5) == k2(-1.5, -1.5) == k3(-1.5, -1.5) == 0.0
     # r − log r − 1 ≈ x²/2 for a small x = log r; naive arithmetic loses it
     assert k3(-1.0, -1.0 + 1e-6) == pytest.approx(5e-13, rel=1e-3)
 
 
-def test_only_k3_explodes_on_a_token_that_became_nearly_impossible():
+def test_only_k3_is_huge_for_a_very_unlikely_token():
     """Why ARENA's penalty is k2 (section 3.2)."""
     assert k2(-30.0, -1.0) == pytest.approx(0.5 * 29**2)
     assert k3(-30.0, -1.0) == pytest.approx(math.exp(29), rel=1e-9)
@@ -146,7 +146,7 @@ def test_the_recipe_of_a_step():
         ((5, 4, None), "must increase"),
     ],
 )
-def test_stages_must_make_sense(steps, message):
+def test_invalid_stages(steps, message):
     with pytest.raises(SettingError, match=message):
         Curriculum(tuple(Stage(FIRST, step) for step in steps))
 
@@ -218,7 +218,7 @@ def test_curricula_pickle():
     assert [s.value for s in copy([rollout(1), rollout(20)])] == [1.0, 1.0]
 
 
-def test_a_curriculum_never_scores_half_a_group():
+def test_a_curriculum_scores_whole_groups_only():
     plan = Curriculum((Stage(FIRST, 10), Stage(recipe("ctrl-rag"))))
 
     def row(at, step):

@@ -48,15 +48,15 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("text", "format_", "accuracy", "relevance", "bonus", "reward"), GOLDEN)
 def test_golden_rows(text, format_, accuracy, relevance, bonus, reward):
-    found = score(text)
-    assert found.components == {
+    result = score(text)
+    assert result.components == {
         "format": format_,
         "accuracy": accuracy,
         "relevance": relevance,
         "bonus": bonus,
     }
-    assert found.value == reward
-    assert found.correct == accuracy
+    assert result.value == reward
+    assert result.correct == accuracy
 
 
 def test_the_bonus_is_a_setting():
@@ -65,10 +65,10 @@ def test_the_bonus_is_a_setting():
 
 def test_f1_instead_of_exact():
     # "saint petersburg russia" against "saint petersburg": P = 2/3, R = 1 → F1 = 0.8
-    found = score(response(answer="Saint Petersburg Russia"), settings={"accuracy.metric": "f1"})
-    assert found.components["accuracy"] == pytest.approx(0.8)
-    assert found.components["bonus"] == 0
-    assert found.value == pytest.approx(1 + 0.8 + 1)
+    result = score(response(answer="Saint Petersburg Russia"), settings={"accuracy.metric": "f1"})
+    assert result.components["accuracy"] == pytest.approx(0.8)
+    assert result.components["bonus"] == 0
+    assert result.value == pytest.approx(1 + 0.8 + 1)
     # All ones by F1 too
     assert score(response(), settings={"metric": "f1"}).value == 13
 

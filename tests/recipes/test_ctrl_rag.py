@@ -64,7 +64,7 @@ def test_thresholds():
     assert values(rows, settings={"threshold": None}) == pytest.approx([4 / 7, 4.5 / 7, 0, 1])
 
 
-def test_groups_are_scaled_apart():
+def test_groups_are_scaled_separately():
     rows = [row(4, group="a"), row(40, group="b"), row(8, group="a"), row(80, group="b")]
     assert values(rows) == pytest.approx([0, 0, 1, 1])
     by_question = [row(4, group=None, question="q"), row(8, group=None, question="q")]
@@ -99,7 +99,7 @@ def test_leaving_one_out():
     assert values([rollout], "ctrl-rag-clr", {"loo": "mean"}) == [2.0]  # −1 − (−3)
 
 
-def test_clr_alone():
+def test_clr_only():
     scores = recipe("ctrl-rag-clr")([row(4), row(8, right=False), row(0.5)])
     assert [s.components for s in scores] == [
         {"evidential_contribution": 4, "clr": 2},
@@ -123,7 +123,7 @@ def test_clr_alone():
         ("<answer>Rome</answer> Paris", 1),
     ],
 )
-def test_accuracy_is_a_substring_of_what_is_no_thinking(text, accuracy):
+def test_accuracy_ignores_the_thinking(text, accuracy):
     assert recipe("ctrl-rag")([row(4, text=text)])[0].components["accuracy"] == accuracy
 
 
@@ -134,11 +134,11 @@ def test_rows_without_supporting_documents():
         assert [type(e) for e in errors] == [GroupError, DataError, GroupError]
         assert all("on_missing_support=zero" in str(e) for e in errors)
         # E and clr 0 there: 2, 0, 4 → ½, 0, 1
-        found = values(mixed, settings={"on_missing_support": "zero"})
-        assert found == pytest.approx([0.5, 0, 1])
+        result = values(mixed, settings={"on_missing_support": "zero"})
+        assert result == pytest.approx([0.5, 0, 1])
 
 
-def test_what_a_score_shows():
+def test_the_details_of_a_score():
     details = recipe("ctrl-rag", {"tokens": True})([row(4)])[0].details
     assert details["critical_document"] == "1"
     assert (details["logprob"], details["logprob_without"], details["tokens"]) == (-4, -8, 4)
@@ -153,13 +153,13 @@ def test_what_a_score_shows():
 # --- hardened -----------------------------------------------------------------------------------
 
 
-def test_hardened_scales_among_the_correct_with_a_floor():
+def test_hardened_scaling():
     rows = [row(4), row(8), row(40, right=False), row(-3, right=False)]
     # Among the correct: clr 2 and 4 → 0.1 + 0.9·0 and 0.1 + 0.9·1; the wrong 0.
     assert values(rows, hardened=True) == pytest.approx([0.1, 1.0, 0, 0])
 
 
-def test_hardened_groups_without_spread_are_decided_by_correctness():
+def test_hardened_groups_without_spread():
     assert values([row(4), row(4), row(9, right=False)], hardened=True) == [1, 1, 0]
     assert values([row(4), row(9, right=False)], hardened=True) == [1, 0]
     assert values([row(4, right=False), row(9, right=False)], hardened=True) == [0, 0]
@@ -173,8 +173,8 @@ def test_hardened_groups_of_one():
 
 def test_hardened_reads_the_final_answer():
     def accuracy(text):
-        found = recipe("ctrl-rag", hardened=True)([row(4, text=text)])[0]
-        return found.components["accuracy"]
+        result = recipe("ctrl-rag", hardened=True)([row(4, text=text)])[0]
+        return result.components["accuracy"]
 
     assert accuracy("It is Paris.") == 1
     assert accuracy("Paris? No. It is Rome.") == 0
@@ -182,7 +182,7 @@ def test_hardened_reads_the_final_answer():
     assert accuracy("It is not Paris.") == 0
 
 
-def test_hardened_leaves_the_thinking_out():
+def test_hardened_ignores_the_thinking():
     logprobs = LogProbs(full=(-1.0,) * 3, without={"1": (-9.0, -9.0, -3.0)}, answer_span=(2, 3))
     rollout = row(0, text="<think>t</think> Paris", logprobs=logprobs)
     assert recipe("ctrl-rag", hardened=True)([rollout])[0].components["clr"] == 2.0
@@ -208,17 +208,17 @@ def total(text, settings=None, hardened=False):
     ],
 )
 def test_golden_rows_of_the_baseline(text, citation, accuracy, reward):
-    found = total(text)
-    assert found.components == {"citation_recall": citation, "accuracy": accuracy, "cost": 0}
-    assert (found.value, found.correct) == (reward, accuracy)
+    result = total(text)
+    assert result.components == {"citation_recall": citation, "accuracy": accuracy, "cost": 0}
+    assert (result.value, result.correct) == (reward, accuracy)
 
 
 def test_costs_of_the_baseline():
     # 6 words over a budget of 4: 0.5. ½·1 + ½·1 − 0.2·0.5 = 0.9
     text = "It is in Paris [1] [3]"
-    found = total(text, {"eta": 0.2, "cost.budget": 4})
-    assert found.components["cost"] == 0.5
-    assert found.value == pytest.approx(0.9)
+    result = total(text, {"eta": 0.2, "cost.budget": 4})
+    assert result.components["cost"] == 0.5
+    assert result.value == pytest.approx(0.9)
     assert total(text, {"alpha": 1, "beta": 0.25}).value == 1.25
     # "a b a b": 2-grams ab, ba, ab: one of three repeats
     repeated = total("a b a b", {"eta": 3, "cost.kind": "repetition", "cost.ngram": 2})

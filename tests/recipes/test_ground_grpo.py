@@ -64,16 +64,16 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("text", "tags", "format_", "match", "citation", "refusal"), GOLDEN)
 def test_golden_rows_of_answerable_questions(text, tags, format_, match, citation, refusal):
-    found = score(text)
-    assert found.components == {
+    result = score(text)
+    assert result.components == {
         "tag_count": tags,
         "format": format_,
         "exact_match": match,
         "citation": citation,
         "refusal": refusal,
     }
-    assert found.value == tags + format_ + match + citation + refusal
-    assert found.correct == (1.0 if match else 0.0)
+    assert result.value == tags + format_ + match + citation + refusal
+    assert result.correct == (1.0 if match else 0.0)
 
     first = score(text, name="ground-grpo-stage1")
     assert first.components == {
@@ -101,17 +101,17 @@ UNANSWERABLE = [
 @pytest.mark.parametrize(("answer", "refusal"), UNANSWERABLE)
 def test_golden_rows_of_unanswerable_questions(answer, refusal):
     for answers in ("Paris", None):
-        found = score(wrap(answer), answerable=False, answers=answers, nli=[])
-        assert found.components == pytest.approx(
+        result = score(wrap(answer), answerable=False, answers=answers, nli=[])
+        assert result.components == pytest.approx(
             {"tag_count": 1, "format": 1, "exact_match": 0, "citation": 0, "refusal": refusal}
         )
-        assert found.value == pytest.approx(2 + refusal)
-        assert found.correct == (1.0 if refusal else 0.0)
+        assert result.value == pytest.approx(2 + refusal)
+        assert result.correct == (1.0 if refusal else 0.0)
 
 
-def test_a_malformed_refusal_gets_its_tags_alone():
-    found = score(REFUSAL, answerable=False)
-    assert (found.value, found.correct) == (0.0, 0.0)
+def test_a_malformed_refusal_earns_only_its_tags():
+    result = score(REFUSAL, answerable=False)
+    assert (result.value, result.correct) == (0.0, 0.0)
     assert score(f"<answer>{REFUSAL}</answer>", answerable=False).value == 0.5
 
 
@@ -125,31 +125,31 @@ THREE = wrap("It is Paris [1]. Bread is good. Also Rome [2].")
     [("sum", 1.0, 1.0), ("mean", 1 / 3, 1 / 3), ("answers", 0.5, 0.5)],
 )
 def test_aggregates(aggregate, match, citation):
-    found = score(THREE, settings={"aggregate": aggregate}, answers=BOTH)
-    assert found.components["exact_match"] == pytest.approx(match)
-    assert found.components["citation"] == pytest.approx(citation)
-    assert found.value == pytest.approx(2.5 + match + citation)
-    assert found.correct == 1.0
+    result = score(THREE, settings={"aggregate": aggregate}, answers=BOTH)
+    assert result.components["exact_match"] == pytest.approx(match)
+    assert result.components["citation"] == pytest.approx(citation)
+    assert result.value == pytest.approx(2.5 + match + citation)
+    assert result.correct == 1.0
 
 
-def test_repeating_pays_under_sum_alone():
+def test_repeating_pays_only_with_sum():
     twice = wrap("It is Paris [1]. It is Paris [1].")
     value = {a: score(twice, settings={"aggregate": a}).value for a in ("sum", "mean", "answers")}
     # 2 + 0.5 and: 2·(0.5 + 0.5); its mean; once for the one answer
     assert value == {"sum": 4.5, "mean": 3.5, "answers": 3.5}
 
 
-def test_answers_are_credited_at_their_best_statement_over_the_supported_ones():
+def test_answers_are_credited_at_their_best_statement():
     documents = (
         Document(text=DOCUMENTS[0].text, title="France", supports=(True, False)),
         *DOCUMENTS[1:],
     )
     text = wrap("It is Paris [2]. It is Paris [1].")
-    found = score(text, settings={"aggregate": "answers"}, answers=BOTH, documents=documents)
+    result = score(text, settings={"aggregate": "answers"}, answers=BOTH, documents=documents)
     # Paris at its better statement: 0.5 and 0.5, over the one answer that a document supports
-    assert found.components["exact_match"] == 0.5
-    assert found.components["citation"] == 0.5
-    assert found.correct == 0.5  # one of two required answers
+    assert result.components["exact_match"] == 0.5
+    assert result.components["citation"] == 0.5
+    assert result.correct == 0.5  # one of two required answers
     # where it is unknown, over both: a quarter each
     unknown = score(text, settings={"aggregate": "answers"}, answers=BOTH)
     assert (unknown.components["exact_match"], unknown.components["citation"]) == (0.25, 0.25)
@@ -162,9 +162,9 @@ def test_the_penalty_is_a_setting():
 def test_process():
     text = "<think>France says Paris.</think><answer>It is Paris [1].</answer>"
     nli = [*NLI, ("France says Paris.", "It is Paris.", 0.8)]
-    found = score(text, settings={"process": True}, nli=nli)
-    assert found.components["process"] == 0.8
-    assert found.value == pytest.approx(3.5 + 0.8)
+    result = score(text, settings={"process": True}, nli=nli)
+    assert result.components["process"] == 0.8
+    assert result.value == pytest.approx(3.5 + 0.8)
     half = score(text, settings={"process": True, "process.weight": 0.5}, nli=nli)
     assert half.value == pytest.approx(3.5 + 0.4)
     assert score("nothing", settings={"process": True}).components["process"] == 0.0
@@ -180,11 +180,11 @@ def test_other_matchers_of_refusals():
     assert score(wrap(long), answerable=False).value == 2.0
     near = (Similarity(text="No clue.", reference=REFUSAL, similarity=0.9),)
     semantic = {"refusal.matcher": "semantic"}
-    found = score(wrap("No clue."), answerable=False, settings=semantic, similarity=near)
-    assert found.value == pytest.approx(2.9)
+    result = score(wrap("No clue."), answerable=False, settings=semantic, similarity=near)
+    assert result.value == pytest.approx(2.9)
 
 
-def test_judged_by_gold_asks_no_model():
+def test_judged_by_gold_needs_no_model():
     gold = {"citation.judge_by": "gold"}
     assert score(wrap("It is Paris [1]."), settings=gold, supporting=(1,), nli=[]).value == 3.5
     assert score(wrap("It is Paris [2]."), settings=gold, supporting=(1,), nli=[]).value == 2.5
@@ -201,7 +201,7 @@ def test_data_errors(text):
         score(text, name="ground-grpo-stage1", answerable=False)
 
 
-def test_what_a_score_shows():
+def test_the_details_of_a_score():
     details = score(wrap("It is Paris [1][7]. So.")).details
     assert details["refused"] is False
     assert details["answer"] == "It is Paris [1][7]. So."

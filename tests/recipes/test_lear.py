@@ -27,13 +27,13 @@ def score(text, *, rationale="New York", evidence="York", settings=None, hardene
 
 
 def test_a_golden_row():
-    found = score(response())
+    result = score(response())
     # F1 against "new york": full (3 words) 2·⅔·1/(⅔ + 1) = 0.8; rationale 1;
     # evidence 2·1·½/(1 + ½) = ⅔. Mean 2.466667/3 = 0.822222.
     # L_r = 8, L_e = 4: x = 8/4 − 1 = 1; 1/(1 + e^(−1/0.5)) = 0.880797.
     # L_P = 100: c = 1 − 4/100 = 0.96 ≥ 0.9 → 1. Length (0.880797 + 1)/2 = 0.940399.
     # Reward 0.8·0.822222 + 0.1·0.940399 + 0.1·1 = 0.657778 + 0.094040 + 0.1 = 0.851818.
-    assert found.components == pytest.approx(
+    assert result.components == pytest.approx(
         {
             "answer": 0.822222,
             "answer_rationale": 1.0,
@@ -46,8 +46,8 @@ def test_a_golden_row():
         },
         abs=1e-6,
     )
-    assert found.value == pytest.approx(0.851818, abs=1e-6)
-    assert found.correct == pytest.approx(0.8)
+    assert result.value == pytest.approx(0.851818, abs=1e-6)
+    assert result.correct == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(
@@ -67,18 +67,18 @@ def test_a_golden_row():
     ],
 )
 def test_lengths(reason, extract, rationale, evidence):
-    found = score(response(reason, extract)).components
-    assert found["length_rationale"] == pytest.approx(rationale, abs=1e-6)
-    assert found["length_evidence"] == pytest.approx(evidence, abs=1e-6)
-    assert found["length"] == pytest.approx((rationale + evidence) / 2, abs=1e-6)
-    assert found["format"] == (1.0 if reason and extract else 0.0)
+    result = score(response(reason, extract)).components
+    assert result["length_rationale"] == pytest.approx(rationale, abs=1e-6)
+    assert result["length_evidence"] == pytest.approx(evidence, abs=1e-6)
+    assert result["length"] == pytest.approx((rationale + evidence) / 2, abs=1e-6)
+    assert result["format"] == (1.0 if reason and extract else 0.0)
 
 
 def test_length_settings():
-    found = score(response(8, 36), settings={"tau": 1.0, "gamma": 1.0, "omega": 0.6}).components
+    result = score(response(8, 36), settings={"tau": 1.0, "gamma": 1.0, "omega": 0.6}).components
     # x = 1 − 36/8 = −3.5: 1/(1 + e^3.5) = 0.029312; c = 0.64 ≥ 0.6 → 1
-    assert found["length_rationale"] == pytest.approx(0.029312, abs=1e-6)
-    assert found["length_evidence"] == 1.0
+    assert result["length_rationale"] == pytest.approx(0.029312, abs=1e-6)
+    assert result["length_evidence"] == 1.0
     linear = score(response(8, 36), settings={"gamma": 1.0}).components
     assert linear["length_evidence"] == pytest.approx(0.64)
 
@@ -95,16 +95,16 @@ def test_length_settings():
     ],
 )
 def test_formats(text, format_, full):
-    found = score(text)
-    assert found.components["format"] == format_
-    assert found.components["answer_full"] == pytest.approx(full)
+    result = score(text)
+    assert result.components["format"] == format_
+    assert result.components["answer_full"] == pytest.approx(full)
 
 
-def test_sections_that_are_missing_cost_no_error():
-    found = score("<answer>New York</answer>", masked_answers=None)
+def test_missing_sections_are_not_errors():
+    result = score("<answer>New York</answer>", masked_answers=None)
     # answer (0 + 0 + 1)/3, no length, no format: 0.8/3
-    assert found.value == pytest.approx(0.8 / 3)
-    assert found.components["answer_rationale"] == found.components["answer_evidence"] == 0.0
+    assert result.value == pytest.approx(0.8 / 3)
+    assert result.components["answer_rationale"] == result.components["answer_evidence"] == 0.0
     assert score("nothing", masked_answers=None).value == 0.0
 
 
@@ -113,18 +113,18 @@ def test_sections_that_are_missing_cost_no_error():
     [("r", 1.0), ("e", 2 / 3), ("f", 0.8), ("r,e", 5 / 6), ("r,f", 0.9), ("e,f", 11 / 15)],
 )
 def test_subsets_of_the_answers(chosen, answer):
-    found = score(response(), settings={"answers": chosen})
-    assert found.components["answer"] == pytest.approx(answer)
-    assert found.correct == pytest.approx(0.8)
+    result = score(response(), settings={"answers": chosen})
+    assert result.components["answer"] == pytest.approx(answer)
+    assert result.correct == pytest.approx(0.8)
 
 
-def test_answers_that_are_not_chosen_are_not_asked_for_and_not_scored():
+def test_answers_that_do_not_count_have_no_needs_and_no_value():
     only_full = recipe("lear", {"answers": ["f"]})
     rollout = Rollout(response=response(), answers="New York", documents=DOCUMENTS)
     assert only_full.needs(rollout) == []
-    found = only_full([rollout])[0]
-    assert found.components["answer_rationale"] is found.components["answer_evidence"] is None
-    assert found.components["answer"] == found.components["answer_full"] == 0.8
+    result = only_full([rollout])[0]
+    assert result.components["answer_rationale"] is result.components["answer_evidence"] is None
+    assert result.components["answer"] == result.components["answer_full"] == 0.8
     assert recipe("lear").needs(rollout) == [
         MaskedAnswersNeed("rationale"),
         MaskedAnswersNeed("evidence"),
@@ -135,21 +135,21 @@ def test_likelihoods_instead_of_decoding():
     likely = MaskedLogProbs(
         rationale=((-1.0, -3.0), (-4.0,)), evidence=((-1.0,), (-2.0,)), full=((0.0,), (-9.0,))
     )
-    found = score(
+    result = score(
         response(),
         settings={"mode": "likelihood"},
         answers=["New York", "NYC"],
         masked_logprobs=likely,
     )
     # best alias: e^−2, e^−1, e^0
-    assert found.components["answer_rationale"] == pytest.approx(math.exp(-2))
-    assert found.components["answer_evidence"] == pytest.approx(math.exp(-1))
-    assert found.components["answer_full"] == found.correct == 1.0
+    assert result.components["answer_rationale"] == pytest.approx(math.exp(-2))
+    assert result.components["answer_evidence"] == pytest.approx(math.exp(-1))
+    assert result.components["answer_full"] == result.correct == 1.0
 
 
-def test_several_required_answers_take_the_mean():
-    found = score(response(), answers=[["New York"], ["Rome"]])
-    assert found.components["answer_full"] == pytest.approx(0.4)
+def test_several_required_answers_have_the_mean():
+    result = score(response(), answers=[["New York"], ["Rome"]])
+    assert result.components["answer_full"] == pytest.approx(0.4)
 
 
 def test_data_errors():
@@ -162,8 +162,8 @@ def test_data_errors():
 
 
 def test_hardened():
-    found = score(response(), evidence="Rome", hardened=True)
-    assert found.components["length"] == 0.0
+    result = score(response(), evidence="Rome", hardened=True)
+    assert result.components["length"] == 0.0
     # the rationale "r r r …" repeats itself: all but one word of it are no words of its own
     repeated = score(response(), hardened=True).components
     assert repeated["length_evidence"] == 1.0
@@ -171,13 +171,13 @@ def test_hardened():
     assert score(response(answer="."), hardened=True).components["format"] == 0.0
 
 
-def test_the_gate_of_the_lengths_asks_for_its_answer():
+def test_gated_lengths_need_their_answer():
     # The extract's answer decides about the lengths even where it is no part of `answer`.
     gated = {"answers": ["r", "f"], "length.gated": True}
     rollout = Rollout(response=response(), answers="New York", documents=DOCUMENTS)
     assert MaskedAnswersNeed("evidence") in recipe("lear", gated).needs(rollout)
-    found = score(response(), settings=gated)
-    assert found.components["length"] == pytest.approx(0.940399, abs=1e-6)
-    assert found.components["answer"] == pytest.approx(0.9)
+    result = score(response(), settings=gated)
+    assert result.components["length"] == pytest.approx(0.940399, abs=1e-6)
+    assert result.components["answer"] == pytest.approx(0.9)
     with pytest.raises(DataError, match=r"masked_answers\.evidence: missing"):
         score(response(), evidence=None, settings=gated)

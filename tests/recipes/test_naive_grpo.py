@@ -24,10 +24,10 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("text", "format_", "accuracy", "reward"), GOLDEN)
 def test_golden_rows(text, format_, accuracy, reward):
-    found = recipe("naive-grpo")([Rollout(response=text, answers=["Paris", "Lutetia"])])[0]
-    assert found.components == {"format": format_, "accuracy": accuracy}
-    assert (found.value, found.correct) == (reward, accuracy)
-    assert found.details["answer"] is None or isinstance(found.details["answer"], str)
+    result = recipe("naive-grpo")([Rollout(response=text, answers=["Paris", "Lutetia"])])[0]
+    assert result.components == {"format": format_, "accuracy": accuracy}
+    assert (result.value, result.correct) == (reward, accuracy)
+    assert result.details["answer"] is None or isinstance(result.details["answer"], str)
 
 
 def test_hardened():

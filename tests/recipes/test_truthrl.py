@@ -40,20 +40,20 @@ GOLDEN = [
 def test_golden_rows(text, verdict, ternary, binary, correct):
     verdicts = None if verdict is None else {"outcome": verdict}
     for scheme, reward in (("ternary", ternary), ("binary", binary)):
-        found = score(text, settings={"scheme": scheme}, verdicts=verdicts)
-        assert found.components == {"outcome": reward}
-        assert (found.value, found.correct) == (reward, correct)
+        result = score(text, settings={"scheme": scheme}, verdicts=verdicts)
+        assert result.components == {"outcome": reward}
+        assert (result.value, result.correct) == (reward, correct)
 
 
-def test_gold_that_abstains_or_doubts_the_question():
+def test_gold_that_is_an_abstention_or_an_invalid_question():
     song = "I Don't Know How to Love Him"
     assert score(UNSURE, answers=song, verdicts={"outcome": 0}).value == -1
     assert score(r"\boxed{I don't know why}", answers="I don't know why").value == 1
     assert score(r"\boxed{Invalid question.}", answers="invalid question").value == 1
 
 
-@pytest.mark.parametrize(("scheme", "known"), [("ternary", (1, 0, -1)), ("binary", (1, -1, -1))])
-def test_knowledge_enhanced(scheme, known):
+@pytest.mark.parametrize(("scheme", "expected"), [("ternary", (1, 0, -1)), ("binary", (1, -1, -1))])
+def test_knowledge_enhanced(scheme, expected):
     settings = {"knowledge_enhanced": True, "scheme": scheme, "verifier": "exact"}
 
     def rewards(ook):
@@ -62,7 +62,7 @@ def test_knowledge_enhanced(scheme, known):
             for text in (RIGHT, UNSURE, WRONG)
         )
 
-    assert rewards(False) == known
+    assert rewards(False) == expected
     assert rewards(True) == (-1, 1, -1)
     assert score(RIGHT, settings=settings, out_of_knowledge=True).correct == 1
     with pytest.raises(DataError, match="out_of_knowledge: missing"):
@@ -80,15 +80,15 @@ COMBINED = [
 @pytest.mark.parametrize(("combine", "expected"), COMBINED)
 def test_reasoning(combine, expected):
     settings = {"reasoning": True, "reasoning.combine": combine, "verifier": "exact"}
-    found = [
+    result = [
         score(text, settings=settings, verdicts={"reasoning": verdict})
         for text in (RIGHT, UNSURE, WRONG)
         for verdict in (0, 1)
     ]
-    assert [f.value for f in found] == expected
-    assert [f.components["reasoning"] for f in found] == [0, 1] * 3
-    assert [f.components["outcome"] for f in found] == [1, 1, 0, 0, -1, -1]
-    assert [f.correct for f in found] == [1, 1, 0, 0, 0, 0]
+    assert [f.value for f in result] == expected
+    assert [f.components["reasoning"] for f in result] == [0, 1] * 3
+    assert [f.components["outcome"] for f in result] == [1, 1, 0, 0, -1, -1]
+    assert [f.correct for f in result] == [1, 1, 0, 0, 0, 0]
 
 
 def test_the_weight_of_the_reasoning():
@@ -96,7 +96,7 @@ def test_the_weight_of_the_reasoning():
     assert score(RIGHT, settings=settings, verdicts={"reasoning": 1}).value == 1.25
 
 
-def test_how_the_combination_reads():
+def test_the_formula_of_the_combination():
     def equation(**settings):
         return recipe("truthrl", {"reasoning": True} | settings).equation
 
@@ -127,7 +127,7 @@ def test_verifiers(verifier, value):
     assert score(r"\boxed{in Paris}", settings={"verifier": verifier}).value == value
 
 
-def test_what_a_score_shows():
+def test_the_details_of_a_score():
     details = score(UNSURE).details
     assert details == {"answer": "I don't know", "truth": "uncertain", "refused": True}
 

@@ -1,4 +1,4 @@
-"""Exact match, substring and token F1 against slow twins; AnswerMatch over whole responses."""
+"""Exact match, substring and token F1 against slow implementations, and AnswerMatch."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ from rag_rewards.text.sections import SectionStyle, Tags
 
 quick = budget(150)
 
-# --- slow twins, written from the definitions ---------------------------------------------------
+# --- slow implementations, written from the definitions ----------------------------------------
 
 
-def twin_lower(text: str) -> str:
+def naive_lower(text: str) -> str:
     return "".join(char for char in text.lower() if char != "*")
 
 
-def twin_squad(text: str) -> str:
+def naive_squad(text: str) -> str:
     text = "".join(char for char in text.lower() if char not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
-def twin_triviaqa(text: str) -> str:
+def naive_triviaqa(text: str) -> str:
     text = text.replace("_", " ").lower()
     text = "".join(" " if c in string.punctuation + "‘’´`" else c for c in text)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
-TWINS = {
-    "lower": (lower, twin_lower),
-    "squad": (squad, twin_squad),
-    "triviaqa": (triviaqa, twin_triviaqa),
+NAIVE = {
+    "lower": (lower, naive_lower),
+    "squad": (squad, naive_squad),
+    "triviaqa": (triviaqa, naive_triviaqa),
 }
 
 
-def twin_exact(prediction, aliases, norm) -> float:
+def naive_exact(prediction, aliases, norm) -> float:
     for alias in aliases:
         if norm(alias):
             if norm(prediction) == norm(alias):
@@ -63,7 +63,7 @@ def twin_exact(prediction, aliases, norm) -> float:
     return 0.0
 
 
-def twin_substring(prediction, aliases, norm) -> float:
+def naive_substring(prediction, aliases, norm) -> float:
     for alias in aliases:
         if norm(alias):
             if norm(alias) in norm(prediction):
@@ -73,7 +73,7 @@ def twin_substring(prediction, aliases, norm) -> float:
     return 0.0
 
 
-def twin_f1(prediction, aliases, norm) -> float:
+def naive_f1(prediction, aliases, norm) -> float:
     best = 0.0
     for alias in aliases:
         p, g = norm(prediction), norm(alias)
@@ -119,17 +119,19 @@ TEXTS = st.lists(WORDS, max_size=6).flatmap(
 
 
 @quick
-@given(TEXTS, st.lists(TEXTS, min_size=1, max_size=3), st.sampled_from(sorted(TWINS)))
-def test_against_the_twins(prediction, aliases, name):
-    norm, twin = TWINS[name]
-    assert exact_match(prediction, aliases, norm) == twin_exact(prediction, aliases, twin)
-    assert substring_match(prediction, aliases, norm) == twin_substring(prediction, aliases, twin)
-    assert token_f1(prediction, aliases, norm) == pytest.approx(twin_f1(prediction, aliases, twin))
+@given(TEXTS, st.lists(TEXTS, min_size=1, max_size=3), st.sampled_from(sorted(NAIVE)))
+def test_against_a_naive_implementation(prediction, aliases, name):
+    norm, naive = NAIVE[name]
+    assert exact_match(prediction, aliases, norm) == naive_exact(prediction, aliases, naive)
+    assert substring_match(prediction, aliases, norm) == naive_substring(prediction, aliases, naive)
+    assert token_f1(prediction, aliases, norm) == pytest.approx(
+        naive_f1(prediction, aliases, naive)
+    )
 
 
 @quick
 @given(st.lists(st.sampled_from("abc"), max_size=6), st.lists(st.sampled_from("abc"), max_size=6))
-def test_multiset_f1_against_its_twin(left, right):
+def test_multiset_f1_against_a_naive_implementation(left, right):
     same = sum((Counter(left) & Counter(right)).values())
     if not same:
         assert multiset_f1(left, right) == 0.0
@@ -153,22 +155,22 @@ def test_multiset_f1_is_symmetric_and_one_only_for_equal_multisets(left, right):
     st.lists(st.lists(TEXTS, min_size=1, max_size=2), min_size=1, max_size=3),
     st.sampled_from(["allow", "reject"]),
 )
-def test_list_match_against_its_twin(items, required, extra):
+def test_list_match_against_a_naive_implementation(items, required, extra):
     text = ",".join(items)
 
     def form(part):
-        return twin_squad(part) or "raw " + part.strip().casefold()
+        return naive_squad(part) or "raw " + part.strip().casefold()
 
-    kept = [item for item in text.split(",") if item.strip()]
+    remaining = [item for item in text.split(",") if item.strip()]
     covered: set[int] = set()
-    found = [False] * len(required)
-    for (i, aliases), start in product(enumerate(required), range(len(kept))):
+    result = [False] * len(required)
+    for (i, aliases), start in product(enumerate(required), range(len(remaining))):
         for alias in aliases:
-            window = kept[start : start + alias.count(",") + 1]
+            window = remaining[start : start + alias.count(",") + 1]
             if len(window) == alias.count(",") + 1 and form(",".join(window)) == form(alias):
-                found[i] = True
+                result[i] = True
                 covered |= set(range(start, start + len(window)))
-    expected = all(found) and (extra == "allow" or covered == set(range(len(kept))))
+    expected = all(result) and (extra == "allow" or covered == set(range(len(remaining))))
     assert list_match(text, required, extra=extra) == float(expected)
 
 
@@ -179,7 +181,7 @@ def test_empty_predictions_match_nothing():
     assert token_f1("", [""]) == substring_match("", [""]) == 0.0
 
 
-def test_gold_that_normalises_to_nothing_is_compared_raw():
+def test_gold_without_a_normalized_form_is_compared_as_written():
     assert exact_match("The", ["the"]) == 1.0  # a band's name; squad drops the word
     assert exact_match("!!!", [" !!! "]) == 1.0
     assert exact_match("???", ["!!!"]) == 0.0
@@ -230,7 +232,7 @@ def test_several_required_answers_as_a_list():
     assert value("<answer>Rome and Paris</answer>", both, metric="substring") == 1.0
 
 
-def test_one_required_answer_may_hold_commas():
+def test_a_required_answer_can_contain_commas():
     assert value("<answer>Washington, D.C.</answer>", "Washington, D.C.") == 1.0
 
 
@@ -251,11 +253,11 @@ def test_one_required_answer_may_hold_commas():
         ("", "final", 0.0),
     ],
 )
-def test_what_is_read(response, reads, expected):
+def test_the_text_that_is_compared(response, reads, expected):
     assert value(response, "Paris", metric="substring", reads=reads) == expected
 
 
-def test_a_section_that_is_repeated_is_missing_where_the_style_says_so():
+def test_a_repeated_section_is_missing_in_that_style():
     style = SectionStyle(repeated="missing")
     tags = {"tags": Tags(("answer",), style)}
     twice = "<answer>Paris</answer> <answer>Rome</answer>"
@@ -282,15 +284,15 @@ def test_strict_substrings_with_initials():
     assert value("John F. Kennedy.", both, **strict) == 0.0
 
 
-def test_a_judge_is_asked_for_answers_that_are_there():
+def test_a_judge_is_needed_only_for_existing_answers():
     judge = AnswerMatch(metric="judge")
-    said = Rollout(response="<answer>City of Light</answer>", answers="Paris")
+    rollout = Rollout(response="<answer>City of Light</answer>", answers="Paris")
     silent = Rollout(response="<answer> </answer>", answers="Paris")
-    assert judge.needs(said) == [VerdictNeed("accuracy")]
+    assert judge.needs(rollout) == [VerdictNeed("accuracy")]
     assert judge.needs(silent) == []
     assert judge([silent])[0].value == 0.0
     with pytest.raises(DataError, match=r"verdicts\.accuracy: missing"):
-        judge([said])
+        judge([rollout])
     assert value("<answer>x</answer>", "Paris", metric="judge", verdicts={"accuracy": 1}) == 1.0
     assert value("<answer>x</answer>", "Paris", metric="judge", verdicts={"accuracy": 0}) == 0.0
 
@@ -304,13 +306,13 @@ def test_a_judge_is_asked_for_answers_that_are_there():
         ([["Paris"], []], r"answers\[1\]: contains no answer"),
     ],
 )
-def test_rows_without_gold_are_data_errors_even_where_nothing_was_answered(answers, message):
+def test_rows_without_gold_are_data_errors_for_every_response(answers, message):
     for response in ("<answer>Paris</answer>", "nothing"):
         with pytest.raises(DataError, match=message):
             value(response, answers)
 
 
-def test_unicode_options_reach_the_normaliser():
+def test_unicode_options_reach_the_normalizer():
     answer = {"normalizer": "unicode"}
     assert value("<answer>Sao Paulo</answer>", "São Paulo", **answer) == 0.0
     assert value("<answer>Sao Paulo</answer>", "São Paulo", fold_accents=True, **answer) == 1.0

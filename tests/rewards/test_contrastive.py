@@ -1,4 +1,4 @@
-"""CTRL-RAG's contrastive likelihood against a slow twin, and what evidence cannot be."""
+"""CTRL-RAG's contrastive likelihood against a slow implementation, and what evidence cannot be."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def evidence(draw):
     st.sampled_from([None, 0.0, 1.0, 5.0]),
     st.sampled_from(["sqrt", "none", "linear"]),
 )
-def test_equations_9_to_13_and_16_against_the_twin(rows, loo, threshold, norm):
+def test_equations_9_to_13_and_16_against_a_naive_implementation(rows, loo, threshold, norm):
     full, without = rows
     s = math.fsum(full)
     others = [math.fsum(w) for w in without]
@@ -100,7 +100,7 @@ def score(full, without, *, supporting=("a",), ids=None, **options):
     return ContrastiveLikelihood(**options)([rollout])[0]
 
 
-def test_documents_left_out_may_be_named_by_id_or_label():
+def test_removed_documents_by_id_or_label():
     for name in ("a", "1"):
         assert score((-1.0,), {name: (-3.0,), "b": None}).value == 2.0
     assert score((-1.0,), {"3": (-3.0,), "b": (-9.0,)}, supporting=(3,)).value == 2.0
@@ -110,7 +110,7 @@ def test_only_supporting_documents_count():
     assert score((-1.0,), {"a": (-3.0,), "b": (-99.0,)}).value == 2.0
 
 
-def test_supporting_named_twice_counts_once():
+def test_a_supporting_document_counts_once():
     twice = score((-1.0,), {"a": (-3.0,), "b": (-9.0,)}, supporting=("a", "1", "b"), loo="mean")
     assert twice.components["evidential_contribution"] == 5.0  # −1 − (−3 − 9)/2
 
@@ -134,7 +134,7 @@ def test_impossible_evidence(full, without, path, what):
         score(full, without)
 
 
-def test_as_many_values_as_token_ids():
+def test_one_value_per_token_id():
     assert score((-1.0,), {"a": (-3.0,)}, ids=(7,)).value == 2.0
     with pytest.raises(EvidenceError, match=r"logprobs\.full: .* expected 2, found 1"):
         score((-1.0,), {"a": (-3.0,)}, ids=(7, 8))
@@ -167,10 +167,10 @@ def test_rows_without_supporting_documents(supporting, message):
     assert mixed([rollout])[0].components == {"evidential_contribution": 0.0, "clr": 0.0}
 
 
-def test_the_answer_span_leaves_the_thinking_out():
-    known = LogProbs(full=(-1.0,) * 4, without={"a": (-9.0, -9.0, -2.0, -4.0)}, answer_span=(2, 4))
+def test_the_answer_span_excludes_the_thinking():
+    infos = LogProbs(full=(-1.0,) * 4, without={"a": (-9.0, -9.0, -2.0, -4.0)}, answer_span=(2, 4))
     rollout = Rollout(
-        response="<think>t</think> x", documents=DOCUMENTS, supporting=("a",), logprobs=known
+        response="<think>t</think> x", documents=DOCUMENTS, supporting=("a",), logprobs=infos
     )
     # Tokens 2 and 3 alone: E = −2 − (−6) = 4, over √2
     answer = ContrastiveLikelihood(span="answer")([rollout])[0]
@@ -180,7 +180,7 @@ def test_the_answer_span_leaves_the_thinking_out():
     assert ContrastiveLikelihood()([rollout])[0].value == pytest.approx(20 / 2)
 
 
-def test_where_the_answer_span_must_be_told():
+def test_rows_that_need_an_answer_span():
     def spanned(response, span):
         rollout = Rollout(
             response=response,

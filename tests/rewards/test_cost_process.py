@@ -21,7 +21,7 @@ PROCESS = Process(Format(Tags(("think", "answer")), ("answer",)))
 
 @quick
 @given(st.lists(st.sampled_from("abc"), max_size=12), st.integers(1, 4))
-def test_repetition_against_its_twin(words, n):
+def test_repetition_against_a_naive_implementation(words, n):
     grams = ["|".join(words[i : i + n]) for i in range(len(words)) if i + n <= len(words)]
     repeated = sum(gram in grams[:i] for i, gram in enumerate(grams))
     expected = repeated / len(grams) if grams else 0.0
@@ -30,7 +30,7 @@ def test_repetition_against_its_twin(words, n):
 
 @quick
 @given(st.integers(0, 2000), st.integers(1, 600))
-def test_length_against_its_twin(words, budget):
+def test_length_against_a_naive_implementation(words, budget):
     assert length_cost(words, budget) == pytest.approx(max(words - budget, 0) / budget)
 
 
@@ -60,7 +60,7 @@ def test_process_is_the_entailment_of_the_decision():
         process(response)
 
 
-def test_process_stands_inside_the_format_gate():
+def test_process_requires_the_format():
     for response in ("<think>a</think>", "<answer>a</answer>", "<think>a</think><answer></answer>"):
         assert process(response) == 0.0
         assert PROCESS.needs(Rollout(response=response)) == []

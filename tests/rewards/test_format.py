@@ -1,4 +1,4 @@
-"""Format and tag count against twins that know regular expressions and str.count alone."""
+"""Format and tag count against slow implementations with regular expressions and str.count."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESPONSES = st.one_of(
 ).map("".join)
 
 
-def twin_format(text: str, filled: bool) -> float:
+def naive_format(text: str, filled: bool) -> float:
     """think, then answer, white space apart; every tag once."""
     pattern = r"\s*<think>(.*)</think>\s*<answer>(.*)</answer>\s*"
     match = re.fullmatch(pattern, text, re.DOTALL)
@@ -35,17 +35,17 @@ def twin_format(text: str, filled: bool) -> float:
 
 @quick
 @given(RESPONSES, st.booleans())
-def test_format_against_its_twin(text, filled):
+def test_format_against_a_naive_implementation(text, filled):
     reward = Format(TAGS, ("answer",) if filled else ())
-    assert reward([Rollout(response=text)])[0].value == twin_format(text, filled)
-    assert format_match(cut(text, TAGS), TAGS, ("answer",) if filled else ()) == twin_format(
+    assert reward([Rollout(response=text)])[0].value == naive_format(text, filled)
+    assert format_match(cut(text, TAGS), TAGS, ("answer",) if filled else ()) == naive_format(
         text, filled
     )
 
 
 @quick
 @given(RESPONSES)
-def test_tag_count_against_its_twin(text):
+def test_tag_count_against_a_naive_implementation(text):
     expected = sum(text.count(tag) == 1 for tag in PIECES) / 4
     assert tag_count(cut(text, TAGS), TAGS) == expected
     assert TagCount(TAGS)([Rollout(response=text)])[0].value == expected
@@ -81,7 +81,7 @@ def test_formats(text, filled, words, expected):
     assert Format(TAGS, filled, words).of(Rollout(response=text)) == expected
 
 
-def test_three_sections_in_order():
+def test_arenas_sections_in_order():
     tags = Tags(("relevance", "analysis", "answer"))
     good = "\n<relevance>[1]</relevance>\n<analysis>x < y</analysis> <answer>z</answer>\n"
     assert Format(tags).of(Rollout(response=good)) == 1.0

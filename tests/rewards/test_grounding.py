@@ -67,7 +67,7 @@ def text_of(facts) -> str:
     return " ".join(lines)
 
 
-def twin(facts, aggregate, minimal, supports, bad=-0.5) -> tuple[float, float, float]:
+def naive(facts, aggregate, minimal, supports, bad=-0.5) -> tuple[float, float, float]:
     """(exact match, citation, share of required answers found), straight from the equations."""
     rows = []
     for number, (names, cited, invalid) in enumerate(facts):
@@ -81,18 +81,18 @@ def twin(facts, aggregate, minimal, supports, bad=-0.5) -> tuple[float, float, f
         if good and minimal and len(cited) > 1:
             good = not any(entails(rest) for rest in combinations(cited, len(cited) - 1))
         rows.append((hits, good))
-    found = {i for hits, _ in rows for i in hits}
+    result = {i for hits, _ in rows for i in hits}
     if aggregate == "answers":
         n = sum(supports) or 3 if supports else 3
         match = cite = 0.0
-        for i in found:
+        for i in result:
             match += 0.5
             cite += max(0.5 if good else bad for hits, good in rows if i in hits)
     else:
         n = len(rows) if aggregate == "mean" else 1
         match = sum(0.5 for hits, _ in rows if hits)
         cite = sum(0.5 if good else bad for hits, good in rows if hits)
-    return match / n, cite / n, len(found) / 3
+    return match / n, cite / n, len(result) / 3
 
 
 @quick
@@ -103,7 +103,7 @@ def twin(facts, aggregate, minimal, supports, bad=-0.5) -> tuple[float, float, f
     st.none() | st.lists(st.booleans(), min_size=3, max_size=3),
     st.sampled_from([-0.5, 0.0, -1.0]),
 )
-def test_equations_1_and_2_against_the_twin(facts, aggregate, minimal, supports, bad):
+def test_equations_1_and_2_against_a_naive_implementation(facts, aggregate, minimal, supports, bad):
     first = Document(text="Text 1.", title="A", supports=supports and tuple(supports))
     documents = (first, *DOCUMENTS[1:])
     reward = replace(GROUNDING, aggregate=aggregate, minimal=minimal, bad_penalty=bad)
@@ -117,7 +117,7 @@ def test_equations_1_and_2_against_the_twin(facts, aggregate, minimal, supports,
         ),
     )
     score = reward([rollout])[0]
-    match, cite, share = twin(facts, aggregate, minimal, supports, bad)
+    match, cite, share = naive(facts, aggregate, minimal, supports, bad)
     assert score.components == pytest.approx(
         {"exact_match": match, "citation": cite, "refusal": 0.5}
     )
@@ -143,9 +143,9 @@ def test_a_missing_entailment_is_an_error_that_names_both_texts():
 
 
 def test_evidence_is_matched_after_trimming():
-    found = score("It is Paris [1].", nli=[(" Title: A\nText 1.\n", " It is Paris. ", 0.5)])
-    assert found.components == {"exact_match": 0.5, "citation": 0.5, "refusal": 0.5}
-    assert found.details["statements"] == [
+    result = score("It is Paris [1].", nli=[(" Title: A\nText 1.\n", " It is Paris. ", 0.5)])
+    assert result.components == {"exact_match": 0.5, "citation": 0.5, "refusal": 0.5}
+    assert result.details["statements"] == [
         {"text": "It is Paris.", "cited": ["1"], "answers": 1, "supported": True}
     ]
 
@@ -156,11 +156,11 @@ def test_documents_are_joined_in_the_order_cited():
 
 
 @pytest.mark.parametrize("marks", ["", "[0]", "[4]", "[1999]", "[1][7]", "[7]"])
-def test_no_citation_and_invalid_ones_are_bad_without_a_model(marks):
+def test_missing_and_invalid_citations_are_wrong_without_a_model(marks):
     assert score(f"It is Paris {marks}.").components["citation"] == -0.5
 
 
-def test_statements_without_an_answer_cost_and_earn_nothing():
+def test_statements_without_an_answer_earn_nothing():
     assert score("Nice weather [1]. No idea [9].").components == {
         "exact_match": 0.0,
         "citation": 0.0,
@@ -176,11 +176,11 @@ def test_no_statement_at_all():
 
 def test_list_answers_are_cut_at_commas():
     nli = [("Title: A\nText 1.", "Paris", 1.0), ("Title: B\nText 2.", "Rome", 0.0)]
-    found = score(
+    result = score(
         "Paris [1], Rome [2], Bonn", answers=[["Paris"], ["Rome"]], answer_kind="list", nli=nli
     )
     # Paris 0.5 + 0.5, Rome 0.5 − 0.5
-    assert (found.components["exact_match"], found.components["citation"]) == (1.0, 0.0)
+    assert (result.components["exact_match"], result.components["citation"]) == (1.0, 0.0)
 
 
 def test_claims_are_entailed_by_the_statement():
@@ -191,17 +191,17 @@ def test_claims_are_entailed_by_the_statement():
         ("It is cold.", "It is warm.", 0.49),
         ("Title: A\nText 1.", "It rains.", 0.4),
     ]
-    found = score(
+    result = score(
         "It rains [1]. It is cold [2].",
         answers=[["Water falls."], ["It is warm."]],
         answer_kind="claims",
         nli=nli,
     )
-    assert (found.components["exact_match"], found.components["citation"]) == (0.5, -0.5)
-    assert found.correct == 0.5
+    assert (result.components["exact_match"], result.components["citation"]) == (0.5, -0.5)
+    assert result.correct == 0.5
 
 
-def test_needs_of_claims_hold_every_pair():
+def test_needs_of_claims_contain_every_pair():
     rollout = Rollout(
         response="<think>t</think><answer>It rains [1].</answer>",
         answers=[["Water falls."]],
@@ -215,7 +215,7 @@ def test_needs_of_claims_hold_every_pair():
     ]
 
 
-def test_nothing_is_asked_about_unanswerable_rows():
+def test_unanswerable_rows_have_no_needs():
     rollout = Rollout(
         response="<think>t</think><answer>It is Paris [1].</answer>",
         answerable=False,
@@ -275,14 +275,16 @@ CITY_DOCUMENTS = (
     ],
 )
 def test_citations_judged_by_gold(answer, supporting, expected):
-    found = score(answer, reward=GOLD, documents=CITY_DOCUMENTS, supporting=supporting)
-    assert found.components["citation"] == expected
+    result = score(answer, reward=GOLD, documents=CITY_DOCUMENTS, supporting=supporting)
+    assert result.components["citation"] == expected
 
 
-def test_judged_by_gold_where_the_answer_normalises_to_nothing():
+def test_judged_by_gold_if_the_answer_has_no_normalized_form():
     documents = (Document(text="The band !!! toured."),)
-    found = score("It is !!! [1].", answers="!!!", reward=GOLD, documents=documents, supporting=[1])
-    assert found.components == {"exact_match": 0.5, "citation": 0.5, "refusal": 0.5}
+    result = score(
+        "It is !!! [1].", answers="!!!", reward=GOLD, documents=documents, supporting=[1]
+    )
+    assert result.components == {"exact_match": 0.5, "citation": 0.5, "refusal": 0.5}
 
 
 def test_judged_by_gold_needs_supporting_and_no_model():
@@ -331,7 +333,7 @@ def test_markers_in_thinking_and_text_outside_the_answer_never_count():
     assert GROUNDING([rollout])[0].components["citation"] == -0.5
 
 
-def test_rows_must_say_whether_they_are_answerable():
+def test_rows_require_the_field_answerable():
     for response in ("<think>t</think><answer>Paris</answer>", "nothing"):
         with pytest.raises(DataError, match="answerable: missing"):
             GROUNDING([Rollout(response=response, answers="Paris")])
@@ -339,7 +341,7 @@ def test_rows_must_say_whether_they_are_answerable():
             recipe("ground-grpo-stage1")([Rollout(response=response, answerable=False)])
 
 
-def test_what_is_asked_is_what_is_read_where_refusals_are_semantic_and_strict():
+def test_needs_of_semantic_and_strict_refusals():
     detector = RefusalDetector(matcher="semantic", strict=True)
     reward = replace(GROUNDING, detector=detector)
     for kind, answer in (("list", "No, sorry."), ("short", "No.\n\nSorry, no.  None.")):
@@ -350,12 +352,12 @@ def test_what_is_asked_is_what_is_read_where_refusals_are_semantic_and_strict():
             answerable=False,
         )
         (need,) = reward.needs(bare)
-        said = Similarity(text=need.text, reference=need.reference, similarity=0.9)
+        evidence = Similarity(text=need.text, reference=need.reference, similarity=0.9)
         row = Rollout(
             response=bare.response,
             answers="Paris",
             answer_kind=kind,
             answerable=False,
-            similarity=(said,),
+            similarity=(evidence,),
         )
         assert reward([row])[0].value == 0.9

@@ -1,4 +1,4 @@
-"""LEAR: length rewards and masked answers against slow twins."""
+"""LEAR: length rewards and masked answers against slow implementations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LENGTHS = st.integers(0, 400)
 
 @quick
 @given(LENGTHS, LENGTHS, st.sampled_from([0.1, 0.2, 0.5, 1.0]))
-def test_rationale_length_against_its_twin(rationale, evidence, tau):
+def test_rationale_length_against_a_naive_implementation(rationale, evidence, tau):
     if rationale == 0 or evidence == 0:
         expected = 0.0
     else:
@@ -41,7 +41,7 @@ def test_rationale_length_against_its_twin(rationale, evidence, tau):
 
 @quick
 @given(LENGTHS, st.integers(1, 400), st.sampled_from([0.1, 0.3, 0.5, 0.8, 1.0]), st.floats(0, 1))
-def test_evidence_length_against_its_twin(evidence, passages, gamma, omega):
+def test_evidence_length_against_a_naive_implementation(evidence, passages, gamma, omega):
     c = sorted([0.0, 1 - evidence / passages, 1.0])[1]
     expected = 0.0 if evidence == 0 else 1.0 if c >= omega else c**gamma
     assert evidence_length(evidence, passages, gamma, omega) == pytest.approx(expected)
@@ -88,7 +88,7 @@ def test_lengths_of_a_response():
         "<reason>a</reason><extract>\n</extract>",
     ],
 )
-def test_nothing_for_an_absent_part(response):
+def test_a_missing_section_has_no_length_reward(response):
     assert lengths(response).components == {"length_rationale": 0.0, "length_evidence": 0.0}
 
 
@@ -97,7 +97,7 @@ def test_titles_are_not_counted():
     assert Lengths(TAGS)([rollout])[0].details["tokens"]["documents"] == 2
 
 
-def test_a_tokenizer_may_count():
+def test_a_tokenizer_can_count():
     score = lengths("<reason>ab</reason><extract>abc</extract>", documents=["abcdef"], count=len)
     # L_r = 2, L_e = 3: x = 1 − 3/2 = −0.5, 1/(1 + e^1) = 0.268941; c = 1 − 3/6, √c = 0.707107
     assert score.components == pytest.approx(
@@ -125,7 +125,7 @@ def test_rollouts_of_a_batch_are_measured_against_their_own_documents():
     )
 
 
-def test_gated_lengths_count_only_beside_a_worthy_extract():
+def test_gated_lengths_require_a_useful_extract():
     answer = MaskedAnswer("evidence", TAGS)
     gated = Lengths(TAGS, gated_by=answer)
     response = "<reason>a b</reason><extract>a</extract>"
@@ -147,7 +147,7 @@ def test_gated_lengths_count_only_beside_a_worthy_extract():
     assert Lengths(TAGS).needs(rollout) == []
 
 
-def test_distinct_lengths_leave_out_what_is_copied_or_repeated():
+def test_distinct_lengths_ignore_copies_and_repetitions():
     document = "one two three four five six seven eight nine ten"
     own = "this is what I think of it myself today"  # 9 words
     extract = "<extract>x y z</extract>"
@@ -173,7 +173,7 @@ def squad_tokens(text: str) -> list[str]:
     return re.sub(r"\b(a|an|the)\b", " ", text).split()
 
 
-def twin_f1(text: str, aliases) -> float:
+def naive_f1(text: str, aliases) -> float:
     best = 0.0
     for alias in aliases:
         p, g = Counter(squad_tokens(text)), Counter(squad_tokens(alias))
@@ -189,12 +189,12 @@ ALIASES = st.lists(NAMES.map(" ".join).filter(lambda t: squad_tokens(t)), min_si
 
 @quick
 @given(NAMES.map(" ".join), st.lists(ALIASES, min_size=1, max_size=2))
-def test_masked_answers_against_their_twin(said, answers):
-    expected = sum(twin_f1(said, aliases) for aliases in answers) / len(answers)
+def test_masked_answers_against_a_naive_implementation(output, answers):
+    expected = sum(naive_f1(output, aliases) for aliases in answers) / len(answers)
     rollout = Rollout(
-        response=f"<reason>r</reason><extract>e</extract><answer>{said}</answer>",
+        response=f"<reason>r</reason><extract>e</extract><answer>{output}</answer>",
         answers=answers,
-        masked_answers=MaskedAnswers(rationale=f"<answer>{said}</answer>", evidence=said),
+        masked_answers=MaskedAnswers(rationale=f"<answer>{output}</answer>", evidence=output),
     )
     for part in ("rationale", "evidence", "full"):
         assert MaskedAnswer(part, TAGS)([rollout])[0].value == pytest.approx(expected)
@@ -229,7 +229,7 @@ def test_needs_of_masked_answers():
     assert MaskedAnswer("evidence", TAGS, required=False).needs(rollout) == []
 
 
-def test_a_missing_section_is_worth_nothing_and_asks_nothing():
+def test_a_missing_section_gets_0_and_has_no_needs():
     rollout = Rollout(response="<answer>New York</answer>", answers="New York")
     for mode in ("generate", "likelihood"):
         for part in ("rationale", "evidence"):
@@ -239,7 +239,7 @@ def test_a_missing_section_is_worth_nothing_and_asks_nothing():
     assert MaskedAnswer("full", TAGS)([rollout])[0].value == 1.0
 
 
-def test_missing_evidence_is_an_error_where_it_is_required_and_not_scored_where_not():
+def test_missing_evidence_is_an_error_only_if_it_is_required():
     rollout = Rollout(response=RESPONSE, answers="New York")
     with pytest.raises(DataError, match=r"masked_answers\.rationale: missing"):
         MaskedAnswer("rationale", TAGS)([rollout])
@@ -250,13 +250,13 @@ def test_missing_evidence_is_an_error_where_it_is_required_and_not_scored_where_
     assert MaskedAnswer("rationale", TAGS, required=False)([rollout])[0].value is None
 
 
-def test_gold_that_normalises_to_nothing_is_compared_raw():
+def test_gold_without_a_normalized_form_is_compared_as_written():
     rollout = Rollout(response="<answer>The !!! band</answer>", answers="!!!")
     # squad leaves nothing of "!!!": raw words, 1 of 3 and 1 of 1 → F1 = 0.5
     assert MaskedAnswer("full", TAGS)([rollout])[0].value == 0.5
 
 
-def test_empty_outputs_are_wrong_not_missing():
+def test_empty_outputs_are_wrong_and_not_missing():
     rollout = Rollout(response=RESPONSE, answers="x", masked_answers=MaskedAnswers(rationale=""))
     assert MaskedAnswer("rationale", TAGS)([rollout])[0].value == 0.0
 
@@ -266,7 +266,7 @@ LOGPROBS = st.lists(st.floats(-20, 0), min_size=1, max_size=4)
 
 @quick
 @given(st.lists(st.lists(LOGPROBS, min_size=1, max_size=3), min_size=1, max_size=3))
-def test_likelihoods_against_their_twin(per_answer):
+def test_likelihoods_against_a_naive_implementation(per_answer):
     flat = [values for aliases in per_answer for values in aliases]
     answers = [[f"{i}.{j}" for j in range(len(a))] for i, a in enumerate(per_answer)]
     expected = sum(

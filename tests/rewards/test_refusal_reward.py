@@ -25,7 +25,7 @@ def squad(text: str) -> str:
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
-def twin_ratio(left: str, right: str) -> float:
+def naive_ratio(left: str, right: str) -> float:
     """2·LCS / (|a| + |b|): the normalised insertion-deletion similarity."""
     row = [0] * (len(right) + 1)
     for a in left:
@@ -42,11 +42,11 @@ EDITS = st.lists(
 
 @quick
 @given(EDITS, st.sampled_from([0.5, 0.85, 0.95]))
-def test_ratio_against_its_twin(edits, threshold):
+def test_ratio_against_a_naive_implementation(edits, threshold):
     answer = REFUSAL
     for start, length, new in edits:
         answer = answer[:start] + new + answer[start + length :]
-    expected = twin_ratio(squad(answer), squad(REFUSAL))
+    expected = naive_ratio(squad(answer), squad(REFUSAL))
     refused, r = RefusalDetector(threshold=threshold).refused(EMPTY, answer)
     assert refused == (expected >= threshold)
     if refused:
@@ -83,8 +83,8 @@ def test_semantic_similarity_is_evidence():
 
     def with_similarity(*values):
         pairs = zip(detector.texts, values, strict=False)
-        found = tuple(Similarity(text="I pass", reference=t, similarity=v) for t, v in pairs)
-        return Rollout(response="", similarity=found)
+        result = tuple(Similarity(text="I pass", reference=t, similarity=v) for t, v in pairs)
+        return Rollout(response="", similarity=result)
 
     assert detector.refused(with_similarity(0.2, 0.9), "I pass") == (True, 0.9)
     assert detector.refused(with_similarity(0.2, 0.8), "I pass") == (False, 0.8)
@@ -112,7 +112,7 @@ def test_strict_refusals(answer, refuses):
     assert STRICT.refused(EMPTY, answer)[0] is refuses
 
 
-def test_strict_refusals_cite_nothing_and_hold_no_gold_answer():
+def test_strict_refusals_have_no_citations_and_no_gold_answer():
     assert STRICT.refused(EMPTY, REFUSAL, cites=True) == (False, 0.0)
     more = REFUSAL + " No document names Paris."
     assert STRICT.refused(EMPTY, more)[0] is True
@@ -130,7 +130,7 @@ def test_strict_and_semantic():
 
 @quick
 @given(st.booleans(), st.booleans(), st.floats(0, 1), st.floats(0, 2))
-def test_equation_6_against_its_twin(answerable, refused, r, bonus):
+def test_equation_6_against_a_naive_implementation(answerable, refused, r, bonus):
     table = {(True, False): bonus, (True, True): 0.0, (False, True): r, (False, False): 0.0}
     expected = table[answerable, refused]
     assert refusal_reward(answerable=answerable, refused=refused, r=r, bonus=bonus) == expected

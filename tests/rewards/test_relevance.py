@@ -18,7 +18,7 @@ quick = budget(200)
 TAGS = Tags(("relevance", "analysis", "answer"))
 
 
-def twin_ids(text: str) -> set[str] | None:
+def naive_ids(text: str) -> set[str] | None:
     """Integers and strings of a JSON list, read by the standard library."""
     try:
         parsed = json.loads(text)
@@ -36,7 +36,7 @@ def twin_ids(text: str) -> set[str] | None:
     return {same(item) for item in parsed}
 
 
-def twin_relevance(named: set[str], supporting: set[str]) -> float:
+def naive_relevance(named: set[str], supporting: set[str]) -> float:
     if named == supporting:
         return 1.0
     return 0.5 if named & supporting else 0.0
@@ -54,10 +54,10 @@ ITEMS = st.one_of(
 
 @quick
 @given(st.one_of(st.lists(ITEMS, max_size=4), st.integers(), st.dictionaries(st.text(), ITEMS)))
-def test_ids_against_their_twin(value):
+def test_ids_against_a_naive_implementation(value):
     text = f" {json.dumps(value)}\n"
-    found = relevance_ids(text)
-    assert (None if found is None else set(map(canonical, found))) == twin_ids(text)
+    result = relevance_ids(text)
+    assert (None if result is None else set(map(canonical, result))) == naive_ids(text)
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_ids_against_their_twin(value):
         "[２",
     ],
 )
-def test_what_is_no_list_of_ids(section):
+def test_text_that_is_not_a_list_of_ids(section):
     assert relevance_ids(section) is None
 
 
 def test_ids_of_any_size():
     assert relevance_ids("[99999999999999999999999, -1, 007]") is None  # 007 is no JSON
-    found = relevance_ids("[99999999999999999999999, -1]")
-    assert list(map(str, found)) == ["99999999999999999999999", "-1"]
+    result = relevance_ids("[99999999999999999999999, -1]")
+    assert list(map(str, result)) == ["99999999999999999999999", "-1"]
 
 
 SETS = st.sets(st.sampled_from("12345"))
@@ -97,16 +97,16 @@ SETS = st.sets(st.sampled_from("12345"))
 
 @quick
 @given(SETS, SETS)
-def test_sets_against_their_twin(named, supporting):
-    assert relevance(named, supporting) == twin_relevance(named, supporting)
-    assert relevance(list(named) * 2, list(supporting) * 3) == twin_relevance(named, supporting)
+def test_sets_against_a_naive_implementation(named, supporting):
+    assert relevance(named, supporting) == naive_relevance(named, supporting)
+    assert relevance(list(named) * 2, list(supporting) * 3) == naive_relevance(named, supporting)
 
 
 @quick
 @given(SETS, SETS, st.sampled_from([0.0, 0.25, 0.5, 1.0]))
-def test_the_half_needs_its_share_of_supporting_ids(named, supporting, least):
+def test_partial_relevance_requires_precision(named, supporting, least):
     share = len(named & supporting) / len(named) if named else 0.0
-    expected = twin_relevance(named, supporting)
+    expected = naive_relevance(named, supporting)
     if expected == 0.5 and share < least:
         expected = 0.0
     assert relevance(named, supporting, least) == expected
@@ -121,7 +121,7 @@ def score(section: str, supporting, documents=(), **options) -> float | None:
     return Relevance(TAGS, **options)([rollout])[0].value
 
 
-def test_not_gated_by_format():
+def test_relevance_does_not_require_the_format():
     reward = Relevance(TAGS)
     rows = ["<relevance>[1]</relevance>", "x <relevance>[1]</relevance> y", "[1]", ""]
     scores = reward([Rollout(response=row, supporting=(1,)) for row in rows])
@@ -155,7 +155,7 @@ def test_supersets_and_empty_sets():
     assert score("", ()) == 0.0  # unparsable is not empty
 
 
-def test_supporting_must_be_known_even_where_nothing_was_listed():
+def test_supporting_is_required_for_every_response():
     for section in ("[1]", "nonsense"):
         with pytest.raises(DataError, match="supporting: missing"):
             score(section, None)

@@ -26,7 +26,7 @@ def test_outcomes():
 
 @quick
 @given(st.sampled_from([-1, 0, 1]), st.sampled_from([0, 1]), st.floats(0, 2))
-def test_combinations_against_their_twins(outcome, reasoning, weight):
+def test_combinations_against_a_naive_implementation(outcome, reasoning, weight):
     doubled = {(-1, 1): -2, (1, 1): 2}.get((outcome, reasoning), outcome)
     assert combine_reasoning(outcome, reasoning) == doubled
     added = combine_reasoning(outcome, reasoning, "additive", weight)
@@ -62,10 +62,10 @@ ANSWERS = st.sampled_from(
 
 @quick
 @given(ANSWERS, st.sampled_from(["Paris", "invalid question", "I do not know", "Rome"]))
-def test_the_order_of_the_rules_against_a_twin(said, gold):
-    plain = said.lower().replace("’", "'")
+def test_the_order_of_the_rules_against_a_naive_implementation(text, gold):
+    plain = text.lower().replace("’", "'")
     phrases = ["i don't know", "i dont know", "i do not know"]
-    if not said:
+    if not text:
         expected = "incorrect"
     elif any(p in plain and p not in gold.lower() for p in phrases):
         expected = "uncertain"
@@ -73,7 +73,7 @@ def test_the_order_of_the_rules_against_a_twin(said, gold):
         expected = "correct"
     else:
         expected = "incorrect"
-    assert truth(rf"<think>t</think> \boxed{{{said}}}", gold) == expected
+    assert truth(rf"<think>t</think> \boxed{{{text}}}", gold) == expected
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_boxes(response, expected):
     assert truth(response) == expected
 
 
-def test_the_authors_box_is_the_first_and_stops_at_the_first_brace():
+def test_the_first_box_ends_at_the_first_brace():
     assert truth(r"<think>\boxed{Paris}</think>", box="first") == "correct"
     assert truth(r"\boxed{Paris} \boxed{Rome}", box="first") == "correct"
     nested = r"\boxed{x^{2}}"
@@ -113,7 +113,7 @@ def test_unwrapping():
     assert truth(r"\boxed{\textbf{I don't know}}", unwrap_text=True, alone=True) == "uncertain"
 
 
-def test_abstaining_alone():
+def test_abstentions_without_other_text():
     assert truth(r"\boxed{Paris, but I don't know}") == "uncertain"
     assert truth(r"\boxed{Paris, but I don't know}", alone=True) == "incorrect"
     assert truth(r"\boxed{I don't know.}", alone=True) == "uncertain"
@@ -126,7 +126,7 @@ def test_wider_phrases_are_opt_in():
 
 
 @pytest.mark.parametrize(
-    ("verifier", "said", "answers", "expected"),
+    ("verifier", "text", "answers", "expected"),
     [
         ("exact", "the Paris!", "Paris", "correct"),
         ("exact", "in Paris", "Paris", "incorrect"),
@@ -141,8 +141,8 @@ def test_wider_phrases_are_opt_in():
         ("f1>=0.34", "New York", [["York"], ["Rome"]], "incorrect"),
     ],
 )
-def test_verifiers(verifier, said, answers, expected):
-    assert truth(rf"\boxed{{{said}}}", answers, verifier=verifier) == expected
+def test_verifiers(verifier, text, answers, expected):
+    assert truth(rf"\boxed{{{text}}}", answers, verifier=verifier) == expected
 
 
 def test_strict_substrings():
@@ -177,10 +177,10 @@ def test_the_judge():
 
 
 def test_invalid_questions():
-    said = r"\boxed{This is an Invalid Question}"
+    text = r"\boxed{This is an Invalid Question}"
     for verifier in ("judge", "exact", "substring", "f1>=0.1"):
-        assert truth(said, verifier=verifier) == "incorrect"
-        assert truth(said, "invalid question", verifier=verifier) == "correct"
+        assert truth(text, verifier=verifier) == "incorrect"
+        assert truth(text, "invalid question", verifier=verifier) == "correct"
 
 
 def test_knowledge_enhanced():
@@ -197,12 +197,12 @@ def test_knowledge_enhanced():
         value(right, None)
 
 
-def test_gold_is_needed_even_without_a_box():
+def test_gold_is_required_without_a_box_too():
     with pytest.raises(DataError, match="answers: missing"):
         truth("nothing", None)
 
 
-def test_unknown_verifiers_are_refused():
+def test_unknown_verifiers_are_rejected():
     for verifier in ("f1", "f1>=1.5", "f1>=x", "em"):
         with pytest.raises(ValueError, match="verifier must be judge, exact, substring or f1>=x"):
             Outcome(verifier=verifier)

@@ -48,13 +48,13 @@ def closing(text, at):
 
 @given(SOUP)
 @budget(1500)
-def test_last_box_is_the_definition(text):
+def test_last_box_equals_the_naive_implementation(text):
     assert last_box(text) == naive_last(text)
 
 
 @given(SOUP)
 @budget(500)
-def test_first_box_is_the_authors_reading(text):
+def test_first_box_is_as_in_the_authors_code(text):
     start = text.find("\\boxed{")
     end = text.find("}", start)
     expected = None if start < 0 or end < 0 else text[start + 7 : end]

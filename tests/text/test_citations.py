@@ -66,20 +66,20 @@ def parse(text, at):
 
 
 def naive(text):
-    found, at = [], 0
+    result, at = [], 0
     while at < len(text):
         here = parse(text, at)
         if here:
-            found.append((at, here[1], here[0]))
+            result.append((at, here[1], here[0]))
             at = here[1]
         else:
             at += 1
-    return found
+    return result
 
 
 @given(SOUP)
 @budget(1000)
-def test_markers_are_the_definition(text):
+def test_markers_equal_the_naive_implementation(text):
     assert [(m.start, m.end, m.labels) for m in markers(text, DEFAULT)] == naive(text)
 
 
@@ -99,12 +99,12 @@ def test_labels_and_bare_text_follow_from_the_markers(text):
 
 @given(SOUP, st.sets(st.sampled_from(["1", "2", "3", "12"])))
 @budget(300)
-def test_invalid_citations_are_reported_and_never_mapped(text, known):
+def test_invalid_citations_are_reported_and_never_mapped(text, existing):
     labels = cited_labels(text, DEFAULT)
-    valid, invalid = split_valid(labels, known)
+    valid, invalid = split_valid(labels, existing)
     assert [label for label in labels if label in valid or label in invalid] == list(labels)
-    assert set(valid) <= known
-    assert known.isdisjoint(invalid)
+    assert set(valid) <= existing
+    assert existing.isdisjoint(invalid)
     # Each label is a number that stands in the text, in whatever digits.
     written = {int(number) for number in "".join(c if c.isdecimal() else " " for c in text).split()}
     assert {int(label) for label in labels} <= written
@@ -132,7 +132,7 @@ def test_invalid_citations_are_reported_and_never_mapped(text, known):
         ("[1234567890]", []),
     ],
 )
-def test_what_is_a_marker(text, labels):
+def test_markers_and_other_brackets(text, labels):
     assert list(cited_labels(text, DEFAULT)) == labels
 
 

@@ -1,4 +1,4 @@
-"""The normalisers against naive twins written from the original scripts."""
+"""The normalisers against slow implementations written from the original scripts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ALL_UNICODE = [
 ]
 
 
-# --- twins -------------------------------------------------------------------------------------
+# --- slow implementations -----------------------------------------------------------------------
 
 
 def original_squad(text):
@@ -60,18 +60,18 @@ def original_triviaqa(text):
 
 @given(TEXTS)
 @budget(400)
-def test_squad_is_the_original(text):
+def test_squad_equals_the_original_code(text):
     assert squad(text) == original_squad(text)
 
 
 @given(TEXTS)
 @budget(400)
-def test_triviaqa_is_the_original(text):
+def test_triviaqa_equals_the_original_code(text):
     assert triviaqa(text) == original_triviaqa(text)
 
 
 @given(TEXTS)
-def test_lower_is_the_leaderboards(text):
+def test_lower_equals_the_code_of_the_leaderboard(text):
     assert lower(text) == text.lower().replace("*", "")
 
 
@@ -113,14 +113,14 @@ def test_plain_words_pass_through(words):
 
 @given(TEXTS)
 def test_tokens_are_words_or_single_cjk_characters(text):
-    found = tokens(text)
-    assert all(token and not any(map(str.isspace, token)) for token in found)
+    result = tokens(text)
+    assert all(token and not any(map(str.isspace, token)) for token in result)
     if not any(ord(c) >= 0x2E80 for c in text):
-        assert found == text.split()
+        assert result == text.split()
 
 
 @given(TEXTS)
-def test_strip_edges_takes_from_the_ends_alone(text):
+def test_strip_edges_changes_only_the_ends(text):
     for word in text.split():
         assert strip_edges(word) in word
         assert not (word.isalnum() and strip_edges(word) != word)
@@ -136,7 +136,7 @@ def test_marks_are_cut_before_nfkc_without_touching_real_text():
 
 
 @pytest.mark.parametrize(
-    ("said", "gold", "options"),
+    ("response", "gold", "options"),
     [
         ("Paris [1]", "Paris", {}),
         ("Paris [1][2].", "Paris", {}),
@@ -168,9 +168,9 @@ def test_marks_are_cut_before_nfkc_without_touching_real_text():
         ("Pаris", "Paris", {}),  # a Cyrillic а
     ],
 )
-def test_no_false_negative(said, gold, options):
+def test_no_false_negative(response, gold, options):
     normalize = normalizer("unicode", **options)
-    assert normalize(said) == normalize(gold) != ""
+    assert normalize(response) == normalize(gold) != ""
 
 
 @pytest.mark.parametrize(
@@ -190,19 +190,19 @@ def test_no_false_negative(said, gold, options):
         ("[Paris]", "[1]"),
     ],
 )
-def test_unicode_keeps_apart(one, other):
+def test_unicode_distinguishes(one, other):
     assert Unicode()(one) != Unicode()(other)
 
 
 @pytest.mark.parametrize("option", ["fold_accents", "numbers", "dates"])
-def test_options_do_something_and_each_its_own(option):
+def test_options_have_different_effects(option):
     changed = {"fold_accents": "são", "numbers": "two", "dates": "may 1999"}
     normalize = Unicode(**{option: True})
     for name, text in changed.items():
         assert (normalize(text) != Unicode()(text)) == (name == option)
 
 
-def test_articles_are_dropped_where_something_remains():
+def test_articles_are_dropped_if_a_word_remains():
     assert Unicode()("The Who") == "who"
     assert Unicode()("The") == "the"
     assert Unicode()("A") == "a"
@@ -210,11 +210,11 @@ def test_articles_are_dropped_where_something_remains():
 
 
 @pytest.mark.parametrize("text", ["", " ", "\u200b", "...", "。", "\x00", "[1]", "\u3164"])
-def test_what_holds_no_word_is_empty(text):
+def test_text_without_a_word_is_empty(text):
     assert Unicode()(text) == ""
 
 
-def test_normalizer_knows_four_names():
+def test_normalizers_by_name():
     assert normalizer() is squad
     assert normalizer("lower") is lower
     assert normalizer("triviaqa") is triviaqa

@@ -118,7 +118,7 @@ def test_every_notation_of_a_day_is_one(day, notation, short):
 
 
 @given(st.dates(datetime.date(1000, 1, 1)), st.sampled_from("-/."))
-def test_day_and_month_in_digits_are_read_where_one_reading_is_left(day, mark):
+def test_unambiguous_dates_in_digits(day, mark):
     for first, second in ((day.day, day.month), (day.month, day.day)):
         text = f"{first}{mark}{second}{mark}{day.year}"
         clear = day.day > 12 or day.day == day.month

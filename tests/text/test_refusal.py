@@ -44,7 +44,7 @@ def naive_similarity(answer, text):
 
 @given(SOUP)
 @budget(150)
-def test_similarity_is_the_insertion_deletion_ratio(answer):
+def test_similarity_equals_the_insertion_deletion_ratio(answer):
     texts = (REFUSAL, "No answer.")
     best = max(naive_similarity(answer, text) for text in texts)
     assert refusal_similarity(answer, texts) == pytest.approx(best)
@@ -94,7 +94,7 @@ def strict(answer, gold=()):
         f"The documents do not say who won. {REFUSAL}",
     ],
 )
-def test_honest_refusals_pass(answer):
+def test_refusals_are_recognized(answer):
     assert 0.85 <= strict(answer, gold=["paris"]) <= 1.0
 
 
@@ -139,12 +139,12 @@ def test_honest_refusals_pass(answer):
         "The documents do not mention it.",
     ],
 )
-def test_what_is_no_refusal_is_worth_nothing(answer):
+def test_other_answers_are_not_refusals(answer):
     assert strict(answer) == 0.0
 
 
 @pytest.mark.parametrize("gold", ["paris", "new york"])
-def test_a_gold_answer_beside_a_refusal_is_an_answer(gold):
+def test_a_refusal_with_a_gold_answer_is_an_answer(gold):
     answer = f"{REFUSAL} The documents do not mention {gold.title()}."
     assert strict(answer) == 1.0
     assert strict(answer, gold=[gold]) == 0.0
@@ -190,7 +190,7 @@ ASCII_SOUP = st.lists(
 
 @given(ASCII_SOUP, st.lists(st.sampled_from(["Paris", "I Don't Know Why", "know"]), max_size=2))
 @budget(300)
-def test_abstained_is_the_definition(answer, gold):
+def test_abstained_equals_the_naive_implementation(answer, gold):
     free = [p for p in map(plain, ABSTENTIONS) if not any(p in plain(text) for text in gold)]
     assert abstained(answer, gold=gold) == any(p in plain(answer) for p in free)
     alone = plain(answer).strip(" .!,;:\"'()[]*_")

@@ -30,37 +30,37 @@ def naive(text):
 
 @given(SOUP)
 @budget(600)
-def test_strip_is_the_definition(text):
+def test_strip_equals_the_naive_implementation(text):
     once = strip_end_of_sequence(text)
     assert once == naive(text)
     assert strip_end_of_sequence(once) == once
 
 
 @pytest.mark.parametrize("token", TOKENS)
-def test_every_token_goes_at_the_end_alone(token):
+def test_tokens_are_removed_only_at_the_end(token):
     assert strip_end_of_sequence(f"Paris{token}") == "Paris"
     assert strip_end_of_sequence(f"Paris {token}\n{token} ") == "Paris "
     assert strip_end_of_sequence(f"{token}Paris") == f"{token}Paris"
     assert read_response(f"<answer>Paris</answer>{token}").cut(Tags(("answer",))).exact
 
 
-def test_the_template_may_have_opened_the_thinking():
+def test_a_template_that_opens_the_thinking():
     rollout = Rollout(response="Rome?</think><answer>Paris</answer>", response_prefix="<think>")
-    found = rollout.parsed.cut(Tags(("think", "answer")))
-    assert found.content == {"think": "Rome?", "answer": "Paris"}
-    assert found.exact
+    result = rollout.parsed.cut(Tags(("think", "answer")))
+    assert result.content == {"think": "Rome?", "answer": "Paris"}
+    assert result.exact
     assert rollout.parsed.visible == "<answer>Paris</answer>"
     bare = Rollout(response="Rome?</think><answer>Paris</answer>").parsed
     assert not bare.cut(Tags(("think", "answer"))).exact
 
 
-def test_an_unclosed_thought_of_the_template_is_no_answer():
+def test_unclosed_thinking_of_the_template_is_not_an_answer():
     parsed = Rollout(response="<answer>Paris</answer>", response_prefix="<think>").parsed
     assert parsed.cut(Tags(("answer",))).content == {}
     assert parsed.visible == ""
 
 
-def test_what_is_kept_answers_the_question_that_was_asked():
+def test_the_cached_answer_depends_on_tags_and_normalizer():
     response = read_response("<ANSWER>The Paris*</ANSWER>")
     strict, loose = Tags(("answer",)), Tags(("answer",), SectionStyle(ignore_case=True))
     for _ in range(2):

@@ -32,13 +32,13 @@ def no_thinking(text, flags=0):
 
 def all_tags(text, names, fold):
     """(tag, start, end) of every tag, wherever it stands."""
-    found = []
+    result = []
     for at in range(len(text)):
         for tag in [f"<{mark}{name}>" for name in {*names, "think"} for mark in ("", "/")]:
             here = text[at : at + len(tag)]
             if here == tag or (fold and here.lower() == tag):
-                found.append((tag, at, at + len(tag)))
-    return found
+                result.append((tag, at, at + len(tag)))
+    return result
 
 
 def naive(text, names, style):
@@ -89,13 +89,13 @@ def naive(text, names, style):
 
 @given(SOUP, st.sampled_from(NAMES), st.sampled_from(STYLES))
 @budget(1500)
-def test_cut_is_the_definition(text, names, style):
-    found = cut(text, Tags(names, style))
+def test_cut_equals_the_naive_implementation(text, names, style):
+    result = cut(text, Tags(names, style))
     content, repeated, exact, counts = naive(text, names, style)
-    assert found.content == content
-    assert found.repeated == repeated
-    assert found.exact == exact
-    assert found.counts == counts
+    assert result.content == content
+    assert result.repeated == repeated
+    assert result.exact == exact
+    assert result.counts == counts
 
 
 FILL = st.sampled_from(["", "x", " ", "\n", "\x1c", "<", "y > z"])
@@ -103,7 +103,7 @@ FILL = st.sampled_from(["", "x", " ", "\n", "\x1c", "<", "y > z"])
 
 @given(st.data(), st.sampled_from(NAMES), st.sampled_from(STYLES))
 @budget(500)
-def test_nearly_well_formed_is_the_definition(data, names, style):
+def test_nearly_well_formed_text_equals_the_naive_implementation(data, names, style):
     """The same near the shape that recipes want, which soup seldom hits."""
     parts = [data.draw(FILL)]
     for name in names:
@@ -114,13 +114,15 @@ def test_nearly_well_formed_is_the_definition(data, names, style):
         at = data.draw(st.integers(0, len(parts) - 1))
         parts[at] = data.draw(st.sampled_from([*PIECES, ""]))
     text = "".join(parts)
-    found = cut(text, Tags(names, style))
-    assert (found.content, found.repeated, found.exact, found.counts) == naive(text, names, style)
+    result = cut(text, Tags(names, style))
+    assert (result.content, result.repeated, result.exact, result.counts) == naive(
+        text, names, style
+    )
 
 
 @given(SOUP)
 @budget(500)
-def test_without_thinking_is_the_definition(text):
+def test_without_thinking_equals_the_naive_implementation(text):
     assert without_thinking(text) == no_thinking(text)
 
 
@@ -201,5 +203,5 @@ def test_exact(text, exact):
     assert cut(text, Tags(("think", "answer"))).exact is exact
 
 
-def test_names_are_no_patterns():
+def test_names_are_not_patterns():
     assert cut("<a.b>x</a.b><aXb>y</aXb>", Tags(("a.b",))).content == {"a.b": "x"}

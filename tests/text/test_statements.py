@@ -42,22 +42,22 @@ LONG = st.builds(
 @given(SOUP | LONG)
 @budget(300)
 def test_sentences_are_lossless(text):
-    found = sentences(text)
-    assert "".join(found) == text
-    assert all(found)
+    result = sentences(text)
+    assert "".join(result) == text
+    assert all(result)
 
 
 @given(SOUP, st.booleans())
 @budget(400)
 def test_statements_lose_no_word_and_no_label(text, items):
-    found = statements(text, DEFAULT, items=items)
-    said = [char for s in found for char in s.text if char.isalnum()]
-    assert said == [char for char in strip_markers(text, DEFAULT) if char.isalnum()]
-    assert all(any(map(str.isalnum, s.text)) for s in found)
-    known = set(cited_labels(text, DEFAULT))
-    assert all(known.issuperset(s.cited) and len(set(s.cited)) == len(s.cited) for s in found)
-    if found:
-        assert known == {label for s in found for label in s.cited}
+    result = statements(text, DEFAULT, items=items)
+    response = [char for s in result for char in s.text if char.isalnum()]
+    assert response == [char for char in strip_markers(text, DEFAULT) if char.isalnum()]
+    assert all(any(map(str.isalnum, s.text)) for s in result)
+    cited = set(cited_labels(text, DEFAULT))
+    assert all(cited.issuperset(s.cited) and len(set(s.cited)) == len(s.cited) for s in result)
+    if result:
+        assert cited == {label for s in result for label in s.cited}
 
 
 # --- built from known sentences: what the definition says must come back ------------------------
@@ -178,12 +178,12 @@ def test_no_white_space_breaks_the_splitter(text):
 
 def test_a_long_paragraph_is_cut_as_its_sentences_are():
     # The splitter sees it in windows; a sentence over their edges stays whole.
-    said = [f"Sentence number {n} about {'word ' * (n % 60)}ends here. " for n in range(400)]
-    assert sentences("".join(said)) == said
+    response = [f"Sentence number {n} about {'word ' * (n % 60)}ends here. " for n in range(400)]
+    assert sentences("".join(response)) == response
     endless = "word " * 3000
     assert sentences(f"{endless}ends. Another one.") == [f"{endless}ends. ", "Another one."]
 
 
-def test_what_follows_many_quotes_is_still_cut():
+def test_text_after_many_quotes_is_cut():
     text = "“a ” ‘b ’ " * 200 + "so. It ends. "
     assert sentences(text)[-1] == "It ends. "
