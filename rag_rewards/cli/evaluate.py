@@ -31,7 +31,7 @@ from rag_rewards.metrics.evaluation import (
     write_evaluation,
 )
 from rag_rewards.metrics.evaluation import evaluate as compute_metrics
-from rag_rewards.metrics.run import ErrorCount
+from rag_rewards.metrics.measured_run import ErrorCount
 from rag_rewards.metrics.summary import MetricReport, Value
 from rag_rewards.model_options import EncoderOptions, PolicyOptions
 from rag_rewards.report.plain import plain

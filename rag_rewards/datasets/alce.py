@@ -12,7 +12,7 @@ from rag_rewards.rollout import Document
 NO_LABELS = "the documents have no answers_found"
 
 
-class Retrieved(msgspec.Struct):
+class AlceDocument(msgspec.Struct):
     """A document. `answers_found` has a 1 for each gold answer that it supports (Trust-Align)."""
 
     text: str
@@ -20,7 +20,7 @@ class Retrieved(msgspec.Struct):
     answers_found: list[int | bool] | None = None
 
 
-class Pair(msgspec.Struct):
+class QaPair(msgspec.Struct):
     """One interpretation of an ambiguous question, with its short answers."""
 
     short_answers: list[str]
@@ -30,8 +30,8 @@ class AlceRow(msgspec.Struct):
     """A row. The gold answers are in `qa_pairs` (ASQA), `claims` (ELI5) or `answers` (others)."""
 
     question: str
-    docs: list[Retrieved]
-    qa_pairs: list[Pair] | None = None
+    docs: list[AlceDocument]
+    qa_pairs: list[QaPair] | None = None
     claims: list[str] | None = None
     answers: list[list[str] | str] | None = None
     sample_id: str | int | None = None

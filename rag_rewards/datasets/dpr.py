@@ -16,7 +16,7 @@ from rag_rewards.rollout import Document
 NO_MARKS = "the passages have neither has_answer nor isgold"
 
 
-class Passage(msgspec.Struct):
+class DprPassage(msgspec.Struct):
     """A passage with its annotations."""
 
     text: str
@@ -36,10 +36,10 @@ class DprRow(msgspec.Struct):
 
     question: str
     answers: list[str]
-    ctxs: list[Passage] | None = None
-    positive_ctxs: list[Passage] = []
-    hard_negative_ctxs: list[Passage] = []
-    negative_ctxs: list[Passage] = []
+    ctxs: list[DprPassage] | None = None
+    positive_ctxs: list[DprPassage] = []
+    hard_negative_ctxs: list[DprPassage] = []
+    negative_ctxs: list[DprPassage] = []
     id: str | int | None = None
 
 
@@ -68,7 +68,7 @@ def dpr(row: DprRow, top: int | None = None) -> Gold:
     )
 
 
-def _marked(passages: Sequence[Passage]) -> tuple[int, ...] | None:
+def _marked(passages: Sequence[DprPassage]) -> tuple[int, ...] | None:
     """The gold passages, otherwise those that contain an answer. None without annotations."""
     gold = tuple(at for at, passage in enumerate(passages) if passage.isgold)
     if gold:

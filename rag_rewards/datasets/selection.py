@@ -22,7 +22,7 @@ from rag_rewards.datasets.selection_card import write_card
 from rag_rewards.datasets.selection_rules import (
     Likelihood,
     Rules,
-    Step,
+    SelectionStep,
     draw,
     questions_in,
     windows,
@@ -213,7 +213,7 @@ class _Selection:
     prompt_types: set[type] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.conditions: list[Step] = self.rules.steps()
+        self.conditions: list[SelectionStep] = self.rules.steps()
         scorer = self.questions.scorer
         # A curriculum has several output forms: the signature of a row names its recipe.
         is_single = scorer is not None and len(scorer.recipes) == 1

@@ -125,7 +125,7 @@ def _complete(values: Sequence[float | None]) -> list[float]:
 
 
 @dataclass
-class Step:
+class SelectionStep:
     """A condition, with the number of questions before and after it."""
 
     name: str
@@ -152,20 +152,20 @@ class Rules:
     unique: bool = False
     excluded: frozenset[bytes] = frozenset()
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[SelectionStep]:
         """Return the conditions in their order."""
-        steps: list[Step] = []
+        steps: list[SelectionStep] = []
         if self.min_samples > 1:
             least = self.min_samples
-            steps.append(Step(f"at least {least} responses", lambda q: q.size >= least))
+            steps.append(SelectionStep(f"at least {least} responses", lambda q: q.size >= least))
         if self.unique:
-            steps.append(Step("unique question", _FirstOccurrence()))
+            steps.append(SelectionStep("unique question", _FirstOccurrence()))
         if self.excluded:
-            steps.append(Step("not excluded", lambda q: digest(q) not in self.excluded))
+            steps.append(SelectionStep("not excluded", lambda q: digest(q) not in self.excluded))
         if self.windows:
-            steps.append(Step("pass rate is known", lambda q: q.pass_rate is not None))
+            steps.append(SelectionStep("pass rate is known", lambda q: q.pass_rate is not None))
             name = "pass rate in " + ", ".join(f"{w.low:g}:{w.high:g}" for w in self.windows)
-            steps.append(Step(name, lambda q: self.window_of(q) is not None))
+            steps.append(SelectionStep(name, lambda q: self.window_of(q) is not None))
         if self.min_std is not None:
             steps += _threshold(
                 f"{self.std_of} of every response is known",
@@ -194,11 +194,11 @@ class Rules:
 
 def _threshold(
     is_known: str, is_above: str, measure: Callable[[Question], float | None], least: float
-) -> list[Step]:
+) -> list[SelectionStep]:
     """Two steps: a measure of the question is known, and it is greater than a value."""
     return [
-        Step(is_known, lambda q: measure(q) is not None),
-        Step(is_above, lambda q: (measure(q) or 0.0) > least),
+        SelectionStep(is_known, lambda q: measure(q) is not None),
+        SelectionStep(is_above, lambda q: (measure(q) or 0.0) > least),
     ]
 
 

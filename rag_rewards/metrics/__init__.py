@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from rag_rewards.metrics.alignment import Align
 from rag_rewards.metrics.answerability import AnswerRate
-from rag_rewards.metrics.answers import F1, ExactMatch, Judge, ReferenceReliance, Substring
-from rag_rewards.metrics.documents import AnswerRecall, Citation, CompressionRatio, Relevance
+from rag_rewards.metrics.answers import F1, ExactMatch, JudgeAccuracy, ReferenceReliance, Substring
+from rag_rewards.metrics.documents import AnswerRecall, CitationF1, CompressionRatio, RelevanceF1
 from rag_rewards.metrics.group_signal import GroupSignal
 from rag_rewards.metrics.metric import GroupMetric, Metric, RowMetric
 from rag_rewards.metrics.metric_names import METRICS, metric_of, metrics_of
@@ -25,17 +25,17 @@ __all__ = [
     "Align",
     "AnswerRate",
     "AnswerRecall",
-    "Citation",
+    "CitationF1",
     "CompressionRatio",
     "ExactMatch",
     "GroupMetric",
     "GroupSignal",
-    "Judge",
+    "JudgeAccuracy",
     "MajorityAtK",
     "Metric",
     "PassAtK",
     "ReferenceReliance",
-    "Relevance",
+    "RelevanceF1",
     "RowMetric",
     "Substring",
     "TrustScore",

@@ -115,7 +115,7 @@ def _mean_hotpotqa(row: Rollout, text: str | None, normalize: Normalizer) -> flo
 
 
 @dataclass(frozen=True, repr=False)
-class Judge(MetricBase):
+class JudgeAccuracy(MetricBase):
     """(1/N) Σ 1[a judge accepts the answer]. Range 0 to 1. Source: ARENA, App. C (LJ).
 
     `component` is the name of the verdict in the row; `outcome` is the verdict of TruthRL. A

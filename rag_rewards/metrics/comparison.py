@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import msgspec
 
 from rag_rewards.errors import UsageError
+from rag_rewards.metrics.measured_run import MeasuredRun, Measurements
 from rag_rewards.metrics.metric import Metric, Parts, Unit, Values
-from rag_rewards.metrics.run import Measurements, Run
 from rag_rewards.metrics.summary import MetricReport, Resampling, intervals_of, summarize
 
 
@@ -56,8 +56,8 @@ class Comparison(msgspec.Struct, kw_only=True):
 
 
 def compare(
-    base: Run,
-    other: Run,
+    base: MeasuredRun,
+    other: MeasuredRun,
     metrics: Sequence[Metric],
     chosen: Sequence[int],
     resampling: Resampling,
@@ -102,7 +102,9 @@ def _repeated(names: Sequence[str]) -> set[str]:
     return {name for name, count in Counter(names).items() if count > 1}
 
 
-def join(base: Run, other: Run, metric: int, unit: Unit) -> tuple[Measurements, Measurements]:
+def join(
+    base: MeasuredRun, other: MeasuredRun, metric: int, unit: Unit
+) -> tuple[Measurements, Measurements]:
     """Return the units of a metric that both runs measured, in the order of the base."""
     base_units, other_units = base.measurements[metric], other.measurements[metric]
     names = [base.name_of(unit, at) for at in base_units.units]
@@ -163,7 +165,7 @@ def _minus(other: float | None, base: float | None) -> float | None:
     return None if other is None or base is None else other - base
 
 
-def _pair(base: Run, other: Run, metric: Metric, i: int) -> _Paired:
+def _pair(base: MeasuredRun, other: MeasuredRun, metric: Metric, i: int) -> _Paired:
     first, second = join(base, other, i, metric.unit)
     columns = {_BASE + part: values for part, values in first.columns.items()}
     columns |= {_OTHER + part: values for part, values in second.columns.items()}
@@ -171,7 +173,7 @@ def _pair(base: Run, other: Run, metric: Metric, i: int) -> _Paired:
 
 
 def evaluate_pairs(
-    runs: Sequence[Run], metrics: Sequence[Metric], resampling: Resampling
+    runs: Sequence[MeasuredRun], metrics: Sequence[Metric], resampling: Resampling
 ) -> list[MetricReport]:
     """Return the metrics over pairs of rows: the first run with documents, the second without."""
     paired = [i for i, metric in enumerate(metrics) if metric.unit == "pair"]
@@ -193,7 +195,7 @@ def check_pairs(metrics: Sequence[Metric], runs: int) -> None:
         raise UsageError(f"{paired!r} requires two files, with and without documents: found {runs}")
 
 
-def _with_and_without(documents: Run, no_documents: Run, i: int) -> Measurements:
+def _with_and_without(documents: MeasuredRun, no_documents: MeasuredRun, i: int) -> Measurements:
     first, second = join(documents, no_documents, i, "pair")
     columns: dict[str, Sequence[float]] = {
         "with": first.columns["right"],

@@ -43,7 +43,7 @@ def named_documents(named: Collection[str], supporting: Collection[str]) -> Scor
 
 
 @dataclass(frozen=True, repr=False)
-class Relevance(MetricBase):
+class RelevanceF1(MetricBase):
     """Mean F1, precision and recall of the ids in the relevance section against `supporting`.
 
     A malformed section names no document. Range 0 to 1. Source: ARENA, section 3.3.
@@ -64,7 +64,7 @@ def _relevant(row: Rollout) -> set[str]:
 
 
 @dataclass(frozen=True, repr=False)
-class Citation(MetricBase):
+class CitationF1(MetricBase):
     """Mean F1, precision and recall of the cited documents against `supporting`.
 
     Citations in the thinking section are ignored. A citation of no document lowers the precision.

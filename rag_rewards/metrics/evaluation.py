@@ -22,10 +22,10 @@ from rag_rewards.metrics.comparison import (
     compare,
     evaluate_pairs,
 )
+from rag_rewards.metrics.measured_run import ErrorCount, MeasuredRun
 from rag_rewards.metrics.measurement import Gather, MetricNeeds, measure
 from rag_rewards.metrics.metric import Metric
 from rag_rewards.metrics.metric_names import metrics_of
-from rag_rewards.metrics.run import ErrorCount, Run
 from rag_rewards.metrics.subsets import split
 from rag_rewards.metrics.summary import MetricReport, Resampling, summarize
 from rag_rewards.model_options import ModelOptions
@@ -146,7 +146,9 @@ def _gather_with(gatherer: Gatherer, metrics: Sequence[Metric]) -> Gather:
     return gather  # type: ignore[return-value]
 
 
-def _read(source: str, metrics: Sequence[Metric], by: Sequence[str], gather: Gather | None) -> Run:
+def _read(
+    source: str, metrics: Sequence[Metric], by: Sequence[str], gather: Gather | None
+) -> MeasuredRun:
     name = "standard input" if source == "-" else source
     with contextlib.closing(open_source(source)) as opened:
         run = measure(name, chunks(opened.lines), metrics, by=by, gather=gather)
@@ -156,7 +158,7 @@ def _read(source: str, metrics: Sequence[Metric], by: Sequence[str], gather: Gat
 
 
 def _report(
-    run: Run, metrics: Sequence[Metric], by: Sequence[str], resampling: Resampling
+    run: MeasuredRun, metrics: Sequence[Metric], by: Sequence[str], resampling: Resampling
 ) -> RunReport:
     single = _without_pairs(metrics)
     chosen = [metrics[i] for i in single]
@@ -184,7 +186,7 @@ def _report(
 
 
 def _comparisons(
-    runs: Sequence[Run], metrics: Sequence[Metric], resampling: Resampling
+    runs: Sequence[MeasuredRun], metrics: Sequence[Metric], resampling: Resampling
 ) -> list[Comparison]:
     """Compare each further file with the first."""
     single = _without_pairs(metrics)

@@ -18,8 +18,8 @@ from rag_rewards.errors import RolloutError, RowError
 from rag_rewards.evidence.needs import Need
 from rag_rewards.groups import NO_KEY, positions_by_key
 from rag_rewards.metrics.answer_text import AnswerCache
+from rag_rewards.metrics.measured_run import ErrorCounter, MeasuredRun, Measurements
 from rag_rewards.metrics.metric import GroupMetric, Metric, Parts, RowMetric
-from rag_rewards.metrics.run import ErrorCounter, Measurements, Run
 from rag_rewards.metrics.subsets import label_reader
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Chunk, ScoredRow, decode_line
@@ -51,12 +51,12 @@ def measure(
     *,
     by: Sequence[str] = (),
     gather: Gather | None = None,
-) -> Run:
+) -> MeasuredRun:
     """Read the rows of a file and measure each with all metrics.
 
     `by` are the fields by which the rows are split. `gather` adds evidence to rows.
     """
-    run = Run(name, labels={label: [] for label in by})
+    run = MeasuredRun(name, labels={label: [] for label in by})
     accumulators = [_accumulator(metric) for metric in metrics]
     readers = {field: label_reader(field) for field in by}
     for chunk in chunks:
@@ -81,7 +81,7 @@ def measure(
     return run
 
 
-def _decode(chunk: Chunk, run: Run) -> Iterator[tuple[int, bytes, ScoredRow]]:
+def _decode(chunk: Chunk, run: MeasuredRun) -> Iterator[tuple[int, bytes, ScoredRow]]:
     for number, line in zip(chunk.numbers, chunk.lines, strict=True):
         run.rows += 1
         row = decode_line(line, _ROW)
@@ -101,7 +101,7 @@ _ROW = msgspec.json.Decoder(ScoredRow)
 def _measure_chunk(
     accumulator: _RowAccumulator | _GroupAccumulator,
     cache: AnswerCache,
-    run: Run,
+    run: MeasuredRun,
     first: int,
     rows: Sequence[ScoredRow],
     gathered: Sequence[ScoredRow | RolloutError] | None,
@@ -155,7 +155,7 @@ class _RowAccumulator:
         self.rows.append(at)
         self.numbers.extend(numbers)
 
-    def measurements(self, run: Run) -> Measurements:
+    def measurements(self, run: MeasuredRun) -> Measurements:
         parts = self.metric.parts
         columns = {part: self.numbers[i :: len(parts)] for i, part in enumerate(parts)}
         return Measurements(self.rows, [run.prompts[at] for at in self.rows], columns)
@@ -172,7 +172,7 @@ class _GroupAccumulator:
     def add(self, at: int, mark: Any) -> None:
         self.marks.append((at, mark))
 
-    def measurements(self, run: Run) -> Measurements:
+    def measurements(self, run: MeasuredRun) -> Measurements:
         members = positions_by_key(run.prompts[at] for at, _ in self.marks)
         parts_by_group: dict[int, Parts] = {}
         for group, positions in sorted(members.items()):

@@ -12,8 +12,8 @@ import msgspec
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.metrics.alignment import Align
 from rag_rewards.metrics.answerability import AnswerRate
-from rag_rewards.metrics.answers import F1, ExactMatch, Judge, ReferenceReliance, Substring
-from rag_rewards.metrics.documents import AnswerRecall, Citation, CompressionRatio, Relevance
+from rag_rewards.metrics.answers import F1, ExactMatch, JudgeAccuracy, ReferenceReliance, Substring
+from rag_rewards.metrics.documents import AnswerRecall, CitationF1, CompressionRatio, RelevanceF1
 from rag_rewards.metrics.group_signal import GroupSignal
 from rag_rewards.metrics.metric import Metric
 from rag_rewards.metrics.trust_score import TrustScore
@@ -24,7 +24,7 @@ METRICS: dict[str, type[Any]] = {
     "em": ExactMatch,
     "f1": F1,
     "substring": Substring,
-    "judge": Judge,
+    "judge": JudgeAccuracy,
     "trust-score": TrustScore,
     "truthfulness": Truthfulness,
     "answer-rate": AnswerRate,
@@ -32,8 +32,8 @@ METRICS: dict[str, type[Any]] = {
     "align": Align,
     "compression-ratio": CompressionRatio,
     "answer-recall": AnswerRecall,
-    "relevance": Relevance,
-    "citation": Citation,
+    "relevance": RelevanceF1,
+    "citation": CitationF1,
     "majority@k": MajorityAtK,
     "pass@k": PassAtK,
     "group-signal": GroupSignal,

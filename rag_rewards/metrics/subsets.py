@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.metrics.measured_run import MeasuredRun, Measurements
 from rag_rewards.metrics.metric import Metric
-from rag_rewards.metrics.run import Measurements, Run
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 
@@ -71,7 +71,7 @@ def confidence_bin(row: Rollout) -> str:
     return f"{tenth / 10:.1f}-{(tenth + 1) / 10:.1f}"
 
 
-def split(run: Run, metrics: Sequence[Metric], field: str) -> dict[str, list[Measurements]]:
+def split(run: MeasuredRun, metrics: Sequence[Metric], field: str) -> dict[str, list[Measurements]]:
     """Return the measurements of a run for each value of a field, in the order of the values.
 
     A group belongs to a value if all its rows have it, otherwise to `(mixed)`. Raises UsageError
@@ -98,7 +98,7 @@ def split(run: Run, metrics: Sequence[Metric], field: str) -> dict[str, list[Mea
     return subsets
 
 
-def _labels_of_groups(run: Run, labels: Sequence[str]) -> list[str]:
+def _labels_of_groups(run: MeasuredRun, labels: Sequence[str]) -> list[str]:
     group_labels: dict[str, str] = {}
     for key, label in zip(run.keys, labels, strict=True):
         if key is not None:

@@ -11,8 +11,8 @@ import msgspec
 
 from rag_rewards.errors import OptionError
 from rag_rewards.metrics.bootstrap import intervals
+from rag_rewards.metrics.measured_run import ErrorCount, Measurements
 from rag_rewards.metrics.metric import Metric, Parts, Values
-from rag_rewards.metrics.run import ErrorCount, Measurements
 
 
 class Value(msgspec.Struct, frozen=True):

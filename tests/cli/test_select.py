@@ -215,7 +215,7 @@ def test_details_of_a_wrong_type(cli, write, tmp_path):
     out = tmp_path / "out.jsonl"
     rows = [*scored("a", 1), *scored("b", 1, details="text")]
     error = cli("select", write(rows), "-o", out, code=3).err
-    assert "line 2: details: neither a mapping nor its JSON" in error
+    assert "line 2: details: must be a mapping, or its JSON" in error
 
 
 def test_groups_whose_rows_are_not_adjacent(cli, write, tmp_path):

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from rag_rewards.metrics import metric_of
+from rag_rewards.metrics.measured_run import MeasuredRun
 from rag_rewards.metrics.measurement import measure
-from rag_rewards.metrics.run import Run
 from rag_rewards.metrics.summary import MetricReport, Resampling, summarize
 from rag_rewards.rows import Chunk
 
 Rows = Iterable[dict[str, Any]]
 
 
-def read(rows: Rows, *metrics: str, by: tuple[str, ...] = (), name: str = "run") -> Run:
+def read(rows: Rows, *metrics: str, by: tuple[str, ...] = (), name: str = "run") -> MeasuredRun:
     lines = [json.dumps(row).encode() for row in rows]
     half = (len(lines) + 1) // 2  # two chunks give the same result as one
     numbers = list(range(1, len(lines) + 1))
@@ -54,5 +54,5 @@ def values(reported: Callable[..., MetricReport]) -> Callable[..., dict[str, flo
 
 
 @pytest.fixture(scope="session")
-def run_of() -> Callable[..., Run]:
+def run_of() -> Callable[..., MeasuredRun]:
     return read

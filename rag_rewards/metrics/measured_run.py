@@ -89,7 +89,7 @@ class Measurements:
 
 
 @dataclass
-class Run:
+class MeasuredRun:
     """A measured file of rows."""
 
     name: str
