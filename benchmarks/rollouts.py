@@ -106,15 +106,15 @@ def question(rng: random.Random, number: int, *, answerable: bool) -> Question:
     )
 
 
-def answer(rng: random.Random, about: Question) -> str:
+def answer(rng: random.Random, query: Question) -> str:
     """Return an answer: exact, reformatted, an alias, with more text, partly right, or wrong."""
-    name = about.aliases[0]
+    name = query.aliases[0]
     other = rng.choice(LAST)
     return rng.choices(
         [
             name,
             f"The {name.upper()}!",
-            rng.choice(about.aliases[1:]),
+            rng.choice(query.aliases[1:]),
             f"{name}, an architect from {rng.choice(PLACES)}",
             f"{name.split(' ')[0]} {other}",
             f"{rng.choice(FIRST)} {other}",
@@ -138,28 +138,28 @@ def think_and_answer(rng: random.Random, thinking: str, text: str) -> str:
     return f"<think>{thinking}</think>\n<answer>{text}</answer>"
 
 
-def naive_grpo(rng: random.Random, about: Question) -> Row:
-    return {"response": think_and_answer(rng, prose(rng, 136), answer(rng, about))}
+def naive_grpo(rng: random.Random, query: Question) -> Row:
+    return {"response": think_and_answer(rng, prose(rng, 136), answer(rng, query))}
 
 
-def arena(rng: random.Random, about: Question) -> Row:
+def arena(rng: random.Random, query: Question) -> Row:
     relevant = sorted(rng.sample(range(1, DOCUMENTS + 1), rng.randint(1, 3)))
     if rng.random() < 0.5:
-        relevant = about.supporting
+        relevant = query.supporting
     close = "" if rng.random() < 0.02 else "</answer>"
     response = (
         f"<relevance>{relevant}</relevance>\n<analysis>{prose(rng, 134)}</analysis>\n"
-        f"<answer>{answer(rng, about)}{close}"
+        f"<answer>{answer(rng, query)}{close}"
     )
     return {
         "response": response,
-        "supporting": about.supporting,
-        "documents": about.documents,
+        "supporting": query.supporting,
+        "documents": query.documents,
     }
 
 
-def truthrl(rng: random.Random, about: Question) -> Row:
-    text = "I don't know" if rng.random() < 0.15 else answer(rng, about)
+def truthrl(rng: random.Random, query: Question) -> Row:
+    text = "I don't know" if rng.random() < 0.15 else answer(rng, query)
     final = text if rng.random() < 0.02 else f"\\boxed{{{text}}}"
     return {"response": f"<think>{prose(rng, 130)}</think>\nThe final answer is {final}."}
 
@@ -168,18 +168,18 @@ def logprobs(rng: random.Random, drop: float) -> list[float]:
     return [round(-rng.expovariate(2.0) - drop, 5) for _ in range(RESPONSE_TOKENS)]
 
 
-def ctrl_rag(rng: random.Random, about: Question) -> Row:
-    without = {str(label): logprobs(rng, 0.05 * rng.random()) for label in about.supporting}
+def ctrl_rag(rng: random.Random, query: Question) -> Row:
+    without = {str(label): logprobs(rng, 0.05 * rng.random()) for label in query.supporting}
     return {
-        "response": think_and_answer(rng, prose(rng, 136), answer(rng, about)),
-        "supporting": about.supporting,
-        "documents": about.documents,
+        "response": think_and_answer(rng, prose(rng, 136), answer(rng, query)),
+        "supporting": query.supporting,
+        "documents": query.documents,
         "logprobs": {"full": logprobs(rng, 0.0), "without": without},
     }
 
 
-def lear(rng: random.Random, about: Question) -> Row:
-    final = answer(rng, about)
+def lear(rng: random.Random, query: Question) -> Row:
+    final = answer(rng, query)
     close = "" if rng.random() < 0.02 else "</answer>"
     response = (
         f"<reason>{prose(rng, 70)}</reason>\n<extract>{prose(rng, rng.randint(40, 80))}</extract>"
@@ -187,32 +187,32 @@ def lear(rng: random.Random, about: Question) -> Row:
     )
     return {
         "response": response,
-        "documents": about.documents,
-        "masked_answers": {"rationale": answer(rng, about), "evidence": answer(rng, about)},
+        "documents": query.documents,
+        "masked_answers": {"rationale": answer(rng, query), "evidence": answer(rng, query)},
     }
 
 
-def cited_sentence(rng: random.Random, about: Question) -> str:
+def cited_sentence(rng: random.Random, query: Question) -> str:
     """Return a sentence with a marker before its full stop or, in 20% of the cases, after it."""
     clause = prose(rng, rng.randint(10, 14)).rstrip(".").replace(".", ",")
     if rng.random() < 0.4:
-        clause = f"{clause} {answer(rng, about).rstrip('!')}"
-    right = bool(about.supporting) and rng.random() < 0.6
-    cited = rng.choice(about.supporting) if right else rng.randint(1, DOCUMENTS)
+        clause = f"{clause} {answer(rng, query).rstrip('!')}"
+    right = bool(query.supporting) and rng.random() < 0.6
+    cited = rng.choice(query.supporting) if right else rng.randint(1, DOCUMENTS)
     second = f"[{rng.randint(1, DOCUMENTS)}]" if rng.random() < 0.25 else ""
     marker = f"[{cited}]{second}"
     return f"{clause}. {marker}" if rng.random() < 0.2 else f"{clause} {marker}."
 
 
-def ground_grpo(rng: random.Random, about: Question) -> Row:
-    refuses = rng.random() < (0.05 if about.answerable else 0.5)
-    sentences = [cited_sentence(rng, about) for _ in range(rng.randint(5, 7))]
+def ground_grpo(rng: random.Random, query: Question) -> Row:
+    refuses = rng.random() < (0.05 if query.answerable else 0.5)
+    sentences = [cited_sentence(rng, query) for _ in range(rng.randint(5, 7))]
     response = think_and_answer(rng, prose(rng, 60), REFUSAL if refuses else " ".join(sentences))
     return {
         "response": response,
-        "answerable": about.answerable,
-        "supporting": about.supporting,
-        "documents": about.documents,
+        "answerable": query.answerable,
+        "supporting": query.supporting,
+        "documents": query.documents,
     }
 
 
@@ -232,14 +232,14 @@ def rollouts(style: str, count: int) -> Iterator[Row]:
     for number in range(-(-count // GROUP)):
         # One of six questions is unanswerable, in the style whose recipe has such questions.
         answerable = style != "ground-grpo" or number % 6 != 0
-        about = question(rng, number, answerable=answerable)
+        query = question(rng, number, answerable=answerable)
         for member in range(min(GROUP, count - number * GROUP)):
             yield {
                 "id": f"{number}-{member}",
                 "group": f"g{number}",
-                "question": about.text,
-                "answers": about.aliases,
-                **STYLES[style](rng, about),
+                "question": query.text,
+                "answers": query.aliases,
+                **STYLES[style](rng, query),
             }
 
 

@@ -39,7 +39,7 @@ class PolicyOptions:
     backend: str = "transformers"
     """Library that runs the policy: transformers, vllm or sglang."""
     dtype: str = "auto"
-    """Precision of the policy: float32, bfloat16, float16, or auto for that of its files."""
+    """Precision of the policy: float32, bfloat16, float16, or auto (as stored)."""
     device: str | None = None
     """Device of local models, such as cpu or cuda. The default is a GPU if there is one."""
     adapter: str | None = None

@@ -1,7 +1,8 @@
-"""The application: every command with its summary and an example, loaded when it runs."""
+"""The application: all commands with summaries and examples. A command is imported when it runs."""
 
 from __future__ import annotations
 
+from inspect import getdoc
 from typing import NamedTuple
 
 from cyclopts import App, ArgumentCollection, Group, Parameter, UnknownOptionError
@@ -93,6 +94,13 @@ def make_app() -> App:
             help_epilogue=command.example and f"Example: rag-rewards {command.example}",
         )
     return app
+
+
+def show_description(app: App, name: str) -> None:
+    """Show the description of a command in its help, below the summary. Imports the command."""
+    command = app[name]
+    text = (getdoc(command.default_command) or "").partition("\n\nParameters\n")[0]
+    command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def refuse_unknown_options(

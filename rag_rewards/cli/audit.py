@@ -87,9 +87,9 @@ def audit(
 ) -> int:
     """Test a recipe or a reward against known attacks.
 
-    With `--train`, a small policy searches for new ones. The exit code is 1 when an attack
-    increases the reward, or when training increases the reward and lowers the accuracy. Otherwise
-    it is 3 when some rows cannot be scored.
+    With `--train`, the command trains a small policy against the reward to find new attacks. The
+    exit code is 1 when an attack increases the reward, or when the training increases the reward
+    and decreases the accuracy. Otherwise it is 3 when some rows cannot be scored.
 
     Parameters
     ----------

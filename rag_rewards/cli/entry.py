@@ -13,7 +13,7 @@ import sys
 
 from cyclopts import CycloptsError
 
-from rag_rewards.cli.app import make_app, refuse_unknown_options
+from rag_rewards.cli.app import COMMANDS, make_app, refuse_unknown_options, show_description
 from rag_rewards.errors import OptionError, RagRewardsError
 
 USAGE = 2
@@ -35,6 +35,8 @@ def _run(arguments: list[str]) -> int:
         app = make_app()
         if "--" not in arguments:  # file names after it may begin with a hyphen
             app.config = (refuse_unknown_options,)
+        if arguments and arguments[0] in COMMANDS and {"--help", "-h"} & set(arguments):
+            show_description(app, arguments[0])
         code = app(arguments or ["--help"], exit_on_error=False, print_error=False)
         sys.stdout.flush()
         return int(code or 0) if arguments else USAGE

@@ -51,8 +51,8 @@ def evaluate(
 ) -> int:
     """Compute metrics of rows, with confidence intervals.
 
-    Each value has its counts and a 95% interval. With several files, each further file is compared
-    with the first. The exit code is 3 when rows are in error or lack what a metric needs.
+    Each value has its counts and a 95% interval. With several files, the command compares each file
+    with the first. The exit code is 3 when rows are in error or lack a field that a metric needs.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ class GroupOptions:
     """How rows form groups. By default, adjacent rows with equal keys are a group."""
 
     group_size: int | None = None
-    """Number of consecutive rows that form a group. By default, adjacent rows of one group do."""
+    """Number of consecutive rows in each group. By default, rows with the same `group` value."""
     sort: bool = False
     """Put the rows of each group next to each other before scoring."""
 

@@ -37,8 +37,9 @@ def prepare(
 ) -> int:
     """Convert a public data set to a trainer's data file.
 
-    The output contains the prompt and the gold fields of a recipe. A data card and a list of the
-    rows that were left out are written beside it. The exit code is 3 when some rows are broken.
+    The output contains the prompt and the gold fields of a recipe. The command also writes a data
+    card (OUT.card.md) and a list of the rows that it leaves out (OUT.dropped.jsonl). The exit code
+    is 3 when some rows are invalid.
 
     Parameters
     ----------

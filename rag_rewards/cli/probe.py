@@ -48,8 +48,9 @@ def probe(
 ) -> int:
     """Label questions that the policy cannot answer.
 
-    A question is out of knowledge when none of its responses is right. With `--model`, responses
-    are sampled and stored in OUT.samples.jsonl; run the command again to continue.
+    A question is out of knowledge when none of its responses is right. With `--model`, the command
+    samples responses and stores them in OUT.samples.jsonl. To continue an interrupted run, run the
+    command again. The exit code is 3 when some rows are in error.
 
     Parameters
     ----------

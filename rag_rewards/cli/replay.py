@@ -40,8 +40,8 @@ def replay(
 ) -> int:
     """Score rows again with other settings and compare the rewards.
 
-    The rows must contain their evidence. The output shows how rewards, advantages and groups
-    without a signal change.
+    The rows must contain their evidence. The output shows the changes of rewards, of advantages and
+    of the number of groups with equal rewards. The exit code is 3 when some rows are in error.
 
     Parameters
     ----------

@@ -24,8 +24,9 @@ def report(
 ) -> int:
     """Write an HTML page about scored rows.
 
-    The page contains charts, groups, changes over training, and all rollouts. With `--recipe`, rows
-    without a score are scored first. The exit code is 3 when some rows cannot be shown.
+    The page contains charts, groups, changes over training, and a table of all rollouts. With
+    `--recipe`, rows without a score are scored first. The exit code is 3 when some rows are in
+    error.
 
     Parameters
     ----------

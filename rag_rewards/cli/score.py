@@ -52,7 +52,8 @@ def score(
 ) -> int:
     """Score rollouts with a recipe.
 
-    The output contains each input row with its reward, components and details, in input order.
+    The output contains each input row with its reward, components and details, in input order. The
+    exit code is 3 when some rows cannot be scored.
 
     Parameters
     ----------

@@ -47,8 +47,9 @@ def select(
 ) -> int:
     """Select questions for training.
 
-    The command selects questions by their rollouts or, with `--make`, writes a training set of
-    chats. The counts before and after each step are in the summary and in OUT.card.md.
+    The command selects questions by their rollouts. With `--make`, it writes a training set of
+    chats. The counts before and after each step are in the summary and in OUT.card.md. The exit
+    code is 3 when some rows are in error.
 
     Parameters
     ----------

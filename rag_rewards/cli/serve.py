@@ -61,7 +61,8 @@ def serve(
 ) -> None:
     """Serve a recipe over HTTP.
 
-    The routes are POST /score, POST /openrlhf, GET /health, GET /metrics and a status page at /.
+    The routes are POST /score, POST /openrlhf, GET /health, GET /metrics, GET /docs and a status
+    page at /.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ class SelectionCriteria:
     """Which questions to select."""
 
     std_of: str = "S"
-    """Quantity of --min-std: S (log-likelihood) or E (evidential contribution)."""
+    """Quantity for --min-std: S (log-likelihood) or E (evidential contribution)."""
     min_std: float | None = None
     """Keep groups whose standard deviation of --std-of is larger than this value, in nats."""
     min_spread: float | None = None

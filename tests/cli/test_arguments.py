@@ -28,6 +28,10 @@ def test_no_arguments_shows_help(shell):
     assert "Usage" in result.out + result.err
 
 
+def test_help_contains_the_description_of_a_command(cli):
+    assert "The exit code is 1" in " ".join(cli("audit", "--help", code=0).out.split())
+
+
 @pytest.mark.parametrize("command", ["score", "recipes", "replay"])
 def test_every_command_has_a_working_example(cli, command, tmp_path):
     output = cli(command, "--help", code=0).out
