@@ -24,7 +24,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Every file of figures is a page, reached by links alone."""
+    """Add a page for every file of figures. Only links lead to these pages."""
     for path in sorted(RESULTS.glob("*.md")):
         files.append(
             File.generated(
@@ -38,9 +38,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Pages as GitHub shows them: with their figures, and with the bars in code of a table.
+    """Adapt a page that is written for GitHub: links to figures, and bars in the code of tables.
 
-    A link to figures that are not yet measured is plain text.
+    A link to figures that have not been measured becomes plain text.
     """
     return _LINK.sub(_within, _ROW.sub(_unescaped, markdown))
 
@@ -51,5 +51,5 @@ def _within(link: re.Match[str]) -> str:
 
 
 def _unescaped(row: re.Match[str]) -> str:
-    """GitHub wants bars escaped in code as well; here a backslash in code would be shown."""
+    """Remove the backslash before a bar in code, which GitHub needs and mkdocs would show."""
     return _CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0])

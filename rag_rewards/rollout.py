@@ -27,7 +27,7 @@ Text = str | int | float | bool
 class Document(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A retrieved document, in prompt order.
 
-    `supports` holds one boolean per gold answer (Trust-Align's `answers_found`).
+    `supports` contains one boolean per gold answer (Trust-Align's `answers_found`).
     """
 
     text: str

@@ -150,7 +150,7 @@ class Scorer:
         return str(self.reward.scope)
 
     @property
-    def asks(self) -> bool:
+    def has_models(self) -> bool:
         """Whether any model is set."""
         return self.models != Models()
 
@@ -169,7 +169,7 @@ class Scorer:
     @property
     def fingerprints(self) -> dict[str, str]:
         """The models and their prompt, as parts of the signature."""
-        return self.gatherer.fingerprints if self.asks else {}
+        return self.gatherer.fingerprints if self.has_models else {}
 
     @property
     def signature(self) -> str:
@@ -223,7 +223,7 @@ class Scorer:
         self, rollouts: Sequence[R | RolloutError], groups: Groups | None = None
     ) -> list[R | RolloutError]:
         """Return the rollouts with the evidence that they lacked, or their errors."""
-        if not self.asks:
+        if not self.has_models:
             return list(rollouts)
         good, within = _without_errors(rollouts, groups)
         informed = iter(self.gatherer.gather_sync(self.reward, good, within))
@@ -233,7 +233,7 @@ class Scorer:
         self, rollouts: Sequence[R | RolloutError], groups: Groups | None = None
     ) -> list[R | RolloutError]:
         """The same for callers with an event loop."""
-        if not self.asks:
+        if not self.has_models:
             return list(rollouts)
         good, within = _without_errors(rollouts, groups)
         informed = iter(await self.gatherer.gather(self.reward, good, within))
@@ -290,7 +290,7 @@ class Scorer:
 
     def close(self) -> None:
         """Close the models."""
-        if self.asks:
+        if self.has_models:
             import asyncio  # imported here because runs without models do not need it
 
             asyncio.run(self.aclose())

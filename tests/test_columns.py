@@ -1,4 +1,4 @@
-"""Labels, columns and extra information of trainers, as rollouts."""
+"""Rollouts from the labels, columns and additional fields of trainers."""
 
 from __future__ import annotations
 

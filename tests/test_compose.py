@@ -1,4 +1,4 @@
-"""Composition: combinators against slow code, None, scope, formulas, one's own rewards."""
+"""Composition: combinators against slow code, None, scope, formulas, own rewards."""
 
 from __future__ import annotations
 
@@ -359,7 +359,7 @@ def test_labels_name_the_part():
 
 
 class Batchwise:
-    """A class that says nothing about itself but its name."""
+    """A class with a name and no other attribute of a reward."""
 
     name = "batchwise"
 

@@ -1,4 +1,4 @@
-"""What the documentation shows works: doctests, and the code and commands of the README."""
+"""Doctests, and the code and the commands in the documentation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def blocks(*languages: str, text: str = TEXT) -> list[str]:
 
 
 def commands() -> list[str]:
-    """Lines that call `rag-rewards`, without prompt and comment, continued ones as one."""
+    """Return the commands `rag-rewards …` without prompt and comment, each on one line."""
     lines = "\n".join(blocks("sh", "console", "bash")).replace("\\\n", " ").splitlines()
     bare = [line.removeprefix("$ ").strip() for line in lines]
     return [line for line in bare if line.startswith("rag-rewards ")]
@@ -81,7 +81,7 @@ def test_code_of_the_pages(page, monkeypatch):
 
 @pytest.mark.parametrize("line", commands())
 def test_readme_commands(line, monkeypatch, tmp_path, capsys):
-    """Run from the root of the repository; what they write goes elsewhere."""
+    """The commands run in the root of the repository and write to a temporary folder."""
     monkeypatch.chdir(ROOT)
     words = shlex.split(line, comments=True)[1:]
     for i, word in enumerate(words):

@@ -1,4 +1,4 @@
-"""The page about the hardened profile says what the code does."""
+"""The page about the hardened profile agrees with the definitions of the recipes."""
 
 from __future__ import annotations
 

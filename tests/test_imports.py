@@ -1,4 +1,4 @@
-"""What importing the package loads, and which part of it may know which other."""
+"""The layers of the imports, and the modules that an import loads."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ MODULES = modules()
 
 
 def layer_of(name: str) -> int:
-    """The layer of a module."""
+    """Return the layer of a module."""
     for level, entries in enumerate(LAYERS):
         for entry in entries:
             if name == entry or name.startswith(f"{entry}."):
@@ -67,7 +67,7 @@ def layer_of(name: str) -> int:
 
 
 def imports_of(path: Path) -> list[tuple[str, bool]]:
-    """Modules that a file imports, and whether it does so when it is itself imported."""
+    """Return the modules that a file imports, each with whether it is imported at once."""
     tree = ast.parse(path.read_text("utf-8"))
     deferred = filter(_is_deferred, ast.walk(tree))
     inside = {id(node) for block in deferred for node in ast.walk(block)}
@@ -86,7 +86,7 @@ def imports_of(path: Path) -> list[tuple[str, bool]]:
 
 
 def _is_deferred(node: ast.AST) -> bool:
-    """Whether the imports inside run later than the module's own: a function, or types alone."""
+    """Return whether the imports inside run later: in a function, or only for types."""
     if isinstance(node, ast.If):
         return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))

@@ -1,4 +1,4 @@
-"""Values that the authors' released code and the official scorers gave, wherever we agree.
+"""Equal values with the authors' released code and the official scorers.
 
 Every deviation stands in a table here with its reason; a deviation that is none fails too.
 """
@@ -173,7 +173,7 @@ def test_truthrl_rewards(reference, variant):
 
 
 def test_the_authors_box_and_phrase_are_settings(reference):
-    """With these their values come out for every case, those of the deviations too."""
+    """With these settings, all values are equal, also those of the deviations."""
     theirs = {"box": "first", "abstention.phrases": ["I don't know"]}
     for case in reference("truthrl_rewards")["cases"]:
         for variant, settings in VARIANTS.items():

@@ -1,4 +1,4 @@
-"""What each recipe asks for is what its reward reads, and documents can be left out of it."""
+"""The prompt of a recipe matches what its reward reads, and documents can be removed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_prompt_names_the_sections_that_the_reward_reads(name):
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if "rag" not in name])
 def test_an_answer_in_the_order_of_the_prompt_has_the_format(name):
-    """The sections in the order in which the prompt names them."""
+    """The sections are in the order of the prompt."""
     form = definition_of(name).output
     order = [tag for tag in re.findall(r"<(\w+)>", prompt_of(name)) if tag in form.sections]
     assert tuple(dict.fromkeys(order)) == form.sections
@@ -93,7 +93,7 @@ def test_special_answers_of_the_prompt_are_recognized():
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_documents_can_be_removed_from_a_prepared_prompt(name, tmp_path, shared):
-    """The prompt in a file and the prompt that is made when a row has none are the same."""
+    """The prompt in a file equals the prompt of a row without a prompt."""
     pytest.importorskip("transformers", reason="transformers is not installed")
     sys.path.insert(0, str(Path(__file__).parent / "backends"))
     import tiny_models

@@ -1,4 +1,4 @@
-"""The examples of a property are the same in every run, unless `make fuzz` is running."""
+"""The examples of a property are the same in every run, except with `make fuzz`."""
 
 from __future__ import annotations
 

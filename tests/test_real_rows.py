@@ -1,4 +1,4 @@
-"""Real rows of public data sets through every recipe, with made-up responses and evidence."""
+"""Real rows of public data sets through every recipe, with invented responses and evidence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _chance(*parts: object) -> float:
 
 
 def answered(scheme: Recipe, rollout: Rollout) -> Rollout:
-    """The rollout, as a row that carries made-up evidence for every need, decoded again."""
+    """Return the rollout with invented evidence for every need, after a round trip."""
     row = msgspec.to_builtins(rollout)
     row |= {"nli": [], "similarity": [], "verdicts": {}}
     row |= {"masked_answers": {}, "masked_logprobs": {}}
@@ -102,7 +102,7 @@ def test_real_rows_score(shared, source, variant):
 
 
 def by_kind(shared, source, name, **options):
-    """Scores of every response kind, for rows of one answer each."""
+    """Return the scores by kind of response, for rows with one answer."""
     scheme = recipe(name, **options)
     table: dict[str, list] = {}
     for row in source(shared / "data"):

@@ -1,4 +1,4 @@
-"""What holds for every recipe: components, range, order, purity, pickling, signature, profile."""
+"""Properties of every recipe: components, range, order, purity, pickling, signature, profile."""
 
 from __future__ import annotations
 
@@ -87,17 +87,17 @@ RANGES = {
 }
 
 
-# --- rows, and evidence made up for them --------------------------------------------------------
+# --- rows with invented evidence ---------------------------------------------------------------
 
 
 def chance(*parts: object) -> float:
-    """A number in 0 to 1 that depends on the parts alone."""
+    """Return a number from 0 to 1 that depends only on the parts."""
     text = "|".join(map(repr, parts)).encode()
     return hashlib.md5(text, usedforsecurity=False).digest()[0] / 255
 
 
 def answered(scheme, rollout: Rollout) -> Rollout:
-    """The rollout with every need of a recipe met by made-up evidence."""
+    """Return the rollout with invented evidence for every need of a recipe."""
     outputs: dict = {"nli": [], "similarity": [], "verdicts": {}, "masked": {}, "likely": {}}
     for need in scheme.needs(rollout):
         if isinstance(need, LogProbsNeed):

@@ -1,4 +1,4 @@
-"""Rows: decoding, what a faulty row is told, gold answers, labels, evidence."""
+"""Rows: decoding, errors of invalid rows, gold answers, labels, evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows with scores: fields that are decoded when they are read, and lines that keep their bytes."""
+"""Rows with scores: fields that are decoded on access, and lines that keep their bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one engine: recipes in every form, rollouts and rows, synchronous and asynchronous."""
+"""The scorer: recipes in every form, rollouts and rows, synchronous and asynchronous."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ number = 7
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a module of one's own in it."""
+    """The current folder, with a module of the user in it."""
     (tmp_path / "own_rewards.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -1,4 +1,4 @@
-"""Settings: dotted keys, nested mappings, typed values, and errors that help."""
+"""Settings: dotted keys, nested mappings, typed values, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures: round trips, one line for equal settings, old versions, and text that is refused."""
+"""Signatures: round trips, one line for equal settings, old versions, and invalid text."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ TEXTS_OF = {
 
 
 def value_of(setting):
-    """A value that the setting takes, most of the time."""
+    """Return a value that is usually valid for the setting."""
     name, kind = setting.key.rpartition(".")[2], setting.type
     if name in TEXTS_OF:
         return TEXTS_OF[name]

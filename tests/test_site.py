@@ -1,4 +1,4 @@
-"""The site: pages that say what the code does, commands that run, and a build without warnings."""
+"""The site: pages that agree with the code, commands that run, and a build without warnings."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_example_of_a_page_is_a_group_with_different_rewards(name: str) -> N
 
 
 def commands(page: Path) -> list[str]:
-    """The lines that call `rag-rewards` in the page's shell blocks, in order."""
+    """Return the commands `rag-rewards …` in the shell blocks of a page, in order."""
     blocks = re.findall(r"^```sh\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     lines = "\n".join(blocks).splitlines()
     return [line for line in lines if line.startswith("rag-rewards ")]
@@ -99,7 +99,7 @@ def test_commands_of_a_page_run_in_order(page, tmp_path, monkeypatch, capsys) ->
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site, from a process that cannot reach any network."""
+    """The folder of the site, built in a process without network access."""
     pytest.importorskip("material", reason='pip install "rag-rewards[docs]"')
     pytest.importorskip("mkdocstrings", reason='pip install "rag-rewards[docs]"')
     folder = tmp_path_factory.mktemp("site")

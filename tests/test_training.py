@@ -1,4 +1,4 @@
-"""The training side: advantages, KL estimators, curricula."""
+"""Advantages, KL estimators and curricula."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ def test_kl_of_equal_and_of_similar_policies():
 
 
 def test_only_k3_is_huge_for_a_very_unlikely_token():
-    """Why ARENA's penalty is k2 (section 3.2)."""
+    """ARENA uses k2 for this reason (section 3.2)."""
     assert k2(-30.0, -1.0) == pytest.approx(0.5 * 29**2)
     assert k3(-30.0, -1.0) == pytest.approx(math.exp(29), rel=1e-9)
 
 
 class Tensor:
-    """The little of a tensor that the estimators use."""
+    """The operations of a tensor that the estimators use."""
 
     def __init__(self, *values):
         self.values = values

@@ -68,7 +68,7 @@ class RagRewardManager(RewardManagerBase):  # type: ignore[misc]
     async def _score(self, scorer: Scorer, item: Any) -> ScoreOrError:
         """Score a row of verl's batch. Work without models is done in a thread."""
         loop = asyncio.get_running_loop()
-        if not scorer.asks:
+        if not scorer.has_models:
             return await loop.run_in_executor(
                 None, lambda: scorer.score_each([self.rollout(item)])[0]
             )

@@ -62,7 +62,7 @@ def score_chunks(
     if workers == 1:
         yield from map(scorer.score_rows, chunks)
         return
-    if scorer.asks:
+    if scorer.has_models:
         raise OptionError("{workers} must be 1 when models are set: one process calls them")
     if scorer.spec is None:
         raise OptionError(

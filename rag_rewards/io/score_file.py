@@ -129,7 +129,7 @@ def _score_source(
     source = open_source(options.source)
     reward = scorer.reward
     run = ScoringRun(reward.name, reward.equation, scorer.signature)
-    run.usage = scorer.usage if scorer.asks else None
+    run.usage = scorer.usage if scorer.has_models else None
     run.judge = scorer.models.judge
     start = time.perf_counter()
     display = progress(source)

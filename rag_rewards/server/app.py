@@ -261,7 +261,7 @@ class RewardServer:
         self, request: Request, work: Coroutine[Any, Any, bytes], size: int, deadline: float
     ) -> bytes:
         """Return the result, unless the deadline passes or the client disconnects before."""
-        if size <= INLINE_BYTES and not (self.ready and self.ready.scorer.asks):
+        if size <= INLINE_BYTES and not (self.ready and self.ready.scorer.has_models):
             return await work  # rules take less time than a disconnection
         scoring = asyncio.ensure_future(work)
         disconnected = asyncio.ensure_future(_disconnected(request))

@@ -63,7 +63,7 @@ class Batcher:
         removed from the queue.
         """
         try:
-            if self.scorer.asks:
+            if self.scorer.has_models:
                 results = await self._batched(rollouts, groups)
             elif size <= INLINE_BYTES:
                 results = self.scorer.score_each(rollouts, groups)

@@ -69,26 +69,27 @@ class StrictText:
         """Return whether the text asserts one of the aliases."""
         mentions: list[tuple[int, int]] = []
         for alias in aliases:
-            sought = read_words(fold(alias), self._normalize)
-            if sought and not sought[-1].pieces and len(sought) > 1:
+            words = read_words(fold(alias), self._normalize)
+            if words and not words[-1].pieces and len(words) > 1:
                 # The last word of "Vitamin A" only looks like an article.
-                if self._ends_in_article([word.text for word in sought]):
+                if self._ends_in_article([word.text for word in words]):
                     return True
                 continue
-            wanted = [piece for word in sought for piece in word.pieces]
-            if not wanted:
+            pieces = [piece for word in words for piece in word.pieces]
+            if not pieces:
                 if alias.strip() and alias.strip().casefold() in self._folded:
                     return True  # a gold answer without a word is compared as it is written
                 continue
             mentions.extend(
-                (self._owner[start], self._owner[start + len(wanted) - 1])
-                for start in islice(_find(self._pieces, wanted), _MAX_MENTIONS)
+                (self._owner[start], self._owner[start + len(pieces) - 1])
+                for start in islice(_find(self._pieces, pieces), _MAX_MENTIONS)
             )
         return any(self._assertions.asserts(first, last) for first, last in _widest(mentions))
 
-    def _ends_in_article(self, wanted: list[str]) -> bool:
-        starts = islice(_find(self._texts, wanted), _MAX_MENTIONS)
-        return any(self._assertions.asserts(at, at + len(wanted) - 1) for at in starts)
+    def _ends_in_article(self, words: list[str]) -> bool:
+        """Return whether the text asserts an alias whose last word looks like an article."""
+        starts = islice(_find(self._texts, words), _MAX_MENTIONS)
+        return any(self._assertions.asserts(at, at + len(words) - 1) for at in starts)
 
 
 def _widest(mentions: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -107,9 +108,9 @@ def _joined(stream: Sequence[str]) -> str:
     return "\x00" + "\x00".join(stream) + "\x00"
 
 
-def _find(joined: str, wanted: Sequence[str]) -> Iterator[int]:
+def _find(joined: str, words: Sequence[str]) -> Iterator[int]:
     """Yield the positions of a run of words in joined words, with one linear search."""
-    needle = _joined(wanted)
+    needle = _joined(words)
     at, counted, start = joined.find(needle), 0, 0
     while at >= 0:
         counted += joined.count("\x00", start, at)

@@ -1,4 +1,4 @@
-"""ARENA: rows with values worked out by hand from section 3.3."""
+"""ARENA: rows with values that were computed by hand from section 3.3."""
 
 from __future__ import annotations
 

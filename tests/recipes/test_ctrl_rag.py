@@ -1,4 +1,4 @@
-"""CTRL-RAG's three recipes: rows with values worked out by hand from Eq. 2 to 16."""
+"""CTRL-RAG's three recipes: rows with values that were computed by hand from Eq. 2 to 16."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DOCUMENTS = tuple(Document(text=f"text {i}") for i in (1, 2, 3))
 
 
 def row(contribution: float, *, tokens=4, right=True, group="g", text=None, **fields) -> Rollout:
-    """A rollout of `tokens` tokens whose E is as given, S⁻ = S − E, S = −tokens where E ≥ 0."""
+    """Return a rollout with this number of tokens and this E; S⁻ = S − E, S = −tokens if E ≥ 0."""
     each = -1.0 if contribution >= 0 else -9.0
     without = (each - contribution / tokens,) * tokens
     text = text or ("It is Paris." if right else "It is Rome.")

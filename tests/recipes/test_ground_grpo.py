@@ -1,4 +1,4 @@
-"""Ground-GRPO, both stages: rows with values worked out by hand from Algorithm 1."""
+"""Ground-GRPO, both stages: rows with values that were computed by hand from Algorithm 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LEAR: rows with values worked out by hand from Eq. 4 to 9."""
+"""LEAR: rows with values that were computed by hand from Eq. 4 to 9."""
 
 from __future__ import annotations
 

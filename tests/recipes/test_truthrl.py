@@ -1,4 +1,4 @@
-"""TruthRL: rows with values worked out by hand from sections 3.2 and 4.6."""
+"""TruthRL: rows with values that were computed by hand from sections 3.2 and 4.6."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CTRL-RAG's contrastive likelihood against a slow implementation, and what evidence cannot be."""
+"""CTRL-RAG's contrastive likelihood against a slow implementation, and impossible evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a response costs, and whether its reasoning leads to its decision."""
+"""Costs of a response, and whether its reasoning entails its decision."""
 
 from __future__ import annotations
 

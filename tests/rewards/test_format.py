@@ -25,7 +25,7 @@ RESPONSES = st.one_of(
 
 
 def naive_format(text: str, filled: bool) -> float:
-    """think, then answer, white space apart; every tag once."""
+    """Return the format of think and answer sections, with a regular expression."""
     pattern = r"\s*<think>(.*)</think>\s*<answer>(.*)</answer>\s*"
     match = re.fullmatch(pattern, text, re.DOTALL)
     if not match or any(text.count(tag) != 1 for tag in PIECES):

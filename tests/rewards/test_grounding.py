@@ -35,13 +35,13 @@ PREMISES = {"1": "Title: A\nText 1.", "2": "Title: B\nText 2.", "3": "Text 3."}
 
 
 def oracle(premise: str, hypothesis: str) -> float:
-    """An entailment model: 0, 0.49, 0.5 or 1, the same at every call."""
+    """Return an entailment probability, 0, 0.49, 0.5 or 1, that depends only on the texts."""
     digest = hashlib.md5(f"{premise}|{hypothesis}".encode(), usedforsecurity=False).digest()
     return (0.0, 0.49, 0.5, 1.0)[digest[0] % 4]
 
 
 def answered(reward, rollout: Rollout) -> Rollout:
-    """The rollout with every need of a reward met by the oracle."""
+    """Return the rollout with evidence from the oracle for every need of a reward."""
     nli = tuple(
         Entailment(
             premise=n.premise, hypothesis=n.hypothesis, entailment=oracle(n.premise, n.hypothesis)
@@ -68,7 +68,7 @@ def text_of(facts) -> str:
 
 
 def naive(facts, aggregate, minimal, supports, bad=-0.5) -> tuple[float, float, float]:
-    """(exact match, citation, share of required answers found), straight from the equations."""
+    """Return (exact match, citation, share of matched answers) according to the equations."""
     rows = []
     for number, (names, cited, invalid) in enumerate(facts):
         statement = f"Fact {number} concerns {' or '.join(names)}."

@@ -1,4 +1,4 @@
-"""Ground-GRPO's refusals: the similarity r, who refuses, and Eq. 6."""
+"""Refusals of Ground-GRPO: the similarity r, the detection, and Eq. 6."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def squad(text: str) -> str:
 
 
 def naive_ratio(left: str, right: str) -> float:
-    """2·LCS / (|a| + |b|): the normalised insertion-deletion similarity."""
+    """Return 2·LCS / (|a| + |b|), the normalized insertion-deletion similarity."""
     row = [0] * (len(right) + 1)
     for a in left:
         before = 0

@@ -1,4 +1,4 @@
-"""ARENA's relevance: how ids are read, and the sets compared."""
+"""ARENA's relevance: the ids in a section, and the comparison of sets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TAGS = Tags(("relevance", "analysis", "answer"))
 
 
 def naive_ids(text: str) -> set[str] | None:
-    """Integers and strings of a JSON list, read by the standard library."""
+    """Return the integers and strings of a JSON list, with the standard library."""
     try:
         parsed = json.loads(text)
     except ValueError:

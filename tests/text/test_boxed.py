@@ -1,4 +1,4 @@
-r"""\boxed{…} against brace counting."""
+r"""\boxed{…} against an implementation that counts braces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOUP = st.lists(st.sampled_from(PIECES), max_size=14).map("".join) | st.text(max
 
 
 def naive_last(text):
-    """Every box by counting from its own brace; the last that closes."""
+    """Return the last closed box, with a count of braces from each box."""
     at, best = max(text.find("\\boxed"), 0), None
     while at < len(text):
         if text.startswith("\\boxed", at):

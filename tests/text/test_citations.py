@@ -34,7 +34,7 @@ def spaces(text, at):
 
 
 def one_name(text, at):
-    """(number, where it ends) for "3", "doc 3", "Document. 3"; None for anything else."""
+    """Return (number, end) for "3", "doc 3" or "Document. 3", else None."""
     for word in ("document", "doc"):
         if text[at : at + len(word)].lower() == word:
             at += len(word)
@@ -48,7 +48,7 @@ def one_name(text, at):
 
 
 def parse(text, at):
-    """(labels, end) of a marker that begins at `at`, else None."""
+    """Return (labels, end) of a marker that begins at `at`, else None."""
     if text[at] not in "[［":
         return None
     labels, at = [], at + 1

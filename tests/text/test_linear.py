@@ -1,4 +1,4 @@
-"""Nothing that a policy can write takes more than linear time or memory."""
+"""Parsing takes linear time and memory for every response."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ FUNCTIONS = {
 
 
 def seconds(function, text, enough):
-    """The best of three, of fewer where it is quick: of the processor, not of its queue."""
+    """Return the shortest processor time of up to three runs."""
     best = float("inf")
     for _ in range(3):
         begun = time.process_time()
@@ -145,7 +145,7 @@ SMALL, LARGE, TIMES, FLOOR = MEGABYTE // 256, MEGABYTE // 32, 24, 0.02
 
 
 def is_linear(function, make):
-    """Judged anew a few times: a busy machine is slow now and then, a quadratic function always."""
+    """Return whether one of several measurements is linear, because a busy machine can be slow."""
     for _ in range(4):
         took = seconds(function, make(LARGE), FLOOR)
         if took < FLOOR or took < TIMES * seconds(function, make(SMALL), 0):

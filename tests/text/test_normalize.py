@@ -1,4 +1,4 @@
-"""The normalisers against slow implementations written from the original scripts."""
+"""The normalizers against slow implementations of the original scripts."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ ALL_UNICODE = [
 
 
 def original_squad(text):
-    """evaluate-v1.1.py, normalize_answer."""
+    """Return normalize_answer of evaluate-v1.1.py."""
     text = "".join(ch for ch in text.lower() if ch not in set(string.punctuation))
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
 def original_triviaqa(text):
-    """triviaqa_evaluation.py, normalize_answer."""
+    """Return normalize_answer of triviaqa_evaluation.py."""
     exclude = set(string.punctuation + "".join(["‘", "’", "´", "`"]))
     text = text.replace("_", " ").lower()
     text = "".join(ch if ch not in exclude else " " for ch in text)

@@ -1,4 +1,4 @@
-"""Numbers and dates in their notations."""
+"""Numbers and dates in different notations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORDS = st.lists(
 
 
 def spelled(n, hyphen=True):
-    """A whole number in English, the long way."""
+    """Return a whole number in English words."""
     if n < 20:
         return UNITS[n]
     if n < 100:

@@ -1,4 +1,4 @@
-"""Refusals and abstentions, and the attacks on them."""
+"""Refusals and abstentions, and attacks on their detection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""End-of-sequence text, and the readings of a response."""
+"""End-of-sequence text, and the parsed parts of a response."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOUP = st.lists(st.sampled_from(PIECES), max_size=10).map("".join) | st.text(max
 
 
 def naive(text):
-    """Take one token off, again and again; white space counts once a token goes."""
+    """Remove one token after another from the end, with the white space before each."""
     while True:
         for token in TOKENS:
             if text.rstrip().endswith(token):

@@ -1,4 +1,4 @@
-"""Sections against a reading of the definition, one character at a time."""
+"""Sections against an implementation that reads one character at a time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def no_thinking(text, flags=0):
 
 
 def all_tags(text, names, fold):
-    """(tag, start, end) of every tag, wherever it stands."""
+    """Return (tag, start, end) of every tag in the text."""
     result = []
     for at in range(len(text)):
         for tag in [f"<{mark}{name}>" for name in {*names, "think"} for mark in ("", "/")]:
@@ -42,7 +42,7 @@ def all_tags(text, names, fold):
 
 
 def naive(text, names, style):
-    """(content, repeated, exact, counts) by the definition."""
+    """Return (content, repeated, exact, counts) according to the definition."""
     tags = all_tags(text, names, style.ignore_case)
     outside, inside = [], False
     for tag in tags:
@@ -104,7 +104,7 @@ FILL = st.sampled_from(["", "x", " ", "\n", "\x1c", "<", "y > z"])
 @given(st.data(), st.sampled_from(NAMES), st.sampled_from(STYLES))
 @budget(500)
 def test_nearly_well_formed_text_equals_the_naive_implementation(data, names, style):
-    """The same near the shape that recipes want, which soup seldom hits."""
+    """The same for texts that are nearly well-formed, which random text seldom is."""
     parts = [data.draw(FILL)]
     for name in names:
         parts += [f"<{name}>", data.draw(FILL), f"</{name}>", data.draw(FILL)]

@@ -1,4 +1,4 @@
-"""Sentences and statements: nothing lost, citations where they belong."""
+"""Sentences without lost text, and statements with their citations."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_statements_lose_no_word_and_no_label(text, items):
         assert cited == {label for s in result for label in s.cited}
 
 
-# --- built from known sentences: what the definition says must come back ------------------------
+# --- texts that are built from sentences, which must be recovered ----- ------------------------
 
 SENTENCES = ["A won the race", "Dr. Lee met Mr. Smith", "It cost 3.14 dollars", "B lost, too"]
 LABELS = st.lists(st.sampled_from(["1", "2", "3", "12"]), max_size=3, unique=True)

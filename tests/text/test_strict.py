@@ -1,4 +1,4 @@
-"""Strict matching: what is asserted counts, what is merely mentioned does not."""
+"""Strict matching: assertions count, other mentions do not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERY = [lower, squad, triviaqa, UNICODE, FOLDING]
 
 
 def name_of(normalize):
-    """The same in every process of a parallel run, unlike the repr of a function."""
+    """Return an id that is the same in every process, unlike the repr of a function."""
     return getattr(normalize, "__name__", repr(normalize))
 
 
