@@ -143,11 +143,11 @@ def kind_of(name: str) -> str:
 def cell(name: str, trainer: str) -> Cell:
     """Return the cell of a recipe and a trainer, with the settings that need no model."""
     cells = [KINDS[kind][trainer] for kind in kinds_of(name)]
-    found = reduce(_both, cells)
+    entry = reduce(_both, cells)
     settings = [f"`{key}={value}`" for key, value in RECIPES[name].model_free.items()]
-    if found.state != "setting" or not settings:
-        return found
-    return replace(found, text=", or ".join([found.text, ", ".join(settings)]))
+    if entry.state != "setting" or not settings:
+        return entry
+    return replace(entry, text=", or ".join([entry.text, ", ".join(settings)]))
 
 
 def _both(one: Cell, other: Cell) -> Cell:

@@ -18,16 +18,17 @@ from typing import Any
 
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import GroupError, RolloutError, UsageError
-from rag_rewards.evidence.needs import LogProbsNeed, ModelKind
+from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import group_by_position
 from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.prompts import Prompt
-from rag_rewards.rollout import Evidence, LogProbs, Rollout, Score
+from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import last_question, response_prefix_of, rollout_from_columns
 from rag_rewards.scorer import Scorer, required_models, split_options
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards_adapters.base import BatchReward
+from rag_rewards_adapters.row_checks import check_rows, example_rollouts
 from rag_rewards_adapters.trl_trainer import (
     TrainerSettings,
     check_groups,
@@ -40,12 +41,6 @@ from rag_rewards_adapters.trl_trainer import (
 log = logging.getLogger("rag_rewards")
 
 _BIND = "call reward.bind(trainer) after you create the trainer"
-_EXAMPLE_RESPONSES = (
-    "<think>Read [1].</think><answer>It is x [1].</answer>",
-    "<reason>Read 1.</reason><extract>x</extract><answer>x</answer>",
-    "<think>Read 1.</think>\\boxed{y}",
-)
-"""Well-formed responses in the output forms of the recipes."""
 
 
 @dataclass(frozen=True)
@@ -192,11 +187,15 @@ class RagReward(BatchReward[_Batch]):
         self._trainer, self._settings = trainer, TrainerSettings.of(trainer)
         self._training_policy = None
         self._scorer = self._build_scorer(models)
-        examples = _example_rollouts()
+        examples = example_rollouts()
         self._require_models(
             {kind for recipe in self.scorer.recipes for kind in required_models(recipe, examples)}
         )
-        self._check_rows(trainer)
+        rows = (
+            (name, rollout_from_columns(self._fields(row), response="", step=0))
+            for name, row in first_rows(trainer)
+        )
+        check_rows(rows, self.scorer.recipes)
 
     def _require_models(self, kinds: Collection[ModelKind]) -> None:
         """Use the trainer's model for a missing policy. UsageError if another model is missing."""
@@ -206,34 +205,6 @@ class RagReward(BatchReward[_Batch]):
             models = replace(self.scorer.models, policy=self._training_policy)
             self._scorer = self._build_scorer(models)
         super()._require_models(kinds)
-
-    def _check_rows(self, trainer: Any) -> None:
-        """Raise the error of a row that no stage can score, and of a stage without any row.
-
-        A row of a curriculum may belong to one stage only.
-        """
-        stages_with_rows: set[int] = set()
-        errors_by_stage: dict[int, RolloutError] = {}
-        for name, row in first_rows(trainer):
-            results = self._errors_by_stage(name, row)
-            errors = [error for error in results if error is not None]
-            if len(errors) == len(results):
-                raise errors[0]
-            for stage, error in enumerate(results):
-                if error is None:
-                    stages_with_rows.add(stage)
-                else:
-                    errors_by_stage.setdefault(stage, error)
-        if without_rows := errors_by_stage.keys() - stages_with_rows:
-            raise errors_by_stage[min(without_rows)]
-
-    def _errors_by_stage(self, name: str, row: Mapping[str, Any]) -> list[RolloutError | None]:
-        """Return for each stage why the row cannot be scored, or None."""
-        rollout = rollout_from_columns(self._fields(row), response="", step=0)
-        if isinstance(rollout, RolloutError):
-            return [_with_row(rollout, name)]
-        errors = [_scoring_error(recipe, rollout) for recipe in self.scorer.recipes]
-        return [error and _with_row(error, name) for error in errors]
 
     # --- groups --------------------------------------------------------------------------------
 
@@ -376,45 +347,6 @@ class AsyncRagReward(RagReward):
     async def __call__(self, **batch: Any) -> list[float | None]:  # type: ignore[override]
         """Return the rewards of a batch, on the trainer's event loop."""
         return await self._score_async(_Batch.of(**batch))
-
-
-# --- checks of rows ----------------------------------------------------------------------------
-
-
-def _example_rollouts() -> list[Rollout]:
-    """Return rollouts with well-formed responses, which show the models that a recipe needs."""
-    fields: dict[str, Any] = {
-        "question": "?",
-        "documents": [{"text": "x"}],
-        "supporting": [1],
-        "answers": ["x"],
-        "answerable": True,
-    }
-    rollouts = [rollout_from_columns(fields, response=text) for text in _EXAMPLE_RESPONSES]
-    return [rollout for rollout in rollouts if isinstance(rollout, Rollout)]
-
-
-def _with_row(error: RolloutError, name: str) -> RolloutError:
-    error.row = name if error.row is None else f"{error.row} ({name})"
-    return error
-
-
-def _scoring_error(recipe: Recipe, rollout: Rollout) -> RolloutError | None:
-    """Return why a rollout with an empty response cannot be scored, or None.
-
-    The log-probabilities of an empty response are empty, so no model is needed for them.
-    """
-    try:
-        needs = recipe.needs(rollout)
-    except RolloutError as error:
-        return error.with_traceback(None)
-    without = {label: () for n in needs if isinstance(n, LogProbsNeed) for label in n.without}
-    if without:
-        rollout = rollout.with_evidence(Evidence(logprobs=LogProbs(full=(), without={**without})))
-    if not all(need.is_met(rollout) for need in needs):
-        return None
-    result = recipe.score_each([rollout], [[0]])[0]
-    return result if isinstance(result, RolloutError) else None
 
 
 # --- prompts and completions -------------------------------------------------------------------

@@ -68,9 +68,9 @@ _CHECK = (
     + """
 import dataclasses
 from swift.arguments import RLHFArguments
-known = {field.name for field in dataclasses.fields(RLHFArguments)}
+names = {field.name for field in dataclasses.fields(RLHFArguments)}
 used = [word[2:] for word in words if word.startswith("--")]
-print("\\n" + json.dumps({"unknown": [name for name in used if name not in known]}))
+print("\\n" + json.dumps({"unknown": [name for name in used if name not in names]}))
 """
 )
 

@@ -144,10 +144,10 @@ _CHECK = (
 from importlib.util import find_spec
 root = Path(find_spec("openrlhf").origin).parent
 source = (root / "cli" / "train_ppo_ray.py").read_text()
-known = set(re.findall(r'"--([a-zA-Z0-9_.]+)"', source))
-known |= {f"actor{name}" for name in re.findall(r'f"--\\{prefix\\}([a-zA-Z0-9_.]+)"', source)}
+flags = set(re.findall(r'"--([a-zA-Z0-9_.]+)"', source))
+flags |= {f"actor{name}" for name in re.findall(r'f"--\\{prefix\\}([a-zA-Z0-9_.]+)"', source)}
 used = [word[2:] for word in words if word.startswith("--")]
-print(json.dumps({"unknown": [name for name in used if name not in known]}))
+print(json.dumps({"unknown": [name for name in used if name not in flags]}))
 """
 )
 

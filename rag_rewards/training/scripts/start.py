@@ -46,7 +46,7 @@ class Start:
 
     @property
     def needs_trained_policy(self) -> bool:
-        """Whether the reward needs the policy in training: no other model was given for it."""
+        """Whether the reward needs the policy in training, because no other model is set."""
         if self.models.model is not None:
             return False
         return any("policy" in models_needed(recipe) for recipe in recipes_of(self.reward))

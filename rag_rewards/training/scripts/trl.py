@@ -103,11 +103,11 @@ _CHECK = """
 import dataclasses, json, re
 from pathlib import Path
 from trl import GRPOConfig
-known = {field.name for field in dataclasses.fields(GRPOConfig)}
+names = {field.name for field in dataclasses.fields(GRPOConfig)}
 text = (Path(folder) / "train.py").read_text()
 array = text[text.index("settings = dict(") : text.index("\\nreward = ")]
 used = re.findall(r"^    (\\w+)=", array, re.M)
-print(json.dumps({"unknown": [name for name in used if name not in known]}))
+print(json.dumps({"unknown": [name for name in used if name not in names]}))
 """
 
 WRITER = ScriptWriter(write, "trl", _CHECK)

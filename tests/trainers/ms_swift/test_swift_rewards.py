@@ -106,13 +106,13 @@ def reward_after_first_batch(name: str = "naive-grpo", **options: Any) -> RagRew
 # --- golden groups -----------------------------------------------------------------------------
 
 
-def of_group(values: torch.Tensor, n: int, scale: str = "group") -> list[float]:
+def group_advantages_of(values: torch.Tensor, n: int, scale: str = "group") -> list[float]:
     values, _ = compute_advantages(values, torch.ones(1), n, scale_rewards=scale)
     result: list[float] = values.tolist()
     return result
 
 
-def filled(group: Group) -> list[float]:
+def rewards_with_means(group: Group) -> list[float]:
     """Return the rewards that ms-swift gets: an unscored member has the mean of the others."""
     rewards = scored(group)
     present = [reward for reward in rewards if reward is not None]
@@ -122,7 +122,9 @@ def filled(group: Group) -> list[float]:
 
 @ALL
 def test_golden_advantages_with_scaling(group: Group) -> None:
-    values = of_group(torch.tensor(filled(group)).unsqueeze(1), len(group.rows))
+    values = group_advantages_of(
+        torch.tensor(rewards_with_means(group)).unsqueeze(1), len(group.rows)
+    )
     if group.whole:
         assert values == pytest.approx(advantages(group, epsilon=EPSILON), **TOLERANCE)
         return
@@ -135,7 +137,9 @@ def test_golden_advantages_with_scaling(group: Group) -> None:
 
 @ALL
 def test_golden_advantages_without_scaling(group: Group) -> None:
-    values = of_group(torch.tensor(filled(group)).unsqueeze(1), len(group.rows), "none")
+    values = group_advantages_of(
+        torch.tensor(rewards_with_means(group)).unsqueeze(1), len(group.rows), "none"
+    )
     assert values == pytest.approx(centred(group), **TOLERANCE)
 
 
@@ -146,7 +150,7 @@ def test_golden_advantages_by_prompt_id(group: Group) -> None:
     if not group.whole:
         return
     values, _ = compute_advantages_dynamic(
-        torch.tensor([*filled(group), 5.0, 7.0]).unsqueeze(1),
+        torch.tensor([*rewards_with_means(group), 5.0, 7.0]).unsqueeze(1),
         torch.ones(1),
         [*["p"] * n, "other", "other"],
         list(map(str, range(n + 2))),
@@ -180,7 +184,7 @@ def test_golden_groups_through_the_adapter(group: Group, asynchronous: bool) -> 
     values = rewards(reward, samples)
     assert values[:, 0].tolist() == pytest.approx(list(group.rewards), **TOLERANCE)
     golden = advantages(group, epsilon=EPSILON)
-    assert of_group(values, len(samples)) == pytest.approx(golden, **TOLERANCE)
+    assert group_advantages_of(values, len(samples)) == pytest.approx(golden, **TOLERANCE)
 
 
 # --- what is not scored ------------------------------------------------------------------------
@@ -210,7 +214,7 @@ def test_a_later_error_gets_the_mean_of_its_group_and_is_counted(
     with caplog.at_level(logging.WARNING, "rag_rewards"):
         values = rewards(reward, samples)
     assert values[:, 0].tolist() == pytest.approx([2.0, 2.0, 1.0, 5 / 3])
-    assert of_group(values, 4)[3] == pytest.approx(0.0, abs=1e-6)
+    assert group_advantages_of(values, 4)[3] == pytest.approx(0.0, abs=1e-6)
     assert reward.not_scored == 1
     assert "1 of 4 rollouts are unscored: row 3 of the batch: answers: missing" in caplog.text
 
@@ -220,7 +224,7 @@ def test_a_group_without_any_score_has_advantage_0() -> None:
     lost = [sample(RIGHT, {}, "lost") for _ in range(4)]
     values = rewards(reward, [*answered(RIGHT, RIGHT, WRONG, WRONG), *lost])
     assert values[4:, 0].tolist() == [1.5] * 4
-    assert of_group(values, 4)[4:] == [0.0] * 4
+    assert group_advantages_of(values, 4)[4:] == [0.0] * 4
 
 
 def test_consecutive_batches_without_a_score_raise() -> None:
@@ -234,7 +238,7 @@ def test_consecutive_batches_without_a_score_raise() -> None:
 # --- groups ------------------------------------------------------------------------------------
 
 
-def grouped(reward: RagReward, samples: list[GRPOSample]) -> list[list[int]]:
+def group_positions(reward: RagReward, samples: list[GRPOSample]) -> list[list[int]]:
     """Return the groups that the recipe gets, as positions."""
     positions: list[list[int]] = []
     own = reward.scorer.score_each
@@ -251,12 +255,12 @@ def grouped(reward: RagReward, samples: list[GRPOSample]) -> list[list[int]]:
 def test_groups_are_formed_by_prompt() -> None:
     gold = {"answers": ["Seine"]}
     samples = [sample(RIGHT, gold, prompt) for prompt in "aabbabba"]
-    assert grouped(new_reward("naive-grpo"), samples) == [[0, 1, 4, 7], [2, 3, 5, 6]]
+    assert group_positions(new_reward("naive-grpo"), samples) == [[0, 1, 4, 7], [2, 3, 5, 6]]
 
 
 def test_equal_prompts_are_several_groups() -> None:
     samples = answered(*[RIGHT] * 8)
-    assert grouped(new_reward("naive-grpo"), samples) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert group_positions(new_reward("naive-grpo"), samples) == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_the_last_sample_of_a_request_is_scored() -> None:
@@ -346,7 +350,7 @@ def test_std_floor_requires_no_scaling() -> None:
     reward = new_reward("naive-grpo", config(scale_rewards="none"), std_floor=0.5)
     values = rewards(reward, answered(RIGHT, RIGHT, WRONG, RIGHT))
     golden = [0.5, 0.5, -1.5, 0.5]  # population std 0.433, below the floor of 0.5
-    assert of_group(values, 4, "none") == pytest.approx(golden)
+    assert group_advantages_of(values, 4, "none") == pytest.approx(golden)
     with pytest.raises(UsageError, match="set --scale_rewards none"):
         new_reward("naive-grpo", config(), std_floor=0.1)
 
@@ -384,4 +388,4 @@ def test_the_advantage_of_lear_in_this_trainer() -> None:
     scorer.gatherer, scorer.models = EvidenceGatherer(golden), MODELS
     values = rewards(reward, [sample(row.pop("response"), row) for row in bare("lear")])
     expected = advantages(golden, std_floor=options["std_floor"])
-    assert of_group(values, 4, "none") == pytest.approx(expected, **TOLERANCE)
+    assert group_advantages_of(values, 4, "none") == pytest.approx(expected, **TOLERANCE)

@@ -75,7 +75,7 @@ def run(work: Any) -> Any:
     return asyncio.run(limited())
 
 
-async def sampled(
+async def sample_prompt(
     actor: Any, n: int = 3, label: Any = GOLD, prompt: str | None = None, **options: Any
 ) -> list[dict[str, Any]]:
     """Return the outputs for one row of the data set, and check that no group stays active."""
@@ -130,7 +130,7 @@ def scores_by_transformers(engine: Engine, texts: list[str], recipe: str, **sett
 def test_a_rule_recipe(trainer: Trainer, agent: Any) -> None:
     engine = Engine([RIGHT, WRONG, "no format"])
     actor = trainer.actor(agent('recipe="arena"'), engine)
-    outputs = run(sampled(actor))
+    outputs = run(sample_prompt(actor))
     assert dict(zip([text_of(engine, o) for o in outputs], rewards(outputs), strict=True)) == {
         RIGHT: 13.0,
         WRONG: 1.0,
@@ -148,7 +148,7 @@ def test_a_rule_recipe(trainer: Trainer, agent: Any) -> None:
 def test_a_group_is_scored_with_the_engine_of_the_policy(trainer: Trainer, agent: Any) -> None:
     engine = Engine(CITED)
     actor = trainer.actor(agent('recipe="ctrl-rag", settings={"threshold": None}'), engine)
-    outputs = run(sampled(actor))
+    outputs = run(sample_prompt(actor))
     expected = scores_by_transformers(engine, CITED, "ctrl-rag", threshold=None)
     for output in outputs:
         score = expected[text_of(engine, output)]
@@ -157,21 +157,21 @@ def test_a_group_is_scored_with_the_engine_of_the_policy(trainer: Trainer, agent
             assert output["extra_logs"][name] == pytest.approx(value, abs=1e-3)
     assert len(set(rewards(outputs))) > 1
     checked = engine.calls["scored"]
-    assert rewards(run(sampled(actor))) == pytest.approx(rewards(outputs), abs=1e-4)
+    assert rewards(run(sample_prompt(actor))) == pytest.approx(rewards(outputs), abs=1e-4)
     assert engine.calls["scored"] - checked == 6  # the engine was checked once
 
 
 def test_a_document_missing_from_the_prompt_is_named(trainer: Trainer, agent: Any) -> None:
     actor = trainer.actor(agent('recipe="ctrl-rag"'), engine := Engine(CITED))
     with pytest.raises(DataError, match="row row-7: prompt: document 1 cannot be left out"):
-        run(sampled(actor, prompt=prompt_of(engine, "Which river runs through Paris?")))
+        run(sample_prompt(actor, prompt=prompt_of(engine, "Which river runs through Paris?")))
 
 
 def test_masked_answers_and_floor_of_lear(trainer: Trainer, agent: Any) -> None:
     texts = [rational("Seine"), rational("Rhone"), "no format"]
     engine = Engine(texts)
     actor = trainer.actor(agent('recipe="lear", std_floor=0.1'), engine)
-    outputs = run(sampled(actor))
+    outputs = run(sample_prompt(actor))
     expected = scores_by_transformers(engine, texts, "lear")
     raw = [expected[text_of(engine, output)].value for output in outputs]
     assert [output["extra_logs"]["raw_reward"] for output in outputs] == pytest.approx(raw)
@@ -212,7 +212,7 @@ def advantages(trainer: Trainer, outputs: list[dict[str, Any]]) -> list[float]:
 
 def test_equal_rewards_have_no_advantage(trainer: Trainer, agent: Any) -> None:
     actor = trainer.actor(agent('recipe="arena", std_floor=0.1'), Engine([RIGHT]))
-    outputs = run(sampled(actor))
+    outputs = run(sample_prompt(actor))
     assert rewards(outputs) == [13.0] * 3
     assert advantages(trainer, outputs) == [0.0] * 3
 
@@ -224,11 +224,17 @@ def test_the_number_of_samples_can_change(trainer: Trainer, agent: Any) -> None:
     actor = trainer.actor(agent('recipe="ctrl-rag", std_floor=0.1'), Engine(CITED))
 
     async def both() -> Any:
-        return await sampled(actor, 3), await sampled(actor, 1), await sampled(actor, 4)
+        return (
+            await sample_prompt(actor, 3),
+            await sample_prompt(actor, 1),
+            await sample_prompt(actor, 4),
+        )
 
     assert [len(outputs) for outputs in run(both())] == [3, 1, 4]
     alone = trainer.actor(agent('recipe="arena", std_floor=0.1'), Engine([RIGHT]))
-    assert rewards(run(sampled(alone, 1))) == [13.0]  # the reward itself, not an advantage of 0
+    assert rewards(run(sample_prompt(alone, 1))) == [
+        13.0
+    ]  # the reward itself, not an advantage of 0
 
 
 def test_rows_with_equal_prompts_are_different_groups(trainer: Trainer, agent: Any) -> None:
@@ -258,18 +264,18 @@ def test_an_opened_tag_and_a_truncated_response(trainer: Trainer, agent: Any) ->
     engine = Engine(["Look.</think><answer>Seine</answer>"])
     actor = trainer.actor(agent('recipe="naive-grpo"'), engine)
     prompt = prompt_of(engine) + "<think>\n"
-    assert rewards(run(sampled(actor, prompt=prompt))) == [2.0] * 3
-    (cut,) = run(sampled(actor, 1, prompt=prompt, sampling_params=sampling(4)))
+    assert rewards(run(sample_prompt(actor, prompt=prompt))) == [2.0] * 3
+    (cut,) = run(sample_prompt(actor, 1, prompt=prompt, sampling_params=sampling(4)))
     assert cut["truncated"]
     assert cut["reward"] == 0.0
 
 
 def test_a_truncated_prompt_has_no_log_probabilities(trainer: Trainer, agent: Any) -> None:
     actor = trainer.actor(agent('recipe="ctrl-rag"'), Engine(CITED))
-    with pytest.raises(DataError, match="row row-7: prompt_token_ids: the rendered prompt has"):
-        run(sampled(actor, max_length=450))
+    with pytest.raises(DataError, match="row row-7: prompt_token_ids: the rendered prompt differs"):
+        run(sample_prompt(actor, max_length=450))
     rules = trainer.actor(agent('recipe="arena"'), Engine([RIGHT]))
-    assert rewards(run(sampled(rules, max_length=450))) == [13.0] * 3
+    assert rewards(run(sample_prompt(rules, max_length=450))) == [13.0] * 3
 
 
 # --- what has no score -------------------------------------------------------------------------
@@ -280,20 +286,20 @@ def test_an_error_reaches_the_trainer_and_can_be_pickled(trainer: Trainer, agent
     with pytest.raises(
         DataError, match=r"row row-7: supporting\[0\]: document id 9 does not exist"
     ) as info:
-        run(sampled(actor, label={**GOLD, "supporting": [9]}))
+        run(sample_prompt(actor, label={**GOLD, "supporting": [9]}))
     assert str(pickle.loads(pickle.dumps(info.value))) == str(info.value)  # noqa: S301
 
 
 def test_an_invalid_label_names_its_prompt(trainer: Trainer, agent: Any) -> None:
     actor = trainer.actor(agent('recipe="arena"'), Engine([RIGHT]))
     with pytest.raises(DataError, match=r"row of the prompt that ends in '.*through Paris.*label:"):
-        run(sampled(actor, label={"target": "Seine"}))
+        run(sample_prompt(actor, label={"target": "Seine"}))
 
 
 def test_a_missing_model_names_the_option(trainer: Trainer, agent: Any) -> None:
     actor = trainer.actor(agent('recipe="truthrl", error_value=0.0'), Engine([r"\boxed{Rhone}"]))
     with pytest.raises(UsageError, match="truthrl requires a model of the kind judge: set judge="):
-        run(sampled(actor))
+        run(sample_prompt(actor))
 
 
 def test_error_value_applies_after_the_first_group(
@@ -304,11 +310,11 @@ def test_error_value_applies_after_the_first_group(
 
     async def training() -> Any:
         with pytest.raises(DataError, match="supporting"):
-            await sampled(actor, label=broken)
-        good = await sampled(actor)
-        bad = await sampled(actor, label=broken)
+            await sample_prompt(actor, label=broken)
+        good = await sample_prompt(actor)
+        bad = await sample_prompt(actor, label=broken)
         with pytest.raises(DataError, match="supporting"):
-            await sampled(actor, label=broken)
+            await sample_prompt(actor, label=broken)
         return good, bad
 
     good, bad = run(training())
@@ -325,7 +331,7 @@ def test_an_unscored_member_does_not_change_other_advantages(
 ) -> None:
     """With an error value of 0, its reward is the mean of the group."""
     actor = trainer.actor(agent('recipe="arena", std_floor=0.1, error_value=0.0'), Engine([RIGHT]))
-    run(sampled(actor))
+    run(sample_prompt(actor))
     actor.llm = Engine([RIGHT, WRONG, "no format"])
     scorer = actor.executor.scoring.scorer(None)
     score = scorer.score_each_async
@@ -335,7 +341,7 @@ def test_an_unscored_member_does_not_change_other_advantages(
         return [results[0], BackendError("the judge is down"), results[2]]
 
     monkeypatch.setattr(scorer, "score_each_async", without_the_second)
-    outputs = run(sampled(actor))
+    outputs = run(sample_prompt(actor))
     first, _, third = (output["extra_logs"]["raw_reward"] for output in outputs)
     one, other = group_advantages([first, third], std_floor=0.1)
     assert advantages(trainer, outputs) == pytest.approx([one, 0.0, other], abs=1e-5)
@@ -345,14 +351,14 @@ def test_an_engine_error_fails_one_group(trainer: Trainer, agent: Any) -> None:
     engine = Engine([RIGHT, RuntimeError("the engine is dead"), RIGHT, RIGHT])
     actor = trainer.actor(agent('recipe="arena"'), engine)
     with pytest.raises((RuntimeError, GroupError), match="the engine is dead"):
-        run(sampled(actor))
-    assert rewards(run(sampled(actor, 1))) == [13.0]
+        run(sample_prompt(actor))
+    assert rewards(run(sample_prompt(actor, 1))) == [13.0]
 
 
 def test_weights_that_change_while_a_group_is_scored(trainer: Trainer, agent: Any) -> None:
     engine = Engine(CITED)
     actor = trainer.actor(agent('recipe="ctrl-rag"'), engine)
-    run(sampled(actor))
+    run(sample_prompt(actor))
     rows, changes, updates = engine.rows, iter(range(100)), []
 
     def change(ids: list[int]) -> Any:
@@ -363,12 +369,12 @@ def test_weights_that_change_while_a_group_is_scored(trainer: Trainer, agent: An
     engine.rows = change  # type: ignore[method-assign]
     times: Any = {2}
     before = engine.calls["scored"]
-    assert len(run(sampled(actor))) == 3
+    assert len(run(sample_prompt(actor))) == 3
     assert engine.calls["scored"] - before == 12  # scored twice
     assert "update_weight" in engine.updated
     times = range(100)
     with pytest.raises(BackendError, match="the weights changed between the two terms of a diff"):
-        run(sampled(actor))
+        run(sample_prompt(actor))
 
 
 def test_an_engine_that_shifts_its_values_is_refused(trainer: Trainer, agent: Any) -> None:
@@ -377,7 +383,7 @@ def test_an_engine_that_shifts_its_values_is_refused(trainer: Trainer, agent: An
     engine.rows = lambda ids: [None, None, *rows(ids)[1:-1]]  # type: ignore[method-assign]
     actor = trainer.actor(agent('recipe="ctrl-rag"'), engine)
     with pytest.raises(BackendError, match="selfcheck failed"):
-        run(sampled(actor))
+        run(sample_prompt(actor))
 
 
 def test_a_sequence_must_leave_one_token_free(trainer: Trainer, agent: Any) -> None:
@@ -388,7 +394,7 @@ def test_a_sequence_must_leave_one_token_free(trainer: Trainer, agent: Any) -> N
     actor = trainer.actor(agent('recipe="ctrl-rag"'), engine)
     options = {"prompt": prompt, "max_length": whole, "sampling_params": sampling(length)}
     engine.model_config.max_model_len = whole + 1
-    assert len(run(sampled(actor, 2, **options))) == 2
+    assert len(run(sample_prompt(actor, 2, **options))) == 2
     engine.model_config.max_model_len = whole
     with pytest.raises(DataError, match="more than the model's"):
-        run(sampled(actor, 2, **options))
+        run(sample_prompt(actor, 2, **options))

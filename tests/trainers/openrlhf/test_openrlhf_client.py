@@ -54,7 +54,7 @@ class Engine:
         return SimpleNamespace(outputs=[output])
 
 
-def executed(
+def run_executor(
     endpoint: str, text: str = RIGHT, label: str = LABEL, max_length: int = 2000, n: int = 1
 ) -> list[dict[str, Any]]:
     """Return the outputs of the trainer's executor for `n` concurrent samples."""
@@ -112,26 +112,26 @@ def server() -> Any:
 
 
 def test_the_trainer_gets_reward_score_and_components(server: Server) -> None:
-    (output,) = executed(server.url)
+    (output,) = run_executor(server.url)
     assert (output["reward"], output["scores"]) == (13.0, 1.0)
     assert output["extra_logs"]["bonus"] == 10.0
     assert all(isinstance(value, float) for value in output["extra_logs"].values())
 
 
 def test_a_wrong_answer_has_the_same_keys(server: Server) -> None:
-    right, wrong = executed(server.url)[0], executed(server.url, text="no")[0]
+    right, wrong = run_executor(server.url)[0], run_executor(server.url, text="no")[0]
     assert wrong["reward"] == 0.0
     assert wrong["extra_logs"].keys() == right["extra_logs"].keys()
 
 
 def test_a_prompt_truncated_on_the_left(server: Server) -> None:
-    (output,) = executed(server.url, max_length=len(RIGHT) + len(PROMPT) - 12)
+    (output,) = run_executor(server.url, max_length=len(RIGHT) + len(PROMPT) - 12)
     assert len(output["observation_tokens"]) == len(RIGHT) + len(PROMPT) - 12
     assert output["reward"] == 13.0
 
 
 def test_concurrent_requests(server: Server) -> None:
-    assert {output["reward"] for output in executed(server.url, n=64)} == {13.0}
+    assert {output["reward"] for output in run_executor(server.url, n=64)} == {13.0}
 
 
 def test_the_server_accepts_a_token_in_the_url() -> None:
@@ -142,7 +142,7 @@ def test_the_server_accepts_a_token_in_the_url() -> None:
         del os.environ["RAG_REWARDS_TOKEN"]
     try:
         url = running.url.replace("http://", "http://trainer:s3cret@")
-        assert executed(url)[0]["reward"] == 13.0
+        assert run_executor(url)[0]["reward"] == 13.0
     finally:
         running.stop()
 
@@ -161,14 +161,14 @@ def test_without_an_error_value_the_trainer_has_no_reward(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick_retries(monkeypatch)
-    (output,) = executed(server.url, label="{}")
+    (output,) = run_executor(server.url, label="{}")
     assert output["reward"] is None  # the trainer ignores the error after five attempts
 
 
 def test_with_an_error_value_the_trainer_continues() -> None:
     running = Server("-r", "arena", "--on-error", "value", "--error-value", "-1").ready()
     try:
-        (output,) = executed(running.url, label='{"answers": "Seine"}')
+        (output,) = run_executor(running.url, label='{"answers": "Seine"}')
     finally:
         running.stop()
     assert (output["reward"], output["extra_logs"]["rag_rewards_error"]) == (-1.0, 1.0)
@@ -190,7 +190,7 @@ def test_a_restarted_server_is_used_again(
 
     monkeypatch.setattr(agent.asyncio, "sleep", restart)
     try:
-        (output,) = executed(first.url)
+        (output,) = run_executor(first.url)
     finally:
         for server in second:
             server.stop()
@@ -204,7 +204,7 @@ def test_a_reward_file(tmp_path: Path) -> None:
         "from rag_rewards_adapters.openrlhf import reward_function\n"
         'reward_func = reward_function(recipe="arena", settings={"bonus.value": 5})\n'
     )
-    right, wrong = executed(str(file))[0], executed(str(file), text="no")[0]
+    right, wrong = run_executor(str(file))[0], run_executor(str(file), text="no")[0]
     assert (right["reward"], wrong["reward"]) == (8.0, 0.0)
     assert right["extra_logs"].keys() == wrong["extra_logs"].keys()
 

@@ -42,7 +42,7 @@ def scored(group: str, *marks: int) -> list[dict[str, Any]]:
     ]
 
 
-def selected(folder: Path, kind: str, style: str = "direct") -> Any:
+def select_rows(folder: Path, kind: str, style: str = "direct") -> Any:
     rows = [row for name in "abcd" for row in scored(name, 1, 0)] + scored("e", 0, 0)
     source, out = folder / "scored.jsonl", folder / f"{kind}.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -58,7 +58,7 @@ def losses(trainer: Any) -> list[float]:
 @pytest.mark.parametrize("kind", ["r-tuning", "rft", "sft", "sft reasoning"])
 def test_sft_trains_on_the_completions_only(tmp_path: Path, kind: str) -> None:
     name, _, style = kind.partition(" ")
-    rows = selected(tmp_path, name, style or "direct")
+    rows = select_rows(tmp_path, name, style or "direct")
     tokenizer = make_tokenizer()
     trainer = SFTTrainer(
         model=make_model("qwen2"),
@@ -74,7 +74,7 @@ def test_sft_trains_on_the_completions_only(tmp_path: Path, kind: str) -> None:
 
 
 def test_dpo_trains_on_the_pairs(tmp_path: Path) -> None:
-    rows = selected(tmp_path, "dpo")
+    rows = select_rows(tmp_path, "dpo")
     assert rows[4]["chosen"][0]["content"] == "\\boxed{I don't know}"
     trainer = DPOTrainer(
         model=make_model("qwen2"),

@@ -297,7 +297,7 @@ def test_log_probabilities_of_several_turns_are_refused(
     queue = rolled_out(monkeypatch, with_tools(tmp_path, folder, "ctrl-rag"), engine, [row])
     assert queue.status("uid-0") == "failure"
     assert queue.sessions("uid-0") == []
-    assert "a response of several messages is scored by its token ids" in caplog.text
+    assert "a response of several messages requires its token ids" in caplog.text
 
 
 def test_a_failed_session_fails_its_group(monkeypatch, folder, caplog):

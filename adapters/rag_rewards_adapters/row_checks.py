@@ -1,0 +1,81 @@
+"""Checks of a data set before training: each row must be complete enough to score a response."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rag_rewards.definition import Recipe
+from rag_rewards.errors import RolloutError
+from rag_rewards.evidence.needs import LogProbsNeed
+from rag_rewards.rollout import Evidence, LogProbs, Rollout
+from rag_rewards.rows.columns import rollout_from_columns
+
+_EXAMPLE_RESPONSES = (
+    "<think>Read [1].</think><answer>It is x [1].</answer>",
+    "<reason>Read 1.</reason><extract>x</extract><answer>x</answer>",
+    "<think>Read 1.</think>\\boxed{y}",
+)
+"""Well-formed responses in the output forms of the recipes."""
+
+
+def example_rollouts() -> list[Rollout]:
+    """Return rollouts with well-formed responses, which show the models that a recipe needs."""
+    fields: dict[str, Any] = {
+        "question": "?",
+        "documents": [{"text": "x"}],
+        "supporting": [1],
+        "answers": ["x"],
+        "answerable": True,
+    }
+    rollouts = [rollout_from_columns(fields, response=text) for text in _EXAMPLE_RESPONSES]
+    return [rollout for rollout in rollouts if isinstance(rollout, Rollout)]
+
+
+def check_rows(
+    rows: Iterable[tuple[str, Rollout | RolloutError]], recipes: Sequence[Recipe]
+) -> None:
+    """Raise the error of a row that no recipe can score, and of a recipe without any row.
+
+    `rows` are the names of rows and their rollouts with empty responses. `recipes` are the stages
+    of a curriculum, or a single recipe. A row can belong to one stage only.
+    """
+    stages_with_rows: set[int] = set()
+    errors_by_stage: dict[int, RolloutError] = {}
+    for name, rollout in rows:
+        if isinstance(rollout, RolloutError):
+            raise _with_row(rollout, name)
+        results = [_scoring_error(recipe, rollout) for recipe in recipes]
+        errors = [_with_row(error, name) for error in results if error is not None]
+        if len(errors) == len(results):
+            raise errors[0]
+        for stage, error in enumerate(results):
+            if error is None:
+                stages_with_rows.add(stage)
+            else:
+                errors_by_stage.setdefault(stage, error)
+    if without_rows := errors_by_stage.keys() - stages_with_rows:
+        raise errors_by_stage[min(without_rows)]
+
+
+def _scoring_error(recipe: Recipe, rollout: Rollout) -> RolloutError | None:
+    """Return why a rollout with an empty response cannot be scored, or None.
+
+    The log-probabilities of an empty response are empty, so no model is needed for them.
+    """
+    try:
+        needs = recipe.needs(rollout)
+    except RolloutError as error:
+        return error.with_traceback(None)
+    without = {label: () for n in needs if isinstance(n, LogProbsNeed) for label in n.without}
+    if without:
+        rollout = rollout.with_evidence(Evidence(logprobs=LogProbs(full=(), without={**without})))
+    if not all(need.is_met(rollout) for need in needs):
+        return None
+    result = recipe.score_each([rollout], [[0]])[0]
+    return result if isinstance(result, RolloutError) else None
+
+
+def _with_row(error: RolloutError, name: str) -> RolloutError:
+    error.row = name if error.row is None else f"{error.row} ({name})"
+    return error
