@@ -70,9 +70,9 @@ def test_response_ids_are_the_rows_own_or_those_of_its_text():
     assert CONTEXTS.response(rollout(response_token_ids=[5, 6])) == (5, 6)
     ids = CONTEXTS.response(rollout(response="<answer>Paris</answer><|im_end|>\n"))
     assert text(ids) == "<answer>Paris</answer>"
-    said = [{"role": "assistant", "content": "Paris"}]
-    assert text(CONTEXTS.response(rollout(response=said))) == "Paris"
-    turns = [*said, {"role": "tool", "content": "Rome"}, *said]
+    messages = [{"role": "assistant", "content": "Paris"}]
+    assert text(CONTEXTS.response(rollout(response=messages))) == "Paris"
+    turns = [*messages, {"role": "tool", "content": "Rome"}, *messages]
     with pytest.raises(DataError, match="response_token_ids: missing; a response of several"):
         CONTEXTS.response(rollout(response=turns))
 

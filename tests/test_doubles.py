@@ -106,7 +106,9 @@ def test_verdicts():
     third = JudgeQuestion("reasoning", "Why?", "Because.")
     with pytest.raises(BackendError, match=r"not in the table: JudgeQuestion\(kind='reasoning'"):
         run(judge.judge([third]))
-    judge = TableJudge(lambda asked: None if asked is third else int(asked.response in asked.gold))
+    judge = TableJudge(
+        lambda question: None if question is third else int(question.response in question.gold)
+    )
     assert run(judge.judge([QUESTION, OTHER])) == [1, 0]
     with pytest.raises(BackendError, match="not in the table"):
         run(judge.judge([third]))

@@ -45,9 +45,9 @@ def by_length(context, response):
 
 
 def informed(gatherer, reward, rows):
-    found = gatherer.gather_sync(reward, rows)
-    assert not any(isinstance(each, Exception) for each in found), found
-    return found
+    results = gatherer.gather_sync(reward, rows)
+    assert not any(isinstance(each, Exception) for each in results), results
+    return results
 
 
 # --- likelihoods -------------------------------------------------------------------------------
@@ -56,24 +56,24 @@ def informed(gatherer, reward, rows):
 def test_a_group_is_one_request_with_distinct_responses():
     policy = TablePolicy(by_length)
     rows = [row(0), row(1), row(2, response="Paris 0"), row(3, question="When?")]
-    found = informed(Gatherer(Models(policy=policy)), CTRL, rows)
+    results = informed(Gatherer(Models(policy=policy)), CTRL, rows)
     first, second = policy.requests
     assert (len(first.contexts), len(first.responses)) == (3, 2)
     assert (len(second.contexts), len(second.responses)) == (3, 1)
-    assert found[0].logprobs == found[2].logprobs
-    assert all(len(r.logprobs.full) == len("Paris 0") for r in found)
-    assert [sorted(r.logprobs.without) for r in found] == [["1", "2"]] * 4
+    assert results[0].logprobs == results[2].logprobs
+    assert all(len(r.logprobs.full) == len("Paris 0") for r in results)
+    assert [sorted(r.logprobs.without) for r in results] == [["1", "2"]] * 4
     shorter = [len(first.contexts[i]) for i in range(3)]
     assert shorter[0] > max(shorter[1:])
-    assert found[0].logprobs.full[0] == pytest.approx(by_length(first.contexts[0], (80,))[0])
+    assert results[0].logprobs.full[0] == pytest.approx(by_length(first.contexts[0], (80,))[0])
 
 
 def test_gathered_evidence_scores_like_evidence_of_rows():
     gatherer = Gatherer(Models(policy=TablePolicy(by_length)))
-    found = informed(gatherer, CTRL, [row(0), row(1)])
-    again = [decode_row(decoded(each)) for each in found]
-    assert [s.value for s in CTRL(found)] == [s.value for s in CTRL(again)]
-    assert CTRL(found)[0].components["evidential_contribution"] < 0
+    results = informed(gatherer, CTRL, [row(0), row(1)])
+    again = [decode_row(decoded(each)) for each in results]
+    assert [s.value for s in CTRL(results)] == [s.value for s in CTRL(again)]
+    assert CTRL(results)[0].components["evidential_contribution"] < 0
 
 
 def decoded(rollout):
@@ -86,16 +86,16 @@ def test_existing_evidence_is_not_requested():
     logprobs = {"full": [-1.0], "without": {"1": [-2.0], "2": [-3.0]}}
     rows = [row(0, logprobs=logprobs), row(1)]
     policy = TablePolicy(by_length)
-    found = informed(Gatherer(Models(policy=policy)), CTRL, rows)
-    assert found[0] is rows[0]
+    results = informed(Gatherer(Models(policy=policy)), CTRL, rows)
+    assert results[0] is rows[0]
     assert [len(r.responses) for r in policy.requests] == [1]
 
 
 def test_incomplete_evidence_is_requested_completely():
     rows = [row(0, logprobs={"full": [-1.0], "without": {"1": [-2.0]}})]
-    found = informed(Gatherer(Models(policy=TablePolicy(by_length))), CTRL, rows)
-    assert found[0].logprobs.full != (-1.0,)  # both terms of a difference from one model
-    assert sorted(found[0].logprobs.without) == ["1", "2"]
+    results = informed(Gatherer(Models(policy=TablePolicy(by_length))), CTRL, rows)
+    assert results[0].logprobs.full != (-1.0,)  # both terms of a difference from one model
+    assert sorted(results[0].logprobs.without) == ["1", "2"]
 
 
 def test_rows_are_not_changed():
@@ -108,12 +108,12 @@ def test_rows_are_not_changed():
 
 def test_an_invalid_row_fails_alone():
     rows = [row(0), row(1, question=None, group="g"), row(2, supporting=[9])]
-    found = Gatherer(Models(policy=TablePolicy(by_length))).gather_sync(CTRL, rows)
-    assert found[0].logprobs is not None
-    assert isinstance(found[1], DataError)
-    assert str(found[1]).startswith("row r1: question: missing")
-    assert found[2] is rows[2]  # scoring says what is wrong with it
-    assert isinstance(CTRL.score_each([found[2]])[0], DataError)
+    results = Gatherer(Models(policy=TablePolicy(by_length))).gather_sync(CTRL, rows)
+    assert results[0].logprobs is not None
+    assert isinstance(results[1], DataError)
+    assert str(results[1]).startswith("row r1: question: missing")
+    assert results[2] is rows[2]  # scoring says what is wrong with it
+    assert isinstance(CTRL.score_each([results[2]])[0], DataError)
 
 
 def test_a_failed_request_fails_its_group_only():
@@ -125,9 +125,9 @@ def test_a_failed_request_fails_its_group_only():
         )
 
     rows = [row(0), row(1, question="When?"), row(2), row(3, question="When?")]
-    found = Gatherer(Models(policy=TablePolicy(sometimes))).gather_sync(CTRL, rows)
-    assert [type(each).__name__ for each in found] == ["Rollout", "BackendError"] * 2
-    assert str(found[3]) == "row r3: out of luck"
+    results = Gatherer(Models(policy=TablePolicy(sometimes))).gather_sync(CTRL, rows)
+    assert [type(each).__name__ for each in results] == ["Rollout", "BackendError"] * 2
+    assert str(results[3]) == "row r3: out of luck"
 
 
 def test_a_failed_call_fails_all_rollouts_that_needed_it():
@@ -137,9 +137,9 @@ def test_a_failed_call_fails_all_rollouts_that_needed_it():
 
     logprobs = {"full": [-1.0], "without": {"1": [-2.0], "2": [-3.0]}}
     rows = [row(0), row(1, logprobs=logprobs)]
-    found = Gatherer(Models(policy=Broken())).gather_sync(CTRL, rows)
-    assert str(found[0]) == "row r0: ConnectionError: no route"
-    assert found[1] is rows[1]
+    results = Gatherer(Models(policy=Broken())).gather_sync(CTRL, rows)
+    assert str(results[0]) == "row r0: ConnectionError: no route"
+    assert results[1] is rows[1]
 
 
 class Panic(BaseException):
@@ -153,10 +153,10 @@ def test_a_panic_of_a_model_is_the_error_of_the_rollouts_that_needed_it():
 
     logprobs = {"full": [-1.0], "without": {"1": [-2.0], "2": [-3.0]}}
     rows = [row(0), row(1, logprobs=logprobs)]
-    found = Gatherer(Models(policy=Panicking())).gather_sync(CTRL, rows)
-    assert isinstance(found[0], BackendError)
-    assert str(found[0]) == "row r0: Panic: poisoned lock"
-    assert found[1] is rows[1]
+    results = Gatherer(Models(policy=Panicking())).gather_sync(CTRL, rows)
+    assert isinstance(results[0], BackendError)
+    assert str(results[0]) == "row r0: Panic: poisoned lock"
+    assert results[1] is rows[1]
 
 
 def panics(*_):
@@ -178,9 +178,9 @@ def test_a_panic_of_any_kind_of_model_is_an_error_of_its_rows(models, name, resp
     semantic = recipe("ground-grpo", {"refusal.matcher": "semantic"})
     scheme = semantic if name == "semantic" else recipe(name)
     rows = [row(0, response=response, answerable=True)]
-    (found,) = Gatherer(models).gather_sync(scheme, rows)
-    assert isinstance(found, BackendError)
-    assert "Panic: poisoned lock" in str(found)
+    (results,) = Gatherer(models).gather_sync(scheme, rows)
+    assert isinstance(results, BackendError)
+    assert "Panic: poisoned lock" in str(results)
 
 
 def test_a_panic_of_a_tokenizer_is_the_error_of_its_rollout():
@@ -192,14 +192,14 @@ def test_a_panic_of_a_tokenizer_is_the_error_of_its_rollout():
 
     rows = [row(0), row(1, response="bad"), row(2, question="bad"), row(3)]
     policy = TablePolicy(by_length, tokenizer=Panicking())
-    found = Gatherer(Models(policy=policy)).gather_sync(CTRL, rows)
-    assert [type(each).__name__ for each in found] == [
+    results = Gatherer(Models(policy=policy)).gather_sync(CTRL, rows)
+    assert [type(each).__name__ for each in results] == [
         "Rollout",
         "BackendError",
         "BackendError",
         "Rollout",
     ]
-    assert str(found[1]) == "row r1: Panic: no boundary"
+    assert str(results[1]) == "row r1: Panic: no boundary"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), asyncio.CancelledError()])
@@ -218,8 +218,8 @@ def test_a_wrong_number_of_answers_fails_all_rollouts():
             return (await super().score(requests))[:-1]
 
     rows = [row(0), row(1, question="When?")]
-    found = Gatherer(Models(policy=Short(by_length))).gather_sync(CTRL, rows)
-    assert all("1 answers to 2 questions" in str(each) for each in found)
+    results = Gatherer(Models(policy=Short(by_length))).gather_sync(CTRL, rows)
+    assert all("1 answers to 2 questions" in str(each) for each in results)
 
 
 def test_the_self_check_runs_first_and_once():
@@ -267,8 +267,8 @@ def test_concurrent_calls_wait_for_the_self_check():
     gatherer = Gatherer(Models(policy=Slow(by_length)))
 
     async def both():
-        asked = [gatherer.gather(CTRL, [row(i)]) for i in range(2)]
-        return await asyncio.gather(*asked, return_exceptions=True)
+        calls = [gatherer.gather(CTRL, [row(i)]) for i in range(2)]
+        return await asyncio.gather(*calls, return_exceptions=True)
 
     assert [str(each) for each in asyncio.run(both())] == ["zeros", "zeros"]
 
@@ -278,17 +278,17 @@ def test_errors_of_rows_have_public_types():
         pass
 
     policy = TablePolicy(lambda context, response: Finer("503", "x"))
-    (found,) = Gatherer(Models(policy=policy)).gather_sync(CTRL, [row(0)])
-    assert type(found) is BackendError
-    assert found.__cause__.__traceback__ is None
+    (results,) = Gatherer(Models(policy=policy)).gather_sync(CTRL, [row(0)])
+    assert type(results) is BackendError
+    assert results.__cause__.__traceback__ is None
 
 
 def test_a_response_without_assistant_message_fails_its_row():
-    said = [{"role": "user", "content": "x"}]
-    rows = [row(0), row(1, response=said, response_token_ids=[5, 6])]
-    found = Gatherer(Models(policy=TablePolicy(by_length))).gather_sync(CTRL, rows)
-    assert found[0].logprobs is not None
-    assert "no assistant message" in str(found[1])
+    messages = [{"role": "user", "content": "x"}]
+    rows = [row(0), row(1, response=messages, response_token_ids=[5, 6])]
+    results = Gatherer(Models(policy=TablePolicy(by_length))).gather_sync(CTRL, rows)
+    assert results[0].logprobs is not None
+    assert "no assistant message" in str(results[1])
 
 
 def test_a_group_is_truncated_for_its_longest_response():
@@ -319,17 +319,17 @@ def test_other_groups_of_a_question_do_not_affect_a_group():
 
 
 def test_the_signature_depends_on_prompt_settings():
-    def told(**options):
+    def prompt_digest(**options):
         return Gatherer(Models(policy=TablePolicy(by_length)), **options).fingerprints["prompt"]
 
     others = [
-        told(),
-        told(truncate=True),
-        told(prompt=Prompt("{question}")),
-        told(template={"enable_thinking": False}),
+        prompt_digest(),
+        prompt_digest(truncate=True),
+        prompt_digest(prompt=Prompt("{question}")),
+        prompt_digest(template={"enable_thinking": False}),
     ]
     assert len(set(others)) == 4
-    assert told() == told()
+    assert prompt_digest() == prompt_digest()
     assert "prompt" not in Gatherer(Models(judge=TableJudge({}))).fingerprints
 
 
@@ -351,16 +351,16 @@ def test_masked_answers_are_generated_from_their_contexts():
         texts=lambda prompt: "Lyon</answer>" if "<reason>" in text(prompt)[-60:] else "Paris"
     )
     lear = recipe("lear", {"decode.max_tokens": 7})
-    found = informed(Gatherer(Models(policy=policy)), lear, [row(0, response=PARTS)])
-    assert found[0].masked_answers.rationale == "Lyon"
-    assert found[0].masked_answers.evidence == "Paris"
+    results = informed(Gatherer(Models(policy=policy)), lear, [row(0, response=PARTS)])
+    assert results[0].masked_answers.rationale == "Lyon"
+    assert results[0].masked_answers.evidence == "Paris"
     assert all(isinstance(a, GenerateRequest) for a in policy.requests)
     assert {(a.max_tokens, a.temperature, a.stop) for a in policy.requests} == {
         (7, 0.0, ("</answer>",))
     }
     evidence = next(text(a.prompt) for a in policy.requests if "<extract>" in text(a.prompt)[-60:])
     assert "on the Seine" not in evidence
-    assert lear(found)[0].components["answer_evidence"] == 1.0
+    assert lear(results)[0].components["answer_evidence"] == 1.0
 
 
 def text(ids):
@@ -370,9 +370,9 @@ def text(ids):
 def test_equal_masked_contexts_are_generated_once():
     policy = TablePolicy(texts=lambda prompt: "Paris")
     rows = [row(0, response=PARTS), row(1, response=PARTS), row(2, response="Paris")]
-    found = informed(Gatherer(Models(policy=policy)), recipe("lear"), rows)
+    results = informed(Gatherer(Models(policy=policy)), recipe("lear"), rows)
     assert policy.generated == 2
-    assert found[2] is rows[2]
+    assert results[2] is rows[2]
 
 
 def test_equal_contexts_have_separate_samples():
@@ -387,18 +387,20 @@ def test_likelihood_mode_scores_each_alias():
     policy = TablePolicy(by_length)
     lear = recipe("lear", {"mode": "likelihood"})
     rows = [row(0, response=PARTS, answers=["Paris", "Lutetia"])]
-    found = informed(Gatherer(Models(policy=policy)), lear, rows)
+    results = informed(Gatherer(Models(policy=policy)), lear, rows)
     assert all(isinstance(a, ScoreRequest) for a in policy.requests)
-    known = found[0].masked_logprobs
-    lengths = [[len(values) for values in getattr(known, part)] for part in known.__struct_fields__]
+    evidence = results[0].masked_logprobs
+    lengths = [
+        [len(values) for values in getattr(evidence, part)] for part in evidence.__struct_fields__
+    ]
     assert lengths == [[5, 7]] * 3
-    assert 0 < lear(found)[0].components["answer_full"] < 1
+    assert 0 < lear(results)[0].components["answer_full"] < 1
 
 
 def test_a_failed_generation_names_its_field():
     policy = TablePolicy(texts=lambda prompt: BackendError("cut off"))
-    found = Gatherer(Models(policy=policy)).gather_sync(recipe("lear"), [row(0, response=PARTS)])
-    assert str(found[0]) in {
+    results = Gatherer(Models(policy=policy)).gather_sync(recipe("lear"), [row(0, response=PARTS)])
+    assert str(results[0]) in {
         f"row r0: masked_answers.{p}: cut off" for p in ("rationale", "evidence")
     }
 
@@ -417,10 +419,10 @@ def test_entailment_pairs_are_distinct_in_a_batch():
         )
         for i in range(3)
     ]
-    found = informed(Gatherer(Models(entailment=nli)), ground, rows)
+    results = informed(Gatherer(Models(entailment=nli)), ground, rows)
     assert len(nli.requests) == len(set(nli.requests)) > 0
-    assert all(r.nli == found[0].nli for r in found)
-    assert ground(found)[0].value is not None
+    assert all(r.nli == results[0].nli for r in results)
+    assert ground(results)[0].value is not None
 
 
 def test_questions_are_distinct_and_any_yes_counts():
@@ -430,10 +432,10 @@ def test_questions_are_distinct_and_any_yes_counts():
         row(i, response="\\boxed{The city of light}", answers=["Paris", "Lutetia"])
         for i in range(2)
     ]
-    found = informed(Gatherer(Models(judge=judge)), truth, rows)
+    results = informed(Gatherer(Models(judge=judge)), truth, rows)
     assert [q.gold for q in judge.requests] == [("Paris",), ("Lutetia",)]
-    assert [r.verdicts for r in found] == [{"outcome": 1}] * 2
-    assert truth(found)[0].value == 1.0
+    assert [r.verdicts for r in results] == [{"outcome": 1}] * 2
+    assert truth(results)[0].value == 1.0
 
 
 def test_a_missing_verdict_is_an_error_unless_another_is_yes():
@@ -446,19 +448,19 @@ def test_a_missing_verdict_is_an_error_unless_another_is_yes():
         row(1, response="\\boxed{x}", answers=["Paris", "Rome"]),
         row(2, response="\\boxed{Paris}"),
     ]
-    found = Gatherer(Models(judge=TableJudge(judge_of))).gather_sync(truth, rows)
-    assert found[0].verdicts == {"outcome": 1}
-    assert str(found[1]) == "row r1: verdicts.outcome: down"
-    assert found[2] is rows[2]  # an exact match asks no judge
+    results = Gatherer(Models(judge=TableJudge(judge_of))).gather_sync(truth, rows)
+    assert results[0].verdicts == {"outcome": 1}
+    assert str(results[1]) == "row r1: verdicts.outcome: down"
+    assert results[2] is rows[2]  # an exact match asks no judge
 
 
 def test_similarity_for_refusals_in_other_words():
     similar = TableSimilarity(lambda text, reference: 0.95)
     ground = recipe("ground-grpo", {"refusal.matcher": "semantic", "citation.judge_by": "gold"})
     rows = [row(0, response="<think>t</think><answer>No idea at all.</answer>", answerable=False)]
-    found = informed(Gatherer(Models(similarity=similar)), ground, rows)
+    results = informed(Gatherer(Models(similarity=similar)), ground, rows)
     assert similar.requests
-    assert found[0].similarity is not None
+    assert results[0].similarity is not None
 
 
 def test_a_failed_kind_of_model_does_not_affect_others():
@@ -476,9 +478,9 @@ def test_a_failed_kind_of_model_does_not_affect_others():
         row(1, response="<think>t</think><answer>Nobody knows.</answer>", answerable=False),
     ]
     models = Models(entailment=Down({}), similarity=TableSimilarity(lambda t, r: 0.1))
-    found = Gatherer(models).gather_sync(both, rows)
-    assert "no memory" in str(found[0])
-    assert isinstance(found[0], BackendError)
+    results = Gatherer(models).gather_sync(both, rows)
+    assert "no memory" in str(results[0])
+    assert isinstance(results[0], BackendError)
 
 
 # --- loops and threads -------------------------------------------------------------------------
@@ -515,16 +517,16 @@ def test_kinds_of_models_are_called_at_the_same_time():
             entailment=MeetingNli(lambda p, h: 0.9), similarity=MeetingSimilarity(lambda t, r: 0.1)
         )
         asks = recipe("ground-grpo", {"refusal.matcher": "semantic"})
-        said = row(
+        messages = row(
             0,
             response="<think>t</think><answer>Paris lies on the Seine [2].</answer>",
             answerable=True,
         )
-        return await Gatherer(models).gather(asks, [said])
+        return await Gatherer(models).gather(asks, [messages])
 
-    (found,) = asyncio.run(both())
-    assert found.nli
-    assert found.similarity
+    (results,) = asyncio.run(both())
+    assert results.nli
+    assert results.similarity
 
 
 def test_threads_can_share_a_gatherer():

@@ -45,7 +45,7 @@ class EngineServer:
     """One server in a thread. `restart` takes the same port again."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, Any]] = []
+        self.requests: list[tuple[str, Any]] = []
         self.authorizations: set[str | None] = set()
         self.faults: deque[Fault] = deque()
         self.delay = 0.0
@@ -53,7 +53,7 @@ class EngineServer:
         self.free.set()
         self.lie: Callable[[list[float | None]], list[float | None]] = list
         self.seed = 1
-        self.seen: set[tuple[int, ...]] = set()
+        self.cached_prefixes: set[tuple[int, ...]] = set()
         self.most_at_once = 0
         self._at_once = 0
         self._lock = threading.Lock()
@@ -78,7 +78,7 @@ class EngineServer:
                 engine.authorizations.add(self.headers["authorization"])
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 with engine._lock:
-                    engine.asked.append((self.path, body))
+                    engine.requests.append((self.path, body))
                     engine._at_once += 1
                     engine.most_at_once = max(engine.most_at_once, engine._at_once)
                     fault = engine.faults.popleft() if engine.faults else None
@@ -128,7 +128,7 @@ class EngineServer:
         self._thread.join()
 
     def restart(self) -> None:
-        self.seen.clear()
+        self.cached_prefixes.clear()
         self.start()
 
     def __enter__(self) -> EngineServer:
@@ -143,7 +143,7 @@ class EngineServer:
 
     @property
     def posts(self) -> list[Any]:
-        return [body for _, body in self.asked]
+        return [body for _, body in self.requests]
 
     def get(self, path: str) -> Any:
         raise NotImplementedError
@@ -161,13 +161,13 @@ class EngineServer:
     def cached(self, tokens: list[int]) -> int:
         """Tokens of whole blocks that begin an earlier sequence as well; the last one is run."""
         for blocks in range((len(tokens) - 1) // BLOCK, 0, -1):
-            if tuple(tokens[: blocks * BLOCK]) in self.seen:
+            if tuple(tokens[: blocks * BLOCK]) in self.cached_prefixes:
                 return blocks * BLOCK
         return 0
 
-    def keep(self, tokens: list[int]) -> None:
+    def add_to_cache(self, tokens: list[int]) -> None:
         for blocks in range(1, len(tokens) // BLOCK + 1):
-            self.seen.add(tuple(tokens[: blocks * BLOCK]))
+            self.cached_prefixes.add(tuple(tokens[: blocks * BLOCK]))
 
 
 def continued(prompt: list[int], count: int, stop: list[str]) -> tuple[str, list[int], str]:
@@ -245,7 +245,7 @@ class VllmDouble(EngineServer):
         text, tokens, reason = continued(prompt, body["max_tokens"], body.get("stop") or [])
         scoring = body.get("prompt_logprobs") is not None
         returned = body.get("return_token_ids")
-        self.keep(prompt)
+        self.add_to_cache(prompt)
         return {
             "index": index,
             "text": text,
@@ -266,16 +266,16 @@ class VllmDouble(EngineServer):
             raise Refusal(500, "EngineCore encountered an issue.")
         skip = parameters.get("skip_reading_prefix_cache")
         cached = 0 if skip in (None, True) else self.cached(tokens)
-        self.keep(tokens)
+        self.add_to_cache(tokens)
         rows = self.rows(tokens, cached, decoded=False)
         if cached and math.isnan(self.garbage):
             raise Refusal(400, "Out of range float values are not JSON compliant")
-        _, made, reason = continued(tokens, parameters["max_tokens"], [])
+        _, output_ids, reason = continued(tokens, parameters["max_tokens"], [])
         choice = {
             "index": 0,
             "finish_reason": reason,
             "stop_reason": None,
-            "token_ids": made,
+            "token_ids": output_ids,
             "routed_experts": None,
             "sampling_mask": None,
             "weight_versions": [{"version": "default", "start": 0, "end": 1}],
@@ -384,7 +384,7 @@ class SglangDouble(EngineServer):
         if len(tokens) >= self.max_req_input_len:
             raise Refusal(400, "The input is longer than the model's context length")
         count = parameters["max_new_tokens"]
-        text, made, reason = continued(tokens, count, parameters.get("stop") or [])
+        text, output_ids, reason = continued(tokens, count, parameters.get("stop") or [])
         finish = {"type": "length", "length": count}
         version = self.weight_versions[0]
         if len(self.weight_versions) > 1:
@@ -395,7 +395,7 @@ class SglangDouble(EngineServer):
             "prompt_tokens": len(tokens),
             "weight_version": version,
             "num_retractions": 0,
-            "completion_tokens": len(made),
+            "completion_tokens": len(output_ids),
             "e2e_latency": 0.01,
         }
         cached = self.cached(tokens)
@@ -406,6 +406,6 @@ class SglangDouble(EngineServer):
             ids = tokens[start:]
             meta["input_token_logprobs"] = [[v, t, None] for v, t in zip(values, ids, strict=True)]
             meta["output_token_logprobs"] = []
-        self.keep(tokens)
+        self.add_to_cache(tokens)
         meta["cached_tokens"] = cached
-        return {"text": text, "output_ids": made, "meta_info": meta}
+        return {"text": text, "output_ids": output_ids, "meta_info": meta}

@@ -67,8 +67,8 @@ class MemoryPolicy:
         self.capabilities = Capabilities(precision=precision)
         self.max_length: int | None = None
         self.calls = 0
-        self.seen: list[tuple[int, ...]] = []
-        self.kept: dict[tuple[int, ...], list[float]] = {}
+        self.sequences: list[tuple[int, ...]] = []
+        self.values_of: dict[tuple[int, ...], list[float]] = {}
 
     @property
     def tokenizer(self):

@@ -110,8 +110,8 @@ def test_only_requested_pairs_are_scored(pair):
 def test_equal_sequences_are_sent_once(pair):
     server, policy = pair
     score(policy, GROUP)
-    asked = [tuple(p) for b in server.posts for p in b.get("prompt", b.get("input_ids"))]
-    assert len(asked) == len(set(asked)) == 9
+    requests = [tuple(p) for b in server.posts for p in b.get("prompt", b.get("input_ids"))]
+    assert len(requests) == len(set(requests)) == 9
     assert all(len(b.get("prompt", b.get("input_ids"))) <= 16 for b in server.posts)
 
 
@@ -232,14 +232,14 @@ def test_a_failed_generation_is_the_result_of_its_request(pair):
 def test_the_weight_version_is_in_answers_and_fingerprint(kind):
     double, policy = kind
     with double() as server:
-        known = policy(server.url, precision="bfloat16", weight_version=7)
-        assert known.fingerprint.endswith(f"{MODEL} bfloat16 version=7")
-        assert known.capabilities.precision == "bfloat16"
-        assert score(known, OTHER)[0].weight_version == 7
-        known.refresh(8)
-        assert known.fingerprint.endswith("version=8")
-        assert score(known, OTHER)[0].weight_version == 8
-        assert asyncio.run(known.generate([GenerateRequest((1,))]))[0].weight_version == 8
+        client = policy(server.url, precision="bfloat16", weight_version=7)
+        assert client.fingerprint.endswith(f"{MODEL} bfloat16 version=7")
+        assert client.capabilities.precision == "bfloat16"
+        assert score(client, OTHER)[0].weight_version == 7
+        client.refresh(8)
+        assert client.fingerprint.endswith("version=8")
+        assert score(client, OTHER)[0].weight_version == 8
+        assert asyncio.run(client.generate([GenerateRequest((1,))]))[0].weight_version == 8
 
 
 def test_a_change_of_weights_fails_the_group(pair):
@@ -264,8 +264,8 @@ def test_the_tokenizer_is_an_object_or_loaded_from_a_folder(pair, tmp_path):
     server, policy = pair
     with pytest.raises(UsageError, match="no folder '/models/tiny': pass tokenizer="):
         _ = policy.tokenizer
-    given = object()
-    assert type(policy)(server.url, tokenizer=given).tokenizer is given
+    tokenizer = object()
+    assert type(policy)(server.url, tokenizer=tokenizer).tokenizer is tokenizer
     with pytest.raises(UsageError, match="no tokenizer in"):
         _ = type(policy)(server.url, tokenizer=tmp_path).tokenizer
 
@@ -274,8 +274,10 @@ def test_a_tokenizer_is_loaded_from_its_folder(kind, tmp_path):
     transformers = pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")
     words = tokenizers.models.WordLevel({"<unk>": 0, "Lyon": 1}, "<unk>")
-    made = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer(words))
-    made.save_pretrained(str(tmp_path))
+    fast_tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer(words)
+    )
+    fast_tokenizer.save_pretrained(str(tmp_path))
     double, policy = kind
     with double() as server:
         assert policy(server.url, tokenizer=tmp_path).tokenizer.encode("Lyon") == [1]
@@ -325,9 +327,9 @@ def test_the_fingerprint_is_available_in_an_event_loop(pair):
 def test_an_api_key_is_sent_but_not_in_the_repr(kind):
     double, policy = kind
     with double() as server:
-        known = policy(server.url, api_key="secret")
-        check_values(score(known, OTHER)[0], OTHER)
-        assert "secret" not in repr(known._servers)
+        client = policy(server.url, api_key="secret")
+        check_values(score(client, OTHER)[0], OTHER)
+        assert "secret" not in repr(client._servers)
 
 
 ABORTED = {
@@ -432,15 +434,15 @@ def test_requests_of_a_dead_server_move_to_another(kind):
     double, policy = kind
     with double() as good, double() as bad:
         bad.faults.extend([Fault(500)] * 1000)
-        known = policy([bad.url, good.url], limits=QUICK)
+        client = policy([bad.url, good.url], limits=QUICK)
         groups = [ScoreRequest(((i, i + 1),), ((3,), (4, 5))) for i in range(20)]
-        for request, answer in zip(groups, score(known, *groups), strict=True):
+        for request, answer in zip(groups, score(client, *groups), strict=True):
             check_values(answer, request)
     # Nothing is there any more on the one address.
     with double() as good:
-        known = policy([bad.url, good.url], limits=QUICK)
-        check_values(score(known, GROUP)[0], GROUP)
-        assert MODEL in known.fingerprint
+        client = policy([bad.url, good.url], limits=QUICK)
+        check_values(score(client, GROUP)[0], GROUP)
+        assert MODEL in client.fingerprint
 
 
 def test_an_unreachable_server_is_an_error_with_its_address(pair):
@@ -459,8 +461,8 @@ def test_an_unreachable_server_is_an_error_with_its_address(pair):
 def test_requests_wait_for_a_restarting_server(kind):
     double, policy = kind
     with double() as server:
-        known = policy(server.url, limits=Limits(backoff=0.05, retries=8))
-        check_values(score(known, OTHER)[0], OTHER)
+        client = policy(server.url, limits=Limits(backoff=0.05, retries=8))
+        check_values(score(client, OTHER)[0], OTHER)
         server.delay = 0.05
         groups = [ScoreRequest(((i, i + 1),), ((3,), (4, 5))) for i in range(40)]
 
@@ -472,7 +474,7 @@ def test_requests_wait_for_a_restarting_server(kind):
 
         thread = threading.Thread(target=restart)
         thread.start()
-        answers = score(known, *groups)
+        answers = score(client, *groups)
         thread.join()
         for request, answer in zip(groups, answers, strict=True):
             check_values(answer, request)
@@ -481,9 +483,9 @@ def test_requests_wait_for_a_restarting_server(kind):
 def test_a_slow_server_causes_a_timeout(kind):
     double, policy = kind
     with double() as server:
-        known = policy(server.url, limits=Limits(timeout=0.1, backoff=0.01))
+        client = policy(server.url, limits=Limits(timeout=0.1, backoff=0.01))
         server.delay = 0.3
-        (answer,) = score(known, OTHER)
+        (answer,) = score(client, OTHER)
         assert f"{server.url} gave no answer" in str(answer)
         assert "(tried 2 times)" in str(answer)
 
@@ -492,9 +494,9 @@ def test_a_deadline_ends_a_call(kind):
     double, policy = kind
     with double() as server:
         server.faults.extend([Fault(503, {"retry-after": "60"})] * 9)
-        known = policy(server.url, limits=Limits(deadline=50, backoff=0.01))
+        client = policy(server.url, limits=Limits(deadline=50, backoff=0.01))
         start = time.monotonic()
-        first, second = score(known, OTHER, GROUP)
+        first, second = score(client, OTHER, GROUP)
         assert time.monotonic() - start < 50  # there is nothing to wait for
         assert "the deadline of 50 s is over" in str(first)
         assert "the deadline of 50 s is over" in str(second)
@@ -505,23 +507,25 @@ def test_groups_are_distributed_and_stay_on_one_server(kind):
     double, policy = kind
     with double() as one, double() as two:
         one.delay = two.delay = 0.02
-        known = policy([one.url, two.url], limits=Limits(batch=1))
+        client = policy([one.url, two.url], limits=Limits(batch=1))
         groups = [
             ScoreRequest(((i, 40), (i, 41)), tuple((r, r + 1) for r in range(4))) for i in range(12)
         ]
-        for request, answer in zip(groups, score(known, *groups), strict=True):
+        for request, answer in zip(groups, score(client, *groups), strict=True):
             check_values(answer, request)
-        seen = [{b.get("prompt", b.get("input_ids"))[0][0] for b in s.posts} for s in (one, two)]
-        assert not seen[0] & seen[1]
-        assert len(seen[0]) == len(seen[1]) == 6
+        cached_prefixes = [
+            {b.get("prompt", b.get("input_ids"))[0][0] for b in s.posts} for s in (one, two)
+        ]
+        assert not cached_prefixes[0] & cached_prefixes[1]
+        assert len(cached_prefixes[0]) == len(cached_prefixes[1]) == 6
 
 
 def test_the_number_of_simultaneous_requests_is_limited(kind):
     double, policy = kind
     with double() as server:
         server.delay = 0.02
-        known = policy(server.url, limits=Limits(concurrency=3, batch=1))
-        score(known, *[GROUP] * 6)
+        client = policy(server.url, limits=Limits(concurrency=3, batch=1))
+        score(client, *[GROUP] * 6)
         assert server.most_at_once <= 3
 
 
@@ -575,11 +579,11 @@ def test_addresses_other_than_http_are_rejected(url):
 
 
 def test_an_invalid_address_is_the_error_of_its_request(kind):
-    known = kind[1]("http://\u2603..", limits=QUICK)
-    (answer,) = score(known, OTHER)
+    client = kind[1]("http://\u2603..", limits=QUICK)
+    (answer,) = score(client, OTHER)
     assert "http://\u2603.. is not a valid address" in str(answer)
     with pytest.raises(BackendError, match="cannot answer"):
-        _ = known.fingerprint
+        _ = client.fingerprint
 
 
 def test_certificates_are_checked():
@@ -592,9 +596,9 @@ def test_certificates_are_checked():
 
 
 def test_addresses_are_normalized_without_passwords():
-    found = endpoints(["http://a:1/v1/", "http://a:1", "https://me:secret@b/x"])
-    assert [endpoint.url for endpoint in found] == ["http://a:1", "https://b/x"]
-    assert found[1].headers == {"authorization": "Basic bWU6c2VjcmV0"}
+    result = endpoints(["http://a:1/v1/", "http://a:1", "https://me:secret@b/x"])
+    assert [endpoint.url for endpoint in result] == ["http://a:1", "https://b/x"]
+    assert result[1].headers == {"authorization": "Basic bWU6c2VjcmV0"}
 
 
 @pytest.mark.parametrize("password", ["s3cret", "s3/cret", "s3?cret", "s3#cret", "s3@cret", "12/3"])
@@ -613,21 +617,21 @@ def test_credentials_are_sent_and_appear_in_no_log_or_error(pair, caplog):
     server, policy = pair
     url = server.url.replace("//", "//me:s3cret%2F@")
     caplog.set_level(logging.DEBUG)
-    known = type(policy)(url, limits=QUICK)
-    assert "s3cret" not in known.fingerprint
-    check_values(score(known, OTHER)[0], OTHER)
-    asyncio.run(known.selfcheck())
+    client = type(policy)(url, limits=QUICK)
+    assert "s3cret" not in client.fingerprint
+    check_values(score(client, OTHER)[0], OTHER)
+    asyncio.run(client.selfcheck())
     credentials = base64.b64encode(b"me:s3cret/").decode()
     assert server.authorizations == {f"Basic {credentials}"}
     server.faults.append(Fault(400))
-    (error,) = score(known, OTHER)
+    (error,) = score(client, OTHER)
     server.stop()
     try:
-        (lost,) = score(known, OTHER)
+        (lost,) = score(client, OTHER)
     finally:
         server.start()
     assert "HTTP Request" in caplog.text  # the library logs addresses
-    for text in (str(error), str(lost), repr(known._servers), caplog.text):
+    for text in (str(error), str(lost), repr(client._servers), caplog.text):
         assert "s3cret" not in text
         assert credentials not in text
 
@@ -655,7 +659,7 @@ def test_retry_after_is_a_number_or_a_date():
 
 def test_the_request_to_vllm(vllm_server):
     score(VllmServer(vllm_server.url), OTHER)
-    assert vllm_server.asked == [
+    assert vllm_server.requests == [
         (
             "/v1/completions",
             {
@@ -713,8 +717,8 @@ def shape(value):
 
 
 def test_recorded_responses_of_vllm_are_parsed():
-    found = msgspec.json.decode(RECORDED, type=_Completion)
-    values = response_logprobs(found.choices[0].prompt_logprobs, (7, 8), "vllm")
+    result = msgspec.json.decode(RECORDED, type=_Completion)
+    values = response_logprobs(result.choices[0].prompt_logprobs, (7, 8), "vllm")
     assert values == [-8.41698169708252, -5.671853065490723]
     single = msgspec.json.decode(RECORDED_GENERATE, type=_Generation)
     assert response_logprobs(single.prompt_logprobs, (7, 8), "vllm") == values
@@ -780,8 +784,8 @@ def cached_policy(server):
 def test_the_cache_is_read_after_its_check(vllm_server):
     policy = cached_policy(vllm_server)
     check_values(score(policy, GROUP)[0], GROUP)
-    proved = len(vllm_server.asked)
-    vllm_server.seen.clear()
+    proved = len(vllm_server.requests)
+    vllm_server.cached_prefixes.clear()
     (answer,) = score(policy, GROUP)
     check_values(answer, GROUP)
     assert (answer.path, policy.capabilities.reuses_prefixes) == ("vllm cached", True)
@@ -789,17 +793,17 @@ def test_the_cache_is_read_after_its_check(vllm_server):
     assert answer.computed + answer.reused == count(GROUP)
     # Nothing is proved again. Two contexts end where a block does: their other two responses find
     # all of the context cached, and are sent twice.
-    assert len(vllm_server.asked) - proved == 9 + 2 * 2
+    assert len(vllm_server.requests) - proved == 9 + 2 * 2
 
 
 def test_the_cache_is_never_read_with_detokenization(vllm_server):
     policy = cached_policy(vllm_server)
     asyncio.run(policy.selfcheck())
     score(policy, GROUP)
-    asked = [body for path, body in vllm_server.asked if path == "/inference/v1/generate"]
-    assert asked
-    assert all(body["sampling_params"]["detokenize"] is False for body in asked)
-    assert all(body["sampling_params"]["skip_reading_prefix_cache"] is False for body in asked)
+    requests = [body for path, body in vllm_server.requests if path == "/inference/v1/generate"]
+    assert requests
+    assert all(body["sampling_params"]["detokenize"] is False for body in requests)
+    assert all(body["sampling_params"]["skip_reading_prefix_cache"] is False for body in requests)
 
 
 @pytest.mark.parametrize("response", [15, 16, 17, 40])
@@ -812,7 +816,7 @@ def test_a_cached_response_is_sent_again(vllm_server, context, response):
     for _ in range(2):
         check_values(score(policy, request)[0], request)
     cached = (context + response - 1) // 16 * 16
-    paths = [path for path, _ in vllm_server.asked]
+    paths = [path for path, _ in vllm_server.requests]
     again = ["/v1/completions"] if cached >= context else []
     assert paths == ["/inference/v1/generate"] * 2 + again
 
@@ -857,7 +861,7 @@ def test_a_busy_server_does_not_cause_plain_requests(vllm_server):
     vllm_server.faults.extend([Fault(503)] * 5)
     (answer,) = score(policy, OTHER)
     assert answer.status == 503
-    assert {path for path, _ in vllm_server.asked} == {"/inference/v1/generate"}
+    assert {path for path, _ in vllm_server.requests} == {"/inference/v1/generate"}
 
 
 def test_a_server_without_the_endpoint_is_an_error(vllm_server):
@@ -871,7 +875,7 @@ def test_a_server_without_the_endpoint_is_an_error(vllm_server):
 
 def test_the_request_to_sglang(sglang_server):
     score(SglangServer(sglang_server.url), OTHER)
-    assert sglang_server.asked == [
+    assert sglang_server.requests == [
         (
             "/generate",
             {
@@ -904,10 +908,10 @@ SGLANG = (
 
 
 def test_a_response_of_sglang_is_parsed():
-    (found,) = msgspec.json.decode(SGLANG, type=list[sglang._Generation])
+    (result,) = msgspec.json.decode(SGLANG, type=list[sglang._Generation])
     ask = distinct_sequences(ScoreRequest(((5, 6),), ((7, 8),)))[0]
-    assert sglang.response_logprobs(found.meta_info, ask, "sglang") == [-8.4, -5.6]
-    assert (found.meta_info.cached_tokens, found.meta_info.weight_version) == (1, "default")
+    assert sglang.response_logprobs(result.meta_info, ask, "sglang") == [-8.4, -5.6]
+    assert (result.meta_info.cached_tokens, result.meta_info.weight_version) == (1, "default")
 
 
 def test_the_double_of_sglang_has_the_form_of_a_response(sglang_server):
@@ -934,22 +938,22 @@ def test_unexpected_rows_of_sglang_are_an_error(sglang_server, rows, message):
     answer = json.loads(SGLANG)
     answer[0]["meta_info"]["input_token_logprobs"] = rows
     sglang_server.faults.append(Fault(200, body=json.dumps(answer).encode()))
-    (found,) = score(SglangServer(sglang_server.url), ScoreRequest(((5, 6),), ((7, 8),)))
-    assert message in str(found)
+    (result,) = score(SglangServer(sglang_server.url), ScoreRequest(((5, 6),), ((7, 8),)))
+    assert message in str(result)
 
 
 def test_an_aborted_request_is_an_error(sglang_server):
     answer = json.loads(SGLANG)
     answer[0]["meta_info"]["finish_reason"] = {"type": "abort", "message": "queue is full"}
     sglang_server.faults.append(Fault(200, body=json.dumps(answer).encode()))
-    (found,) = score(SglangServer(sglang_server.url), ScoreRequest(((5, 6),), ((7, 8),)))
-    assert "was aborted: queue is full" in str(found)
+    (result,) = score(SglangServer(sglang_server.url), ScoreRequest(((5, 6),), ((7, 8),)))
+    assert "was aborted: queue is full" in str(result)
 
 
 def test_an_answer_for_fewer_sequences_is_an_error(sglang_server):
     sglang_server.faults.append(Fault(200, body=b"[]"))
-    (found,) = score(SglangServer(sglang_server.url), OTHER)
-    assert "expected 1 answers, found 0" in str(found)
+    (result,) = score(SglangServer(sglang_server.url), OTHER)
+    assert "expected 1 answers, found 0" in str(result)
 
 
 def test_a_group_across_a_change_of_weights_is_scored_again(sglang_server):

@@ -47,12 +47,12 @@ def no_keys(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def asked(i=0, kind="outcome", response=None, gold=("Rome",)):
+def make_question(i=0, kind="outcome", response=None, gold=("Rome",)):
     return JudgeQuestion(kind, f"Question {i}?", response or f"answer {i}", gold)
 
 
-def many(count):
-    return [asked(i, KINDS[i % 3]) for i in range(count)]
+def make_questions(count):
+    return [make_question(i, KINDS[i % 3]) for i in range(count)]
 
 
 def judge_at(server, **options):
@@ -70,11 +70,11 @@ def answer_of(request):
 
 def first_then(first, then=None):
     """Behaviour: `first` for the first request of every question, then a verdict."""
-    seen = Counter()
+    attempts = Counter()
 
     def behave(request):
-        seen[request.raw] += 1
-        return first if seen[request.raw] == 1 else then or Reply(YES)
+        attempts[request.raw] += 1
+        return first if attempts[request.raw] == 1 else then or Reply(YES)
 
     return behave
 
@@ -90,7 +90,7 @@ def test_verdicts_have_the_order_of_the_questions():
     with JudgeServer(behave) as server:
         judge = judge_at(server, concurrency=8)
         assert isinstance(judge, Judge)
-        assert run(judge, many(50)) == [int(i % 3 > 0) for i in range(50)]
+        assert run(judge, make_questions(50)) == [int(i % 3 > 0) for i in range(50)]
     assert len(server.requests) == 50
     assert server.most_at_once <= 8
     assert server.connections <= 8
@@ -105,7 +105,7 @@ def test_no_questions_send_no_request():
 def test_the_request_body():
     with JudgeServer() as server:
         judge = judge_at(server, max_tokens=99, extra={"seed": 3, "chat": {"b": 1, "a": 2}})
-        question = asked(1)
+        question = make_question(1)
         assert run(judge, [question]) == [1]
     (request,) = server.requests
     assert request.path == "/v1/chat/completions"
@@ -122,38 +122,46 @@ def test_the_request_body():
 
 def test_server_defaults_are_not_sent():
     with JudgeServer() as server:
-        run(judge_at(server, max_tokens=None, temperature=None), [asked()])
+        run(judge_at(server, max_tokens=None, temperature=None), [make_question()])
     assert server.requests[0].body.keys() == {"model", "messages"}
 
 
 def test_equal_questions_have_equal_request_bodies():
     with JudgeServer() as server:
         for extra in ({"a": 1, "b": 2}, {"b": 2, "a": 1}):
-            run(judge_at(server, extra=extra), [asked(1, "accuracy", "é {gold}", ("a", "b"))])
+            run(
+                judge_at(server, extra=extra),
+                [make_question(1, "accuracy", "é {gold}", ("a", "b"))],
+            )
     assert len({request.raw for request in server.requests}) == 1
 
 
 def test_equal_questions_are_sent_once():
     with JudgeServer(lambda r: Reply(YES if answer_of(r) == 1 else NO)) as server:
-        assert run(judge_at(server), [asked(1), asked(2), asked(1), asked(1)]) == [1, 0, 1, 1]
+        assert run(
+            judge_at(server),
+            [make_question(1), make_question(2), make_question(1), make_question(1)],
+        ) == [1, 0, 1, 1]
     assert len(server.requests) == 2
 
 
 def test_plain_yes_and_no_are_verdicts_of_accuracy():
     with JudgeServer(lambda _: Reply("Yes.")) as server:
-        one, other = run(judge_at(server), [asked(0, "accuracy"), asked(0, "outcome")])
+        one, other = run(
+            judge_at(server), [make_question(0, "accuracy"), make_question(0, "outcome")]
+        )
     assert one == 1
     assert isinstance(other, BackendError)
 
 
 def test_thinking_is_not_a_verdict():
     with JudgeServer(lambda _: Reply(f"<think>maybe {NO}</think>{YES}")) as server:
-        assert run(judge_at(server), [asked()]) == [1]
+        assert run(judge_at(server), [make_question()]) == [1]
 
 
 def test_an_invalid_question_fails_alone():
     with JudgeServer() as server:
-        answers = run(judge_at(server), [asked(0), asked(1, gold=())])
+        answers = run(judge_at(server), [make_question(0), make_question(1, gold=())])
     assert answers[0] == 1
     assert isinstance(answers[1], UsageError)
 
@@ -176,7 +184,11 @@ INJECTIONS = [
 @pytest.mark.parametrize("response", INJECTIONS)
 def test_a_response_changes_neither_the_request_nor_the_verdict(response):
     with JudgeServer(lambda _: Reply(NO)) as server:
-        assert run(judge_at(server), [asked(0, kind, response) for kind in KINDS]) == [0, 0, 0]
+        assert run(judge_at(server), [make_question(0, kind, response) for kind in KINDS]) == [
+            0,
+            0,
+            0,
+        ]
     for request in server.requests:
         assert request.path == "/v1/chat/completions"
         assert request.body["model"] == "m"
@@ -188,7 +200,7 @@ def test_a_response_changes_neither_the_request_nor_the_verdict(response):
 def test_a_quoted_response_does_not_change_the_verdict(response):
     text = json.dumps({"explanation": f"The response says: {response}", "score": 0})
     with JudgeServer(lambda _: Reply(text)) as server:
-        assert run(judge_at(server), [asked(0, "reasoning", response)]) == [0]
+        assert run(judge_at(server), [make_question(0, "reasoning", response)]) == [0]
 
 
 # --- faults that pass --------------------------------------------------------------------------
@@ -228,7 +240,7 @@ def test_a_quoted_response_does_not_change_the_verdict(response):
 def test_a_temporary_fault_is_retried(fault):
     with JudgeServer(first_then(fault)) as server:
         judge = judge_at(server, timeout=0.5 if fault.raw == b"cut" else 60)
-        assert run(judge, [asked(1), asked(2)]) == [1, 1]
+        assert run(judge, [make_question(1), make_question(2)]) == [1, 1]
     assert len(server.requests) == 4
     assert judge.usage.requests == 4
     assert judge.usage.failures == 0
@@ -236,7 +248,7 @@ def test_a_temporary_fault_is_retried(fault):
 
 def test_a_missing_response_is_retried():
     with JudgeServer(first_then(Reply(hang=True))) as server:
-        assert run(judge_at(server, timeout=0.5), many(5)) == [1] * 5
+        assert run(judge_at(server, timeout=0.5), make_questions(5)) == [1] * 5
     assert len(server.requests) == 10
 
 
@@ -248,24 +260,24 @@ def test_retry_after_applies_to_all_requests():
 
     with JudgeServer(behave) as server:
         judge = judge_at(server, concurrency=1)
-        assert run(judge, many(4)) == [1] * 4
+        assert run(judge, make_questions(4)) == [1] * 4
     first, *others = server.requests
     assert all(request.at - first.at >= 0.4 for request in others)
 
 
 def test_a_retry_after_beyond_the_deadline_fails_at_once():
     with JudgeServer(lambda _: Reply(status=429, headers={"retry-after": "3600"})) as server:
-        answers = run(judge_at(server, deadline=60, concurrency=2), many(6))
+        answers = run(judge_at(server, deadline=60, concurrency=2), make_questions(6))
     assert all("deadline" in str(answer) for answer in answers)
     assert len(server.requests) <= 2
 
 
 @pytest.mark.parametrize(
-    ("given", "seconds"),
+    ("value", "seconds"),
     [("7", 7), ("0.5", 0.5), ("", 0), ("-3", 0), ("soon", 0), ("nan", 0), ("inf", 0), ("1e400", 0)],
 )
-def test_retry_after(given, seconds):
-    assert retry_after_seconds(given) == seconds
+def test_retry_after(value, seconds):
+    assert retry_after_seconds(value) == seconds
 
 
 def test_retry_after_as_a_date(monkeypatch):
@@ -297,7 +309,7 @@ def test_retry_after_as_a_date(monkeypatch):
 def test_a_permanent_fault_is_an_error(fault, attempts, shown):
     with JudgeServer(lambda _: fault) as server:
         judge = judge_at(server, retries=3, backoff=0.001)
-        (error,) = run(judge, [asked(5, "reasoning")])
+        (error,) = run(judge, [make_question(5, "reasoning")])
     assert isinstance(error, BackendError)
     for part in (shown, server.url, "judge m at", "reasoning question 'Question 5?'"):
         assert part in str(error)
@@ -315,7 +327,9 @@ def test_a_permanent_fault_is_an_error(fault, attempts, shown):
 
 def test_a_deeply_nested_response_fails_its_question_alone():
     with JudgeServer(lambda r: DEEP if answer_of(r) == 1 else Reply(YES)) as server:
-        one, other, third = run(judge_at(server), [asked(0), asked(1), asked(2)])
+        one, other, third = run(
+            judge_at(server), [make_question(0), make_question(1), make_question(2)]
+        )
     assert (one, third) == (1, 1)
     assert isinstance(other, BackendError)
     assert "not a chat completion" in str(other)
@@ -327,7 +341,7 @@ def test_a_deeply_nested_response_fails_its_question_alone():
 def test_an_impossible_number_of_tokens_counts_as_zero(tmp_path, count):
     with JudgeServer(lambda _: Reply(YES, tokens=(count, 3))) as server:
         judge = judge_at(server, cache=tmp_path / "v.sqlite", tokens_per_minute=1e6)
-        assert run(judge, many(2)) == [1, 1]
+        assert run(judge, make_questions(2)) == [1, 1]
     assert (judge.usage.prompt_tokens, judge.usage.completion_tokens) == (0, 6)
     assert judge.usage.cache_faults == 0
 
@@ -337,7 +351,7 @@ def test_a_failed_question_does_not_affect_others():
         return Reply("hm") if answer_of(request) % 5 == 0 else Reply(YES)
 
     with JudgeServer(behave) as server:
-        answers = run(judge_at(server, concurrency=4), many(60))
+        answers = run(judge_at(server, concurrency=4), make_questions(60))
     for i, answer in enumerate(answers):
         assert answer == 1 if i % 5 else isinstance(answer, BackendError)
 
@@ -345,7 +359,7 @@ def test_a_failed_question_does_not_affect_others():
 @pytest.mark.parametrize("status", [401, 402, 404, 405, 301])
 def test_failures_of_all_questions_stop_the_requests(status):
     with JudgeServer(lambda _: Reply(status=status)) as server:
-        answers = run(judge_at(server, concurrency=4), many(500))
+        answers = run(judge_at(server, concurrency=4), make_questions(500))
     assert all(isinstance(answer, BackendError) for answer in answers)
     assert "not sent: HTTP" in str(answers[-1])
     assert len(server.requests) <= 4
@@ -356,7 +370,9 @@ def test_failures_of_all_questions_stop_the_requests(status):
 )
 def test_many_failures_in_a_row_stop_the_requests(fault, attempts):
     with JudgeServer(lambda _: fault) as server:
-        answers = run(judge_at(server, concurrency=8, retries=2, backoff=0.001), many(500))
+        answers = run(
+            judge_at(server, concurrency=8, retries=2, backoff=0.001), make_questions(500)
+        )
     assert all(isinstance(answer, BackendError) for answer in answers)
     assert "32 questions in a row" in str(answers[-1])
     assert len(server.requests) <= (32 + 8) * attempts
@@ -366,14 +382,14 @@ def test_a_call_after_a_failed_call_succeeds():
     down = True
     with JudgeServer(lambda _: Reply(status=401) if down else Reply(YES)) as server:
         judge = judge_at(server)
-        assert isinstance(run(judge, [asked()])[0], BackendError)
+        assert isinstance(run(judge, [make_question()])[0], BackendError)
         down = False
-        assert run(judge, [asked()]) == [1]
+        assert run(judge, [make_question()]) == [1]
 
 
 def test_an_unreachable_server(unused_address):
     judge = OpenAIJudge("m", base_url=f"{unused_address}/v1", retries=1, backoff=0.001)
-    answers = run(judge, many(200))
+    answers = run(judge, make_questions(200))
     assert all(isinstance(answer, BackendError) for answer in answers)
     assert "ConnectError" in str(answers[0])
 
@@ -383,14 +399,14 @@ def test_the_deadline_ends_the_call():
         return Reply(YES) if answer_of(request) < 3 else Reply(hang=True)
 
     with JudgeServer(behave) as server:
-        answers = run(judge_at(server, deadline=1, concurrency=4), many(20))
+        answers = run(judge_at(server, deadline=1, concurrency=4), make_questions(20))
     assert answers[:3] == [1, 1, 1]
     assert all("no verdict within the deadline of 1 s" in str(a) for a in answers[3:])
 
 
 def test_a_cancelled_call_leaves_no_tasks_or_connections():
     async def cancelled(judge):
-        call = asyncio.ensure_future(judge.judge(many(20)))
+        call = asyncio.ensure_future(judge.judge(make_questions(20)))
         while len(server.requests) < 4:
             await asyncio.sleep(0.01)
         call.cancel()
@@ -408,7 +424,7 @@ def test_a_cancelled_call_leaves_no_tasks_or_connections():
 
 
 def sent_key(server, **options):
-    run(judge_at(server, **options), [asked()])
+    run(judge_at(server, **options), [make_question()])
     return server.requests[-1].headers.get("authorization")
 
 
@@ -432,7 +448,7 @@ def test_the_key_is_in_no_message():
 
     with JudgeServer(behave) as server:
         judge = judge_at(server, api_key="sk-secret")
-        (error,) = run(judge, [asked()])
+        (error,) = run(judge, [make_question()])
     assert "bad key *** here" in str(error)
     assert "secret" not in f"{error} {judge!r} {judge.fingerprint}"
 
@@ -440,7 +456,7 @@ def test_the_key_is_in_no_message():
 def test_a_key_in_the_address_is_in_no_message():
     with JudgeServer(lambda _: Reply(status=404)) as server:
         judge = OpenAIJudge("m", base_url=f"{server.url}?key=s3cret")
-        (error,) = run(judge, [asked()])
+        (error,) = run(judge, [make_question()])
     assert server.requests[0].path == "/v1/chat/completions?key=s3cret"
     assert "s3cret" not in f"{error} {judge!r} {judge.fingerprint}"
 
@@ -457,7 +473,7 @@ def test_a_password_in_an_invalid_address_is_in_no_message(password):
 
 def test_simultaneous_calls_share_the_limit_of_requests():
     async def samples(judge):
-        return await asyncio.gather(*(judge.judge([question]) for question in many(40)))
+        return await asyncio.gather(*(judge.judge([question]) for question in make_questions(40)))
 
     with JudgeServer(lambda _: Reply(YES, delay=0.02)) as server:
         answers = asyncio.run(samples(judge_at(server, concurrency=5)))
@@ -471,7 +487,7 @@ def test_requests_per_minute_are_limited():
     with JudgeServer() as server:
         judge = judge_at(server, requests_per_minute=1200)  # 20 a second, and 20 at once
         start = time.monotonic()
-        for part in (many(30)[:15], many(30)[15:]):  # two loops, one limit
+        for part in (make_questions(30)[:15], make_questions(30)[15:]):  # two loops, one limit
             assert run(judge, part) == [1] * 15
     assert max(request.at for request in server.requests) - start >= 0.49  # 10 at 20 a second
 
@@ -479,7 +495,7 @@ def test_requests_per_minute_are_limited():
 def test_tokens_per_minute_are_limited():
     with JudgeServer(lambda _: Reply(YES, tokens=(500, 0))) as server:
         judge = judge_at(server, tokens_per_minute=600_000, max_tokens=9000, concurrency=1)
-        assert run(judge, many(5)) == [1] * 5
+        assert run(judge, make_questions(5)) == [1] * 5
         # Estimated at more than 45,000 together, and corrected: 2,500 at 10,000 a second.
         assert judge._token_limit._paid_until - time.monotonic() <= 0.25
 
@@ -509,29 +525,29 @@ def test_no_limit_causes_no_wait():
 
 
 @pytest.mark.parametrize(
-    ("said", "verdict", "taken"),
+    ("verdicts", "verdict", "taken"),
     [("11", 1, 2), ("00", 0, 2), ("101", 1, 3), ("010", 0, 3), ("011", 1, 3)],
 )
-def test_the_majority_decides(said, verdict, taken):
-    with JudgeServer(lambda r: Reply(YES if said[r.number] == "1" else NO)) as server:
+def test_the_majority_decides(verdicts, verdict, taken):
+    with JudgeServer(lambda r: Reply(YES if verdicts[r.number] == "1" else NO)) as server:
         judge = judge_at(server, votes=3, temperature=0.7)
-        assert run(judge, [asked()]) == [verdict]
+        assert run(judge, [make_question()]) == [verdict]
     assert len(server.requests) == judge.usage.verdicts == taken
 
 
 def test_each_vote_can_have_its_temperature():
     with JudgeServer(lambda r: Reply(YES if r.number else NO)) as server:
-        assert run(judge_at(server, votes=3, temperature=(0, 0.5, 1)), [asked()]) == [1]
+        assert run(judge_at(server, votes=3, temperature=(0, 0.5, 1)), [make_question()]) == [1]
     assert [request.body["temperature"] for request in server.requests] == [0, 0.5, 1]
 
 
 def test_votes_are_cached_separately(tmp_path):
     path = tmp_path / "verdicts.sqlite"
     with JudgeServer(lambda r: Reply(YES if r.number % 2 else NO)) as server:
-        assert run(judge_at(server, temperature=0.7, cache=path), [asked()]) == [0]
+        assert run(judge_at(server, temperature=0.7, cache=path), [make_question()]) == [0]
         three = judge_at(server, temperature=0.7, cache=path, votes=3)
-        assert run(three, [asked()]) == [0]  # the vote that is known, yes, no
-        assert run(three, [asked()]) == [0]
+        assert run(three, [make_question()]) == [0]  # the vote that is known, yes, no
+        assert run(three, [make_question()]) == [0]
     assert len(server.requests) == 3
     assert (three.usage.requests, three.usage.cache_hits, three.usage.verdicts) == (2, 4, 6)
 
@@ -542,10 +558,10 @@ def test_votes_are_cached_separately(tmp_path):
 def test_a_second_run_sends_no_request(tmp_path):
     path = tmp_path / "verdicts.sqlite"
     with JudgeServer(lambda r: Reply(YES if answer_of(r) % 2 else NO)) as server:
-        first = run(judge_at(server, cache=path), many(40))
+        first = run(judge_at(server, cache=path), make_questions(40))
     assert len(server.requests) == 40
     again = judge_at(server, cache=VerdictCache(path))  # the server is gone
-    assert run(again, many(40)) == first == [i % 2 for i in range(40)]
+    assert run(again, make_questions(40)) == first == [i % 2 for i in range(40)]
     assert again.usage == JudgeUsage(verdicts=40, cache_hits=40)
 
 
@@ -556,17 +572,17 @@ def test_a_second_run_sends_no_request(tmp_path):
 def test_other_settings_send_new_requests(tmp_path, other):
     with JudgeServer() as server:
         options = {"base_url": server.url, "cache": tmp_path / "verdicts.sqlite"}
-        run(OpenAIJudge("m", **options), [asked()])
-        run(OpenAIJudge(**{"model": "m", **options, **other}), [asked()])
+        run(OpenAIJudge("m", **options), [make_question()])
+        run(OpenAIJudge(**{"model": "m", **options, **other}), [make_question()])
     assert len(server.requests) == 2
 
 
 def test_another_prompt_version_sends_new_requests(tmp_path, monkeypatch):
     with JudgeServer() as server:
         judge = judge_at(server, cache=tmp_path / "verdicts.sqlite")
-        run(judge, [asked()])
+        run(judge, [make_question()])
         monkeypatch.setattr(judge_module, "PROMPT_VERSION", "next")
-        run(judge, [asked()])
+        run(judge, [make_question()])
         assert "prompt=next" in judge.fingerprint
     assert len(server.requests) == 2
 
@@ -574,9 +590,9 @@ def test_another_prompt_version_sends_new_requests(tmp_path, monkeypatch):
 def test_failures_are_not_cached(tmp_path):
     path = tmp_path / "verdicts.sqlite"
     with JudgeServer(lambda _: Reply("hm")) as server:
-        assert isinstance(run(judge_at(server, cache=path), [asked()])[0], BackendError)
+        assert isinstance(run(judge_at(server, cache=path), [make_question()])[0], BackendError)
         server.behaviour = lambda _: Reply(YES)
-        assert run(judge_at(server, cache=path), [asked()]) == [1]
+        assert run(judge_at(server, cache=path), [make_question()]) == [1]
 
 
 @pytest.mark.parametrize(
@@ -587,14 +603,14 @@ def test_failures_are_not_cached(tmp_path):
 def test_a_damaged_entry_is_requested_again_and_replaced(tmp_path, caplog, entry):
     path = tmp_path / "verdicts.sqlite"
     with JudgeServer() as server:
-        assert run(judge_at(server, cache=path), many(3)) == [1, 1, 1]
+        assert run(judge_at(server, cache=path), make_questions(3)) == [1, 1, 1]
         with closing(sqlite3.connect(path)) as file, file:
             file.execute("UPDATE verdicts SET entry = ? WHERE id = 2", (entry,))
         judge = judge_at(server, cache=path)
-        assert run(judge, many(3)) == [1, 1, 1]
+        assert run(judge, make_questions(3)) == [1, 1, 1]
         assert (judge.usage.requests, judge.usage.cache_hits) == (1, 2)
         assert "1 were damaged; these verdicts are requested" in caplog.text
-        assert run(judge, many(3)) == [1, 1, 1]
+        assert run(judge, make_questions(3)) == [1, 1, 1]
     assert len(server.requests) == 4
     assert judge.usage.cache_faults == 1
 
@@ -604,8 +620,8 @@ def test_a_damaged_cache_loses_no_verdict_and_is_logged_once(tmp_path, caplog):
     with JudgeServer() as server:
         judge = judge_at(server, cache=path)
         path.write_bytes(b"something else" * 1000)
-        assert run(judge, many(3)) == [1, 1, 1]
-        assert run(judge, many(2)) == [1, 1]
+        assert run(judge, make_questions(3)) == [1, 1, 1]
+        assert run(judge, make_questions(2)) == [1, 1]
     (record,) = caplog.records
     assert "verdicts.sqlite: 3 verdicts could not be read, 3 could not be written" in record.message
     assert "not a database" in record.message
@@ -620,7 +636,7 @@ def test_a_locked_cache_loses_no_verdict(tmp_path, caplog, monkeypatch):
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             start = time.monotonic()
-            assert run(judge, many(30)) == [1] * 30
+            assert run(judge, make_questions(30)) == [1] * 30
             assert time.monotonic() - start < 5  # one wait for all writes, not one for each
     assert "30 could not be written, 0 were damaged (database is locked)" in caplog.text
 
@@ -630,9 +646,9 @@ def test_verdicts_before_the_deadline_are_cached(tmp_path):
         return Reply(YES) if answer_of(request) < 3 else Reply(hang=True)
 
     with JudgeServer(behave) as server:
-        run(judge_at(server, deadline=1, cache=tmp_path / "v.sqlite"), many(6))
+        run(judge_at(server, deadline=1, cache=tmp_path / "v.sqlite"), make_questions(6))
         judge = judge_at(server, deadline=0.1, cache=tmp_path / "v.sqlite")
-        run(judge, many(6))
+        run(judge, make_questions(6))
     assert judge.usage.cache_hits == 3
 
 
@@ -644,7 +660,7 @@ def test_usage():
     with JudgeServer(lambda r: replies[r.number]) as server:
         judge = judge_at(server, prices=(2.0, 10.0))
         assert judge.usage == JudgeUsage(cost=0.0)
-        assert run(judge, [asked()]) == [1]
+        assert run(judge, [make_question()]) == [1]
     usage = judge.usage
     assert (usage.requests, usage.verdicts, usage.failures, usage.cache_hits) == (3, 1, 0, 0)
     assert (usage.prompt_tokens, usage.completion_tokens) == (107, 13)
@@ -656,7 +672,7 @@ def test_usage():
 def test_a_server_without_token_counts():
     with JudgeServer(lambda _: Reply(YES, tokens=None)) as server:
         judge = judge_at(server)
-        assert run(judge, [asked()]) == [1]
+        assert run(judge, [make_question()]) == [1]
     assert (judge.usage.prompt_tokens, judge.usage.cost) == (0, None)
 
 
@@ -672,11 +688,11 @@ def test_a_new_loop_for_every_batch():
     with JudgeServer() as server:
         judge = judge_at(server, cache=None)
         for i in range(5):
-            assert run(judge, many(10)[i:]) == [1] * (10 - i)
+            assert run(judge, make_questions(10)[i:]) == [1] * (10 - i)
             gc.collect()
             assert judge._shared == {}
         asyncio.run(judge.close())
-        assert run(judge, [asked()]) == [1]
+        assert run(judge, [make_question()]) == [1]
 
 
 def test_loops_of_several_threads_at_the_same_time(tmp_path):
@@ -684,7 +700,9 @@ def test_loops_of_several_threads_at_the_same_time(tmp_path):
         judge = judge_at(server, cache=tmp_path / "verdicts.sqlite")
         answers = []
         threads = [
-            threading.Thread(target=lambda: answers.append(asyncio.run(judge.judge(many(20)))))
+            threading.Thread(
+                target=lambda: answers.append(asyncio.run(judge.judge(make_questions(20))))
+            )
             for _ in range(4)
         ]
         for thread in threads:

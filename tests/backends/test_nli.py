@@ -205,7 +205,7 @@ def twin_windows(folder, premise, hypothesis, index, limit, overlap):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     words = tokenizer.encode(premise, add_special_tokens=False)
     claim = tokenizer.encode(hypothesis, add_special_tokens=False)
-    room, start, found = limit - 3 - len(claim), 0, []
+    room, start, result = limit - 3 - len(claim), 0, []
     while True:
         start = max(min(start, len(words) - room), 0)
         first = [tokenizer.cls_token_id, *words[start : start + room], tokenizer.sep_token_id]
@@ -213,9 +213,9 @@ def twin_windows(folder, premise, hypothesis, index, limit, overlap):
         types = [0] * len(first) + [1] * len(second)
         with torch.no_grad():
             logits = model(torch.tensor([first + second]), token_type_ids=torch.tensor([types]))
-        found.append(logits.logits[0].softmax(-1)[index].item())
+        result.append(logits.logits[0].softmax(-1)[index].item())
         if start + room >= len(words):
-            return max(found)
+            return max(result)
         start += room - overlap
 
 
@@ -223,13 +223,13 @@ def twin_t5(folder, pairs, yes, no, begin=()):
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     yes, no, *begin = tokenizer.convert_tokens_to_ids([yes, no, *begin])
-    found = []
+    result = []
     for premise, hypothesis in pairs:
         ids = tokenizer(f"premise: {premise} hypothesis: {hypothesis}", return_tensors="pt")
         with torch.no_grad():
             logits = model(**ids, decoder_input_ids=torch.tensor([[0, *begin]])).logits[0, -1]
-        found.append(logits[[yes, no]].softmax(-1)[0].item())
-    return found
+        result.append(logits[[yes, no]].softmax(-1)[0].item())
+    return result
 
 
 def close(expected):
@@ -304,8 +304,8 @@ def test_lower_precisions(dtype, bert):
 def test_on_a_gpu(bert, t5):
     for folder in (bert, t5):
         expected = load(folder).entail_sync(PAIRS)
-        found = load_entailment(folder, device="cuda").entail_sync(PAIRS)
-        assert found == pytest.approx(expected, abs=1e-4)
+        result = load_entailment(folder, device="cuda").entail_sync(PAIRS)
+        assert result == pytest.approx(expected, abs=1e-4)
 
 
 def test_values_do_not_depend_on_other_pairs(bert, t5):
@@ -365,8 +365,8 @@ def test_a_text_cannot_end_t5s_input(t5):
 def test_a_long_premise_against_a_sliding_window(count, overlap, bert):
     [premise], [hypothesis] = text(count), text(7)
     expected = twin_windows(bert, premise, hypothesis, 2, POSITIONS, overlap)
-    found = load(bert, overlap=overlap).entail_sync([PAIRS[0], (premise, hypothesis)])
-    assert found[1] == close(expected)
+    result = load(bert, overlap=overlap).entail_sync([PAIRS[0], (premise, hypothesis)])
+    assert result[1] == close(expected)
 
 
 def test_t5_divides_a_long_premise_into_pieces(t5):
@@ -389,8 +389,8 @@ def test_t5_divides_a_long_premise_into_pieces(t5):
 def test_t5_accepts_more_than_its_configured_length(t5):
     [premise], [hypothesis] = text(700), text(6)
     assert load(t5).max_length == 512
-    found = load(t5, max_length=2048).entail_sync([(premise, hypothesis)])
-    assert found == close(twin_t5(t5, [(premise, hypothesis)], "▁1", "▁"))
+    result = load(t5, max_length=2048).entail_sync([(premise, hypothesis)])
+    assert result == close(twin_t5(t5, [(premise, hypothesis)], "▁1", "▁"))
 
 
 quick = budget(200)
@@ -427,15 +427,15 @@ def test_pieces_fit_and_contain_the_whole_premise(premise, hypothesis, limit, ov
         with pytest.raises(BackendError, match="hypothesis"):
             frame.pieces(limit, overlap, cut)
         return
-    kept = range(5000, 5000 + min(hypothesis, limit - 3 - least))
-    seen = set()
+    hypothesis_ids = range(5000, 5000 + min(hypothesis, limit - 3 - least))
+    covered = set()
     for piece in frame.pieces(limit, overlap, cut):
         assert len(piece.ids) <= limit
         part = [i for i in piece.ids if 1000 <= i < 2000]
-        assert piece.ids == [999, *part, 2000, *kept, 3000]
+        assert piece.ids == [999, *part, 2000, *hypothesis_ids, 3000]
         assert part == list(range(part[0], part[0] + len(part)))
-        seen.update(part)
-    assert seen == set(range(1000, 1000 + premise))
+        covered.update(part)
+    assert covered == set(range(1000, 1000 + premise))
 
 
 def test_a_hypothesis_that_is_too_long(bert):
@@ -492,8 +492,8 @@ def test_batches_shrink_when_memory_is_exhausted(error, bert):
     model, expected = load(bert), load(bert).entail_sync(PAIRS)
     intercept(model, before)
     with pytest.warns(UserWarning, match="out of memory: continuing with a token budget of"):
-        found = model.entail_sync(PAIRS)
-    assert found == close(expected)
+        result = model.entail_sync(PAIRS)
+    assert result == close(expected)
     assert model.token_budget <= 60
 
     model = load(bert)
@@ -628,9 +628,9 @@ def test_generic_labels_require_the_option(labels, tmp_path):
     edit(tmp_path, label2id=None)
     with pytest.raises(UsageError, match=r"name the index with entailment_label="):
         load(tmp_path)
-    found = load(tmp_path, entailment_label=1)
-    assert found.entail_sync(PAIRS) == close(twin_classifier(tmp_path, PAIRS, 1))
-    assert "label=1" in found.fingerprint
+    result = load(tmp_path, entailment_label=1)
+    assert result.entail_sync(PAIRS) == close(twin_classifier(tmp_path, PAIRS, 1))
+    assert "label=1" in result.fingerprint
 
 
 # --- loading -----------------------------------------------------------------------------------
@@ -653,10 +653,10 @@ def copy(bert, tmp_path):
 def no_hub(monkeypatch):
     """Any look at the hub fails the test."""
 
-    def asked(*arguments, **options):
+    def calls(*arguments, **options):
         pytest.fail(f"asked the hub for {arguments}")
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", asked)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", calls)
 
 
 @pytest.mark.parametrize(
@@ -693,16 +693,16 @@ def test_a_file_is_not_a_folder(copy, no_hub):
 
 
 def test_a_name_from_the_hub(bert, monkeypatch):
-    asked = []
+    calls = []
 
     def download(name, **options):
-        asked.append((name, options["revision"], options["allow_patterns"]))
+        calls.append((name, options["revision"], options["allow_patterns"]))
         return str(bert)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     model = load("owner/nli-model", revision="abc")
     assert model.fingerprint == load(bert).fingerprint
-    [(name, revision, patterns)] = asked  # safetensors are there: nothing else is fetched
+    [(name, revision, patterns)] = calls  # safetensors are there: nothing else is fetched
     assert (name, revision) == ("owner/nli-model", "abc")
     assert "*.bin" not in patterns
 
@@ -710,17 +710,17 @@ def test_a_name_from_the_hub(bert, monkeypatch):
 def test_pickled_weights_are_downloaded_without_safetensors(copy, monkeypatch):
     model = transformers.BertForSequenceClassification.from_pretrained(copy)
     (copy / "model.safetensors").unlink()
-    asked = []
+    calls = []
 
     def download(name, **options):
-        asked.append(options["allow_patterns"])
-        if asked[1:]:
+        calls.append(options["allow_patterns"])
+        if calls[1:]:
             torch.save(model.state_dict(), copy / "pytorch_model.bin")
         return str(copy)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     assert load("nli-model").entail_sync(PAIRS[:1]) == close(model_values(model, copy))
-    assert asked[1:] == [["*.bin"]]
+    assert calls[1:] == [["*.bin"]]
 
 
 def model_values(model, folder):

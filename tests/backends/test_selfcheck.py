@@ -36,18 +36,18 @@ def test_a_correct_policy_passes(seed):
 
 
 def test_each_check_has_new_tokens():
-    asked = []
+    contexts = []
 
     def scorer(policy, request, pair):
-        asked.append(request.contexts[pair[0]])
+        contexts.append(request.contexts[pair[0]])
         return honest(policy, request, pair)
 
     policy = MemoryPolicy(scorer)
     asyncio.run(selfcheck(policy))
-    first = set(asked)
-    asked.clear()
+    first = set(contexts)
+    contexts.clear()
     asyncio.run(selfcheck(policy))
-    assert not first & set(asked)
+    assert not first & set(contexts)
 
 
 @pytest.mark.parametrize(("precision", "amount"), [("float32", 5e-4), ("bfloat16", 0.04)])
@@ -64,8 +64,8 @@ def test_a_tiny_random_model_passes_in_bfloat16():
     """Its values are all close to −log V: small differences, but above the noise."""
 
     def flat(policy, request, pair):
-        noise = random.Random(str((request.contexts[pair[0]], len(policy.seen))))
-        policy.seen.append(())
+        noise = random.Random(str((request.contexts[pair[0]], len(policy.sequences))))
+        policy.sequences.append(())
         values = honest(policy, request, pair)
         return [math.log(1 / 48) + 0.1 * v + noise.uniform(-0.005, 0.005) for v in values]
 
@@ -145,14 +145,14 @@ def one_too_few(policy, request, pair):
 def stale(policy, request, pair):
     """A cache that forgets the context: the first values of a response for ever."""
     response = request.responses[pair[1]]
-    return policy.kept.setdefault(response, honest(policy, request, pair))
+    return policy.values_of.setdefault(response, honest(policy, request, pair))
 
 
 def last_answer(policy, request, pair):
     """The values of the request before, cut or filled to the length asked for."""
     now = honest(policy, request, pair)
-    before = policy.kept.get((), now)
-    policy.kept[()] = now
+    before = policy.values_of.get((), now)
+    policy.values_of[()] = now
     return (before + now)[: len(now)] if len(before) >= len(now) else now
 
 
@@ -160,8 +160,8 @@ def garbage_in_the_cached_part(policy, request, pair):
     """Rows of a prefix that was seen before are memory that nobody wrote."""
     context, response = request.contexts[pair[0]], request.responses[pair[1]]
     whole = context + response
-    cached = max((_blocks(whole, other) for other in policy.seen), default=0)
-    policy.seen.append(whole)
+    cached = max((_blocks(whole, other) for other in policy.sequences), default=0)
+    policy.sequences.append(whole)
     values = honest(policy, request, pair)
     return [-1e-3 if len(context) + i <= cached else value for i, value in enumerate(values)]
 

@@ -119,12 +119,12 @@ def test_against_plain_transformers(tiny):
 
 
 def test_each_text_is_embedded_once(tiny, monkeypatch):
-    model, asked = load(tiny), []
+    model, calls = load(tiny), []
     encode = model._model.encode
-    monkeypatch.setattr(model._model, "encode", lambda t, **o: asked.append(t) or encode(t, **o))
+    monkeypatch.setattr(model._model, "encode", lambda t, **o: calls.append(t) or encode(t, **o))
     model.similarity_sync([*PAIRS, *PAIRS, ("was not", "was not")])
-    assert sorted(asked[0]) == sorted({text for pair in PAIRS for text in pair})
-    assert len(asked) == 1
+    assert sorted(calls[0]) == sorted({text for pair in PAIRS for text in pair})
+    assert len(calls) == 1
 
 
 def test_the_same_text_and_an_empty_one(tiny):
@@ -269,10 +269,10 @@ def test_a_folder_that_cannot_be_loaded(copy):
 
 @pytest.mark.parametrize("model", ["./nothing", "/no/such/model", Path("owner/name")])
 def test_a_path_is_never_requested_from_the_hub(model, monkeypatch):
-    def asked(*arguments, **options):
+    def calls(*arguments, **options):
         pytest.fail(f"asked the hub for {arguments}")
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", asked)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", calls)
     with pytest.raises(UsageError, match="there is no folder"):
         load(model)
 

@@ -49,29 +49,29 @@ def policy(family: str = "qwen2", **options: object) -> TransformersPolicy:
 
 
 def answer(of: TransformersPolicy, request: ScoreRequest = GROUP) -> ScoreAnswer:
-    (found,) = of.score_sync([request])
-    assert isinstance(found, ScoreAnswer), found
-    return found
+    (result,) = of.score_sync([request])
+    assert isinstance(result, ScoreAnswer), result
+    return result
 
 
-def worst(found: ScoreAnswer, expected: dict[tuple[int, int], list[float]]) -> float:
-    assert found.logprobs.keys() == expected.keys()
+def worst(result: ScoreAnswer, expected: dict[tuple[int, int], list[float]]) -> float:
+    assert result.logprobs.keys() == expected.keys()
     gaps = [0.0]
     for pair, values in expected.items():
-        assert len(found.logprobs[pair]) == len(values)
-        gaps += [abs(a - b) for a, b in zip(found.logprobs[pair], values, strict=True)]
+        assert len(result.logprobs[pair]) == len(values)
+        gaps += [abs(a - b) for a, b in zip(result.logprobs[pair], values, strict=True)]
     return max(gaps)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_shared_scoring_has_the_values_of_plain_scoring(family):
     scorer = policy(family, prefill=32, rows=16, token_budget=300)
-    found = answer(scorer)
-    assert found.path == "shared"
+    result = answer(scorer)
+    assert result.path == "shared"
     # Linear attention adds up in another order when it goes on from a state.
     tolerance = 5e-4 if family == "qwen3-next" else 1e-4
-    assert worst(found, tiny_models.naive(scorer.model, GROUP)) < tolerance
-    assert found.computed == forward_tokens(GROUP)
+    assert worst(result, tiny_models.naive(scorer.model, GROUP)) < tolerance
+    assert result.computed == forward_tokens(GROUP)
     before = scorer.usage.rows
     answer(scorer)
     assert scorer.usage.rows - before <= len(CONTEXTS) * sum(map(len, set(RESPONSES)))
@@ -85,10 +85,10 @@ def test_sizes_do_not_change_values(options):
 
 def test_plain_scoring_on_request():
     scorer = policy(plain=True)
-    found = answer(scorer)
-    assert (found.path, found.reused) == ("plain", 0)
+    result = answer(scorer)
+    assert (result.path, result.reused) == ("plain", 0)
     assert not scorer.capabilities.reuses_prefixes
-    assert worst(found, tiny_models.naive(scorer.model, GROUP)) < 1e-4
+    assert worst(result, tiny_models.naive(scorer.model, GROUP)) < 1e-4
 
 
 def test_only_requested_pairs():
@@ -107,18 +107,18 @@ def test_a_wrong_cache_causes_plain_scoring(monkeypatch):
 
     monkeypatch.setattr("rag_rewards.backends.transformers.scoring.copy_cache", forgetful)
     with pytest.warns(UserWarning, match="failed its self-check"):
-        found = answer(scorer)
-    assert found.path.startswith("plain (sharing a cache failed its self-check: values differ")
-    assert worst(found, tiny_models.naive(scorer.model, GROUP)) < 1e-4
+        result = answer(scorer)
+    assert result.path.startswith("plain (sharing a cache failed its self-check: values differ")
+    assert worst(result, tiny_models.naive(scorer.model, GROUP)) < 1e-4
 
 
 def test_a_wrong_head_causes_whole_logits():
     scorer = policy()
     scorer._forward.backbone = torch.nn.Identity()
     with pytest.warns(UserWarning, match="the head alone failed"):
-        found = answer(scorer)
-    assert found.path.startswith("plain, whole logits")
-    assert worst(found, tiny_models.naive(scorer.model, GROUP)) < 1e-4
+        result = answer(scorer)
+    assert result.path.startswith("plain, whole logits")
+    assert worst(result, tiny_models.naive(scorer.model, GROUP)) < 1e-4
 
 
 def test_a_model_in_training_is_restored():
@@ -188,9 +188,9 @@ def test_a_lora_adapter_affects_values_and_fingerprint(tmp_path):
         path, dtype="float32", device="cpu", adapter=str(tmp_path / "adapter")
     )
     assert plain.fingerprint != with_adapter.fingerprint
-    found = answer(with_adapter)
-    assert found.path == "shared"
-    assert worst(found, tiny_models.naive(adapted.eval(), GROUP)) < 1e-4
+    result = answer(with_adapter)
+    assert result.path == "shared"
+    assert worst(result, tiny_models.naive(adapted.eval(), GROUP)) < 1e-4
     with pytest.raises(UsageError, match="cannot load an adapter from"):
         TransformersPolicy.load(path, device="cpu", adapter=str(tmp_path / "none"))
 
@@ -256,9 +256,9 @@ def test_invalid_token_ids_fail_alone(odd):
     good, broken = scorer.score_sync([GROUP, bad])
     assert isinstance(good, ScoreAnswer)
     assert f"token id {odd} is not in the vocabulary of the model (0 to 319)" in str(broken)
-    asked = [GenerateRequest(FULL), GenerateRequest((*FULL[1:], odd))]
-    made, refused = scorer.generate_sync(asked)
-    assert made.text
+    requests = [GenerateRequest(FULL), GenerateRequest((*FULL[1:], odd))]
+    continuation, refused = scorer.generate_sync(requests)
+    assert continuation.text
     assert f"token id {odd}" in str(refused)
 
 
@@ -278,9 +278,9 @@ def test_the_autocast_around_a_model_is_ignored():
     expected = tiny_models.naive(model, GROUP)
     model._original_forward = model.forward
     model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)
-    found = answer(scorer)
-    assert (found.path, scorer.precision) == ("shared", "float32")
-    assert worst(found, expected) < 1e-4
+    result = answer(scorer)
+    assert (result.path, scorer.precision) == ("shared", "float32")
+    assert worst(result, expected) < 1e-4
     assert vars(model)["forward"] is not model._original_forward
 
 
@@ -289,9 +289,9 @@ def test_values_that_are_not_finite_are_an_error():
     answer(scorer)
     with torch.no_grad():
         scorer.model.model.norm.weight[0] = float("nan")
-    (found,) = scorer.score_sync([GROUP])
-    assert isinstance(found, BackendError)
-    assert "not finite" in str(found)
+    (result,) = scorer.score_sync([GROUP])
+    assert isinstance(result, BackendError)
+    assert "not finite" in str(result)
 
 
 def test_exhausted_memory_halves_the_budget(monkeypatch):
@@ -307,9 +307,9 @@ def test_exhausted_memory_halves_the_budget(monkeypatch):
     answer(scorer)
     monkeypatch.setattr(GroupScoring, "_run", hungry)
     with pytest.warns(UserWarning, match="continuing with a token budget of"):
-        found = answer(scorer)
+        result = answer(scorer)
     assert scorer.token_budget == 1024
-    assert worst(found, expected) < 1e-4
+    assert worst(result, expected) < 1e-4
 
 
 def test_insufficient_memory_is_an_error_of_the_group(monkeypatch):
@@ -321,11 +321,11 @@ def test_insufficient_memory_is_an_error_of_the_group(monkeypatch):
 
     monkeypatch.setattr(GroupScoring, "_run", full)
     with pytest.warns(UserWarning, match="out of memory"):
-        (found,) = scorer.score_sync([GROUP])
-    assert isinstance(found, BackendError)
-    assert "out of memory with a token budget of 256" in str(found)
+        (result,) = scorer.score_sync([GROUP])
+    assert isinstance(result, BackendError)
+    assert "out of memory with a token budget of 256" in str(result)
     assert scorer.token_budget == 512  # what one group needs does not slow the others
-    assert found.__traceback__ is None
+    assert result.__traceback__ is None
 
 
 def test_concurrent_calls_run_one_after_the_other():
@@ -343,47 +343,47 @@ def test_concurrent_calls_run_one_after_the_other():
 # --- generating --------------------------------------------------------------------------------
 
 
-def generated(of: TransformersPolicy, *requests: GenerateRequest):
+def generate(of: TransformersPolicy, *requests: GenerateRequest):
     return of.generate_sync(requests)
 
 
 def greedy(model, prompt: tuple[int, ...], count: int) -> tuple[int, ...]:
     """The definition: the likeliest next token, one at a time."""
-    made: tuple[int, ...] = ()
+    continuation: tuple[int, ...] = ()
     with torch.no_grad():
-        while len(made) < count:
-            token = int(model(torch.tensor([prompt + made])).logits[0, -1].argmax())
+        while len(continuation) < count:
+            token = int(model(torch.tensor([prompt + continuation])).logits[0, -1].argmax())
             if token == 2:
                 break
-            made += (token,)
-    return made
+            continuation += (token,)
+    return continuation
 
 
 @pytest.mark.parametrize("family", ["qwen2", "gemma2", "lfm2"])
 def test_greedy_generation_selects_the_most_probable_tokens(family):
     scorer = policy(family)
     prompts = [tokens(12, 1), tokens(12, 2), tokens(20, 3)]
-    found = generated(scorer, *(GenerateRequest(prompt, max_tokens=10) for prompt in prompts))
-    assert [f.token_ids for f in found] == [greedy(scorer.model, p, 10) for p in prompts]
-    assert {f.finish_reason for f in found} <= {"stop", "length"}
+    result = generate(scorer, *(GenerateRequest(prompt, max_tokens=10) for prompt in prompts))
+    assert [f.token_ids for f in result] == [greedy(scorer.model, p, 10) for p in prompts]
+    assert {f.finish_reason for f in result} <= {"stop", "length"}
 
 
 def test_generation_ends_before_a_stop_string():
     scorer = policy()
     prompt = tokens(12, 1)
-    (whole,) = generated(scorer, GenerateRequest(prompt, max_tokens=30))
+    (whole,) = generate(scorer, GenerateRequest(prompt, max_tokens=30))
     stop = whole.text[3:6]
-    (cut,) = generated(scorer, GenerateRequest(prompt, max_tokens=30, stop=(stop,)))
+    (cut,) = generate(scorer, GenerateRequest(prompt, max_tokens=30, stop=(stop,)))
     assert cut.text == whole.text[: whole.text.index(stop)]
     assert cut.finish_reason == "stop"
 
 
 def test_sampling_depends_on_the_seed_only():
     scorer = policy()
-    asked = GenerateRequest(tokens(12, 1), max_tokens=12, temperature=1.0, seed=7)
+    request = GenerateRequest(tokens(12, 1), max_tokens=12, temperature=1.0, seed=7)
     before = torch.random.get_rng_state()
-    first, again = generated(scorer, asked), generated(scorer, asked)
-    other = generated(scorer, GenerateRequest(asked.prompt, 12, 1.0, (), 8))
+    first, again = generate(scorer, request), generate(scorer, request)
+    other = generate(scorer, GenerateRequest(request.prompt, 12, 1.0, (), 8))
     assert first == again
     assert first != other
     assert torch.equal(before, torch.random.get_rng_state())
@@ -396,8 +396,8 @@ def test_generation_ignores_the_defaults_of_the_model():
     own.do_sample, own.temperature = True, 0.7
     greedily = GenerateRequest(tokens(12, 1), max_tokens=12)
     sampled = GenerateRequest(tokens(12, 1), max_tokens=12, temperature=1.0, seed=3)
-    for asked in (greedily, sampled):
-        assert generated(scorer, asked) == generated(plain, asked)
+    for request in (greedily, sampled):
+        assert generate(scorer, request) == generate(plain, request)
     assert scorer.model.generation_config is own
 
 
@@ -412,5 +412,5 @@ def test_a_failed_generation_fails_alone(monkeypatch):
 
     monkeypatch.setattr(scorer.model, "generate", picky)
     prompts = [(start, *tokens(9, 1)) for start in (5, 6, 7, 8)]
-    found = generated(scorer, *(GenerateRequest(prompt, max_tokens=3) for prompt in prompts))
-    assert [isinstance(each, BackendError) for each in found] == [False, False, True, False]
+    result = generate(scorer, *(GenerateRequest(prompt, max_tokens=3) for prompt in prompts))
+    assert [isinstance(each, BackendError) for each in result] == [False, False, True, False]

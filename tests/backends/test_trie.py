@@ -32,19 +32,19 @@ def test_common_prefix_against_a_naive_implementation(sequences):
 @quick
 @given(CONTEXTS)
 def test_the_trie_contains_each_context_and_each_prefix_once(contexts):
-    found = {}
+    contexts_at = {}
 
     def down(node, before):
         here = before + node.tokens
         for end in node.contexts:
-            found[end] = here
+            contexts_at[end] = here
         assert len({child.tokens[0] for child in node.children}) == len(node.children)
         for child in node.children:
             down(child, here)
 
     root = build_trie(contexts, range(len(contexts)))
     down(root, ())
-    assert found == dict(enumerate(contexts))
+    assert contexts_at == dict(enumerate(contexts))
     prefixes = {context[:n] for context in contexts for n in range(1, len(context) + 1)}
     assert sum(len(node.tokens) for node in walk(root)) == len(prefixes)
 

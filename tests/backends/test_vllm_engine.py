@@ -66,7 +66,7 @@ class LLM:
         self.llm_engine = SimpleNamespace(model_config=config)
         self.options = options
         self.calls = []
-        self.seen = set()
+        self.cached_prefixes = set()
         self.garbage = float("nan")
         self.short_rows = False
         self.counts = True
@@ -96,22 +96,22 @@ class LLM:
             raise ValueError(f"Token id {max(tokens)} is out of vocabulary")
         cached = 0 if parameters.skip_reading_prefix_cache else self.cached(tokens)
         for blocks in range(1, len(tokens) // BLOCK + 1):
-            self.seen.add(tuple(tokens[: blocks * BLOCK]))
+            self.cached_prefixes.add(tuple(tokens[: blocks * BLOCK]))
         rows = None
         if parameters.prompt_logprobs is not None:
             assert not parameters.detokenize
             rows = self.rows(tokens, cached)
-        made = greedy(tokens, parameters.max_tokens)
+        output_ids = greedy(tokens, parameters.max_tokens)
         reason = "length"
-        for i in range(1, len(made) + 1):
-            if any(end in text_of(made[:i]) for end in parameters.stop):
-                made, reason = made[:i], "stop"
+        for i in range(1, len(output_ids) + 1):
+            if any(end in text_of(output_ids[:i]) for end in parameters.stop):
+                output_ids, reason = output_ids[:i], "stop"
                 break
-        text = text_of(made)
+        text = text_of(output_ids)
         for end in parameters.stop:
             text = text.split(end)[0]
         output = SimpleNamespace(
-            index=0, text=text, token_ids=array("l", made), finish_reason=reason
+            index=0, text=text, token_ids=array("l", output_ids), finish_reason=reason
         )
         return SimpleNamespace(
             prompt_token_ids=tokens,
@@ -132,7 +132,7 @@ class LLM:
 
     def cached(self, tokens):
         for blocks in range((len(tokens) - 1) // BLOCK, 0, -1):
-            if tuple(tokens[: blocks * BLOCK]) in self.seen:
+            if tuple(tokens[: blocks * BLOCK]) in self.cached_prefixes:
                 return blocks * BLOCK
         return 0
 
@@ -183,8 +183,8 @@ def test_identity_and_limits():
     assert policy.capabilities.precision == "float32"
     assert policy.max_length == 511
     assert isinstance(policy.tokenizer, Words)
-    given = object()
-    assert VllmEngine(LLM(), tokenizer=given).tokenizer is given
+    tokenizer = object()
+    assert VllmEngine(LLM(), tokenizer=tokenizer).tokenizer is tokenizer
     policy.refresh(4)
     assert policy.fingerprint.endswith("version=4")
     assert score(policy, GROUP)[0].weight_version == 4
@@ -218,7 +218,7 @@ def test_the_cache_is_read_after_its_check(short_rows):
     llm.short_rows = short_rows
     policy = VllmEngine(llm, cached=True)
     check_values(score(policy, GROUP)[0], GROUP)
-    llm.seen.clear()
+    llm.cached_prefixes.clear()
     llm.calls.clear()
     (answer,) = score(policy, GROUP)
     check_values(answer, GROUP)
