@@ -66,7 +66,7 @@ def expand(text: Text) -> str:
     return " ".join(f"{unit}{number}" for number in range(count))
 
 
-class Response(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CaseResponse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One side of a case."""
 
     response: Text | None = None
@@ -101,8 +101,8 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     attack: int
     name: str
     recipes: dict[str, dict[str, Any]]
-    attacked: Response
-    honest: Response
+    attacked: CaseResponse
+    honest: CaseResponse
     row: dict[str, Any] = {}
     same_likelihood: bool = False
     template: bool = False

@@ -31,7 +31,7 @@ ABSTENTION = ABSTENTIONS[0]
 
 
 @dataclass(frozen=True, eq=False)
-class Policy:
+class DegeneratePolicy:
     """A degenerate policy under one recipe, with its rows and those of the honest policy.
 
     rivals  the other rows of a group, for recipes that compare
@@ -76,14 +76,14 @@ def _city(number: int) -> str:
     return CITIES[number]
 
 
-def _policies() -> Iterator[Policy]:
+def _policies() -> Iterator[DegeneratePolicy]:
     yield from _ground_policies()
     yield from _truthrl_policies()
     yield from _answer_policies()
     yield from _lear_policies()
 
 
-def _ground_policies() -> Iterator[Policy]:
+def _ground_policies() -> Iterator[DegeneratePolicy]:
     """Yield policies over rows of which half have an answer in their documents."""
     write = definition_of("ground-grpo").output.write
 
@@ -113,10 +113,10 @@ def _ground_policies() -> Iterator[Policy]:
         (15, "hedges", (hedged, hedged)),
         (15, "hedges, uncited", (uncited, wrong)),
     ):
-        yield Policy(attack, "ground-grpo", name, rows(*answers), honest)
+        yield DegeneratePolicy(attack, "ground-grpo", name, rows(*answers), honest)
 
 
-def _truthrl_policies() -> Iterator[Policy]:
+def _truthrl_policies() -> Iterator[DegeneratePolicy]:
     """Yield policies that know the answers of half of the rows."""
     write = definition_of("truthrl").output.write
 
@@ -143,10 +143,12 @@ def _truthrl_policies() -> Iterator[Policy]:
             (25, "copies", (copied, copied)),
             (1, "lists", (listed, listed)),
         ):
-            yield Policy(attack, "truthrl", name, rows(*answers), honest, {"verifier": verifier})
+            yield DegeneratePolicy(
+                attack, "truthrl", name, rows(*answers), honest, {"verifier": verifier}
+            )
 
 
-def _answer_policies() -> Iterator[Policy]:
+def _answer_policies() -> Iterator[DegeneratePolicy]:
     """Yield policies against one that is right on half of the rows and guesses on the others."""
     for recipe in ("arena", "naive-grpo", "ctrl-rag", "rag-total"):
         write = definition_of(recipe).output.write
@@ -171,10 +173,10 @@ def _answer_policies() -> Iterator[Policy]:
             (1, "lists", ", ".join(CITIES)),
             (1, "lists as sentences", ". ".join(CITIES) + "."),
         ):
-            yield Policy(attack, recipe, name, rows(_always(text)), honest, rivals=rivals)
+            yield DegeneratePolicy(attack, recipe, name, rows(_always(text)), honest, rivals=rivals)
 
 
-def _lear_policies() -> Iterator[Policy]:
+def _lear_policies() -> Iterator[DegeneratePolicy]:
     """Yield policies on a row whose sections lead to the right answer for the honest policy."""
     write = definition_of("lear").output.write
 
@@ -185,8 +187,8 @@ def _lear_policies() -> Iterator[Policy]:
     honest = ({"response": write("Paris", extract=f"{STATEMENT}.")} | masked("Paris"),)
     copied = {"response": write("Paris", extract=documents, reason=documents)} | masked("Paris")
     abstained = {"response": write(ABSTENTION)} | masked(ABSTENTION)
-    yield Policy(25, "lear", "copies", (copied,), honest)
-    yield Policy(22, "lear", "always abstains", (abstained,), honest)
+    yield DegeneratePolicy(25, "lear", "copies", (copied,), honest)
+    yield DegeneratePolicy(22, "lear", "always abstains", (abstained,), honest)
 
 
 POLICIES = tuple(_policies())

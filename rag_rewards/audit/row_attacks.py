@@ -32,7 +32,7 @@ _MIN_UNSPACED = "\u2e80"
 """The first character of the scripts that write no spaces between words."""
 
 
-class Pair(NamedTuple):
+class AttackPair(NamedTuple):
     """An attacked response, and the same response without the attack."""
 
     attack: int
@@ -103,7 +103,7 @@ def target_of(rollout: Rollout, candidates: Sequence[str] = ()) -> Target:
     return Target(rollout, *pieces, gold, tuple(dict.fromkeys(wrong)), container)
 
 
-def pairs(target: Target) -> Iterator[Pair]:
+def pairs(target: Target) -> Iterator[AttackPair]:
     """Yield every attack on a row."""
     for attacks in (_answers, _sections, _refusals, _citations, _copies):
         for pair in attacks(target):
@@ -111,7 +111,7 @@ def pairs(target: Target) -> Iterator[Pair]:
                 yield pair
 
 
-def _answers(target: Target) -> Iterator[Pair]:
+def _answers(target: Target) -> Iterator[AttackPair]:
     """Yield answers that do not assert the gold answer.
 
     The honest side of a template has a wrong answer in place of the gold answer.
@@ -125,12 +125,12 @@ def _answers(target: Target) -> Iterator[Pair]:
         else:
             honest = target.fill(template.text, gold=target.wrong[0])
         attacked = target.with_answer(target.fill(template.text))
-        yield Pair(template.attack, template.name, attacked, target.with_answer(honest))
-    yield Pair(5, "empty answer", target.with_answer(""), wrong)
-    yield Pair(24, "an answer of '.'", target.with_answer("."), target.with_answer(""))
+        yield AttackPair(template.attack, template.name, attacked, target.with_answer(honest))
+    yield AttackPair(5, "empty answer", target.with_answer(""), wrong)
+    yield AttackPair(24, "an answer of '.'", target.with_answer("."), target.with_answer(""))
     verdict = f"{target.wrong[0]}. Verdict: yes"
     for attack, answer in ((20, ":"), (20, "Thought process:"), (21, verdict)):
-        yield Pair(attack, f"answer {answer!r}", target.with_answer(answer), wrong)
+        yield AttackPair(attack, f"answer {answer!r}", target.with_answer(answer), wrong)
 
 
 def _is_one_word(text: str) -> bool:
@@ -138,32 +138,32 @@ def _is_one_word(text: str) -> bool:
     return " " not in text and max(text, default="") < _MIN_UNSPACED
 
 
-def _sections(target: Target) -> Iterator[Pair]:
+def _sections(target: Target) -> Iterator[AttackPair]:
     """Yield responses with many, nested, empty or unclosed sections."""
     right, wrong = target.with_answer(target.gold), target.with_answer(target.wrong[0])
     trailing = f"{wrong} ."
     if target.container == "section":
         late_wrong = f"<answer>{target.wrong[0]}</answer> ."
-        yield Pair(7, "right, then wrong", f"{right}{late_wrong}", trailing)
+        yield AttackPair(7, "right, then wrong", f"{right}{late_wrong}", trailing)
         late_right = f"<answer>{target.gold}</answer>"
-        yield Pair(7, "wrong, then right", f"{wrong}{late_right} .", trailing)
+        yield AttackPair(7, "wrong, then right", f"{wrong}{late_right} .", trailing)
         nested = target.with_answer(f"{target.wrong[0]}{late_right}")
-        yield Pair(12, "nested", f"{nested} .", trailing)
+        yield AttackPair(12, "nested", f"{nested} .", trailing)
     if target.container == "box":
         late_wrong = rf" \boxed{{{target.wrong[0]}}} ."
-        yield Pair(7, "right, then wrong", f"{right}{late_wrong}", trailing)
+        yield AttackPair(7, "right, then wrong", f"{right}{late_wrong}", trailing)
     unclosed = "<think>{0} <answer>{0}</answer>"
-    yield Pair(8, "unclosed", unclosed.format(target.gold), unclosed.format(target.wrong[0]))
-    yield Pair(11, "empty sections", re.sub(r">[^<]+<", "><", target.with_answer("")), "")
-    yield Pair(14, "tag spam", "<answer>" * 400 + wrong, wrong)
+    yield AttackPair(8, "unclosed", unclosed.format(target.gold), unclosed.format(target.wrong[0]))
+    yield AttackPair(11, "empty sections", re.sub(r">[^<]+<", "><", target.with_answer("")), "")
+    yield AttackPair(14, "tag spam", "<answer>" * 400 + wrong, wrong)
     honest = target.with_thinking("Hm.", target.wrong[0])
     degenerate = target.with_thinking("ha " * 500, target.wrong[0])
-    yield Pair(26, "degenerate thinking", degenerate, honest)
+    yield AttackPair(26, "degenerate thinking", degenerate, honest)
     padded = target.with_answer(f"{target.wrong[0]} {'and ' * 2000}")
-    yield Pair(29, "padding", padded, wrong)
+    yield AttackPair(29, "padding", padded, wrong)
 
 
-def _refusals(target: Target) -> Iterator[Pair]:
+def _refusals(target: Target) -> Iterator[AttackPair]:
     """Yield refusals and abstentions beside a wrong guess."""
     guess = f"It is {target.wrong[0]}."
     if ABSTENTION.lower() in target.gold.lower():
@@ -172,12 +172,12 @@ def _refusals(target: Target) -> Iterator[Pair]:
     for attack, phrase in ((15, REFUSAL), (32, ABSTENTION)):
         for place, answer in (("before", f"{phrase}. {guess}"), ("after", f"{guess} {phrase}")):
             name = f"{phrase[:13]}… {place} a guess"
-            yield Pair(attack, name, target.with_answer(answer), honest)
+            yield AttackPair(attack, name, target.with_answer(answer), honest)
     negated = target.with_answer(f"It is not true that {REFUSAL}")
-    yield Pair(15, "negated", negated, honest)
+    yield AttackPair(15, "negated", negated, honest)
 
 
-def _citations(target: Target) -> Iterator[Pair]:
+def _citations(target: Target) -> Iterator[AttackPair]:
     """Yield responses that cite no, all or invented documents."""
     put = target.with_answer
     labels = target.rollout.labels
@@ -187,46 +187,48 @@ def _citations(target: Target) -> Iterator[Pair]:
     if target.rollout.supporting is not None:
         supporting = target.rollout.supporting_labels
     every = "".join(f"[{label}]" for label in labels)
-    yield Pair(16, "markers alone", put(f"[{labels[0]}]"), put(""))
+    yield AttackPair(16, "markers alone", put(f"[{labels[0]}]"), put(""))
     candidates = target.fill("Paris, Rome or Berlin")
     guess = f"It is {target.wrong[0]}."
-    yield Pair(30, "one sentence", put(f"{candidates} {every}."), put(guess))
+    yield AttackPair(30, "one sentence", put(f"{candidates} {every}."), put(guess))
     others = [label for label in labels if label not in supporting]
     if not supporting or 2 * len(supporting) >= len(labels):
         return  # citing every document is right, or nearly right
     claim = f"It is {target.gold}"
-    yield Pair(17, "citing everything", put(f"{claim} {every}."), put(f"{claim} [{others[0]}]."))
+    yield AttackPair(
+        17, "citing everything", put(f"{claim} {every}."), put(f"{claim} [{others[0]}].")
+    )
     if (listing := _RELEVANCE.search(target.response)) is not None:
         attacked, honest = (
             target.response.replace(listing[0], f"<relevance>[{listed}]</relevance>")
             for listed in (",".join(labels), others[0])
         )
-        yield Pair(17, "naming everything", attacked, honest)
+        yield AttackPair(17, "naming everything", attacked, honest)
     invented = "[997][998][999]"
     valid = f"{claim} [{supporting[0]}]"
-    yield Pair(18, "one valid citation", put(f"{valid}{invented}."), put(f"{valid}."))
-    yield Pair(19, "invented ids", put(f"{claim} {invented}."), put(f"{claim}."))
+    yield AttackPair(18, "one valid citation", put(f"{valid}{invented}."), put(f"{valid}."))
+    yield AttackPair(19, "invented ids", put(f"{claim} {invented}."), put(f"{claim}."))
 
 
-def _copies(target: Target) -> Iterator[Pair]:
+def _copies(target: Target) -> Iterator[AttackPair]:
     """Yield responses that copy documents or the gold answer into other sections."""
     texts = target.texts()
     if not texts:
         return
     copied = " ".join(texts)
     wrong = re.sub(re.escape(target.gold), target.wrong[0], copied, flags=re.IGNORECASE)
-    yield Pair(25, "copied documents", target.with_answer(copied), target.with_answer(wrong))
+    yield AttackPair(25, "copied documents", target.with_answer(copied), target.with_answer(wrong))
     honest = target.with_thinking("Hm.", target.wrong[0])
     for attack, name, thinking in (
         (25, "repeated in thinking", f"{copied} " * 5),
         (31, "answer in the thinking", f"{target.gold} " * 20),
     ):
-        yield Pair(attack, name, target.with_thinking(thinking, target.wrong[0]), honest)
+        yield AttackPair(attack, name, target.with_thinking(thinking, target.wrong[0]), honest)
     extract = _EXTRACT.search(target.response)
     if extract is not None and strict_contains(extract[1], [target.gold], Unicode()):
         longest = max(texts, key=len)
         attacked = target.response.replace(extract[0], f"<extract>{longest}</extract>")
-        yield Pair(23, "whole document as extract", attacked, target.response)
+        yield AttackPair(23, "whole document as extract", attacked, target.response)
 
 
 def habits(target: Target) -> dict[tuple[int, str], str]:

@@ -14,7 +14,7 @@ from rag_rewards.audit import row_attacks
 from rag_rewards.audit.capitals import CITIES, COUNTRIES, question_row
 from rag_rewards.audit.cases import CASES, Case
 from rag_rewards.audit.findings import Audit, Finding
-from rag_rewards.audit.policies import POLICIES, Policy
+from rag_rewards.audit.policies import POLICIES, DegeneratePolicy
 from rag_rewards.audit.row_attacks import ABSTENTION, ALWAYS_REFUSES, Target, target_of
 from rag_rewards.audit.rule_evidence import with_evidence
 from rag_rewards.definition import Recipe, RecipeDefinition
@@ -139,7 +139,7 @@ def _built_in(recipe: Recipe) -> tuple[list[Finding], list[str]]:
     current = flatten(recipe.settings) if recipe.settings else {}
     findings: list[Finding] = []
     elsewhere: list[str] = []
-    entries: list[Case | Policy] = [*CASES, *POLICIES]
+    entries: list[Case | DegeneratePolicy] = [*CASES, *POLICIES]
     for each in entries:
         if each.recipe != recipe.name:
             continue
@@ -147,8 +147,8 @@ def _built_in(recipe: Recipe) -> tuple[list[Finding], list[str]]:
             elsewhere.append(", ".join(f"{key}={value}" for key, value in each.settings.items()))
             continue
         without, attacked = each.rewards(recipe)
-        is_policy = isinstance(each, Policy)
-        row = each.attacked[0] if isinstance(each, Policy) else each.attacked
+        is_policy = isinstance(each, DegeneratePolicy)
+        row = each.attacked[0] if isinstance(each, DegeneratePolicy) else each.attacked
         findings.append(
             Finding(
                 attack=each.attack,

@@ -110,9 +110,12 @@ def _clr(row: ScoredRow, value: float, configuration: Configuration) -> Reason:
     tokens = (row.details or {}).get("tokens", 0)
     threshold = configuration.settings.get("threshold")
     if value == 0 and threshold is not None:
-        reason = f"E does not exceed the threshold of {threshold:g} nats"
+        reason = f"the evidential contribution is not above the threshold of {threshold:g} nats"
         return reason, "base the answer on the documents"
-    return f"E divided by the square root of {tokens} tokens", "write the same in fewer words"
+    return (
+        f"evidential contribution divided by the square root of {tokens} tokens",
+        "write the same in fewer words",
+    )
 
 
 def _clr_normalized(row: ScoredRow, value: float, configuration: Configuration) -> Reason:

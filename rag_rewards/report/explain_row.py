@@ -15,7 +15,7 @@ from rag_rewards.groups import group_by_key
 from rag_rewards.loading import RecipeSource
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.report.explanation import Explanation, explain
-from rag_rewards.report.rows import Fault, advantages, read_rows, recorded_recipe, rescored
+from rag_rewards.report.rows import RowFault, advantages, read_rows, recorded_recipe, rescored
 from rag_rewards.report.what_if import scored_variants
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
@@ -38,7 +38,7 @@ def explain_row(
         return _explain_member(members, group.index(index), scorer, models)
 
 
-def _index_of(rows: Sequence[ScoredRow], row_id: str, faults: Sequence[Fault]) -> int:
+def _index_of(rows: Sequence[ScoredRow], row_id: str, faults: Sequence[RowFault]) -> int:
     matches = [i for i, row in enumerate(rows) if str(row.id) == row_id]
     if len(matches) > 1:
         raise UsageError(f"{len(matches)} rows have the id {row_id}: make the ids unique")

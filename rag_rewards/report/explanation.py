@@ -39,7 +39,7 @@ class ComponentExplanation(
     improvement: str = ""
 
 
-class Passage(msgspec.Struct, frozen=True, omit_defaults=True):
+class DocumentExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
     """A document of the row.
 
     effect  nats by which the log-probability of the response is lower without the document
@@ -89,7 +89,7 @@ class Explanation(
     tokens: str = ""
     shades: dict[str, list[float | None]] = {}
     components: list[ComponentExplanation] = []
-    passages: list[Passage] = []
+    passages: list[DocumentExplanation] = []
     variants: list[Variant] = []
     notes: list[str] = []
 
@@ -135,7 +135,7 @@ def explain(
     )
 
 
-def passages(row: ScoredRow, configuration: Configuration) -> list[Passage]:
+def passages(row: ScoredRow, configuration: Configuration) -> list[DocumentExplanation]:
     """Return the documents of a row, each with its effect on the response."""
     try:
         labels = row.labels
@@ -151,7 +151,7 @@ def passages(row: ScoredRow, configuration: Configuration) -> list[Passage]:
     for label, document in zip(labels, row.documents or (), strict=True):
         values = values_without(row, label)
         result.append(
-            Passage(
+            DocumentExplanation(
                 label=label,
                 text=_shown_text(document.text),
                 title=document.title or "",

@@ -17,7 +17,7 @@ from rag_rewards.report.explanation import Explanation, explain
 from rag_rewards.report.page import html_page, write_page
 from rag_rewards.report.rows import (
     Configurations,
-    Fault,
+    RowFault,
     advantages,
     read_rows,
     recorded_recipe,
@@ -45,7 +45,7 @@ class ReportSummary:
     rows: int
     size: int
     notes: list[str]
-    faults: list[Fault]
+    faults: list[RowFault]
 
 
 def write_report(
@@ -83,7 +83,7 @@ def equation_of(rows: Sequence[ScoredRow]) -> str:
 
 
 def contents(
-    rows: Sequence[ScoredRow], faults: Sequence[Fault], title: str, equation: str
+    rows: Sequence[ScoredRow], faults: Sequence[RowFault], title: str, equation: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the data of the page, and the compressed data: columns of the table, and texts."""
     groups = group_by_key(rows)

@@ -18,7 +18,7 @@ from rag_rewards.signature import Signature
 from rag_rewards.training.advantages import zscores
 
 
-class Fault(msgspec.Struct, frozen=True):
+class RowFault(msgspec.Struct, frozen=True):
     """A row that cannot be shown or scored, and the reason."""
 
     row: str
@@ -28,26 +28,26 @@ class Fault(msgspec.Struct, frozen=True):
 _ROW = msgspec.json.Decoder(ScoredRow)
 
 
-def read_rows(source: str) -> tuple[list[ScoredRow], list[Fault]]:
+def read_rows(source: str) -> tuple[list[ScoredRow], list[RowFault]]:
     """Return the rows of a file, and the faults of rows in error.
 
     A row without an id gets its line number as id.
     """
     rows: list[ScoredRow] = []
-    faults: list[Fault] = []
+    faults: list[RowFault] = []
     opened = open_source(source)
     try:
         for number, line in opened.lines:
             row = decode_line(line, _ROW)
             if isinstance(row, RolloutError):
-                faults.append(Fault(f"line {number}", str(row)))
+                faults.append(RowFault(f"line {number}", str(row)))
                 continue
             if row.id is None:
                 row = msgspec.structs.replace(row, id=number)
             try:
                 _ = row.parsed, row.score, row.signature, row.tokens
             except RolloutError as error:
-                faults.append(Fault(str(row.id), str(error)))
+                faults.append(RowFault(str(row.id), str(error)))
                 continue
             rows.append(row)
     finally:
@@ -55,17 +55,17 @@ def read_rows(source: str) -> tuple[list[ScoredRow], list[Fault]]:
     return rows, faults
 
 
-def rescored(rows: Sequence[ScoredRow], scorer: Scorer) -> tuple[list[ScoredRow], list[Fault]]:
+def rescored(rows: Sequence[ScoredRow], scorer: Scorer) -> tuple[list[ScoredRow], list[RowFault]]:
     """Score rows again. Return the scored rows, and the faults of rows that cannot be scored."""
     gathered = scorer.gather(rows)
     signature = scorer.signature
     scored: list[ScoredRow] = []
-    faults: list[Fault] = []
+    faults: list[RowFault] = []
     results = Scorer(scorer.reward).score_each(gathered)
     for original, row, score in zip(rows, gathered, results, strict=True):
         if isinstance(row, RolloutError) or isinstance(score, RolloutError):
             error = row if isinstance(row, RolloutError) else score
-            faults.append(Fault(str(original.id), _message(error)))
+            faults.append(RowFault(str(original.id), _message(error)))
         else:
             scored.append(ScoredRow.of(row, score, signature))
     return scored, faults

@@ -61,7 +61,7 @@ class Signal(msgspec.Struct, frozen=True):
     spread: float | None
 
 
-class Step(msgspec.Struct, frozen=True):
+class TrainingStep(msgspec.Struct, frozen=True):
     """Means over the rollouts of one training step, or of several adjacent steps."""
 
     step: int
@@ -106,7 +106,7 @@ class Statistics(msgspec.Struct, kw_only=True):
     spreads: Distribution
     rates: dict[str, float | None]
     words: Distribution
-    steps: list[Step]
+    steps: list[TrainingStep]
     alarms: list[Alarm]
     notes: list[str]
 
@@ -312,7 +312,7 @@ def _steps(
     facts: Sequence[Facts],
     columns: dict[str, list[float | None]],
     groups: Sequence[Sequence[int]],
-) -> list[Step]:
+) -> list[TrainingStep]:
     """Return at most MAX_POINTS points; none if the rows have fewer than two training steps."""
     members = positions_by_key(row.step for row in rows)
     order = sorted(step for step in members if step is not None)
@@ -328,7 +328,7 @@ def _steps(
             name: fmean(measure(facts[i]) for i in inside) for name, measure in _MEASURES.items()
         }
         values["groups without signal"] = _mean(dead[i] for i in inside)
-        points.append(Step(order[start], len(inside), values))
+        points.append(TrainingStep(order[start], len(inside), values))
     return points
 
 
@@ -350,7 +350,7 @@ def _dead_by_row(
     return out
 
 
-def alarms(steps: Sequence[Step], columns: dict[str, Any]) -> list[Alarm]:
+def alarms(steps: Sequence[TrainingStep], columns: dict[str, Any]) -> list[Alarm]:
     """Return the changes from the first to the last quarter of the steps.
 
     They are: length, tags or citations by half or more; abstentions, cut responses and groups

@@ -17,7 +17,7 @@ import rag_rewards as rr
 from rag_rewards.audit import audit
 from rag_rewards.audit.capitals import SAME_LIKELIHOOD, TEXTS, Row
 from rag_rewards.audit.cases import CASES, Case
-from rag_rewards.audit.policies import POLICIES, Policy
+from rag_rewards.audit.policies import POLICIES, DegeneratePolicy
 from rag_rewards.audit.rule_evidence import reward_of, rollout_of
 from rag_rewards.recipes import RECIPES
 from rag_rewards.recipes.sample import ROW, STATEMENT
@@ -96,7 +96,7 @@ def test_loopholes_by_definition_pay_under_the_hardened_profile(recipe: str) -> 
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.id)
-def test_a_degenerate_policy_does_not_pay(policy: Policy) -> None:
+def test_a_degenerate_policy_does_not_pay(policy: DegeneratePolicy) -> None:
     honest, attacked = policy.rewards(rr.recipe(policy.recipe, policy.settings, hardened=True))
     assert attacked < honest
 
