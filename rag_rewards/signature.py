@@ -105,7 +105,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signed(Protocol):
-    """A recipe or a curriculum: it has a signature, which names no models yet."""
+    """A recipe or a curriculum: it has a signature without models."""
 
     @property
     def identity(self) -> Signature: ...

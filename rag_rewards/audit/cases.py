@@ -111,7 +111,7 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One attack on one recipe: two rows that differ in the attack alone."""
+    """One attack on one recipe: two rows that differ only in the attack."""
 
     attack: int
     recipe: str

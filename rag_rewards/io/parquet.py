@@ -44,7 +44,7 @@ def parquet_lines(handle: IO[bytes], path: str) -> Iterator[Line]:
 
 
 def _row_line(row: dict[str, Any]) -> bytes:
-    """A row as JSON, without the columns that are null in it."""
+    """Return a row as JSON, without the columns that are null in it."""
     fields = {name: value for name, value in row.items() if value is not None}
     try:
         # msgspec writes NaN as null; Python's json keeps it, and the decoder names its field.
@@ -92,7 +92,7 @@ class ParquetOutput(Output):
         partial.unlink()
 
     def _unfit(self, reason: str, partial: Path) -> UsageError:
-        """The error of rows that Parquet cannot hold."""
+        """Return the error for rows that Parquet cannot represent."""
         return UsageError(
             f"cannot write {self.path}: {reason}. The scored rows are in {partial}, as JSON "
             "lines. Change the rows, or write JSON lines (-o NAME.jsonl)"
@@ -111,7 +111,7 @@ class ParquetOutput(Output):
             parquet.unlink(missing_ok=True)
 
     def _schema(self, lines: Path) -> Any:
-        """The columns that hold every row. A column without any value becomes text."""
+        """Return a schema that fits every row. A column without any value becomes text."""
         pa = self._pa
         defaults: dict[str, Any] = dict.fromkeys(("id", "group"), pa.string())
         defaults |= {"reward": pa.float64(), "components": pa.null(), "correct": pa.float64()}
@@ -132,7 +132,7 @@ class ParquetOutput(Output):
         return pa.schema(self._fields((types or defaults).items()))
 
     def _common(self, one: Any, other: Any) -> Any:
-        """The narrowest type that holds the values of both types."""
+        """Return the narrowest type that fits the values of both types."""
         schemas = [self._pa.schema([("column", type_)]) for type_ in (one, other)]
         return self._pa.unify_schemas(schemas, promote_options="permissive").field("column").type
 
@@ -141,7 +141,7 @@ class ParquetOutput(Output):
         return [(name, type_) for name, type_ in storable if type_ is not None]
 
     def _storable(self, type_: Any) -> Any:
-        """The type that Parquet stores: text instead of null, None for a struct without fields."""
+        """Return the type that Parquet stores: text for null, None for a struct without fields."""
         pa = self._pa
         if pa.types.is_null(type_):
             return pa.string()

@@ -44,7 +44,7 @@ class OutputError(RagRewardsError):
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """How to score a file.
+    """The options of scoring a file.
 
     source         input file; "-" is standard input
     output         output file; "-" is standard output; None writes no rows
