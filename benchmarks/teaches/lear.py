@@ -44,9 +44,9 @@ EXPERIMENT = Experiment(
     panels=("answer", "o_r", "o_e"),
     notes="""
 `o_r`, `o_e` and `o_f` are the F1 of three answers on answerable questions: from the rationale
-with the documents, from the extract alone, and from both. `answer` is the F1 of the answer in the
-response. "r", "e" and "f" are the rewarded answers. "Floor" is the minimum of the standard
-deviation.
+with the documents, from the extract alone, and from both. `answer` is the share of
+responses with the right answer. "r", "e" and "f" are the rewarded answers. "Floor" is the
+minimum of the standard deviation.
 
 - With all three answers in the reward, rationale and extract are sufficient on every seed, with
   the smallest spread.
