@@ -26,7 +26,7 @@ sys.path.append(str(HERE.parents[2] / "tests" / "trainers" / "verl"))
 
 import ray  # noqa: E402
 import verl  # noqa: E402
-from reward_batches import ResponseRow, batch_of, composed, saved_tokenizer  # noqa: E402
+from reward_batches import ResponseRow, batch_of, compose_config, saved_tokenizer  # noqa: E402
 from rollouts import prose, rollouts  # noqa: E402
 from verl.experimental.reward_loop.reward_loop import RewardLoopManager  # noqa: E402
 
@@ -90,11 +90,11 @@ def table(count: int, repeats: int) -> list[str]:
         tokenizer = saved_tokenizer(folder)
         constant = folder / "constant.py"
         constant.write_text(CONSTANT)
-        reference = Loop(composed(folder, f"reward.custom_reward_function.path={constant}"))
+        reference = Loop(compose_config(folder, f"reward.custom_reward_function.path={constant}"))
         for recipe, flags in RECIPES.items():
             plain = recipe.partition(",")[0]
             data = batch_of(tokenizer, list(sample_rows(plain, count)))
-            config = composed(
+            config = compose_config(
                 folder,
                 "reward.reward_manager.name=rag_rewards",
                 f"{KWARGS}.recipe={plain}",

@@ -46,7 +46,7 @@ def saved_tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
-def composed(tokenizer: Path, *overrides: str) -> Any:
+def compose_config(tokenizer: Path, *overrides: str) -> Any:
     """Return verl's configuration, as `main_ppo` composes it, for two reward workers."""
     fixed = (
         f"actor_rollout_ref.model.path={tokenizer}",
@@ -57,9 +57,9 @@ def composed(tokenizer: Path, *overrides: str) -> Any:
         return migrate_legacy_reward_impl(compose("ppo_trainer", overrides=[*fixed, *overrides]))
 
 
-def managed(tokenizer: Path, *overrides: str) -> Any:
+def config_with_manager(tokenizer: Path, *overrides: str) -> Any:
     """Return the same configuration with the reward manager of this package."""
-    return composed(tokenizer, "reward.reward_manager.name=rag_rewards", *overrides)
+    return compose_config(tokenizer, "reward.reward_manager.name=rag_rewards", *overrides)
 
 
 def worker_of(config: Any) -> RewardLoopWorker:
@@ -67,7 +67,7 @@ def worker_of(config: Any) -> RewardLoopWorker:
     return RewardLoopWorker(config)
 
 
-def scored(config: Any, data: DataProto) -> list[dict[str, Any]]:
+def score_batch(config: Any, data: DataProto) -> list[dict[str, Any]]:
     """Return the results of a worker, which is created in its event loop, as under Ray."""
 
     async def work() -> list[dict[str, Any]]:

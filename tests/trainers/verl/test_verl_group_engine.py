@@ -63,7 +63,7 @@ def run_with_policy(client, work, **rollout):
     return asyncio.run(run())
 
 
-def scored(client, request=GROUP, **rollout):
+def score_request(client, request=GROUP, **rollout):
     (answer,) = run_with_policy(client, lambda policy: policy.score([request]), **rollout)
     return answer
 
@@ -84,7 +84,7 @@ class ChangedEngine:
 @pytest.mark.parametrize("kind", [LLMServerClient, FullyAsyncLLMServerClient])
 def test_log_probabilities_match_the_definition(engine, kind):
     engine.set_global_steps(4)
-    answer = scored(client_on(engine, kind))
+    answer = score_request(client_on(engine, kind))
     expected = naive(make_model("qwen2"), GROUP)
     assert answer.logprobs.keys() == expected.keys()
     for pair, values in expected.items():
@@ -149,7 +149,7 @@ def test_an_aborted_request_is_repeated(engine, aborts):
             output.extra_fields.pop("prompt_logprobs")
 
     request = ScoreRequest(((5, 6),), ((7, 8),))
-    answer = scored(client_on(ChangedEngine(engine, abort)), request)
+    answer = score_request(client_on(ChangedEngine(engine, abort)), request)
     if aborts < 4:
         assert len(answer.logprobs[0, 0]) == 2
     else:
@@ -161,7 +161,7 @@ def test_a_group_is_scored_again_after_a_change_of_weights(engine):
         output.extra_fields["global_steps"] = 1 if count < 3 else 2
 
     changed = ChangedEngine(engine, change)
-    assert scored(client_on(changed)).weight_version == 2
+    assert score_request(client_on(changed)).weight_version == 2
     assert changed.count == 2 * 6
 
 
@@ -170,7 +170,7 @@ def test_weights_that_keep_changing_are_an_error(engine):
         output.extra_fields["global_steps"] = count
 
     changed = ChangedEngine(engine, change)
-    answer = scored(client_on(changed))
+    answer = score_request(client_on(changed))
     assert isinstance(answer, BackendError)
     assert "the weights changed between the two terms of a difference" in str(answer)
     assert changed.count == 3 * 6
@@ -180,14 +180,14 @@ def test_values_of_other_tokens_are_an_error(engine):
     def other(output, _):
         output.extra_fields["prompt_ids"][3] = [299]
 
-    assert "other tokens" in str(scored(client_on(ChangedEngine(engine, other))))
+    assert "other tokens" in str(score_request(client_on(ChangedEngine(engine, other))))
 
 
 def test_an_engine_without_prompt_log_probabilities_is_an_error(engine):
     def drop(output, _):
         output.extra_fields.pop("prompt_logprobs")
 
-    assert "has no prompt_logprobs" in str(scored(client_on(ChangedEngine(engine, drop))))
+    assert "has no prompt_logprobs" in str(score_request(client_on(ChangedEngine(engine, drop))))
 
 
 def test_a_failing_request_does_not_affect_others(engine):
@@ -221,11 +221,11 @@ def test_a_group_stays_on_one_server_unless_ids_must_differ(engine):
         return await acquire(request_id, **options)
 
     client._acquire_server = acquire_and_record
-    scored(client)
+    score_request(client)
     assert len(ids) == 6
     assert len(set(ids)) == 1
     ids.clear()
-    scored(client, full_determinism=True)
+    score_request(client, full_determinism=True)
     assert len(set(ids)) == 6
 
 

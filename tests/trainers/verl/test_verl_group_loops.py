@@ -83,7 +83,7 @@ class Client:
         return output
 
 
-def rolled_out(monkeypatch, config, engine, rows, *, validate=False, client=Client):
+def run_worker(monkeypatch, config, engine, rows, *, validate=False, client=Client):
     """Run verl's worker over rows, one prompt each, and return the queue at the end."""
     queue = Queue()
     monkeypatch.setattr(agent_loop_tq, "tq", queue)
@@ -135,7 +135,7 @@ def infos_of(queue, uid="uid-0"):
 def test_rule_rewards_of_a_group(monkeypatch, folder):
     texts = [v1.arena("Seine"), v1.arena("Rhone"), "no format"]
     row, engine = v1.question("Paris"), engine_of(folder, {"Paris": texts})
-    queue = rolled_out(monkeypatch, v1.configuration(folder, "arena"), engine, [row])
+    queue = run_worker(monkeypatch, v1.configuration(folder, "arena"), engine, [row])
     assert queue.status("uid-0") == "finished"
     expected = rr.recipe("arena")([rollout(row, text) for text in texts])
     assert sorted(rewards_of(queue)) == sorted(score.value for score in expected)
@@ -153,7 +153,7 @@ def test_rule_rewards_of_a_group(monkeypatch, folder):
 
 def test_validation_scores_a_group_of_one(monkeypatch, folder):
     row = v1.question("Paris")
-    queue = rolled_out(
+    queue = run_worker(
         monkeypatch,
         v1.configuration(folder, "arena"),
         engine_of(folder, {"Paris": [v1.arena("Seine")]}),
@@ -197,7 +197,7 @@ def test_log_probabilities_come_from_the_rollout_engine(monkeypatch, folder):
     )
     checks = []
     monkeypatch.setattr(engine_policy, "selfcheck", lambda policy: checks.append(policy) or check())
-    queue = rolled_out(monkeypatch, config, engine, list(rows.values()))
+    queue = run_worker(monkeypatch, config, engine, list(rows.values()))
     assert len(checks) == 1  # once per worker
     for uid, row in rows.items():
         expected = dict(zip(texts, logprob_reward(folder, row, texts), strict=True))
@@ -217,7 +217,7 @@ def test_masked_answers_come_from_the_rollout_engine(monkeypatch, folder):
     texts = [v1.rational("Seine"), v1.rational("Rhone").replace("It is", "Here it is")]
     row, engine = v1.question("Paris"), engine_of(folder, {"Paris": texts})
     config = v1.configuration(folder, "lear", "actor_rollout_ref.rollout.n=2")
-    queue = rolled_out(monkeypatch, config, engine, [row])
+    queue = run_worker(monkeypatch, config, engine, [row])
     assert engine.calls["masked"] == 3  # the evidence of both is equal, so it is requested once
     infos = infos_of(queue)
     assert all(set(info) == set(infos[0]) for info in infos)
@@ -281,7 +281,7 @@ def test_tool_messages_are_not_part_of_the_response(monkeypatch, folder, tmp_pat
     row = v1.question("Paris")
     engine = engine_of(folder, {"Paris": [CALL], "what the tool says": [v1.arena("Seine")]})
     config = with_tools(tmp_path, folder, "arena")
-    queue = rolled_out(monkeypatch, config, engine, [row])
+    queue = run_worker(monkeypatch, config, engine, [row])
     assert engine.calls["sampled"] == 6
     assert rewards_of(queue) == [13.0] * 3
     for session in queue.sessions("uid-0"):
@@ -294,7 +294,7 @@ def test_log_probabilities_of_several_turns_are_refused(
 ):
     row = v1.question("Paris")
     engine = engine_of(folder, {"Paris": [CALL], "what the tool says": ["<answer>Seine</answer>"]})
-    queue = rolled_out(monkeypatch, with_tools(tmp_path, folder, "ctrl-rag"), engine, [row])
+    queue = run_worker(monkeypatch, with_tools(tmp_path, folder, "ctrl-rag"), engine, [row])
     assert queue.status("uid-0") == "failure"
     assert queue.sessions("uid-0") == []
     assert "a response of several messages requires its token ids" in caplog.text
@@ -304,7 +304,7 @@ def test_a_failed_session_fails_its_group(monkeypatch, folder, caplog):
     rows = [v1.question("Paris"), v1.question("Rouen")]
     texts = [v1.arena("Seine")]
     engine = engine_of(folder, {"Paris": [*texts, None, *texts], "Rouen": texts})
-    queue = rolled_out(monkeypatch, v1.configuration(folder, "arena"), engine, rows)
+    queue = run_worker(monkeypatch, v1.configuration(folder, "arena"), engine, rows)
     assert queue.status("uid-0") == "failure"
     assert queue.sessions("uid-0") == []
     assert "another session of the prompt failed: RuntimeError: the engine is dead" in caplog.text
@@ -316,7 +316,7 @@ def test_a_broken_row_fails_its_group_and_is_named(monkeypatch, folder, caplog):
     row = v1.question("Paris", id="row-17")
     row["reward_model"]["ground_truth"] = json.dumps({"answers": ["Seine"], "supporting": [9]})
     engine = engine_of(folder, {"Paris": [v1.arena("Seine")]})
-    queue = rolled_out(monkeypatch, v1.configuration(folder, "arena"), engine, [row])
+    queue = run_worker(monkeypatch, v1.configuration(folder, "arena"), engine, [row])
     assert queue.status("uid-0") == "failure"
     assert queue.sessions("uid-0") == []
     assert (
@@ -329,7 +329,7 @@ def test_an_unknown_inner_loop_is_named(monkeypatch, folder, tmp_path, registry,
     path = tmp_path / "loops.yaml"
     path.write_text(path.read_text().replace("tool_agent", "tool_agnt"))
     engine = engine_of(folder, {"Paris": [v1.arena("Seine")]})
-    queue = rolled_out(monkeypatch, config, engine, [v1.question("Paris")])
+    queue = run_worker(monkeypatch, config, engine, [v1.question("Paris")])
     assert queue.status("uid-0") == "failure"
     assert (
         "inner=tool_agnt is not an agent loop (available: single_turn_agent, tool_agent)"
@@ -350,7 +350,7 @@ def test_a_prefilled_think_tag_belongs_to_the_response(monkeypatch, folder):
     config = v1.configuration(folder, "naive-grpo")
     config.actor_rollout_ref.model.custom_chat_template = template
     engine = engine_of(folder, {"Paris": ["Look.</think><answer>Seine</answer>"]})
-    queue = rolled_out(monkeypatch, config, engine, [v1.question("Paris")])
+    queue = run_worker(monkeypatch, config, engine, [v1.question("Paris")])
     assert [rollout.response_prefix for rollout in rollouts] == ["<think>\n"] * 3
     assert {rollout.finish_reason for rollout in rollouts} == {"stop"}
     assert {rollout.step for rollout in rollouts} == {7}
@@ -366,7 +366,7 @@ def test_a_response_of_the_maximum_length_is_truncated(monkeypatch, folder):
         lambda self, output, columns: rollouts.append(read(self, output, columns)) or rollouts[-1],
     )
     engine = engine_of(folder, {"Paris": ["word " * 200]})
-    queue = rolled_out(
+    queue = run_worker(
         monkeypatch, v1.configuration(folder, "arena"), engine, [v1.question("Paris")]
     )
     assert [rollout.finish_reason for rollout in rollouts] == ["length"] * 3

@@ -28,7 +28,7 @@ def prepared(tmp_path: Path, shared: Path, name: str, recipe: str) -> str:
     return str(out)
 
 
-def opened(files: list[str], tmp_path: Path, **config: Any) -> RLHFDataset:
+def load_dataset(files: list[str], tmp_path: Path, **config: Any) -> RLHFDataset:
     settings = {
         "cache_dir": str(tmp_path / "cache"),
         "max_prompt_length": 100_000,
@@ -41,7 +41,7 @@ def test_verls_data_set_and_reward_function(
     tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "datasets"))
-    rows = opened([prepared(tmp_path, shared, name, "arena") for name in FILES], tmp_path)
+    rows = load_dataset([prepared(tmp_path, shared, name, "arena") for name in FILES], tmp_path)
     assert len(rows) == 29
     batch = collate_fn([rows[i] for i in range(len(rows))])
     assert set(batch["data_source"]) == set(FILES)
@@ -52,8 +52,8 @@ def test_verls_data_set_and_reward_function(
         assert extra["question"] in message["content"]
         gold = rows[i]
         assert gold["index"] == extra["index"]
-        scored = compute_score(batch["data_source"][i], right(truth), truth, extra, recipe="arena")
-        assert (scored["score"], scored["acc"]) == (13.0, 1.0)
+        result = compute_score(batch["data_source"][i], right(truth), truth, extra, recipe="arena")
+        assert (result["score"], result["acc"]) == (13.0, 1.0)
         wrong = compute_score(batch["data_source"][i], "none", truth, extra, recipe="arena")
         assert wrong["score"] == 0.0
 
@@ -74,5 +74,5 @@ def test_overlong_prompts_are_filtered_by_verl(
 ) -> None:
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "datasets"))
     files = [prepared(tmp_path, shared, "nq", "ctrl-rag")]
-    dataset = opened(files, tmp_path, max_prompt_length=1_000)
+    dataset = load_dataset(files, tmp_path, max_prompt_length=1_000)
     assert 0 < len(dataset) < 25

@@ -22,9 +22,9 @@ from reward_batches import (
     Reply,
     ResponseRow,
     batch_of,
-    composed,
+    compose_config,
     saved_tokenizer,
-    scored,
+    score_batch,
 )
 
 import rag_rewards as rr
@@ -47,7 +47,7 @@ def tokenizer(folder: Path) -> Any:
 
 
 def function(folder: Path, path: str, *flags: str, manager: str = "naive") -> Any:
-    return composed(
+    return compose_config(
         folder,
         f"reward.reward_manager.name={manager}",
         f"reward.custom_reward_function.path={path}",
@@ -60,7 +60,7 @@ def test_verls_naive_manager_loads_the_function(folder: Path, tokenizer: Any, pa
     flags = (f"{KWARGS}.recipe=arena", f"{KWARGS}.settings.accuracy.metric=f1")
     for _ in range(2):  # verl executes a file again at each load
         rows = [ResponseRow(text) for text in TEXTS]
-        results = scored(function(folder, path, *flags), batch_of(tokenizer, rows))
+        results = score_batch(function(folder, path, *flags), batch_of(tokenizer, rows))
         fields = {"question": QUESTION, "documents": DOCUMENTS, **GOLD}
         expected = rr.recipe("arena", {"accuracy.metric": "f1"})(
             [rr.decode_row({**fields, "response": text}) for text in TEXTS]
@@ -85,7 +85,7 @@ def test_the_coroutine_sends_concurrent_judge_requests(folder: Path, tokenizer: 
             *(f"{KWARGS}.{flag}" for flag in flags),
         )
         rows = [ResponseRow(f"\\boxed{{{word}}}") for word in ("Garonne", "Loire", "Rhine", "Po")]
-        results = scored(config, batch_of(tokenizer, rows))
+        results = score_batch(config, batch_of(tokenizer, rows))
         assert [r["reward_score"] for r in results] == [1.0, -1.0, -1.0, -1.0]
         assert server.most_at_once > 1
 

@@ -23,7 +23,7 @@ from reward_batches import (
     Reply,
     ResponseRow,
     batch_of,
-    managed,
+    config_with_manager,
     saved_tokenizer,
 )
 from verl import DataProto
@@ -84,7 +84,7 @@ def loop() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def arena(folder: Path) -> Any:
-    return managed(
+    return config_with_manager(
         folder,
         f"{KWARGS}.recipe=arena",
         f"{KWARGS}.settings.bonus.value=5",
@@ -126,8 +126,8 @@ def test_rewards_reach_verls_advantages_unchanged(tokenizer: Any, loop: Any, are
     grouped = [TEXTS, (RIGHT, RIGHT, RIGHT), ("x", "<answer>Seine</answer>"), (RIGHT,)]
     rows = groups(*grouped)
     batch = batch_of(tokenizer, rows)
-    scored = loop(arena).compute_rm_score(batch)  # 10 rows, two workers
-    tensor, extra = extract_reward(scored)
+    result = loop(arena).compute_rm_score(batch)  # 10 rows, two workers
+    tensor, extra = extract_reward(result)
 
     recipe = rr.recipe("arena", {"bonus.value": 5})
     expected = alone(recipe, [row.text for row in rows])
@@ -142,7 +142,7 @@ def test_rewards_reach_verls_advantages_unchanged(tokenizer: Any, loop: Any, are
     }
 
     # The group of one prompt, as verl and as LEAR normalize it.
-    batch = batch.union(scored)
+    batch = batch.union(result)
     by_group, at = [], 0
     for group in grouped:
         by_group.append(rewards[at : at + len(group)])
@@ -180,7 +180,7 @@ def test_errors_in_ray_name_the_row_and_the_setting(tokenizer: Any, loop: Any, a
 
 
 def test_the_error_of_a_missing_agent_loop_in_ray(folder: Path, tokenizer: Any, loop: Any) -> None:
-    bypassed = loop(managed(folder, f"{KWARGS}.recipe=ctrl-rag"))
+    bypassed = loop(config_with_manager(folder, f"{KWARGS}.recipe=ctrl-rag"))
     with pytest.raises(rr.UsageError, match="default_agent_loop=rag_group"):
         bypassed.compute_rm_score(batch_of(tokenizer, groups((RIGHT, RIGHT))))
 
@@ -192,10 +192,10 @@ def test_every_worker_sends_judge_requests(folder: Path, tokenizer: Any, loop: A
 
     with JudgeServer(judge) as server:
         flags = ("recipe=truthrl", f"judge={server.url}", "judge_model=tiny")
-        judged = loop(managed(folder, *(f"{KWARGS}.{flag}" for flag in flags)))
+        judged = loop(config_with_manager(folder, *(f"{KWARGS}.{flag}" for flag in flags)))
         responses = ("\\boxed{Garonne}", "\\boxed{Loire}", "\\boxed{I don't know}")
-        scored = judged.compute_rm_score(batch_of(tokenizer, groups(responses, ("\\boxed{Po}",))))
-        assert scored.batch["rm_scores"].sum(-1).tolist() == [1.0, -1.0, 0.0, -1.0]
+        result = judged.compute_rm_score(batch_of(tokenizer, groups(responses, ("\\boxed{Po}",))))
+        assert result.batch["rm_scores"].sum(-1).tolist() == [1.0, -1.0, 0.0, -1.0]
         assert len(server.requests) == 6  # three answers, two gold aliases
         server.behaviour = lambda _: Reply(status=401)
         with pytest.raises(rr.BackendError, match="row 0"):

@@ -22,9 +22,9 @@ from reward_batches import (
     Reply,
     ResponseRow,
     batch_of,
-    managed,
+    config_with_manager,
     saved_tokenizer,
-    scored,
+    score_batch,
     worker_of,
 )
 from verl.utils.tokenizer.continuous_token import ContinuousTokenBuilder
@@ -63,7 +63,7 @@ def tokenizer(folder: Path) -> Any:
 def score(
     config: Any, tokenizer: Any, rows: list[ResponseRow], **batch: Any
 ) -> list[dict[str, Any]]:
-    return scored(config, batch_of(tokenizer, rows, **batch))
+    return score_batch(config, batch_of(tokenizer, rows, **batch))
 
 
 def manager(config: Any) -> Any:
@@ -97,7 +97,9 @@ def test_rewards_of_rule_recipes_equal_those_without_verl(
     folder: Path, tokenizer: Any, name: str, settings: dict[str, Any], hardened: bool
 ) -> None:
     flags = [f"{KWARGS}.settings.{key}={value}" for key, value in settings.items()]
-    config = managed(folder, f"{KWARGS}.recipe={name}", f"{KWARGS}.hardened={hardened}", *flags)
+    config = config_with_manager(
+        folder, f"{KWARGS}.recipe={name}", f"{KWARGS}.hardened={hardened}", *flags
+    )
     results = score(config, tokenizer, [ResponseRow(text) for text in TEXTS])
     expected = rr.recipe(name, settings, hardened=hardened)([rollout_of(text) for text in TEXTS])
     assert len({s.value for s in expected}) > 1
@@ -124,7 +126,7 @@ def test_forms_of_gold_data(folder: Path, tokenizer: Any) -> None:
         ResponseRow(RIGHT, "Seine", {**extra, "supporting": [1]}),
         ResponseRow(RIGHT, np.array(["x", "Seine"], dtype=object), {**extra, "supporting": [1]}),
     ]
-    results = score(managed(folder, f"{KWARGS}.recipe=arena"), tokenizer, rows)
+    results = score(config_with_manager(folder, f"{KWARGS}.recipe=arena"), tokenizer, rows)
     assert [r["reward_extra_info"]["acc"] for r in results] == [1.0] * 4
     assert {r["reward_score"] for r in results} == {
         rr.recipe("arena")([rollout_of(RIGHT)])[0].value
@@ -136,7 +138,9 @@ def test_forms_of_gold_data(folder: Path, tokenizer: Any) -> None:
 def test_precedence_of_fields_set_by_an_agent_loop(folder: Path, tokenizer: Any) -> None:
     tool_result = {"documents": [{"text": "a"}, {"text": "b"}, {"text": "c"}], "answers": ["Rhône"]}
     row = ResponseRow(RIGHT, columns={"tool_extra_fields": tool_result})
-    rollout = manager(managed(folder, f"{KWARGS}.recipe=arena")).rollout(item(tokenizer, row))
+    rollout = manager(config_with_manager(folder, f"{KWARGS}.recipe=arena")).rollout(
+        item(tokenizer, row)
+    )
     assert [d.text for d in rollout.documents] == ["a", "b", "c"]
     assert rollout.answers == GOLD["answers"]
     assert row.extra_info["documents"] is DOCUMENTS
@@ -145,18 +149,18 @@ def test_precedence_of_fields_set_by_an_agent_loop(folder: Path, tokenizer: Any)
 def test_a_thinking_tag_opened_by_the_template_belongs_to_the_response(
     folder: Path, tokenizer: Any
 ) -> None:
-    config = managed(folder, f"{KWARGS}.recipe=naive-grpo")
+    config = config_with_manager(folder, f"{KWARGS}.recipe=naive-grpo")
     text = "The first one.</think><answer>Seine</answer>"
-    opened, not_opened = score(
+    with_tag, without_tag = score(
         config, tokenizer, [ResponseRow(text, think=True), ResponseRow(text)]
     )
-    assert opened["reward_extra_info"]["format"] == 1.0
-    assert not_opened["reward_extra_info"]["format"] == 0.0
+    assert with_tag["reward_extra_info"]["format"] == 1.0
+    assert without_tag["reward_extra_info"]["format"] == 0.0
 
 
 def test_end_tokens_and_truncated_responses(folder: Path, tokenizer: Any) -> None:
     room = len(tokenizer.encode(RIGHT, add_special_tokens=False))
-    config = managed(
+    config = config_with_manager(
         folder, f"{KWARGS}.recipe=naive-grpo", f"actor_rollout_ref.rollout.response_length={room}"
     )
     ours = manager(config)
@@ -175,7 +179,7 @@ def test_end_tokens_and_truncated_responses(folder: Path, tokenizer: Any) -> Non
 
 
 def test_the_last_of_several_outputs_is_scored(folder: Path, tokenizer: Any) -> None:
-    ours = manager(managed(folder, f"{KWARGS}.recipe=naive-grpo"))
+    ours = manager(config_with_manager(folder, f"{KWARGS}.recipe=naive-grpo"))
     data = batch_of(tokenizer, [ResponseRow(""), ResponseRow(RIGHT)])
     assert asyncio.run(ours.run_single(data))["reward_extra_info"]["acc"] == 1.0
 
@@ -213,7 +217,7 @@ def test_tool_messages_are_not_part_of_the_response(
         )
     ]
     flag = f"+data.apply_chat_template_kwargs.enable_thinking={think}"
-    config = managed(folder, f"{KWARGS}.recipe=naive-grpo", flag)
+    config = config_with_manager(folder, f"{KWARGS}.recipe=naive-grpo", flag)
     results = [r["reward_extra_info"] for r in score(config, tokenizer, rows)]
     assert [r["acc"] for r in results] == [0.0, 1.0, 0.0]
     assert [r["format"] for r in results] == [1.0, 1.0, 1.0]
@@ -222,7 +226,7 @@ def test_tool_messages_are_not_part_of_the_response(
 def test_turns_without_a_header_are_an_error(folder: Path, tokenizer: Any) -> None:
     row = ResponseRow(RIGHT, columns={"__num_turns__": 4})
     with pytest.raises(DataError, match=r"row 7: response: has several turns.*rag_group"):
-        score(managed(folder, f"{KWARGS}.recipe=naive-grpo"), tokenizer, [row])
+        score(config_with_manager(folder, f"{KWARGS}.recipe=naive-grpo"), tokenizer, [row])
 
 
 @pytest.mark.parametrize(
@@ -240,14 +244,14 @@ def test_turns_without_a_header_are_an_error(folder: Path, tokenizer: Any) -> No
 def test_an_unscored_row_raises_an_error_that_names_it(
     folder: Path, tokenizer: Any, recipe: str, truth: Any, message: str
 ) -> None:
-    config = managed(folder, f"{KWARGS}.recipe={recipe}")
+    config = config_with_manager(folder, f"{KWARGS}.recipe={recipe}")
     text = "<reason>r</reason><extract>e</extract><answer>a</answer>" if recipe == "lear" else CITED
     with pytest.raises(rr.RolloutError, match=message):
         score(config, tokenizer, [ResponseRow(text, truth)])
 
 
 def test_a_group_recipe_without_the_agent_loop_is_an_error(folder: Path, tokenizer: Any) -> None:
-    config = managed(folder, f"{KWARGS}.recipe=ctrl-rag")
+    config = config_with_manager(folder, f"{KWARGS}.recipe=ctrl-rag")
     worker = worker_of(config)  # verl also creates reward workers beside the agent loop
     with pytest.raises(UsageError, match=r"ctrl-rag .*default_agent_loop=rag_group.*agent_name"):
         asyncio.run(worker.compute_score_batch(batch_of(tokenizer, [ResponseRow(RIGHT)])))
@@ -269,7 +273,7 @@ def test_invalid_settings_stop_the_worker_before_training(
     folder: Path, flags: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        worker_of(managed(folder, *(f"{KWARGS}.{flag}" for flag in flags)))
+        worker_of(config_with_manager(folder, *(f"{KWARGS}.{flag}" for flag in flags)))
 
 
 MINE = """
@@ -297,10 +301,12 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("own")
 def test_a_custom_recipe_and_a_function(folder: Path, tokenizer: Any) -> None:
     rows = [ResponseRow("<answer>Seine</answer>"), ResponseRow("x" * 50)]
-    results = score(managed(folder, f"{KWARGS}.recipe=my_rewards:recipe"), tokenizer, rows)
+    results = score(
+        config_with_manager(folder, f"{KWARGS}.recipe=my_rewards:recipe"), tokenizer, rows
+    )
     assert [r["reward_score"] for r in results] == [3.0, 0.0]
     assert [r["reward_extra_info"]["acc"] for r in results] == [1.0, 0.0]
-    bare = score(managed(folder, f"{KWARGS}.recipe=my_rewards:brief"), tokenizer, rows)
+    bare = score(config_with_manager(folder, f"{KWARGS}.recipe=my_rewards:brief"), tokenizer, rows)
     # Without `correct=` there is no `acc`, and verl validates by the reward.
     assert [r["reward_extra_info"] for r in bare] == [{"brief": 1.0}, {"brief": 0.0}]
 
@@ -308,12 +314,12 @@ def test_a_custom_recipe_and_a_function(folder: Path, tokenizer: Any) -> None:
 @pytest.mark.usefixtures("own")
 def test_a_component_cannot_have_a_reserved_name(folder: Path) -> None:
     with pytest.raises(UsageError, match="component 'acc': verl reserves this name"):
-        worker_of(managed(folder, f"{KWARGS}.recipe=my_rewards:acc"))
+        worker_of(config_with_manager(folder, f"{KWARGS}.recipe=my_rewards:acc"))
 
 
 def test_stages_depend_on_verls_step_and_have_equal_keys(folder: Path, tokenizer: Any) -> None:
     stages = "[{recipe:naive-grpo,until_step:10},{recipe:arena}]"
-    config = managed(folder, f"{KWARGS}.stages={stages}")
+    config = config_with_manager(folder, f"{KWARGS}.stages={stages}")
     rows = [ResponseRow(RIGHT, columns={"global_steps": np.int64(step)}) for step in (9, 10)]
     first, second = score(config, tokenizer, rows)
     early = rr.recipe("naive-grpo")([rollout_of(RIGHT)])[0]
@@ -358,8 +364,8 @@ def test_a_scoring_server_scores_the_tokens_of_verl(folder: Path, tokenizer: Any
     with VllmDouble() as server:
         flags = ("recipe=ctrl-rag-clr", f"model={server.url}", "backend=vllm")
         tokens = f"{KWARGS}.tokenizer={folder}"
-        config = managed(folder, *(f"{KWARGS}.{flag}" for flag in flags), tokens)
-        result = scored(config, data)[0]
+        config = config_with_manager(folder, *(f"{KWARGS}.{flag}" for flag in flags), tokens)
+        result = score_batch(config, data)[0]
     full, less = (ngram.scored(start, response) for start in (prompt, ids_of(without)))
     evidence = rr.rollout.LogProbs(full=tuple(full), without={"1": tuple(less)})
     alone = rollout_of(CITED).with_evidence(rr.Evidence(logprobs=evidence))
@@ -382,7 +388,7 @@ def test_a_judge_is_asked_by_every_worker_and_its_failure_is_never_a_zero(
     texts = ["\\boxed{Garonne}", "\\boxed{Loire}"]
     with JudgeServer(judge) as server:
         flags = ("recipe=truthrl", f"judge={server.url}", "judge_model=tiny")
-        config = managed(folder, *(f"{KWARGS}.{flag}" for flag in flags))
+        config = config_with_manager(folder, *(f"{KWARGS}.{flag}" for flag in flags))
         results = score(config, tokenizer, [ResponseRow(text) for text in texts])
         assert [r["reward_score"] for r in results] == [1.0, -1.0]
         server.behaviour = lambda _: Reply(status=401)

@@ -7,7 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
-from reward_batches import ResponseRow, batch_of, composed, saved_tokenizer, scored, worker_of
+from reward_batches import (
+    ResponseRow,
+    batch_of,
+    compose_config,
+    saved_tokenizer,
+    score_batch,
+    worker_of,
+)
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "verl.md").read_text("utf-8")
@@ -17,7 +24,7 @@ BLOCKS = [block.split() for block in re.findall(r"^```flags\n(.*?)^```", PAGE, r
 @pytest.mark.parametrize("flags", BLOCKS, ids=lambda flags: flags[0].rpartition(".")[2])
 def test_the_flags_are_valid_and_start_a_reward_worker(flags: list[str], tmp_path: Path) -> None:
     saved_tokenizer(tmp_path)
-    config = composed(tmp_path, *flags)
+    config = compose_config(tmp_path, *flags)
     if any("reward_kwargs" in flag for flag in flags):
         assert asyncio.run(_made(config)).reward_manager
     else:
@@ -31,5 +38,7 @@ async def _made(config: object) -> object:
 def test_the_first_flags_score_a_rollout(tmp_path: Path) -> None:
     tokenizer = saved_tokenizer(tmp_path)
     text = "<relevance>[1]</relevance><analysis>1.</analysis><answer>Seine</answer>"
-    (result,) = scored(composed(tmp_path, *BLOCKS[0]), batch_of(tokenizer, [ResponseRow(text)]))
+    (result,) = score_batch(
+        compose_config(tmp_path, *BLOCKS[0]), batch_of(tokenizer, [ResponseRow(text)])
+    )
     assert result["reward_extra_info"]["acc"] == 1.0
