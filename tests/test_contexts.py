@@ -1,4 +1,4 @@
-"""What a policy is shown: full prompts, prompts without a document, masked prompts."""
+"""The contexts of a policy: full prompts, prompts without a document, masked prompts."""
 
 from __future__ import annotations
 

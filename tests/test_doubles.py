@@ -1,4 +1,4 @@
-"""The public doubles keep the protocols, answer from their tables and never make up an answer."""
+"""The public test doubles implement the protocols and answer only from their tables."""
 
 from __future__ import annotations
 

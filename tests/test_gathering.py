@@ -1,4 +1,4 @@
-"""The gatherer: equal questions once, groups together, failures where they belong."""
+"""The gatherer: distinct requests, groups, and errors of single rollouts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def row(at=0, **fields):
 
 
 def by_length(context, response):
-    """Log-probabilities that tell every context and every token apart."""
+    """Return log-probabilities that differ for each context and token."""
     return [-0.01 * (len(context) + 1) - 0.001 * (token % 7) for token in response]
 
 
@@ -143,7 +143,7 @@ def test_a_failed_call_fails_all_rollouts_that_needed_it():
 
 
 class Panic(BaseException):
-    """As pyo3's PanicException: not an Exception."""
+    """A panic like pyo3's PanicException, which is not an Exception."""
 
 
 def test_a_panic_of_a_model_is_the_error_of_the_rollouts_that_needed_it():

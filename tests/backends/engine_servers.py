@@ -1,9 +1,8 @@
-"""Real HTTP servers that answer as vLLM's and SGLang's do, from the n-gram model; and misbehave.
+"""HTTP servers with the responses of vLLM and SGLang, from the n-gram model, and with faults.
 
-The shapes are those that vLLM 0.32 sent and that SGLang 0.5's tokenizer manager builds: which
-fields there are, where the nulls stand, what is a string. What a server is asked is kept in
-`asked`. `faults` are used up one a POST; `delay` and `lie` stay. While `free` is not set, no POST
-is answered.
+The form of the responses is that of vLLM 0.32 and of SGLang 0.5's tokenizer manager. `requests`
+contains the path and body of each POST. Each POST uses up one of `faults`; `delay` and `lie` apply
+to all. While `free` is not set, no POST is answered.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ MODEL = "/models/tiny"
 
 @dataclass
 class Fault:
-    """A status in place of an answer, a connection that is cut, or a body that is no JSON."""
+    """An error status, an interrupted connection, or a body that is not JSON."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -42,7 +41,7 @@ class Refusal(Exception):
 
 
 class EngineServer:
-    """One server in a thread. `restart` takes the same port again."""
+    """A server in a thread. `restart` uses the same port again."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, Any]] = []
@@ -115,7 +114,7 @@ class EngineServer:
             request_queue_size = 128
 
             def handle_error(self, *_: Any) -> None:
-                """A client that left is not this server's concern."""
+                """Ignore clients that close their connection."""
 
         self._server = Server(("127.0.0.1", self.port), Handler)
         self.port = self._server.server_address[1]
@@ -155,11 +154,11 @@ class EngineServer:
         raise NotImplementedError
 
     def values(self, tokens: list[int]) -> list[float | None]:
-        """One for each token, null for the first."""
+        """Return one value per token, None for the first."""
         return self.lie(logprobs(tokens, self.seed))
 
     def cached(self, tokens: list[int]) -> int:
-        """Tokens of whole blocks that begin an earlier sequence as well; the last one is run."""
+        """Return the number of cached tokens: whole blocks, without the last token."""
         for blocks in range((len(tokens) - 1) // BLOCK, 0, -1):
             if tuple(tokens[: blocks * BLOCK]) in self.cached_prefixes:
                 return blocks * BLOCK
@@ -171,7 +170,7 @@ class EngineServer:
 
 
 def continued(prompt: list[int], count: int, stop: list[str]) -> tuple[str, list[int], str]:
-    """Text before the first stop string, all tokens up to it, and why it ended."""
+    """Return the text before the first stop string, the tokens up to it, and the finish reason."""
     tokens: list[int] = []
     for token in greedy(prompt, count):
         tokens.append(token)
@@ -190,7 +189,7 @@ class VllmDouble(EngineServer):
     scale_out = True
     prompt_tokens_details = True
     garbage: float = -0.001
-    """What is in rows that nobody wrote; a NaN cannot be sent."""
+    """Value of uninitialized rows. NaN cannot be encoded as JSON."""
 
     def get(self, path: str) -> Any:
         if path != "/v1/models":
@@ -259,7 +258,7 @@ class VllmDouble(EngineServer):
         }
 
     def generate(self, body: Any) -> Any:
-        """One prompt with an engine's own sampling parameters."""
+        """Return the response for one prompt with the sampling parameters of the engine."""
         tokens, parameters = body["token_ids"], body["sampling_params"]
         self.refuse(tokens)
         if parameters.get("detokenize", True):
@@ -298,7 +297,7 @@ class VllmDouble(EngineServer):
         }
 
     def rows(self, tokens: list[int], cached: int, *, decoded: bool) -> list[Any]:
-        """The row of a token is written where the token before it is run."""
+        """Return the rows of a prompt. The run of a token writes the row of the next token."""
         rows: list[Any] = []
         for i, (token, value) in enumerate(zip(tokens, self.values(tokens), strict=True)):
             if value is None:
@@ -310,7 +309,7 @@ class VllmDouble(EngineServer):
                 "rank": 1 + token,
                 "decoded_token": text_of([token]) if decoded else None,
             }
-            # The token's id is in the same memory, most likely another one.
+            # The token id is in the same uninitialized memory.
             rows.append({str(random.randrange(10**9) if unwritten and i % 2 else token): entry})
         return rows
 
@@ -400,7 +399,7 @@ class SglangDouble(EngineServer):
         }
         cached = self.cached(tokens)
         if body.get("return_logprob"):
-            # The radix match is capped at the start; the first value is always null.
+            # The cache is not used after `logprob_start_len`; the first value is always null.
             cached = min(cached, start)
             values = [None, *self.values(tokens)[start + 1 :]]
             ids = tokens[start:]

@@ -1,6 +1,6 @@
-"""A real HTTP server that plays a judge: on a thread for tests, as a process for benchmarks.
+"""An HTTP server in the role of a judge: in a thread for tests, as a process for benchmarks.
 
-What it answers is decided by a function from a request to a `Reply`; what it saw is kept.
+A function from a request to a `Reply` determines its answers. It stores all requests.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class Request:
 
     @property
     def material(self) -> str:
-        """The user's message."""
+        """The text of the user message."""
         return self.body["messages"][-1]["content"]
 
 
 @dataclass(frozen=True)
 class Reply:
-    """`text` is what the judge says; `raw` replaces the whole body of the answer.
+    """`text` is the output of the judge; `raw` replaces the whole body of the answer.
 
-    `cut` closes the connection without an answer, `hang` keeps it open for ever.
+    `cut` closes the connection without an answer, `hang` keeps it open without one.
     """
 
     text: str = '{"explanation": "as asked", "score": 1}'
@@ -71,7 +71,7 @@ Behaviour = Callable[[Request], Reply]
 
 
 class JudgeServer:
-    """`with JudgeServer(behaviour) as server:` serves at `server.url` until the block ends."""
+    """A server that runs within `with JudgeServer(behaviour) as server:` at `server.url`."""
 
     def __init__(self, behaviour: Behaviour = lambda _: Reply(), port: int = 0) -> None:
         self.behaviour = behaviour

@@ -1,4 +1,4 @@
-"""A language model of a few lines: normalised, causal, and different after every prefix."""
+"""A small language model: normalized, causal, and different after each prefix."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _distribution(state: int) -> tuple[float, ...]:
 
 
 def logprobs(tokens: Sequence[int], seed: int = 1) -> list[float | None]:
-    """One value per token, None for the first: log P(token | all before it)."""
+    """Return log P(token | all tokens before it) for each token, None for the first."""
     values: list[float | None] = []
     state = seed
     for i, token in enumerate(tokens):
@@ -31,12 +31,12 @@ def logprobs(tokens: Sequence[int], seed: int = 1) -> list[float | None]:
 
 
 def scored(context: Sequence[int], response: Sequence[int], seed: int = 1) -> list[float]:
-    """The values of a response behind a context."""
+    """Return the log-probabilities of a response after a context."""
     return logprobs((*context, *response), seed)[len(context) :]  # type: ignore[return-value]
 
 
 def greedy(prompt: Sequence[int], count: int) -> list[int]:
-    """The likeliest continuation."""
+    """Return the most probable continuation."""
     tokens = list(prompt)
     for _ in range(count):
         state = 1
@@ -58,7 +58,7 @@ def honest(policy: MemoryPolicy, request: ScoreRequest, pair: tuple[int, int]) -
 
 
 class MemoryPolicy:
-    """A policy that gives what a function says, without array conversion or checks."""
+    """A policy with the values of a function, without array conversion or checks."""
 
     fingerprint = "memory"
 

@@ -1,4 +1,4 @@
-"""The vLLM and SGLang policies against servers that answer, and misbehave, as those do."""
+"""The vLLM and SGLang policies against test servers that answer and fail like the real ones."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def kind(request):
 
 @pytest.fixture
 def pair(kind):
-    """A double and a policy that asks it."""
+    """A test server and its policy."""
     double, policy = kind
     with double() as server:
         yield server, policy(server.url, precision="float32", limits=QUICK)
@@ -142,7 +142,7 @@ def test_a_group_that_cannot_be_scored_fails_alone(pair):
     refused, first, second, fine = score(policy, unknown, empty, long, OTHER)
     assert "context 0 is empty" in str(first)
     assert "505 + 7 tokens, more than the maximum of 511" in str(second)
-    # Which of the other two is asked first is not defined.
+    # The order of the other two requests is not defined.
     errors = [e for e in (refused, fine) if isinstance(e, BackendError)]
     assert len(errors) == 1
     assert server.url in str(errors[0])
@@ -218,7 +218,7 @@ def test_generation(pair):
     parameters = body.get("sampling_params", body)
     assert parameters["temperature"] == 0.5
     assert parameters["stop"] == [end]
-    # A server's own defaults are not meant.
+    # The defaults of the server are not used.
     assert parameters["top_p"] == parameters["repetition_penalty"] == 1.0
 
 
@@ -438,7 +438,7 @@ def test_requests_of_a_dead_server_move_to_another(kind):
         groups = [ScoreRequest(((i, i + 1),), ((3,), (4, 5))) for i in range(20)]
         for request, answer in zip(groups, score(client, *groups), strict=True):
             check_values(answer, request)
-    # Nothing is there any more on the one address.
+    # One of the two addresses has no server any more.
     with double() as good:
         client = policy([bad.url, good.url], limits=QUICK)
         check_values(score(client, GROUP)[0], GROUP)
@@ -590,7 +590,7 @@ def test_certificates_are_checked():
     context = Servers("vllm", endpoints("https://host")).tls
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
-    # Without an https:// address nothing is read, and nothing would be trusted.
+    # Without an https:// address, no certificates are loaded.
     none = Servers("vllm", endpoints("http://host")).tls
     assert (none.verify_mode, none.get_ca_certs()) == (ssl.CERT_REQUIRED, [])
 
@@ -689,7 +689,7 @@ RECORDED = (
     b'null},"completion_tokens_details":null},"kv_transfer_params":null,"ec_transfer_params":null,'
     b'"metrics":null}'
 )
-"""What vLLM 0.32.0 sent for the prompts [5, 6, 7, 8] and [9, 10, 11]."""
+"""The response of vLLM 0.32.0 to the prompts [5, 6, 7, 8] and [9, 10, 11]."""
 
 RECORDED_GENERATE = (
     b'{"request_id":"generate-tokens-b821c2840ac10acf","model":"tiny-qwen2","created":'
@@ -704,11 +704,11 @@ RECORDED_GENERATE = (
     b'"token_ids":[316],"routed_experts":null,"sampling_mask":null,"weight_versions":[{"version":'
     b'"default","start":0,"end":1}],"logprobs":null}]}'
 )
-"""What its /inference/v1/generate sent for [5, 6, 7, 8]."""
+"""Its response of /inference/v1/generate to [5, 6, 7, 8]."""
 
 
 def shape(value):
-    """The fields and kinds of a JSON value; numbers are one kind, token ids as keys another."""
+    """Return the fields and types of a JSON value, with one type for all numbers and token ids."""
     if isinstance(value, dict):
         return {("id" if key.isdigit() else key): shape(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -791,8 +791,8 @@ def test_the_cache_is_read_after_its_check(vllm_server):
     assert (answer.path, policy.capabilities.reuses_prefixes) == ("vllm cached", True)
     assert answer.reused > count(GROUP) / 3
     assert answer.computed + answer.reused == count(GROUP)
-    # Nothing is proved again. Two contexts end where a block does: their other two responses find
-    # all of the context cached, and are sent twice.
+    # The check is not repeated. Two contexts end at the end of a block. The whole context is cached
+    # for their other two responses, which are sent twice.
     assert len(vllm_server.requests) - proved == 9 + 2 * 2
 
 
@@ -830,7 +830,7 @@ def test_a_response_with_nan_is_requested_again(vllm_server):
 
 def test_a_cache_with_wrong_counts_fails_its_check(vllm_server):
     class Miscounting(VllmDouble):
-        """Says that less was cached than was."""
+        """Reports fewer cached tokens than it used."""
 
         def usage(self, used, cached):
             return super().usage(used, 0)
@@ -904,7 +904,7 @@ SGLANG = (
     b'"input_token_logprobs":[[null,6,null],[-8.4,7,null],[-5.6,8,null]],'
     b'"output_token_logprobs":[],"completion_tokens":0,"cached_tokens":1,"e2e_latency":0.02}}]'
 )
-"""As its tokenizer manager builds it: [5, 6, 7, 8] from position 1 on."""
+"""A response as its tokenizer manager builds it: [5, 6, 7, 8] from position 1 on."""
 
 
 def test_a_response_of_sglang_is_parsed():

@@ -1,4 +1,4 @@
-"""The judge against a real server that is slow, rude, broken, or gone."""
+"""The judge against a test server that is slow, fails or stops."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DEEP = Reply(raw=b'{"choices": ' + b"[" * 100_000)
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_left_open():
-    """What was left open warns when it is collected, and warnings are errors."""
+    """Collect garbage: open resources then cause warnings, which are errors."""
     yield
     gc.collect()
 
@@ -64,12 +64,12 @@ def run(judge, questions):
 
 
 def answer_of(request):
-    """Which question a request asks."""
+    """Return the number of the question of a request."""
     return int(re.search(r"answer (\d+)", request.material)[1])
 
 
 def first_then(first, then=None):
-    """Behaviour: `first` for the first request of every question, then a verdict."""
+    """Return a behaviour: `first` for the first request of each question, then a verdict."""
     attempts = Counter()
 
     def behave(request):
@@ -496,7 +496,7 @@ def test_tokens_per_minute_are_limited():
     with JudgeServer(lambda _: Reply(YES, tokens=(500, 0))) as server:
         judge = judge_at(server, tokens_per_minute=600_000, max_tokens=9000, concurrency=1)
         assert run(judge, make_questions(5)) == [1] * 5
-        # Estimated at more than 45,000 together, and corrected: 2,500 at 10,000 a second.
+        # The estimate of more than 45,000 tokens is corrected to 2,500, at 10,000 per second.
         assert judge._token_limit._paid_until - time.monotonic() <= 0.25
 
 

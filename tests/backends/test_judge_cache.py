@@ -1,4 +1,4 @@
-"""The file of verdicts: shared, whole after a kill, and never more than a cache."""
+"""The cache of verdicts: shared by processes, consistent after a kill, tolerant of faults."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_long_output_is_truncated(path):
 
 
 class Trap:
-    """Unpickled, it would make a folder."""
+    """An object that creates a folder when it is unpickled."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -164,7 +164,7 @@ def test_an_unwritable_path_is_rejected(tmp_path):
 
 
 def in_background(cache, work):
-    """What a coroutine function makes of the cache behind its thread, and the faults."""
+    """Return the result of a coroutine function on a background cache, and the faults."""
 
     async def run():
         store = BackgroundCache(cache)
@@ -212,7 +212,7 @@ def test_a_damaged_file_loses_entries_only(path):
 
 @contextmanager
 def locked(path, how):
-    """Hold the lock of a writer, or one that keeps readers out as well."""
+    """Hold a lock against writers, or against readers as well."""
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
         if how == "everything":
             other.execute("PRAGMA locking_mode = EXCLUSIVE")

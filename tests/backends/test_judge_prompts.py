@@ -1,4 +1,4 @@
-"""What a judge is asked, what a response can do to it, and how its answer is read."""
+"""The prompts of a judge, attacks on them, and the parsing of verdicts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def material(question):
 
 
 def blocks(question):
-    """(tag, text) of every block, read by the code in the first line alone."""
+    """Return (tag, text) of each block, by the code in the first line."""
     text = material(question)
     code = re.match(r"The code is ([0-9a-f]{16})\.\n", text)[1]
     matches = re.findall(rf"<([a-z-]+)-{code}>\n(.*?)\n</\1-{code}>", text, re.DOTALL)
@@ -134,7 +134,7 @@ def test_a_text_with_its_own_code_gets_another_code():
     tried = []
 
     class Eager(str):
-        """Stands for a text that contains the first code tried."""
+        """A text that contains the first code."""
 
         def __contains__(self, code):
             tried.append(code)
@@ -291,7 +291,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_a_megabyte_of_any_text_is_parsed_quickly(piece):
-    """A quadratic reader would take hours."""
+    """A quadratic parser would take hours."""
     assert parse_verdict(piece * (1_000_000 // len(piece)), "accuracy") is None
 
 

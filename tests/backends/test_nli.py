@@ -1,4 +1,4 @@
-"""Entailment by local models: against plain transformers, one pair at a time."""
+"""Local entailment models against plain transformers with one pair at a time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ POSITIONS = 40
 
 
 def word_tokenizer(specials, template, vocabulary, **names):
-    """Words, punctuation apart, in the template of a family."""
+    """A tokenizer of words and punctuation with the template of a family."""
     ids = {token: i for i, token in enumerate([*specials, *vocabulary])}
     core = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token=names["unk_token"]))
     core.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -123,7 +123,7 @@ def save_classifier(folder, name="bert", labels=("contradiction", "neutral", "en
 
 
 def t5_tokenizer(answers):
-    """Sentence pieces: words with the space before them, else characters."""
+    """A tokenizer of sentence pieces: words with the space before them, and characters."""
     characters = sorted({char for word in WORDS for char in word} | set("01▁"))
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", -9.0)]
     pieces += [(piece, -4.0) for piece in answers]
@@ -173,7 +173,7 @@ def load(folder, **options):
 
 
 def text(*counts):
-    """Words of the vocabulary, the same for the same counts."""
+    """Return words of the vocabulary, always the same for a number."""
     return [" ".join(WORDS[(7 * i + count) % 24] for i in range(count)) for count in counts]
 
 
@@ -189,7 +189,7 @@ PAIRS = [
 
 
 def twin_classifier(folder, pairs, index):
-    """One pair at a time, as the documentation of transformers does it."""
+    """Return probabilities with one pair at a time, as in the documentation of transformers."""
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
@@ -200,7 +200,7 @@ def twin_classifier(folder, pairs, index):
 
 
 def twin_windows(folder, premise, hypothesis, index, limit, overlap):
-    """BERT over every window, put together by hand."""
+    """Return the highest probability of BERT over all windows, built by hand."""
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     words = tokenizer.encode(premise, add_special_tokens=False)
@@ -406,7 +406,7 @@ def test_windows_cover_the_length_and_overlap(length, room, data):
     neighbours = list(pairwise(spans))
     assert all(left[1] - right[0] >= overlap for left, right in neighbours)
     assert all(left[0] < right[0] for left, right in neighbours)
-    # No more than it takes.
+    # The number of windows is minimal.
     assert len(spans) == max(1, math.ceil((length - overlap) / (room - overlap)))
 
 
@@ -637,7 +637,7 @@ def test_generic_labels_require_the_option(labels, tmp_path):
 
 
 def edit(folder, **entries):
-    """Change a config.json; None takes an entry out."""
+    """Change entries of a config.json; None removes an entry."""
     config = json.loads((folder / "config.json").read_text("utf-8"))
     config = {k: v for k, v in (config | entries).items() if v is not None}
     (folder / "config.json").write_text(json.dumps(config), "utf-8")
@@ -651,10 +651,10 @@ def copy(bert, tmp_path):
 
 @pytest.fixture
 def no_hub(monkeypatch):
-    """Any look at the hub fails the test."""
+    """A request to the hub fails the test."""
 
     def calls(*arguments, **options):
-        pytest.fail(f"asked the hub for {arguments}")
+        pytest.fail(f"requested from the hub: {arguments}")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", calls)
 

@@ -1,4 +1,4 @@
-"""The shared self-check passes an honest policy and refuses every liar, saying why."""
+"""The self-check accepts correct policies and rejects wrong values with their cause."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_differences_of_bfloat16_fail_in_float32():
 
 
 def test_a_tiny_random_model_passes_in_bfloat16():
-    """Its values are all close to −log V: small differences, but above the noise."""
+    """Its values are close to −log V, with small differences above the noise."""
 
     def flat(policy, request, pair):
         noise = random.Random(str((request.contexts[pair[0]], len(policy.sequences))))
@@ -106,14 +106,14 @@ def constant(policy, request, pair):
 
 
 def shifted_late(policy, request, pair):
-    """The leading null was not dropped: the value of the token before."""
+    """The leading null was not dropped: values of the token before."""
     context, response = request.contexts[pair[0]], request.responses[pair[1]]
     whole = [value if value is not None else -3.0 for value in logprobs(context + response)]
     return whole[len(context) - 1 : -1]
 
 
 def shifted_early(policy, request, pair):
-    """It was dropped twice: the value of the token after."""
+    """The leading null was dropped twice: values of the token after."""
     context, response = request.contexts[pair[0]], request.responses[pair[1]]
     return [*scored(context, response)[1:], -1.0]
 
@@ -143,13 +143,13 @@ def one_too_few(policy, request, pair):
 
 
 def stale(policy, request, pair):
-    """A cache that forgets the context: the first values of a response for ever."""
+    """A cache that ignores the context: always the first values of a response."""
     response = request.responses[pair[1]]
     return policy.values_of.setdefault(response, honest(policy, request, pair))
 
 
 def last_answer(policy, request, pair):
-    """The values of the request before, cut or filled to the length asked for."""
+    """The values of the previous request, cut or filled to the length of the response."""
     now = honest(policy, request, pair)
     before = policy.values_of.get((), now)
     policy.values_of[()] = now
@@ -157,7 +157,7 @@ def last_answer(policy, request, pair):
 
 
 def garbage_in_the_cached_part(policy, request, pair):
-    """Rows of a prefix that was seen before are memory that nobody wrote."""
+    """Rows of a cached prefix are uninitialized memory."""
     context, response = request.contexts[pair[0]], request.responses[pair[1]]
     whole = context + response
     cached = max((_blocks(whole, other) for other in policy.sequences), default=0)
@@ -167,7 +167,7 @@ def garbage_in_the_cached_part(policy, request, pair):
 
 
 def _blocks(one, other):
-    """Tokens of the whole blocks that both begin with; the last token is always run."""
+    """Return the number of tokens in common whole blocks, without the last token."""
     shared = 0
     while shared < min(len(one), len(other)) and one[shared] == other[shared]:
         shared += 1
@@ -207,7 +207,7 @@ def wrong_at_the_boundary(policy, request, pair):
 
 
 def looks_ahead(policy, request, pair):
-    """Attention that is not causal: every value depends on the next token, too."""
+    """Attention that is not causal: each value depends on the next token."""
     response = (*request.responses[pair[1]], 0)
     return [v - 0.1 * response[i + 1] for i, v in enumerate(honest(policy, request, pair))]
 
@@ -254,7 +254,7 @@ def test_wrong_values_fail_with_any_tokens():
 
 
 def test_shifted_values_fail_without_the_suffix_check():
-    """Shifted by one all along a sequence, they agree wherever it is split."""
+    """If all values are shifted by one, they do not depend on the split."""
 
     def consistent(policy, request, pair):
         context, response = request.contexts[pair[0]], request.responses[pair[1]]
@@ -297,26 +297,28 @@ def test_policies_with_other_weights_do_not_agree():
 
 def test_values_become_separate_float32_arrays():
     same = [-1.5, -0.25]
-    arrays = checked_arrays({(0, 0): same, (0, 1): same}, {(0, 0): 2, (0, 1): 2}, "who")
+    arrays = checked_arrays({(0, 0): same, (0, 1): same}, {(0, 0): 2, (0, 1): 2}, "source")
     assert arrays == {(0, 0): array("f", same), (0, 1): array("f", same)}
     assert arrays[0, 0] is not arrays[0, 1]
-    assert checked_arrays({(0, 0): []}, {(0, 0): 0}, "who") == {(0, 0): array("f")}
+    assert checked_arrays({(0, 0): []}, {(0, 0): 0}, "source") == {(0, 0): array("f")}
 
 
 def test_tiny_positive_rounding_is_clipped():
-    clipped = checked_arrays({(0, 0): [-1.0, 9e-5, 0.0]}, {(0, 0): 3}, "who")[0, 0]
+    clipped = checked_arrays({(0, 0): [-1.0, 9e-5, 0.0]}, {(0, 0): 3}, "source")[0, 0]
     assert list(clipped) == [-1.0, 0.0, 0.0]
-    with pytest.raises(BackendError, match=re.escape("who: pair (0, 0): a log-probability is abo")):
-        checked_arrays({(0, 0): [-1.0, 2e-4]}, {(0, 0): 2}, "who")
+    with pytest.raises(
+        BackendError, match=re.escape("source: pair (0, 0): a log-probability is abo")
+    ):
+        checked_arrays({(0, 0): [-1.0, 2e-4]}, {(0, 0): 2}, "source")
 
 
 @pytest.mark.parametrize("values", [{}, {(0, 1): [-1.0]}, {(0, 0): [-1.0], (0, 1): [-1.0]}])
 def test_unexpected_pairs_are_rejected(values):
     with pytest.raises(BackendError, match="expected values for the pairs"):
-        checked_arrays(values, {(0, 0): 1}, "who")
+        checked_arrays(values, {(0, 0): 1}, "source")
 
 
 @pytest.mark.parametrize("value", ["a", None, [1.0]])
 def test_values_that_are_not_numbers_are_rejected(value):
-    with pytest.raises(BackendError, match="who: pair"):
-        checked_arrays({(0, 0): [-1.0, value]}, {(0, 0): 2}, "who")
+    with pytest.raises(BackendError, match="source: pair"):
+        checked_arrays({(0, 0): [-1.0, value]}, {(0, 0): 2}, "source")

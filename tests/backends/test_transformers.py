@@ -68,7 +68,7 @@ def test_shared_scoring_has_the_values_of_plain_scoring(family):
     scorer = policy(family, prefill=32, rows=16, token_budget=300)
     result = answer(scorer)
     assert result.path == "shared"
-    # Linear attention adds up in another order when it goes on from a state.
+    # Linear attention sums in another order when it continues from a state.
     tolerance = 5e-4 if family == "qwen3-next" else 1e-4
     assert worst(result, tiny_models.naive(scorer.model, GROUP)) < tolerance
     assert result.computed == forward_tokens(GROUP)
@@ -348,7 +348,7 @@ def generate(of: TransformersPolicy, *requests: GenerateRequest):
 
 
 def greedy(model, prompt: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """The definition: the likeliest next token, one at a time."""
+    """Return the most probable next tokens, one at a time, by definition."""
     continuation: tuple[int, ...] = ()
     with torch.no_grad():
         while len(continuation) < count:

@@ -1,4 +1,4 @@
-"""The plan by which shared tokens are run once, against counting them naively."""
+"""The trie of shared tokens, against a naive count."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The vLLM engine in this process, with a stand-in of the shape of vLLM's own."""
+"""The vLLM engine in this process, with a test double of `vllm.LLM`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Words:
 
 
 class LLM:
-    """`generate` takes token prompts, and gives one RequestOutput each, in order."""
+    """`generate` returns one RequestOutput per token prompt, in order."""
 
     def __init__(self, model="/models/tiny", **options):
         config = SimpleNamespace(model=model, dtype="torch.float32", max_model_len=512)
@@ -121,7 +121,7 @@ class LLM:
         )
 
     def rows(self, tokens, cached):
-        """One runner leaves rows of the cached part unwritten, the other leaves them out."""
+        """Rows of the cached part are uninitialized, or omitted with `short_rows`."""
         rows = []
         for i, (token, value) in enumerate(zip(tokens, self.lie(logprobs(tokens)), strict=True)):
             unwritten = 0 < i <= cached
@@ -169,7 +169,7 @@ def test_values_are_those_of_the_model():
     check_values(second, other)
     assert first.path == "vllm"
     assert first.computed + first.reused == count(GROUP)
-    # All sequences of all groups at once, equal ones once, without detokenisation.
+    # One call has the distinct sequences of all groups, without detokenization.
     ((prompts, parameters),) = policy.llm.calls
     assert prompts == 6 + 1
     assert (parameters.prompt_logprobs, parameters.max_tokens) == (0, 1)
@@ -225,7 +225,7 @@ def test_the_cache_is_read_after_its_check(short_rows):
     assert (answer.path, policy.capabilities.reuses_prefixes) == ("vllm cached", True)
     assert answer.reused > count(GROUP) / 3
     assert [prompts for prompts, _ in llm.calls] == [1, 1, 4]
-    # Now all of it is cached, and what is cached into the response is run again.
+    # Everything is cached now. Sequences with a cached part of the response run again.
     llm.calls.clear()
     check_values(score(policy, GROUP)[0], GROUP)
     assert any(parameters.skip_reading_prefix_cache for _, parameters in llm.calls) is False
@@ -246,7 +246,7 @@ def test_an_engine_without_counts_always_scores_again():
 
 def test_a_cache_with_wrong_counts_fails():
     class Miscounting(LLM):
-        """A few more rows are unwritten than was counted."""
+        """More rows are uninitialized than the number of cached tokens."""
 
         def rows(self, tokens, cached):
             return super().rows(tokens, cached + 6 if cached else 0)

@@ -1,4 +1,4 @@
-"""Tiny random models of many families, and a tokenizer, saved and loaded like real ones."""
+"""Tiny random models of many families with a tokenizer, in folders like real models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WINDOW = {"sliding_window": 16, "query_pre_attn_scalar": 8}
 
 
 def configurations() -> dict[str, Callable[[], Any]]:
-    """Dense, experts, sliding windows with soft caps, convolutions, linear attention, scaling."""
+    """Return configs of families with different kinds of layers, heads and scaling."""
     import transformers as t
 
     return {
@@ -53,7 +53,7 @@ def configurations() -> dict[str, Callable[[], Any]]:
 
 
 def make_model(family: str, seed: int = 0) -> Any:
-    """Random weights, large enough for its predictions to differ from token to token."""
+    """Return a model with random weights that are large enough for distinct predictions."""
     import torch
     import transformers
 
@@ -72,7 +72,7 @@ TEMPLATE = (
 
 
 def make_tokenizer() -> Any:
-    """Bytes and some merges, with a chat template."""
+    """Return a tokenizer of bytes and some merges, with a chat template."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -94,14 +94,14 @@ def make_tokenizer() -> Any:
 
 
 def save(path: Any, family: str = "qwen2", seed: int = 0) -> str:
-    """A model folder as a hub would give it."""
+    """Save a model in a folder like one from the hub, and return its path."""
     make_model(family, seed).save_pretrained(path)
     make_tokenizer().save_pretrained(path)
     return str(path)
 
 
 def naive(model: Any, request: Any) -> dict[tuple[int, int], list[float]]:
-    """The definition: each pair by itself, the whole forward pass, log-softmax of every row."""
+    """Return log-probabilities by definition: each pair separately, log-softmax of all rows."""
     import torch
 
     values = {}

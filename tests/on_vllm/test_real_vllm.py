@@ -1,6 +1,6 @@
 """A real vLLM server on a CPU, with a tiny random model, against transformers.
 
-Runs where RAG_REWARDS_VLLM_PYTHON names a Python that has vLLM (make_environment.sh).
+It runs if RAG_REWARDS_VLLM_PYTHON is the path of a Python with vLLM (make_environment.sh).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def wait(url, server, log):
 
 
 def group():
-    """A prompt of 700 tokens, two with a part left out, and 5 responses."""
+    """Return a group: a prompt of 700 tokens, two without a part of it, and 5 responses."""
     draw = random.Random(1)
     prompt = tuple(draw.randrange(2, 258) for _ in range(700))
     responses = tuple(tuple(draw.randrange(2, 258) for _ in range(48)) for _ in range(4))

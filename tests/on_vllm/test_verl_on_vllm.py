@@ -1,6 +1,6 @@
 """CTRL-RAG in verl's V1 trainer, on the log-probabilities of a real vLLM, against transformers.
 
-Runs in verl's environment, where RAG_REWARDS_VLLM_PYTHON names a Python that has vLLM.
+It runs in verl's environment if RAG_REWARDS_VLLM_PYTHON is the path of a Python with vLLM.
 """
 
 from __future__ import annotations

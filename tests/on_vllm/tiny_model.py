@@ -1,4 +1,4 @@
-"""Saves a tiny random model with a byte tokenizer: `python tiny_model.py FOLDER`.
+"""Save a tiny random model with a byte tokenizer: `python tiny_model.py FOLDER`.
 
 Heads of 32: vLLM's attention on a CPU has no kernel for smaller ones.
 """
