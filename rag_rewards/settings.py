@@ -144,10 +144,10 @@ def _problem_of(key: str, value: Any) -> str:
     return ""
 
 
-def _whole_key(key: str, known: Mapping[str, Any]) -> str:
+def _whole_key(key: str, candidates: Mapping[str, Any]) -> str:
     """Return the full key of a last part that is unambiguous: `tau` becomes `length.tau`."""
-    whole = [k for k in known if k.endswith(f".{key}")]
-    return whole[0] if key not in known and len(whole) == 1 else key
+    whole = [k for k in candidates if k.endswith(f".{key}")]
+    return whole[0] if key not in candidates and len(whole) == 1 else key
 
 
 def _dotted(
@@ -172,13 +172,13 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def _unknown(key: str, known: list[str], recipe: str) -> str:
+def _unknown(key: str, candidates: list[str], recipe: str) -> str:
     return f"recipe {recipe} has no setting {key!r}{did_you_mean(key, known)}"
 
 
-def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
+def did_you_mean(name: str, candidates: typing.Iterable[str]) -> str:
     """Return "; did you mean …?" with the most similar name, or the list of all names."""
     import difflib
 
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(known)}"
+    near = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(candidates)}"

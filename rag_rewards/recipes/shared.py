@@ -20,7 +20,7 @@ class Sections(Settings, frozen=True):
     ] = "missing"
     repeated: Annotated[
         Literal["first", "missing"],
-        about("first: of a section that opens twice the first counts; missing: it is missing"),
+        about("a section that opens twice: its first pair of tags counts, or it is missing"),
     ] = "first"
 
     def style(self) -> SectionStyle:

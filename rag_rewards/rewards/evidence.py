@@ -283,13 +283,13 @@ class _Passages:
 
 def _own_words(text: str, documents: Sequence[str], n: int = 4) -> str:
     """Return a text without runs of n words or more from the documents or from earlier text."""
-    seen = {gram for document in documents for gram in _grams(document.lower().split(), n)}
+    earlier = {gram for document in documents for gram in _grams(document.lower().split(), n)}
     terms = [word for word in fold(text).split() if any(map(str.isalnum, word))]
     copied = [False] * len(terms)
     for i, gram in enumerate(_grams(terms, n)):
-        if gram in seen:
+        if gram in earlier:
             copied[i : i + n] = [True] * n
-        seen.add(gram)
+        earlier.add(gram)
     return " ".join(term for term, is_copy in zip(terms, copied, strict=True) if not is_copy)
 
 

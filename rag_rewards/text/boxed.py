@@ -33,20 +33,20 @@ def last_box(text: str) -> str | None:
                 depth.append(-len(token))
         elif token[0] == "}":
             close = match.start()
-            left = len(token)
-            while left and depth:
+            remaining = len(token)
+            while remaining and depth:
                 top = depth[-1]
                 if top >= 0:
                     depth.pop()
                     if best is None or top > best[0]:
                         best = (top, close)
                     close += 1
-                    left -= 1
+                    remaining -= 1
                     continue
-                taken = min(left, -top)
-                depth[-1] += taken
-                close += taken
-                left -= taken
+                closed = min(remaining, -top)
+                depth[-1] += closed
+                close += closed
+                remaining -= closed
                 if not depth[-1]:
                     depth.pop()
         elif token.startswith("\\boxed"):

@@ -50,18 +50,18 @@ def cited_labels(text: str, pattern: re.Pattern[str]) -> tuple[str, ...]:
 
 
 def split_valid(
-    labels: Collection[str], known: Collection[str]
+    labels: Collection[str], document_labels: Collection[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Divide citations into valid and invalid ones.
 
-    A label outside `known`, such as 0 or a year, is invalid. It never counts as a citation of
-    another document.
+    A citation is valid if it is one of `document_labels`. Any other one, such as 0 or a year,
+    never counts as a citation of another document.
 
     >>> split_valid(("1", "0", "1999"), ("1", "2"))
     (('1',), ('0', '1999'))
     """
-    valid = tuple(label for label in labels if label in known)
-    return valid, tuple(label for label in labels if label not in known)
+    valid = tuple(label for label in labels if label in document_labels)
+    return valid, tuple(label for label in labels if label not in document_labels)
 
 
 def strip_markers(text: str, pattern: re.Pattern[str]) -> str:

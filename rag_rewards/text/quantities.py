@@ -56,13 +56,13 @@ def number_spans(spans: list[Span]) -> list[Span]:
     while at < len(words):
         word = words[at]
         may_begin = word[:1] in _FIGURES or "-" in word or word in _UNITS or word in _TENS
-        value, taken = _number(words, at) if may_begin else (None, 1)
+        value, count = _number(words, at) if may_begin else (None, 1)
         if value is None:
             out.append(spans[at])
             at += 1
         else:
-            out.append((_plain(value), sum(n for _, n in spans[at : at + taken])))
-            at += taken
+            out.append((_plain(value), sum(n for _, n in spans[at : at + count])))
+            at += count
     return out
 
 
@@ -74,7 +74,7 @@ def _number(words: list[str], at: int) -> tuple[Decimal | None, int]:
     if at + 1 == len(words) or words[at + 1] not in _MAY_FOLLOW:
         return current, 1
     spelled = not words[at][-1].isdigit()
-    total, taken, scaled, largest = Decimal(0), 1, 0, 10**15
+    total, count, scaled, largest = Decimal(0), 1, 0, 10**15
     for word in words[at + 1 : at + 20]:
         if scale := _SCALES.get(word):
             if scale == 100:
@@ -90,7 +90,7 @@ def _number(words: list[str], at: int) -> tuple[Decimal | None, int]:
             else:
                 total, current = total + current * scale, Decimal(0)
             if scale > 100:
-                scaled, largest = taken + 1, scale
+                scaled, largest = count + 1, scale
             spelled = True
         else:
             more = _value(word) if spelled and word[-1] not in _FIGURES else None
@@ -98,8 +98,8 @@ def _number(words: list[str], at: int) -> tuple[Decimal | None, int]:
             if not more or more >= room or current % 100 == 10 or not total + current:
                 break
             current += more
-        taken += 1
-    return total + current if total else current, taken  # a sum is rounded to 28 digits
+        count += 1
+    return total + current if total else current, count  # a sum is rounded to 28 digits
 
 
 def _value(word: str) -> Decimal | None:
@@ -161,11 +161,11 @@ def date_spans(words: list[str]) -> list[Span]:
     out: list[Span] = []
     at = 0
     while at < len(words):
-        date, taken = _date(words, at)
+        date, count = _date(words, at)
         if not date:
-            date, taken = words[at], 1  # "32 march 1999" is not a date
-        out.append((date, taken))
-        at += taken
+            date, count = words[at], 1  # "32 march 1999" is not a date
+        out.append((date, count))
+        at += count
     return out
 
 
