@@ -173,7 +173,7 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unknown(key: str, candidates: list[str], recipe: str) -> str:
-    return f"recipe {recipe} has no setting {key!r}{did_you_mean(key, known)}"
+    return f"recipe {recipe} has no setting {key!r}{did_you_mean(key, candidates)}"
 
 
 def did_you_mean(name: str, candidates: typing.Iterable[str]) -> str:
