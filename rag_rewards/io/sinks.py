@@ -1,4 +1,4 @@
-"""Sinks of a run: scored rows, rows in error, and rows that wait for their order."""
+"""Files of a run besides its output: rows in error, and temporary files that restore the order."""
 
 from __future__ import annotations
 

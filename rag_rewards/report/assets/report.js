@@ -2,47 +2,47 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const stats = data.statistics;
 const SVG = "http://www.w3.org/2000/svg";
 const svg = (name, attributes = {}, ...children) => {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) key === "text" ? made.textContent = value : made.setAttribute(key, value);
-  made.append(...children);
-  return made;
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) key === "text" ? element.textContent = value : element.setAttribute(key, value);
+  element.append(...children);
+  return element;
 };
 const WIDTH = 300, HEIGHT = 130, FOOT = 18;
 
-function histogram(found) {
-  if (!found.n) return el("p", { class: "soft", text: "No rollout has a value." });
-  const most = Math.max(...found.counts), n = found.counts.length, room = WIDTH / n;
-  const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT + FOOT}`, role: "img", "aria-label": `distribution of ${found.name}` });
-  found.counts.forEach((count, i) => {
+function histogram(entry) {
+  if (!entry.n) return el("p", { class: "soft", text: "No rollout has a value." });
+  const most = Math.max(...entry.counts), n = entry.counts.length, room = WIDTH / n;
+  const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT + FOOT}`, role: "img", "aria-label": `distribution of ${entry.name}` });
+  entry.counts.forEach((count, i) => {
     const high = Math.max(count ? 1.5 : 0, (HEIGHT - 14) * count / most), wide = Math.min(Math.max(room - 1.5, 1), 46);
     const bar = svg("rect", { class: "fill", x: i * room + (room - wide) / 2, y: HEIGHT - high, width: wide, height: high });
-    const name = found.discrete ? short(found.edges[i]) : `${short(found.edges[i], 3)} to ${short(found.edges[i + 1], 3)}`;
+    const name = entry.discrete ? short(entry.edges[i]) : `${short(entry.edges[i], 3)} to ${short(entry.edges[i + 1], 3)}`;
     bar.append(svg("title", { text: `${name}: ${count.toLocaleString()}` }));
     picture.append(bar);
-    if (found.discrete && n <= 7) picture.append(svg("text", { x: (i + 0.5) * room, y: HEIGHT + 13, "text-anchor": "middle", text: short(found.edges[i], 3) }),
+    if (entry.discrete && n <= 7) picture.append(svg("text", { x: (i + 0.5) * room, y: HEIGHT + 13, "text-anchor": "middle", text: short(entry.edges[i], 3) }),
       svg("text", { x: (i + 0.5) * room, y: HEIGHT - high - 3, "text-anchor": "middle", text: count.toLocaleString() }));
   });
   picture.append(svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT }));
-  if (!found.discrete || n > 7) picture.append(svg("text", { x: 0, y: HEIGHT + 13, text: short(found.low, 3) }), svg("text", { x: WIDTH, y: HEIGHT + 13, "text-anchor": "end", text: short(found.high, 3) }));
+  if (!entry.discrete || n > 7) picture.append(svg("text", { x: 0, y: HEIGHT + 13, text: short(entry.low, 3) }), svg("text", { x: WIDTH, y: HEIGHT + 13, "text-anchor": "end", text: short(entry.high, 3) }));
   return picture;
 }
-function distribution(found) {
-  const summary = found.n ? found.message || `mean ${short(found.mean, 3)}, std ${short(found.std, 3)}` : "";
-  const missing = found.missing && found.n ? `, ${found.missing.toLocaleString()} missing` : "";
-  return el("figure", { class: "chart" }, el("figcaption", {}, found.name + " ", el("span", { class: "soft", text: summary + missing })), histogram(found));
+function distribution(entry) {
+  const summary = entry.n ? entry.message || `mean ${short(entry.mean, 3)}, std ${short(entry.std, 3)}` : "";
+  const missing = entry.missing && entry.n ? `, ${entry.missing.toLocaleString()} missing` : "";
+  return el("figure", { class: "chart" }, el("figcaption", {}, entry.name + " ", el("span", { class: "soft", text: summary + missing })), histogram(entry));
 }
 function line(name, points) {
-  const there = points.filter(each => each[1] !== null && each[1] !== undefined);
-  if (there.length < 2) return null;
-  const xs = there.map(each => each[0]), ys = there.map(each => each[1]);
+  const present = points.filter(each => each[1] !== null && each[1] !== undefined);
+  if (present.length < 2) return null;
+  const xs = present.map(each => each[0]), ys = present.map(each => each[1]);
   const [x0, x1, y0, y1] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
   const px = x => (x - x0) / (x1 - x0 || 1) * WIDTH, py = y => y1 === y0 ? HEIGHT / 2 : 8 + (1 - (y - y0) / (y1 - y0)) * (HEIGHT - 16);
   const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT + FOOT}`, role: "img", "aria-label": `${name} over training steps, from ${short(ys[0], 3)} to ${short(ys.at(-1), 3)}` },
     svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT }),
-    svg("path", { class: "line", d: there.map(([x, y], i) => `${i ? "L" : "M"}${px(x).toFixed(1)},${py(y).toFixed(1)}`).join("") }),
+    svg("path", { class: "line", d: present.map(([x, y], i) => `${i ? "L" : "M"}${px(x).toFixed(1)},${py(y).toFixed(1)}`).join("") }),
     svg("text", { x: 0, y: HEIGHT + 13, text: `step ${x0}` }), svg("text", { x: WIDTH, y: HEIGHT + 13, "text-anchor": "end", text: x1 }));
   if (y1 > y0) picture.append(svg("text", { x: 2, y: 9, text: short(y1, 3) }), svg("text", { x: 2, y: HEIGHT - 4, text: short(y0, 3) }));
-  for (const [x, y] of there) { const dot = svg("circle", { class: "dot", cx: px(x), cy: py(y), r: 3 }); dot.append(svg("title", { text: `step ${x}: ${short(y)}` })); picture.append(dot); }
+  for (const [x, y] of present) { const dot = svg("circle", { class: "dot", cx: px(x), cy: py(y), r: 3 }); dot.append(svg("title", { text: `step ${x}: ${short(y)}` })); picture.append(dot); }
   return el("figure", { class: "chart" }, el("figcaption", {}, name + " ", el("span", { class: "soft", text: y0 === y1 ? `constant ${short(y0)}` : `${short(ys[0], 3)} → ${short(ys.at(-1), 3)}` })), picture);
 }
 const section = (id, title, ...children) => el("section", { id, "aria-label": title }, el("h2", { text: title }), ...children);
@@ -98,8 +98,8 @@ function scatter() {
   document.getElementById("scatter-caption").textContent = pairs.length ? `${y} against ${x} for ${pairs.length.toLocaleString()} rollouts, with small random offsets` : "No rollout has both values.";
 }
 function groups() {
-  const sizes = Object.entries(stats.sizes).map(([size, n]) => `${n.toLocaleString()} with ${size}`);
-  const parts = [el("p", { class: "soft", text: sizes.length ? `Groups by number of rollouts: ${sizes.slice(0, 12).join(", ")}${sizes.length > 12 ? ", …" : ""}.` : "There are no groups." })];
+  const sizes = Object.entries(stats.sizes).map(([size, n]) => `${n.toLocaleString()} of size ${size}`);
+  const parts = [el("p", { class: "soft", text: sizes.length ? `Number of groups by size: ${sizes.slice(0, 12).join(", ")}${sizes.length > 12 ? ", …" : ""}.` : "There are no groups." })];
   const live = stats.signals.filter(each => each.dead !== null);
   if (!live.length) return [...parts, el("p", { class: "soft", text: "No group has two scored rollouts, so the spread within groups is undefined." })];
   parts.push(el("div", { class: "charts" }, distribution(stats.spreads)), table(["", "groups without spread", "mean standard deviation"],
@@ -140,7 +140,7 @@ let columns = null, search = [], chosen = [], at = 0;
 const blocks = new Map();
 const FILTERS = {
   all: () => true, "correct": i => columns.correct[i] === 1, "incorrect": i => columns.correct[i] !== null && columns.correct[i] < 1,
-  "abstains or refuses": i => columns.refused[i] === 1, "no citation": i => columns.cites[i] === 0, "cut at the length limit": i => columns.cut[i] === 1,
+  "abstention or refusal": i => columns.refused[i] === 1, "no citation": i => columns.cites[i] === 0, "cut at the length limit": i => columns.cut[i] === 1,
   "wrong format": i => columns.parts.format && columns.parts.format[i] < 1, "unscored": i => columns.reward[i] === null, "with text in this page": i => columns.block[i] !== null,
 };
 const ORDERS = {
@@ -182,9 +182,9 @@ function show() {
   const rows = chosen.slice(at, at + PAGE).map(i => el("tr", { onclick: () => open(i) },
     el("td", {}, el("button", { type: "button", text: columns.id[i], onclick: event => { event.stopPropagation(); open(i); } })),
     cell(short(columns.reward[i]), "number"), cell(columns.answer[i]), cell(columns.question[columns.group[i]], "wide"), ...parts.map(name => cell(short(columns.parts[name][i], 3), "number wide"))));
-  const made = table(heads, rows, "rollouts");
-  made.querySelectorAll("th").forEach((head, i) => { if (i > 2) head.className = "wide"; });
-  document.getElementById("table").replaceChildren(chosen.length ? made : el("p", { class: "soft", text: columns.id.length ? "No rollout matches the filters." : "The file has no rollouts." }));
+  const element = table(heads, rows, "rollouts");
+  element.querySelectorAll("th").forEach((head, i) => { if (i > 2) head.className = "wide"; });
+  document.getElementById("table").replaceChildren(chosen.length ? element : el("p", { class: "soft", text: columns.id.length ? "No rollout matches the filters." : "The file has no rollouts." }));
   document.getElementById("found").textContent = `${chosen.length.toLocaleString()} of ${columns.id.length.toLocaleString()} rollouts`;
   document.getElementById("where").textContent = chosen.length ? `${(at + 1).toLocaleString()} to ${Math.min(at + PAGE, chosen.length).toLocaleString()}` : "";
   document.getElementById("back").disabled = at === 0;
@@ -194,9 +194,9 @@ async function rollout(i, folded) {
   const place = columns.block[i];
   if (place === null) return explanationOfNumbers(i);
   if (!blocks.has(place)) blocks.set(place, unpack("block-" + place));
-  const block = await blocks.get(place), found = block.rows[i];
-  const passages = (found.passages || []).map(each => ({ ...each, text: block.texts[each.text] }));
-  return explanation({ ...found, passages, equation: data.equation }, folded);
+  const block = await blocks.get(place), entry = block.rows[i];
+  const passages = (entry.passages || []).map(each => ({ ...each, text: block.texts[each.text] }));
+  return explanation({ ...entry, passages, equation: data.equation }, folded);
 }
 function explanationOfNumbers(i) {
   const parts = Object.keys(columns.parts).map(name => ({ name, value: columns.parts[name][i] }));
@@ -227,8 +227,8 @@ document.getElementById("page").replaceChildren(
   section("training", "Changes over training", ...training()),
   section("rollouts", "Rollouts", ...rollouts()),
   el("p", { class: "soft" }, el("code", { text: data.signature || "" }), ` rag-rewards ${data.version}`));
-unpack("columns").then(found => {
-  columns = found;
+unpack("columns").then(unpacked => {
+  columns = unpacked;
   search = columns.id.map((id, i) => `${id} ${columns.question[columns.group[i]]} ${columns.answer[i]}`.toLowerCase());
   filter(); showcase(); scatter();
   document.documentElement.dataset.ready = "yes";

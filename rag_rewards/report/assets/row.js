@@ -1,4 +1,4 @@
-const found = JSON.parse(document.getElementById("data").textContent);
+const data = JSON.parse(document.getElementById("data").textContent);
 document.getElementById("page").replaceChildren(
-  el("header", {}, el("h1", { text: found.id }), el("span", { class: "soft", text: found.group && found.group !== found.question ? "group " + found.group : "" })),
-  explanation(found));
+  el("header", {}, el("h1", { text: data.id }), el("span", { class: "soft", text: data.group && data.group !== data.question ? "group " + data.group : "" })),
+  explanation(data));

@@ -1,16 +1,16 @@
 "use strict";
 // Functions of both pages. Text of rows is assigned to textContent, never parsed as HTML.
 const el = (name, attributes = {}, ...children) => {
-  const made = document.createElement(name);
+  const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
-    if (key === "class") made.className = value;
-    else if (key === "text") made.textContent = value;
-    else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else made.setAttribute(key, value === true ? "" : value);
+    if (key === "class") element.className = value;
+    else if (key === "text") element.textContent = value;
+    else if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else element.setAttribute(key, value === true ? "" : value);
   }
-  made.append(...children.filter(child => child !== null && child !== undefined));
-  return made;
+  element.append(...children.filter(child => child !== null && child !== undefined));
+  return element;
 };
 const short = (value, digits = 4) =>
   value === null || value === undefined ? "–" : Number.isInteger(value) ? String(value) : String(+value.toPrecision(digits));
@@ -43,46 +43,46 @@ function segment(each, names) {
   shade(node, each.v);
   return node;
 }
-let drawn = 0;
-function explanation(found, folded = false) {
-  const mark = "d" + ++drawn + "-";
-  const passages = found.passages || [];
+let explanations = 0;
+function explanation(data, folded = false) {
+  const mark = "d" + ++explanations + "-";
+  const passages = data.passages || [];
   const names = new Map(passages.map((each, i) => [each.label, mark + i]));
-  const facts = [["reward", found.reward === null ? "unscored" : short(found.reward)]];
-  if (found.advantage !== undefined) facts.push(["advantage", signed(found.advantage)]);
-  if (found.correct !== undefined) facts.push(["correct", short(found.correct)]);
-  if (found.step !== undefined) facts.push(["step", short(found.step)]);
+  const facts = [["reward", data.reward === null ? "unscored" : short(data.reward)]];
+  if (data.advantage !== undefined) facts.push(["advantage", signed(data.advantage)]);
+  if (data.correct !== undefined) facts.push(["correct", short(data.correct)]);
+  if (data.step !== undefined) facts.push(["step", short(data.step)]);
   const box = el("article", { class: "rollout" },
     el("div", { class: "facts" }, ...facts.map(([name, text]) => el("div", {}, el("b", { text }), el("span", { text: name })))),
-    el("p", { class: "why", text: found.reason || "" }));
-  if (found.equation) box.append(el("p", {}, el("code", { text: "reward = " + found.equation })));
-  if (found.question) box.append(el("h3", { text: "Question" }), el("p", { class: "text", text: found.question }));
-  if ((found.gold || []).length) box.append(el("h3", { text: "Gold answer" }), ...found.gold.map(all => el("p", { class: "text", text: all.join(" | ") })));
-  const segments = found.segments || [];
+    el("p", { class: "why", text: data.reason || "" }));
+  if (data.equation) box.append(el("p", {}, el("code", { text: "reward = " + data.equation })));
+  if (data.question) box.append(el("h3", { text: "Question" }), el("p", { class: "text", text: data.question }));
+  if ((data.gold || []).length) box.append(el("h3", { text: "Gold answer" }), ...data.gold.map(all => el("p", { class: "text", text: all.join(" | ") })));
+  const segments = data.segments || [];
   box.append(el("h3", { text: "Response" }), segments.length
     ? el("p", { class: "response" }, ...segments.map(each => segment(each, names)))
     : el("p", { class: "soft", text: "The response is empty." }));
-  const shades = Object.entries(found.shades || {}).filter(([, values]) => values.length === segments.length);
+  const shades = Object.entries(data.shades || {}).filter(([, values]) => values.length === segments.length);
   if (shades.length > 1) box.append(colorBy(box.querySelector(".response"), segments, shades));
   if (segments.some(each => each.v !== undefined && each.v !== null)) {
     const more = el("span", { text: "green" }), less = el("span", { text: "red" });
     shade(more, FULL); shade(less, -FULL); more.title = less.title = "";
-    box.append(el("p", { class: "soft" }, more, ": more likely with the documents, ", less, `: less likely; full color at ${FULL} nats; ${found.tokens}`));
+    box.append(el("p", { class: "soft" }, more, ": more likely with the documents, ", less, `: less likely; full color at ${FULL} nats; ${data.tokens}`));
   }
-  for (const note of found.notes || []) box.append(el("p", { class: "soft", text: note }));
-  if ((found.parts || []).length) box.append(el("h3", { text: "Components" }), table(["component", "value", "reason", "how to increase it"],
-    found.parts.map(part => el("tr", {}, cell(part.name), cell(short(part.value), "number"), cell(part.why || ""), cell(part.change || ""))), "parts"));
-  if ((found.changes || []).length) box.append(el("h3", { text: "Variants of the response" }), table(["variant", "reward", "change"],
-    found.changes.map(each => el("tr", { title: each.response }, cell(each.what), cell(short(each.reward), "number"), cell(signed(each.reward - found.reward), "number")))));
+  for (const note of data.notes || []) box.append(el("p", { class: "soft", text: note }));
+  if ((data.parts || []).length) box.append(el("h3", { text: "Components" }), table(["component", "value", "reason", "how to increase it"],
+    data.parts.map(part => el("tr", {}, cell(part.name), cell(short(part.value), "number"), cell(part.why || ""), cell(part.change || ""))), "parts"));
+  if ((data.changes || []).length) box.append(el("h3", { text: "Variants of the response" }), table(["variant", "reward", "change"],
+    data.changes.map(each => el("tr", { title: each.response }, cell(each.what), cell(short(each.reward), "number"), cell(signed(each.reward - data.reward), "number")))));
   if (passages.length) {
-    const most = Math.max(...passages.map(each => Math.abs(each.effect ?? 0)), 1e-9);
-    const known = passages.some(each => each.effect !== undefined && each.effect !== null);
+    const largest = Math.max(...passages.map(each => Math.abs(each.effect ?? 0)), 1e-9);
+    const hasEffects = passages.some(each => each.effect !== undefined && each.effect !== null);
     const order = passages.map((each, i) => [each, i]);
-    if (known) order.sort((a, b) => (b[0].effect ?? -1e9) - (a[0].effect ?? -1e9));
-    const title = known ? "Documents by their contribution" : "Documents", drawn = order.map(([each, i]) => passage(each, mark + i, most));
-    box.append(...folded ? [el("details", {}, el("summary", { text: title }), ...drawn)] : [el("h3", { text: title }), ...drawn]);
+    if (hasEffects) order.sort((a, b) => (b[0].effect ?? -1e9) - (a[0].effect ?? -1e9));
+    const title = hasEffects ? "Documents by their contribution" : "Documents", sections = order.map(([each, i]) => passage(each, mark + i, largest));
+    box.append(...folded ? [el("details", {}, el("summary", { text: title }), ...sections)] : [el("h3", { text: title }), ...sections]);
   } else box.append(el("p", { class: "soft", text: "The row has no documents." }));
-  if (found.signature) box.append(el("p", { class: "soft" }, el("code", { text: found.signature })));
+  if (data.signature) box.append(el("p", { class: "soft" }, el("code", { text: data.signature })));
   return box;
 }
 function colorBy(response, segments, shades) {
@@ -98,12 +98,12 @@ function colorBy(response, segments, shades) {
   }
   return box;
 }
-function passage(each, id, most) {
+function passage(each, id, largest) {
   const marks = [each.supporting ? "supporting" : "", each.cited ? "cited" : ""].filter(Boolean).join(", ");
   const head = el("div", { class: "head" }, el("b", { text: `[${each.label}] ${each.title || ""}` }), el("span", { class: "soft", text: marks }));
   if (each.effect !== undefined && each.effect !== null) {
     const bar = el("span", { class: each.effect < 0 ? "bar below" : "bar" });
-    bar.style.width = Math.max(100 * Math.abs(each.effect) / most, 0.5) + "%";
+    bar.style.width = Math.max(100 * Math.abs(each.effect) / largest, 0.5) + "%";
     head.append(el("span", { class: "number", text: signed(each.effect) + " nats" }), el("span", { class: "track" }, bar));
   }
   return el("section", { class: each.supporting ? "passage supporting" : "passage", id, tabindex: "-1" }, head, el("p", { text: each.text }));
