@@ -37,7 +37,35 @@ Answer = TypeVar("Answer")
 Pair = tuple[str, str]
 
 
-class TableEntailment:
+class _PairTable:
+    """A model of pairs of texts, from a table by pair or from a function of both texts."""
+
+    def __init__(
+        self,
+        table: Mapping[Pair, float | Exception] | Callable[[str, str], float | None],
+        *,
+        fingerprint: str = "table",
+    ) -> None:
+        self.table = table
+        self.fingerprint = fingerprint
+        self.requests: list[Pair] = []
+        self.closed = False
+
+    def _outputs(self, pairs: Sequence[Pair]) -> list[float]:
+        self.requests.extend(pairs)
+        outputs = []
+        for pair in pairs:
+            output = _look_up(self.table, pair, *pair)
+            if isinstance(output, Exception):
+                raise output
+            outputs.append(output)
+        return outputs
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class TableEntailment(_PairTable):
     """An entailment model from a table by (premise, hypothesis), or from a function of both.
 
     An exception in the table is raised. A function returns None for an unknown pair.
@@ -48,30 +76,15 @@ class TableEntailment:
     [1.0, 0.0]
     """
 
-    def __init__(
-        self,
-        table: Mapping[Pair, float | Exception] | Callable[[str, str], float | None],
-        *,
-        fingerprint: str = "table",
-    ) -> None:
-        self.table = table
-        self.fingerprint = fingerprint
-        self.requests: list[Pair] = []
-        self.closed = False
-
     async def entail(self, pairs: Sequence[Pair]) -> list[float]:
         """Return the probabilities, 0 to 1, in the order of the pairs.
 
         Raises BackendError for a pair that is not in the table.
         """
-        self.requests.extend(pairs)
-        return [_raised(_look_up(self.table, pair, *pair)) for pair in pairs]
-
-    async def close(self) -> None:
-        self.closed = True
+        return self._outputs(pairs)
 
 
-class TableSimilarity:
+class TableSimilarity(_PairTable):
     """A similarity model from a table by (text, reference), or from a function of both.
 
     An exception in the table is raised. A function returns None for an unknown pair.
@@ -82,27 +95,12 @@ class TableSimilarity:
     [0.8]
     """
 
-    def __init__(
-        self,
-        table: Mapping[Pair, float | Exception] | Callable[[str, str], float | None],
-        *,
-        fingerprint: str = "table",
-    ) -> None:
-        self.table = table
-        self.fingerprint = fingerprint
-        self.requests: list[Pair] = []
-        self.closed = False
-
     async def similarity(self, pairs: Sequence[Pair]) -> list[float]:
         """Return the similarities, 0 to 1, in the order of the pairs.
 
         Raises BackendError for a pair that is not in the table.
         """
-        self.requests.extend(pairs)
-        return [_raised(_look_up(self.table, pair, *pair)) for pair in pairs]
-
-    async def close(self) -> None:
-        self.closed = True
+        return self._outputs(pairs)
 
 
 class TableJudge:
@@ -297,12 +295,6 @@ def _look_up(
     output = table(*arguments) if callable(table) else table.get(key)
     if output is None:
         raise BackendError(f"not in the table: {key!r}")
-    return output
-
-
-def _raised(output: float | Exception) -> float:
-    if isinstance(output, Exception):
-        raise output
     return output
 
 

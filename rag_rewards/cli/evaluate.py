@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -35,6 +34,10 @@ from rag_rewards.metrics.measured_run import ErrorCount
 from rag_rewards.metrics.summary import MetricReport, Value
 from rag_rewards.model_options import EncoderOptions, PolicyOptions
 from rag_rewards.report.plain import plain
+from rag_rewards.report.terminal import titled_table
+
+NUMBERS = ("value", "base", "other", "other − base")
+"""Columns that are aligned on the right."""
 
 
 def evaluate(
@@ -131,7 +134,7 @@ def _print_errors(console: Console, errors: Sequence[ErrorCount], metric: str = 
 
 
 def _metric_table(title: str, reports: Sequence[MetricReport]) -> Table:
-    table = _table(title, ("metric", "value", "95% interval", "from"))
+    table = titled_table(title, ("metric", "value", "95% interval", "from"), NUMBERS)
     for report in reports:
         for i, (name, value) in enumerate(report.values.items()):
             first = Text(report.metric if i == 0 else f"  {name}", style="cyan" if i == 0 else "")
@@ -140,22 +143,14 @@ def _metric_table(title: str, reports: Sequence[MetricReport]) -> Table:
 
 
 def _split_table(name: str, parts: dict[str, list[MetricReport]]) -> Table:
-    table = _table(f"by {plain(name)}", (name, "metric", "value", "95% interval", "from"))
+    field = plain(name)
+    columns = (field, "metric", "value", "95% interval", "from")
+    table = titled_table(f"by {field}", columns, NUMBERS)
     for label, reports in parts.items():
         for at, report in enumerate(reports):
             value = next(iter(report.values.values()))
             first = Text(plain(label) if at == 0 else "", style="bold")
             table.add_row(first, Text(report.metric), *_cells(value), f"{report.units:,}")
-    return table
-
-
-def _table(title: str, columns: Sequence[str]) -> Table:
-    table = Table(
-        title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
-    )
-    for name in columns:
-        is_number = name in ("value", "base", "other", "other − base")
-        table.add_column(plain(name), justify="right" if is_number else "left", overflow="fold")
     return table
 
 
@@ -184,7 +179,8 @@ def _print_comparison(console: Console, comparison: Comparison) -> None:
     console.print(Text(title, style="bold"))
     overlaps = (_overlap("rows", comparison.rows), _overlap("groups", comparison.groups))
     console.print(Text("; ".join(overlaps)))
-    table = _table("", ("metric", "base", "other", "other − base", "95% interval", "holds", "from"))
+    columns = ("metric", "base", "other", "other − base", "95% interval", "holds", "from")
+    table = titled_table("", columns, NUMBERS)
     for difference in comparison.differences:
         table.add_row(*_difference_cells(difference))
     console.print(table)

@@ -208,7 +208,9 @@ class _Preparation:
 
     def write(self, numbers: list[int]) -> None:
         """Write the rows with these numbers. The file gets its name when it is complete."""
-        file = self.trainer_file()
+        file: TrainerFile = JsonLinesFile(self.output)
+        if self.options.trainer == "verl":
+            file = ParquetFile(self.output, self.present, self.supports)
         try:
             self.write_to(file, iter(numbers))
             if not self.result.written:
@@ -220,11 +222,6 @@ class _Preparation:
             raise UsageError(f"cannot write {self.options.output}: {reason}") from None
         finally:
             file.close()
-
-    def trainer_file(self) -> TrainerFile:
-        if self.options.trainer == "verl":
-            return ParquetFile(self.output, self.present, self.supports)
-        return JsonLinesFile(self.output)
 
     def write_to(self, file: TrainerFile, numbers: Iterator[int]) -> None:
         following = next(numbers, None)

@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -30,7 +31,6 @@ from rag_rewards.metrics.subsets import split
 from rag_rewards.metrics.summary import MetricReport, Resampling, summarize
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.report.progress import model_usage
-from rag_rewards.rows import ScoredRow
 from rag_rewards.signature import Signature
 
 
@@ -108,7 +108,7 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     check_pairs(metrics, len(options.sources))
     models = options.models.load()
     gatherer = Gatherer(models)
-    gather = _gather_with(gatherer, metrics) if models != Models() else None
+    gather = partial(gatherer.gather_sync, MetricNeeds(metrics)) if models != Models() else None
     try:
         runs = [_read(source, metrics, by, gather) for source in options.sources]
     finally:
@@ -135,15 +135,6 @@ def signature(
         "seed": resampling.seed,
     }
     return str(Signature(recipe="evaluate", settings=settings, models=models))
-
-
-def _gather_with(gatherer: Gatherer, metrics: Sequence[Metric]) -> Gather:
-    needs = MetricNeeds(metrics)
-
-    def gather(rows: Sequence[ScoredRow]) -> Sequence[object]:
-        return gatherer.gather_sync(needs, rows)
-
-    return gather  # type: ignore[return-value]
 
 
 def _read(

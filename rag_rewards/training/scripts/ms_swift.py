@@ -22,12 +22,9 @@ from rag_rewards.training.scripts.writer import (
 
 def write(start: Start) -> dict[str, str]:
     """Return the script and the plugin."""
-    floor = start.training.std_floor.value
-    options = dict(start.options)
+    options = start.advantage_options
     if "recipe" not in options:
         options = {"name": start.name, **options}
-    if floor is not None:
-        options["std_floor"] = floor
     register = python_call("register", options, first="recipe")
     return {
         "train.sh": shell_script(start, "ms-swift", _lines(start), "swift rlhf --rlhf_type grpo"),

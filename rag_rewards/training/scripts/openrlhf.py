@@ -50,11 +50,9 @@ def _has_agent(start: Start) -> bool:
 
 
 def _agent(start: Start) -> tuple[str, str]:
-    floor = start.training.std_floor.value
-    options = start.options | ({} if floor is None else {"std_floor": floor})
     return "agent.py", (
         "from rag_rewards_adapters.openrlhf_agent import executor\n\n"
-        f"AgentExecutor = {python_call('executor', options)}\n"
+        f"AgentExecutor = {python_call('executor', start.advantage_options)}\n"
     )
 
 

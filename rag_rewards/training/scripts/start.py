@@ -62,6 +62,12 @@ class Start:
                 options[field.name] = value
         return options
 
+    @property
+    def advantage_options(self) -> dict[str, Any]:
+        """The options, with the floor of the standard deviation if the recipe has one."""
+        floor = self.training.std_floor.value
+        return self.options if floor is None else self.options | {"std_floor": floor}
+
 
 def start_of(
     spec: RecipeSpec, models: ModelOptions, policy: str, data: str, validation: str | None

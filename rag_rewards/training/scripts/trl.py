@@ -53,14 +53,12 @@ if __name__ == "__main__":
 
 def write(start: Start) -> dict[str, str]:
     """Return the script."""
-    floor = start.training.std_floor.value
-    options = start.options | ({} if floor is None else {"std_floor": floor})
     validation = start.validation
     return {
         "train.py": _TEMPLATE.format(
             name=start.name,
             settings=indented(_lines(start), lambda words: f"{words[0]},"),
-            reward=python_call("RagReward", options, first="recipe"),
+            reward=python_call("RagReward", start.advantage_options, first="recipe"),
             policy=python_value(start.policy),
             data=python_value(start.data),
             validation=f"        eval_dataset=load({python_value(validation)}),\n"
