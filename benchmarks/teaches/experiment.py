@@ -241,7 +241,7 @@ def page(experiment: Experiment, results: Results, seeds: Sequence[int]) -> str:
         "\n\n".join(
             [
                 f"# {experiment.title}",
-                f"`{command}` ran with the seeds {', '.join(map(str, seeds))} and {FRESH:,} new "
+                f"`{command}` wrote this page. Seeds: {', '.join(map(str, seeds))}; {FRESH:,} new "
                 "questions per seed. The tables show the mean ± the standard deviation over the "
                 f"seeds. Versions: {versions}, Python {platform.python_version()}; one thread per "
                 f"run. Each training took {min(seconds):.0f} to {max(seconds):.0f} s.",
