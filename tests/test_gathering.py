@@ -238,11 +238,11 @@ def test_the_self_check_runs_first_and_once():
 
 
 def test_a_failed_self_check_fails_the_call():
-    class Liar(TablePolicy):
+    class WrongPolicy(TablePolicy):
         async def selfcheck(self):
             raise BackendError("zeros")
 
-    gatherer = Gatherer(Models(policy=Liar(by_length)))
+    gatherer = Gatherer(Models(policy=WrongPolicy(by_length)))
     for _ in range(2):
         with pytest.raises(BackendError, match="zeros"):
             gatherer.gather_sync(CTRL, [row(0)])

@@ -1,8 +1,8 @@
 """HTTP servers with the responses of vLLM and SGLang, from the n-gram model, and with faults.
 
 The form of the responses is that of vLLM 0.32 and of SGLang 0.5's tokenizer manager. `requests`
-contains the path and body of each POST. Each POST uses up one of `faults`; `delay` and `lie` apply
-to all. While `free` is not set, no POST is answered.
+contains the path and body of each POST. Each POST uses up one of `faults`; `delay` and `distort`
+apply to all. While `free` is not set, no POST is answered.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class EngineServer:
         self.delay = 0.0
         self.free = threading.Event()
         self.free.set()
-        self.lie: Callable[[list[float | None]], list[float | None]] = list
+        self.distort: Callable[[list[float | None]], list[float | None]] = list
         self.seed = 1
         self.cached_prefixes: set[tuple[int, ...]] = set()
         self.most_at_once = 0
@@ -155,7 +155,7 @@ class EngineServer:
 
     def values(self, tokens: list[int]) -> list[float | None]:
         """Return one value per token, None for the first."""
-        return self.lie(logprobs(tokens, self.seed))
+        return self.distort(logprobs(tokens, self.seed))
 
     def cached(self, tokens: list[int]) -> int:
         """Return the number of cached tokens: whole blocks, without the last token."""

@@ -53,7 +53,9 @@ def text_of(tokens: Sequence[int]) -> str:
 Scorer = Callable[["MemoryPolicy", ScoreRequest, tuple[int, int]], Sequence[float]]
 
 
-def honest(policy: MemoryPolicy, request: ScoreRequest, pair: tuple[int, int]) -> list[float]:
+def correct_logprobs(
+    policy: MemoryPolicy, request: ScoreRequest, pair: tuple[int, int]
+) -> list[float]:
     return scored(request.contexts[pair[0]], request.responses[pair[1]])
 
 
@@ -62,7 +64,7 @@ class MemoryPolicy:
 
     fingerprint = "memory"
 
-    def __init__(self, scorer: Scorer = honest, precision: str = "float32") -> None:
+    def __init__(self, scorer: Scorer = correct_logprobs, precision: str = "float32") -> None:
         self.scorer = scorer
         self.capabilities = Capabilities(precision=precision)
         self.max_length: int | None = None

@@ -177,13 +177,20 @@ def base_ten(values):
     return [None, *[value / 2.302585 for value in values[1:]]]
 
 
-LIES = [(zeros, "zeros"), (late, "own token"), (early, "causal"), (base_ten, "probabilities")]
+DISTORTIONS = [
+    (zeros, "zeros"),
+    (late, "own token"),
+    (early, "causal"),
+    (base_ten, "probabilities"),
+]
 
 
-@pytest.mark.parametrize(("lie", "check"), LIES, ids=[lie.__name__ for lie, _ in LIES])
-def test_selfcheck_rejects_wrong_values(pair, lie, check):
+@pytest.mark.parametrize(
+    ("distort", "check"), DISTORTIONS, ids=[distort.__name__ for distort, _ in DISTORTIONS]
+)
+def test_selfcheck_rejects_wrong_values(pair, distort, check):
     server, policy = pair
-    server.lie = lie
+    server.distort = distort
     with pytest.raises(BackendError, match=f"{check}: expected") as caught:
         asyncio.run(policy.selfcheck())
     assert server.url in str(caught.value)
@@ -192,11 +199,11 @@ def test_selfcheck_rejects_wrong_values(pair, lie, check):
 def test_selfcheck_names_the_wrong_server_of_several(kind):
     double, policy = kind
     with double() as good, double() as bad:
-        bad.lie = zeros
+        bad.distort = zeros
         with pytest.raises(BackendError, match="zeros: expected") as caught:
             asyncio.run(policy([good.url, bad.url]).selfcheck())
         assert bad.url in str(caught.value)
-        bad.lie, bad.seed = list, 2
+        bad.distort, bad.seed = list, 2
         with pytest.raises(BackendError, match=r"agreement: .* other weights"):
             asyncio.run(policy([good.url, bad.url]).selfcheck())
 

@@ -9,7 +9,7 @@ import re
 from array import array
 
 import pytest
-from ngram import MemoryPolicy, honest, logprobs, scored
+from ngram import MemoryPolicy, correct_logprobs, logprobs, scored
 
 from rag_rewards.backends.selfcheck import agree, checked_arrays, selfcheck
 from rag_rewards.errors import BackendError
@@ -25,7 +25,10 @@ def noisy(amount):
     noise = random.Random(7)
 
     def scorer(policy, request, pair):
-        return [min(v + noise.uniform(-amount, amount), 0) for v in honest(policy, request, pair)]
+        return [
+            min(v + noise.uniform(-amount, amount), 0)
+            for v in correct_logprobs(policy, request, pair)
+        ]
 
     return scorer
 
@@ -40,7 +43,7 @@ def test_each_check_has_new_tokens():
 
     def scorer(policy, request, pair):
         contexts.append(request.contexts[pair[0]])
-        return honest(policy, request, pair)
+        return correct_logprobs(policy, request, pair)
 
     policy = MemoryPolicy(scorer)
     asyncio.run(selfcheck(policy))
@@ -66,7 +69,7 @@ def test_a_tiny_random_model_passes_in_bfloat16():
     def flat(policy, request, pair):
         noise = random.Random(str((request.contexts[pair[0]], len(policy.sequences))))
         policy.sequences.append(())
-        values = honest(policy, request, pair)
+        values = correct_logprobs(policy, request, pair)
         return [math.log(1 / 48) + 0.1 * v + noise.uniform(-0.005, 0.005) for v in values]
 
     check(MemoryPolicy(flat, "bfloat16"))
@@ -80,7 +83,7 @@ def test_a_short_model_is_checked_with_short_sequences():
     def scorer(policy, request, pair):
         nonlocal longest
         longest = max(longest, len(request.contexts[pair[0]]) + len(request.responses[pair[1]]))
-        return honest(policy, request, pair)
+        return correct_logprobs(policy, request, pair)
 
     policy.scorer = scorer
     check(policy)
@@ -119,38 +122,38 @@ def shifted_early(policy, request, pair):
 
 
 def nan(policy, request, pair):
-    return [float("nan"), *honest(policy, request, pair)[1:]]
+    return [float("nan"), *correct_logprobs(policy, request, pair)[1:]]
 
 
 def minus_infinity(policy, request, pair):
-    return [*honest(policy, request, pair)[:-1], float("-inf")]
+    return [*correct_logprobs(policy, request, pair)[:-1], float("-inf")]
 
 
 def positive(policy, request, pair):
-    return [-value for value in honest(policy, request, pair)]
+    return [-value for value in correct_logprobs(policy, request, pair)]
 
 
 def nothing(policy, request, pair):
-    return [None, *honest(policy, request, pair)[1:]]
+    return [None, *correct_logprobs(policy, request, pair)[1:]]
 
 
 def one_too_many(policy, request, pair):
-    return [-1.0, *honest(policy, request, pair)]
+    return [-1.0, *correct_logprobs(policy, request, pair)]
 
 
 def one_too_few(policy, request, pair):
-    return honest(policy, request, pair)[1:]
+    return correct_logprobs(policy, request, pair)[1:]
 
 
 def stale(policy, request, pair):
     """A cache that ignores the context: always the first values of a response."""
     response = request.responses[pair[1]]
-    return policy.values_of.setdefault(response, honest(policy, request, pair))
+    return policy.values_of.setdefault(response, correct_logprobs(policy, request, pair))
 
 
 def last_answer(policy, request, pair):
     """The values of the previous request, cut or filled to the length of the response."""
-    now = honest(policy, request, pair)
+    now = correct_logprobs(policy, request, pair)
     before = policy.values_of.get((), now)
     policy.values_of[()] = now
     return (before + now)[: len(now)] if len(before) >= len(now) else now
@@ -162,7 +165,7 @@ def garbage_in_the_cached_part(policy, request, pair):
     whole = context + response
     cached = max((_blocks(whole, other) for other in policy.sequences), default=0)
     policy.sequences.append(whole)
-    values = honest(policy, request, pair)
+    values = correct_logprobs(policy, request, pair)
     return [-1e-3 if len(context) + i <= cached else value for i, value in enumerate(values)]
 
 
@@ -175,11 +178,11 @@ def _blocks(one, other):
 
 
 def log10(policy, request, pair):
-    return [value / math.log(10) for value in honest(policy, request, pair)]
+    return [value / math.log(10) for value in correct_logprobs(policy, request, pair)]
 
 
 def not_normalised(policy, request, pair):
-    return [min(value + 2, 0) for value in honest(policy, request, pair)]
+    return [min(value + 2, 0) for value in correct_logprobs(policy, request, pair)]
 
 
 def another_model_later(policy, request, pair):
@@ -198,21 +201,23 @@ def cuts_the_context(policy, request, pair):
 def swaps_pairs(policy, request, pair):
     pairs = request.wanted()
     same = [p for p in pairs if len(request.responses[p[1]]) == len(request.responses[pair[1]])]
-    return honest(policy, request, same[same.index(pair) - 1])
+    return correct_logprobs(policy, request, same[same.index(pair) - 1])
 
 
 def wrong_at_the_boundary(policy, request, pair):
-    values = honest(policy, request, pair)
+    values = correct_logprobs(policy, request, pair)
     return [-3.3 - len(request.contexts[pair[0]]) / 100, *values[1:]]
 
 
 def looks_ahead(policy, request, pair):
     """Attention that is not causal: each value depends on the next token."""
     response = (*request.responses[pair[1]], 0)
-    return [v - 0.1 * response[i + 1] for i, v in enumerate(honest(policy, request, pair))]
+    return [
+        v - 0.1 * response[i + 1] for i, v in enumerate(correct_logprobs(policy, request, pair))
+    ]
 
 
-LIARS = [
+WRONG_SCORERS = [
     (zeros, "zeros: expected log-probabilities, found 150 zeros; usually a server that does not"),
     (empty, r"expected 150 log-probabilities, one per token .* found 0; usually a server that"),
     (constant, "constant: expected values that differ, found 150 times -2.5"),
@@ -238,7 +243,9 @@ LIARS = [
 ]
 
 
-@pytest.mark.parametrize(("scorer", "message"), LIARS, ids=[liar.__name__ for liar, _ in LIARS])
+@pytest.mark.parametrize(
+    ("scorer", "message"), WRONG_SCORERS, ids=[wrong.__name__ for wrong, _ in WRONG_SCORERS]
+)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_wrong_values_fail(scorer, message, precision):
     with pytest.raises(BackendError, match=message) as caught:
@@ -248,7 +255,7 @@ def test_wrong_values_fail(scorer, message, precision):
 
 def test_wrong_values_fail_with_any_tokens():
     for seed in range(3):
-        for scorer, _ in LIARS:
+        for scorer, _ in WRONG_SCORERS:
             with pytest.raises(BackendError, match="memory: selfcheck failed: "):
                 check(MemoryPolicy(scorer), seed)
 

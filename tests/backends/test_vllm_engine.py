@@ -70,7 +70,7 @@ class LLM:
         self.garbage = float("nan")
         self.short_rows = False
         self.counts = True
-        self.lie = list
+        self.distort = list
         self._busy = threading.Lock()
 
     def get_tokenizer(self):
@@ -123,7 +123,9 @@ class LLM:
     def rows(self, tokens, cached):
         """Rows of the cached part are uninitialized, or omitted with `short_rows`."""
         rows = []
-        for i, (token, value) in enumerate(zip(tokens, self.lie(logprobs(tokens)), strict=True)):
+        for i, (token, value) in enumerate(
+            zip(tokens, self.distort(logprobs(tokens)), strict=True)
+        ):
             unwritten = 0 < i <= cached
             if unwritten and self.short_rows:
                 continue
@@ -207,7 +209,7 @@ def test_selfcheck_passes_and_fails():
     llm = LLM()
     asyncio.run(VllmEngine(llm).selfcheck())
     asyncio.run(VllmEngine(llm, cached=True).selfcheck())
-    llm.lie = lambda values: [None, -3.0, *values[1:-1]]
+    llm.distort = lambda values: [None, -3.0, *values[1:-1]]
     with pytest.raises(BackendError, match=r"own token: .*shifted by one"):
         asyncio.run(VllmEngine(llm).selfcheck())
 
@@ -271,7 +273,7 @@ def test_a_group_that_cannot_be_scored_fails_alone():
 
 def test_an_invalid_value_fails_its_group():
     llm = LLM()
-    llm.lie = lambda values: [None, *[-math.inf] * (len(values) - 1)]
+    llm.distort = lambda values: [None, *[-math.inf] * (len(values) - 1)]
     (answer,) = score(VllmEngine(llm), GROUP)
     assert "not finite" in str(answer)
     llm.rows = lambda tokens, cached: None
