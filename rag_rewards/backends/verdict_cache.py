@@ -165,7 +165,7 @@ class Verdicts:
 
 
 @dataclass
-class Faults:
+class CacheFaults:
     """The numbers of verdicts that a cache could not read or write, and the last reason."""
 
     unread: int = 0
@@ -187,7 +187,7 @@ class BackgroundCache:
     """
 
     def __init__(self, cache: VerdictCache) -> None:
-        self.faults = Faults()
+        self.faults = CacheFaults()
         self._cache = cache
         self._thread = ThreadPoolExecutor(1, "verdict-cache")
         self._store: Verdicts | None = None  # for the thread only

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from rag_rewards.backends import verdict_cache as cache_module
 from rag_rewards.backends.verdict_cache import (
     BackgroundCache,
+    CacheFaults,
     Entry,
-    Faults,
     VerdictCache,
     cache_key,
 )
@@ -185,7 +185,7 @@ def test_background_writes_can_be_read_at_once(path):
         return await store.get(map(key, range(300)))
 
     expected = {key(i): Entry(i % 2) for i in range(200)}
-    assert in_background(VerdictCache(path), work) == (expected, Faults())
+    assert in_background(VerdictCache(path), work) == (expected, CacheFaults())
     with VerdictCache(path).open() as store:
         assert read(store, map(key, range(300))) == expected
 

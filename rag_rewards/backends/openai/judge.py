@@ -30,8 +30,8 @@ from rag_rewards.backends.openai.rate_limit import RateLimit
 from rag_rewards.backends.openai.usage import JudgeUsage, UsageCounter
 from rag_rewards.backends.verdict_cache import (
     BackgroundCache,
+    CacheFaults,
     Entry,
-    Faults,
     VerdictCache,
     cache_key,
 )
@@ -387,7 +387,7 @@ class OpenAIJudge:
             for client in shared.idle:
                 await client.aclose()
 
-    def _report(self, faults: Faults) -> None:
+    def _report(self, faults: CacheFaults) -> None:
         """Count the faults of the cache, and log the first ones."""
         if faults.total and not self._counter.cache_faults and self._cache:
             log.warning(
