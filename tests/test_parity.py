@@ -73,7 +73,7 @@ def test_the_leaderboard_ignores_thinking(reference):
         assert match([rollout])[0].value == float(case["correct"])
 
 
-# Search-R1 reads the last of two or more answer sections (its prompt holds one); verl the last,
+# Search-R1 reads the last of two or more answer sections (its prompt contains one); verl the last,
 # a quarter of the reward where there are more than ten. Here the first complete pair counts.
 SECTION_DEVIATIONS = {"two answer tags", "eleven tags"}
 
@@ -99,9 +99,9 @@ def test_answer_sections(reference):
 
 # --- ARENA --------------------------------------------------------------------------------------
 
-# name → what is different here, and why.
+# name → the difference of this package, and its reason.
 ARENA_DEVIATIONS = {
-    # Ids may be strings: the row schema says that integers and their text are the same.
+    # Ids can be strings: in the row schema, integers and their text are equal.
     "ids as strings": {"relevance": 1.0, "bonus": 10.0},
     # Booleans are no ids; in Python True == 1.
     "bool id": {"relevance": 0.0, "bonus": 0.0},
@@ -140,7 +140,7 @@ VARIANTS = {
     "ternary_OOK": {"knowledge_enhanced": True},
     "ternary_EM": {"verifier": "exact"},
 }
-# Three spellings of "I don't know" abstain; theirs is one.
+# Three spellings of "I don't know" are abstentions; in the code, one is.
 TRUTHRL_DEVIATIONS = {"i do not know": {"ternary": 0, "ternary_OOK": 0, "ternary_EM": 0}}
 # What their judge's answer was read as. Reading it is the judge's matter, not the reward's: a
 # score in quotes was not found by their pattern.

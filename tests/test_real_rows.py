@@ -84,7 +84,7 @@ def test_real_rows_score(shared, source, variant):
         row_scores = []
         for i, row in enumerate(rows):
             if variant == "ground-grpo-stage1" and not row["answerable"]:
-                continue  # stage 1 takes answerable rows alone
+                continue  # stage 1 scores answerable rows only
             if variant.startswith("ctrl") and not row["supporting"]:
                 continue  # a data error there
             for kind, text in responses(row).items():

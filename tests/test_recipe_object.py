@@ -311,7 +311,7 @@ def test_recipes_are_rewards(name):
 # --- settings, signature, hardened profile ------------------------------------------------------
 
 
-# What stands in for each setting's default, and must change the signature.
+# Another value of each setting, which must change the signature.
 def other(setting):
     default, choices = setting.default, setting.type.split(" | ")
     if setting.key in ("verifier", "answers"):

@@ -371,7 +371,7 @@ def test_rows_without_answers(answers, kind, message):
         _ = Rollout(response="", answers=answers).gold
 
 
-def test_gold_is_normalised_once_for_a_batch():
+def test_gold_is_normalized_once_for_a_batch():
     calls = []
 
     def counted(text):

@@ -109,7 +109,7 @@ def curricula(draw):
     return Curriculum(tuple(stages))
 
 
-# --- what is written is read again ---------------------------------------------------------------
+# --- round trips -----------------------------------------------------------------------------------
 
 
 @some
@@ -359,7 +359,7 @@ def test_the_first_version_had_other_defaults(monkeypatch):
     assert bonus("rag-rewards 0.1.5 arena") == (1.0, "f1")
     assert bonus("rag-rewards 0.1.9 arena hardened") == (2.0, "f1")
     assert bonus("rag-rewards 0.2.0 arena") == (10.0, "exact")
-    # What the old signature says goes over the old default.
+    # A value in the old signature takes precedence over the old default.
     assert bonus('rag-rewards 0.1.0 arena {"bonus.value":7.0}') == (7.0, "f1")
 
 
@@ -379,7 +379,7 @@ def test_versions_are_numbers():
             Signature(version=version, recipe="arena")
 
 
-# --- what a signature may say --------------------------------------------------------------------
+# --- valid and invalid signatures ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_a_group_of_one():
     assert values([row(0.5)], settings={"threshold": 0.4}) == [1]
     # Without a threshold: above 0.
     assert [values([row(e)], settings={"threshold": None}) for e in (0.5, -0.5)] == [[1], [0]]
-    # The threshold is on E, not on the normalised reward: E = 1.5 over √16 is 0.375.
+    # The threshold is on E, not on the normalized reward: E = 1.5 over √16 is 0.375.
     assert values([row(1.5, tokens=16)]) == [1]
 
 

@@ -55,7 +55,7 @@ GOLDEN = [
     ("<answer>It is Paris [1].</answer>", 0.5, 0, 0, 0, 0),  # 2 of 4 tags
     ("<think>t</think>It is Paris [1].</answer>", 0.75, 0, 0, 0, 0),
     ("t</think><answer>It is Paris [1].</answer>", 0.75, 0, 0, 0, 0),
-    # each tag once, in the wrong order: tag_count alone
+    # each tag once, in the wrong order: only tag_count
     ("<answer>It is Paris [1].</answer><think>t</think>", 1, 0, 0, 0, 0),
     (wrap("It is Paris [1].") + "<answer>", 0.75, 0, 0, 0, 0),
     ("", 0, 0, 0, 0, 0),
@@ -87,7 +87,7 @@ def test_golden_rows_of_answerable_questions(text, tags, format_, match, citatio
 
 # Unanswerable rows: (answer, refusal). Reward: 2 + refusal.
 # Under squad ("an", "the" and punctuation gone) the gold text has 72 characters, the one with
-# "could not" 74, and all 72 ("couldnt") stand in it in order: 2·72/(72 + 74) = 0.986301.
+# "could not" 74, and all 72 ("couldnt") occur in it in order: 2·72/(72 + 74) = 0.986301.
 UNANSWERABLE = [
     (REFUSAL, 1.0),
     (REFUSAL.upper() + "!!", 1.0),

@@ -209,7 +209,7 @@ def value(response: str, answers, *, verdicts=None, **options) -> float | None:
         ("Paris", {}, 1.0),
         (["Rome", "Paris"], {}, 1.0),
         ("Rome", {}, 0.0),
-        # Exact, two required: the section is a list that holds both.
+        # Exact, two required answers: the section is a list that contains both.
         ([["Paris"], ["Rome"]], {}, 0.0),
         # F1, two required: the mean of 1 and 0.
         ([["Paris"], ["Rome"]], {"metric": "f1"}, 0.5),
@@ -242,7 +242,7 @@ def test_a_required_answer_can_contain_commas():
         ("It is Paris.", "answer", 0.0),
         ("It is Paris.", "response", 1.0),
         ("It is Paris.", "final", 1.0),
-        ("Paris? No. It is Rome.", "final", 0.0),  # the last statement alone
+        ("Paris? No. It is Rome.", "final", 0.0),  # only the last statement
         ("It is Paris [1]. [2]", "final", 1.0),  # markers are no statement
         ("Paris <answer>Rome</answer>", "final", 0.0),  # the section where there is one
         ("Paris <answer>Rome</answer>", "response", 1.0),

@@ -172,7 +172,7 @@ def test_the_answer_span_excludes_the_thinking():
     rollout = Rollout(
         response="<think>t</think> x", documents=DOCUMENTS, supporting=("a",), logprobs=infos
     )
-    # Tokens 2 and 3 alone: E = −2 − (−6) = 4, over √2
+    # Only tokens 2 and 3: E = −2 − (−6) = 4, over √2
     answer = ContrastiveLikelihood(span="answer")([rollout])[0]
     assert answer.value == pytest.approx(4 / math.sqrt(2))
     assert answer.details["tokens"] == 2

@@ -266,7 +266,7 @@ CITY_DOCUMENTS = (
     ("answer", "supporting", "expected"),
     [
         ("It is Paris [1].", ["p"], 0.5),
-        ("It is Paris [1][2].", ["p", 2], 0.5),  # one of them holds the answer
+        ("It is Paris [1][2].", ["p", 2], 0.5),  # one of them contains the answer
         ("It is Paris [1][2].", ["p"], -0.5),  # outside of D+
         ("It is Paris [3].", ["p"], -0.5),
         ("It is Paris [2].", [2], -0.5),  # no answer in it

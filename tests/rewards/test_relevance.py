@@ -133,7 +133,7 @@ def test_ids_labels_and_their_text_are_the_same():
     assert score("[1, 12]", ("a7", "12"), documents) == 1.0
     assert score('["a7", 12]', (1, 12), documents) == 1.0
     assert score("[3]", ("3",), documents) == 1.0
-    assert score("[2]", (12,), documents) == 0.0  # position 2 is labelled 12
+    assert score("[2]", (12,), documents) == 0.0  # the label of position 2 is 12
 
 
 def test_details_name_each_document_once():

@@ -105,7 +105,7 @@ def test_invalid_citations_are_reported_and_never_mapped(text, existing):
     assert [label for label in labels if label in valid or label in invalid] == list(labels)
     assert set(valid) <= existing
     assert existing.isdisjoint(invalid)
-    # Each label is a number that stands in the text, in whatever digits.
+    # Each label is a number in the text, in any digits.
     written = {int(number) for number in "".join(c if c.isdecimal() else " " for c in text).split()}
     assert {int(label) for label in labels} <= written
 
@@ -146,7 +146,7 @@ def test_years_and_zero_are_invalid():
     assert split_valid(("1", "0", "1999", "3"), {"1", "2"}) == (("1",), ("0", "1999", "3"))
 
 
-# The released code deletes " |" and every "]" as well; the specification speaks of markers alone.
+# The released code deletes " |" and every "]" as well; the specification removes markers only.
 REMOVAL_DEVIATIONS = {"A [12] | B": "A | B", "list [a]": "list [a]", "text ]": "text ]"}
 
 

@@ -23,7 +23,7 @@ from rag_rewards.text.normalize import (
     triviaqa,
 )
 
-# Pieces that normalisers treat specially, more often than chance would bring them.
+# Pieces that normalizers treat specially, and that random text seldom contains.
 PIECES = [
     *"aA.,-'’`´‘“”*_[]()#%+<>!?。，　 \t\n\x00\x1f\x85\xa0\u200b\u200d\u202e\ufeff\ufb01İßſΣ́̈",
     *("the", "The", "an", "a’b", "3.14", "-5", "C++", "C#", "[1]", "[doc 2]", "São", "Sa\u0303o"),

@@ -131,7 +131,7 @@ def test_unambiguous_dates_in_digits(day, mark):
         ("may 2001", "2001-05"),
         ("03/04/1999", "03/04/1999"),
         ("1999-13-01", "1999-13-01"),
-        ("32 march 1999", "32 1999-03"),  # no word gets lost in what is no date
+        ("32 march 1999", "32 1999-03"),  # an invalid date loses no word
         ("99 of march 1999", "99 of 1999-03"),
         ("march 99 1999", "march 99 1999"),
         ("march", "march"),

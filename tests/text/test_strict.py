@@ -268,7 +268,7 @@ def test_word_boundaries(text, answer, expected):
         ("In Sao Paulo", "São Paulo", {}, False),
     ],
 )
-def test_options_of_the_normaliser(text, answer, options, expected):
+def test_options_of_the_normalizer(text, answer, options, expected):
     assert asserted(text, answer, Unicode(**options)) is expected
 
 
