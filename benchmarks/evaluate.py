@@ -131,7 +131,7 @@ def main() -> None:
         "start-up and 1,000 resamples. The target is 30 seconds for all rule metrics on a quiet "
         "machine. The load of the machine affects the first column more than the second.",
         "",
-        "| | seconds | processor seconds | rows per second | peak memory |",
+        "| metrics | seconds | processor seconds | rows per second | peak memory |",
         "| --- | --- | --- | --- | --- |",
     ]
     for name, options in RUNS.items():

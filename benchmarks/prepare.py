@@ -86,7 +86,7 @@ def main() -> None:
         f"MB; {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}. "
         "Complete commands in one process, including start-up.",
         "",
-        "| | seconds | processor seconds | rows per second | peak memory | output |",
+        "| run | seconds | processor seconds | rows per second | peak memory | output |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for name, options in RUNS.items():
