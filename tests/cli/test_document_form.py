@@ -63,8 +63,8 @@ def test_the_form_of_the_recipe_does_not_match(cli, model, rows):
             "the form of a document must contain {text}",
         ),
         (["--model", "x", "--document-form", "{text} {body}"], "found '{text} {body}'"),
-        (["--document-form", "{text}"], "reads: set --model"),
-        (["--document-separator", ""], "reads: set --model"),
+        (["--document-form", "{text}"], "of --model: set --model"),
+        (["--document-separator", ""], "of --model: set --model"),
     ],
 )
 def test_invalid_forms(cli, rows, options, message):
