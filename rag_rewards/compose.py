@@ -35,10 +35,6 @@ class Sum(Composite):
 
     terms: tuple[tuple[float, Reward], ...]
 
-    @property
-    def parts(self) -> tuple[Reward, ...]:
-        return tuple(part for _, part in self.terms)
-
     def __repr__(self) -> str:
         text = ""
         for weight, part in self.terms:
@@ -65,10 +61,6 @@ class Product(Composite):
 
     factors: tuple[Reward, ...]
 
-    @property
-    def parts(self) -> tuple[Reward, ...]:
-        return self.factors
-
     def __repr__(self) -> str:
         return " × ".join(map(formula, self.factors))
 
@@ -85,10 +77,6 @@ class Gate(Composite):
     then: Reward
     at_least: float = 1.0
     otherwise: float = 0.0
-
-    @property
-    def parts(self) -> tuple[Reward, ...]:
-        return (self.condition, self.then)
 
     def __repr__(self) -> str:
         text = f"[{formula(self.condition)} ≥ {number(self.at_least)}]·{formula(self.then)}"
@@ -111,14 +99,6 @@ class AllOnes(Composite):
     value: float
     label: str = ""
 
-    @property
-    def parts(self) -> tuple[Reward, ...]:
-        return self.of
-
-    @property
-    def name(self) -> str:
-        return self.label or repr(self)
-
     def __repr__(self) -> str:
         return f"{number(self.value)}·[{' = '.join(map(formula, self.of))} = 1]"
 
@@ -137,10 +117,6 @@ class Threshold(Composite):
     reward: Reward
     above: float
 
-    @property
-    def parts(self) -> tuple[Reward, ...]:
-        return (self.reward,)
-
     def __repr__(self) -> str:
         inner = formula(self.reward)
         return f"{inner}·1[{inner} > {number(self.above)}]"
@@ -156,10 +132,6 @@ class Clip(Composite):
     reward: Reward
     low: float
     high: float
-
-    @property
-    def parts(self) -> tuple[Reward, ...]:
-        return (self.reward,)
 
     def __repr__(self) -> str:
         return f"clip({formula(self.reward)}, {number(self.low)}, {number(self.high)})"
@@ -178,14 +150,6 @@ class Mean(Composite):
     of: tuple[Reward, ...]
     label: str = ""
 
-    @property
-    def parts(self) -> tuple[Reward, ...]:
-        return self.of
-
-    @property
-    def name(self) -> str:
-        return self.label or repr(self)
-
     def __repr__(self) -> str:
         return f"mean({', '.join(map(formula, self.of))})"
 
@@ -203,14 +167,6 @@ class Mapped(Composite):
     of: tuple[Reward, ...]
     label: str
     text: str
-
-    @property
-    def parts(self) -> tuple[Reward, ...]:
-        return self.of
-
-    @property
-    def name(self) -> str:
-        return self.label
 
     def __repr__(self) -> str:
         return self.text

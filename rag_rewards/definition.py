@@ -14,9 +14,7 @@ from rag_rewards.output_form import ANY_FORM, OutputForm
 from rag_rewards.prompts import GROUNDED, Prompt
 from rag_rewards.reward import (
     Batch,
-    Component,
     Composite,
-    CorrectOf,
     FunctionReward,
     Reward,
     Scope,
@@ -86,7 +84,7 @@ class Recipe:
         leaves: dict[int, Reward] = {}
         for root in (*self.components, self.total, *([self.correct] if self.correct else ())):
             for part in walk(root):
-                if not isinstance(part, (Composite, Component, CorrectOf)):
+                if not isinstance(part, Composite):
                     leaves[id(part)] = part
         return tuple(leaves.values())
 

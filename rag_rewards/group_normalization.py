@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rag_rewards.compose import formula, number
-from rag_rewards.reward import Batch, Composite, Reward, Scope, Value
+from rag_rewards.reward import Batch, Composite, Reward, Value
 from rag_rewards.training.advantages import group_advantages, zscores
 
 
@@ -60,17 +60,7 @@ class GroupMinMax(Composite):
     among: Reward | None = None
     label: str = ""
 
-    @property
-    def parts(self) -> tuple[Reward, ...]:
-        return tuple(part for part in (self.reward, self.single, self.among) if part)
-
-    @property
-    def name(self) -> str:
-        return self.label or repr(self)
-
-    @property
-    def scope(self) -> Scope:
-        return "group"
+    compares_rollouts = True
 
     def __repr__(self) -> str:
         among = f" among {formula(self.among)} > 0" if self.among else ""
@@ -124,13 +114,7 @@ class GroupZScore(Composite):
     reward: Reward
     epsilon: float = 1e-8
 
-    @property
-    def parts(self) -> tuple[Reward, ...]:
-        return (self.reward,)
-
-    @property
-    def scope(self) -> Scope:
-        return "group"
+    compares_rollouts = True
 
     def __repr__(self) -> str:
         epsilon = f", ε {number(self.epsilon)}" if self.epsilon != 1e-8 else ""
@@ -150,13 +134,7 @@ class GroupAdvantage(Composite):
     reward: Reward
     std_floor: float = 0.1
 
-    @property
-    def parts(self) -> tuple[Reward, ...]:
-        return (self.reward,)
-
-    @property
-    def scope(self) -> Scope:
-        return "group"
+    compares_rollouts = True
 
     def __repr__(self) -> str:
         return f"advantage({formula(self.reward)}, std ≥ {number(self.std_floor)})"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import Need
@@ -51,7 +51,7 @@ class Batch:
         """Return the scores of a reward, in the order of the rollouts."""
         entry = self._scores.get(id(reward))
         if entry is None:
-            if isinstance(reward, (Composite, Component, CorrectOf)):
+            if isinstance(reward, Composite):
                 scores = [Score(value) for value in self.values(reward)]
             else:
                 scores = reward(self.rollouts)
@@ -67,7 +67,7 @@ class Batch:
         """Return the values of a reward, in the order of the rollouts."""
         entry = self._values.get(id(reward))
         if entry is None:
-            if isinstance(reward, (Composite, Component, CorrectOf)):
+            if isinstance(reward, Composite):
                 values = reward.values(self)
             else:
                 values = [score.value for score in self(reward)]
@@ -91,34 +91,42 @@ class Composite:
     """Base of the rewards that combine other rewards, its parts.
 
     The scope is `group` if a part has this scope, and the needs are those of all parts. A function
-    of a rollout, or a callable of a batch, can be a part.
+    of a rollout, or a callable of a batch, can be a part. The name is the field `label`, if there
+    is one, or else the formula.
     """
 
+    compares_rollouts: ClassVar[bool] = False
+    """Whether the scope is `group` for any parts."""
+    parts: tuple[Reward, ...] = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
+        parts: list[Reward] = []
         for name in _HOLD_ONE:
             if (part := getattr(self, name, None)) is not None:
-                object.__setattr__(self, name, as_reward(part))
+                parts.append(as_reward(part))
+                object.__setattr__(self, name, parts[-1])
         for name in _HOLD_MANY:
-            if (parts := getattr(self, name, None)) is not None:
-                object.__setattr__(self, name, tuple(map(as_reward, parts)))
+            if (several := getattr(self, name, None)) is not None:
+                members = tuple(map(as_reward, several))
+                parts += members
+                object.__setattr__(self, name, members)
         if (terms := getattr(self, "terms", None)) is not None:
             pairs = tuple((weight, as_reward(part)) for weight, part in terms)
+            parts += [part for _, part in pairs]
             object.__setattr__(self, "terms", pairs)
-
-    @property
-    def parts(self) -> tuple[Reward, ...]:
-        raise NotImplementedError
+        object.__setattr__(self, "parts", tuple(parts))
 
     def values(self, batch: Batch) -> list[Value]:
         raise NotImplementedError
 
     @property
     def name(self) -> str:
-        return repr(self)
+        return getattr(self, "label", "") or repr(self)
 
     @property
     def scope(self) -> Scope:
-        return "group" if any(part.scope == "group" for part in self.parts) else "rollout"
+        compares = self.compares_rollouts or any(part.scope == "group" for part in self.parts)
+        return "group" if compares else "rollout"
 
     def needs(self, rollout: Rollout) -> list[Need]:
         return list(dict.fromkeys(need for part in self.parts for need in part.needs(rollout)))
@@ -127,55 +135,33 @@ class Composite:
         return Batch(rollouts)(self)
 
 
-@dataclass(frozen=True)
-class Component:
+@dataclass(frozen=True, repr=False)
+class Component(Composite):
     """One component, by its name, of a reward that computes several components."""
 
-    of: Reward
-    name: str
+    reward: Reward
+    label: str
 
-    @property
-    def scope(self) -> Scope:
-        return self.of.scope
-
-    @property
-    def parts(self) -> tuple[Reward, ...]:
-        return (self.of,)
-
-    def needs(self, rollout: Rollout) -> Sequence[Need]:
-        return self.of.needs(rollout)
-
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return Batch(rollouts)(self)
+    def __repr__(self) -> str:
+        return self.label
 
     def values(self, batch: Batch) -> list[Value]:
-        name = self.name
-        return [score.components[name] for score in batch(self.of)]
+        name = self.label
+        return [score.components[name] for score in batch(self.reward)]
 
 
-@dataclass(frozen=True)
-class CorrectOf:
+@dataclass(frozen=True, repr=False)
+class CorrectOf(Composite):
     """The field `correct` of another reward's scores, 0 to 1, as a reward."""
 
-    of: Reward
-    name: str = "correct"
+    reward: Reward
+    label: str = "correct"
 
-    @property
-    def scope(self) -> Scope:
-        return self.of.scope
-
-    @property
-    def parts(self) -> tuple[Reward, ...]:
-        return (self.of,)
-
-    def needs(self, rollout: Rollout) -> Sequence[Need]:
-        return self.of.needs(rollout)
-
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return Batch(rollouts)(self)
+    def __repr__(self) -> str:
+        return self.label
 
     def values(self, batch: Batch) -> list[Value]:
-        return [score.correct for score in batch(self.of)]
+        return [score.correct for score in batch(self.reward)]
 
 
 @dataclass(frozen=True)
