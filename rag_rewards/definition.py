@@ -9,7 +9,7 @@ from typing import Any
 
 from rag_rewards.errors import RolloutError, ScoringError, UsageError, scoring_errors
 from rag_rewards.evidence.needs import Need
-from rag_rewards.groups import Groups, fail_groups, first_error, singletons
+from rag_rewards.groups import Groups, fail_groups, first_error, raise_errors, singletons
 from rag_rewards.output_form import ANY_FORM, OutputForm
 from rag_rewards.prompts import GROUNDED, Prompt
 from rag_rewards.reward import (
@@ -125,12 +125,7 @@ class Recipe:
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         """Return the scores in the order of the rollouts. Raises the first error of a rollout."""
-        scores = []
-        for result in self.score_each(rollouts):
-            if isinstance(result, RolloutError):
-                raise result
-            scores.append(result)
-        return scores
+        return raise_errors(self.score_each(rollouts))
 
     def score_each(
         self, rollouts: Sequence[Rollout], groups: Groups | None = None

@@ -118,6 +118,16 @@ def first_error(results: Iterable[object]) -> RolloutError | None:
     return next((result for result in results if isinstance(result, RolloutError)), None)
 
 
+def raise_errors(results: Iterable[T | RolloutError]) -> list[T]:
+    """Return the results. Raises the first error among them."""
+    values = []
+    for result in results:
+        if isinstance(result, RolloutError):
+            raise result
+        values.append(result)
+    return values
+
+
 # --- groups of lines ---------------------------------------------------------------------------
 
 NO_KEY = "the row has neither `group` nor `question`: add one of them, or set the group size"

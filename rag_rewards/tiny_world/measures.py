@@ -11,6 +11,7 @@ import msgspec
 from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models, Policy
+from rag_rewards.groups import raise_errors
 from rag_rewards.metrics import TrustScore
 from rag_rewards.metrics.answer_text import AnswerCache, read_answer
 from rag_rewards.recipes import recipe
@@ -106,9 +107,7 @@ def _trust_score(samples: Sequence[Rollout]) -> Measures:
     metric = TrustScore()
     rows = [msgspec.convert(msgspec.to_builtins(each), ScoredRow) for each in samples]
     gauge, sums = metric.gauge(AnswerCache()), dict.fromkeys(metric.parts, 0.0)
-    for row in Gatherer(world_models()).gather_sync(metric, rows):
-        if isinstance(row, Exception):
-            raise row
+    for row in raise_errors(Gatherer(world_models()).gather_sync(metric, rows)):
         for name, part in zip(metric.parts, gauge(row), strict=True):
             sums[name] += part
     values = metric.values(sums)
@@ -171,12 +170,7 @@ def score_all(
 ) -> list[Score]:
     """Score rollouts with a recipe. Raises the error of a rollout that cannot be scored."""
     scorer = Scorer(recipe(name, settings), models, prompt=form.prompt if form else None)
-    scores = []
-    for result in scorer.score_each(samples):
-        if not isinstance(result, Score):
-            raise result
-        scores.append(result)
-    return scores
+    return raise_errors(scorer.score_each(samples))
 
 
 def _components(scores: Sequence[Score]) -> list[dict[str, float]]:

@@ -12,7 +12,8 @@ from rag_rewards.audit import MIN_GAIN
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.rollout import Rollout, Score
+from rag_rewards.groups import raise_errors
+from rag_rewards.rollout import Rollout
 from rag_rewards.scorer import Scorer
 from rag_rewards.tiny_world.attack_result import Change, Point, ShapeStatistics, change_of
 from rag_rewards.tiny_world.correctness import is_correct
@@ -138,12 +139,8 @@ class Bench:
         from rag_rewards.backends.transformers import TransformersPolicy
 
         models = replace(self.available_models(), policy=TransformersPolicy(policy, tokenizer))
-        rewards = []
-        for score in Scorer(self.recipe, models, prompt=self.form.prompt).score_each(samples):
-            if not isinstance(score, Score):
-                raise score
-            rewards.append(score.value)
-        return rewards
+        scorer = Scorer(self.recipe, models, prompt=self.form.prompt)
+        return [score.value for score in raise_errors(scorer.score_each(samples))]
 
     def point(self, probe: Probe) -> Point:
         """Return the measures of a probe. Raises UsageError if no response has a reward."""

@@ -11,7 +11,15 @@ from typing import Any
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, GroupError, RolloutError, SettingError
 from rag_rewards.evidence.needs import Need
-from rag_rewards.groups import Groups, fail_groups, first_error, group_by_key, renumber, singletons
+from rag_rewards.groups import (
+    Groups,
+    fail_groups,
+    first_error,
+    group_by_key,
+    raise_errors,
+    renumber,
+    singletons,
+)
 from rag_rewards.rollout import Rollout, Score, ScoreOrError, with_row_id
 from rag_rewards.signature import Signature, StageSignature
 
@@ -91,12 +99,7 @@ class Curriculum:
         return self.at(_step(rollout)).needs(rollout)
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        scores = []
-        for result in self.score_each(rollouts):
-            if isinstance(result, RolloutError):
-                raise result
-            scores.append(result)
-        return scores
+        return raise_errors(self.score_each(rollouts))
 
     def score_each(
         self, rollouts: Sequence[Rollout], groups: Groups | None = None
