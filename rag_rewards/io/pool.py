@@ -51,17 +51,14 @@ class _Task(msgspec.Struct, frozen=True):
     for_parquet: bool
 
 
-def score_chunks(
-    scorer: Scorer, chunks: Iterable[Chunk], workers: int = 1
+def score_in_workers(
+    scorer: Scorer, chunks: Iterable[Chunk], workers: int
 ) -> Generator[ScoredChunk, None, None]:
     """Yield every chunk with its scores, in order.
 
-    With several `workers`, each builds the scorer's recipe again. UsageError when the scorer has
-    models, or a recipe that is not plain data.
+    Each worker builds the scorer's recipe again. Raises UsageError when the scorer has models, or a
+    recipe that is not plain data.
     """
-    if workers == 1:
-        yield from map(scorer.score_rows, chunks)
-        return
     if scorer.has_models:
         raise OptionError("{workers} must be 1 when models are set: one process calls them")
     if scorer.spec is None:

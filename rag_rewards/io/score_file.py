@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -14,7 +14,6 @@ import msgspec
 
 from rag_rewards.errors import OptionError, RagRewardsError
 from rag_rewards.io.output import Output, partial_of, refuse_second_run
-from rag_rewards.io.pool import score_chunks
 from rag_rewards.io.progress import NoProgress, Progress
 from rag_rewards.io.sinks import ErrorFile, Spool, open_output
 from rag_rewards.io.sources import (
@@ -181,7 +180,7 @@ def _score_all(
     display: Progress,
     on_output: OnOutput | None,
 ) -> None:
-    scored = score_chunks(scorer, _chunks(scorer, options, source), options.workers)
+    scored = _score_chunks(scorer, _chunks(scorer, options, source), options.workers)
     with contextlib.closing(scored):  # ends the workers also when writing the output fails
         for chunk in scored:
             if options.on_error == "stop" and chunk.errors:
@@ -192,6 +191,19 @@ def _score_all(
             if on_output is not None:
                 on_output(chunk.output)
             display.update(run.totals, source.position(), run.usage)
+
+
+def _score_chunks(
+    scorer: Scorer, chunks: Iterator[Chunk], workers: int
+) -> Generator[ScoredChunk, None, None]:
+    """Yield every chunk with its scores, in order."""
+    if workers == 1:
+        yield from map(scorer.score_rows, chunks)
+        return
+    # The modules that start processes take time to import.
+    from rag_rewards.io.pool import score_in_workers
+
+    yield from score_in_workers(scorer, chunks, workers)
 
 
 def _stop(chunk: ScoredChunk, sink: _Sink, run: ScoringRun) -> None:
