@@ -21,16 +21,25 @@ answer more correct. `rag-rewards audit` ([look.md](look.md)) tries about nine h
 The hardened profile matches gold answers strictly: rules decide whether a sentence asserts an
 answer. These rules have known errors:
 
-- A right answer is missed in a list of three places ("Paris, Île-de-France, France"), before a list
-  after a semicolon, and in an answer section of more than 60 words.
-- Names without marks between them ("Paris Rome Berlin") can count as one name.
+- They miss a right answer in three cases: in a list of three places ("Paris, Île-de-France,
+  France"), before a semicolon that is followed by a list, and in an answer section of more than 60
+  words.
+- They can read names without punctuation between them ("Paris Rome Berlin") as one name.
+
+On this page:
+
+- A candidate answer is a text that could be an answer to the question.
+- E is the evidential contribution of CTRL-RAG, and T is the number of tokens of the response.
+- "(closed: hardened)" means that the hardened profile prevents the attack.
+- "As the paper defines it" means that the attack follows from the definition of the reward. The
+  hardened profile does not prevent it.
 """
 
 
 def page() -> str:
     """Return the page."""
     attacks = "\n".join(f"| {number} | {name} |" for number, name in ATTACKS.items())
-    parts = [INTRO, f"## The attacks\n\n| | attack |\n| --- | --- |\n{attacks}\n"]
+    parts = [INTRO, f"## Attacks\n\n| number | attack |\n| --- | --- |\n{attacks}\n"]
     parts += [_recipe(definition) for definition in RECIPES.values()]
     return "\n".join(parts)
 
@@ -48,7 +57,8 @@ def _recipe(definition: RecipeDefinition) -> str:
     loopholes = "\n".join(f"- {line}" for line in definition.loopholes)
     return (
         f"## {definition.name}\n\n{table}\n\n"
-        f"Attacks that increase the reward under the default profile, by number:\n\n{loopholes}\n"
+        "These attacks increase the reward under the default profile. Each line begins with the\n"
+        f"numbers of the attacks.\n\n{loopholes}\n"
     )
 
 

@@ -24,6 +24,23 @@ from rag_rewards.training.settings import NOT_STATED
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "recipes"
 EXAMPLES = DOCS.parent / "examples"
+TRAINING_MEANINGS = {
+    "prompts": "number of prompts per training step",
+    "group": "number of rollouts per prompt",
+    "learning_rate": "learning rate of AdamW",
+    "schedule": "learning rate schedule",
+    "warmup": "share of the steps with a linear warm-up",
+    "epochs": "number of passes over the data",
+    "kl": "estimator of the KL divergence; k2: ½(log π_ref − log π)²; k3: π_ref/π − log(π_ref/π) − "
+    "1",
+    "kl_weight": "weight of the KL penalty",
+    "clip": "clip range of the policy ratio",
+    "temperature": "sampling temperature",
+    "top_p": "nucleus sampling (top-p)",
+    "prompt_tokens": "maximum number of tokens of a prompt",
+    "response_tokens": "maximum number of tokens of a response",
+    "std_floor": "minimum standard deviation in the advantage",
+}
 
 
 def pages() -> dict[str, str]:
@@ -47,6 +64,7 @@ def page(definition: RecipeDefinition) -> str:
         f"# {definition.name}\n",
         f"{_sentence(definition.summary)} Source: {definition.source}.\n",
         f"```text\n{built.equation}\n```\n",
+        *_brackets(built),
         _facts(definition, built),
         "## Components\n",
         _components(definition),
@@ -60,8 +78,14 @@ def page(definition: RecipeDefinition) -> str:
         _training(definition),
     ]
     if definition.deviations:
-        parts += ["## Differences from the authors' code\n", _list(definition.deviations)]
+        sentences = map(_sentence, definition.deviations)
+        parts += ["## Differences from the authors' code\n", _list(list(sentences))]
     return "\n".join(parts)
+
+
+def _brackets(built: Recipe) -> list[str]:
+    """Return a sentence that explains the brackets of the equation, if it has brackets."""
+    return ["`[condition]` is 1 if the condition is true, otherwise 0.\n"] * ("[" in built.equation)
 
 
 def _index() -> str:
@@ -77,11 +101,16 @@ def _index() -> str:
     table = _table(("recipe", "reward", "scope", "source"), rows)
     return (
         "# Recipes\n\n"
-        "A recipe is a named, configured composition of rewards from a paper. Each page lists its\n"
-        "components, its settings with the source of each default, its loopholes and its training\n"
+        "A recipe is a named, configured composition of rewards from a paper. Each page lists "
+        "its\n"
+        "components, its settings with the source of each default, its loopholes and its "
+        "training\n"
         "values. `rag-rewards recipes NAME` prints the same information.\n\n"
         f"{table}\n"
-        "With the scope `group`, the rollouts of one prompt are scored together.\n"
+        "`[condition]` is 1 if the condition is true, otherwise 0. With the scope `group`, "
+        "the rollouts\n"
+        "of one prompt are scored together. With the scope `rollout`, each rollout is scored "
+        "separately.\n"
         "[trainers.md](../trainers.md) lists which recipe works in which trainer.\n"
     )
 
@@ -96,7 +125,7 @@ def _facts(definition: RecipeDefinition, built: Recipe) -> str:
             else _cell(definition.output.description),
         ),
         ("scope", "whole groups" if built.scope == "group" else "single rollouts"),
-        ("fields of a row", fields),
+        ("fields that are read", fields),
         ("in Python", f'`rr.recipe("{definition.name}")`'),
         (
             "on the command line",
@@ -138,7 +167,8 @@ def _example(definition: RecipeDefinition, built: Recipe) -> str:
         f"`{row.id}`: {reason(row, score)}" for row, score in zip(group, scores, strict=True)
     ]
     intro = _sum(built, scores[0]) + _caption(definition, len(group))
-    return "\n".join((_question(group[0]), intro, table, _list(reasons)))
+    listed = f"The reason for each reward:\n\n{_list(reasons)}"
+    return "\n".join((_question(group[0]), intro, table, listed))
 
 
 def _values(component: str, scores: Sequence[Score]) -> list[str]:
@@ -180,7 +210,7 @@ def _caption(definition: RecipeDefinition, size: int) -> str:
     return (
         f"The table contains all {size} rollouts of this prompt from `examples/`.\n"
         f"The advantage is (reward − mean)/{divisor} within the group.\n"
-        "The last row is the reward under the hardened profile.\n"
+        "The last row is the reward under the [hardened profile](../hardened.md).\n"
     )
 
 
@@ -223,8 +253,10 @@ def _loopholes(definition: RecipeDefinition) -> str:
     table = _table(("`--hardened` sets", "to", "attacks", "prevents"), rows)
     table += f"\n{_changed(definition)}\n"
     return (
-        "Attacks that increase the reward under the default profile, by the numbers in "
-        f"[hardened.md](../hardened.md):\n\n{_list(definition.loopholes)}\n{table}"
+        "These attacks increase the reward under the default profile. Each line begins with the\n"
+        "numbers of the attacks in [hardened.md](../hardened.md). “(closed: hardened)” means "
+        "that the\n"
+        f"hardened profile prevents the attack.\n\n{_list(definition.loopholes)}\n{table}"
     )
 
 
@@ -246,15 +278,21 @@ def _training(definition: RecipeDefinition) -> str:
     """Return the training values of the paper and their sources."""
     training = definition.training
     rows = [
-        (_code(name), "none" if stated.value is None else str(stated.value), stated.source)
+        (
+            _code(name),
+            "none" if stated.value is None else str(stated.value),
+            TRAINING_MEANINGS[name],
+            stated.source,
+        )
         for name, stated in training.items()
     ]
     intro = (
         f"`rag-rewards init` writes these values. If the source is “{NOT_STATED}”, the value is a "
         "default of this package.\n\n"
     )
-    notes = _list([*training.notes, *definition.data.summary()])
-    return intro + _table(("setting", "value", "source"), rows) + f"\n{notes}"
+    facts = [*training.notes, *definition.data.summary()]
+    notes = _list(list(map(_sentence, facts)))
+    return intro + _table(("setting", "value", "meaning", "source"), rows) + f"\n{notes}"
 
 
 # --- Markdown ----------------------------------------------------------------------------------

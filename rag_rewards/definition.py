@@ -339,8 +339,10 @@ class TrainingData:
 
     def summary(self) -> list[str]:
         """Return a line with the data sets and their source, and a line for each preset."""
-        lines = [f"{', '.join(self.datasets)} ({self.source})"] if self.datasets else []
-        return lines + [f"preset {name}: {preset}" for name, preset in self.presets.items()]
+        lines = [f"data sets: {', '.join(self.datasets)} ({self.source})"] if self.datasets else []
+        return lines + [
+            f"rows of the preset {name}: {preset}" for name, preset in self.presets.items()
+        ]
 
 
 @dataclass(frozen=True)

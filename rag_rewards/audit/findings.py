@@ -91,7 +91,7 @@ def describe(finding: Finding) -> str:
 
     >>> describe(Finding(attack=17, name="all", kind="response", row="1", without=0.0,
     ...                  attacked=1.0, response=""))
-    '17 citing everything (all)'
+    '17 citing every document (all)'
     """
     if finding.attack is None:
         return finding.name

@@ -69,8 +69,9 @@ class RelevanceSettings(Settings, frozen=True):
     min_precision: Annotated[
         float,
         about(
-            "share of the named documents that must be supporting for 0.5",
-            "paper, section 3.3: any",
+            "minimum share of supporting documents among the listed documents for a relevance "
+            "of 0.5",
+            "paper, section 3.3: one supporting document is enough",
             ge=0,
             le=1,
         ),
@@ -108,11 +109,15 @@ def arena(settings: Arena) -> Recipe:
     return Recipe("arena", components, total, correct=accuracy, settings=settings)
 
 
+class NaiveFormatSettings(FormatSettings, frozen=True):
+    words: Annotated[bool, about("the answer must contain a letter or digit")] = False
+
+
 class NaiveGrpo(Settings, frozen=True):
     """Settings of the naive baseline."""
 
     sections: shared.Sections = shared.Sections()
-    format: FormatSettings = FormatSettings()
+    format: NaiveFormatSettings = NaiveFormatSettings()
     accuracy: Accuracy = Accuracy()
 
 
@@ -130,12 +135,16 @@ _WORDS = HardenedSetting(True, (11, 24), "a format reward for empty sections or 
 _UNICODE = HardenedSetting(
     "unicode", (4, 6, 27, 28), "matching 3.14 with 314 or C++ with C; invisible characters"
 )
-_EXTRA = HardenedSetting("reject", (1,), "a list that names every candidate")
+_EXTRA = HardenedSetting("reject", (1,), "an answer that lists every candidate answer")
 
 _FORMAT = ComponentInfo(
-    "format", "whether the response is exactly the sections, in order", values=(0, 1)
+    "format",
+    "1 if the response consists of exactly the required sections, in order; otherwise 0",
+    values=(0, 1),
 )
-_ACCURACY = ComponentInfo("accuracy", "whether the answer section is a gold answer", values=(0, 1))
+_ACCURACY = ComponentInfo(
+    "accuracy", "1 if the answer section is a gold answer, otherwise 0", values=(0, 1)
+)
 
 _PAPER, _CODE = "ARENA, implementation details", "ARENA, authors' code"
 TRAINING = Training(
@@ -150,7 +159,7 @@ TRAINING = Training(
     clip=Stated(0.2, _CODE),
     temperature=Stated(0.9, _PAPER),
     response_tokens=Stated(256, _CODE),
-    notes=("k2 is ½(log π_ref − log π)²",),
+    notes=("the KL estimator k2 is ½(log π_ref − log π)²",),
 )
 _SIZES = {"hotpotqa": 10_000, "2wikimultihopqa": 10_000, "musique": 5_000}
 DATA = TrainingData(
@@ -164,7 +173,7 @@ DATA = TrainingData(
 
 ARENA = RecipeDefinition(
     name="arena",
-    summary="format, accuracy, named supporting documents, and a bonus for all three",
+    summary="rewards for the format, the accuracy and the listed documents, and a bonus for all 3",
     source="ARENA, section 3.3",
     output=OUTPUT,
     settings=Arena,
@@ -175,10 +184,13 @@ ARENA = RecipeDefinition(
         _ACCURACY,
         ComponentInfo(
             "relevance",
-            "whether the named documents include no, some, or exactly the supporting documents",
+            "1 if the listed documents are exactly the supporting documents, 0.5 if they "
+            "include at least one of them, otherwise 0",
             values=(0, 0.5, 1),
         ),
-        ComponentInfo("bonus", "10 if the other three components are 1", values=(0, 10)),
+        ComponentInfo(
+            "bonus", "10 if the other three components are 1, otherwise 0", values=(0, 10)
+        ),
     ),
     prompt=PROMPT,
     training=TRAINING,
@@ -189,27 +201,29 @@ ARENA = RecipeDefinition(
         "accuracy.normalizer": _UNICODE,
         "accuracy.extra": _EXTRA,
         "relevance.min_precision": HardenedSetting(
-            0.5, (17,), "naming every document, which earns 0.5"
+            0.5, (17,), "listing every document, which earns 0.5"
         ),
     },
     loopholes=(
-        "1: with several required answers, a list of every candidate is right (closed: hardened)",
-        "6: triviaqa equates -5 with 5 and C++ with C (closed: hardened)",
+        "1: with several required answers, a list of every candidate answer counts as right "
+        "(closed: hardened)",
+        "6: the normalizer triviaqa treats -5 as 5 and C++ as C (closed: hardened)",
         "7: the first of many answer sections counts (closed: hardened)",
         "11: empty sections earn the format reward (closed: hardened)",
-        "17, 18: naming every document earns 0.5 (closed: hardened)",
+        "17, 18: listing every document earns 0.5 (closed: hardened)",
         "13: a well-formed wrong answer earns the format reward, as the paper defines it",
         "20, 21: with accuracy.metric=judge, the reward is as reliable as the judge",
     ),
     deviations=(
-        "format allows white space around and between sections and rejects a trailing line",
-        "ids can be strings, booleans are not ids, and an empty answer matches nothing",
+        "format allows white space around and between the sections, and rejects a line after "
+        "the last section",
+        "document ids can be strings but not booleans, and an empty answer matches no gold answer",
     ),
 )
 
 NAIVE_GRPO = RecipeDefinition(
     name="naive-grpo",
-    summary="format and accuracy: ARENA's baseline",
+    summary="rewards for the format and the accuracy: the baseline of ARENA",
     source="ARENA, section 4.2",
     output=NAIVE_OUTPUT,
     settings=NaiveGrpo,
@@ -225,8 +239,9 @@ NAIVE_GRPO = RecipeDefinition(
         "accuracy.extra": _EXTRA,
     },
     loopholes=(
-        "1: with several required answers, a list of every candidate is right (closed: hardened)",
-        "6: triviaqa equates -5 with 5 and C++ with C (closed: hardened)",
+        "1: with several required answers, a list of every candidate answer counts as right "
+        "(closed: hardened)",
+        "6: the normalizer triviaqa treats -5 as 5 and C++ as C (closed: hardened)",
         "7: the first of many answer sections counts (closed: hardened)",
         "11: empty sections earn the format reward (closed: hardened)",
         "13: a well-formed wrong answer earns the format reward, as the paper defines it",

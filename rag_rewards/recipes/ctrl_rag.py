@@ -74,13 +74,18 @@ class Clr(Settings, frozen=True):
     ] = "sqrt"
     span: Annotated[
         Literal["response", "answer"],
-        about("answer: leave out the thinking", "paper, Eq. 9: the response"),
+        about(
+            "text whose log-probability is used; answer: without the thinking section",
+            "paper, Eq. 9: the response",
+        ),
     ] = "response"
     on_missing_support: Annotated[
         Literal["error", "zero"],
-        about("rows without supporting documents are errors, or get 0"),
+        about("rows without supporting documents are errors or get the reward 0"),
     ] = "error"
-    tokens: Annotated[bool, about("add ε of every token to the details")] = False
+    tokens: Annotated[
+        bool, about("add the evidential contribution of each token to the details")
+    ] = False
     sections: shared.Sections = shared.Sections()
     accuracy: Accuracy = Accuracy()
 
@@ -90,39 +95,50 @@ class CtrlRag(Clr, frozen=True):
 
     fusion: Annotated[
         Literal["gate", "add", "none"],
-        about("gate: R′·R_acc; add: w·R′ + R_acc; none: R′", "paper, Eq. 15, Table 2"),
+        about("gate: R′·accuracy; add: w·R′ + accuracy; none: R′", "paper, Eq. 15, Table 2"),
     ] = "gate"
-    weight: Annotated[float, about("w of fusion=add")] = 1.0
+    weight: Annotated[float, about("w for fusion=add")] = 1.0
     min_spread: Annotated[
         float,
-        about("a spread of a group up to this value counts as no spread", ge=0),
+        about(
+            "a group has no spread if the maximum of clr minus its minimum is at most this value",
+            ge=0,
+        ),
     ] = 0.0
     no_spread: Annotated[
         Literal["zero", "one"],
         about(
-            "R′ of a group without spread: 0, or 1, so that correctness decides",
+            "R′ of a group without spread, 0 or 1; one: the accuracy decides",
             "paper, Eq. 14: 0",
         ),
     ] = "zero"
     among: Annotated[
         Literal["all", "correct"],
-        about("rollouts whose minimum and maximum scale R′", "paper, Eq. 14"),
+        about(
+            "rollouts that set the minimum and the maximum of the scaling; correct: wrong "
+            "rollouts are excluded",
+            "paper, Eq. 14",
+        ),
     ] = "all"
-    floor: Annotated[float, about("smallest R′ of a scaled rollout", ge=0, lt=1)] = 0.0
+    floor: Annotated[float, about("value of R′ at the minimum of the group", ge=0, lt=1)] = 0.0
 
 
 class CitationSettings(Settings, frozen=True):
     include_thinking: Annotated[
-        bool, about("markers in the thinking count too", "paper, Eq. 2")
+        bool, about("count the markers in the thinking section too", "paper, Eq. 2")
     ] = True
     measure: Annotated[
         Literal["recall", "f1"],
-        about("f1: citing every document does not pay", "paper, Eq. 2"),
+        about(
+            "recall of the cited documents, or their F1, which is lower if other documents "
+            "are cited",
+            "paper, Eq. 2",
+        ),
     ] = "recall"
     min_precision: Annotated[
         float,
         about(
-            "f1: share of the cited documents that must be supporting",
+            "with measure=f1, minimum share of supporting documents among the cited documents",
             "paper, Eq. 2: none",
             ge=0,
             le=1,
@@ -130,20 +146,20 @@ class CitationSettings(Settings, frozen=True):
     ] = 0.0
     claims_only: Annotated[
         bool,
-        about("a marker counts only in a statement with three words or a gold answer"),
+        about("count a marker only if its statement has at least three words or a gold answer"),
     ] = False
     pattern: Annotated[
-        str, about("regular expression of a marker; group 1 contains the numbers")
+        str, about("regular expression of a citation marker; group 1 contains the numbers")
     ] = CITATION
 
 
 class CostSettings(Settings, frozen=True):
     kind: Annotated[
         Literal["length", "repetition"],
-        about("length over the budget, or repeated n-grams", "paper, Eq. 4: both"),
+        about("length above the budget, or share of repeated n-grams", "paper, Eq. 4: both"),
     ] = "length"
-    budget: Annotated[int, about("length: words without a cost", ge=1)] = 512
-    ngram: Annotated[int, about("repetition: words in an n-gram", ge=1)] = 4
+    budget: Annotated[int, about("with kind=length, number of words without a cost", ge=1)] = 512
+    ngram: Annotated[int, about("with kind=repetition, number of words in an n-gram", ge=1)] = 4
 
 
 class RagTotal(Settings, frozen=True):
@@ -239,22 +255,25 @@ _ACCURACY = {
         "final", (1, 9, 10), "a right answer anywhere in a long response"
     ),
     "accuracy.strict": HardenedSetting(
-        True, (1, 2, 3, 30), "naming every candidate, or negating them"
+        True, (1, 2, 3, 30), "listing every candidate answer, or negating the answer"
     ),
 }
 _CLR = {
     "sections.repeated": _TAGS,
-    "span": HardenedSetting("answer", (25, 31), "repeating documents in the thinking"),
+    "span": HardenedSetting("answer", (25, 31), "repeating documents in the thinking section"),
     **_ACCURACY,
 }
 _LOOPHOLES = (
-    "1, 2, 3, 9, 10, 27, 28, 30: a gold answer counts in a list, a negation or a quotation too "
-    "(closed: hardened)",
+    "1, 2, 3, 9, 10, 27, 28, 30: a gold answer also counts inside a list, a negation or a "
+    "quotation (closed: hardened)",
     "6: the lower-case text 13.145 contains 3.14 (closed: hardened)",
     "7, 12: every one of many answer sections counts (closed: hardened)",
-    "31: an answer that is copied into the thinking increases E (closed: hardened)",
-    "a group of equal rewards has no advantage; with no_spread=one correctness decides (hardened)",
-    "25: repeating a document in the answer increases E, which √T reduces, as the paper defines it",
+    "31: copying the answer into the thinking section increases the evidential contribution E "
+    "(closed: hardened)",
+    "in a group without spread, all rewards are 0; the hardened profile rewards correct "
+    "rollouts with 1",
+    "25: repeating a document in the answer increases the evidential contribution E; the "
+    "division by √T reduces this effect only partly, as the paper defines it",
 )
 _LIKELIHOOD = (
     ComponentInfo(
@@ -266,7 +285,9 @@ _LIKELIHOOD = (
     ),
     ComponentInfo("clr", "E/√T if E > τ, else 0", 0.0, None),
 )
-_CONTAINED = ComponentInfo("accuracy", "whether the response contains a gold answer", values=(0, 1))
+_CONTAINED = ComponentInfo(
+    "accuracy", "1 if the response contains a gold answer, otherwise 0", values=(0, 1)
+)
 
 _PAPER = "CTRL-RAG, implementation details"
 TRAINING = Training(
@@ -280,7 +301,7 @@ DATA = TrainingData(("hotpotqa", "musique"), "CTRL-RAG, section 5")
 
 CTRL_RAG = RecipeDefinition(
     name="ctrl-rag",
-    summary="how much more likely the supporting documents make a right answer",
+    summary="increase of the likelihood of a correct response by the supporting documents",
     source="CTRL-RAG, Eq. 9 to 15",
     output=OutputForm("any; an <answer> section is read if there is one"),
     settings=CtrlRag,
@@ -295,9 +316,11 @@ CTRL_RAG = RecipeDefinition(
     ),
     hardened={
         **_CLR,
-        "no_spread": HardenedSetting("one", (), "a group without spread, which has no advantage"),
-        "among": HardenedSetting("correct", (), "a wrong rollout that sets the scale"),
-        "floor": HardenedSetting(0.1, (), "a right rollout that earns as little as a wrong one"),
+        "no_spread": HardenedSetting(
+            "one", (), "equal rewards in a group without spread (advantage 0)"
+        ),
+        "among": HardenedSetting("correct", (), "a wrong rollout that determines the scaling"),
+        "floor": HardenedSetting(0.1, (), "a reward of 0 for a right rollout"),
     },
     loopholes=_LOOPHOLES,
     training=TRAINING,
@@ -306,7 +329,8 @@ CTRL_RAG = RecipeDefinition(
 
 CTRL_RAG_CLR = RecipeDefinition(
     name="ctrl-rag-clr",
-    summary="contrastive likelihood only, without a gold answer in the reward",
+    summary="increase of the likelihood of a response by the supporting documents; uses no gold "
+    "answer",
     source="CTRL-RAG, Eq. 13",
     output=OutputForm("any"),
     settings=Clr,
@@ -317,9 +341,10 @@ CTRL_RAG_CLR = RecipeDefinition(
     loopholes=(
         "a wrong answer from a document earns as much as a right one, because the reward uses no "
         "gold answer",
-        "31: an answer that is copied into the thinking increases E (closed: hardened)",
-        "25: repeating a document in the answer increases E, which √T reduces, as the paper "
-        "defines it",
+        "31: copying the answer into the thinking section increases the evidential "
+        "contribution E (closed: hardened)",
+        "25: repeating a document in the answer increases the evidential contribution E; the "
+        "division by √T reduces this effect only partly, as the paper defines it",
     ),
     training=TRAINING,
     data=DATA,
@@ -327,7 +352,7 @@ CTRL_RAG_CLR = RecipeDefinition(
 
 RAG_TOTAL = RecipeDefinition(
     name="rag-total",
-    summary="citation recall and accuracy: CTRL-RAG's baseline",
+    summary="rewards for citation recall and accuracy: the baseline of CTRL-RAG",
     source="CTRL-RAG, Eq. 2 to 4",
     output=OutputForm("any, with [n] markers"),
     settings=RagTotal,
@@ -336,23 +361,25 @@ RAG_TOTAL = RecipeDefinition(
     components=(
         ComponentInfo("citation_recall", "share of the supporting documents that are cited"),
         _CONTAINED,
-        ComponentInfo("cost", "words over the budget, as a share of the budget", 0.0, None),
+        ComponentInfo("cost", "number of words above the budget, divided by the budget", 0.0, None),
     ),
     hardened={
         "sections.repeated": _TAGS,
-        "citation.include_thinking": HardenedSetting(False, (19,), "markers in the thinking"),
+        "citation.include_thinking": HardenedSetting(
+            False, (19,), "citation markers in the thinking section"
+        ),
         "citation.measure": HardenedSetting("f1", (17, 18, 30), "citing every document"),
         "citation.min_precision": HardenedSetting(0.5, (17, 30), "citing most documents"),
-        "citation.claims_only": HardenedSetting(True, (16,), "markers without a claim"),
+        "citation.claims_only": HardenedSetting(True, (16,), "citation markers without a claim"),
         **_ACCURACY,
     },
     loopholes=(
-        "1, 2, 3, 9, 10, 25, 27, 28, 30: a gold answer counts in a list, a negation or a quotation "
-        "too (closed: hardened)",
+        "1, 2, 3, 9, 10, 25, 27, 28, 30: a gold answer also counts inside a list, a negation "
+        "or a quotation (closed: hardened)",
         "6: the lower-case text 13.145 contains 3.14 (closed: hardened)",
         "7, 12: every one of many answer sections counts (closed: hardened)",
-        "16, 19: markers without a claim count (closed: hardened)",
-        "17: citing every document has full recall (closed: hardened)",
+        "16, 19: citation markers without a claim count (closed: hardened)",
+        "17: citing every document gives a recall of 1 (closed: hardened)",
     ),
     training=TRAINING,
     data=DATA,

@@ -73,14 +73,18 @@ class ExactMatch(Settings, frozen=True):
         0.5
     )
     normalizer: Annotated[NormalizerName, about("text normalizer", "Trust-Score's code")] = "squad"
-    fold_accents: Annotated[bool, about("unicode: read São as Sao")] = False
-    numbers: Annotated[bool, about("unicode: read 1 million as 1,000,000")] = False
-    dates: Annotated[bool, about("unicode: read 5 March 1999 as 1999-03-05")] = False
+    fold_accents: Annotated[bool, about("with the normalizer unicode, read São as Sao")] = False
+    numbers: Annotated[bool, about("with the normalizer unicode, read 1 million as 1,000,000")] = (
+        False
+    )
+    dates: Annotated[
+        bool, about("with the normalizer unicode, read 5 March 1999 as 1999-03-05")
+    ] = False
     strict: Annotated[bool, about("the response must assert the answer, not only mention it")] = (
         False
     )
     precise: Annotated[
-        bool, about("aggregate=answers: each further item of a list lowers the reward")
+        bool, about("with aggregate=answers, each additional item of a list lowers the reward")
     ] = False
 
 
@@ -88,14 +92,21 @@ class Citation(Settings, frozen=True):
     credit: Annotated[float, about("reward of a correct citation", "paper, Eq. 2")] = 0.5
     bad_penalty: Annotated[
         float,
-        about("reward of a wrong or missing citation; 0 in the ablation", "paper, Eq. 2, Figure 6"),
+        about(
+            "reward of a wrong or missing citation; 0 in an ablation of the paper",
+            "paper, Eq. 2, Figure 6",
+        ),
     ] = -0.5
     threshold: Annotated[
         float,
-        about("entailment probability from which a citation is sufficient", ge=0, le=1),
+        about("minimum entailment probability of a correct citation", ge=0, le=1),
     ] = 0.5
     minimal: Annotated[
-        bool, about("no cited document may be superfluous", "paper, introduction")
+        bool,
+        about(
+            "a citation is correct only if the statement needs each cited document",
+            "paper, introduction",
+        ),
     ] = False
     judge_by: Annotated[
         JudgeBy,
@@ -106,10 +117,10 @@ class Citation(Settings, frozen=True):
         ),
     ] = "nli"
     together: Annotated[
-        bool, about("equal statements count as one statement with all their citations")
+        bool, about("count equal statements as one statement with all their citations")
     ] = False
     pattern: Annotated[
-        str, about("regular expression of a marker; group 1 contains the numbers")
+        str, about("regular expression of a citation marker; group 1 contains the numbers")
     ] = CITATION
 
 
@@ -125,8 +136,8 @@ class Refusal(Settings, frozen=True):
     threshold: Annotated[
         float,
         about(
-            "similarity from which an answer is a refusal",
-            "paper, Eq. 6, which leaves 0.85 itself open",
+            "minimum similarity of a refusal to a gold refusal",
+            "paper, Eq. 6, which does not define the case of exactly 0.85",
             ge=0,
             le=1,
         ),
@@ -134,7 +145,7 @@ class Refusal(Settings, frozen=True):
     answered: Annotated[
         float, about("reward for answering an answerable question", "paper, Eq. 6")
     ] = 0.5
-    strict: Annotated[bool, about("a refusal is one refusing sentence without other content")] = (
+    strict: Annotated[bool, about("a refusal must be a single sentence without other content")] = (
         False
     )
 
@@ -143,10 +154,11 @@ class ProcessSettings(Settings, frozen=True):
     enabled: Annotated[
         bool,
         about(
-            "reward reasoning that entails the decision", "paper, section 4.7: not in the main runs"
+            "reward reasoning that entails the answer or the refusal",
+            "paper, section 4.7: not in the main runs",
         ),
     ] = False
-    weight: Annotated[float, about("weight of this reward")] = 1.0
+    weight: Annotated[float, about("weight of the component process")] = 1.0
 
 
 class GroundGrpo(Settings, frozen=True):
@@ -157,7 +169,7 @@ class GroundGrpo(Settings, frozen=True):
     aggregate: Annotated[
         Aggregate,
         about(
-            "sum or mean over statements; answers: each required answer counts once",
+            "sum or mean over the statements; answers: each required answer counts once",
             "paper, Eq. 1 and 2, Figure 1",
         ),
     ] = "sum"
@@ -230,45 +242,53 @@ _HARDENED = {
     "sections.repeated": HardenedSetting(
         "missing", (7, 12), "many answer sections, one of them right"
     ),
-    "format.words": HardenedSetting(True, (11, 24), "an answer of '.'"),
+    "format.words": HardenedSetting(True, (11, 24), "an answer that contains only '.'"),
     "aggregate": HardenedSetting("answers", (25, 30), "repeating the same right sentence"),
     "exact_match.normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "matching 3.14 with 314"),
     "exact_match.strict": HardenedSetting(
-        True, (1, 2, 3, 30), "naming every candidate, or negating them"
+        True, (1, 2, 3, 30), "listing every candidate answer, or negating the answer"
     ),
-    "exact_match.precise": HardenedSetting(True, (1, 30), "a list of every candidate"),
+    "exact_match.precise": HardenedSetting(True, (1, 30), "a list of every candidate answer"),
     "citation.together": HardenedSetting(
         True, (17, 18, 25), "repeating one statement with every document"
     ),
     "citation.minimal": HardenedSetting(True, (16, 17, 18), "citing every document"),
-    "refusal.strict": HardenedSetting(True, (15,), "a refusal with an answer, quoted refusals"),
+    "refusal.strict": HardenedSetting(True, (15,), "a refusal with an answer, or a quoted refusal"),
 }
 _LOOPHOLES = (
-    "1, 2, 3: a gold answer counts in a list, a negation or another word too (closed: hardened)",
-    "6: squad equates 3.14 with 314 (closed: hardened)",
-    "16, 24: an answer of markers or of '.' has the format (closed: hardened)",
-    "17, 18: citing every document, or one right document among wrong ones (closed: hardened)",
+    "1, 2, 3: a gold answer also counts inside a list, a negation or another word (closed: "
+    "hardened)",
+    "6: the normalizer squad treats 3.14 as 314 (closed: hardened)",
+    "16, 24: an answer that contains only citation markers or '.' earns the format reward "
+    "(closed: hardened)",
+    "17, 18: citing every document, or one right document among wrong ones, counts as a "
+    "correct citation (closed: hardened)",
     "25: every repetition of a right sentence is rewarded again (closed: hardened)",
     "11, 13: tags without content earn up to 1 for tag_count and 1 for format, as the paper "
     "defines it",
-    "31: with process.enabled, reasoning that contains the answer entails it, as the paper "
+    "31: with process.enabled, reasoning that only contains the answer entails it, as the paper "
     "defines it",
 )
 _COMPONENTS = (
-    ComponentInfo("tag_count", "share of the tags that occur exactly once"),
+    ComponentInfo("tag_count", "share of the required tags that occur exactly once"),
     ComponentInfo(
-        "format", "whether the response is exactly the sections, in order", values=(0, 1)
+        "format",
+        "1 if the response consists of exactly the required sections, in order; otherwise 0",
+        values=(0, 1),
     ),
     ComponentInfo("exact_match", "0.5 for each statement that contains a gold answer", 0.0, None),
     ComponentInfo(
         "citation",
-        "for each such statement, 0.5 if its citations entail it, else −0.5",
+        "for each statement with a gold answer: 0.5 if the cited documents entail it, "
+        "otherwise −0.5",
         None,
         None,
     ),
 )
 _PROCESS = ComponentInfo(
-    "process", "probability that the reasoning entails the decision", when="process.enabled"
+    "process",
+    "probability that the reasoning entails the answer or the refusal",
+    when="process.enabled",
 )
 
 _PAPER = "Ground-GRPO, implementation details"
@@ -286,7 +306,8 @@ _GOLD = {"citation.judge_by": "gold"}
 
 GROUND_GRPO = RecipeDefinition(
     name="ground-grpo",
-    summary="grounded statements, checked citations and refusals (stage 2)",
+    summary="rewards for statements with gold answers, for their citations, and for refusals "
+    "(stage 2)",
     source="Ground-GRPO, section 2.2, Algorithm 1",
     output=OUTPUT,
     settings=GroundGrpo,
@@ -296,8 +317,8 @@ GROUND_GRPO = RecipeDefinition(
         *_COMPONENTS,
         ComponentInfo(
             "refusal",
-            "0.5 for answering an answerable question; the similarity to the gold refusal for "
-            "refusing an unanswerable question",
+            "for an answerable question: 0.5 for an answer; for an unanswerable question: the "
+            "similarity of a refusal to the gold refusal; otherwise 0",
         ),
         _PROCESS,
     ),
@@ -312,13 +333,13 @@ GROUND_GRPO = RecipeDefinition(
     hardened=_HARDENED,
     loopholes=(
         *_LOOPHOLES,
-        "15: a negated or slightly changed refusal is similar to the gold one (closed: hardened)",
+        "15: a negated or slightly changed refusal counts as a refusal (closed: hardened)",
     ),
 )
 
 GROUND_GRPO_STAGE1 = RecipeDefinition(
     name="ground-grpo-stage1",
-    summary="grounded statements and checked citations, for answerable questions only (stage 1)",
+    summary="rewards for statements with gold answers and for their citations (stage 1)",
     source="Ground-GRPO, Eq. 1 to 5",
     output=OUTPUT,
     settings=GroundGrpo,

@@ -76,19 +76,26 @@ class Length(Settings, frozen=True):
     omega: Annotated[
         float,
         about(
-            "ω, the compression from which length_evidence is 1", "paper, section 4.1", ge=0, le=1
+            "ω, the minimum compression for a length_evidence of 1",
+            "paper, section 4.1",
+            ge=0,
+            le=1,
         ),
     ] = 0.9
-    gated: Annotated[bool, about("length counts only if answer_evidence > 0")] = False
+    gated: Annotated[bool, about("length is 0 unless answer_evidence is greater than 0")] = False
     distinct: Annotated[
-        bool, about("repeated words and words of the documents do not count as rationale")
+        bool, about("do not count repeated words and words of the documents as rationale")
     ] = False
 
 
 class Decode(Settings, frozen=True):
     temperature: Annotated[
         float,
-        about("sampling temperature of masked answers; the paper samples, 0 has less noise", ge=0),
+        about(
+            "sampling temperature of masked answers; the paper samples them, but 0 causes "
+            "less noise",
+            ge=0,
+        ),
     ] = 0.0
     max_tokens: Annotated[int, about("maximum number of tokens of a masked answer", ge=1)] = 64
 
@@ -100,7 +107,7 @@ class Lear(Settings, frozen=True):
     answers: Annotated[
         tuple[Context, ...],
         about(
-            "answers that count: r (rationale), e (evidence), f (full)",
+            "answers in the mean: r (answer_rationale), e (answer_evidence), f (answer_full)",
             "paper, Eq. 9, Table 6",
             min_length=1,
         ),
@@ -108,14 +115,19 @@ class Lear(Settings, frozen=True):
     mode: Annotated[
         Literal["generate", "likelihood"],
         about(
-            "generate: F1 of generated answers; likelihood: likelihood of the gold answer",
+            "value of an answer; generate: F1 of the generated answer; likelihood: likelihood "
+            "of the gold answer",
             "paper, section 3.1: generate",
         ),
     ] = "generate"
     normalizer: Annotated[NormalizerName, about("text normalizer")] = "squad"
-    fold_accents: Annotated[bool, about("unicode: read São as Sao")] = False
-    numbers: Annotated[bool, about("unicode: read 1 million as 1,000,000")] = False
-    dates: Annotated[bool, about("unicode: read 5 March 1999 as 1999-03-05")] = False
+    fold_accents: Annotated[bool, about("with the normalizer unicode, read São as Sao")] = False
+    numbers: Annotated[bool, about("with the normalizer unicode, read 1 million as 1,000,000")] = (
+        False
+    )
+    dates: Annotated[
+        bool, about("with the normalizer unicode, read 5 March 1999 as 1999-03-05")
+    ] = False
     decode: Decode = Decode()
     length: Length = Length()
     format: FormatSettings = FormatSettings()
@@ -169,32 +181,45 @@ TRAINING = Training(
     std_floor=Stated(0.1, "LEAR, section 3.3"),
     notes=(
         "the advantage is (R − mean)/max(std, 0.1), with the population standard deviation",
-        "in use, generation stops at </extract>",
+        "at inference, the paper stops the generation at </extract>",
     ),
 )
 
 LEAR = RecipeDefinition(
     name="lear",
-    summary="answers from masked contexts, comprehensive reasoning and concise evidence",
+    summary="rewards for answers from masked contexts, for a long rationale and for short evidence",
     source="LEAR, section 3.2, Eq. 4 to 9",
     output=OUTPUT,
     settings=Lear,
     build=lear,
     fields=("documents", "answers", "masked_answers"),
     components=(
-        ComponentInfo("answer", "mean of the values of the three answers"),
-        ComponentInfo("answer_rationale", "F1 of the answer that follows from the rationale only"),
-        ComponentInfo("answer_evidence", "F1 of the answer that follows from the extract only"),
-        ComponentInfo("answer_full", "F1 of the answer of the response"),
+        ComponentInfo("answer", "mean of answer_rationale, answer_evidence and answer_full"),
+        ComponentInfo(
+            "answer_rationale",
+            "F1 of the answer that the model gives from the question, the passages and the "
+            "rationale (section reason)",
+        ),
+        ComponentInfo(
+            "answer_evidence",
+            "F1 of the answer that the model gives from the question and the evidence "
+            "(section extract)",
+        ),
+        ComponentInfo("answer_full", "F1 of the answer in the response (section answer)"),
         ComponentInfo("length", "mean of length_rationale and length_evidence"),
         ComponentInfo(
-            "length_rationale", "near 1 if the rationale is much longer than the extract"
+            "length_rationale",
+            "near 1 if the rationale is much longer than the evidence, near 0 if it is much "
+            "shorter",
         ),
         ComponentInfo(
-            "length_evidence", "1 if the extract is at least 90% shorter than the passages"
+            "length_evidence",
+            "1 if the evidence is at least 90% shorter than the passages, otherwise less",
         ),
         ComponentInfo(
-            "format", "whether the response is exactly the sections, in order", values=(0, 1)
+            "format",
+            "1 if the response consists of exactly the required sections, in order; otherwise 0",
+            values=(0, 1),
         ),
     ),
     prompt=PROMPT,
@@ -207,21 +232,22 @@ LEAR = RecipeDefinition(
         "format.words": HardenedSetting(True, (11, 24), "sections that contain only '.'"),
         "normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "matching 3.14 with 314"),
         "length.gated": HardenedSetting(
-            True, (23, 24), "a short extract that leads to no right answer"
+            True, (23, 24), "short evidence that leads to no right answer"
         ),
         "length.distinct": HardenedSetting(
-            True, (25, 26), "a rationale that repetition makes longer"
+            True, (25, 26), "a rationale that is longer because of repetition"
         ),
     },
     loopholes=(
-        "6, 27, 28: squad equates 3.14 with 314; invisible words lengthen a rationale (closed: "
-        "hardened)",
+        "6, 27, 28: the normalizer squad treats 3.14 as 314; invisible words make a rationale "
+        "longer (closed: hardened)",
         "7: the first of many answer sections counts (closed: hardened)",
-        "24: an extract of '.' earns the full length reward (closed: hardened)",
+        "24: evidence that contains only '.' earns the full length reward (closed: hardened)",
         "13: a well-formed wrong response earns the format reward, as the paper defines it",
         "1, 2, 3, 9, 10, 30: a list, a negation or a quotation has an F1 above 0, as the paper "
         "defines it",
         "25, 29: a longer rationale of new words earns up to 0.05 more, as the paper defines it",
-        "31: an answer in the rationale is rewarded, because answer_rationale measures it",
+        "31: stating the answer in the rationale increases answer_rationale, as the paper "
+        "defines it",
     ),
 )

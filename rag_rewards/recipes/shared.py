@@ -16,11 +16,17 @@ class Sections(Settings, frozen=True):
     ignore_case: Annotated[bool, about("read <ANSWER> as <answer>")] = False
     unclosed: Annotated[
         Literal["missing", "to_end"],
-        about("to_end: the last section of a truncated response ends with the response"),
+        about(
+            "section without a closing tag; missing: it counts as missing; to_end: the last "
+            "section ends at the end of the response"
+        ),
     ] = "missing"
     repeated: Annotated[
         Literal["first", "missing"],
-        about("a section that opens twice: its first pair of tags counts, or it is missing"),
+        about(
+            "section that occurs more than once; first: the first pair of tags is read; "
+            "missing: it counts as missing"
+        ),
     ] = "first"
 
     def style(self) -> SectionStyle:
@@ -33,16 +39,23 @@ class Accuracy(Settings, frozen=True):
 
     metric: Annotated[Metric, about("how the answer is compared with the gold answers")] = "exact"
     normalizer: Annotated[NormalizerName, about("text normalizer")] = "squad"
-    fold_accents: Annotated[bool, about("unicode: read São as Sao")] = False
-    numbers: Annotated[bool, about("unicode: read 1 million as 1,000,000")] = False
-    dates: Annotated[bool, about("unicode: read 5 March 1999 as 1999-03-05")] = False
+    fold_accents: Annotated[bool, about("with the normalizer unicode, read São as Sao")] = False
+    numbers: Annotated[bool, about("with the normalizer unicode, read 1 million as 1,000,000")] = (
+        False
+    )
+    dates: Annotated[
+        bool, about("with the normalizer unicode, read 5 March 1999 as 1999-03-05")
+    ] = False
     strict: Annotated[
         bool,
-        about("substring: the response must assert the answer, not only mention it"),
+        about("with metric=substring, the response must assert the answer, not only mention it"),
     ] = False
     extra: Annotated[
         Literal["allow", "reject"],
-        about("exact with several required answers: whether the list may contain other items"),
+        about(
+            "with metric=exact and several required answers, whether the answer may list "
+            "other items"
+        ),
     ] = "allow"
 
     def options(self) -> dict[str, object]:

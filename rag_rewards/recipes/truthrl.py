@@ -68,25 +68,28 @@ class Abstention(Settings, frozen=True):
             min_length=1,
         ),
     ] = ABSTENTIONS
-    alone: Annotated[bool, about("the box must contain nothing but the abstention")] = False
+    alone: Annotated[bool, about("an abstention counts only if the box contains no other text")] = (
+        False
+    )
 
 
 class ReasoningSettings(Settings, frozen=True):
     enabled: Annotated[
         bool,
         about(
-            "reward the reasoning by a judge's verdict", "paper, section 4.6: not in the main runs"
+            "add a judge's verdict on the reasoning to the reward",
+            "paper, section 4.6: not in the main runs",
         ),
     ] = False
     combine: Annotated[
         Combine,
         about(
-            "multiplicative gives −2 to a wrong answer with good reasoning; conditional gives a "
-            "right answer with bad reasoning the value of an abstention",
+            "multiplicative: outcome·(1 + reasoning); additive: outcome + λ·reasoning; "
+            "conditional: 0 for a correct answer with bad reasoning, otherwise the outcome",
             "paper, section 4.6",
         ),
     ] = "multiplicative"
-    weight: Annotated[float, about("λ of additive", "paper, section 4.6")] = 0.5
+    weight: Annotated[float, about("λ for combine=additive", "paper, section 4.6")] = 0.5
 
 
 class TruthRL(Settings, frozen=True):
@@ -95,7 +98,7 @@ class TruthRL(Settings, frozen=True):
     verifier: Annotated[
         str,
         about(
-            "judge, exact, f1>=x or substring",
+            "comparison of the answer with the gold answers: judge, exact, f1>=x or substring",
             "paper, section 3.2 and Table 5: judge",
             pattern=r"^(judge|exact|substring|f1>=(0(\.\d+)?|1(\.0+)?))$",
         ),
@@ -103,33 +106,41 @@ class TruthRL(Settings, frozen=True):
     scheme: Annotated[
         Scheme,
         about(
-            "rewards of correct, uncertain and incorrect: ternary 1, 0, −1; binary 1, −1, −1",
+            "rewards of correct, uncertain and incorrect answers: ternary 1, 0, −1; binary 1, "
+            "−1, −1",
             "paper, section 3.2",
         ),
     ] = "ternary"
     knowledge_enhanced: Annotated[
         bool,
         about(
-            "on out-of-knowledge rows, only an abstention is right", "paper, section 3.2, Table 3"
+            "for out-of-knowledge questions, only an abstention is correct",
+            "paper, section 3.2, Table 3",
         ),
     ] = False
     box: Annotated[
         Literal["last", "first"],
         about(
-            "last: the last box outside thinking, with nested braces; first: as the authors' code"
+            "box that is read; last: the last one outside the thinking section, with nested "
+            "braces; first: the first one, as in the authors' code"
         ),
     ] = "last"
     unwrap_text: Annotated[bool, about(r"read \boxed{\text{Paris}} as Paris")] = False
     normalizer: Annotated[NormalizerName, about("text normalizer", "authors' code")] = "squad"
-    fold_accents: Annotated[bool, about("unicode: read São as Sao")] = False
-    numbers: Annotated[bool, about("unicode: read 1 million as 1,000,000")] = False
-    dates: Annotated[bool, about("unicode: read 5 March 1999 as 1999-03-05")] = False
+    fold_accents: Annotated[bool, about("with the normalizer unicode, read São as Sao")] = False
+    numbers: Annotated[bool, about("with the normalizer unicode, read 1 million as 1,000,000")] = (
+        False
+    )
+    dates: Annotated[
+        bool, about("with the normalizer unicode, read 5 March 1999 as 1999-03-05")
+    ] = False
     strict: Annotated[
-        bool, about("substring: the response must assert the answer, not only mention it")
+        bool,
+        about("with verifier=substring, the response must assert the answer, not only mention it"),
     ] = False
     extra: Annotated[
         Literal["allow", "reject"],
-        about("several required answers: whether the list may contain other items"),
+        about("with several required answers, whether the answer may list other items"),
     ] = "allow"
     abstention: Abstention = Abstention()
     reasoning: ReasoningSettings = ReasoningSettings()
@@ -202,7 +213,7 @@ TRAINING = Training(
 
 TRUTHRL = RecipeDefinition(
     name="truthrl",
-    summary="correct, uncertain or incorrect; an abstention earns more than a wrong answer",
+    summary="1 for a correct answer, 0 for an abstention, −1 for a wrong answer",
     source="TruthRL, section 3.2",
     output=OUTPUT,
     settings=TruthRL,
@@ -210,11 +221,13 @@ TRUTHRL = RecipeDefinition(
     fields=("answers", "verdicts.outcome (verifier=judge)"),
     components=(
         ComponentInfo(
-            "outcome", "whether the answer is incorrect, uncertain or correct", values=(-1, 0, 1)
+            "outcome",
+            "1 if the answer is correct, 0 if it is uncertain, −1 if it is incorrect",
+            values=(-1, 0, 1),
         ),
         ComponentInfo(
             "reasoning",
-            "a judge's verdict on the reasoning",
+            "1 if a judge accepts the reasoning, otherwise 0",
             values=(0, 1),
             when="reasoning.enabled",
         ),
@@ -228,20 +241,25 @@ TRUTHRL = RecipeDefinition(
         "normalizer": HardenedSetting(
             "unicode", (4, 6, 27, 28), "matching 3.14 with 314 or C++ with C"
         ),
-        "strict": HardenedSetting(True, (1, 2, 3), "naming every candidate, or negating them"),
-        "extra": HardenedSetting("reject", (1,), "a list that names every candidate"),
+        "strict": HardenedSetting(
+            True, (1, 2, 3), "listing every candidate answer, or negating the answer"
+        ),
+        "extra": HardenedSetting("reject", (1,), "an answer that lists every candidate answer"),
     },
     loopholes=(
         "1, 2, 3, 9, 10, 25, 27, 28, 30: verifier=substring accepts lists, negations, parts of "
         "words, and quoted or copied text (closed: hardened)",
-        "6: squad equates 3.14 with 314 and C++ with C (closed: hardened)",
-        "15, 32: a guess beside 'I don't know' is uncertain and earns 0 (closed: hardened)",
-        "22: with a string verifier, the policy learns to abstain (paper, Table 5)",
+        "6: the normalizer squad treats 3.14 as 314 and C++ as C (closed: hardened)",
+        "15, 32: a guess together with 'I don't know' counts as uncertain and earns 0 "
+        "(closed: hardened)",
+        "22: with another verifier than judge, the policy learns to abstain (paper, Table 5)",
         "20, 21: with verifier=judge, the reward is as reliable as the judge",
     ),
     deviations=(
-        'the last box outside thinking counts, with nested braces; box="first" reads as the code',
-        'three spellings of "I don\'t know" are abstentions; in the code, one is',
-        "'invalid question' is right in training too if the gold answer is the same",
+        'the last box outside the thinking section is read, with nested braces; box="first" '
+        "reads the first box, as in the authors' code",
+        "three spellings of \"I don't know\" count as abstentions; the authors' code accepts one",
+        "'invalid question' is also correct in training if it is the gold answer; the "
+        "authors' code accepts it in evaluation only",
     ),
 )

@@ -43,7 +43,7 @@ def _answer(details: Any, score: Score) -> Iterator[str]:
         yield quoted
     else:
         verdicts = {1.0: "right", 0.0: "wrong"}
-        yield f"{quoted} is {verdicts.get(score.correct, f'right to {score.correct:.2f}')}"
+        yield f"{quoted} is {verdicts.get(score.correct, f'partly right ({score.correct:.2f})')}"
 
 
 def _documents(details: Any, rollout: Rollout) -> Iterator[str]:

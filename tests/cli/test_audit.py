@@ -18,7 +18,7 @@ def shouting(rollout):
 def test_the_exit_code_depends_on_paying_attacks(cli):
     assert "pays by definition" in cli("audit", "-r", "arena", "--hardened", code=0).out
     output = cli("audit", "-r", "arena", code=1).out
-    assert "citing everything" in output
+    assert "citing every document" in output
     cli("audit", "-r", "truthrl", "--set", "verifier=substring", code=1)
 
 
