@@ -35,7 +35,7 @@ class PolicyOptions:
     """The policy whose log-probabilities and answers are evidence."""
 
     model: str | None = None
-    """Policy that provides log-probabilities and answers: a folder, or the URL of a server."""
+    """Policy that provides log-probabilities and answers: a folder or the URL of a server."""
     backend: str = "transformers"
     """Library that runs the policy: transformers, vllm or sglang."""
     dtype: str = "auto"
@@ -47,13 +47,13 @@ class PolicyOptions:
     tokenizer: str | None = None
     """Folder of the tokenizer, for a policy on a server."""
     token_budget: int | None = None
-    """Maximum number of tokens of a batch. A smaller number needs less memory."""
+    """Maximum number of tokens in a batch. A smaller number needs less memory."""
     truncate: bool = False
     """Drop non-supporting documents when the prompt exceeds the context length."""
     document_form: str | None = None
-    """Form of a document in the rows' prompts, such as '{label}. {text}'."""
+    """Template of a document in the prompts of the rows, such as '{label}. {text}'."""
     document_separator: str | None = None
-    """Text between two documents in the rows' prompts."""
+    """Text between two documents in the prompts of the rows."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class EncoderOptions:
     """The models that compare texts."""
 
     nli: str | None = None
-    """Entailment model for citations: a folder."""
+    """Folder of the entailment model, which checks citations."""
     similarity: str | None = None
-    """Similarity model for refusals (a sentence encoder): a folder."""
+    """Folder of the similarity model (a sentence encoder), which recognizes refusals."""
 
 
 @dataclass(frozen=True)
 class JudgeOptions:
-    """The judge that decides whether a response is right."""
+    """The judge that decides whether a response is correct."""
 
     judge: str | None = None
     """URL of the judge: an OpenAI-compatible endpoint, including /v1."""
@@ -77,7 +77,7 @@ class JudgeOptions:
     judge_cache: str | None = None
     """File that stores verdicts, so that no request is sent twice."""
     judge_retries: int = 5
-    """Number of retries of a failed request."""
+    """Number of times to retry a failed request."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ class Command(NamedTuple):
 
     summary: str
     example: str = ""
+    usage: str | None = None
 
 
 COMMANDS = {
@@ -23,17 +24,22 @@ COMMANDS = {
         "Score rollouts with a recipe.",
         "score examples/arena.jsonl -o scored.jsonl --recipe arena",
     ),
-    "recipes": Command("List the recipes, or describe one of them.", "recipes arena"),
+    "recipes": Command(
+        "List the recipes, or describe one of them.", "recipes arena", "recipes [OPTIONS] [NAME]"
+    ),
     "replay": Command(
         "Score rows again with other settings and compare the rewards.",
         "replay examples/ctrl-rag.jsonl -r ctrl-rag --set threshold=null",
     ),
     "audit": Command(
-        "Test a recipe or a reward against known attacks.", "audit --recipe arena --hardened"
+        "Test a recipe or a reward against known attacks.",
+        "audit --recipe arena --hardened",
+        "audit [OPTIONS] [IN]",
     ),
     "evaluate": Command(
         "Compute metrics of rows, with confidence intervals.",
         "evaluate examples/arena.jsonl --metrics em,f1,relevance",
+        "evaluate --metrics STR... [OPTIONS] IN...",
     ),
     "explain": Command(
         "Explain the score of one row.",
@@ -85,12 +91,15 @@ def make_app() -> App:
         suppress_keyboard_interrupt=False,
         help_format="plaintext",
     )
+    app["--help"].help = "Show this message and exit."
+    app["--version"].help = "Show the version and exit."
     for position, (name, command) in enumerate(COMMANDS.items()):
         app.command(
             f"rag_rewards.cli.{name}:{name}",
             name=name,
             sort_key=position,
             help=command.summary,
+            usage=command.usage and f"Usage: rag-rewards {command.usage}",
             help_epilogue=command.example and f"Example: rag-rewards {command.example}",
         )
     return app

@@ -55,7 +55,7 @@ class TrainingOptions:
     seed: Annotated[int | None, _SEED] = None
     """Random seed of the training. The default is 0."""
     form: Annotated[str | None, Parameter(name="--format")] = None
-    """Output form: plain, truthrl, arena, ground or lear. The default is that of the recipe."""
+    """Response format: plain, truthrl, arena, ground or lear. By default, that of the recipe."""
     start: Path | None = None
     """Folder of the policy to train. The default is the small model of this package."""
 
@@ -87,18 +87,19 @@ def audit(
 ) -> int:
     """Test a recipe or a reward against known attacks.
 
-    With `--train`, the command trains a small policy against the reward to find new attacks. The
-    exit code is 1 when an attack increases the reward, or when the training increases the reward
-    and decreases the accuracy. Otherwise it is 3 when some rows cannot be scored.
+    An attack is a response that earns more than it deserves. With `--train`, the command trains a
+    small policy against the reward to find new attacks. The exit code is 1 if an attack increases
+    the reward, or if the training increases the reward and decreases the accuracy. Otherwise, it is
+    3 if some rows cannot be scored.
 
     Parameters
     ----------
     source
-        Attack the rows of this file. By default, attack built-in rows.
+        Apply the attacks to the rows of this file. By default, use built-in rows.
     attack
-        Add your own attack: a function, as `module:name`. Repeatable.
+        Add your own attack, a function, as `module:name`. Repeatable.
     progress
-        Show a progress bar of --train. By default, it is shown on a terminal.
+        Show a progress bar for --train. By default, it is shown on a terminal.
     json
         Print JSON.
     """

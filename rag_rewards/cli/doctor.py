@@ -101,7 +101,7 @@ TRAINERS = (
 def doctor(*, json: bool = False) -> int:
     """Check the installed trainers, plugins and extras.
 
-    The exit code is 1 when an installed package does not work.
+    The exit code is 1 if an installed package does not work.
 
     Parameters
     ----------

@@ -54,8 +54,9 @@ def evaluate(
 ) -> int:
     """Compute metrics of rows, with confidence intervals.
 
-    Each value has its counts and a 95% interval. With several files, the command compares each file
-    with the first. The exit code is 3 when rows are in error or lack a field that a metric needs.
+    Each metric has its counts and a 95% confidence interval. With several files, the command
+    compares each further file with the first one. The exit code is 3 if some rows are invalid or
+    lack a field that a metric needs.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ def evaluate(
         The page docs/evaluate.md lists all metrics.
     by
         Compute the metrics for each value of this field. Repeatable.
-        `confidence` creates ten bins of the mean token probability.
+        `--by confidence` divides the rows into ten bins by their mean token probability.
     output
         Write the result as JSON to this file.
     json
@@ -76,7 +77,7 @@ def evaluate(
     seed
         Random seed of the bootstrap.
     nli
-        Entailment model: a folder.
+        Folder of the entailment model.
     device
         Device of local models, such as cpu or cuda. The default is a GPU if there is one.
     """

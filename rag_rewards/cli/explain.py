@@ -39,7 +39,7 @@ def explain(
 ) -> None:
     """Explain the score of one row.
 
-    The explanation shows each component with its reason, what would change the reward, and the
+    The explanation shows each component with its reason, the rewards of changed responses, and the
     contribution of each document to each word.
 
     Parameters

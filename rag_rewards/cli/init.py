@@ -41,7 +41,9 @@ def init(
 ) -> int:
     """Write a start script for a trainer.
 
-    The script contains the published training values of the recipe, each with its source.
+    The script contains the published hyperparameters of the recipe, each with its source.
+    `--policy` sets the model to train. `--model` and the options below it configure the models that
+    provide evidence for the reward.
 
     Parameters
     ----------

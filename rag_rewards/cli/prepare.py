@@ -37,9 +37,9 @@ def prepare(
 ) -> int:
     """Convert a public data set to a trainer's data file.
 
-    The output contains the prompt and the gold fields of a recipe. The command also writes a data
-    card (OUT.card.md) and a list of the rows that it leaves out (OUT.dropped.jsonl). The exit code
-    is 3 when some rows are invalid.
+    The output contains the prompt and the gold fields that a recipe needs. The command also writes
+    a data card (OUT.card.md) and a list of the rows that it leaves out (OUT.dropped.jsonl). The
+    exit code is 3 if some rows are invalid.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def prepare(
         Write for this trainer: verl, openrlhf, trl or ms-swift.
         `none` writes the format of this package.
     split
-        Value of the field `split`. The default is that of the preset, or train.
+        Value of the field `split`. By default, the split of the preset, or train without a preset.
     progress
         Show a progress bar. By default, it is shown on a terminal.
     recipe

@@ -48,20 +48,20 @@ def probe(
 ) -> int:
     """Label questions that the policy cannot answer.
 
-    A question is out of knowledge when none of its responses is right. With `--model`, the command
-    samples responses and stores them in OUT.samples.jsonl. To continue an interrupted run, run the
-    command again. The exit code is 3 when some rows are in error.
+    A question is out of knowledge if none of its responses is correct. With `--model`, the command
+    samples responses and stores them in OUT.samples.jsonl, so that you can run the command again to
+    continue an interrupted run. The exit code is 3 if some rows cannot be scored.
 
     Parameters
     ----------
     source
-        Read groups of rollouts from this file. With --model, read questions.
+        Read groups of rollouts from this file, or questions if --model is set.
     output
         Write one row per question to this file, as JSON lines.
     keep_rollouts
-        Write the sampled rollouts to this file.
+        Write the sampled responses to this file, as rows that `rag-rewards select` reads.
     right_at
-        Count a response as right when `correct` is at least this value.
+        Count a response as correct if `correct` is at least this value.
     progress
         Show a progress bar. By default, it is shown on a terminal.
     """

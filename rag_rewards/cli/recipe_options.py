@@ -22,11 +22,11 @@ class RecipeOptions:
     """Which recipe to use, and its settings."""
 
     recipe: Annotated[str | None, Parameter(alias="-r")] = None
-    """Use this recipe: a name (see `rag-rewards recipes`), `module:name` or `path/file.py:name`."""
+    """Use this recipe: a name, or your own recipe as `module:name` or `path/file.py:name`."""
     set: Sequence[str] = ()
     """Change a setting, as KEY=VALUE with a dotted key: `accuracy.metric=f1`. Repeatable."""
     config: Path | None = None
-    """Read settings from this YAML file. It can also contain recipe, hardened and stages."""
+    """Read settings from this YAML file. It can also contain `recipe`, `hardened` and `stages`."""
     hardened: bool = False
     """Use the hardened profile, under which no known attack increases the reward."""
 

@@ -20,7 +20,8 @@ from rag_rewards.settings import describe
 def recipes(name: str | None = None, /, *, json: bool = False) -> None:
     """List the recipes, or describe one of them.
 
-    The description contains components, settings with sources, the equation and loopholes.
+    The description contains the equation, the components, the settings with their sources, and the
+    known loopholes.
 
     Parameters
     ----------

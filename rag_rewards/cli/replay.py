@@ -40,19 +40,21 @@ def replay(
 ) -> int:
     """Score rows again with other settings and compare the rewards.
 
-    The rows must contain their evidence. The output shows the changes of rewards, of advantages and
-    of the number of groups with equal rewards. The exit code is 3 when some rows are in error.
+    The command scores each row twice: first with the settings in its signature, then with the
+    changed settings. The rows must contain their evidence. The output compares the rewards, the
+    advantages, and the number of groups in which all rewards are equal. The exit code is 3 if some
+    rows cannot be scored.
 
     Parameters
     ----------
     source
         Read rows from this file: JSON lines or .parquet.
     show
-        Number of rollouts with the largest changes to show.
+        Show this number of rollouts, those with the largest changes.
     json
         Print JSON.
     base
-        Change a setting of both scorings, as KEY=VALUE; --set changes only the second. Repeatable.
+        Change a setting in both runs, as KEY=VALUE. --set changes only the second run. Repeatable.
     """
     changes = recipe.spec(required=False)
     if changes.stages:

@@ -25,8 +25,8 @@ def report(
     """Write an HTML page about scored rows.
 
     The page contains charts, groups, changes over training, and a table of all rollouts. With
-    `--recipe`, rows without a score are scored first. The exit code is 3 when some rows are in
-    error.
+    `--recipe`, rows without a reward are scored first. The exit code is 3 if some rows cannot be
+    scored.
 
     Parameters
     ----------

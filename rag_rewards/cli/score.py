@@ -53,7 +53,7 @@ def score(
     """Score rollouts with a recipe.
 
     The output contains each input row with its reward, components and details, in input order. The
-    exit code is 3 when some rows cannot be scored.
+    exit code is 3 if some rows cannot be scored.
 
     Parameters
     ----------
@@ -62,15 +62,15 @@ def score(
     output
         Write scored rows to this file: JSON lines or .parquet; - is standard output.
     keep_evidence
-        Include the evidence from models in the scored rows.
+        Include the evidence (model outputs, such as log-probabilities) in the scored rows.
     on_error
-        Write rows in error to OUT.errors.jsonl (report), or stop at the first one (stop).
+        Write rows that cannot be scored to OUT.errors.jsonl (report), or stop at the first (stop).
         OUT is the value of --output.
     table
         Print a table, or print rows as JSON lines.
         Without -o, a table is the default on a terminal.
     workers
-        Number of processes that score.
+        Number of processes that score rows.
     progress
         Show a progress bar. By default, it is shown on a terminal.
     """

@@ -47,9 +47,9 @@ def select(
 ) -> int:
     """Select questions for training.
 
-    The command selects questions by their rollouts. With `--make`, it writes a training set of
-    chats. The counts before and after each step are in the summary and in OUT.card.md. The exit
-    code is 3 when some rows are in error.
+    The command selects questions by the scores of their rollouts. With `--make`, it writes a
+    training set for another method than GRPO. The summary and OUT.card.md contain the number of
+    questions before and after each step. The exit code is 3 if some rows cannot be scored.
 
     Parameters
     ----------
@@ -58,8 +58,8 @@ def select(
     output
         Write one row per question to this file.
     passes
-        Keep questions whose pass rate (share of right responses) is in LOW:HIGH. Repeatable.
-        With LOW:HIGH=SHARE, such questions are this share of the output.
+        Keep questions whose pass rate (share of correct responses) is in LOW:HIGH. Repeatable.
+        LOW:HIGH=SHARE also sets the share of these questions in the output.
     rollouts
         Write all rollouts of the selected questions instead of one row per question.
     """

@@ -23,6 +23,8 @@ from rag_rewards.errors import OptionError
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.run import max_in_flight, read_token, run_server
 
+ADDRESS = Group("Address", sort_key=1)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RequestOptions:
@@ -35,9 +37,9 @@ class RequestOptions:
     deadline: float = 120.0
     """Maximum time of a request, in seconds."""
     batch_ms: float = 5.0
-    """Maximum time for which a request waits for others to form a batch, in milliseconds."""
+    """Maximum time, in milliseconds, that a request waits for further requests to form a batch."""
     on_error: Literal["fail", "value"] = "fail"
-    """For an unscored rollout, let POST /openrlhf fail (fail) or return --error-value (value)."""
+    """How POST /openrlhf reports an unscored rollout: HTTP error (fail), --error-value (value)."""
     error_value: float | None = None
     """Value that POST /openrlhf returns for an unscored rollout."""
 
@@ -48,9 +50,9 @@ class RequestOptions:
 
 def serve(
     *,
-    host: Annotated[str, Parameter(group="Address")] = "127.0.0.1",
-    port: Annotated[int, Parameter(group="Address")] = 8000,
-    token_file: Annotated[Path | None, Parameter(group="Address")] = None,
+    host: Annotated[str, Parameter(group=ADDRESS)] = "127.0.0.1",
+    port: Annotated[int, Parameter(group=ADDRESS)] = 8000,
+    token_file: Annotated[Path | None, Parameter(group=ADDRESS)] = None,
     requests: Annotated[
         RequestOptions, Parameter(name="*", group=Group("Requests", sort_key=2))
     ] = RequestOptions(),
@@ -67,11 +69,12 @@ def serve(
     Parameters
     ----------
     host
-        Listen on this address. An address other than the loopback address requires a token.
+        Listen on this address. Any address except the loopback address requires a token.
     port
         Listen on this port.
     token_file
-        Read the token from this file. By default, it is in the variable RAG_REWARDS_TOKEN.
+        Read the token that clients must send from this file.
+        By default, read it from the environment variable RAG_REWARDS_TOKEN.
     """
     models = models_of(policy, encoders, judge)
     options = ServerOptions(

@@ -29,11 +29,11 @@ class SubsetOptions:
     """Which of the usable rows to write. By default, all of them."""
 
     preset: str | None = None
-    """Use the sample sizes of a paper: a preset that `rag-rewards recipes NAME` lists."""
+    """Use the sample sizes of a paper. `rag-rewards recipes NAME` lists the presets of a recipe."""
     sample: int | None = None
     """Number of rows to sample. By default, all usable rows are written."""
     unanswerable: float | None = None
-    """Share of unanswerable rows in --sample, from 0 to 1."""
+    """Share of unanswerable rows among the rows of --sample, from 0 to 1."""
     seed: int = 0
     """Random seed of the sampled rows, the order of documents and the noise."""
 
@@ -43,11 +43,11 @@ class DocumentOptions:
     """The documents of each row."""
 
     order: Literal["kept", "shuffled"] = "kept"
-    """Keep the order of the documents, with noise documents last (kept), or shuffle (shuffled)."""
+    """Order of the documents: that of the data set, then noise (kept), or random (shuffled)."""
     top: int | None = None
-    """Keep the first N documents; 0 keeps all. Default: 5 for asqa, qampari, eli5, nq, triviaqa."""
+    """Keep N documents (0: all). Default: 5 for asqa, qampari, eli5, nq and triviaqa, else 0."""
     noise: int | None = None
-    """Number of noise documents, which are not related to the question, to add."""
+    """Add this number of noise documents, which are unrelated to the question."""
     noise_to: int | None = None
     """Add noise documents until a row has this number of documents (30 in CTRL-RAG)."""
     noise_from: str | None = None

@@ -43,15 +43,15 @@ class SelectionCriteria:
     """Which questions to select."""
 
     std_of: str = "S"
-    """Quantity for --min-std: S (log-likelihood) or E (evidential contribution)."""
+    """Quantity for --min-std: S (log-likelihood) or E (component evidential_contribution)."""
     min_std: float | None = None
-    """Keep groups whose standard deviation of --std-of is larger than this value, in nats."""
+    """Keep groups whose standard deviation of --std-of is greater than this value, in nats."""
     min_spread: float | None = None
     """Keep groups whose rewards differ by more than this value. 0 drops groups of equal rewards."""
     min_samples: int = 1
     """Keep groups with at least this number of responses."""
     right_at: float = 1.0
-    """Count a response as right when `correct` is at least this value."""
+    """Count a response as correct if `correct` is at least this value."""
     unique: bool = False
     """Keep each question once, even if its documents differ."""
     exclude: str | None = None
@@ -67,9 +67,9 @@ class TrainingSetOptions:
     """Which training set to write."""
 
     make: str | None = None
-    """Write a training set of chats: r-tuning, rft, dpo or sft."""
+    """Write a training set for this method: r-tuning, rft, dpo or sft (see docs/selection.md)."""
     style: str = "direct"
-    """Target texts of sft: the gold answer (direct) or a right response (reasoning)."""
+    """Target texts of sft: the gold answer (direct) or a correct response (reasoning)."""
 
 
 @dataclass(frozen=True)
