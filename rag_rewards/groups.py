@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from rag_rewards.errors import GroupError, RolloutError
 from rag_rewards.rollout import Rollout, with_row_id
 from rag_rewards.rows import Line, is_object, line_key
+from rag_rewards.shorten import shorten
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -173,8 +174,8 @@ def line_groups_by_key(lines: Iterable[Line]) -> Iterator[LineGroup]:
             digest = key_digest(own)
             if digest in digests:
                 group.problem = (
-                    f"the rows of group {_short(own)} are not adjacent: sort the file by group, or "
-                    "use the option `sort`"
+                    f"the rows of group {shorten(own, 60)!r} are not adjacent: sort the file by "
+                    "group, or use the option `sort`"
                 )
             digests.add(digest)
         uncertainty = ""
@@ -207,9 +208,5 @@ def _key_conflict(lines: list[Line]) -> str:
     keys = {key for _, line in lines if (key := line_key(line)) is not None}
     if len(keys) < 2:
         return ""
-    first, second = sorted(keys)[:2]
-    return f"the rows of the group have different keys: {_short(first)} and {_short(second)}"
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:57] + "...")
+    first, second = (shorten(key, 60) for key in sorted(keys)[:2])
+    return f"the rows of the group have different keys: {first!r} and {second!r}"

@@ -20,6 +20,7 @@ from typing import Any, NoReturn, Protocol
 import msgspec
 
 from rag_rewards.errors import SettingError, SignatureError
+from rag_rewards.shorten import shorten
 from rag_rewards.version import __version__
 
 
@@ -315,8 +316,7 @@ class _Parser:
             self._fail(f"unexpected value ({error})", start)
 
     def _fail(self, what: str, position: int) -> NoReturn:
-        what = what if len(what) <= MAX_MESSAGE else what[:MAX_MESSAGE] + "…"
         raise SignatureError(
-            f"not a signature: {what} at character {position + 1}; a signature reads, for example, "
-            f"`{EXAMPLE}`"
+            f"not a signature: {shorten(what, MAX_MESSAGE)} at character {position + 1}; a "
+            f"signature reads, for example, `{EXAMPLE}`"
         ) from None

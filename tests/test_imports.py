@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "rag_rewards"
 HEAVY = "torch transformers numpy pandas pyarrow cyclopts rich pydantic yaml".split()
 
 LAYERS = [
-    ["version", "lazy", "errors", "packages"],
+    ["version", "lazy", "shorten", "errors", "packages"],
     ["evidence.protocols", "evidence.usage"],
     ["backends", "testing"],
     ["text"],

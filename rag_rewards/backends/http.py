@@ -27,6 +27,7 @@ from rag_rewards.backends.http_responses import (
     retry_after_seconds,
 )
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
+from rag_rewards.shorten import shorten
 
 if TYPE_CHECKING:
     import httpx
@@ -362,9 +363,8 @@ class Place:
         status = response.status_code
         if status == 200:
             return bytes(response.content)
-        refusal = self._error(
-            server, f"answered {path} with status {status}: {_reason(response.content)}", status
-        )
+        reason = shorten(error_message(response.content), 300)
+        refusal = self._error(server, f"answered {path} with status {status}: {reason}", status)
         if status in final or not is_temporary(status):
             raise refusal
         retry_after = retry_after_seconds(response.headers.get("retry-after"))
@@ -397,11 +397,6 @@ async def run_concurrently(work: Iterable[Awaitable[_T]]) -> list[_T]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _reason(content: bytes) -> str:
-    text = " ".join(error_message(content).split())
-    return text if len(text) <= 300 else text[:297] + "..."
 
 
 def _httpx() -> Any:

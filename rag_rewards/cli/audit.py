@@ -38,7 +38,7 @@ from rag_rewards.io.sources import read_rollouts
 from rag_rewards.loading import RecipeSpec, import_object, load_recipe
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.report.plain import plain
-from rag_rewards.report.shorten import shorten
+from rag_rewards.shorten import shorten
 
 _STEPS = Parameter(validator=Number(gte=1, lte=10_000))
 _SEED = Parameter(validator=Number(gte=0, lt=2**32))

@@ -15,6 +15,7 @@ from rag_rewards.definition import RecipeDefinition
 from rag_rewards.recipes import RECIPES, definition_of, recipe
 from rag_rewards.report.terminal import titled_table
 from rag_rewards.settings import describe
+from rag_rewards.shorten import shorten
 
 
 def recipes(name: str | None = None, /, *, json: bool = False) -> None:
@@ -138,5 +139,4 @@ def _hardened(definition: RecipeDefinition) -> Table:
 
 
 def _value(value: Any) -> str:
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= 48 else text[:45] + "…"
+    return shorten(msgspec.json.encode(value).decode(), 48)

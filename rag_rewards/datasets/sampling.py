@@ -11,12 +11,13 @@ from typing import IO
 
 import msgspec
 
-from rag_rewards.errors import BackendError, OptionError, RolloutError, UsageError
+from rag_rewards.errors import BackendError, OptionError, RolloutError, UsageError, describe
 from rag_rewards.evidence.contexts import Contexts
 from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, Policy, TokenIds
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows.columns import response_prefix_of
+from rag_rewards.shorten import shorten
 
 MAX_FAILED_BATCHES = 3
 """Number of consecutive batches without a response before the run ends."""
@@ -300,4 +301,4 @@ class _Plan:
 def _as_backend_error(error: BaseException) -> RolloutError:
     if isinstance(error, RolloutError):
         return BackendError(error.message)
-    return BackendError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+    return BackendError(shorten(describe(error), 300))

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 from rag_rewards.errors import DataError
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rollout import Rollout
+from rag_rewards.shorten import shorten
 from rag_rewards.text.sections import Tags
 
 ModelKind = Literal["policy", "entailment", "similarity", "judge"]
@@ -116,13 +117,13 @@ def unmet(need: Need) -> DataError:
         return DataError("missing; add one list per gold alias", f"masked_logprobs.{need.part}")
     if isinstance(need, EntailmentNeed):
         return DataError(
-            f"no entry for premise {_short(need.premise)} and hypothesis "
-            f"{_short(need.hypothesis)}; add it, or set citation.judge_by=gold if the recipe has "
-            "this setting",
+            f"no entry for premise {shorten(need.premise, 60)!r} and hypothesis "
+            f"{shorten(need.hypothesis, 60)!r}; add it, or set citation.judge_by=gold if the "
+            "recipe has this setting",
             "nli",
         )
     if isinstance(need, SimilarityNeed):
-        return DataError(f"no entry for text {_short(need.text)}", "similarity")
+        return DataError(f"no entry for text {shorten(need.text, 60)!r}", "similarity")
     return DataError(
         "missing; add the verdict of a judge (0 or 1), or choose a setting without a judge",
         f"verdicts.{need.component}",
@@ -141,8 +142,3 @@ def values_without(rollout: Rollout, label: str) -> tuple[float, ...] | None:
         if values is not None and rollout.label_of(reference) == label:
             return values
     return None
-
-
-def _short(text: str) -> str:
-    flat = " ".join(text.split())
-    return repr(flat if len(flat) <= 60 else flat[:57] + "...")

@@ -23,6 +23,7 @@ from rag_rewards.metrics.metric import GroupMetric, Metric, Parts, RowMetric
 from rag_rewards.metrics.subsets import label_reader
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Chunk, ScoredRow, decode_line
+from rag_rewards.shorten import shorten
 
 Gather = Callable[[Sequence[ScoredRow]], Sequence["ScoredRow | RolloutError"]]
 
@@ -114,7 +115,7 @@ def _measure_chunk(
                 raise RowError(NO_KEY)
             mark = gauge(row if gathered is None else _with_evidence(metric, row, gathered[i]))
         except RolloutError as error:
-            accumulator.errors.add(error, f"row {shorten(run.ids[first + i])}")
+            accumulator.errors.add(error, f"row {shorten(run.ids[first + i], 60)}")
             continue
         accumulator.add(first + i, mark)
 
@@ -179,15 +180,10 @@ class _GroupAccumulator:
             try:
                 parts_by_group[group] = self.metric.fold([self.marks[i][1] for i in positions])
             except RolloutError as error:
-                self.errors.add(error, f"group {shorten(run.groups[group])}", "group")
+                self.errors.add(error, f"group {shorten(run.groups[group], 60)}", "group")
         names = dict.fromkeys(chain.from_iterable(parts_by_group.values()))
         columns: dict[str, Sequence[float]] = {
             name: [parts.get(name, 0.0) for parts in parts_by_group.values()] for name in names
         }
         groups = list(parts_by_group)
         return Measurements(groups, groups, columns)
-
-
-def shorten(text: str) -> str:
-    """Return a text with at most 60 characters."""
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from rag_rewards.errors import RolloutError
 from rag_rewards.recipes import RECIPES
 from rag_rewards.report.rows import Configuration
-from rag_rewards.report.shorten import shorten
 from rag_rewards.rows import ScoredRow
+from rag_rewards.shorten import shorten
 
 Reason = tuple[str, str]
 """The reason for a value, and how to increase it. Both may be empty."""

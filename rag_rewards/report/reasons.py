@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rag_rewards.report.shorten import shorten
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.shorten import shorten
 
 
 def reason(rollout: Rollout, score: Score) -> str:

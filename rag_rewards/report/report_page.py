@@ -24,10 +24,10 @@ from rag_rewards.report.rows import (
     rescored,
 )
 from rag_rewards.report.segments import MAX_CHARACTERS
-from rag_rewards.report.shorten import shorten
 from rag_rewards.report.statistics import Facts, Statistics, facts_of, statistics
 from rag_rewards.rows import ScoredRow
 from rag_rewards.scorer import Scorer
+from rag_rewards.shorten import shorten
 from rag_rewards.version import __version__
 
 TEXT_BYTES = 3_500_000

@@ -32,6 +32,7 @@ from rag_rewards.backends.nli.classifier import PairClassifier, load_classifier
 from rag_rewards.backends.nli.pieces import HypothesisTooLong, Piece
 from rag_rewards.backends.nli.seq2seq import Seq2SeqEntailment, is_seq2seq, load_seq2seq
 from rag_rewards.errors import BackendError, UsageError
+from rag_rewards.shorten import shorten
 
 Network = PairClassifier | Seq2SeqEntailment
 TooLong = Literal["zero", "cut", "error"]
@@ -188,7 +189,7 @@ class LocalEntailment:
             except HypothesisTooLong as error:
                 if self.too_long == "zero":
                     continue
-                raise BackendError(f"{error}: {_short(pairs[i][1])}") from None
+                raise BackendError(f"{error}: {shorten(pairs[i][1], 60)!r}") from None
             pieces.extend(parts)
             owners.extend([i] * len(parts))
         best = [0.0] * len(pairs)
@@ -292,8 +293,3 @@ def _positions(model: Any) -> int | None:
         if name.endswith("position_embeddings") and padding is not None:
             return int(module.num_embeddings) - int(padding) - 1
     return None if configured is None else int(configured)
-
-
-def _short(text: str) -> str:
-    flat = " ".join(text.split())
-    return repr(flat if len(flat) <= 60 else flat[:57] + "...")

@@ -18,6 +18,7 @@ from rag_rewards.backends.http_responses import (
     retry_after_seconds,
 )
 from rag_rewards.errors import MissingExtraError, UsageError
+from rag_rewards.shorten import shorten
 
 if TYPE_CHECKING:
     import httpx
@@ -193,12 +194,6 @@ def check(is_valid: bool, message: str) -> None:
     """Raise UsageError with this message unless an argument of the judge is valid."""
     if not is_valid:
         raise UsageError(f"judge: {message}")
-
-
-def shorten(text: str, limit: int) -> str:
-    """Return a text on one line, of at most `limit` characters."""
-    flat = " ".join(text[: 10 * limit].split())
-    return flat if len(flat) <= limit else f"{flat[: limit - 1]}…"
 
 
 def _import_httpx() -> Any:

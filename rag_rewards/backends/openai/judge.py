@@ -24,7 +24,6 @@ from rag_rewards.backends.openai.chat import (
     FinalFailure,
     TemporaryFailure,
     check,
-    shorten,
 )
 from rag_rewards.backends.openai.rate_limit import RateLimit
 from rag_rewards.backends.openai.usage import JudgeUsage, UsageCounter
@@ -37,6 +36,7 @@ from rag_rewards.backends.verdict_cache import (
 )
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import JudgeQuestion
+from rag_rewards.shorten import shorten
 
 if TYPE_CHECKING:
     import httpx

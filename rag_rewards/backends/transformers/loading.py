@@ -12,6 +12,7 @@ from rag_rewards.backends.addresses import is_url, without_credentials
 from rag_rewards.backends.transformers.forward import import_torch
 from rag_rewards.errors import MissingExtraError, UsageError
 from rag_rewards.evidence.protocols import Tokenizer
+from rag_rewards.shorten import shorten
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
@@ -53,8 +54,8 @@ def _explained(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, KeyError) as error:
-        message = " ".join(str(error).split())
-        raise UsageError(f"cannot load a model from {path}: {message[:300]}") from None
+        message = shorten(str(error), 300)
+        raise UsageError(f"cannot load a model from {path}: {message}") from None
 
 
 @contextmanager
@@ -78,8 +79,8 @@ def _with_adapter(model: Any, adapter: str) -> Any:
     try:
         adapted = PeftModel.from_pretrained(model, adapter)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        message = " ".join(str(error).split())
-        raise UsageError(f"cannot load an adapter from {adapter}: {message[:300]}") from None
+        message = shorten(str(error), 300)
+        raise UsageError(f"cannot load an adapter from {adapter}: {message}") from None
     if adapted.active_peft_config.is_prompt_learning:
         raise UsageError(f"{adapter} is a prompt adapter; only weight adapters are supported")
     return adapted

@@ -29,7 +29,7 @@ from rag_rewards.backends.transformers.loading import (
 )
 from rag_rewards.backends.transformers.scoring import GroupScoring, Values
 from rag_rewards.backends.trie import forward_tokens, naive_tokens
-from rag_rewards.errors import BackendError, UsageError
+from rag_rewards.errors import BackendError, UsageError, describe
 from rag_rewards.evidence.protocols import (
     Capabilities,
     GenerateAnswer,
@@ -39,6 +39,7 @@ from rag_rewards.evidence.protocols import (
     TokenIds,
     Tokenizer,
 )
+from rag_rewards.shorten import shorten
 
 _TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
 """Maximum difference of cached and plain values of one precision, in nats per token."""
@@ -241,7 +242,7 @@ class TransformersPolicy:
         try:
             largest = _largest_difference(method(self._scoring(), request), expected)
         except Exception as error:
-            return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            return shorten(describe(error), 200)
         if largest <= _TOLERANCE.get(self.precision, _TOLERANCE["bfloat16"]):
             return ""
         return f"values differ by up to {largest:.3g} nats"
@@ -331,7 +332,7 @@ def _as_answer(error: Exception) -> Exception:
     traceback.clear_frames(error.__traceback__)
     if isinstance(error, BackendError):
         return error.with_traceback(None)
-    return BackendError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+    return BackendError(shorten(describe(error), 300))
 
 
 def _probe_request(causal: Any) -> ScoreRequest:

@@ -1,4 +1,4 @@
-"""Cut texts for one line of a table or a page."""
+"""Cut texts for one line of a message, a table or a page."""
 
 from __future__ import annotations
 
