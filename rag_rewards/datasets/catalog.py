@@ -37,7 +37,7 @@ class DataSet:
 
 _FACTS = "paragraphs that contain an annotated supporting sentence"
 _ANSWERS_FOUND = (
-    "documents with a bit in answers_found (Trust-Align: they contain the answer and entail it)"
+    "documents with a 1 in answers_found (Trust-Align: they contain the answer and entail it)"
 )
 _GOLD_PASSAGES = (
     "passages marked isgold, otherwise passages that contain an answer (not annotated by people)"
@@ -100,7 +100,7 @@ DATASETS: dict[str, DataSet] = {
             eli5,
             "https://github.com/princeton-nlp/ALCE, https://github.com/declare-lab/trust-align",
             "not stated (ELI5), MIT (ALCE), CC BY-NC 4.0 (Trust-Align)",
-            "documents with a bit in answers_found (Trust-Align: they entail the claim)",
+            "documents with a 1 in answers_found (Trust-Align: they entail the claim)",
             top=5,
         ),
         DataSet(
