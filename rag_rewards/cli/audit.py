@@ -19,19 +19,7 @@ from rich.text import Text
 
 from rag_rewards.audit import ATTACKS, Audit, Finding
 from rag_rewards.audit import audit as run_audit
-from rag_rewards.cli.options import (
-    ENCODER_DEFAULTS,
-    FILES,
-    JUDGE_DEFAULTS,
-    POLICY_DEFAULTS,
-    RECIPE_DEFAULTS,
-    Encoders,
-    Judge,
-    Policy,
-    Progress,
-    Recipe,
-    models_of,
-)
+from rag_rewards.cli.options import FILES, MODEL_DEFAULTS, RECIPE_DEFAULTS, Models, Progress, Recipe
 from rag_rewards.cli.output import console, print_json
 from rag_rewards.errors import OptionError
 from rag_rewards.io.sources import read_rollouts
@@ -81,9 +69,7 @@ def audit(
         TrainingOptions, Parameter(name="*", group=Group("Training", sort_key=3))
     ] = TRAINING_DEFAULTS,
     recipe: Recipe = RECIPE_DEFAULTS,
-    policy: Policy = POLICY_DEFAULTS,
-    encoders: Encoders = ENCODER_DEFAULTS,
-    judge: Judge = JUDGE_DEFAULTS,
+    models: Models = MODEL_DEFAULTS,
 ) -> int:
     """Test a recipe or a reward against known attacks.
 
@@ -103,15 +89,15 @@ def audit(
     json
         Print JSON.
     """
-    models = models_of(policy, encoders, judge)
+    options = models.options()
     if not training.train:
-        return _audit(recipe.spec(), source, attack, models, json)
+        return _audit(recipe.spec(), source, attack, options, json)
     if source or attack:
         raise OptionError("{train} creates its own rows and attacks: leave out IN and {attack}")
-    if models.model:
+    if options.model:
         raise OptionError("{model} cannot be used with {train}: the policy is the one in training")
     show_progress = sys.stderr.isatty() if progress is None else progress
-    return _train(recipe.spec(), training, models, show_progress, json)
+    return _train(recipe.spec(), training, options, show_progress, json)
 
 
 # --- known attacks -------------------------------------------------------------------------------

@@ -12,13 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_rewards.cli.options import (
-    ENCODER_DEFAULTS,
-    FILES,
-    JUDGE_DEFAULTS,
+    JUDGE,
+    MODEL_DEFAULTS,
     MODELS,
-    Judge,
+    Input,
+    ModelGroups,
     OptionalOutput,
-    models_of,
 )
 from rag_rewards.cli.output import console
 from rag_rewards.metrics.comparison import Comparison, Difference, Overlap
@@ -32,7 +31,7 @@ from rag_rewards.metrics.evaluation import (
 from rag_rewards.metrics.evaluation import evaluate as compute_metrics
 from rag_rewards.metrics.measured_run import ErrorCount
 from rag_rewards.metrics.summary import MetricReport, Value
-from rag_rewards.model_options import EncoderOptions, PolicyOptions
+from rag_rewards.model_options import EncoderOptions, JudgeOptions, PolicyOptions
 from rag_rewards.report.plain import plain
 from rag_rewards.report.terminal import titled_table
 
@@ -41,16 +40,16 @@ NUMBERS = ("value", "base", "other", "other − base")
 
 
 def evaluate(
-    *sources: Annotated[str, Parameter(name="IN", group=FILES, allow_leading_hyphen=True)],
+    *sources: Input,
     metrics: Annotated[Sequence[str], Parameter(alias="-m")],
     by: Sequence[str] = (),
     output: OptionalOutput = None,
     json: bool = False,
     resamples: int = 1000,
     seed: int = 0,
-    nli: Annotated[str | None, Parameter(group=MODELS)] = ENCODER_DEFAULTS.nli,
+    nli: Annotated[str | None, Parameter(group=MODELS)] = None,
     device: Annotated[str | None, Parameter(group=MODELS)] = None,
-    judge: Judge = JUDGE_DEFAULTS,
+    judge: Annotated[JudgeOptions, Parameter(name="*", group=JUDGE)] = MODEL_DEFAULTS.judge,
 ) -> int:
     """Compute metrics of rows, with confidence intervals.
 
@@ -81,8 +80,10 @@ def evaluate(
     device
         Device of local models, such as cpu or cuda. The default is a GPU if there is one.
     """
-    models = models_of(PolicyOptions(device=device), EncoderOptions(nli=nli), judge)
-    options = EvaluateOptions(sources, metrics, by, output, resamples, seed, models)
+    models = ModelGroups(
+        policy=PolicyOptions(device=device), encoders=EncoderOptions(nli=nli), judge=judge
+    )
+    options = EvaluateOptions(sources, metrics, by, output, resamples, seed, models.options())
     evaluation = compute_metrics(options)
     if output:
         write_evaluation(evaluation, output)

@@ -7,17 +7,13 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from rag_rewards.cli.options import (
-    ENCODER_DEFAULTS,
     FILES,
-    JUDGE_DEFAULTS,
-    POLICY_DEFAULTS,
+    MODEL_DEFAULTS,
     RECIPE_DEFAULTS,
-    Encoders,
-    Judge,
+    Input,
+    Models,
     OptionalOutput,
-    Policy,
     Recipe,
-    models_of,
 )
 from rag_rewards.cli.output import console, print_json
 from rag_rewards.report.explain_row import explain_row
@@ -25,7 +21,7 @@ from rag_rewards.report.page import write_page
 
 
 def explain(
-    source: Annotated[str, Parameter(name="IN", group=FILES, allow_leading_hyphen=True)],
+    source: Input,
     /,
     *,
     row_id: Annotated[str, Parameter(name="--id", group=FILES)],
@@ -33,9 +29,7 @@ def explain(
     svg: Annotated[str | None, Parameter(group=FILES)] = None,
     json: bool = False,
     recipe: Recipe = RECIPE_DEFAULTS,
-    policy: Policy = POLICY_DEFAULTS,
-    encoders: Encoders = ENCODER_DEFAULTS,
-    judge: Judge = JUDGE_DEFAULTS,
+    models: Models = MODEL_DEFAULTS,
 ) -> None:
     """Explain the score of one row.
 
@@ -55,8 +49,7 @@ def explain(
     json
         Print JSON.
     """
-    models = models_of(policy, encoders, judge)
-    explanation = explain_row(source, row_id, recipe.optional_spec(), models)
+    explanation = explain_row(source, row_id, recipe.optional_spec(), models.options())
     if output:
         from rag_rewards.report.page import html_page
 

@@ -8,18 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from rag_rewards.cli.options import (
-    ENCODER_DEFAULTS,
-    FILES,
-    JUDGE_DEFAULTS,
-    POLICY_DEFAULTS,
-    RECIPE_DEFAULTS,
-    Encoders,
-    Judge,
-    Policy,
-    Recipe,
-    models_of,
-)
+from rag_rewards.cli.options import FILES, MODEL_DEFAULTS, RECIPE_DEFAULTS, Models, Recipe
 from rag_rewards.errors import UsageError
 from rag_rewards.packages import installed_version, run_isolated
 from rag_rewards.settings import did_you_mean
@@ -35,9 +24,7 @@ def init(
     validation: Annotated[str | None, Parameter(group=FILES)] = None,
     folder: Annotated[Path, Parameter(name=["--output", "-o"], group=FILES)] = Path("training"),
     recipe: Recipe = RECIPE_DEFAULTS,
-    policy: Policy = POLICY_DEFAULTS,
-    encoders: Encoders = ENCODER_DEFAULTS,
-    judge: Judge = JUDGE_DEFAULTS,
+    models: Models = MODEL_DEFAULTS,
 ) -> int:
     """Write a start script for a trainer.
 
@@ -60,8 +47,7 @@ def init(
         Write the files to this folder.
     """
     rows = data or ("train.parquet" if trainer == "verl" else "train.jsonl")
-    models = models_of(policy, encoders, judge)
-    start = start_of(recipe.spec(), models, trained, rows, validation)
+    start = start_of(recipe.spec(), models.options(), trained, rows, validation)
     for path in write(trainer, start, folder):
         print(path)
     if fault := check(trainer, folder):

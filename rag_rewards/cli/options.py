@@ -7,7 +7,7 @@ the docstring of the field is the help text. A command has the groups that it ne
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Group, Parameter
 
@@ -31,31 +31,34 @@ class GroupOptions:
     """Put the rows of each group next to each other before scoring."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ModelGroups:
+    """The models that provide evidence, as groups of options."""
+
+    policy: Annotated[PolicyOptions, Parameter(name="*", group=MODELS)] = PolicyOptions()
+    encoders: Annotated[EncoderOptions, Parameter(name="*", group=MODELS)] = EncoderOptions()
+    judge: Annotated[JudgeOptions, Parameter(name="*", group=JUDGE)] = JudgeOptions()
+
+    def options(self) -> ModelOptions:
+        """Return the options of all groups. OptionError when they do not fit together."""
+        options = vars(self.policy) | vars(self.encoders) | vars(self.judge)
+        for name in ("document_form", "document_separator"):
+            if options[name] is not None:  # a shell passes a line break as the two characters \n
+                options[name] = options[name].replace("\\n", "\n")
+        return ModelOptions(**options)
+
+
 Recipe = Annotated[RecipeOptions, Parameter(name="*", group=RECIPE)]
 Grouping = Annotated[GroupOptions, Parameter(name="*", group=GROUPS)]
-Policy = Annotated[PolicyOptions, Parameter(name="*", group=MODELS)]
-Encoders = Annotated[EncoderOptions, Parameter(name="*", group=MODELS)]
-Judge = Annotated[JudgeOptions, Parameter(name="*", group=JUDGE)]
+Models = Annotated[ModelGroups, Parameter(name="*")]
 
 RECIPE_DEFAULTS = RecipeOptions()
 GROUP_DEFAULTS = GroupOptions()
-POLICY_DEFAULTS = PolicyOptions()
-ENCODER_DEFAULTS = EncoderOptions()
-JUDGE_DEFAULTS = JudgeOptions()
+MODEL_DEFAULTS = ModelGroups()
 
+Input = Annotated[str, Parameter(name="IN", group=FILES, allow_leading_hyphen=True)]
 Output = Annotated[str, Parameter(alias="-o", group=FILES, allow_leading_hyphen=True)]
 OptionalOutput = Annotated[
     str | None, Parameter(alias="-o", group=FILES, allow_leading_hyphen=True)
 ]
 Progress = Annotated[bool | None, Parameter(negative="--no-progress", show_default=False)]
-
-
-def models_of(*groups: PolicyOptions | EncoderOptions | JudgeOptions) -> ModelOptions:
-    """Return the options of several groups as one. OptionError when they do not fit together."""
-    options: dict[str, Any] = {}
-    for group in groups:
-        options |= vars(group)
-    for name in ("document_form", "document_separator"):
-        if options.get(name) is not None:  # a shell passes a line break as the two characters \n
-            options[name] = options[name].replace("\\n", "\n")
-    return ModelOptions(**options)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from rag_rewards.cli.options import FILES, RECIPE, Output, Progress
+from rag_rewards.cli.options import FILES, RECIPE, Input, Output, Progress
 from rag_rewards.cli.output import print_messages
 from rag_rewards.datasets.preparation import PrepareResult
 from rag_rewards.datasets.preparation import prepare as write_prepared_file
@@ -24,7 +24,7 @@ DOCUMENT_DEFAULTS = DocumentOptions()
 
 def prepare(
     dataset: Annotated[str, Parameter(name="DATASET", group=FILES)],
-    source: Annotated[str, Parameter(name="IN", group=FILES, allow_leading_hyphen=True)],
+    source: Input,
     /,
     *,
     output: Output,

@@ -8,20 +8,16 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from rag_rewards.cli.options import (
-    ENCODER_DEFAULTS,
     FILES,
     GROUP_DEFAULTS,
-    JUDGE_DEFAULTS,
-    POLICY_DEFAULTS,
+    MODEL_DEFAULTS,
     RECIPE_DEFAULTS,
-    Encoders,
     Grouping,
-    Judge,
+    Input,
+    Models,
     Output,
-    Policy,
     Progress,
     Recipe,
-    models_of,
 )
 from rag_rewards.cli.output import print_messages
 from rag_rewards.datasets.probing import ProbeOptions, counts
@@ -32,7 +28,7 @@ SAMPLING_DEFAULTS = SamplingOptions()
 
 
 def probe(
-    source: Annotated[str, Parameter(name="IN", group=FILES, allow_leading_hyphen=True)],
+    source: Input,
     /,
     *,
     output: Output,
@@ -42,9 +38,7 @@ def probe(
     sampling: Annotated[SamplingOptions, Parameter(name="*", group="Sampling")] = SAMPLING_DEFAULTS,
     recipe: Recipe = RECIPE_DEFAULTS,
     grouping: Grouping = GROUP_DEFAULTS,
-    policy: Policy = POLICY_DEFAULTS,
-    encoders: Encoders = ENCODER_DEFAULTS,
-    judge: Judge = JUDGE_DEFAULTS,
+    models: Models = MODEL_DEFAULTS,
 ) -> int:
     """Label questions that the policy cannot answer.
 
@@ -69,7 +63,7 @@ def probe(
         source=source,
         output=output,
         recipe=recipe.optional_spec(),
-        models=models_of(policy, encoders, judge),
+        models=models.options(),
         sampling=sampling,
         right_at=right_at,
         keep_rollouts=keep_rollouts,

@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_rewards.cli.options import (
-    FILES,
     GROUP_DEFAULTS,
     RECIPE,
     RECIPE_DEFAULTS,
     Grouping,
+    Input,
     Recipe,
 )
 from rag_rewards.cli.output import console, print_json
@@ -29,7 +29,7 @@ from rag_rewards.report.terminal import titled_table
 
 
 def replay(
-    source: Annotated[str, Parameter(name="IN", group=FILES, allow_leading_hyphen=True)],
+    source: Input,
     /,
     *,
     show: int = 5,

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
 
-from cyclopts import Parameter
-
-from rag_rewards.cli.options import FILES, RECIPE_DEFAULTS, Output, Recipe
+from rag_rewards.cli.options import RECIPE_DEFAULTS, Input, Output, Recipe
 from rag_rewards.cli.output import print_messages
 from rag_rewards.report.report_page import ReportSummary, write_report
 
@@ -15,7 +12,7 @@ LISTED_FAULTS = 5
 
 
 def report(
-    source: Annotated[str, Parameter(name="IN", group=FILES, allow_leading_hyphen=True)],
+    source: Input,
     /,
     *,
     output: Output,

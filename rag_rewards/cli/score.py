@@ -8,20 +8,16 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from rag_rewards.cli.options import (
-    ENCODER_DEFAULTS,
     FILES,
     GROUP_DEFAULTS,
-    JUDGE_DEFAULTS,
-    POLICY_DEFAULTS,
+    MODEL_DEFAULTS,
     RECIPE_DEFAULTS,
-    Encoders,
     Grouping,
-    Judge,
+    Input,
+    Models,
     OptionalOutput,
-    Policy,
     Progress,
     Recipe,
-    models_of,
 )
 from rag_rewards.cli.output import console, print_messages
 from rag_rewards.io.progress import NoProgress
@@ -33,7 +29,7 @@ ALL_SCORED, STOPPED, SOME_IN_ERROR = 0, 2, 3
 
 
 def score(
-    source: Annotated[str, Parameter(name="IN", group=FILES, allow_leading_hyphen=True)],
+    source: Input,
     /,
     *,
     output: OptionalOutput = None,
@@ -46,9 +42,7 @@ def score(
     progress: Progress = None,
     recipe: Recipe = RECIPE_DEFAULTS,
     grouping: Grouping = GROUP_DEFAULTS,
-    policy: Policy = POLICY_DEFAULTS,
-    encoders: Encoders = ENCODER_DEFAULTS,
-    judge: Judge = JUDGE_DEFAULTS,
+    models: Models = MODEL_DEFAULTS,
 ) -> int:
     """Score rollouts with a recipe.
 
@@ -83,7 +77,7 @@ def score(
         on_error=on_error,
         group_size=grouping.group_size,
         sort=grouping.sort,
-        models=models_of(policy, encoders, judge),
+        models=models.options(),
     )
     show_progress = sys.stderr.isatty() if progress is None else progress
     display = ProgressBar if show_progress else NoProgress

@@ -12,6 +12,7 @@ from rag_rewards.cli.options import (
     GROUP_DEFAULTS,
     RECIPE_DEFAULTS,
     Grouping,
+    Input,
     Output,
     Recipe,
 )
@@ -30,7 +31,7 @@ TRAINING_SET_DEFAULTS = TrainingSetOptions()
 
 
 def select(
-    source: Annotated[str, Parameter(name="IN", group=FILES, allow_leading_hyphen=True)],
+    source: Input,
     /,
     *,
     output: Output,

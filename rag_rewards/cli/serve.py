@@ -8,17 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from rag_rewards.cli.options import (
-    ENCODER_DEFAULTS,
-    JUDGE_DEFAULTS,
-    POLICY_DEFAULTS,
-    RECIPE_DEFAULTS,
-    Encoders,
-    Judge,
-    Policy,
-    Recipe,
-    models_of,
-)
+from rag_rewards.cli.options import MODEL_DEFAULTS, RECIPE_DEFAULTS, Models, Recipe
 from rag_rewards.errors import OptionError
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.run import max_in_flight, read_token, run_server
@@ -57,9 +47,7 @@ def serve(
         RequestOptions, Parameter(name="*", group=Group("Requests", sort_key=2))
     ] = RequestOptions(),
     recipe: Recipe = RECIPE_DEFAULTS,
-    policy: Policy = POLICY_DEFAULTS,
-    encoders: Encoders = ENCODER_DEFAULTS,
-    judge: Judge = JUDGE_DEFAULTS,
+    models: Models = MODEL_DEFAULTS,
 ) -> None:
     """Serve a recipe over HTTP.
 
@@ -76,14 +64,14 @@ def serve(
         Read the token that clients must send from this file.
         By default, read it from the environment variable RAG_REWARDS_TOKEN.
     """
-    models = models_of(policy, encoders, judge)
+    model_options = models.options()
     options = ServerOptions(
         token=read_token(token_file),
         max_body=requests.max_body << 20,
         max_rows=requests.max_rows,
         deadline=requests.deadline,
         batch_wait=requests.batch_ms / 1000,
-        in_flight=max_in_flight(models),
+        in_flight=max_in_flight(model_options),
         error_value=requests.error_value,
     )
-    run_server(recipe.spec(), models, host, port, options)
+    run_server(recipe.spec(), model_options, host, port, options)

@@ -9,7 +9,7 @@ import pytest
 
 from rag_rewards.cli.app import COMMANDS, make_app
 from rag_rewards.cli.entry import flag
-from rag_rewards.cli.options import models_of
+from rag_rewards.cli.options import ModelGroups
 from rag_rewards.errors import OptionError
 from rag_rewards.model_options import EncoderOptions, JudgeOptions, ModelOptions, PolicyOptions
 
@@ -87,7 +87,8 @@ def test_the_help_groups_options(cli):
 
 def test_groups_of_options_become_model_options():
     policy = PolicyOptions(model="folder", device="cpu", document_separator="\\n")
-    options = models_of(policy, EncoderOptions(nli="nli"), JudgeOptions(judge_retries=2))
+    encoders, judge = EncoderOptions(nli="nli"), JudgeOptions(judge_retries=2)
+    options = ModelGroups(policy=policy, encoders=encoders, judge=judge).options()
     expected = ModelOptions(
         model="folder", device="cpu", document_separator="\n", nli="nli", judge_retries=2
     )
@@ -98,4 +99,4 @@ def test_an_error_names_the_option_of_the_command_line(cli):
     result = cli("audit", "-r", "arena", "--judge", "http://localhost:1/v1", code=2)
     assert "--judge requires --judge-model" in result.err
     with pytest.raises(OptionError, match=r"^judge requires judge_model"):
-        models_of(JudgeOptions(judge="http://localhost:1/v1"))
+        ModelGroups(judge=JudgeOptions(judge="http://localhost:1/v1")).options()
