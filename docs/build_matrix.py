@@ -50,7 +50,7 @@ _SIMILARITY = Cell("setting", "`similarity=PATH`", {"similarity": "PATH"})
 _JUDGE = Cell("setting", "`judge=URL`, `judge_model=NAME`", JUDGE)
 _SERVER = Cell("setting", "`model=URL`, `backend=vllm`")
 _ENGINE = Cell("setting", "agent loop `rag_group` (rollout engine), or `model=URL`")
-_EXECUTOR = Cell("setting", "agent executor (the policy's own vLLM), or `model=URL`")
+_EXECUTOR = Cell("setting", "agent executor (vLLM engine of the policy), or `model=URL`")
 _BOUND = Cell("setting", "`reward.bind(trainer)` (model in training), or `model=URL`")
 
 KINDS: dict[str, dict[str, Cell]] = {
@@ -62,8 +62,8 @@ KINDS: dict[str, dict[str, Cell]] = {
     | {"trl": _BOUND, "verl": _ENGINE, "openrlhf": _EXECUTOR},
     "likelihood of a group": {
         "trl": _BOUND,
-        "verl": Cell("setting", "agent loop `rag_group` (rollout engine) of the V1 trainer"),
-        "openrlhf": Cell("setting", "agent executor (the policy's own vLLM) [^openrlhf-one]"),
+        "verl": Cell("setting", "agent loop `rag_group` (V1 trainer, rollout engine)"),
+        "openrlhf": Cell("setting", "agent executor (vLLM engine of the policy) [^openrlhf-one]"),
         "ms_swift": _SERVER,
         "function": Cell("setting", "`batch()`, `model=URL`"),
     },
@@ -88,41 +88,41 @@ NORMALIZATION: dict[str, tuple[str, str, str, str]] = {
     "trl": (
         '`scale_rewards="group"`',
         '`"none"`',
-        "(R − mean)/(std + 1e-4), n − 1",
-        "refused",
+        "(R − mean)/(std + 1e-4)",
+        "error",
     ),
     "verl": (
         "`algorithm.norm_adv_by_std_in_grpo=True`",
         "`False`",
-        "(R − mean)/(std + 1e-6), n − 1",
-        "its raw reward, because verl assumes mean 0 and std 1; 0 with `rag_grpo_clip_std`",
+        "(R − mean)/(std + 1e-6)",
+        "the reward, because verl assumes mean 0 and std 1; 0 with `rag_grpo_clip_std`",
     ),
     "openrlhf": (
         "`--algo.advantage.estimator group_norm`",
         "`dr_grpo`",
-        "(R − mean)/(std + 1e-9), n − 1; clipped to ±10",
-        "refused",
+        "(R − mean)/(std + 1e-9), clipped to ±10",
+        "error",
     ),
     "ms_swift": (
         "`--scale_rewards group`",
         "`none`",
-        "(R − mean)/(std + 1e-4), n − 1",
-        "refused; 0 in evaluation",
+        "(R − mean)/(std + 1e-4)",
+        "error; 0 in evaluation",
     ),
 }
 """The setting of each trainer, its value without normalization, the advantage, and the advantage of
 a prompt with one rollout."""
 
 UNSCORED: dict[str, str] = {
-    "trl": "The reward is `None`, which TRL excludes. The rollout is counted in `not_scored`.",
-    "verl": "The rollout and its group fail. verl replaces the group with "
-    "`trainer.v1.sampler.sync_refill_failed_groups=True`, and drops it otherwise.",
-    "openrlhf": "OpenRLHF has no value for it, and `None` breaks the batch. The error ends the "
-    "training. With `error_value` (on a server: `--on-error value`) the rollout gets this number "
-    "and is counted, logged, and marked as `rag_rewards_error`.",
+    "trl": "The reward is `None`, which TRL excludes. `not_scored` counts the rollout.",
+    "verl": "The rollout and its group fail. verl drops the group, or replaces it if "
+    "`trainer.v1.sampler.sync_refill_failed_groups=True` is set.",
+    "openrlhf": "The training ends, because OpenRLHF has no value for a missing reward. With "
+    "`error_value` (on a server: `--on-error value`), the rollout gets this number and is counted, "
+    "logged, and marked as `rag_rewards_error`.",
     "ms_swift": "ms-swift would sum `None` as 0 (`nansum` in `swift/rl_core/advantage.py`). The "
-    "rollout gets the mean reward of its group, so its advantage is 0. It is counted in "
-    "`not_scored` and logged.",
+    "rollout therefore gets the mean reward of its group, so that its advantage is 0. `not_scored` "
+    "counts it, and a warning shows the first error.",
 }
 """The handling of an unscored rollout in each trainer, after the first batch."""
 
@@ -160,78 +160,85 @@ INTRO = """# Trainers
 The training loop stays in the trainer, and the reward is a recipe. Each trainer has its own page:
 [TRL](trl.md), [verl](verl.md), [OpenRLHF](openrlhf.md) and [ms-swift](ms-swift.md).
 [Start a training run](start-training.md) shows the steps from the file of a data set to the first
-training step. Two further adapters have no page: `rag_rewards_adapters.callables` for everything
-that calls a Python function of one rollout or of a batch (slime, AReaL, NeMo-Gym, your own loop),
-and `rag_rewards_adapters.verifiers`.
+training step. Two further adapters have no page. `rag_rewards_adapters.callables` is for trainers
+that call a Python function with one rollout or a batch (slime, AReaL, NeMo-Gym, your own loop).
+`rag_rewards_adapters.verifiers` is for the library verifiers.
 
-- **TRL** trains on one machine with little setup. It gives a reward the model in training, so
+- **TRL** trains on one machine with little setup. A reward can use the model in training, so
   recipes with log-probabilities are on-policy without a server.
-- **verl** trains on many GPUs. Its agent loop scores a whole group, with the policy's own rollout
-  engine.
-- **ms-swift** passes whole groups to a reward, and models are servers. The authors of CTRL-RAG used
-  it.
-- **OpenRLHF** sends single rollouts to a server, or scores groups in its agent executor, with the
-  policy's own vLLM.
+- **verl** trains on many GPUs. The agent loop of this package scores complete groups and uses the
+  rollout engine of the policy for log-probabilities.
+- **ms-swift** passes complete groups to a reward. Models that provide evidence run on servers. The
+  authors of CTRL-RAG used ms-swift.
+- **OpenRLHF** sends single rollouts to a reward server. Alternatively, the agent executor of this
+  package scores complete groups and uses the vLLM engine of the policy for log-probabilities.
 
 ## Recipes by trainer
 
-A cell contains the settings that a recipe requires in the trainer.
+A cell contains the options that a recipe requires in the trainer. `works` means that it requires
+none. The last row shows how to replace the advantage of the trainer by that of LEAR,
+(R − mean)/max(std, 0.1). The number 0.1 is called the floor of the standard deviation.
 
 """
 
 REST = """
 *Any function* means `each(recipe)` for one rollout and `batch(recipe)` for many, both from
-`rag_rewards_adapters.callables`. The settings are options of the adapters and have the names of the
-command line. Those of OpenRLHF are options of `rag_rewards_adapters.openrlhf`, or of the server
-behind `--reward.remote_url`.
+`rag_rewards_adapters.callables`. Options such as `nli`, `judge` and `model` are options of the
+adapters, with the same names as on the command line. In OpenRLHF, they are options of
+`rag_rewards_adapters.openrlhf` or of the server at `--reward.remote_url`.
 
-[^openrlhf-one]: A remote reward gets one query, one prompt and one label in a call
-    (`openrlhf/utils/agent.py`, lines 290 and 292 of 0.11.2). The agent executor gets all samples of
-    a prompt.
-[^openrlhf-adv]: The estimators of OpenRLHF are one chain of conditions, which cannot be extended
+[^openrlhf-one]: A remote reward gets one query, one prompt and one label per call
+    (`openrlhf/utils/agent.py`, lines 290 and 292 of 0.11.2). The agent executor gets all rollouts
+    of a prompt.
+[^openrlhf-adv]: You cannot add an advantage estimator to OpenRLHF
     (`openrlhf/trainer/ppo_utils/experience_maker.py`, lines 268 to 277 of 0.11.2). The executor
-    returns the mean of the group plus the advantage as the reward, and `dr_grpo` subtracts the
-    mean.
+    returns the mean reward of the group plus the advantage, and the estimator `dr_grpo` subtracts
+    the mean.
 
 ## Normalization of rewards
 
-The trainer normalizes the rewards of a group, and a recipe does not. Use the advantage of this
-package (`std_floor` or `rag_grpo_clip_std`) only if the normalization of the trainer is off.
-Otherwise the rewards are normalized twice. The min-max normalization of CTRL-RAG is part of its
-reward and independent of this.
+The trainer normalizes the rewards of a group, so a recipe does not. Use the advantage of LEAR
+(`std_floor`) only if the trainer does not divide by the standard deviation. Otherwise the rewards
+are normalized twice. In verl, the estimator `rag_grpo_clip_std` replaces the normalization of verl.
+The min-max normalization of CTRL-RAG is part of its reward and does not change this.
 
 {normalization}
-The papers divide by the standard deviation of the population (n), and the trainers by that of a
-sample (n − 1). The advantages of a trainer are therefore √((n − 1)/n) times those of the papers:
-6.5 % smaller for 8 rollouts, and the same for all rollouts of a group. OpenRLHF clips after it
-subtracts the mean. The reward 13 of ARENA stays in the range with `group_norm`. With `dr_grpo`, set
-a wider `--reward.clip_range`.
+In this table, R is the reward, and mean and std are the mean and the standard deviation of the
+rewards of the group. The papers divide by the standard deviation of the population (divisor n), and
+the trainers by that of a sample (divisor n − 1). The advantages of a trainer are therefore
+√((n − 1)/n) times those of the papers. For groups of 8 rollouts, they are 6.5 % smaller. The factor
+is the same for all rollouts of a group.
+
+OpenRLHF clips the result to the range of `--reward.clip_range` (±10 by default). With `group_norm`,
+the advantages of ARENA, whose maximum reward is 13, stay in this range. With `dr_grpo`, set a wider
+range.
 
 ## Unscored rollouts
 
-A rollout is unscored if its row is broken, a model does not answer, or the weights change between
-the two terms of a difference. It has no reward, because 0 would be a wrong one. In the first batch,
-the error is raised; it names the row and the field. Later, the handling depends on the trainer:
+A rollout is unscored if its row is invalid, if evidence is missing, or if a model returns no result
+([Concepts](concepts.md#unscored-rollouts)). In the first batch, the adapter raises an error that
+names the row and the field. In later batches, the result depends on the trainer:
 
 {unscored}
-In ms-swift, the mean in place of a missing reward reduces the standard deviation. With k scores in
-a group of n, it is √((k − 1)/(n − 1)) times that of the scores.
+In ms-swift, the mean in place of a missing reward reduces the standard deviation of the group. If
+k of n rollouts have a score, the standard deviation of the group is √((k − 1)/(n − 1)) times that
+of the k scores.
 
 ## Cost of on-policy rewards
 
-A recipe with log-probabilities needs one further forward pass for each supporting document.
-Contexts with a common beginning share its computation. [Models](models.md) lists the requests and
-the measured times. TRL scores with the model in training, at the weights of the current step. A
-server has the weights that it loaded last, so its rewards are as many steps old. Recipes of rules
-cost microseconds.
+A recipe with log-probabilities needs one forward pass with all documents and one without each
+supporting document. The tokens that these contexts have in common at their beginning are computed
+once. [Models](models.md) describes the computation and links to measurements. TRL scores with the
+model in training, at the weights of the current step. A server uses the weights that it loaded
+last, which can be older than those of the current step. Recipes that use only rules take
+microseconds per rollout.
 
 ## Tests
 
-`tests/trainers/golden.py` contains the same groups for every trainer: 9 recipes in 10 cases (one
-rollout, a partial group, equal rewards, an unscored member, padding rows, end-of-sequence text, a
-prefilled opening, tool turns, a truncated response), with their rewards and advantages.
-`make test-trainers` computes the advantages with the real code of each trainer and its ε. They
-agree to 2e-5 (float32).
+`tests/trainers/golden.py` contains groups with their expected rewards and advantages. They cover
+all 9 recipes in 10 cases, such as equal rewards, an unscored rollout, tool turns and a truncated
+response. All trainers use the same groups. `make test-trainers` computes the advantages with the
+code of each installed trainer. They differ from the expected advantages by at most 2e-5 (float32).
 """
 
 
@@ -248,14 +255,17 @@ def _row(name: str, cells: dict[str, Cell]) -> str:
 
 
 def _normalization() -> str:
-    head = "| trainer | setting | off | advantage | prompt with one rollout |"
+    head = (
+        "| trainer | setting | value without normalization | advantage "
+        "| advantage of a prompt with one rollout |"
+    )
     rows = [f"| {TRAINERS[name]} | {' | '.join(cells)} |" for name, cells in NORMALIZATION.items()]
     return "\n".join([head, "| --- " * 5 + "|", *rows]) + "\n"
 
 
 def _unscored() -> str:
     rows = [f"| {TRAINERS[name]} | {text} |" for name, text in UNSCORED.items()]
-    return "\n".join(["| trainer | unscored rollout |", "| --- | --- |", *rows]) + "\n"
+    return "\n".join(["| trainer | handling |", "| --- | --- |", *rows]) + "\n"
 
 
 def page() -> str:
