@@ -185,7 +185,8 @@ REST = """
 *Any function* means `each(recipe)` for one rollout and `batch(recipe)` for many, both from
 `rag_rewards_adapters.callables`. Options such as `nli`, `judge` and `model` are options of the
 adapters, with the same names as on the command line. In OpenRLHF, they are options of
-`rag_rewards_adapters.openrlhf` or of the server at `--reward.remote_url`.
+`rag_rewards_adapters.openrlhf` or of the server at `--reward.remote_url`. `verifier` and
+`citation.judge_by` are settings of the recipe.
 
 [^openrlhf-one]: A remote reward gets one query, one prompt and one label per call
     (`openrlhf/utils/agent.py`, lines 290 and 292 of 0.11.2). The agent executor gets all rollouts
