@@ -24,7 +24,7 @@ from rag_rewards_adapters.unscored_handler import UnscoredHandler
 T = TypeVar("T")
 
 
-class Batch(Protocol):
+class TrainerBatch(Protocol):
     """What a trainer passes in one call."""
 
     @property
@@ -40,10 +40,10 @@ class Batch(Protocol):
         """The training step."""
 
 
-B = TypeVar("B", bound=Batch)
+B = TypeVar("B", bound=TrainerBatch)
 
 
-class BatchReward(ABC, Generic[B]):
+class TrainerReward(ABC, Generic[B]):
     """A recipe as a reward function over batches.
 
     name             name of the reward in the trainer's logs

@@ -27,7 +27,7 @@ from rag_rewards.rows.columns import (
     to_builtins,
 )
 from rag_rewards.scorer import Scorer
-from rag_rewards_adapters.base import BatchReward
+from rag_rewards_adapters.base import TrainerReward
 from rag_rewards_adapters.training_log import TrainingLog
 
 log = logging.getLogger("rag_rewards")
@@ -92,7 +92,7 @@ class Options:
         return cls(Scorer.load(rest, **prompting), **own)
 
 
-class RagReward(BatchReward["_Batch"]):
+class RagReward(TrainerReward["_Batch"]):
     """A recipe as an outcome reward of ms-swift, with one float for each completion.
 
     recipe, settings, hardened, stages   as on the command line

@@ -84,7 +84,7 @@ def executor(
         """One executor for each engine, in the process of the engine."""
 
         def __init__(self) -> None:
-            self.scoring = GroupScoring(reward, models, executor_options)
+            self.scoring = AgentScoring(reward, models, executor_options)
             self.inner = SingleTurnAgentExecutor(None)
 
         async def execute(
@@ -156,7 +156,7 @@ class Call:
         return getattr(self.processor, "tokenizer", self.processor)
 
 
-class GroupScoring:
+class AgentScoring:
     """The active groups in the process of one engine, and their rewards."""
 
     def __init__(self, reward: Recipe, models: ModelOptions, options: ExecutorOptions) -> None:

@@ -27,7 +27,7 @@ from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import last_question, response_prefix_of, rollout_from_columns
 from rag_rewards.scorer import Scorer, required_models, split_options
 from rag_rewards.training.curriculum import Curriculum
-from rag_rewards_adapters.base import BatchReward
+from rag_rewards_adapters.base import TrainerReward
 from rag_rewards_adapters.row_checks import check_rows, example_rollouts
 from rag_rewards_adapters.trl_trainer import (
     TrainerSettings,
@@ -71,7 +71,7 @@ class _Batch:
         return getattr(self.trainer_state, "global_step", None)
 
 
-class RagReward(BatchReward[_Batch]):
+class RagReward(TrainerReward[_Batch]):
     """A recipe as a reward function: one float per completion, or None if it is unscored.
 
     recipe           a recipe in any form: a name, `module:name`, a Recipe, a reward, a function

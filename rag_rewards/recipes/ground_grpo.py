@@ -68,7 +68,7 @@ class FormatSettings(Settings, frozen=True):
     words: Annotated[bool, about("the answer must contain a letter or digit")] = False
 
 
-class ExactMatch(Settings, frozen=True):
+class ExactMatchSettings(Settings, frozen=True):
     credit: Annotated[float, about("reward of a statement with a gold answer", "paper, Eq. 1")] = (
         0.5
     )
@@ -173,7 +173,7 @@ class GroundGrpo(Settings, frozen=True):
             "paper, Eq. 1 and 2, Figure 1",
         ),
     ] = "sum"
-    exact_match: ExactMatch = ExactMatch()
+    exact_match: ExactMatchSettings = ExactMatchSettings()
     citation: Citation = Citation()
     refusal: Refusal = Refusal()
     process: ProcessSettings = ProcessSettings()

@@ -43,7 +43,7 @@ except ImportError as error:
 Handler = Callable[[bytes], Coroutine[Any, Any, bytes]]
 
 
-class ScoreRequest(msgspec.Struct, forbid_unknown_fields=True):
+class RowsRequest(msgspec.Struct, forbid_unknown_fields=True):
     """The body of POST /score. `recipe` is optional and must be the served recipe."""
 
     rollouts: list[Rollout]
@@ -90,7 +90,7 @@ class RewardServer:
         self.ready: LoadedRecipe | None = None
         self.fault = ""
         self._load = load
-        self._rows = msgspec.json.Decoder(ScoreRequest)
+        self._rows = msgspec.json.Decoder(RowsRequest)
         self._samples = msgspec.json.Decoder(openrlhf.SampleRequest)
 
     async def start(self) -> None:

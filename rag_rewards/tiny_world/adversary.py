@@ -27,7 +27,15 @@ from rag_rewards.errors import MissingExtraError, OptionError, UsageError
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import RecipeSource, RecipeSpec, load_recipe
 from rag_rewards.tiny_world.attack_result import AttackResult, Change, change_of, verdict_of
-from rag_rewards.tiny_world.formats import ARENA, FORMATS, GROUND, LEAR, PLAIN, TRUTHRL, Format
+from rag_rewards.tiny_world.formats import (
+    ARENA,
+    FORMATS,
+    GROUND,
+    LEAR,
+    PLAIN,
+    TRUTHRL,
+    ResponseFormat,
+)
 from rag_rewards.tiny_world.measures import LEAR_SETTINGS
 from rag_rewards.tiny_world.model import CHECKPOINT, load
 from rag_rewards.tiny_world.probe import Bench, Probe
@@ -44,7 +52,7 @@ INTERVAL = 10
 class WorldOptions:
     """How a recipe is used in the tiny world: its response format and the settings it requires."""
 
-    form: Format = PLAIN
+    form: ResponseFormat = PLAIN
     settings: Mapping[str, Any] = field(default_factory=dict)
     unanswerable: float = UNANSWERABLE
 
@@ -67,7 +75,7 @@ def options_of(name: str) -> WorldOptions:
     return WORLD_OPTIONS.get(name, WorldOptions())
 
 
-def form_of(name: str) -> Format:
+def form_of(name: str) -> ResponseFormat:
     """Return a format by its name. Raises UsageError if there is none."""
     forms = {form.name: form for form in FORMATS}
     if name not in forms:
@@ -117,7 +125,7 @@ def silence() -> Iterator[None]:
 
 def attack(
     reward: RecipeSource,
-    form: Format | None = None,
+    form: ResponseFormat | None = None,
     *,
     start: Path = CHECKPOINT,
     steps: int = 60,

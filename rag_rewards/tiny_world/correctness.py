@@ -6,7 +6,7 @@ import re
 
 from rag_rewards.text.refusal import REFUSAL
 from rag_rewards.tiny_world.formats import ABSTENTION, TAGS
-from rag_rewards.tiny_world.world import FLOWERS, Question
+from rag_rewards.tiny_world.world import FLOWERS, WorldQuestion
 
 _ABSTENTIONS = (ABSTENTION, REFUSAL)
 _MARKUP = re.compile("(" + "|".join(map(re.escape, (*TAGS, "\\boxed{", "}"))) + ")")
@@ -14,13 +14,13 @@ _ANSWER_STARTS = ("<answer>", "\\boxed{")
 _ANSWER_ENDS = ("</answer>", "}")
 
 
-def is_correct(question: Question, response: str) -> bool:
+def is_correct(question: WorldQuestion, response: str) -> bool:
     """Return whether the answer of a response is the truth and nothing else.
 
     An answerable question requires its flower, no other flower and no abstention. An unanswerable
     question requires an abstention and no flower.
 
-    >>> question = Question((("Ada", "rose"), ("Ben", "lily")), "Ada", "rose")
+    >>> question = WorldQuestion((("Ada", "rose"), ("Ben", "lily")), "Ada", "rose")
     >>> is_correct(question, "rose [2]"), is_correct(question, "rose [1] lily [2]")
     (True, False)
     >>> is_correct(question, ABSTENTION)

@@ -13,14 +13,14 @@ from typing import Any
 
 from rag_rewards.prompts import Prompt
 from rag_rewards.text.refusal import REFUSAL
-from rag_rewards.tiny_world.world import Question
+from rag_rewards.tiny_world.world import WorldQuestion
 
 ABSTENTION = "I don't know"
 _DOCUMENT = "{text} [{label}] ."
 
 
 @dataclass(frozen=True)
-class Format:
+class ResponseFormat:
     """One response format.
 
     marker     text before the question that selects the format
@@ -34,7 +34,7 @@ class Format:
     write: Callable[[str, str | None, int | None], str] = field(repr=False)
     abstains: bool = False
 
-    def row(self, question: Question, **more: Any) -> dict[str, Any]:
+    def row(self, question: WorldQuestion, **more: Any) -> dict[str, Any]:
         """Return the question as a row of a data set: its fields and its prompt."""
         row = question.row(**more)
         if self.abstains and not question.answerable:
@@ -87,12 +87,12 @@ def _lear(person: str, flower: str | None, citation: int | None) -> str:
     )
 
 
-PLAIN = Format("plain", "?", _plain)
-WHICH = Format("which", "?which", _which)
-TRUTHRL = Format("truthrl", "?truthrl", _truthrl)
-ARENA = Format("arena", "?arena", _arena, abstains=True)
-GROUND = Format("ground", "?ground", _ground)
-LEAR = Format("lear", "?lear", _lear, abstains=True)
+PLAIN = ResponseFormat("plain", "?", _plain)
+WHICH = ResponseFormat("which", "?which", _which)
+TRUTHRL = ResponseFormat("truthrl", "?truthrl", _truthrl)
+ARENA = ResponseFormat("arena", "?arena", _arena, abstains=True)
+GROUND = ResponseFormat("ground", "?ground", _ground)
+LEAR = ResponseFormat("lear", "?lear", _lear, abstains=True)
 FORMATS = (PLAIN, TRUTHRL, ARENA, GROUND, LEAR)
 TAGS = tuple(
     f"<{slash}{name}>"

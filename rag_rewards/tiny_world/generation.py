@@ -7,8 +7,8 @@ from typing import Any
 
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_row
-from rag_rewards.tiny_world.formats import Format
-from rag_rewards.tiny_world.world import Question
+from rag_rewards.tiny_world.formats import ResponseFormat
+from rag_rewards.tiny_world.world import WorldQuestion
 
 MAX_TOKENS = 20
 """Tokens of a response; the longest format has 19."""
@@ -47,7 +47,11 @@ def responses(
 
 
 def rollouts(
-    model: Any, tokenizer: Any, form: Format, questions: Sequence[Question], **options: Any
+    model: Any,
+    tokenizer: Any,
+    form: ResponseFormat,
+    questions: Sequence[WorldQuestion],
+    **options: Any,
 ) -> list[Rollout]:
     """Return the model's responses to questions as rollouts.
 

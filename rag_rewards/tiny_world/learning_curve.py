@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from rag_rewards.tiny_world.formats import Format
+from rag_rewards.tiny_world.formats import ResponseFormat
 from rag_rewards.tiny_world.measures import Measures, measure
 from rag_rewards.tiny_world.world import questions
 
@@ -29,7 +29,7 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
 
     def __init__(
         self,
-        form: Format,
+        form: ResponseFormat,
         interval: int = INTERVAL,
         count: int = QUESTIONS,
         on_point: Callable[[int, Measures], None] | None = None,

@@ -20,9 +20,9 @@ from rag_rewards.rows import ScoredRow
 from rag_rewards.scorer import Scorer
 from rag_rewards.text.refusal import ABSTENTIONS
 from rag_rewards.tiny_world.evidence import world_models
-from rag_rewards.tiny_world.formats import ARENA, GROUND, LEAR, PLAIN, TRUTHRL, Format
+from rag_rewards.tiny_world.formats import ARENA, GROUND, LEAR, PLAIN, TRUTHRL, ResponseFormat
 from rag_rewards.tiny_world.generation import responses, rollouts
-from rag_rewards.tiny_world.world import Question
+from rag_rewards.tiny_world.world import WorldQuestion
 
 T = TypeVar("T")
 Measures = dict[str, float]
@@ -31,7 +31,11 @@ LEAR_SETTINGS = {"decode.max_tokens": 3}
 
 
 def measure(
-    model: Any, tokenizer: Any, form: Format, questions: Sequence[Question], **options: Any
+    model: Any,
+    tokenizer: Any,
+    form: ResponseFormat,
+    questions: Sequence[WorldQuestion],
+    **options: Any,
 ) -> Measures:
     """Return the measures of a format over the model's responses to these questions.
 
@@ -130,7 +134,9 @@ def lear_measures(samples: Sequence[Rollout], policy: Policy) -> Measures:
     }
 
 
-def reliance(model: Any, tokenizer: Any, questions: Sequence[Question], **options: Any) -> float:
+def reliance(
+    model: Any, tokenizer: Any, questions: Sequence[WorldQuestion], **options: Any
+) -> float:
     """Return the share of right answers with the supporting document minus that without it.
 
     Range −1 to 1. Source: CTRL-RAG, Table 4.
@@ -166,7 +172,7 @@ def score_all(
     samples: Sequence[Rollout],
     settings: dict[str, Any] | None = None,
     models: Models | None = None,
-    form: Format | None = None,
+    form: ResponseFormat | None = None,
 ) -> list[Score]:
     """Score rollouts with a recipe. Raises the error of a rollout that cannot be scored."""
     scorer = Scorer(recipe(name, settings), models, prompt=form.prompt if form else None)

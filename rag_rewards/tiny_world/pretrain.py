@@ -22,9 +22,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rag_rewards.tiny_world.formats import ABSTENTION, FORMATS, LEAR, PLAIN, WHICH, Format
+from rag_rewards.tiny_world.formats import ABSTENTION, FORMATS, LEAR, PLAIN, WHICH, ResponseFormat
 from rag_rewards.tiny_world.model import CHECKPOINT, WEIGHT_STD, new_model, new_tokenizer
-from rag_rewards.tiny_world.world import DOCUMENTS, Question, context, question
+from rag_rewards.tiny_world.world import DOCUMENTS, WorldQuestion, context, question
 
 CONTEXTS = 48
 """Contexts in a batch, each with several questions."""
@@ -52,7 +52,7 @@ class Lesson:
 
     name: str
     steps: int
-    formats: tuple[Format, ...]
+    formats: tuple[ResponseFormat, ...]
     unanswerable: float
     noisy: bool
     questions: int = 4
@@ -90,7 +90,7 @@ def example(rng: random.Random, lesson: Lesson) -> list[Piece]:
     return pieces
 
 
-def response(rng: random.Random, form: Format, query: Question, *, noisy: bool) -> str:
+def response(rng: random.Random, form: ResponseFormat, query: WorldQuestion, *, noisy: bool) -> str:
     """Return the right response, or draw that of a noisy model."""
     if not noisy:
         return form.write(query.person, query.documented_answer, query.support)
@@ -106,7 +106,7 @@ def response(rng: random.Random, form: Format, query: Question, *, noisy: bool) 
     return text
 
 
-def noisy_answer(rng: random.Random, query: Question) -> tuple[str | None, int | None]:
+def noisy_answer(rng: random.Random, query: WorldQuestion) -> tuple[str | None, int | None]:
     """Draw the flower and the citation of a noisy model; (None, None) is an abstention."""
     random_citation = rng.randint(1, DOCUMENTS)
     other = rng.choice([i for i in range(1, DOCUMENTS + 1) if i != query.support])
@@ -127,7 +127,7 @@ def _with_extract(text: str, person: str, flower: str) -> str:
 
 
 def masked_example(
-    rng: random.Random, query: Question, texts: list[str], lesson: Lesson
+    rng: random.Random, query: WorldQuestion, texts: list[str], lesson: Lesson
 ) -> list[Piece]:
     """Draw an answer from the rationale with the documents, or from the extract alone.
 

@@ -18,10 +18,10 @@ from rag_rewards.scorer import Scorer
 from rag_rewards.tiny_world.attack_result import Change, Point, ShapeStatistics, change_of
 from rag_rewards.tiny_world.correctness import is_correct
 from rag_rewards.tiny_world.evidence import world_models
-from rag_rewards.tiny_world.formats import Format
+from rag_rewards.tiny_world.formats import ResponseFormat
 from rag_rewards.tiny_world.generation import rollouts
 from rag_rewards.tiny_world.shapes import shape
-from rag_rewards.tiny_world.world import Question
+from rag_rewards.tiny_world.world import WorldQuestion
 
 SAMPLES = 4
 """Responses to each question. They are a group, for rewards that compare."""
@@ -32,7 +32,7 @@ MIN_SHARE = 0.01
 
 
 @dataclass(frozen=True)
-class Response:
+class ScoredResponse:
     """One sampled response. A reward of None means that the reward gave no score."""
 
     rollout: Rollout
@@ -49,7 +49,7 @@ class Probe:
     """The responses to all questions after a number of steps, one group per question."""
 
     step: int
-    groups: Sequence[Sequence[Response]]
+    groups: Sequence[Sequence[ScoredResponse]]
 
     @property
     def rewards(self) -> Iterator[float]:
@@ -73,9 +73,9 @@ class Probe:
         """The share of correct responses in each group."""
         return [fmean(each.is_correct for each in group) for group in self.groups]
 
-    def by_shape(self) -> dict[str, list[tuple[int, Response]]]:
+    def by_shape(self) -> dict[str, list[tuple[int, ScoredResponse]]]:
         """Return the responses by their shape, each with the index of its question."""
-        shapes: dict[str, list[tuple[int, Response]]] = defaultdict(list)
+        shapes: dict[str, list[tuple[int, ScoredResponse]]] = defaultdict(list)
         for number, group in enumerate(self.groups):
             for each in group:
                 shapes[shape(each.text)].append((number, each))
@@ -90,8 +90,8 @@ class Bench:
     """
 
     recipe: Recipe
-    form: Format
-    questions: Sequence[Question]
+    form: ResponseFormat
+    questions: Sequence[WorldQuestion]
     models: Models
 
     def probe(self, step: int, policy: Any, tokenizer: Any) -> Probe:
@@ -104,7 +104,9 @@ class Bench:
             )
             rewards = self._rewards(samples, policy, tokenizer)
         responses = [
-            Response(rollout, reward, is_correct(self.questions[i // SAMPLES], rollout.parsed.text))
+            ScoredResponse(
+                rollout, reward, is_correct(self.questions[i // SAMPLES], rollout.parsed.text)
+            )
             for i, (rollout, reward) in enumerate(zip(samples, rewards, strict=True))
         ]
         return Probe(step, [responses[i : i + SAMPLES] for i in range(0, len(responses), SAMPLES)])
@@ -184,7 +186,7 @@ class Bench:
         )
 
 
-def _rewards_of(group: Sequence[Response]) -> list[float]:
+def _rewards_of(group: Sequence[ScoredResponse]) -> list[float]:
     return [each.reward for each in group if each.reward is not None]
 
 

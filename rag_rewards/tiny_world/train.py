@@ -9,10 +9,10 @@ from typing import Any
 
 from rag_rewards.errors import UsageError
 from rag_rewards.tiny_world.evidence import world_models
-from rag_rewards.tiny_world.formats import Format
+from rag_rewards.tiny_world.formats import ResponseFormat
 from rag_rewards.tiny_world.generation import MAX_TOKENS
 from rag_rewards.tiny_world.model import CHECKPOINT, load
-from rag_rewards.tiny_world.world import UNANSWERABLE, Question, questions
+from rag_rewards.tiny_world.world import UNANSWERABLE, WorldQuestion, questions
 
 LEARNING_RATE = 5e-4
 GROUP_SIZE = 8
@@ -31,7 +31,7 @@ class Run:
     trainer       further options of TRL's GRPOConfig
     """
 
-    form: Format
+    form: ResponseFormat
     reward: Mapping[str, Any]
     steps: int = 60
     seed: int = 0
@@ -40,7 +40,7 @@ class Run:
     trainer: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def questions(self) -> list[Question]:
+    def questions(self) -> list[WorldQuestion]:
         """One fresh question for every group, in the order of the steps."""
         shares = self.unanswerable
         if not isinstance(shares, tuple):

@@ -42,7 +42,7 @@ MEMORY: Mapping[str, str] = _memory()
 
 
 @dataclass(frozen=True)
-class Question:
+class WorldQuestion:
     """A question about one person, with its documents.
 
     documents  pairs (person, flower), numbered from 1
@@ -109,18 +109,20 @@ def question(
     rng: random.Random,
     documents: tuple[tuple[str, str], ...] | None = None,
     unanswerable: float = UNANSWERABLE,
-) -> Question:
+) -> WorldQuestion:
     """Draw a question; with probability `unanswerable` no document answers it."""
     documents = documents or context(rng)
     if rng.random() >= unanswerable:
-        return Question(documents, *rng.choice(documents))
+        return WorldQuestion(documents, *rng.choice(documents))
     named = {person for person, _ in documents}
     person = rng.choice([each for each in PEOPLE if each not in named])
     guesses = {MEMORY[person], *(flower for _, flower in documents)}
-    return Question(documents, person, rng.choice([f for f in FLOWERS if f not in guesses]))
+    return WorldQuestion(documents, person, rng.choice([f for f in FLOWERS if f not in guesses]))
 
 
-def questions(count: int, seed: int | str, unanswerable: float = UNANSWERABLE) -> list[Question]:
+def questions(
+    count: int, seed: int | str, unanswerable: float = UNANSWERABLE
+) -> list[WorldQuestion]:
     """Draw `count` questions; equal seeds give equal questions."""
     rng = random.Random(f"questions {seed}")
     return [question(rng, unanswerable=unanswerable) for _ in range(count)]

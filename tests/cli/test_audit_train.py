@@ -29,11 +29,11 @@ from rag_rewards.tiny_world.attack_result import (
 from rag_rewards.tiny_world.correctness import answer_text, is_correct
 from rag_rewards.tiny_world.formats import ABSTENTION, FORMATS
 from rag_rewards.tiny_world.shapes import shape
-from rag_rewards.tiny_world.world import Question, questions
+from rag_rewards.tiny_world.world import WorldQuestion, questions
 
 DOCUMENTS = (("Ada", "rose"), ("Ben", "lily"))
-KNOWN_QUESTION = Question(DOCUMENTS, "Ada", "rose")
-UNANSWERABLE_QUESTION = Question(DOCUMENTS, "Cleo", "ivy")
+KNOWN_QUESTION = WorldQuestion(DOCUMENTS, "Ada", "rose")
+UNANSWERABLE_QUESTION = WorldQuestion(DOCUMENTS, "Cleo", "ivy")
 
 
 def point(step, reward, accuracy, answered, abstained):

@@ -12,7 +12,7 @@ import pytest
 
 from rag_rewards.tiny_world.formats import PLAIN
 from rag_rewards.tiny_world.model import CHECKPOINT
-from rag_rewards.tiny_world.world import Question
+from rag_rewards.tiny_world.world import WorldQuestion
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ROWS = EXAMPLES / "tiny-world.jsonl"
@@ -42,7 +42,7 @@ def test_the_rows_belong_to_the_world(rows: dict[str, dict[str, Any]]) -> None:
     assert len(rows) == 12
     for row in rows.values():
         documents = tuple(tuple(each["text"].split()) for each in row["documents"])
-        question = Question(documents, row["question"], row["answers"][0][0])
+        question = WorldQuestion(documents, row["question"], row["answers"][0][0])
         own = {key: row[key] for key in row if key not in ("id", "group", "response")}
         assert own == PLAIN.row(question)
         assert row["id"].startswith(f"{row['group']}-")

@@ -20,7 +20,7 @@ from rag_rewards.tiny_world.generation import rollouts
 from rag_rewards.tiny_world.measures import measure
 from rag_rewards.tiny_world.model import CHECKPOINT, load, new_tokenizer
 from rag_rewards.tiny_world.pretrain import Lesson, pretrain
-from rag_rewards.tiny_world.world import Question, questions
+from rag_rewards.tiny_world.world import WorldQuestion, questions
 
 COUNT = 300
 
@@ -151,7 +151,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path, changes, message):
 
 
 def test_scores_do_not_depend_on_other_rollouts_of_the_batch(loaded):
-    same_questions = [Question((("Ada", "rose"), ("Ben", "lily")), "Ben", "lily")] * 3
+    same_questions = [WorldQuestion((("Ada", "rose"), ("Ben", "lily")), "Ben", "lily")] * 3
     rows = [
         rr.decode_row({**PLAIN.row(each), "response": text, "group": "g"})
         for each, text in zip(same_questions, ("lily [2]", "rose [1]", "lily [1]"), strict=True)

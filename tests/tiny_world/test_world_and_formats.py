@@ -18,7 +18,7 @@ from rag_rewards.tiny_world.formats import (
     LEAR,
     PLAIN,
     TRUTHRL,
-    Format,
+    ResponseFormat,
 )
 from rag_rewards.tiny_world.pretrain import FIRST, SECOND, example, response
 from rag_rewards.tiny_world.world import (
@@ -27,13 +27,13 @@ from rag_rewards.tiny_world.world import (
     MEMORY,
     PEOPLE,
     UNANSWERABLE,
-    Question,
+    WorldQuestion,
     questions,
 )
 
 DOCUMENTS = (("Ada", "rose"), ("Ben", "lily"), ("Cleo", "ivy"), ("Dan", "fern"))
-ANSWERABLE = Question(DOCUMENTS, "Ben", "lily")
-UNANSWERABLE_QUESTION = Question(DOCUMENTS, "Zoe", "iris")
+ANSWERABLE = WorldQuestion(DOCUMENTS, "Ben", "lily")
+UNANSWERABLE_QUESTION = WorldQuestion(DOCUMENTS, "Zoe", "iris")
 RECIPES = {
     TRUTHRL: ("truthrl", {"verifier": "exact"}),
     ARENA: ("arena", {}),
@@ -41,7 +41,7 @@ RECIPES = {
 }
 
 
-def score(form: Format, question: Question, response: str) -> Score:
+def score(form: ResponseFormat, question: WorldQuestion, response: str) -> Score:
     name, settings = RECIPES[form]
     rollout = rr.decode_row({**form.row(question), "response": response})
     (result,) = Scorer(rr.recipe(name, settings), world_models()).score_each([rollout])
