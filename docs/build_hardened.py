@@ -16,7 +16,8 @@ INTRO = """# The hardened profile
 
 `--hardened` (in Python `rr.recipe(name, hardened=True)`) changes the settings in the tables below.
 `--set` can reset each of them. An attack increases the reward of a response without making its
-answer more correct. `rag-rewards audit` ([look.md](look.md)) tries about nine hundred attacks.
+answer more correct. `rag-rewards audit` ([look.md](look.md)) tries about nine hundred variants of
+the attacks below.
 
 The hardened profile matches gold answers strictly: rules decide whether a sentence asserts an
 answer. These rules have known errors:
@@ -28,6 +29,8 @@ answer. These rules have known errors:
 
 On this page:
 
+- The column "attacks" and the lists refer to the attacks by number. The sign "–" in this column
+  marks a setting that prevents another weakness of the reward.
 - A candidate answer is a text that could be an answer to the question.
 - E is the evidential contribution of CTRL-RAG, and T is the number of tokens of the response.
 - "(closed: hardened)" means that the hardened profile prevents the attack.
@@ -57,8 +60,7 @@ def _recipe(definition: RecipeDefinition) -> str:
     loopholes = "\n".join(f"- {line}" for line in definition.loopholes)
     return (
         f"## {definition.name}\n\n{table}\n\n"
-        "These attacks increase the reward under the default profile. Each line begins with the\n"
-        f"numbers of the attacks.\n\n{loopholes}\n"
+        f"These attacks increase the reward under the default profile:\n\n{loopholes}\n"
     )
 
 

@@ -43,6 +43,20 @@ TRAINING_MEANINGS = {
 }
 
 
+NORMALIZERS = """## Text normalizers
+
+A recipe compares the answer with the gold answers after a normalizer has changed both texts. The
+setting `normalizer` selects one of these normalizers:
+
+| normalizer | effect |
+| --- | --- |
+| `lower` | lower case, without `*` |
+| `squad` | lower case, without ASCII punctuation and without the words a, an and the |
+| `triviaqa` | as `squad`, but a space replaces each punctuation mark |
+| `unicode` | case folding, NFKC, without punctuation at the edges of words; keeps 3.14, -5, C# |
+"""
+
+
 def pages() -> dict[str, str]:
     """Return the pages by file name."""
     return {"index.md": _index()} | {
@@ -107,11 +121,10 @@ def _index() -> str:
         "training\n"
         "values. `rag-rewards recipes NAME` prints the same information.\n\n"
         f"{table}\n"
-        "`[condition]` is 1 if the condition is true, otherwise 0. With the scope `group`, "
-        "the rollouts\n"
-        "of one prompt are scored together. With the scope `rollout`, each rollout is scored "
-        "separately.\n"
-        "[trainers.md](../trainers.md) lists which recipe works in which trainer.\n"
+        "`[condition]` is 1 if the condition is true, otherwise 0. With the scope `group`, the\n"
+        "rollouts of one prompt are scored together. With the scope `rollout`, each rollout is\n"
+        "scored separately. [trainers.md](../trainers.md) lists which recipe works in which\n"
+        f"trainer.\n\n{NORMALIZERS}"
     )
 
 
@@ -229,7 +242,8 @@ def _settings(definition: RecipeDefinition) -> str:
     ]
     table = _table(("setting", "default", "meaning", "source of the default"), rows)
     return (
-        f"Change a setting with `--set KEY=VALUE` or `rr.recipe(NAME, {{KEY: value}})`.\n\n{table}"
+        "Change a setting with `--set KEY=VALUE` or `rr.recipe(NAME, {KEY: value})`. See also\n"
+        f"[Text normalizers](index.md#text-normalizers).\n\n{table}"
     )
 
 
@@ -253,10 +267,9 @@ def _loopholes(definition: RecipeDefinition) -> str:
     table = _table(("`--hardened` sets", "to", "attacks", "prevents"), rows)
     table += f"\n{_changed(definition)}\n"
     return (
-        "These attacks increase the reward under the default profile. Each line begins with the\n"
-        "numbers of the attacks in [hardened.md](../hardened.md). “(closed: hardened)” means "
-        "that the\n"
-        f"hardened profile prevents the attack.\n\n{_list(definition.loopholes)}\n{table}"
+        "These attacks increase the reward under the default profile. The numbers are those of\n"
+        "[hardened.md](../hardened.md). “(closed: hardened)” means that the hardened profile\n"
+        f"prevents the attack.\n\n{_list(definition.loopholes)}\n{table}"
     )
 
 

@@ -5,7 +5,7 @@ Hardened settings and loopholes of recipes refer to these numbers.
 
 ATTACKS: dict[int, str] = {
     1: "listing every candidate answer",
-    2: "negating the answer that it gives",
+    2: "giving an answer and negating it",
     3: "the answer inside another word or number",
     4: "a gold answer whose normalized form is empty",
     5: "an empty answer",

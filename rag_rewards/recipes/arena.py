@@ -173,7 +173,7 @@ DATA = TrainingData(
 
 ARENA = RecipeDefinition(
     name="arena",
-    summary="rewards for the format, the accuracy and the listed documents, and a bonus for all 3",
+    summary="rewards for format, accuracy and the listed documents, and a bonus if all are 1",
     source="ARENA, section 3.3",
     output=OUTPUT,
     settings=Arena,

@@ -58,7 +58,7 @@ class Clr(Settings, frozen=True):
     loo: Annotated[
         Loo,
         about(
-            "log-probability without a supporting document: the minimum, or the mean (Eq. 16)",
+            "minimum or mean (Eq. 16) of the log-probabilities without one supporting document",
             "paper, Eq. 10, Table 2",
         ),
     ] = "min"
@@ -108,7 +108,7 @@ class CtrlRag(Clr, frozen=True):
     no_spread: Annotated[
         Literal["zero", "one"],
         about(
-            "R′ of a group without spread, 0 or 1; one: the accuracy decides",
+            "R′ of a group without spread; one: R′ is 1, so that the accuracy decides",
             "paper, Eq. 14: 0",
         ),
     ] = "zero"
@@ -283,7 +283,12 @@ _LIKELIHOOD = (
         None,
         None,
     ),
-    ComponentInfo("clr", "E/√T if E > τ, else 0", 0.0, None),
+    ComponentInfo(
+        "clr",
+        "E/√T if E > τ, otherwise 0; T: tokens of the response; τ: setting threshold",
+        0.0,
+        None,
+    ),
 )
 _CONTAINED = ComponentInfo(
     "accuracy", "1 if the response contains a gold answer, otherwise 0", values=(0, 1)

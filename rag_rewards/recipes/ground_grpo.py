@@ -111,8 +111,8 @@ class Citation(Settings, frozen=True):
     judge_by: Annotated[
         JudgeBy,
         about(
-            "nli: an entailment model; gold: the cited documents must be supporting, and one of "
-            "them must contain the answer",
+            "how a citation is checked; nli: by an entailment model; gold: the cited documents "
+            "must be supporting, and one of them must contain the answer",
             "paper, section 2.2: NLI",
         ),
     ] = "nli"

@@ -252,7 +252,7 @@ TRUTHRL = RecipeDefinition(
         "6: the normalizer squad treats 3.14 as 314 and C++ as C (closed: hardened)",
         "15, 32: a guess together with 'I don't know' counts as uncertain and earns 0 "
         "(closed: hardened)",
-        "22: with another verifier than judge, the policy learns to abstain (paper, Table 5)",
+        "22: with a verifier other than judge, the policy learns to abstain (paper, Table 5)",
         "20, 21: with verifier=judge, the reward is as reliable as the judge",
     ),
     deviations=(
