@@ -114,9 +114,10 @@ NORMALIZATION: dict[str, tuple[str, str, str, str]] = {
 a prompt with one rollout."""
 
 UNSCORED: dict[str, str] = {
-    "trl": "The reward is `None`, which TRL excludes. `not_scored` counts the rollout.",
-    "verl": "The rollout and its group fail. verl drops the group, or replaces it if "
-    "`trainer.v1.sampler.sync_refill_failed_groups=True` is set.",
+    "trl": "The reward is `None`. TRL excludes the rollout from its group and sets its advantage "
+    "to 0. `not_scored` counts it.",
+    "verl": "The rollout and its group fail. Set "
+    "`trainer.v1.sampler.sync_refill_failed_groups=True`, so that verl replaces the group.",
     "openrlhf": "The training ends, because OpenRLHF has no value for a missing reward. With "
     "`error_value` (on a server: `--on-error value`), the rollout gets this number and is counted, "
     "logged, and marked as `rag_rewards_error`.",
@@ -257,7 +258,7 @@ def _row(name: str, cells: dict[str, Cell]) -> str:
 
 def _normalization() -> str:
     head = (
-        "| trainer | setting | value without normalization | advantage "
+        "| trainer | setting | value without division by std | advantage "
         "| advantage of a prompt with one rollout |"
     )
     rows = [f"| {TRAINERS[name]} | {' | '.join(cells)} |" for name, cells in NORMALIZATION.items()]

@@ -26,7 +26,7 @@ class GroupOptions:
     """How rows form groups. By default, adjacent rows with equal keys are a group."""
 
     group_size: int | None = None
-    """Number of consecutive rows in each group. By default, the field `group` forms the groups."""
+    """Number of consecutive rows of a group. By default, rows with equal `group` form a group."""
     sort: bool = False
     """Put the rows of each group next to each other before scoring."""
 

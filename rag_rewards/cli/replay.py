@@ -41,9 +41,10 @@ def replay(
     """Score rows again with other settings and compare the rewards.
 
     The command scores each row twice: first with the settings in its signature, then with the
-    changed settings. The rows must contain their evidence. The output compares the rewards, the
-    advantages, and the number of groups in which all rewards are equal. The exit code is 3 if some
-    rows cannot be scored.
+    changed settings. If a row has no signature, the first settings are the defaults of `--recipe`.
+    The rows must contain their evidence. The output compares the rewards, the advantages, and the
+    number of groups in which all rewards are equal. The exit code is 3 if some rows cannot be
+    scored.
 
     Parameters
     ----------

@@ -49,8 +49,9 @@ def select(
     """Select questions for training.
 
     The command selects questions by the scores of their rollouts. With `--make`, it writes a
-    training set for another method than GRPO. The summary and OUT.card.md contain the number of
-    questions before and after each step. The exit code is 3 if some rows cannot be scored.
+    training set for another training method, such as DPO. The summary and OUT.card.md contain the
+    number of questions before and after each step. The exit code is 3 if some rows cannot be
+    scored.
 
     Parameters
     ----------

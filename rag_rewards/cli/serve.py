@@ -61,7 +61,7 @@ def serve(
     port
         Listen on this port.
     token_file
-        Read the token that clients must send from this file.
+        Read the access token of the server from this file.
         By default, read it from the environment variable RAG_REWARDS_TOKEN.
     """
     model_options = models.options()

@@ -43,7 +43,7 @@ class DocumentOptions:
     """The documents of each row."""
 
     order: Literal["kept", "shuffled"] = "kept"
-    """Order of the documents: that of the data set, then noise (kept), or random (shuffled)."""
+    """Order of the documents: as in the data set, with noise last (kept), or random (shuffled)."""
     top: int | None = None
     """Keep N documents (0: all). Default: 5 for asqa, qampari, eli5, nq and triviaqa, else 0."""
     noise: int | None = None
