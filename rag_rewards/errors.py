@@ -96,6 +96,15 @@ class MissingExtraError(UsageError):
         super().__init__(f'{package} is not installed: pip install "rag-rewards[{extra}]"')
 
 
+@contextmanager
+def needs_extra(extra: str, package: str = "") -> Iterator[None]:
+    """Raise MissingExtraError if an import of the block fails. `package` is the name on PyPI."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(package or error.name or extra, extra=extra) from error
+
+
 class RolloutError(RagRewardsError):
     """One rollout cannot be scored.
 

@@ -26,7 +26,7 @@ from rag_rewards.backends.http_responses import (
     is_temporary,
     retry_after_seconds,
 )
-from rag_rewards.errors import BackendError, MissingExtraError, UsageError
+from rag_rewards.errors import BackendError, UsageError, needs_extra
 from rag_rewards.shorten import shorten
 
 if TYPE_CHECKING:
@@ -400,8 +400,6 @@ async def run_concurrently(work: Iterable[Awaitable[_T]]) -> list[_T]:
 
 
 def _httpx() -> Any:
-    try:
+    with needs_extra("http", "httpx"):
         import httpx
-    except ImportError:
-        raise MissingExtraError("httpx", extra="http") from None
     return httpx

@@ -11,22 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from rag_rewards.backends.addresses import is_url, without_credentials
-from rag_rewards.errors import BackendError, MissingExtraError, UsageError
+from rag_rewards.errors import BackendError, UsageError
 
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 TOKENIZER_FILES = (
     "tokenizer.json tokenizer.model vocab.txt vocab.json spiece.model spm.model "
     "sentencepiece.bpe.model"
 ).split()
-
-
-@contextmanager
-def needs_extra(extra: str) -> Iterator[None]:
-    """Raise MissingExtraError if an import of the block fails."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("sentence-transformers", extra=extra) from error
 
 
 def model_folder(model: str | Path, revision: str | None = None) -> Path:

@@ -21,13 +21,12 @@ from rag_rewards.backends.local_models import (
     is_out_of_memory,
     model_files,
     model_folder,
-    needs_extra,
     require_complete,
     sentence_modules,
     torch_device,
     torch_dtype,
 )
-from rag_rewards.errors import BackendError, UsageError
+from rag_rewards.errors import BackendError, UsageError, needs_extra
 
 
 class SentenceSimilarity:
@@ -57,7 +56,7 @@ class SentenceSimilarity:
         revision: str | None = None,
         batch_size: int = 64,
     ) -> None:
-        with needs_extra("semantic"):
+        with needs_extra("semantic", "sentence-transformers"):
             from sentence_transformers import SentenceTransformer
         if batch_size < 1:
             raise UsageError(f"batch_size must be at least 1, found {batch_size}")

@@ -6,7 +6,7 @@ import os
 from typing import cast
 
 from rag_rewards.backends.addresses import without_credentials
-from rag_rewards.errors import MissingExtraError, UsageError
+from rag_rewards.errors import UsageError, needs_extra
 from rag_rewards.evidence.protocols import Tokenizer
 
 
@@ -29,10 +29,8 @@ def resolve_tokenizer(
         if folder is not None:
             reason = f"there is no folder {without_credentials(folder)!r}"
         raise UsageError(f"{reason}: pass tokenizer=, a tokenizer or its folder")
-    try:
+    with needs_extra("transformers", "transformers"):
         from transformers import AutoTokenizer
-    except ImportError:
-        raise MissingExtraError("transformers", extra="transformers") from None
     try:
         loaded = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, ImportError) as error:  # ImportError: of a library for its format

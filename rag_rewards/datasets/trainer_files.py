@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from rag_rewards.datasets.trainer_rows import verl_schema
-from rag_rewards.errors import MissingExtraError
+from rag_rewards.errors import needs_extra
 from rag_rewards.io.output import Output
 
 ROW_GROUP = 1_000
@@ -44,11 +44,9 @@ class ParquetFile:
     """Rows for verl as Parquet with one schema. Memory holds one row group at a time."""
 
     def __init__(self, output: Output, present: Collection[str], supports: bool) -> None:
-        try:
+        with needs_extra("parquet", "pyarrow"):
             import pyarrow as pa
             import pyarrow.parquet as pq
-        except ImportError:
-            raise MissingExtraError("pyarrow", extra="parquet") from None
         self._table, self._schema = pa.Table, verl_schema(present, supports)
         self._output = output
         self._rows: list[dict[str, Any]] = []

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import msgspec
 
-from rag_rewards.errors import MissingExtraError, UsageError
+from rag_rewards.errors import UsageError, needs_extra
 from rag_rewards.io.output import Output
 from rag_rewards.rows import Line
 from rag_rewards.rows.parquet import scored_columns
@@ -164,9 +164,7 @@ def _row_blocks(lines: Path, nested: bool) -> Iterator[list[dict[str, Any]]]:
 
 def _pyarrow() -> tuple[Any, Any]:
     """Import pyarrow and its Parquet module."""
-    try:
+    with needs_extra("parquet", "pyarrow"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError:
-        raise MissingExtraError("pyarrow", extra="parquet") from None
     return pyarrow, pyarrow.parquet

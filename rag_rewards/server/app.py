@@ -19,10 +19,10 @@ import msgspec
 from rag_rewards.errors import (
     BackendError,
     DataError,
-    MissingExtraError,
     RolloutError,
     RowError,
     ScoringError,
+    needs_extra,
 )
 from rag_rewards.groups import group_by_key
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
@@ -35,10 +35,8 @@ from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.telemetry import Circuit, Telemetry, log, short_message
 from rag_rewards.version import __version__
 
-try:
+with needs_extra("server"):
     from fastapi import FastAPI, Request, Response
-except ImportError as error:
-    raise MissingExtraError(error.name or "fastapi", extra="server") from None
 
 Handler = Callable[[bytes], Coroutine[Any, Any, bytes]]
 

@@ -8,7 +8,7 @@ import sys
 from ipaddress import ip_address
 from pathlib import Path
 
-from rag_rewards.errors import MissingExtraError, OptionError, UsageError
+from rag_rewards.errors import OptionError, UsageError, needs_extra
 from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.scorer import Scorer
@@ -35,10 +35,8 @@ def run_server(
             address=host,
             variable=TOKEN_VARIABLE,
         )
-    try:
+    with needs_extra("server", "uvicorn"):
         import uvicorn
-    except ImportError:
-        raise MissingExtraError("uvicorn", extra="server") from None
     from rag_rewards.server.app import RewardServer, build
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rag_rewards.errors import MissingExtraError, RolloutError
+from rag_rewards.errors import RolloutError, needs_extra
 from rag_rewards.rollout import Score, ScoreOrError
 
 log = logging.getLogger("rag_rewards.server")
@@ -92,11 +92,9 @@ class Telemetry:
     """The metrics of one server, in a registry of its own."""
 
     def __init__(self, components: Iterable[str], circuit: Circuit | None = None) -> None:
-        try:
+        with needs_extra("server", "prometheus-client"):
             from prometheus_client import CollectorRegistry, Gauge, Histogram, Summary
             from prometheus_client import Counter as Count
-        except ImportError:
-            raise MissingExtraError("prometheus-client", extra="server") from None
         self.circuit = circuit or Circuit()
         self.rate = Rate()
         self.last_errors: deque[dict[str, Any]] = deque(maxlen=LAST_ERRORS)

@@ -22,7 +22,6 @@ from rag_rewards.backends.local_models import (
     is_out_of_memory,
     model_files,
     model_folder,
-    needs_extra,
     read_config,
     require_complete,
     torch_device,
@@ -31,7 +30,7 @@ from rag_rewards.backends.local_models import (
 from rag_rewards.backends.nli.classifier import PairClassifier, load_classifier
 from rag_rewards.backends.nli.pieces import HypothesisTooLong, Piece
 from rag_rewards.backends.nli.seq2seq import Seq2SeqEntailment, is_seq2seq, load_seq2seq
-from rag_rewards.errors import BackendError, UsageError
+from rag_rewards.errors import BackendError, UsageError, needs_extra
 from rag_rewards.shorten import shorten
 
 Network = PairClassifier | Seq2SeqEntailment
@@ -74,7 +73,7 @@ def load_entailment(
     such as a folder that does not exist or a label that is not unique; and BackendError for a
     folder without weights or tokenizer, or with the weights of another kind of model.
     """
-    with needs_extra("nli"):
+    with needs_extra("nli", "sentence-transformers"):
         import torch  # noqa: F401
         import transformers  # noqa: F401
     if overlap < 0:

@@ -17,7 +17,7 @@ from rag_rewards.backends.http_responses import (
     is_temporary,
     retry_after_seconds,
 )
-from rag_rewards.errors import MissingExtraError, UsageError
+from rag_rewards.errors import UsageError, needs_extra
 from rag_rewards.shorten import shorten
 
 if TYPE_CHECKING:
@@ -197,10 +197,8 @@ def check(is_valid: bool, message: str) -> None:
 
 
 def _import_httpx() -> Any:
-    try:
+    with needs_extra("judge", "httpx"):
         import httpx
-    except ImportError:
-        raise MissingExtraError("httpx", extra="judge") from None
     return httpx
 
 

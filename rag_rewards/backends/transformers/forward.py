@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from rag_rewards.errors import MissingExtraError
+from rag_rewards.errors import needs_extra
 from rag_rewards.evidence.protocols import TokenIds
 
 
@@ -150,11 +150,9 @@ def unwrapped(model: Any) -> Any:
 
 def import_torch() -> Any:
     """Return torch. Raises MissingExtraError if torch or transformers is not installed."""
-    try:
+    with needs_extra("transformers"):
         import torch
         import transformers  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(error.name or "transformers", extra="transformers") from None
     return torch
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rag_rewards.backends.addresses import is_url, without_credentials
 from rag_rewards.backends.transformers.forward import import_torch
-from rag_rewards.errors import MissingExtraError, UsageError
+from rag_rewards.errors import UsageError, needs_extra
 from rag_rewards.evidence.protocols import Tokenizer
 from rag_rewards.shorten import shorten
 
@@ -72,10 +72,8 @@ def _no_progress_bar() -> Iterator[None]:
 
 
 def _with_adapter(model: Any, adapter: str) -> Any:
-    try:
+    with needs_extra("transformers", "peft"):
         from peft import PeftModel
-    except ImportError:
-        raise MissingExtraError("peft", extra="transformers") from None
     try:
         adapted = PeftModel.from_pretrained(model, adapter)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
