@@ -47,6 +47,8 @@ class Recipe:
     settings: Settings | None = None
     definition: RecipeDefinition | None = field(default=None, repr=False, compare=False)
     """The facts that the recipe was built from; None for a custom composition."""
+    built_in: bool = field(default=False, repr=False, compare=False)
+    """Whether the definition is part of the package, so that a version identifies its defaults."""
 
     @property
     def prompt(self) -> Prompt:
@@ -92,8 +94,9 @@ class Recipe:
     def identity(self) -> Signature:
         """The signature as a value: version, recipe and settings, without models.
 
-        Settings are written as the shorter list of differences: from the defaults or, where it is
-        shorter, from the hardened profile.
+        Settings of a built-in recipe are written as the shorter list of differences: from the
+        defaults or, where it is shorter, from the hardened profile. Other recipes write all
+        settings, because no version identifies their defaults.
         """
         if self.settings is None:
             parts = [
@@ -102,7 +105,7 @@ class Recipe:
             ]
             return Signature(recipe=self.name, settings={"formula": self.equation, "parts": parts})
         values = flatten(self.settings)
-        if self.definition is None:
+        if self.definition is None or not self.built_in:
             return Signature(recipe=self.name, settings=values)
         plain = _differences(values, self.definition.defaults())
         hardened = _differences(values, self.definition.defaults(hardened=True))

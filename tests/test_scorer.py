@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import pickle
 import subprocess
@@ -18,10 +19,11 @@ from rag_rewards.errors import GroupError, OptionError, RowError, SettingError, 
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import RecipeSpec, load_recipe, spec_of
 from rag_rewards.model_options import ModelOptions
-from rag_rewards.recipes import RECIPES
+from rag_rewards.recipes import RECIPES, recorded_settings
 from rag_rewards.rewards import AnswerMatch
 from rag_rewards.rows import Chunk
 from rag_rewards.scorer import Scorer, split_options
+from rag_rewards.signature import Signature
 from rag_rewards.testing import TableJudge, TablePolicy
 from rag_rewards.text.sections import Tags
 
@@ -71,7 +73,7 @@ FORMS: dict[str, Callable[[Path], Any]] = {
 }
 MODULE = """
 import rag_rewards as rr
-from rag_rewards.recipes import RECIPES
+from rag_rewards.recipes import RECIPES, recorded_settings
 
 def brief(rollout):
     return float(len(rollout.parsed.text) < 40)
@@ -117,6 +119,15 @@ def test_settings_are_accepted_by_everything_that_is_built_from_them(folder: Pat
         assert scorer.signature == built.signature
     both = Scorer.load({"recipe": "arena", "settings": {"bonus.value": 1}}, settings)
     assert both.signature == rr.recipe("arena", settings).signature
+
+
+def test_the_signature_of_a_users_definition_contains_every_setting() -> None:
+    """No version of the package identifies the defaults of a definition in the user's file."""
+    own = dataclasses.replace(RECIPES["naive-grpo"], name="own")
+    parsed = Signature.parse(Scorer.load(own, {"accuracy.metric": "f1"}).signature)
+    assert parsed.settings == own.defaults() | {"accuracy.metric": "f1"}
+    assert recorded_settings(parsed, parsed.parts[0], own)["accuracy.metric"] == "f1"
+    assert not Signature.parse(Scorer.load("naive-grpo").signature).settings
 
 
 @pytest.mark.parametrize("recipe", [rr.recipe("arena"), brief, MATCH, "own_rewards:own"])

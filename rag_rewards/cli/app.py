@@ -85,7 +85,12 @@ def make_app() -> App:
         version=f"rag-rewards {__version__}",
         help_flags=["--help", "-h"],
         version_flags=["--version"],
-        default_parameter=Parameter(negative=(), show_default=_shown_default),
+        default_parameter=Parameter(
+            negative=(),
+            show_default=_shown_default,
+            allow_leading_hyphen=True,
+            allow_repeating=True,
+        ),
         group_parameters=Group("Options", sort_key=2),
         result_action="return_value",
         suppress_keyboard_interrupt=False,

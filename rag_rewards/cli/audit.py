@@ -57,9 +57,7 @@ TRAINING_DEFAULTS = TrainingOptions()
 
 
 def audit(
-    source: Annotated[
-        str | None, Parameter(name="IN", group=FILES, allow_leading_hyphen=True)
-    ] = None,
+    source: Annotated[str | None, Parameter(name="IN", group=FILES)] = None,
     /,
     *,
     attack: Sequence[str] = (),

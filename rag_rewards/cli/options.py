@@ -56,9 +56,7 @@ RECIPE_DEFAULTS = RecipeOptions()
 GROUP_DEFAULTS = GroupOptions()
 MODEL_DEFAULTS = ModelGroups()
 
-Input = Annotated[str, Parameter(name="IN", group=FILES, allow_leading_hyphen=True)]
-Output = Annotated[str, Parameter(alias="-o", group=FILES, allow_leading_hyphen=True)]
-OptionalOutput = Annotated[
-    str | None, Parameter(alias="-o", group=FILES, allow_leading_hyphen=True)
-]
+Input = Annotated[str, Parameter(name="IN", group=FILES)]
+Output = Annotated[str, Parameter(alias="-o", group=FILES)]
+OptionalOutput = Annotated[str | None, Parameter(alias="-o", group=FILES)]
 Progress = Annotated[bool | None, Parameter(negative="--no-progress", show_default=False)]

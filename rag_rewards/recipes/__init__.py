@@ -92,7 +92,8 @@ def build_recipe(
     """Return the recipe of a definition, with settings as in `recipe`."""
     values = (definition.hardened_values if hardened else {}) | dotted(settings or {})
     recipe = definition.build(build(definition.settings, values, definition.name))
-    return replace(recipe, definition=definition)
+    built_in = RECIPES.get(definition.name) is definition
+    return replace(recipe, definition=definition, built_in=built_in)
 
 
 def recorded_settings(

@@ -82,6 +82,18 @@ def test_an_unknown_option_before_the_file_is_named(cli, command):
     assert "Unknown option: --typo." in cli(command, "--typo", EXAMPLE, code=2).err
 
 
+def test_the_value_of_an_option_may_begin_with_a_hyphen(cli):
+    options = ["--model", "nowhere", "--document-form", "- {text}", "--document-separator", "---"]
+    error = cli("score", EXAMPLE, "-r", "ctrl-rag", *options, code=2).err
+    assert "document" not in error
+    assert "nowhere" in error
+
+
+def test_the_last_of_several_values_of_an_option_applies(cli):
+    ran = cli("score", EXAMPLE, "-r", "lear", "-r", "arena", "-o", "-", code=0)
+    assert "rag-rewards 0.2.0 arena" in ran.err
+
+
 def test_a_file_name_after_two_hyphens_may_begin_with_a_hyphen(cli):
     assert "cannot read --typo:" in cli("score", "-r", "arena", "--", "--typo", code=2).err
 

@@ -79,6 +79,15 @@ def test_existing_paths_are_absolute(
     assert "std_floor=0.1" in (tmp_path / "run" / "agent.py").read_text("utf-8")
 
 
+def test_the_file_of_a_recipe_has_an_absolute_path(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("def brief(rollout):\n    return 1.0\n")
+    cli("init", "trl", "-r", "mine.py:brief", "-o", "run", code=0)
+    assert f"{tmp_path}/mine.py:brief" in read(tmp_path / "run")
+
+
 def test_openrlhf_supports_no_curriculum(cli: Any, tmp_path: Path) -> None:
     cli("init", "openrlhf", "-r", "arena", "-o", tmp_path / "a", code=0)
     text = read(tmp_path / "a")

@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from rag_rewards.definition import Recipe
 from rag_rewards.loading import RECIPE_KEYS, RecipeSpec, load_recipe, recipes_of
 from rag_rewards.model_options import ModelOptions
@@ -76,6 +78,7 @@ def start_of(
 
     A script runs in its own folder and its workers run in others, so existing paths are absolute.
     """
+    spec = msgspec.structs.replace(spec, recipe=_absolute_reference(spec.recipe))
     return Start(
         spec,
         load_recipe(spec),
@@ -88,3 +91,9 @@ def start_of(
 
 def _absolute(path: str) -> str:
     return str(Path(path).resolve()) if Path(path).exists() else path
+
+
+def _absolute_reference(reference: str) -> str:
+    """Return `path/to/file.py:name` with an absolute path, and another reference unchanged."""
+    place, colon, name = reference.rpartition(":")
+    return f"{_absolute(place)}:{name}" if colon and place.endswith(".py") else reference
