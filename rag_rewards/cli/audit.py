@@ -26,6 +26,7 @@ from rag_rewards.io.sources import read_rollouts
 from rag_rewards.loading import RecipeSpec, import_object, load_recipe
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.report.plain import plain
+from rag_rewards.report.progress import TerminalBar
 from rag_rewards.shorten import shorten
 
 _STEPS = Parameter(validator=Number(gte=1, lte=10_000))
@@ -232,21 +233,5 @@ def _progress(steps: int, show: bool) -> Iterator[Callable[[int, float], None] |
     if not show:
         yield None
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(bar_width=24), TimeRemainingColumn(), TextColumn("{task.description}"))
-    bar = Progress(
-        *columns,
-        console=Console(file=sys.stderr),  # standard error before it is redirected
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
-    with bar:
-        task = bar.add_task("sampling before training", total=steps)
-
-        def on_step(step: int, reward: float) -> None:
-            text = f"step {step} of {steps} · reward {reward:.3g}"
-            bar.update(task, completed=step, description=text)
-
-        yield on_step
+    with TerminalBar(steps, "sampling before training", redirect=False) as bar:
+        yield lambda step, reward: bar.show(step, f"step {step} of {steps} · reward {reward:.3g}")

@@ -34,6 +34,7 @@ from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.io.output import Output
 from rag_rewards.io.sinks import ErrorFile
 from rag_rewards.recipes import definition_of, recipe
+from rag_rewards.report.progress import TerminalBar
 from rag_rewards.rollout import Document
 from rag_rewards.signature import Signature
 
@@ -93,7 +94,7 @@ def prepare(options: PrepareOptions) -> PrepareResult:
         records = stack.enter_context(Records(options.source))
         output = Output(options.output)  # its lock also protects the list of dropped rows
         stack.callback(output.discard)
-        bar = stack.enter_context(_ProgressBar(options, records))
+        bar = stack.enter_context(TerminalBar(2 * records.size)) if options.progress else None
         run = _Preparation(options, source, definition_of(options.recipe), records, output, bar)
         stack.callback(run.dropped.close)
         run.survey()
@@ -112,7 +113,7 @@ class _Preparation:
     recipe: RecipeDefinition
     records: Records
     output: Output
-    bar: _ProgressBar
+    bar: TerminalBar | None
     result: PrepareResult = field(default_factory=PrepareResult)
     answerable: array[int] = field(default_factory=lambda: array("q"))
     """Numbers of the usable rows that are not in `unanswerable`."""
@@ -122,6 +123,8 @@ class _Preparation:
     supports: bool = False
     """Whether a document states which answers it supports."""
     pool: NoisePool | None = None
+    rows: int = 0
+    """Number of rows that both passes have read."""
 
     def __post_init__(self) -> None:
         self.subset = self.options.subset
@@ -137,6 +140,13 @@ class _Preparation:
                 gold = with_answers_found(gold)
             yield number, gold
 
+    def show_progress(self, task: str, rows: int) -> None:
+        """Count a row that was read. The tasks are `reading` and then `writing`."""
+        self.rows += 1
+        if self.bar and self.rows % _STEP == 0:
+            before = self.records.size if task == "writing" else 0
+            self.bar.show(before + self.records.position(), f"{task} · {rows:,} rows")
+
     # --- first pass ----------------------------------------------------------------------------
 
     def survey(self) -> None:
@@ -144,7 +154,7 @@ class _Preparation:
         first_rows: dict[bytes, int] = {}
         for number, gold in self.questions():
             self.result.read += 1
-            self.bar.update("reading", self.result.read)
+            self.show_progress("reading", self.result.read)
             if isinstance(gold, Problem):
                 self.drop(number, gold)
                 continue
@@ -226,7 +236,7 @@ class _Preparation:
     def write_to(self, file: TrainerFile, numbers: Iterator[int]) -> None:
         following = next(numbers, None)
         for number, gold in self.questions():
-            self.bar.update("writing", self.result.written)
+            self.show_progress("writing", self.result.written)
             if number != following or isinstance(gold, Problem):
                 continue
             following = next(numbers, None)
@@ -339,46 +349,3 @@ def _prompt_template(options: PrepareOptions) -> str:
     if options.dataset != "crag":
         blank = msgspec.structs.replace(blank, query_time=None)
     return definition_of(options.recipe).prompt.message_for(blank.rollout())
-
-
-class _ProgressBar:
-    """A progress bar on standard error, if the options request one."""
-
-    def __init__(self, options: PrepareOptions, records: Records) -> None:
-        self._records = records
-        self._progress: Any = None
-        if options.progress:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-            from rich.progress import TimeRemainingColumn as Remaining
-
-            self._progress = Progress(
-                BarColumn(bar_width=24),
-                TaskProgressColumn(),
-                Remaining(),
-                TextColumn("{task.description}"),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._task = self._progress.add_task("reading", total=2 * records.size)
-        self._calls = 0
-
-    def __enter__(self) -> _ProgressBar:
-        if self._progress:
-            self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress:
-            self._progress.stop()
-
-    def update(self, task: str, rows: int) -> None:
-        """Count a row that was read. The tasks are `reading` and then `writing`."""
-        self._calls += 1
-        if self._progress and self._calls % _STEP == 0:
-            before = self._records.size if task == "writing" else 0
-            self._progress.update(
-                self._task,
-                completed=before + self._records.position(),
-                description=f"{task} · {rows:,} rows",
-            )

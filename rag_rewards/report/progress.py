@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -13,30 +14,53 @@ if TYPE_CHECKING:
     from rag_rewards.evidence.usage import EvidenceUsage
 
 
-class ProgressBar(Progress):
-    """A progress bar on standard error."""
+class TerminalBar:
+    """A progress bar on standard error, with a text after it. Without a total, only the text.
 
-    def __init__(self, source: Source) -> None:
+    `redirect` is whether other output appears above the bar.
+    """
+
+    def __init__(self, total: int | None, text: str = "reading", *, redirect: bool = True) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Rich
 
         bar = [BarColumn(bar_width=24), TaskProgressColumn(), TimeRemainingColumn()]
         self._rich = Rich(
-            *(bar if source.size else []),
+            *(bar if total else []),
             TextColumn("{task.description}"),
-            console=Console(stderr=True),
+            console=Console(file=sys.stderr),  # the file, because a training redirects sys.stderr
             transient=True,
+            redirect_stdout=redirect,
+            redirect_stderr=redirect,
         )
-        self._task = self._rich.add_task("reading", total=source.size)
-        self._started = time.perf_counter()
+        self._task = self._rich.add_task(text, total=total)
 
-    def __enter__(self) -> ProgressBar:
+    def __enter__(self) -> TerminalBar:
         self._rich.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._rich.stop()
+
+    def show(self, completed: int, text: str) -> None:
+        """Show the completed part of the total, and a text."""
+        self._rich.update(self._task, completed=completed, description=text)
+
+
+class ProgressBar(Progress):
+    """The progress of a file as a bar on standard error."""
+
+    def __init__(self, source: Source) -> None:
+        self._bar = TerminalBar(source.size)
+        self._started = time.perf_counter()
+
+    def __enter__(self) -> ProgressBar:
+        self._bar.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.__exit__()
 
     def update(self, totals: Totals, position: int, usage: EvidenceUsage | None = None) -> None:
         done = totals.rows + totals.errors
@@ -45,7 +69,7 @@ class ProgressBar(Progress):
         text = f"{done:,} rows · {rate:,.0f}/s · {means}"
         if models := model_usage(usage):
             text += f" · {models}"
-        self._rich.update(self._task, completed=position, description=text)
+        self._bar.show(position, text)
 
 
 def model_usage(usage: EvidenceUsage | None) -> str:
