@@ -328,13 +328,20 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], ModelOpti
     >>> split_options({"recipe": "truthrl", "judge": "http://host/v1", "judge_model": "x"})[0]
     {'recipe': 'truthrl'}
     """
+    recipe, models = _split(options)
+    if isinstance(recipe.get("recipe"), Mapping):  # a mapping for the parameter `recipe`
+        recipe["recipe"], defaults = _split(recipe["recipe"])
+        models = defaults | models
+    return recipe, ModelOptions.of(models)
+
+
+def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     names = (*RECIPE_KEYS, *(field.name for field in fields(ModelOptions)))
     for key in options:
         if key not in names:
             raise UsageError(f"unknown option {key!r}{did_you_mean(str(key), names)}")
     recipe = {key: value for key, value in options.items() if key in RECIPE_KEYS}
-    models = {key: value for key, value in options.items() if key not in RECIPE_KEYS}
-    return recipe, ModelOptions.of(models)
+    return recipe, {key: value for key, value in options.items() if key not in RECIPE_KEYS}
 
 
 def _without_errors(

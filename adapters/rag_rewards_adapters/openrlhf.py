@@ -11,10 +11,11 @@ URL: `--reward.remote_url http://host:8000/openrlhf`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rag_rewards.errors import RolloutError, UsageError
+from rag_rewards.loading import RecipeSource
 from rag_rewards.scorer import Scorer
 from rag_rewards.server.openrlhf import SampleRequest, response_of, rollouts_of
 from rag_rewards.training.curriculum import Curriculum
@@ -63,7 +64,7 @@ class RewardFunction:
 
 
 def reward_function(
-    options: Mapping[str, Any] | None = None, *, error_value: float | None = None, **named: Any
+    recipe: RecipeSource | None = None, *, error_value: float | None = None, **options: Any
 ) -> RewardFunction:
     """Return a reward function for a recipe in any form, with the options of its models.
 
@@ -71,4 +72,5 @@ def reward_function(
     >>> reward(["Q?<think></think><answer>a</answer>"], ["Q?"], ['{"answers": "a"}'])["rewards"]
     2.0
     """
-    return RewardFunction(Scorer.load({**(options or {}), **named}), error_value)
+    options = options if recipe is None else {"recipe": recipe, **options}
+    return RewardFunction(Scorer.load(options), error_value)

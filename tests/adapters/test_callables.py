@@ -118,3 +118,10 @@ def test_invalid_options_are_refused_at_construction() -> None:
         each("arenna")
     with pytest.raises(SettingError):
         each("arena", settings={"bonus.valu": 5})
+
+
+def test_a_mapping_may_contain_the_options_of_models() -> None:
+    options = {"recipe": "truthrl", "judge": "http://localhost:1", "judge_model": "m"}
+    for function in (each(options), each(**options), each({"recipe": "truthrl"}, **options)):
+        assert "m" in function.scorer.signature
+        assert function.scorer.reward.name == "truthrl"

@@ -64,6 +64,15 @@ def test_a_reward_function_refuses_a_curriculum() -> None:
         reward_function(stages=stages)
 
 
+@pytest.mark.parametrize(
+    "recipe", ["naive-grpo", rr.recipe("naive-grpo"), {"recipe": "naive-grpo"}]
+)
+def test_a_reward_function_accepts_a_recipe_in_any_form(recipe: Any) -> None:
+    label = '{"answers": "a"}'
+    reward = reward_function(recipe)
+    assert reward(["Q?<think></think><answer>a</answer>"], ["Q?"], [label])["rewards"] == 2.0
+
+
 def test_a_custom_recipe() -> None:
     own = rr.custom("brief", lambda rollout: float(len(rollout.parsed.text) < 40))
     assert _recipe_and_models({"recipe": own}) == (own, ModelOptions())
