@@ -12,9 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rag_rewards.audit import ATTACKS, Audit, Finding
@@ -27,6 +25,7 @@ from rag_rewards.loading import RecipeSpec, import_object, load_recipe
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.report.plain import plain
 from rag_rewards.report.progress import TerminalBar
+from rag_rewards.report.terminal import titled_table
 from rag_rewards.shorten import shorten
 
 _STEPS = Parameter(validator=Number(gte=1, lte=10_000))
@@ -133,10 +132,8 @@ def audit_data(result: Audit) -> dict[str, Any]:
 
 def print_audit(console: Console, result: Audit) -> None:
     """Print one line for each attack, with its most profitable variant."""
-    numbers = ("", "tried", "pay", "gain")
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("", "attack", "tried", "pay", "gain", "example", "row"):
-        table.add_column(name, overflow="fold", justify="right" if name in numbers else "left")
+    columns = ("", "attack", "tried", "pay", "gain", "example", "row")
+    table = titled_table("", columns, numbers=("", "tried", "pay", "gain"))
     for name, findings in _by_attack(result).items():
         paying = [each for each in findings if each.pays]
         best = max(findings, key=lambda each: each.gain)

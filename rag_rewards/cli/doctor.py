@@ -16,13 +16,12 @@ from typing import Literal
 import msgspec
 from packaging.requirements import Requirement
 from packaging.version import Version
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rag_rewards.cli.output import console, print_json
 from rag_rewards.packages import installed_version, run_isolated
+from rag_rewards.report.terminal import titled_table
 from rag_rewards.version import __version__
 
 State = Literal["ok", "absent", "problem"]
@@ -218,9 +217,7 @@ _MARK = {"ok": ("✓", "green"), "absent": ("–", "dim"), "problem": ("✗", "r
 
 def print_results(console: Console, results: list[CheckResult]) -> None:
     """Print a table of the results by area."""
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("", "check", "result", "fix"):
-        table.add_column(name, overflow="fold")
+    table = titled_table("", ("", "check", "result", "fix"))
     area = ""
     for result in results:
         if area and result.area != area:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -41,9 +40,7 @@ def recipes(name: str | None = None, /, *, json: bool = False) -> None:
 
 def print_recipes(console: Console) -> None:
     """Print one line for each recipe."""
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("recipe", "reward", "scope", "source"):
-        table.add_column(name, overflow="fold")
+    table = titled_table("", ("recipe", "reward", "scope", "source"))
     for name, definition in RECIPES.items():
         built = recipe(name)
         table.add_row(

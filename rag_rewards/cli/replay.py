@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -84,9 +83,8 @@ def print_result(console: Console, result: ReplayResult) -> None:
         console.print(Text(f"  {plain(f'{key}: {old!r} → {new!r}')}"))
     if not result.settings:
         console.print("  none")
-    table = Table(box=box.SIMPLE_HEAD)
-    for column in ("mean", "before", "after", "change"):
-        table.add_column(column, justify="left" if column == "mean" else "right")
+    numbers = ("before", "after", "change")
+    table = titled_table("", ("mean", *numbers), numbers)
     for name, (before, after) in result.means.items():
         table.add_row(name, f"{before:.4f}", f"{after:.4f}", f"{after - before:+.4f}")
     console.print(table)

@@ -20,7 +20,7 @@ from rag_rewards.training.advantages import mean_std
 
 
 def titled_table(title: str, columns: Iterable[str], numbers: Collection[str] = ()) -> Table:
-    """Return an empty table. The columns named in `numbers` are aligned on the right."""
+    """Return a table without rows. The columns named in `numbers` are aligned on the right."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for name in columns:
         table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from rag_rewards.report.plain import plain
+from rag_rewards.report.terminal import titled_table
 from rag_rewards.tiny_world.attack_result import (
     MIN_ACCURACY_CHANGE,
     AttackResult,
@@ -50,9 +50,8 @@ def verdict_sentence(result: AttackResult) -> str:
 
 
 def _measures(points: Sequence[Point]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("step", "reward", "true accuracy", "correct answers", "correct abstentions"):
-        table.add_column(name, justify="right")
+    columns = ("step", "reward", "true accuracy", "correct answers", "correct abstentions")
+    table = titled_table("", columns, numbers=columns)
     for point in points:
         shares = (_share(point.answered), _share(point.abstained))
         table.add_row(str(point.step), f"{point.reward:.3f}", f"{point.accuracy:.2f}", *shares)
@@ -64,11 +63,8 @@ def _share(value: float | None) -> str:
 
 
 def _shapes(result: AttackResult) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("before", "after", "reward", "true"):
-        table.add_column(name, justify="right")
-    for name in ("responses of the shape", "example"):
-        table.add_column(name, overflow="fold")
+    numbers = ("before", "after", "reward", "true")
+    table = titled_table("", (*numbers, "responses of the shape", "example"), numbers)
     for shape in result.shapes:
         table.add_row(
             f"{shape.before:.0%}",
