@@ -110,10 +110,10 @@ def spec_of(
     if not isinstance(source, Mapping):
         return None
     merged = _merged(source, settings or {}, hardened)
-    try:
-        return msgspec.convert(merged, RecipeSpec)
-    except msgspec.ValidationError:
+    stages_are_data = all(isinstance(stage.get("recipe"), str) for stage in merged["stages"])
+    if not isinstance(merged["recipe"], str) or not stages_are_data:
         return None
+    return RecipeSpec(**merged)
 
 
 def recorded_spec(signature: Signature) -> RecipeSpec:
@@ -146,6 +146,20 @@ def find_definition(reference: str) -> RecipeDefinition | None:
         return definition_of(reference)
     value = import_object(reference)
     return value if isinstance(value, RecipeDefinition) else None
+
+
+def load_definition(reference: str) -> RecipeDefinition:
+    """Return the definition of a recipe by name or by `module:name`.
+
+    Raises UsageError if the object does not exist or is no RecipeDefinition.
+    """
+    definition = find_definition(reference)
+    if definition is None:
+        raise UsageError(
+            f"{reference} is not a RecipeDefinition, and only a definition has a prompt and a "
+            "description: define the recipe as one, or give the name of a built-in recipe"
+        )
+    return definition
 
 
 def import_object(reference: str) -> Any:

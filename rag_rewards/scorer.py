@@ -112,7 +112,7 @@ class Scorer:
         if isinstance(recipe, Mapping):
             recipe, options = split_options(recipe)
             if options != ModelOptions():
-                if models is not None:
+                if models not in (None, ModelOptions()):
                     raise UsageError("models are given twice: in the mapping and as `models`")
                 models = options
         reward = load_recipe(recipe, settings, hardened=hardened)

@@ -121,6 +121,19 @@ def test_settings_are_accepted_by_everything_that_is_built_from_them(folder: Pat
     assert both.signature == rr.recipe("arena", settings).signature
 
 
+def test_a_recipe_with_an_object_in_a_stage_is_no_plain_data() -> None:
+    assert spec_of({"stages": [{"recipe": rr.recipe("arena")}]}) is None
+    assert spec_of({"recipe": brief}) is None
+    assert spec_of({"stages": [{"recipe": "arena"}]}) == RecipeSpec(stages=[{"recipe": "arena"}])
+
+
+def test_default_model_options_beside_a_mapping_with_models() -> None:
+    options = {"recipe": "truthrl", "judge": "http://localhost:1", "judge_model": "m"}
+    assert Scorer.load(options, models=ModelOptions()).signature == Scorer.load(options).signature
+    with pytest.raises(UsageError, match="models are given twice"):
+        Scorer.load(options, models=ModelOptions(nli="x"))
+
+
 def test_the_signature_of_a_users_definition_contains_every_setting() -> None:
     """No version of the package identifies the defaults of a definition in the user's file."""
     own = dataclasses.replace(RECIPES["naive-grpo"], name="own")

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from rag_rewards.cli.output import console, print_json
 from rag_rewards.definition import RecipeDefinition
-from rag_rewards.recipes import RECIPES, definition_of, recipe
+from rag_rewards.loading import load_definition
+from rag_rewards.recipes import RECIPES, build_recipe
 from rag_rewards.report.terminal import titled_table
 from rag_rewards.settings import describe
 from rag_rewards.shorten import shorten
@@ -26,7 +27,7 @@ def recipes(name: str | None = None, /, *, json: bool = False) -> None:
     Parameters
     ----------
     name
-        Describe this recipe.
+        Describe this recipe: a name, or `module:name` of a RecipeDefinition.
     json
         Print JSON.
     """
@@ -42,7 +43,7 @@ def print_recipes(console: Console) -> None:
     """Print one line for each recipe."""
     table = titled_table("", ("recipe", "reward", "scope", "source"))
     for name, definition in RECIPES.items():
-        built = recipe(name)
+        built = build_recipe(definition)
         table.add_row(
             Text(name, style="cyan"), Text(built.equation), built.scope, Text(definition.source)
         )
@@ -52,7 +53,8 @@ def print_recipes(console: Console) -> None:
 
 def print_recipe(console: Console, name: str) -> None:
     """Print the components, settings with sources, hardened profile and loopholes of a recipe."""
-    definition, built = definition_of(name), recipe(name)
+    definition = load_definition(name)
+    built = build_recipe(definition)
     console.print(Text.assemble((name, "bold cyan"), f"  {definition.summary}"))
     for label, text in (
         ("source", definition.source),
@@ -80,7 +82,8 @@ def print_recipe(console: Console, name: str) -> None:
 
 def recipe_data(name: str) -> dict[str, Any]:
     """Return the description of a recipe as JSON data."""
-    definition, built = definition_of(name), recipe(name)
+    definition = load_definition(name)
+    built = build_recipe(definition)
     return {
         "name": name,
         "summary": definition.summary,

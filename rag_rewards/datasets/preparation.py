@@ -33,7 +33,8 @@ from rag_rewards.definition import RecipeDefinition
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.io.output import Output
 from rag_rewards.io.sinks import ErrorFile
-from rag_rewards.recipes import definition_of, recipe
+from rag_rewards.loading import load_definition
+from rag_rewards.recipes import build_recipe
 from rag_rewards.report.progress import TerminalBar
 from rag_rewards.rollout import Document
 from rag_rewards.signature import Signature
@@ -95,7 +96,7 @@ def prepare(options: PrepareOptions) -> PrepareResult:
         output = Output(options.output)  # its lock also protects the list of dropped rows
         stack.callback(output.discard)
         bar = stack.enter_context(TerminalBar(2 * records.size)) if options.progress else None
-        run = _Preparation(options, source, definition_of(options.recipe), records, output, bar)
+        run = _Preparation(options, source, load_definition(options.recipe), records, output, bar)
         stack.callback(run.dropped.close)
         run.survey()
         run.write(run.choose())
@@ -324,7 +325,7 @@ def _facts(options: PrepareOptions, source: DataSet, result: PrepareResult) -> d
         "trainer": options.trainer,
         "split": options.split_name,
         "recipe": options.recipe,
-        "reward": recipe(options.recipe).signature,
+        "reward": build_recipe(load_definition(options.recipe)).signature,
         "seed": options.seed,
         "signature": str(Signature(recipe="prepare", settings=settings)),
         "counts": {
@@ -348,4 +349,4 @@ def _prompt_template(options: PrepareOptions) -> str:
         blank = msgspec.structs.replace(blank, answer_kind="list")
     if options.dataset != "crag":
         blank = msgspec.structs.replace(blank, query_time=None)
-    return definition_of(options.recipe).prompt.message_for(blank.rollout())
+    return load_definition(options.recipe).prompt.message_for(blank.rollout())

@@ -94,6 +94,14 @@ def test_the_last_of_several_values_of_an_option_applies(cli):
     assert "rag-rewards 0.2.0 arena" in ran.err
 
 
+def test_a_definition_in_a_file_is_described_like_a_built_in_recipe(cli, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("from rag_rewards.recipes.arena import ARENA as mine\nbrief = len\n")
+    built_in, own = cli("recipes", "arena", code=0), cli("recipes", f"{path}:mine", code=0)
+    assert built_in.out.splitlines()[1:] == own.out.splitlines()[1:]
+    assert "brief is not a RecipeDefinition" in cli("recipes", f"{path}:brief", code=2).err
+
+
 def test_a_file_name_after_two_hyphens_may_begin_with_a_hyphen(cli):
     assert "cannot read --typo:" in cli("score", "-r", "arena", "--", "--typo", code=2).err
 

@@ -74,6 +74,15 @@ def test_output_for_trl(cli, hotpotqa, tmp_path):
     ]
 
 
+def test_a_recipe_that_is_defined_in_a_file(cli, hotpotqa, tmp_path):
+    (tmp_path / "mine.py").write_text("from rag_rewards.recipes.arena import ARENA as mine\n")
+    source = hotpotqa([facts(0)])
+    built_in, own = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    for out, recipe in ((built_in, "arena"), (own, f"{tmp_path / 'mine.py'}:mine")):
+        cli("prepare", "hotpotqa", source, "-o", out, "-r", recipe, "-t", "trl", code=0)
+    assert read(own) == read(built_in)
+
+
 def test_output_for_verl(cli, hotpotqa, tmp_path):
     pq = pytest.importorskip("pyarrow.parquet")
     out = tmp_path / "train.parquet"
