@@ -5,7 +5,14 @@ from __future__ import annotations
 from inspect import getdoc
 from typing import NamedTuple
 
-from cyclopts import App, ArgumentCollection, Group, Parameter, UnknownOptionError
+from cyclopts import (
+    App,
+    ArgumentCollection,
+    CoercionError,
+    Group,
+    Parameter,
+    UnknownOptionError,
+)
 from cyclopts.utils import is_option_like
 
 from rag_rewards.version import __version__
@@ -129,3 +136,14 @@ def refuse_unknown_options(
         for token in argument.tokens:
             if token.keyword is None and token.value != "-" and is_option_like(token.value):
                 raise UnknownOptionError(token=token, argument_collection=arguments)
+
+
+def refuse_decimal_numbers(
+    app: App, commands: tuple[str, ...], arguments: ArgumentCollection
+) -> None:
+    """Raise CoercionError for `1.6` as the value of a whole number, which cyclopts would round."""
+    for argument in arguments:
+        if argument.hint in (int, int | None):
+            for token in argument.tokens:
+                if "." in token.value:
+                    raise CoercionError(token=token, argument=argument, target_type=int)

@@ -13,7 +13,13 @@ import sys
 
 from cyclopts import CycloptsError
 
-from rag_rewards.cli.app import COMMANDS, make_app, refuse_unknown_options, show_description
+from rag_rewards.cli.app import (
+    COMMANDS,
+    make_app,
+    refuse_decimal_numbers,
+    refuse_unknown_options,
+    show_description,
+)
 from rag_rewards.errors import OptionError, RagRewardsError
 
 USAGE = 2
@@ -33,8 +39,9 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(arguments: list[str]) -> int:
     try:
         app = make_app()
+        app.config = (refuse_decimal_numbers,)
         if "--" not in arguments:  # file names after it may begin with a hyphen
-            app.config = (refuse_unknown_options,)
+            app.config = (refuse_decimal_numbers, refuse_unknown_options)
         if arguments and arguments[0] in COMMANDS and {"--help", "-h"} & set(arguments):
             show_description(app, arguments[0])
         code = app(arguments or ["--help"], exit_on_error=False, print_error=False)
