@@ -126,7 +126,7 @@ def test_descriptions():
         "scheme",
         "ternary | binary",
         "ternary",
-        "rewards of correct, uncertain and incorrect: ternary 1, 0, −1; binary 1, −1, −1",
+        "rewards of correct, uncertain and incorrect answers: ternary 1, 0, −1; binary 1, −1, −1",
         "paper, section 3.2",
     )
     assert result["abstention.phrases"].type == "list of text"
