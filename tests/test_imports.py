@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -66,6 +67,7 @@ def layer_of(name: str) -> int:
     raise AssertionError(f"module {name} has no layer: add it to LAYERS")
 
 
+@cache
 def imports_of(path: Path) -> list[tuple[str, bool]]:
     """Return the modules that a file imports, each with whether it is imported at once."""
     tree = ast.parse(path.read_text("utf-8"))

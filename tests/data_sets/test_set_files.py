@@ -98,6 +98,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @budget(200)
 @given(st.data())
 def test_arrays_against_the_json_module(tmp_path_factory, data):

@@ -23,6 +23,8 @@ from rag_rewards.text.sections import SectionStyle, Tags, cut, without_thinking
 from rag_rewards.text.statements import statements
 from rag_rewards.text.strict import strict_contains
 
+pytestmark = pytest.mark.slow
+
 MEGABYTE = 1 << 20
 DEFAULT = compiled()
 TAGS = Tags(("think", "answer"))

@@ -75,6 +75,7 @@ def test_contribution_separates_grounded_from_memorized_answers(contributions):
     assert auc(contributions["grounded"], contributions["memorized"]) >= 0.95
 
 
+@pytest.mark.slow
 def test_memorized_answers_have_a_smaller_contribution(contributions):
     means = {name: fmean(values) for name, values in contributions.items()}
     assert means["grounded"] > means["grounded and memorized"] + 1 > means["memorized"] + 1
