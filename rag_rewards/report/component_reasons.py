@@ -63,7 +63,7 @@ def _relevance(row: ScoredRow, value: float, configuration: Configuration) -> Re
     labels = (row.details or {}).get("relevance")
     if labels is None:
         return "the response has no list of document ids", f"name [{supporting}]"
-    reason = f"names {', '.join(map(str, labels)) or 'none'}; supporting: {supporting}"
+    reason = f"lists {', '.join(map(str, labels)) or 'none'}; supporting: {supporting}"
     return reason, "" if value >= 1 else f"name exactly [{supporting}]"
 
 

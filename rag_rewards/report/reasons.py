@@ -53,7 +53,7 @@ def _documents(details: Any, rollout: Rollout) -> Iterator[str]:
             yield "no list of document ids"
         else:
             supporting = ", ".join(rollout.supporting_labels) or "none"
-            yield f"names {', '.join(labels) or 'none'} (supporting: {supporting})"
+            yield f"lists {', '.join(labels) or 'none'} (supporting: {supporting})"
     elif "cited" in details:
         yield f"cites {', '.join(details['cited']) or 'no document'}"
 

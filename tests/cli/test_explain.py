@@ -32,7 +32,7 @@ def explanation(cli, *arguments):
 
 def test_a_row_in_the_terminal(cli, scored):
     output = cli("explain", scored, "--id", "b", code=0).out
-    assert "“Rhine” is wrong; names 2 (supporting: 1)" in output
+    assert "“Rhine” is wrong; lists 2 (supporting: 1)" in output
     assert "advantage -1.00 in its group" in output
     assert "answer “Seine”" in output
     assert "name exactly [1]" in output
