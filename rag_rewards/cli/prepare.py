@@ -54,7 +54,8 @@ def prepare(
         Write for this trainer: verl, openrlhf, trl or ms-swift.
         `none` writes the format of this package.
     split
-        Value of the field `split`. By default, the split of the preset, or train without a preset.
+        Value of the field `split`. The default is the split of the preset. If there is no preset,
+        it is `train`.
     progress
         Show a progress bar. By default, it is shown on a terminal.
     recipe

@@ -58,7 +58,7 @@ def score(
     keep_evidence
         Include the evidence (model outputs, such as log-probabilities) in the scored rows.
     on_error
-        Write rows that cannot be scored to OUT.errors.jsonl (report), or stop at the first (stop).
+        Write unscored rows to OUT.errors.jsonl and continue (report), or stop at the first (stop).
         OUT is the value of --output.
     table
         Print a table, or print rows as JSON lines.

@@ -29,7 +29,7 @@ class RequestOptions:
     batch_ms: float = 5.0
     """Maximum time, in milliseconds, that a request waits for further requests to form a batch."""
     on_error: Literal["fail", "value"] = "fail"
-    """How POST /openrlhf reports an unscored rollout: HTTP error (fail), --error-value (value)."""
+    """For an unscored rollout, POST /openrlhf returns an error (fail) or --error-value (value)."""
     error_value: float | None = None
     """Value that POST /openrlhf returns for an unscored rollout."""
 

@@ -45,7 +45,8 @@ class DocumentOptions:
     order: Literal["kept", "shuffled"] = "kept"
     """Order of the documents: as in the data set, with noise last (kept), or random (shuffled)."""
     top: int | None = None
-    """Keep N documents (0: all). Default: 5 for asqa, qampari, eli5, nq and triviaqa, else 0."""
+    """Keep the first INT documents; 0 keeps all. The default is 5 for asqa, qampari, eli5, nq and
+    triviaqa, and 0 for other data sets."""
     noise: int | None = None
     """Add this number of noise documents, which are unrelated to the question."""
     noise_to: int | None = None

@@ -232,7 +232,7 @@ LEAR = RecipeDefinition(
         "format.words": HardenedSetting(True, (11, 24), "sections that contain only '.'"),
         "normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "matching 3.14 with 314"),
         "length.gated": HardenedSetting(
-            True, (23, 24), "short evidence that leads to no right answer"
+            True, (23, 24), "a short extract from which the policy does not get the correct answer"
         ),
         "length.distinct": HardenedSetting(
             True, (25, 26), "a rationale that is longer because of repetition"
@@ -242,7 +242,7 @@ LEAR = RecipeDefinition(
         "6, 27, 28: the normalizer squad treats 3.14 as 314; invisible words make a rationale "
         "longer (closed: hardened)",
         "7: the first of many answer sections counts (closed: hardened)",
-        "24: evidence that contains only '.' earns the full length reward (closed: hardened)",
+        "24: an extract that contains only '.' earns the full length reward (closed: hardened)",
         "13: a well-formed wrong response earns the format reward, as the paper defines it",
         "1, 2, 3, 9, 10, 30: a list, a negation or a quotation has an F1 above 0, as the paper "
         "defines it",
