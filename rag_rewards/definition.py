@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from rag_rewards.baseline_prompts import prompts_of
 from rag_rewards.errors import RolloutError, ScoringError, UsageError, scoring_errors
 from rag_rewards.evidence.needs import Need
 from rag_rewards.groups import Groups, fail_groups, first_error, raise_errors, singletons
@@ -54,6 +55,13 @@ class Recipe:
     def prompt(self) -> Prompt:
         """The prompt of the policy."""
         return self.definition.prompt if self.definition else GROUNDED
+
+    @property
+    def prompts(self) -> Mapping[str, Prompt]:
+        """The prompt of the policy and those of baselines, by name."""
+        if self.definition:
+            return self.definition.prompts
+        return prompts_of(self.prompt, self.output_form, {})
 
     @property
     def output_form(self) -> OutputForm:
@@ -361,6 +369,7 @@ class RecipeDefinition:
     fields      fields of a row that the recipe reads
     components  meanings and ranges, in the order of the recipe
     prompt      prompt of the policy
+    baselines   prompts of baselines by name; every recipe has `direct` and `closed-book`
     training    training settings
     data        data that the paper trained on
     model_free  settings under which the recipe needs no model
@@ -379,6 +388,7 @@ class RecipeDefinition:
     fields: tuple[str, ...]
     components: tuple[ComponentInfo, ...]
     prompt: Prompt = GROUNDED
+    baselines: Mapping[str, Prompt] = field(default_factory=dict)
     training: Training = Training()
     data: TrainingData = TrainingData()
     model_free: Mapping[str, Any] = field(default_factory=dict)
@@ -386,6 +396,16 @@ class RecipeDefinition:
     loopholes: tuple[str, ...] = ()
     deviations: tuple[str, ...] = ()
     changed_defaults: tuple[ChangedDefault, ...] = ()
+
+    @cached_property
+    def prompts(self) -> Mapping[str, Prompt]:
+        """The prompt of the policy and those of baselines, by name.
+
+        >>> from rag_rewards.recipes import RECIPES
+        >>> list(RECIPES["arena"].prompts)
+        ['default', 'direct', 'closed-book']
+        """
+        return prompts_of(self.prompt, self.output, self.baselines)
 
     @property
     def hardened_values(self) -> dict[str, Any]:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+
+import msgspec
 
 from rag_rewards.errors import UsageError
 from rag_rewards.rollout import Document, Rollout
+
+Text = str | Callable[[Rollout], str]
+"""A text, or a function that returns it for a rollout."""
 
 _PLACE = re.compile(r"\{(\w+)\}")
 _PLACES = frozenset({"label", "title", "text"})
@@ -18,22 +23,24 @@ _PLACES = frozenset({"label", "title", "text"})
 class Prompt:
     """The prompt of a recipe.
 
-    message    text with the placeholders `{question}`, `{documents}` and `{query_time}`, or a
-               function that returns this text for a rollout
-    system     system message; "" for none
-    document   form of a document, with the placeholders `{label}`, `{title}` and `{text}`
-    untitled   form of a document without a title
-    separator  text between two documents
+    message      text with the placeholders `{instruction}`, `{documents}`, `{question}` and
+                 `{query_time}`, or a function that returns this text for a rollout
+    system       system message; "" for none
+    document     form of a document, with the placeholders `{label}`, `{title}` and `{text}`
+    untitled     form of a document without a title
+    separator    text between two documents
+    instruction  what the policy does and in which form it responds, as text or as a function
 
     A row with its own prompt does not use the message. A document can be removed from that prompt
     only if it has this form there.
     """
 
-    message: str | Callable[[Rollout], str]
+    message: Text
     system: str = ""
     document: str = "[{label}] {title}\n{text}"
     untitled: str = "[{label}] {text}"
     separator: str = "\n\n"
+    instruction: Text = ""
 
     def block(self, label: str, document: Document) -> str:
         """Return a document in the form that it has in the prompt.
@@ -66,9 +73,33 @@ class Prompt:
             separator=self.separator if separator is None else separator,
         )
 
+    @property
+    def identity(self) -> str:
+        """A text that is equal for equal prompts in every process.
+
+        It contains the module and the name of a function, because `repr` writes its address.
+        """
+        values = (getattr(self, field.name) for field in fields(self))
+        return repr(
+            [v if isinstance(v, str) else f"{v.__module__}:{v.__qualname__}" for v in values]
+        )
+
+    @property
+    def shows_documents(self) -> bool:
+        """Whether the message contains the documents. Without them, the prompt is closed-book.
+
+        >>> Prompt("{documents} {question}").shows_documents, Prompt("{question}").shows_documents
+        (True, False)
+        """
+        return "{documents}" in self.message_for(Rollout(response=""))
+
     def message_for(self, rollout: Rollout) -> str:
-        """Return the message for a rollout, with its placeholders."""
-        return self.message if isinstance(self.message, str) else self.message(rollout)
+        """Return the message for a rollout, with its placeholders except for `{instruction}`."""
+        message = _text_for(self.message, rollout)
+        if rollout.query_time and "{query_time}" not in message:
+            # The instruction must not refer to a time that the message does not contain.
+            rollout = msgspec.structs.replace(rollout, query_time=None)
+        return fill(message, instruction=_text_for(self.instruction, rollout))
 
     def messages(self, rollout: Rollout, without: Collection[str] = ()) -> list[dict[str, str]]:
         """Return the chat for a rollout, without the documents that have these labels."""
@@ -84,6 +115,10 @@ class Prompt:
         return [*system, {"role": "user", "content": content}]
 
 
+def _text_for(text: Text, rollout: Rollout) -> str:
+    return text if isinstance(text, str) else text(rollout)
+
+
 def fill(form: str, **values: str) -> str:
     """Return a form with values in place of its placeholders.
 
@@ -95,10 +130,15 @@ def fill(form: str, **values: str) -> str:
     return _PLACE.sub(lambda place: values.get(place[1], place[0]), form)
 
 
+LAYOUT = "{instruction}\n\nDocuments:\n\n{documents}\n\nQuestion: {question}"
+"""The message of a prompt with documents, if a recipe has no other."""
+CLOSED_BOOK_LAYOUT = "{instruction}\n\nQuestion: {question}"
+"""The message of a prompt without documents, if a recipe has no other."""
+
 GROUNDED = Prompt(
-    "Answer the question with the help of the documents below. Reason step by step inside "
-    "<think> and </think>, cite a document you rely on by its number, as in [1], and put the "
-    "final answer alone inside <answer> and </answer>.\n\n"
-    "Documents:\n\n{documents}\n\nQuestion: {question}"
+    LAYOUT,
+    instruction="Answer the question with the help of the documents below. Reason step by step "
+    "inside <think> and </think>, cite a document you rely on by its number, as in [1], and put "
+    "the final answer alone inside <answer> and </answer>.",
 )
 """The prompt of recipes whose paper requires no sections, and of custom rewards."""

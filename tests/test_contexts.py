@@ -83,7 +83,7 @@ def test_a_section_that_the_template_opens_is_in_the_context():
     opened = tiny_models.make_tokenizer()
     opened.chat_template = tiny_models.TEMPLATE.replace("assistant\n", "assistant\n<think>\n")
     shown = text(Contexts(opened).context(rollout(response_prefix="<think>\n")))
-    assert shown.count("<think>") == 1 + GROUNDED.message.count("<think>")
+    assert shown.count("<think>") == 1 + GROUNDED.instruction.count("<think>")
 
 
 # --- prompts that rows bring -------------------------------------------------------------------

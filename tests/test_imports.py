@@ -21,7 +21,7 @@ LAYERS = [
     ["text"],
     ["rollout"],
     ["prompts", "output_form"],
-    ["evidence.needs", "settings", "signature"],
+    ["evidence.needs", "settings", "signature", "baseline_prompts"],
     ["rows"],
     ["groups"],
     ["training.advantages", "training.kl", "training.settings"],

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rag_rewards import decode_row, recipe
+from rag_rewards.baseline_prompts import prompt_named
+from rag_rewards.errors import UsageError
 from rag_rewards.recipes import RECIPES, definition_of
 from rag_rewards.text.refusal import REFUSAL
 
@@ -23,9 +26,9 @@ ROW = {
 }
 
 
-def prompt_of(name, **fields):
+def prompt_of(name, prompt="default", **fields):
     row = decode_row(ROW | fields)
-    [message] = definition_of(name).prompt.messages(row)
+    [message] = definition_of(name).prompts[prompt].messages(row)
     return message["content"]
 
 
@@ -89,6 +92,65 @@ def test_special_answers_of_the_prompt_are_recognized():
         ROW | {"answerable": False, "response": f"<think>x</think><answer>{REFUSAL}</answer>"}
     )
     assert recipe("ground-grpo")([refused])[0].components["refusal"] == 1.0
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_closed_book_prompt_has_the_question_and_no_document(name):
+    text = prompt_of(name, "closed-book", query_time="now")
+    assert "Question: Which city?" in text
+    assert not any(part in text for part in ("Paris", "Rome", "Seine", "ocument", "eference", "["))
+    assert not definition_of(name).prompts["closed-book"].shows_documents
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("prompt", ["direct", "closed-book"])
+def test_the_prompts_of_baselines_request_the_answer_in_the_form_of_the_recipe(name, prompt):
+    form = definition_of(name).output
+    answer_tag = "\\boxed{" if name == "truthrl" else "<answer>"
+    text = prompt_of(name, prompt)
+    assert answer_tag in text
+    assert set(re.findall(r"<(\w+)>", text)) <= set(form.sections)
+
+
+def test_closed_book_prompts_follow_the_papers():
+    truthful = prompt_of("truthrl", "closed-book", query_time="03/13/2024, 08:29:31 PT")
+    assert "<think>" in truthful
+    assert "Query time: 03/13/2024, 08:29:31 PT" in truthful
+    assert "\\boxed{I don't know}" in truthful
+    assert "\\boxed{invalid question}" in truthful
+    assert "<relevance>" not in prompt_of("arena", "closed-book")
+    # The prompts of CTRL-RAG request the same form with and without documents.
+    for tag in ("<think>", "</think>", "<answer>", "</answer>"):
+        assert tag in prompt_of("ctrl-rag")
+        assert tag in prompt_of("ctrl-rag", "closed-book")
+
+
+def test_the_direct_prompt_shows_documents_as_the_recipe_does():
+    text = prompt_of("arena", "direct")
+    assert "[1] It flows through Paris.\n\n[2] Rome." in text
+    assert "Reply with <answer>…</answer> and nothing else" in text
+
+
+def test_an_unknown_prompt_is_an_error():
+    prompts = definition_of("arena").prompts
+    with pytest.raises(UsageError, match="arena has no prompt 'closedbook'; did you mean 'closed-"):
+        prompt_named("closedbook", prompts, "arena")
+
+
+def test_the_identity_of_a_prompt_is_the_same_in_every_process():
+    for name in RECIPES:
+        for prompt in definition_of(name).prompts.values():
+            assert " at 0x" not in prompt.identity
+    identities = {prompt.identity for prompt in definition_of("truthrl").prompts.values()}
+    assert len(identities) == 3
+
+
+def test_an_instruction_does_not_refer_to_a_time_that_the_message_lacks():
+    row = decode_row(ROW | {"query_time": "now"})
+    [message] = replace(
+        definition_of("truthrl").prompt, message="{instruction} {documents} {question}"
+    ).messages(row)
+    assert "time" not in message["content"].replace("3 times", "")
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -62,6 +62,7 @@ def print_recipe(console: Console, name: str) -> None:
         ("reward", built.equation),
         ("scope", "whole groups" if built.scope == "group" else "single rollouts"),
         ("fields", ", ".join(("response", *definition.fields))),
+        ("prompts", ", ".join(definition.prompts)),
     ):
         console.print(Text.assemble((f"  {label:<11}", "bold"), text))
     console.print(_components(definition))
@@ -94,6 +95,7 @@ def recipe_data(name: str) -> dict[str, Any]:
         "ranges": {each.name: each.range for each in definition.components},
         "scope": built.scope,
         "fields": ["response", *definition.fields],
+        "prompts": list(definition.prompts),
         "settings": [msgspec.to_builtins(setting) for setting in describe(definition.settings)],
         "hardened": {
             key: {"value": change.value, "closes": list(change.closes), "why": change.why}

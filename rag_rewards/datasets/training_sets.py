@@ -8,18 +8,19 @@ Sources: TruthRL, section 3 and appendix A (R-Tuning, RFT, DPO); ARENA, appendix
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from rag_rewards.baseline_prompts import DEFAULT, DIRECT, prompts_of
 from rag_rewards.datasets.gold import Problem, generator
 from rag_rewards.datasets.questions import Question, ScoredRollout
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import OptionError, RolloutError
 from rag_rewards.output_form import ANY_FORM, OutputForm
-from rag_rewards.prompts import GROUNDED, Prompt, fill
+from rag_rewards.prompts import GROUNDED, Prompt
 from rag_rewards.recipes import RECIPES
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
@@ -29,12 +30,6 @@ TrainingSetKind = Literal["r-tuning", "rft", "dpo", "sft"]
 Style = Literal["direct", "reasoning"]
 Text = str | list[dict[str, Any]]
 """A prompt or a completion: a chat, or text if the prompts of the rows are text."""
-
-DIRECT = (
-    "Answer the question from the documents below. Reply with {shape} and nothing else: the answer "
-    "is a word or a short phrase, unexplained.\n\nDocuments:\n\n{documents}\n\n"
-    "Question: {question}"
-)
 
 
 @dataclass(frozen=True)
@@ -67,11 +62,11 @@ class ChatMaker:
     def _form_of(self, question: Question) -> _Form:
         """Return the form of the recipe, or of the recipe that the row's signature names."""
         if isinstance(self.recipe, Recipe):
-            return _Form(self.recipe.prompt, self.recipe.output_form)
+            return _Form(self.recipe.prompts, self.recipe.output_form)
         name = self.recipe or _recipe_name(question.row)
         if name not in RECIPES:
             return _Form()
-        return _Form(RECIPES[name].prompt, RECIPES[name].output)
+        return _Form(RECIPES[name].prompts, RECIPES[name].output)
 
 
 def _recipe_name(row: Rollout) -> str:
@@ -86,9 +81,9 @@ def _recipe_name(row: Rollout) -> str:
 
 
 class _Form(NamedTuple):
-    """The prompt of a recipe and the output form of its responses."""
+    """The prompts of a recipe by name, and the output form of its responses."""
 
-    prompt: Prompt = GROUNDED
+    prompts: Mapping[str, Prompt] = prompts_of(GROUNDED, ANY_FORM, {})
     output: OutputForm = ANY_FORM
 
 
@@ -106,14 +101,12 @@ class _Source:
         row = self.question.row
         if row.prompt is not None:
             return row.prompt
-        return list(self.form.prompt.messages(row))
+        return list(self.form.prompts[DEFAULT].messages(row))
 
     @property
     def direct_prompt(self) -> Text:
         """The question and documents in the form of the recipe, without a request to reason."""
-        row = self.question.row
-        message = fill(DIRECT, shape=self.form.output.write_answer("…"))
-        return list(replace(self.form.prompt, message=message, system="").messages(row))
+        return list(self.form.prompts[DIRECT].messages(self.question.row))
 
     @property
     def gold_response(self) -> Text:

@@ -79,7 +79,7 @@ class Gatherer:
         """The models, and a digest of the prompt settings that affect values, for the signature."""
         fingerprints = self.models.fingerprints
         if self.models.policy is not None:
-            settings = (self.prompt, self.template, self.truncate)
+            settings = (self.prompt.identity, self.template, self.truncate)
             template = getattr(self.models.policy.tokenizer, "chat_template", None)
             digest = blake2b(repr((settings, template)).encode(), digest_size=6).hexdigest()
             fingerprints["prompt"] = digest + (" truncated" if self.truncate else "")

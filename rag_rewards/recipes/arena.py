@@ -37,16 +37,15 @@ NAIVE_OUTPUT = OutputForm("<think>…</think> <answer>…</answer>")
 
 # Source: ARENA, Table 1 and appendix B: numbered references without titles, three sections.
 PROMPT = Prompt(
-    "Answer the question from the numbered references. Reply with exactly three sections, in this "
-    "order, and with nothing outside them.\n"
+    "{instruction}\n\n<question>{question}</question>\n\n<references>\n{documents}\n</references>",
+    document="[{label}] {text}",
+    instruction="Answer the question from the numbered references. Reply with exactly three "
+    "sections, in this order, and with nothing outside them.\n"
     "<relevance>[the numbers of the references that help, and no others, as in [1, 5]]</relevance>"
     "\n"
     "<analysis>how these references lead to the answer, with the number of the reference behind "
     "each claim</analysis>\n"
-    "<answer>the answer alone: a word or a short phrase, unexplained</answer>\n\n"
-    "<question>{question}</question>\n\n"
-    "<references>\n{documents}\n</references>",
-    document="[{label}] {text}",
+    "<answer>the answer alone: a word or a short phrase, unexplained</answer>",
 )
 
 

@@ -18,6 +18,7 @@ from rag_rewards.definition import (
 )
 from rag_rewards.group_normalization import GroupMinMax
 from rag_rewards.output_form import OutputForm
+from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.reward import Component, Reward
 from rag_rewards.rewards.answer import AnswerMatch, Metric, Reads
@@ -29,6 +30,16 @@ from rag_rewards.text.citations import CITATION
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.text.sections import Tags
 from rag_rewards.training.settings import Stated, Training
+
+# Source: CTRL-RAG, section 5.2: the accuracy Acc(Q) without documents, for the reference reliance.
+# It differs from the prompt with documents only in what concerns the documents.
+BASELINES = {
+    "closed-book": Prompt(
+        CLOSED_BOOK_LAYOUT,
+        instruction="Answer the question from what you know. Reason step by step inside <think> "
+        "and </think>, and put the final answer alone inside <answer> and </answer>.",
+    )
+}
 
 
 class Accuracy(shared.Accuracy, frozen=True):
@@ -328,6 +339,7 @@ CTRL_RAG = RecipeDefinition(
         "floor": HardenedSetting(0.1, (), "a reward of 0 for a right rollout"),
     },
     loopholes=_LOOPHOLES,
+    baselines=BASELINES,
     training=TRAINING,
     data=DATA,
 )
@@ -351,6 +363,7 @@ CTRL_RAG_CLR = RecipeDefinition(
         "25: repeating a document in the answer increases the evidential contribution E; the "
         "division by √T reduces this effect only partly, as the paper defines it",
     ),
+    baselines=BASELINES,
     training=TRAINING,
     data=DATA,
 )
@@ -386,6 +399,7 @@ RAG_TOTAL = RecipeDefinition(
         "16, 19: citation markers without a claim count (closed: hardened)",
         "17: citing every document gives a recall of 1 (closed: hardened)",
     ),
+    baselines=BASELINES,
     training=TRAINING,
     data=DATA,
 )

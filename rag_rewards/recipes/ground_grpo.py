@@ -17,7 +17,7 @@ from rag_rewards.definition import (
     TrainingData,
 )
 from rag_rewards.output_form import OutputForm
-from rag_rewards.prompts import Prompt
+from rag_rewards.prompts import LAYOUT, Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.reward import Component, CorrectOf, Reward
 from rag_rewards.rewards.format import Format, TagCount
@@ -38,11 +38,11 @@ OUTPUT = OutputForm(
 )
 
 # Source: Ground-GRPO, section 2; the instructions of ALCE and Trust-Align, the latter's refusal.
-_MESSAGE = (
+_INSTRUCTION = (
     "Answer the question from the documents below alone; some of them may not bear on it. Think "
     "inside <think> and </think> about what they say and whether they answer it. Then, inside "
     "<answer> and </answer>, {rule} If no document holds an answer, write this sentence and "
-    "nothing else there: " + REFUSAL + "\n\nDocuments:\n\n{documents}\n\nQuestion: {question}"
+    "nothing else there: " + REFUSAL
 )
 _STATEMENTS = (
     "give the answer in precise sentences, without your reasoning. Every statement of fact "
@@ -55,13 +55,13 @@ _LIST = (
 )
 
 
-def message(rollout: Rollout) -> str:
-    """Return the message, which requests a list for a question with several answers."""
+def instruction(rollout: Rollout) -> str:
+    """Return the instruction, which requests a list for a question with several answers."""
     rule = _LIST if rollout.answer_kind == "list" else _STATEMENTS
-    return _MESSAGE.replace("{rule}", rule)
+    return _INSTRUCTION.replace("{rule}", rule)
 
 
-PROMPT = Prompt(message)
+PROMPT = Prompt(LAYOUT, instruction=instruction)
 
 
 class FormatSettings(Settings, frozen=True):

@@ -35,11 +35,11 @@ OUTPUT = OutputForm(
     },
 )
 PROMPT = Prompt(
-    "Read the passages and answer the question in three parts. First, inside <reason> and "
-    "</reason>, work out what the passages say about it. Then, inside <extract> and </extract>, "
-    "give the evidence that is needed, and no more. Last, inside <answer> and </answer>, give the "
-    "answer in a few words.\n\n"
-    "Passages:\n\n{documents}\n\nQuestion: {question}"
+    "{instruction}\n\nPassages:\n\n{documents}\n\nQuestion: {question}",
+    instruction="Read the passages and answer the question in three parts. First, inside <reason> "
+    "and </reason>, work out what the passages say about it. Then, inside <extract> and "
+    "</extract>, give the evidence that is needed, and no more. Last, inside <answer> and "
+    "</answer>, give the answer in a few words.",
 )
 
 Context = Literal["r", "e", "f"]

@@ -19,7 +19,7 @@ from rag_rewards.definition import (
     TrainingData,
 )
 from rag_rewards.output_form import OutputForm
-from rag_rewards.prompts import Prompt
+from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, Prompt
 from rag_rewards.reward import CorrectOf, Reward
 from rag_rewards.rewards.truthfulness import (
     Combine,
@@ -40,23 +40,44 @@ OUTPUT = OutputForm(
     abstention=ABSTENTIONS[0],
 )
 
-# Source: TruthRL, appendix B, Table 10.
-_MESSAGE = (
-    "Answer the question{when}. Rely on what you know and on the references below, which may or "
-    "may not help. Think step by step inside <think> and </think>, then put the final answer, and "
-    "it alone, into \\boxed{}: \\boxed{New York}, \\boxed{3 times}. If the question rests on "
-    "something false, answer \\boxed{invalid question}. If you are not sure of the answer, write "
-    "\\boxed{I don't know}.\n\n"
-    "References:\n\n{documents}\n\nQuestion: {question}"
+# Source: TruthRL, appendix B, Tables 10 (with retrieval) and 9 (without retrieval).
+_REFERENCES = "Rely on what you know and on the references below, which may or may not help."
+_KNOWLEDGE = "Rely on facts that you know."
+_FORM = (
+    "Think step by step inside <think> and </think>, then put the final answer, and it alone, "
+    "into \\boxed{}: \\boxed{New York}, \\boxed{3 times}. If the question rests on something "
+    "false, answer \\boxed{invalid question}. If you are not sure of the answer, write "
+    "\\boxed{I don't know}."
 )
+
+
+def instruction(rollout: Rollout) -> str:
+    """Return the instruction, which mentions the query time if the row has one."""
+    return _instruction(_REFERENCES, rollout)
 
 
 def message(rollout: Rollout) -> str:
     """Return the message, with the query time if the row has one."""
-    if not rollout.query_time:
-        return _MESSAGE.replace("{when}", "")
-    timed = _MESSAGE.replace("{when}", " as of the time at which it was asked")
-    return timed + "\nQuery time: {query_time}"
+    return _timed("{instruction}\n\nReferences:\n\n{documents}\n\nQuestion: {question}", rollout)
+
+
+def closed_book_instruction(rollout: Rollout) -> str:
+    """Return the instruction for a question without references."""
+    return _instruction(_KNOWLEDGE, rollout)
+
+
+def closed_book_message(rollout: Rollout) -> str:
+    """Return the message without references, with the query time if the row has one."""
+    return _timed(CLOSED_BOOK_LAYOUT, rollout)
+
+
+def _instruction(sources: str, rollout: Rollout) -> str:
+    when = " as of the time at which it was asked" if rollout.query_time else ""
+    return f"Answer the question{when}. {sources} {_FORM}"
+
+
+def _timed(message: str, rollout: Rollout) -> str:
+    return message + "\nQuery time: {query_time}" if rollout.query_time else message
 
 
 class Abstention(Settings, frozen=True):
@@ -232,7 +253,8 @@ TRUTHRL = RecipeDefinition(
             when="reasoning.enabled",
         ),
     ),
-    prompt=Prompt(message),
+    prompt=Prompt(message, instruction=instruction),
+    baselines={"closed-book": Prompt(closed_book_message, instruction=closed_book_instruction)},
     training=TRAINING,
     data=TrainingData(("crag",), "TruthRL, section 4.1"),
     model_free={"verifier": "exact"},

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rag_rewards_adapters.trl import RagReward
 from rag_rewards_adapters.verl_config import load_scorer
 
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.prompts import GROUNDED, Prompt
+from rag_rewards.prompts import GROUNDED
 from rag_rewards.scorer import Scorer
 from rag_rewards.testing import TablePolicy
 
@@ -32,7 +34,7 @@ def scorers() -> dict[str, Scorer]:
 def test_the_document_form_is_part_of_the_prompt(trainer: str) -> None:
     form = "{text} [{label}]"
     prompt = scorers()[trainer].prompt
-    assert prompt == Prompt(GROUNDED.message, document=form, untitled=form, separator=" ")
+    assert prompt == replace(GROUNDED, document=form, untitled=form, separator=" ")
 
 
 @pytest.mark.parametrize("make", [lambda options: RagReward("ctrl-rag", **options), load_scorer])
