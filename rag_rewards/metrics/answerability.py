@@ -12,10 +12,9 @@ from rag_rewards.errors import DataError
 from rag_rewards.metrics.answer_text import AnswerCache, Reads
 from rag_rewards.metrics.metric import Gauge, MetricBase
 from rag_rewards.rollout import Rollout
-from rag_rewards.text.normalize import squad
-from rag_rewards.text.refusal import SHORT_REFUSAL
+from rag_rewards.text.refusal import SHORT_REFUSAL, refusal_form
 
-_REFUSAL = squad(SHORT_REFUSAL)
+_REFUSAL = refusal_form(SHORT_REFUSAL)
 _LEAST_SIMILARITY = 85.5
 """Trust-Score rounds the similarity to an integer, which must be above 85."""
 
@@ -23,15 +22,15 @@ _LEAST_SIMILARITY = 85.5
 def refuses(answer: str) -> bool:
     """Return whether an answer is a refusal: its partial similarity to the short one is above 85.
 
-    The similarity is rapidfuzz's `partial_ratio` (0 to 100) of the `squad` forms, rounded to an
-    integer. Source: Trust-Score's evaluation code.
+    The similarity is rapidfuzz's `partial_ratio` (0 to 100) of the `squad` forms with plain
+    apostrophes, rounded to an integer. Source: Trust-Score's evaluation code.
 
     >>> refuses("Sadly: I apologize, but I couldn't find an answer."), refuses("It is Paris.")
     (True, False)
     """
     from rapidfuzz import fuzz
 
-    return bool(fuzz.partial_ratio(_REFUSAL, squad(answer), score_cutoff=_LEAST_SIMILARITY))
+    return bool(fuzz.partial_ratio(_REFUSAL, refusal_form(answer), score_cutoff=_LEAST_SIMILARITY))
 
 
 def supported_gold(rollout: Rollout) -> frozenset[int] | None:

@@ -16,22 +16,38 @@ SHORT_REFUSAL = "I apologize, but I couldn't find an answer"
 ABSTENTIONS = ("I don't know", "I dont know", "I do not know")
 
 
+_APOSTROPHES = re.compile("[‘’‛ʼʹʻ′´`＇]")
+
+
+def refusal_form(text: str) -> str:
+    """Return a text in the form in which refusals are compared: `squad` with plain apostrophes.
+
+    `squad` removes ASCII apostrophes only, so that "couldn’t" and "couldn't" would differ.
+
+    >>> refusal_form("I couldn’t find it."), refusal_form("I couldn't find it.")
+    ('i couldnt find it', 'i couldnt find it')
+    """
+    return squad(text if text.isascii() else _APOSTROPHES.sub("'", text))
+
+
 def refusal_similarity(
     answer: str, texts: Iterable[str] = (REFUSAL,), cutoff: float = 0.0
 ) -> float:
     """Return the similarity of a whole answer to the nearest refusal text, 0 to 1.
 
     This is rapidfuzz's `ratio` (normalized insertion-deletion similarity) of texts in the form of
-    `squad`. A value below `cutoff` becomes 0. Source: Ground-GRPO, section 2.2 ("a fuzzy matching
-    algorithm").
+    `squad` with plain apostrophes. A value below `cutoff` becomes 0. Source: Ground-GRPO, section
+    2.2 ("a fuzzy matching algorithm").
 
     >>> round(refusal_similarity("I couldn't find an answer in the search results."), 2)
     0.7
+    >>> refusal_similarity(REFUSAL.replace("'", "’"))
+    1.0
     """
     from rapidfuzz import fuzz
 
-    normal = squad(answer)
-    return max(fuzz.ratio(normal, squad(t), score_cutoff=100 * cutoff) for t in texts) / 100
+    normal = refusal_form(answer)
+    return max(fuzz.ratio(normal, refusal_form(t), score_cutoff=100 * cutoff) for t in texts) / 100
 
 
 def trust_score_refusal(output: str, texts: Iterable[str] = (SHORT_REFUSAL,)) -> float:
@@ -39,15 +55,15 @@ def trust_score_refusal(output: str, texts: Iterable[str] = (SHORT_REFUSAL,)) ->
 
     Trust-Score counts an output as a refusal if the value is greater than 0.85. Source:
     Trust-Score's evaluation code. It uses fuzzywuzzy, from which rapidfuzz differs by a few
-    hundredths on texts that are far from a refusal.
+    hundredths on texts that are far from a refusal, and keeps typographic apostrophes.
 
     >>> trust_score_refusal("Sadly: I apologize, but I couldn't find an answer.")
     1.0
     """
     from rapidfuzz import fuzz
 
-    normal = squad(output)
-    return max(round(fuzz.partial_ratio(squad(t), normal)) for t in texts) / 100
+    normal = refusal_form(output)
+    return max(round(fuzz.partial_ratio(refusal_form(t), normal)) for t in texts) / 100
 
 
 # --- strict refusals: the hardened profile -----------------------------------------------------
@@ -135,9 +151,6 @@ def _negations(words: Sequence[str]) -> int:
 
 
 # --- abstentions -------------------------------------------------------------------------------
-
-_APOSTROPHES = re.compile("[‘’‛ʼʹʻ′´`＇]")
-
 
 def phrase(text: str) -> str:
     """Return a phrase in the form in which abstentions are compared.

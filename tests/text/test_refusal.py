@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
 
+from rag_rewards.metrics.answerability import refuses
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.refusal import (
     ABSTENTIONS,
     REFUSAL,
     SHORT_REFUSAL,
     abstained,
+    refusal_form,
     refusal_similarity,
     strict_refusal,
     trust_score_refusal,
@@ -38,7 +40,7 @@ def common_subsequence(a, b):
 
 
 def naive_similarity(answer, text):
-    a, b = squad(answer), squad(text)
+    a, b = (squad(t.translate(dict.fromkeys(map(ord, "’‘´`ʼ′"), "'"))) for t in (answer, text))
     return 2 * common_subsequence(a, b) / (len(a) + len(b)) if a or b else 1.0
 
 
@@ -64,6 +66,26 @@ def test_upstream_values(shared):
         assert trust_score_refusal(text) == pytest.approx(partial / 100)
         theirs = next(value for key, value in row.items() if key.startswith("trust_eval"))
         assert (trust_score_refusal(text) > 0.85) is theirs
+
+
+@pytest.mark.parametrize("apostrophe", "’ʼ`´‘ʹ′＇")
+def test_typographic_apostrophes(apostrophe):
+    """The reward, the metric and the strict detection treat every apostrophe alike."""
+    answer = REFUSAL.replace("'", apostrophe)
+    assert answer != REFUSAL
+    assert refusal_similarity(answer) == 1.0
+    assert refusal_similarity(REFUSAL, [answer]) == 1.0
+    assert trust_score_refusal(answer) == 1.0
+    assert strict(answer) == 1.0
+    plain = "I am sorry; I couldn't find an answer in any text"
+    other = plain.replace("'", apostrophe)
+    assert refuses(other) == refuses(plain)
+    assert refusal_similarity(other) == refusal_similarity(plain)
+
+
+def test_apostrophes_do_not_make_a_refusal():
+    assert refusal_similarity("Schrödinger’s cat") < 0.5
+    assert refusal_form("Schrödinger’s `cat`") == "schrödingers cat"
 
 
 # --- strict refusals ---------------------------------------------------------------------------
