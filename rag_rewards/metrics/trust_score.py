@@ -1,14 +1,17 @@
 """Trust-Score: grounded refusals, answers and citations.
 
-The definitions are those of Trust-Score's evaluation code, with two exceptions: `[0]` is an invalid
-citation (the authors' code reads it as the last document), and a document that a statement cites
-twice is one citation.
+The definitions are those of Trust-Score's evaluation code, with these exceptions. Two settings of
+`TrustScore` reproduce the authors' values: `empty` (an empty response has no correct citation,
+while the authors' code leaves it out of the citation means) and `markers` (`[1, 3]` cites two
+documents and `[0]` none, while the authors' code reads only the first number of a bracket, and
+reads `[0]` as the last document). A document that a statement cites twice is one citation here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from rag_rewards.evidence.needs import EntailmentNeed, Need, unmet
 from rag_rewards.metrics.answer_text import AnswerCache, Reads, read_answer
@@ -23,11 +26,15 @@ from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 from rag_rewards.text.citations import CITATION, compiled, split_valid, strip_markers
 from rag_rewards.text.normalize import squad
-from rag_rewards.text.statements import Statement, statements
+from rag_rewards.text.statements import statements
 
 MAX_CITATIONS = 3
 """Number of citations of a statement that count."""
 _MARKERS = compiled(CITATION)
+_FIRST_NUMBERS = compiled(r"\[(\d{1,9})\]?")
+
+Empty = Literal["zero", "skip"]
+Markers = Literal["all", "first"]
 
 
 def list_correctness(items: Sequence[str], gold: Sequence[Sequence[str]]) -> float:
@@ -93,25 +100,19 @@ def trust_score(sums: Parts) -> Values:
 
     F1_GR = (F1_ref + F1_ans)/2 with F1 over refusing the unanswerable and answering the
     answerable; F1_AC = 2PR/(P+R), P = Σ calibrated/answered, R = Σ calibrated/answerable;
-    F1_GC the same of mean citation precision and recall over answered rows; Trust-Score is their
-    mean. An F1 without a denominator is 0. Source: Ground-GRPO, Appendix A, Eq. 9 to 13.
+    F1_GC the same of mean citation precision and recall over answered rows (`citation_rows`);
+    Trust-Score is their mean. An F1 without a denominator is 0. Source: Ground-GRPO, Appendix A,
+    Eq. 9 to 13.
     """
-    rows, answered, answerable = sums["rows"], sums["answered"], sums["answerable"]
-    if not rows:
+    if not sums["rows"]:
         return dict.fromkeys(
             ("trust-score", "f1_gr", "f1_ac", "f1_gc", "f1_refuse", "f1_answer"), None
         )
-    both = sums["answered_answerable"]
-    refused, unanswerable = rows - answered, rows - answerable
-    right_refusals = rows - answered - answerable + both
-    f1_refuse = _f1(right_refusals, refused, unanswerable)
-    f1_answer = _f1(both, answered, answerable)
+    f1_refuse, f1_answer = _refusal_f1s(sums)
     f1_gr = (f1_refuse + f1_answer) / 2
-    f1_ac = _f1(sums["calibrated"], answered, answerable)
-    f1_gc = (
-        f1_of(ratio(sums["citation_precision"], answered), ratio(sums["citation_recall"], answered))
-        or 0.0
-    )
+    f1_ac = _f1(sums["calibrated"], sums["answered"], sums["answerable"])
+    means = [ratio(sums[f"citation_{of}"], sums["citation_rows"]) for of in ("precision", "recall")]
+    f1_gc = f1_of(*means) or 0.0
     return {
         "trust-score": (f1_gr + f1_ac + f1_gc) / 3,
         "f1_gr": f1_gr,
@@ -120,6 +121,15 @@ def trust_score(sums: Parts) -> Values:
         "f1_refuse": f1_refuse,
         "f1_answer": f1_answer,
     }
+
+
+def _refusal_f1s(sums: Parts) -> tuple[float, float]:
+    """F1 of refusing the unanswerable, and of answering the answerable."""
+    answered, answerable = sums["answered"], sums["answerable"]
+    both = sums["answered_answerable"]
+    refused, unanswerable = sums["rows"] - answered, sums["rows"] - answerable
+    right_refusals = refused - answerable + both
+    return _f1(right_refusals, refused, unanswerable), _f1(both, answered, answerable)
 
 
 def _f1(right: float, chosen: float, wanted: float) -> float:
@@ -134,12 +144,22 @@ class TrustScore(MetricBase):
     The calibrated score of an answered, answerable row counts the gold answers that a document
     supports: the share that occurs as `squad` substrings; for `answer_kind` list, the F1 of
     precision and recall-5; for claims, the share that the answer without its citations entails.
-    A text is entailed if the probability is at least `threshold`. Source: Ground-GRPO, Appendix A;
-    Trust-Score's evaluation code.
+    A text is entailed if the probability is at least `threshold`.
+
+    empty    `zero`: the citations of an empty response have recall and precision 0, because it was
+             not refused and supports nothing; `skip`: it is not part of the citation means, as in
+             the authors' code (an empty list is)
+    markers  `all`: each number of `[1, 3]` is a citation, and `[0]` is invalid; `first`: only the
+             number after the bracket is, the others stay in the statement, and `[0]` is the last
+             document, as in the authors' code
+
+    Source: Ground-GRPO, Appendix A; Trust-Score's evaluation code.
     """
 
     threshold: float = 0.5
     reads: Reads = "auto"
+    empty: Empty = "zero"
+    markers: Markers = "all"
 
     name = "trust-score"
     parts = (
@@ -148,6 +168,7 @@ class TrustScore(MetricBase):
         "answerable",
         "answered_answerable",
         "calibrated",
+        "citation_rows",
         "citation_recall",
         "citation_precision",
     )
@@ -157,10 +178,10 @@ class TrustScore(MetricBase):
         if refuses(answer):
             return []
         needs: list[Need] = []
-        for statement in _CitedStatement.of(rollout, answer):
+        for statement in self._statements(rollout, answer):
             needs.extend(statement.needs(rollout))
         if rollout.answer_kind == "claims" and is_answerable(rollout):
-            text = strip_markers(answer, _MARKERS)
+            text = self._text(answer)
             claims = (claim for aliases in _counted_gold(rollout) for claim in aliases)
             needs += [EntailmentNeed(text, claim) for claim in claims]
         return needs
@@ -174,25 +195,25 @@ class TrustScore(MetricBase):
     def _measure(self, row: ScoredRow, answer: str) -> tuple[float, ...]:
         answerable = is_answerable(row)
         if refuses(answer):
-            return 1.0, 0.0, float(answerable), 0.0, 0.0, 0.0, 0.0
+            return 1.0, 0.0, float(answerable), 0.0, 0.0, 0.0, 0.0, 0.0
         correct = self._correctness(row, answer) if answerable else 0.0
-        recall, precision = self._citations(row, answer)
-        return 1.0, 1.0, float(answerable), float(answerable), correct, recall, precision
+        is_skipped = self.empty == "skip" and row.answer_kind != "list" and not answer.strip()
+        cited = (0.0, 0.0, 0.0) if is_skipped else (1.0, *self._citations(row, answer))
+        return 1.0, 1.0, float(answerable), float(answerable), correct, *cited
 
     def _correctness(self, row: Rollout, answer: str) -> float:
-        gold = _counted_gold(row)
+        gold, text = _counted_gold(row), self._text(answer)
         if row.answer_kind == "list":
-            return list_correctness(strip_markers(answer, _MARKERS).rstrip(" .,").split(","), gold)
+            return list_correctness(text.rstrip(" .,").split(","), gold)
         if row.answer_kind == "claims":
-            text = strip_markers(answer, _MARKERS)
             marks = [any(self._entails(row, text, claim) for claim in claims) for claims in gold]
         else:
-            normal = squad(answer)
+            normal = squad(text)
             marks = [any(squad(alias) in normal for alias in aliases) for aliases in gold]
         return sum(marks) / len(marks)
 
     def _citations(self, row: Rollout, answer: str) -> tuple[float, float]:
-        cited_statements = list(_CitedStatement.of(row, answer))
+        cited_statements = self._statements(row, answer)
 
         def entails(at: int, labels: Sequence[str]) -> bool:
             return self._entails(row, premise_of(row, labels), cited_statements[at].text)
@@ -202,6 +223,25 @@ class TrustScore(MetricBase):
 
         labels = [statement.labels for statement in cited_statements]
         return citation_scores(labels, entails, shares)
+
+    def _text(self, answer: str) -> str:
+        """Return the answer without its citations."""
+        if self.markers == "all":
+            return strip_markers(answer, _MARKERS)
+        return _without_brackets(strip_markers(answer, _FIRST_NUMBERS)).strip()
+
+    def _statements(self, row: Rollout, answer: str) -> list[_CitedStatement]:
+        items = row.answer_kind == "list"
+        pattern = _MARKERS if self.markers == "all" else _FIRST_NUMBERS
+        cited_statements = []
+        for statement in statements(answer, pattern, items=items):
+            text, cited = statement.text, statement.cited
+            if self.markers == "first":
+                text = _without_brackets(text)
+                cited = tuple(row.labels[-1] if c == "0" and row.labels else c for c in cited)
+            text = f"{row.question or ''} {text}" if items else text
+            cited_statements.append(_CitedStatement(text.strip(), _labels(row, cited)))
+        return cited_statements
 
     def _entails(self, row: Rollout, premise: str, hypothesis: str) -> bool:
         probability = row.entailment(premise, hypothesis)
@@ -224,13 +264,6 @@ class _CitedStatement:
     text: str
     labels: tuple[str, ...] | None
 
-    @classmethod
-    def of(cls, rollout: Rollout, answer: str) -> Iterator[_CitedStatement]:
-        items = rollout.answer_kind == "list"
-        for statement in statements(answer, _MARKERS, items=items):
-            text = f"{rollout.question or ''} {statement.text}" if items else statement.text
-            yield cls(text.strip(), _labels(rollout, statement))
-
     def needs(self, rollout: Rollout) -> Iterator[Need]:
         labels = self.labels or ()
         if labels:
@@ -242,8 +275,17 @@ class _CitedStatement:
                 yield EntailmentNeed(premise_of(rollout, rest), self.text)
 
 
-def _labels(rollout: Rollout, statement: Statement) -> tuple[str, ...] | None:
-    valid, invalid = split_valid(statement.cited, rollout.labels)
+def _without_brackets(text: str) -> str:
+    """Remove the rest of the markers as the authors' code does: every `]`, and `|` after a space.
+
+    >>> _without_brackets("Paris, 3]. | Rome")
+    'Paris, 3. Rome'
+    """
+    return text.replace(" |", "").replace("]", "")
+
+
+def _labels(rollout: Rollout, cited: Sequence[str]) -> tuple[str, ...] | None:
+    valid, invalid = split_valid(cited, rollout.labels)
     return None if invalid else valid[:MAX_CITATIONS]
 
 

@@ -152,6 +152,7 @@ def _negations(words: Sequence[str]) -> int:
 
 # --- abstentions -------------------------------------------------------------------------------
 
+
 def phrase(text: str) -> str:
     """Return a phrase in the form in which abstentions are compared.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -99,9 +100,130 @@ def test_values_of_the_authors_code_with_a_citation_of_zero(reference, values):
     assert ours["f1_gc"] == pytest.approx(2 * recall * precision / (recall + precision))
     for name in ("f1_gr", "f1_ac", "f1_refuse", "f1_answer"):
         assert ours[name] == pytest.approx(theirs[name])
-    [zero] = [row for row in rows if "[0]" in row["response"]]
-    zero["response"] = zero["response"].replace("[0]", f"[{len(zero['documents'])}]")
-    assert in_percent(values("trust-score", rows)) == pytest.approx(theirs)
+    # With the authors' reading of markers, all values are theirs.
+    assert in_percent(values("trust-score(markers=first)", rows)) == pytest.approx(theirs)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_settings_of_the_authors_code_change_no_other_value(reference, values, name):
+    rows = rows_of(reference, name)
+    ours = in_percent(values("trust-score(markers=first,empty=skip)", rows))
+    assert ours == pytest.approx(expected_of(reference, name))
+
+
+def test_texts_without_the_first_numbers(shared):
+    path = shared / "parity" / "generated" / "remove_citations.json"
+    cases = json.loads(path.read_text("utf-8"))
+    assert len(cases) == 6
+    for case in cases:
+        assert TrustScore(markers="first")._text(case["in"]) == case["out"].strip()
+
+
+class TheirCitations:
+    """Citation recall and precision of one output, as the authors' code computes them."""
+
+    def __init__(self, row, entailed):
+        self.documents, self.output = row["documents"], row["response"]
+        self.entailed = entailed
+
+    def entails(self, ids, sentence):
+        text = re.sub(r" ?\[\d+", "", sentence).replace(" |", "").replace("]", "").strip()
+        return ("+".join(self.documents[i]["text"] for i in ids), text) in self.entailed
+
+    def scores(self):
+        sentences = [s for s in re.split(r"(?<=\.) ", self.output) if s.strip()]
+        if not sentences:
+            return None
+        recalled = credited = total = 0
+        for sentence in sentences:
+            ids = [int(number) - 1 for number in re.findall(r"\[(\d+)", sentence)]
+            if not ids or max(ids) >= len(self.documents):
+                continue
+            ids = ids[:3]
+            total += len(ids)
+            if not self.entails(ids, sentence):
+                continue
+            recalled += 1
+            for one in ids:
+                rest = [i for i in ids if i != one]
+                needed = self.entails([one], sentence) or not self.entails(rest, sentence)
+                credited += len(ids) == 1 or needed
+        return recalled / len(sentences), credited / total if total else 0.0
+
+
+SENTENCES = st.sampled_from(
+    ["Paris won [1].", "Rome lost [1, 2].", "Bonn [1][2].", "Oslo [0].", "Nice [2,1].", "Lima.", ""]
+)
+
+
+@quick
+@given(
+    st.lists(st.lists(SENTENCES, max_size=3, unique=True).map(" ".join), min_size=1, max_size=4),
+    st.sets(
+        st.tuples(
+            st.sampled_from(["first", "second", "first+second"]),
+            st.sampled_from(
+                ["Paris won.", "Rome lost, 2.", "Bonn.", "Oslo.", "Nice,1.", "Rome lost."]
+            ),
+        )
+    ),
+)
+def test_citations_of_the_authors_code(outputs, entailed):
+    """A slow implementation of their code with [1, 3], [0] and empty responses."""
+    documents = [{"text": "first", "supports": [True]}, {"text": "second", "supports": [False]}]
+    texts = {text for _, text in entailed} | {"Paris won.", "Rome lost, 2.", "Bonn.", "Oslo."}
+    nli = [
+        {
+            "premise": premise.replace("+", "\n"),
+            "hypothesis": text,
+            "entailment": float((premise, text) in entailed),
+        }
+        for premise in ("first", "second", "first+second")
+        for text in texts | {"Nice,1.", "Lima."}
+    ]
+    rows = [
+        {"answers": [["x"]], "documents": documents, "response": output, "nli": nli}
+        for output in outputs
+    ]
+    metric = TrustScore(markers="first", empty="skip")
+    theirs = [TheirCitations(row, entailed).scores() for row in rows]
+    for row, expected in zip(rows, theirs, strict=True):
+        counted, *ours = metric._measure(_row(row), row["response"])[-3:]
+        assert bool(counted) == (expected is not None)
+        assert tuple(ours) == pytest.approx(expected or (0.0, 0.0))
+
+
+def test_two_numbers_in_one_bracket(values):
+    """Two documents are necessary: all numbers count; the authors' code reads the first one."""
+    documents = [{"text": "A."}, {"text": "B."}]
+    nli = [
+        {"premise": "A.\nB.", "hypothesis": "Paris it is.", "entailment": 0.9},
+        {"premise": "A.", "hypothesis": "Paris it is.", "entailment": 0.1},
+        {"premise": "B.", "hypothesis": "Paris it is.", "entailment": 0.1},
+        {"premise": "A.", "hypothesis": "Paris it is, 2.", "entailment": 0.1},
+    ]
+    answer = row("Paris it is [1, 2].", documents=documents, answerable=True, nli=nli)
+    assert values("trust-score", [answer])["f1_gc"] == 1.0
+    assert values("trust-score(markers=first)", [answer])["f1_gc"] == 0.0
+
+
+def test_an_empty_response_in_the_citation_means(values, reported):
+    """One right citation and one empty response: means of 1/2, or of 1 without the empty one."""
+    rows = [row("Paris it is [1]."), row("")]
+    assert values("trust-score", rows)["f1_gc"] == 0.5
+    assert values("trust-score(empty=skip)", rows)["f1_gc"] == 1.0
+    assert reported("trust-score(empty=skip)", rows).counts["citation_rows"] == 1.0
+    # An empty list has one empty item in their code, without a citation.
+    lists = [row("", answer_kind="list", question="")]
+    assert reported("trust-score(empty=skip)", lists).counts["citation_rows"] == 1.0
+
+
+def test_a_citation_number_is_not_an_answer(values):
+    """Correctness is measured without the citations, as in the authors' code."""
+    supports = [{"text": "t", "supports": [True]}] * 5
+    answer = row("It is so [5].", answers=[["5"]], documents=supports, nli=[])
+    entailed = {"premise": "t", "hypothesis": "It is so.", "entailment": 1.0}
+    assert values("trust-score", [answer | {"nli": [entailed]}])["f1_ac"] == 0.0
 
 
 def test_citations_of_each_row(reference, values):
@@ -153,6 +275,7 @@ def test_the_published_sample(shared):
         "answerable": answerable,
         "answered_answerable": theirs["overlapped_num"],
         "calibrated": theirs["calib_answered_str_em"] / 100 * answered,
+        "citation_rows": answered,
         "citation_recall": theirs["answered_citation_rec"] / 100 * answered,
         "citation_precision": theirs["answered_citation_prec"] / 100 * answered,
     }
@@ -224,6 +347,7 @@ def test_trust_score_against_its_equations(rows):
         "answerable": float(len(answerable)),
         "answered_answerable": float(len(both)),
         "calibrated": calibrated,
+        "citation_rows": float(len(answered)),
         "citation_recall": sum(r[3] for r in answered),
         "citation_precision": sum(r[4] for r in answered),
     }
