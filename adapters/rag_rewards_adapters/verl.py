@@ -115,7 +115,7 @@ def grpo_clip_std(
     The standard deviation is that of the population. The floor is `+algorithm.std_floor`, 0.1 by
     default. The estimator is registered as `rag_grpo_clip_std`. A prompt with one rollout has the
     advantage 0. Rows that verl adds to fill a batch have their own prompt and change no other.
-    Source: LEAR, section 3.3.
+    Source: LEAR, Eq. 11.
     """
     floor = 0.1 if config is None else float(config.get("std_floor", 0.1))
     rewards = token_level_rewards.sum(dim=-1)

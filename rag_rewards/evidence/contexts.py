@@ -99,7 +99,7 @@ class Contexts:
         tags  names of the sections of a response
         room  number of tokens that follow the context
 
-        Masked texts are omitted. Raises DataError without documents. Source: LEAR, section 3.1.
+        Masked texts are omitted. Raises DataError without documents. Source: LEAR, Eq. 4.
         """
         if not rollout.documents:
             raise DataError("missing; they are required for the masked contexts", "documents")

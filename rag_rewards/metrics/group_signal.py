@@ -30,7 +30,7 @@ class GroupSignal(MetricBase):
 
     There are values for the reward and for each component of scored rows. A group without spread
     gives no gradient. Standard deviations are population standard deviations, at least 0. Groups
-    with one scored rollout are excluded and counted. Source: GRPO's advantage; LEAR, section 3.3.
+    with one scored rollout are excluded and counted. Source: GRPO's advantage; LEAR, Eq. 10.
     """
 
     name = "group-signal"

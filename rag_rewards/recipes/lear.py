@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import msgspec
+
 from rag_rewards.compose import Mean, Sum
 from rag_rewards.definition import (
     ComponentInfo,
@@ -16,12 +18,14 @@ from rag_rewards.definition import (
     RecipeDefinition,
     TrainingData,
 )
+from rag_rewards.errors import SettingError
 from rag_rewards.output_form import OutputForm
 from rag_rewards.prompts import Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.reward import Component, Reward
 from rag_rewards.rewards.evidence import Lengths, MaskedAnswer, Part
 from rag_rewards.rewards.format import Format
+from rag_rewards.rewards.length import LengthUnit, length_function, with_digest
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.training.settings import Stated, Training
@@ -57,6 +61,17 @@ class FormatSettings(Settings, frozen=True):
 
 
 class Length(Settings, frozen=True):
+    unit: Annotated[
+        LengthUnit,
+        about(
+            "unit of lengths; auto: tokens if length.tokenizer is set, otherwise words, where a "
+            "character of a script without spaces (Chinese, Japanese, Thai, …) is a word"
+        ),
+    ] = "auto"
+    tokenizer: Annotated[
+        str | None,
+        about("tokenizer.json or its folder, to count tokens; the signature adds its digest"),
+    ] = None
     tau: Annotated[
         float,
         about(
@@ -135,7 +150,11 @@ class Lear(Settings, frozen=True):
 
 
 def lear(settings: Lear) -> Recipe:
-    """Return 0.8·answer + 0.1·length + 0.1·format. Source: LEAR, Eq. 9."""
+    """Return 0.8·answer + 0.1·length + 0.1·format. Source: LEAR, Eq. 9.
+
+    Raises SettingError for a tokenizer that is required, missing, or never used.
+    """
+    settings = _with_tokenizer_digest(settings)
     tags = OUTPUT.tags(settings.sections.style())
     answers = {
         letter: MaskedAnswer(
@@ -160,6 +179,8 @@ def lear(settings: Lear) -> Recipe:
         settings.length.tau,
         settings.length.gamma,
         settings.length.omega,
+        settings.length.unit,
+        settings.length.tokenizer,
         gated_by=answers["e"] if settings.length.gated else None,
         distinct=settings.length.distinct,
     )
@@ -169,6 +190,19 @@ def lear(settings: Lear) -> Recipe:
     parts = [Component(length, name) for name in ("length_rationale", "length_evidence")]
     components: tuple[Reward, ...] = (answer, *answers.values(), length, *parts, format_)
     return Recipe("lear", components, total, correct=answers["f"], settings=settings)
+
+
+def _with_tokenizer_digest(settings: Lear) -> Lear:
+    """Return the settings with the digest of their tokenizer, after a check of the unit."""
+    unit, tokenizer = settings.length.unit, settings.length.tokenizer
+    try:
+        length_function(unit, tokenizer)
+        if not tokenizer:
+            return settings
+        length = msgspec.structs.replace(settings.length, tokenizer=with_digest(tokenizer))
+    except SettingError as error:
+        raise SettingError(f"recipe lear: setting length.tokenizer: {error}") from None
+    return msgspec.structs.replace(settings, length=length)
 
 
 _PAPER = "LEAR, section 4.1"
@@ -188,7 +222,7 @@ TRAINING = Training(
 LEAR = RecipeDefinition(
     name="lear",
     summary="rewards for answers from masked contexts, for a long rationale and for short evidence",
-    source="LEAR, section 3.2, Eq. 4 to 9",
+    source="LEAR, sections 3.1 and 3.2, Eq. 4 to 9",
     output=OUTPUT,
     settings=Lear,
     build=lear,

@@ -130,12 +130,13 @@ def _bonus(row: ScoredRow, value: float, configuration: Configuration) -> Reason
 
 
 def _length(row: ScoredRow, value: float, configuration: Configuration) -> Reason:
-    words = (row.details or {}).get("tokens")
-    if not isinstance(words, dict):
+    details = row.details or {}
+    lengths, unit = details.get("tokens"), details.get("unit", "words")
+    if not isinstance(lengths, dict):
         return "", ""
     reason = (
-        f"{words['reason']} words of reasoning, {words['extract']} words extracted from "
-        f"{words['documents']}"
+        f"{lengths['reason']} {unit} of reasoning, {lengths['extract']} {unit} extracted from "
+        f"{lengths['documents']}"
     )
     return reason, "" if value >= 0.99 else "reason more and extract less"
 

@@ -78,9 +78,10 @@ def _likelihood(details: Any) -> Iterator[str]:
 
 
 def _lengths(details: Any) -> Iterator[str]:
-    words = details.get("tokens")
-    if isinstance(words, dict):
+    lengths = details.get("tokens")
+    if isinstance(lengths, dict):
+        unit = details.get("unit", "words")
         yield (
-            f"{words['reason']} words of reasoning, {words['extract']} of {words['documents']} "
-            "words extracted"
+            f"{lengths['reason']} {unit} of reasoning, {lengths['extract']} of "
+            f"{lengths['documents']} {unit} extracted"
         )

@@ -50,7 +50,7 @@ def substring_match(
 def token_f1(prediction: str, aliases: Iterable[str], normalize: Normalizer = squad) -> float:
     """Return F1 = 2PR / (P + R) of the multisets of normalized tokens, for the best alias.
 
-    Range 0 to 1. Source: SQuAD v1.1; LEAR, Eq. 4.
+    Range 0 to 1. Source: SQuAD v1.1; LEAR, Eq. 5.
 
     >>> token_f1("New York City", ["New York"])
     0.8

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from rag_rewards.errors import DataError, EvidenceError
 from rag_rewards.evidence.needs import MaskedAnswersNeed, MaskedLogProbsNeed, Need, unmet
 from rag_rewards.rewards.answer import Required, best_f1, token_f1
 from rag_rewards.rewards.contrastive import checked_logprobs
+from rag_rewards.rewards.length import LengthUnit, length_function
 from rag_rewards.rollout import GoldForms, Rollout, Score
+from rag_rewards.text.lengths import auto_words, is_unspaced
 from rag_rewards.text.normalize import Normalizer, NormalizerName, fold, normalizer
 from rag_rewards.text.response import strip_end_of_sequence
 from rag_rewards.text.sections import SectionStyle, Tags, cut
@@ -21,26 +24,11 @@ _SECTION: dict[str, str] = {"rationale": "reason", "evidence": "extract", "full"
 _OUTPUT = Tags(("answer",), SectionStyle(unclosed="to_end"))
 
 
-_MARKED = bytes(ord(" ") if chr(byte).isspace() else ord("x") for byte in range(256))
-
-
-def words(text: str) -> int:
-    """Return the number of words between white space: len(text.split()).
-
-    >>> words(" two\\twords ")
-    2
-    """
-    if not text.isascii():
-        return len(text.split())
-    marked = text.encode().translate(_MARKED)  # counting word beginnings creates no words
-    return marked.count(b" x") + marked.startswith(b"x")
-
-
 def rationale_length(rationale: int, evidence: int, tau: float = 0.5) -> float:
     """Return 1/(1 + e^(−x/τ)) with x = L_r/L_e − 1 if L_r ≥ L_e, else 1 − L_e/L_r.
 
-    L_r is the length of the rationale and L_e that of the evidence, in words or tokens. Range 0
-    to 1; 0 if a length is 0. Source: LEAR, Eq. 5 and 6.
+    L_r is the length of the rationale and L_e that of the evidence, both in the same unit. Range 0
+    to 1; 0 if a length is 0. Source: LEAR, Eq. 6.
 
     >>> rationale_length(50, 50), round(rationale_length(100, 50), 4)
     (0.5, 0.8808)
@@ -54,15 +42,15 @@ def rationale_length(rationale: int, evidence: int, tau: float = 0.5) -> float:
 def evidence_length(evidence: int, passages: int, gamma: float = 0.5, omega: float = 0.9) -> float:
     """Return 1 if c ≥ ω, else c^γ, with c = 1 − L_e/L_P between 0 and 1.
 
-    L_e is the length of the evidence and L_P that of the passages, in words or tokens. Range 0 to
-    1; 0 if the evidence is empty. Source: LEAR, Eq. 7.
+    L_e is the length of the evidence and L_P that of the passages, both in the same unit. Range 0
+    to 1; 0 if the evidence is empty. If the passages are empty, c is 0. Source: LEAR, Eq. 7.
 
-    >>> evidence_length(20, 500), evidence_length(75, 100)
-    (1.0, 0.5)
+    >>> evidence_length(20, 500), evidence_length(75, 100), evidence_length(3, 0)
+    (1.0, 0.5, 0.0)
     """
     if not evidence:
         return 0.0
-    c = min(max(1 - evidence / passages, 0.0), 1.0)
+    c = min(max(1 - evidence / passages, 0.0), 1.0) if passages else 0.0
     return 1.0 if c >= omega else c**gamma
 
 
@@ -81,8 +69,9 @@ class MaskedAnswer:
     required     whether missing evidence is an error; otherwise the value is None
     temperature, max_tokens  of the generation
 
-    A response without the section of the context gets 0, and no model is called for it. Raises
-    DataError for missing evidence and gold answers. Source: LEAR, section 3.1 and Eq. 4.
+    A response without the section of the context gets 0, also if the row contains evidence for it,
+    and no model is called for it. Raises DataError for missing evidence and gold answers. Source:
+    LEAR, Eq. 4 (the contexts) and Eq. 5 (the F1).
     """
 
     part: Part
@@ -127,12 +116,16 @@ class MaskedAnswer:
         output_or_none = getattr(rollout.masked_answers, self.part, None)
         if output_or_none is None:
             return self._absent(rollout, MaskedAnswersNeed(self.part))
+        if not self._has_section(rollout):
+            return Score(0.0)
         return Score(f1(output_answer(output_or_none), rollout.gold))
 
     def _likelihood(self, rollout: Rollout) -> Score:
         per_alias = getattr(rollout.masked_logprobs, self.part, None)
         if per_alias is None:
             return self._absent(rollout, MaskedLogProbsNeed(self.part))
+        if not self._has_section(rollout):
+            return Score(0.0)
         return Score(_gold_likelihood(rollout, per_alias, f"masked_logprobs.{self.part}"))
 
     def _absent(self, rollout: Rollout, need: Need) -> Score:
@@ -208,19 +201,23 @@ class Lengths:
     The components are `length_rationale` and `length_evidence`.
 
     tau, gamma, omega  see `rationale_length` and `evidence_length`
-    count              length of a text; the default counts words
+    unit, tokenizer    unit of all lengths, see `length_function`
+    count              function that measures a text, in place of `unit`
     gated_by           length counts only if this masked answer is better than 0 (hardened)
     distinct           repetitions of the documents do not count as rationale (hardened)
 
-    Titles of documents do not count. Raises DataError for a row without documents. Source: LEAR,
-    Eq. 5 to 7; the text after Eq. 9 states the mean.
+    Titles of documents do not count. Raises DataError for a row without documents, and SettingError
+    for the unit tokens without a tokenizer. Source: LEAR, Eq. 6 and 7; the text after Eq. 9 states
+    the mean.
     """
 
     tags: Tags
     tau: float = 0.5
     gamma: float = 0.5
     omega: float = 0.9
-    count: Callable[[str], int] = words
+    unit: LengthUnit = "auto"
+    tokenizer: str | None = None
+    count: Callable[[str], int] | None = None
     gated_by: MaskedAnswer | None = None
     distinct: bool = False
     name: str = "length"
@@ -230,19 +227,28 @@ class Lengths:
         return self.gated_by.needs(rollout) if self.gated_by else []
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        passages = _Passages(self.count)
+        count = self.count or self._measure
+        passages = _Passages(count)
         gates = [s.value for s in self.gated_by(rollouts)] if self.gated_by else None
         return [
-            self._score(rollout, passages.length(rollout), gates is not None and not gates[i])
+            self._score(
+                rollout, count, passages.length(rollout), gates is not None and not gates[i]
+            )
             for i, rollout in enumerate(rollouts)
         ]
 
-    def _score(self, rollout: Rollout, passages: int, shut: bool) -> Score:
+    @cached_property
+    def _measure(self) -> Callable[[str], int]:
+        return length_function(self.unit, self.tokenizer)
+
+    def _score(
+        self, rollout: Rollout, count: Callable[[str], int], passages: int, shut: bool
+    ) -> Score:
         content = rollout.parsed.cut(self.tags).content
         reason, extract = content.get("reason", ""), content.get("extract", "")
         if self.distinct:
             reason = _own_words(reason, [document.text for document in rollout.documents or ()])
-        r, e = self.count(reason), self.count(extract)
+        r, e = count(reason), count(extract)
         if not r or not e or shut:
             rationale = evidence = 0.0
         else:
@@ -251,8 +257,14 @@ class Lengths:
         return Score(
             (rationale + evidence) / 2,
             components={"length_rationale": rationale, "length_evidence": evidence},
-            details={"tokens": {"reason": r, "extract": e, "documents": passages}},
+            details={"tokens": {"reason": r, "extract": e, "documents": passages}, **self._unit},
         )
+
+    @property
+    def _unit(self) -> dict[str, str]:
+        """The unit for the details, if the numbers are not words."""
+        unit = "tokens" if self.tokenizer else self.unit
+        return {} if self.count or unit in ("auto", "words") else {"unit": unit}
 
 
 class _Passages:
@@ -281,10 +293,14 @@ class _Passages:
         return length
 
 
-def _own_words(text: str, documents: Sequence[str], n: int = 4) -> str:
-    """Return a text without runs of n words or more from the documents or from earlier text."""
-    earlier = {gram for document in documents for gram in _grams(document.lower().split(), n)}
-    terms = [word for word in fold(text).split() if any(map(str.isalnum, word))]
+def _own_words(text: str, documents: Sequence[str]) -> str:
+    """Return a text without long runs of words from the documents or from earlier text.
+
+    A run is long from 4 words on, or from 8 characters on in a script without spaces.
+    """
+    terms = [word for word in auto_words(fold(text)) if any(map(str.isalnum, word))]
+    n = 8 if sum(map(is_unspaced, terms)) * 2 > len(terms) else 4
+    earlier = {gram for document in documents for gram in _grams(auto_words(document.lower()), n)}
     copied = [False] * len(terms)
     for i, gram in enumerate(_grams(terms, n)):
         if gram in earlier:

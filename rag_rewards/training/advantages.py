@@ -23,7 +23,7 @@ def group_advantages(rewards: Sequence[float], *, std_floor: float = 0.1) -> lis
     """Return A_i = (R_i − mean)/max(std, floor), with the population standard deviation.
 
     The floor keeps the advantages small if the rewards are almost equal. If they are equal, all
-    advantages are 0. Source: LEAR, section 3.3 (clip of the standard deviation at 0.1).
+    advantages are 0. Source: LEAR, Eq. 11 (clip of the standard deviation at 0.1).
 
     >>> [round(a, 6) for a in group_advantages([0.5, 0.52])]
     [-0.1, 0.1]

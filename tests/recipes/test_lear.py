@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 
-from rag_rewards import DataError, Document, recipe
+from rag_rewards import DataError, Document, SettingError, recipe
 from rag_rewards.evidence.needs import MaskedAnswersNeed
+from rag_rewards.report.reasons import _lengths
 from rag_rewards.rollout import MaskedAnswers, MaskedLogProbs, Rollout
 
 DOCUMENTS = (Document(text="w " * 60, title="not counted"), Document(text="w " * 40))
@@ -131,6 +133,12 @@ def test_answers_that_do_not_count_have_no_needs_and_no_value():
     ]
 
 
+def test_a_missing_section_gets_0_also_with_masked_answers_in_the_row():
+    result = score("<answer>New York</answer>", evidence="New York")
+    assert result.components["answer_rationale"] == result.components["answer_evidence"] == 0.0
+    assert result.value == pytest.approx(0.8 / 3)
+
+
 def test_likelihoods_instead_of_decoding():
     likely = MaskedLogProbs(
         rationale=((-1.0, -3.0), (-4.0,)), evidence=((-1.0,), (-2.0,)), full=((0.0,), (-9.0,))
@@ -181,3 +189,94 @@ def test_gated_lengths_need_their_answer():
     assert result.components["answer"] == pytest.approx(0.9)
     with pytest.raises(DataError, match=r"masked_answers\.evidence: missing"):
         score(response(), evidence=None, settings=gated)
+
+
+# --- units of length ----------------------------------------------------------------------------
+
+CHINESE = "<reason>文中说塞纳河流经巴黎市中心</reason><extract>塞纳河流经巴黎</extract>"
+
+
+@pytest.mark.parametrize(
+    ("unit", "rationale", "evidence"),
+    [
+        # 13 of 7 of 300 characters: x = 13/7 − 1 = 0.857143, 1/(1 + e^(−1.714286)) = 0.847390;
+        # c = 1 − 7/300 ≥ ω
+        ("auto", 0.847390, 1.0),
+        ("characters", 0.847390, 1.0),
+        # 1 of 1 of 1 word: x = 0; c = 0
+        ("words", 0.5, 0.0),
+    ],
+)
+def test_units_of_a_chinese_response(unit, rationale, evidence):
+    documents = (Document(text="水" * 300, title="不计"),)
+    result = score(CHINESE, documents=documents, settings={"length.unit": unit}).components
+    assert result["length_rationale"] == pytest.approx(rationale, abs=1e-6)
+    assert result["length_evidence"] == evidence
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    """A folder with a tokenizer that reads w as two tokens and truncates after four."""
+    vocabulary = {"[UNK]": 0, "r": 1, "w": 2, "e": 3, "#": 4}
+    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"}
+    spaces = {"type": "Split", "pattern": {"Regex": "\\s+"}, "behavior": "Removed", "invert": False}
+    content = {
+        "version": "1.0",
+        "truncation": {
+            "direction": "Right",
+            "max_length": 4,
+            "strategy": "LongestFirst",
+            "stride": 0,
+        },
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": {"type": "Replace", "pattern": {"String": "w"}, "content": "w #"},
+        "pre_tokenizer": spaces,
+        "post_processor": None,
+        "decoder": None,
+        "model": model,
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    return tmp_path
+
+
+@pytest.mark.parametrize("settings", [{}, {"length.unit": "tokens"}])
+def test_lengths_in_tokens(tokenizer, settings):
+    settings = settings | {"length.tokenizer": str(tokenizer)}
+    result = score(response(8, 4), settings=settings)
+    # The tokenizer writes "w #" for each w: L_P = 200 tokens, L_r = 8, L_e = 4
+    assert result.details["tokens"] == {"reason": 8, "extract": 4, "documents": 200}
+    assert result.details["unit"] == "tokens"
+    assert "8 tokens of reasoning, 4 of 200 tokens extracted" in "; ".join(_lengths(result.details))
+
+
+def test_a_signature_identifies_the_content_of_a_tokenizer(tokenizer):
+    lear = recipe("lear", {"length.tokenizer": str(tokenizer)})
+    path, digest = lear.settings.length.tokenizer.split("#")
+    assert path == str(tokenizer)
+    assert f"#{digest}" in lear.signature
+    again = recipe("lear", {"length.tokenizer": lear.settings.length.tokenizer})
+    assert again.signature == lear.signature
+    (tokenizer / "tokenizer.json").write_text("{}")
+    with pytest.raises(SettingError, match=f"has the digest .*, not {digest}"):
+        recipe("lear", {"length.tokenizer": lear.settings.length.tokenizer})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"unit": "tokens"}, "requires a tokenizer: set tokenizer to its folder"),
+        ({"unit": "words", "tokenizer": "x"}, "uses no tokenizer: set unit to tokens or auto"),
+        ({"tokenizer": "no/folder"}, "there is no tokenizer no/folder"),
+        ({"unit": "letters"}, "Invalid enum value 'letters'"),
+    ],
+)
+def test_units_that_cannot_be_used(settings, message):
+    with pytest.raises(SettingError, match=f"recipe lear: setting length.*{message}"):
+        recipe("lear", {f"length.{key}": value for key, value in settings.items()})
+
+
+def test_a_file_that_is_no_tokenizer(tmp_path):
+    (tmp_path / "tokenizer.json").write_text("[]")
+    with pytest.raises(SettingError, match=r"tokenizer\.json is not a tokenizer"):
+        score(response(), settings={"length.tokenizer": str(tmp_path)})

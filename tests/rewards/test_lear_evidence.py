@@ -16,7 +16,7 @@ from properties import budget
 from rag_rewards import DataError, Document, EvidenceError, Rollout
 from rag_rewards.evidence.needs import MaskedAnswersNeed, MaskedLogProbsNeed
 from rag_rewards.rewards import Lengths, MaskedAnswer, evidence_length, rationale_length
-from rag_rewards.rewards.evidence import output_answer, words
+from rag_rewards.rewards.evidence import output_answer
 from rag_rewards.rollout import MaskedAnswers, MaskedLogProbs
 from rag_rewards.text.sections import Tags
 
@@ -47,20 +47,17 @@ def test_evidence_length_against_a_naive_implementation(evidence, passages, gamm
     assert evidence_length(evidence, passages, gamma, omega) == pytest.approx(expected)
 
 
-@quick
-@given(
-    st.text(st.sampled_from(" \t\n\x1c\x85\xa0\u2009\u3000\u200b" + "abé巴"))
-    | st.text(st.characters(max_codepoint=127))
-)
-def test_words_are_counted_at_white_space(text):
-    assert words(text) == len(text.split())
-
-
 def test_extreme_lengths_do_not_overflow():
     assert rationale_length(10**6, 1, 0.1) == 1.0
     assert rationale_length(1, 10**6, 0.1) == 0.0
     assert rationale_length(7, 7) == 0.5
     assert evidence_length(10**6, 1) == 0.0
+
+
+@pytest.mark.parametrize(("omega", "expected"), [(0.9, 0.0), (0.0, 1.0)])
+def test_evidence_of_empty_passages_is_not_compressed(omega, expected):
+    assert evidence_length(3, 0, omega=omega) == expected
+    assert evidence_length(0, 0, omega=omega) == 0.0
 
 
 def lengths(response: str, *, documents=("w " * 100,), **options):
@@ -103,6 +100,46 @@ def test_a_tokenizer_can_count():
     assert score.components == pytest.approx(
         {"length_rationale": 0.268941, "length_evidence": 0.707107}, abs=1e-6
     )
+
+
+def test_a_chinese_extract_is_counted_in_characters():
+    response = "<reason>第一段说塞纳河流经法国首都巴黎。</reason><extract>塞纳河流经巴黎</extract>"
+    # L_r = 16, L_e = 7, L_P = 300: x = 16/7 − 1 = 1.285714, 1/(1 + e^(−2.571429)) = 0.929000;
+    # c = 1 − 7/300 = 0.976667 ≥ ω → 1
+    score = lengths(response, documents=["河" * 200, "城" * 100])
+    assert score.details == {"tokens": {"reason": 16, "extract": 7, "documents": 300}}
+    assert score.components == pytest.approx(
+        {"length_rationale": 0.929000, "length_evidence": 1.0}, abs=1e-6
+    )
+    in_words = lengths(response, documents=["河" * 200, "城" * 100], unit="words")
+    assert in_words.components == pytest.approx(
+        {"length_rationale": 0.5, "length_evidence": math.sqrt(0.5)}
+    )
+
+
+def test_lengths_in_characters():
+    # L_r = 10, L_e = 5, L_P = 25: x = 1; c = 1 − 5/25 = 0.8, √0.8 = 0.894427
+    response = "<reason>ab cd ef gh ij</reason><extract>a b c d e</extract>"
+    score = lengths(response, documents=["x y " * 12 + "z"], unit="characters")
+    assert score.components == pytest.approx(
+        {"length_rationale": 0.880797, "length_evidence": 0.894427}, abs=1e-6
+    )
+    assert score.details["unit"] == "characters"
+
+
+def test_distinct_lengths_ignore_copies_without_spaces():
+    document = "塞纳河从东向西流经法国首都巴黎的市中心"
+    own = "问题问的是哪一条河经过这座城市"  # 15 characters
+
+    def counted(reason):
+        response = f"<reason>{reason}</reason><extract>塞纳河</extract>"
+        score = lengths(response, documents=[document], distinct=True)
+        return score.details["tokens"]["reason"]
+
+    assert counted(own) == 15
+    assert counted(own + document) == 15
+    assert counted(own * 3) == 15
+    assert counted("法国首都巴黎") == 6  # six characters are no copy
 
 
 def test_documents_are_needed():
@@ -239,6 +276,20 @@ def test_a_missing_section_gets_0_and_has_no_needs():
     assert MaskedAnswer("full", TAGS)([rollout])[0].value == 1.0
 
 
+def test_a_missing_section_gets_0_also_with_evidence_in_the_row():
+    rollout = Rollout(
+        response="<reason> </reason><answer>New York</answer>",
+        answers="New York",
+        masked_answers=MaskedAnswers(rationale="New York", evidence="New York"),
+        masked_logprobs=MaskedLogProbs(rationale=((0.0,),), evidence=((0.0,),), full=((0.0,),)),
+    )
+    for mode in ("generate", "likelihood"):
+        for part in ("rationale", "evidence"):
+            assert MaskedAnswer(part, TAGS, mode)([rollout])[0].value == 0.0
+            assert MaskedAnswer(part, TAGS, mode, required=False)([rollout])[0].value == 0.0
+        assert MaskedAnswer("full", TAGS, mode)([rollout])[0].value == 1.0
+
+
 def test_missing_evidence_is_an_error_only_if_it_is_required():
     rollout = Rollout(response=RESPONSE, answers="New York")
     with pytest.raises(DataError, match=r"masked_answers\.rationale: missing"):
@@ -301,5 +352,7 @@ def test_impossible_likelihoods(rows, message):
 
 def test_rewards_pickle():
     answer = MaskedAnswer("evidence", TAGS)
-    for reward in (Lengths(TAGS, gated_by=answer), answer):
+    measured = Lengths(TAGS)
+    measured([Rollout(response=RESPONSE, documents=(Document(text="w"),))])
+    for reward in (Lengths(TAGS, gated_by=answer), measured, answer):
         assert pickle.loads(pickle.dumps(reward)) == reward  # noqa: S301

@@ -1,0 +1,86 @@
+"""Lengths of texts against slow implementations."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import budget
+
+from rag_rewards.text.lengths import auto_length, auto_words, characters, words
+
+quick = budget(150)
+UNSPACED = (
+    *("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "BOPOMOFO"),
+    *("THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"),
+)
+"""First words of the Unicode names of letters in scripts without spaces."""
+
+TEXTS = (
+    st.text(st.sampled_from(" \t\n\x1c\x85\xa0\u2009\u3000\u200b" + "abé巴パのกำ。，한"))
+    | st.text(st.characters(max_codepoint=127))
+    | st.text()
+)
+
+
+def is_unspaced(char):
+    is_letter = unicodedata.category(char)[0] in "LN"
+    return is_letter and unicodedata.name(char, "").split()[:1] in [[name] for name in UNSPACED]
+
+
+def naive_words(text):
+    result, word, has_letter = [], "", False
+    for char in text:
+        if has_letter and unicodedata.category(char)[0] == "M":
+            result[-1] += char
+            continue
+        has_letter = is_unspaced(char)
+        if has_letter or char.isspace():
+            result += [word] if word else []
+            result += [char] if has_letter else []
+            word = ""
+        else:
+            word += char
+    return result + ([word] if word else [])
+
+
+@quick
+@given(TEXTS)
+def test_words_are_counted_at_white_space(text):
+    assert words(text) == len(text.split())
+
+
+@quick
+@given(TEXTS)
+def test_characters_are_counted_without_white_space(text):
+    assert characters(text) == sum(not char.isspace() for char in text)
+
+
+@quick
+@given(st.text(st.sampled_from(" \n\u3000abé巴パー々กำິ。，한၁ཀ\u0301")))
+def test_scripts_without_spaces_are_counted_by_character(text):
+    assert auto_words(text) == naive_words(text)
+    assert auto_length(text) == len(naive_words(text))
+
+
+@quick
+@given(st.text(st.characters(max_codepoint=0x24F) | st.sampled_from(" \nЖяעبग한")))
+def test_scripts_with_spaces_are_counted_by_word(text):
+    assert auto_length(text) == len(text.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("巴黎是法国的首都。", 9),
+        ("パリはフランスのラーメン", 12),
+        ("ปารีส", 4),  # five code points, one of them a mark
+        ("서울은 대한민국의 수도", 3),
+        ("Paris 是 the city", 4),
+        ("", 0),
+    ],
+)
+def test_lengths_of_words(text, expected):
+    assert auto_length(text) == expected
