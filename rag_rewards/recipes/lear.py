@@ -12,6 +12,7 @@ import msgspec
 
 from rag_rewards.compose import Mean, Sum
 from rag_rewards.definition import (
+    ChangedDefault,
     ComponentInfo,
     HardenedSetting,
     Recipe,
@@ -283,5 +284,9 @@ LEAR = RecipeDefinition(
         "25, 29: a longer rationale of new words earns up to 0.05 more, as the paper defines it",
         "31: stating the answer in the rationale increases answer_rationale, as the paper "
         "defines it",
+    ),
+    changed_defaults=(
+        ChangedDefault("0.3.0", "length.unit", default="words", hardened="words"),
+        ChangedDefault("0.3.0", "length.tokenizer", default=None, hardened=None),
     ),
 )
