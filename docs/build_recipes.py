@@ -34,6 +34,7 @@ TRAINING_MEANINGS = {
     "kl": "estimator of the KL divergence; k2: ½(log π_ref − log π)²; k3: π_ref/π − log(π_ref/π) − "
     "1",
     "kl_weight": "weight of the KL penalty",
+    "iterations": "number of optimizer passes over each batch",
     "clip": "clip range of the policy ratio",
     "temperature": "sampling temperature",
     "top_p": "nucleus sampling (top-p)",

@@ -11,34 +11,12 @@ from experiment import Experiment, Figures, Variant, main
 BETA = 0.04
 
 
-def trainer_with_penalty(estimator: str) -> Any:
-    """Return a GRPOTrainer with a KL penalty of this package. TRL itself has only k3."""
+def trainer_class(estimator: str) -> Any:
+    """Return the trainer with a KL penalty: k2 or k3."""
+    from rag_rewards_adapters.trl_k2_trainer import K2Trainer
     from trl import GRPOTrainer
 
-    from rag_rewards.training import kl
-
-    penalty = getattr(kl, estimator)
-
-    class PenaltyTrainer(GRPOTrainer):
-        """A GRPOTrainer whose loss contains `penalty` in place of its own KL term."""
-
-        def _compute_loss(self, model: Any, inputs: Any) -> Any:
-            import torch
-
-            beta, self.beta = self.beta, 0.0
-            try:
-                loss = super()._compute_loss(model, inputs)
-            finally:
-                self.beta = beta
-            ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
-            attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-            mask = inputs["completion_mask"]
-            logps = self._get_per_token_logps_and_entropies(model, ids, attention, mask.shape[1])[0]
-            divergence = penalty(logps, inputs["ref_per_token_logps"]) * mask
-            self._metrics["train"][estimator].append((divergence.sum() / mask.sum()).item())
-            return loss + beta * divergence.sum() / mask.sum()
-
-    return PenaltyTrainer
+    return {"k2": K2Trainer, "k3": GRPOTrainer}[estimator]
 
 
 def measure_divergence(
@@ -74,8 +52,8 @@ def measure_divergence(
 def variant(name: str, recipe: str, estimator: str | None = None, **more: Any) -> Variant:
     kl: dict[str, Any] = {}
     if estimator:
-        trainer_class = partial(trainer_with_penalty, estimator)
-        kl = {"trainer": {"beta": BETA}, "trainer_class": trainer_class}
+        settings = {"beta": BETA, "use_bias_correction_kl": False}
+        kl = {"trainer": settings, "trainer_class": partial(trainer_class, estimator)}
     return Variant(name, {"recipe": recipe}, steps=60, measure=measure_divergence, **kl, **more)
 
 

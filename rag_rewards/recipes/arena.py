@@ -145,17 +145,18 @@ _ACCURACY = ComponentInfo(
     "accuracy", "1 if the answer section is a gold answer, otherwise 0", values=(0, 1)
 )
 
-_PAPER, _CODE = "ARENA, implementation details", "ARENA, authors' code"
+_PAPER, _CODE = "ARENA, appendix E", "ARENA, authors' code; the paper does not state it"
 TRAINING = Training(
     prompts=Stated(256, _PAPER),
     group=Stated(7, _PAPER),
     learning_rate=Stated(3e-6, _PAPER),
-    schedule=Stated("cosine", _PAPER),
-    warmup=Stated(0.1, _PAPER),
-    epochs=Stated(1, _PAPER),
-    kl=Stated("k2", "ARENA, section on stable KL, and the authors' code"),
-    kl_weight=Stated(0.04, "default of the trainer in the authors' code"),
-    clip=Stated(0.2, _CODE),
+    schedule=Stated("cosine", _CODE),
+    warmup=Stated(0.1, _CODE),
+    epochs=Stated(1, _CODE),
+    kl=Stated("k2", "ARENA, section 3.2, and the authors' code"),
+    kl_weight=Stated(0.04, _PAPER),
+    iterations=Stated(1, _PAPER),
+    clip=Stated(0.2, _PAPER),
     temperature=Stated(0.9, _PAPER),
     response_tokens=Stated(256, _CODE),
     notes=("the KL estimator k2 is ½(log π_ref − log π)²",),

@@ -32,8 +32,9 @@ class Training:
     prompts          prompts per step of the policy      group      rollouts per prompt
     learning_rate    of AdamW                            warmup     share of the steps
     kl, kl_weight    estimator and weight of the penalty clip       of the ratio, both sides
-    temperature, top_p  of sampling                      epochs     over the data
-    prompt_tokens, response_tokens  length limits        std_floor  of the group advantage
+    iterations       optimizer passes over each batch    epochs     over the data
+    temperature, top_p  of sampling                      std_floor  of the group advantage
+    prompt_tokens, response_tokens  length limits
     notes            facts of the paper that no setting of a training script holds
     """
 
@@ -45,6 +46,7 @@ class Training:
     epochs: Stated[int] = Stated(1)
     kl: Stated[KL] = Stated("k3")
     kl_weight: Stated[float] = Stated(0.001)
+    iterations: Stated[int] = Stated(1)
     clip: Stated[float] = Stated(0.2)
     temperature: Stated[float] = Stated(1.0)
     top_p: Stated[float] = Stated(1.0)

@@ -53,6 +53,20 @@ def test_scale_of_lear_and_groups_of_ctrl_rag(cli: Any, tmp_path: Path) -> None:
     assert "use_kl_loss=False" in read(tmp_path / "b")
 
 
+def test_the_kl_penalty_in_trl(cli: Any, tmp_path: Path) -> None:
+    for recipe in ("arena", "truthrl", "ctrl-rag"):
+        cli("init", "trl", "-r", recipe, "-o", tmp_path / recipe, code=0)
+    arena, truthrl, ctrl_rag = (read(tmp_path / name) for name in ("arena", "truthrl", "ctrl-rag"))
+    assert "    trainer = K2Trainer(\n" in arena
+    assert "beta=0.04,\n" in arena
+    assert "    trainer = GRPOTrainer(\n" in truthrl
+    assert "beta=0.001,\n" in truthrl
+    for text in (arena, truthrl):
+        assert "use_bias_correction_kl=False,\n" in text  # no paper weights the penalty
+    assert "beta=0.0,\n" in ctrl_rag
+    assert "K2Trainer" not in truthrl + ctrl_rag
+
+
 def test_settings_and_models_in_the_script(cli: Any, tmp_path: Path) -> None:
     options = ["--set", "accuracy.metric=f1", "--hardened", "--nli", "a model's folder"]
     cli("init", "verl", "-r", "arena", *options, "-o", tmp_path / "v", code=0)

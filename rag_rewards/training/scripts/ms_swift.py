@@ -51,6 +51,7 @@ def _lines(start: Start) -> Iterator[Line]:
     yield stated_flag("--warmup_ratio", training.warmup)
     yield stated_flag("--num_train_epochs", training.epochs)
     yield flag(kl_weight.source + only_k3, "--beta", kl_weight.value)
+    yield stated_flag("--num_iterations", training.iterations)
     yield stated_flag("--epsilon", training.clip)
     yield stated_flag("--temperature", training.temperature)
     yield stated_flag("--top_p", training.top_p)

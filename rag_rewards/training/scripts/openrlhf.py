@@ -81,6 +81,7 @@ def _lines(start: Start) -> Iterator[Line]:
     yield stated_flag("--actor.lr_scheduler", training.schedule)
     yield stated_flag("--actor.lr_warmup_ratio", training.warmup)
     yield stated_flag("--actor.eps_clip", training.clip)
+    yield stated_flag("--train.max_epochs", training.iterations)
     yield stated_flag("--train.num_episodes", training.epochs)
     yield _advantage(training)
     yield from _kl(training)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rag_rewards.training.scripts.start import Start
 from rag_rewards.training.scripts.writer import (
     FOR_REWARD,
@@ -15,6 +17,7 @@ from rag_rewards.training.scripts.writer import (
     python_call,
     python_value,
 )
+from rag_rewards.training.settings import Stated, Training
 
 _TEMPLATE = '''"""GRPO with TRL and the reward {name}: python train.py
 
@@ -23,9 +26,9 @@ Options of GRPOConfig on the command line take precedence, for example --max_ste
 
 from datasets import load_dataset
 from transformers import HfArgumentParser
-from trl import GRPOConfig, GRPOTrainer
+from trl import {trl_names}
 
-from rag_rewards_adapters.trl import RagReward
+{adapter_imports}
 
 settings = dict(
 {settings}
@@ -40,7 +43,7 @@ def load(path):
 if __name__ == "__main__":
     parser = HfArgumentParser(GRPOConfig)
     parser.set_defaults(**settings)
-    trainer = GRPOTrainer(
+    trainer = {trainer}(
         {policy},
         reward_funcs=reward,
         args=parser.parse_args_into_dataclasses()[0],
@@ -54,9 +57,16 @@ if __name__ == "__main__":
 def write(start: Start) -> dict[str, str]:
     """Return the script."""
     validation = start.validation
+    imports = ["from rag_rewards_adapters.trl import RagReward"]
+    is_k2 = start.training.kl.value == "k2"
+    if is_k2:
+        imports.append("from rag_rewards_adapters.trl_k2_trainer import K2Trainer")
     return {
         "train.py": _TEMPLATE.format(
             name=start.name,
+            trl_names="GRPOConfig" if is_k2 else "GRPOConfig, GRPOTrainer",
+            adapter_imports="\n".join(imports),
+            trainer="K2Trainer" if is_k2 else "GRPOTrainer",
             settings=indented(_lines(start), lambda words: f"{words[0]},"),
             reward=python_call("RagReward", start.advantage_options, first="recipe"),
             policy=python_value(start.policy),
@@ -71,9 +81,6 @@ def write(start: Start) -> dict[str, str]:
 def _lines(start: Start) -> list[Line]:
     training = start.training
     group, warmup, floor = training.group, training.warmup, training.std_floor
-    beta = assignment("beta", training.kl_weight)
-    if training.kl.value == "k2":
-        beta = (f"{training.kl_weight.source}. {training.kl.source}; TRL has only k3", beta[1])
     lines: list[Line] = [
         (YOUR_SETUP, (f"output_dir={python_value(start.name)}",)),
         assignment("num_generations", group),
@@ -83,7 +90,8 @@ def _lines(start: Start) -> list[Line]:
         assignment("lr_scheduler_type", training.schedule, python_value),
         (f"{warmup.source}, as a fraction of the steps", (f"warmup_steps={warmup.value}",)),
         assignment("num_train_epochs", training.epochs),
-        beta,
+        *_kl(training),
+        assignment("num_iterations", training.iterations),
         assignment("epsilon", training.clip),
         assignment("temperature", training.temperature),
         assignment("top_p", training.top_p),
@@ -95,6 +103,18 @@ def _lines(start: Start) -> list[Line]:
         (f"{FOR_REWARD}: keeps the columns with gold data", ("remove_unused_columns=False",))
     )
     return lines
+
+
+def _kl(training: Training) -> Iterator[Line]:
+    kl = training.kl
+    if kl.value == "none":
+        yield assignment("beta", Stated(0.0, kl.source))
+        return
+    yield assignment("beta", training.kl_weight)
+    yield (
+        f"the penalty {kl.value} ({kl.source}) without TRL's importance weights",
+        ("use_bias_correction_kl=False",),
+    )
 
 
 _CHECK = """

@@ -49,6 +49,7 @@ def _lines(start: Start) -> Iterator[Line]:
     yield assignment(f"{_ACTOR}.optim.lr", training.learning_rate)
     yield assignment(f"{_ACTOR}.optim.lr_scheduler_type", training.schedule)
     yield assignment(f"{_ACTOR}.optim.lr_warmup_steps_ratio", training.warmup)
+    yield assignment(f"{_ACTOR}.ppo_epochs", training.iterations)
     yield assignment(f"{_ACTOR}.clip_ratio", training.clip)
     yield assignment("trainer.total_epochs", training.epochs)
     yield from _kl(training)
