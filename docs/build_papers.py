@@ -1,0 +1,185 @@
+"""Write docs/papers.md from docs/papers/*.yaml.
+
+tests/test_papers_page.py checks that the page is up to date and that each reference exists.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from paper_references import evidence_error, place_error
+
+DOCS = Path(__file__).parent
+PAGE = DOCS / "papers.md"
+FOLDER = DOCS / "papers"
+NAMES = ("ctrl-rag", "arena", "ground-grpo", "lear", "truthrl")
+
+Kind = Literal[
+    "equation",
+    "algorithm",
+    "prompt",
+    "baseline",
+    "metric",
+    "data",
+    "training",
+    "ablation",
+    "result",
+]
+Reason = Literal["gpu", "license", "unspecified"]
+
+KINDS: dict[Kind, str] = {
+    "equation": "Equations",
+    "algorithm": "Algorithms",
+    "prompt": "Prompts",
+    "training": "Training",
+    "data": "Data",
+    "metric": "Metrics",
+    "baseline": "Baselines",
+    "ablation": "Ablations",
+    "result": "Further results",
+}
+REASONS: dict[Reason, str] = {
+    "gpu": "needs a GPU",
+    "license": "needs data without a usable license",
+    "unspecified": "not specified in the paper",
+}
+
+INTRO = """# The five papers
+
+This page lists the content of the five papers: each equation, algorithm, prompt, baseline, metric,
+data set, table of training settings and ablation. For each item, it shows where the item is in the
+package, and the test or the result that shows it.
+
+- **where**: a Python name, a command, settings of a recipe (`ctrl-rag loo=mean`) or a file. A key
+  that begins with `training.` is a published training value, which `rag-rewards init` writes.
+- **shown by**: tests, and results of `benchmarks/`. `#` precedes a heading or the first column of
+  a row.
+- Ablations are repeated with a small model in the [tiny world](tiny-world.md). The values of the
+  papers themselves come from models with 1.5 to 32 billion parameters and need a GPU.
+- An item is missing only for one of three reasons: it needs a GPU (or training at the model size
+  of the paper), it needs data without a usable license, or the paper does not specify it.
+"""
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An item of a paper.
+
+    source    equation, table, figure or section
+    where     where the item is in the package
+    shown_by  tests and results that show it
+    missing   why the item is missing; None if it is not
+    reason    sentence that explains why the item is missing
+    note      further sentence about the item
+    """
+
+    kind: Kind
+    source: str
+    title: str
+    where: tuple[str, ...] = ()
+    shown_by: tuple[str, ...] = ()
+    missing: Reason | Literal["in progress"] | None = None
+    reason: str = ""
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}, {self.title}"
+
+    def errors(self) -> list[str]:
+        """Return the errors of the item: an incomplete item, or a wrong reference."""
+        errors = [error for each in self.where if (error := place_error(each))]
+        errors += [error for each in self.shown_by if (error := evidence_error(each))]
+        if self.missing is None:
+            if not (self.where and self.shown_by) or self.reason:
+                errors.append("an item that is not missing has `where`, `shown_by` and no `reason`")
+        elif self.shown_by or not self.reason:
+            errors.append("a missing item has `reason` and no `shown_by`")
+        return [f"{self.name}: {error}" for error in errors]
+
+
+class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A paper with its items in their order in the paper."""
+
+    name: str
+    title: str
+    recipes: tuple[str, ...]
+    items: tuple[Item, ...]
+
+
+def paper(text: str) -> Paper:
+    """Return the paper of a YAML text. Raises msgspec.ValidationError for an unknown field."""
+    return msgspec.convert(yaml.safe_load(text), Paper)
+
+
+def papers() -> list[Paper]:
+    """Return the five papers."""
+    return [paper((FOLDER / f"{name}.yaml").read_text("utf-8")) for name in NAMES]
+
+
+def page() -> str:
+    """Return the page."""
+    all_papers = papers()
+    return "\n".join([INTRO, _summary(all_papers), *map(_section, all_papers)])
+
+
+def _summary(all_papers: list[Paper]) -> str:
+    states = {None: "shown", **REASONS, "in progress": "in progress"}
+    counts = {each.name: Counter(item.missing for item in each.items) for each in all_papers}
+    if not any(count["in progress"] for count in counts.values()):
+        del states["in progress"]
+    rows = [
+        (f"[{name}](#{_slug(name)})", str(count.total()), *(str(count[state]) for state in states))
+        for name, count in counts.items()
+    ]
+    return _table(("paper", "items", *states.values()), rows)
+
+
+def _section(each: Paper) -> str:
+    recipes = ", ".join(f"[{name}](recipes/{name}.md)" for name in each.recipes)
+    parts = [f"## {each.name}\n\n{each.title}. Recipes: {recipes}.\n"]
+    for kind, heading in KINDS.items():
+        rows = [_row(item) for item in each.items if item.kind == kind]
+        if rows:
+            table = _table(("source", "item", "where", "shown by"), rows)
+            parts.append(f"### {each.name}: {heading.lower()}\n\n{table}")
+    return "\n".join(parts)
+
+
+def _row(item: Item) -> tuple[str, str, str, str]:
+    title = f"{item.title}. {item.note}" if item.note else item.title
+    shown = "<br>".join(map(_code, item.shown_by))
+    if item.missing is not None:
+        label = {**REASONS, "in progress": "in progress"}[item.missing]
+        shown = f"**{label}**: {item.reason}"
+    return item.source, title, "<br>".join(map(_code, item.where)) or "–", shown
+
+
+def _code(reference: str) -> str:
+    return f"`{reference}`"
+
+
+def _slug(name: str) -> str:
+    return name.lower()
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")
+    for problem in [
+        problem for each in papers() for item in each.items for problem in item.errors()
+    ]:
+        print(problem, file=sys.stderr)

@@ -1,0 +1,181 @@
+"""Check the references of docs/papers/*.yaml: names, commands, settings, files, tests and results.
+
+Each function returns an error message, or "" if the reference exists.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from functools import cache
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from rag_rewards.cli.app import make_app
+from rag_rewards.cli.recipe_options import parse_settings
+from rag_rewards.datasets.catalog import data_set
+from rag_rewards.datasets.preparation_options import presets
+from rag_rewards.errors import RagRewardsError, UsageError
+from rag_rewards.metrics.metric_names import metrics_of
+from rag_rewards.recipes import RECIPES, definition_of, recipe
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = "benchmarks/results/"
+_NAME = re.compile(r"rag_rewards(?:_adapters)?(?:\.\w+)*:\w+(?:\.\w+)*")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_FIRST_CELL = re.compile(r"^\| ([^|\n]+?) \|", re.MULTILINE)
+
+
+def place_error(reference: str) -> str:
+    """Check where an item is: a Python name, a command line, settings of a recipe, or a file.
+
+    >>> place_error("rag_rewards.rewards.citation:citation_recall")
+    ''
+    >>> place_error("ctrl-rag loo=mean"), place_error("rag-rewards prepare hotpotqa --top 5")
+    ('', '')
+    >>> place_error("docs/nothing.md")
+    'docs/nothing.md: no such file'
+    """
+    if _NAME.fullmatch(reference):
+        return _name_error(reference)
+    if reference.startswith("rag-rewards "):
+        return _command_error(reference)
+    if reference.split(" ", 1)[0] in RECIPES:
+        return _settings_error(reference)
+    return _file_error(reference)
+
+
+def evidence_error(reference: str) -> str:
+    """Check what shows an item: a test, or a page of results with a heading or a row of a table.
+
+    >>> evidence_error("tests/rewards/test_citation.py::test_citation_recall")
+    ''
+    >>> evidence_error("benchmarks/results/teaches/ctrl_rag.md#gate")
+    ''
+    >>> evidence_error("docs/index.md")
+    'docs/index.md: neither a test nor a page of results'
+    """
+    if reference.startswith("tests/"):
+        return _test_error(reference)
+    if reference.startswith(RESULTS):
+        return _file_error(reference)
+    return f"{reference}: neither a test nor a page of results"
+
+
+def _name_error(reference: str) -> str:
+    module, _, name = reference.partition(":")
+    try:
+        value: Any = import_module(module)
+    except ImportError as error:
+        return f"{reference}: {error}"
+    for part in name.split("."):
+        fields = getattr(value, "__struct_fields__", ()) or getattr(
+            value, "__dataclass_fields__", ()
+        )
+        if part in fields:
+            return ""
+        if not hasattr(value, part):
+            return f"{reference}: {part!r} does not exist"
+        value = getattr(value, part)
+    return ""
+
+
+def _command_error(reference: str) -> str:
+    """Check the command, its options, and the values of options that name something."""
+    _, command, *words = shlex.split(reference)
+    options = _options(command)
+    if options is None:
+        return f"{reference}: no command {command!r}"
+    for word in words:
+        if word.startswith("-") and word.partition("=")[0] not in options:
+            return f"{reference}: no option {word!r}"
+    try:
+        _check_values(command, words)
+    except RagRewardsError as error:
+        return f"{reference}: {error}"
+    return ""
+
+
+@cache
+def _options(command: str) -> frozenset[str] | None:
+    app = make_app()
+    if command not in app:
+        return None
+    collection = app[command].assemble_argument_collection(parse_docstring=True)
+    return frozenset(name for argument in collection for name in argument.names)
+
+
+def _check_values(command: str, words: list[str]) -> None:
+    """Raise an error for an unknown recipe, setting, metric, preset or data set."""
+    values: dict[str, list[str]] = {}
+    for option, value in pairwise(words):
+        values.setdefault(option, []).append(value)
+    for name in values.get("-r", []):
+        recipe(name, parse_settings(values.get("--set", [])))
+    for names in values.get("--metrics", []):
+        metrics_of([names])
+    for name in values.get("--preset", []):
+        if name not in presets():
+            raise UsageError(f"unknown preset {name!r}")
+    if command == "prepare" and words and not words[0].startswith("-"):
+        data_set(words[0])
+
+
+def _settings_error(reference: str) -> str:
+    """Check settings of a recipe, or published training values as in `arena training.group=7`."""
+    name, *pairs = shlex.split(reference)
+    settings: dict[str, Any] = {}
+    for key, value in parse_settings(pairs).items():
+        if not key.startswith("training."):
+            settings[key] = value
+            continue
+        stated = getattr(definition_of(name).training, key.removeprefix("training."), None)
+        if stated is None:
+            return f"{reference}: no training value {key!r}"
+        if stated.value != value:
+            return f"{reference}: the value of {key} is {stated.value}"
+    try:
+        recipe(name, settings)
+    except RagRewardsError as error:
+        return f"{reference}: {error}"
+    return ""
+
+
+def _file_error(reference: str) -> str:
+    path, _, anchor = reference.partition("#")
+    if not (ROOT / path).is_file():
+        return f"{path}: no such file"
+    if anchor and anchor not in _anchors(path):
+        return f"{reference}: no heading and no row of a table has this text"
+    return ""
+
+
+@cache
+def _anchors(path: str) -> frozenset[str]:
+    text = (ROOT / path).read_text("utf-8")
+    return frozenset(_HEADING.findall(text)) | frozenset(_FIRST_CELL.findall(text))
+
+
+def _test_error(reference: str) -> str:
+    path, *names = reference.split("::")
+    if not (ROOT / path).is_file():
+        return f"{path}: no such file"
+    if not names or tuple(names) not in _tests(path):
+        return f"{reference}: no such test"
+    return ""
+
+
+@cache
+def _tests(path: str) -> frozenset[tuple[str, ...]]:
+    """Return the tests of a file: (function,) and (class, method)."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    tests: set[tuple[str, ...]] = set()
+    for node in ast.parse((ROOT / path).read_text("utf-8")).body:
+        if isinstance(node, functions):
+            tests.add((node.name,))
+        elif isinstance(node, ast.ClassDef):
+            tests |= {(node.name, each.name) for each in node.body if isinstance(each, functions)}
+    return frozenset(test for test in tests if test[-1].startswith("test_"))

@@ -1,0 +1,152 @@
+"""The page about the papers: it is up to date, each reference exists, and a wrong one is found."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rag_rewards.recipes import RECIPES
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+sys.path.insert(0, str(DOCS))
+build_papers = importlib.import_module("build_papers")
+paper_references = importlib.import_module("paper_references")
+
+ITEMS = [(paper.name, item) for paper in build_papers.papers() for item in paper.items]
+
+
+def item(**fields):
+    defaults = {
+        "kind": "equation",
+        "source": "Eq. 1",
+        "title": "Recall",
+        "where": ("rag_rewards.rewards.citation:citation_recall",),
+        "shown_by": ("tests/rewards/test_citation.py::test_citation_recall",),
+    }
+    return build_papers.Item(**defaults | fields)
+
+
+def test_the_page_is_up_to_date():
+    assert build_papers.PAGE.read_text("utf-8") == build_papers.page(), (
+        "run: python docs/build_papers.py"
+    )
+
+
+@pytest.mark.parametrize("name", build_papers.NAMES)
+def test_each_reference_exists(name):
+    [paper] = [paper for paper in build_papers.papers() if paper.name.lower() == name]
+    assert [error for each in paper.items for error in each.errors()] == []
+    names = [each.name for each in paper.items]
+    assert len(names) == len(set(names))
+
+
+def test_each_recipe_has_a_paper():
+    assert {name for paper in build_papers.papers() for name in paper.recipes} == set(RECIPES)
+
+
+def test_each_numbered_equation_has_an_item():
+    """The papers number 16, 13 and 12 equations; the other two number none."""
+    numbers = {"CTRL-RAG": 16, "Ground-GRPO": 13, "LEAR": 12}
+    for paper in build_papers.papers():
+        sources = " ".join(each.source for each in paper.items if each.kind == "equation")
+        found = set(map(int, re.findall(r"Eq\. (\d+)", sources)))
+        assert found == set(range(1, numbers.get(paper.name, 0) + 1))
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("rag_rewards.rewards.citation:citation_recal", "does not exist"),
+        ("rag_rewards.nothing:name", "No module"),
+        ("rag_rewards.rewards.contrastive:ContrastiveLikelihood.none", "does not exist"),
+        ("rag-rewards nothing", "no command"),
+        ("rag-rewards prepare --nothing", "no option '--nothing'"),
+        ("rag-rewards prepare nothing", "unknown data set"),
+        ("rag-rewards prepare --preset nothing", "nothing"),
+        ("rag-rewards score -r nothing", "no recipe 'nothing'"),
+        ("rag-rewards score -r arena --set nothing=1", "nothing"),
+        ("rag-rewards evaluate --metrics nothing", "unknown metric"),
+        ("arena nothing=1", "nothing"),
+        ("arena bonus.value=many", "bonus.value"),
+        ("arena training.group=8", "the value of training.group is 7"),
+        ("arena training.nothing=8", "no training value"),
+        ("docs/nothing.md", "no such file"),
+        ("docs/index.md#Nothing", "no heading and no row"),
+        ("nothing", "no such file"),
+    ],
+)
+def test_a_wrong_place_is_an_error(reference, message):
+    assert message in paper_references.place_error(reference)
+    [error] = item(where=(reference,)).errors()
+    assert error.startswith("Eq. 1, Recall: ")
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("tests/rewards/test_citation.py::test_nothing", "no such test"),
+        ("tests/rewards/test_citation.py", "no such test"),
+        ("tests/rewards/test_contrastive.py::score", "no such test"),
+        ("tests/adapters/test_trl_adapter.py::TestNothing::test_a_custom_recipe", "no such test"),
+        ("tests/test_nothing.py::test_citation_recall", "no such file"),
+        ("benchmarks/results/teaches/ctrl_rag.md#nothing", "no heading and no row"),
+        ("benchmarks/results/teaches/nothing.md", "no such file"),
+        ("docs/index.md", "neither a test nor a page of results"),
+    ],
+)
+def test_wrong_evidence_is_an_error(reference, message):
+    assert message in paper_references.evidence_error(reference)
+    [error] = item(shown_by=(reference,)).errors()
+    assert error.startswith("Eq. 1, Recall: ")
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "rag_rewards_adapters.trl:RagReward",
+        "rag_rewards.rollout:LogProbs.full",
+        "rag-rewards evaluate --metrics truthfulness(w1=1,w2=0,w3=1) --by hops",
+        "ctrl-rag threshold=null training.group=8",
+        "docs/index.md#Quick start",
+        "examples/arena.jsonl",
+    ],
+)
+def test_places_that_exist(reference):
+    assert paper_references.place_error(reference) == ""
+
+
+def test_incomplete_items_are_errors():
+    assert item().errors() == []
+    missing = {"missing": "gpu", "reason": "It trains a model.", "shown_by": ()}
+    assert item(**missing).errors() == item(**missing | {"where": ()}).errors() == []
+    for fields in (
+        {"where": ()},
+        {"shown_by": ()},
+        {"reason": "Because."},
+        missing | {"reason": ""},
+        missing | {"shown_by": item().shown_by},
+    ):
+        [error] = item(**fields).errors()
+        assert "missing" in error
+
+
+def test_unknown_reasons_kinds_and_fields_are_refused():
+    text = "{{name: P, title: T, recipes: [], items: [{{kind: {}, source: S, title: T, {}}}]}}"
+    assert build_papers.paper(text.format("data", "missing: license, reason: R.")).items
+    for kind, more in (
+        ("data", "missing: later, reason: R."),
+        ("poem", "where: []"),
+        ("data", "were: []"),
+    ):
+        with pytest.raises(msgspec.ValidationError):
+            build_papers.paper(text.format(kind, more))
+
+
+def test_doctests():
+    assert doctest.testmod(paper_references) == (0, 6)
