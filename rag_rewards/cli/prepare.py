@@ -14,12 +14,15 @@ from rag_rewards.datasets.preparation import prepare as write_prepared_file
 from rag_rewards.datasets.preparation_options import (
     DocumentOptions,
     PrepareOptions,
+    PromptOptions,
     SubsetOptions,
 )
 
+PROMPT = Group("Prompt", sort_key=6)
 DOCUMENTS = Group("Documents", sort_key=7)
 SUBSET_DEFAULTS = SubsetOptions()
 DOCUMENT_DEFAULTS = DocumentOptions()
+PROMPT_DEFAULTS = PromptOptions()
 
 
 def prepare(
@@ -28,10 +31,11 @@ def prepare(
     /,
     *,
     output: Output,
-    trainer: Annotated[str, Parameter(alias="-t", group=FILES)],
+    trainer: Annotated[str, Parameter(alias="-t", group=FILES)] = "none",
     split: Annotated[str | None, Parameter(group=FILES)] = None,
     progress: Progress = None,
     recipe: Annotated[str, Parameter(alias="-r", group=RECIPE)],
+    prompt: Annotated[PromptOptions, Parameter(name="*", group=PROMPT)] = PROMPT_DEFAULTS,
     subset: Annotated[SubsetOptions, Parameter(name="*", group="Sampling")] = SUBSET_DEFAULTS,
     documents: Annotated[DocumentOptions, Parameter(name="*", group=DOCUMENTS)] = DOCUMENT_DEFAULTS,
 ) -> int:
@@ -51,8 +55,8 @@ def prepare(
     output
         Write to this file: .parquet for verl, JSON lines for all other trainers.
     trainer
-        Write for this trainer: verl, openrlhf, trl or ms-swift.
-        `none` writes the format of this package.
+        Write for this trainer: verl, openrlhf, trl or ms-swift. The default `none` writes rows of
+        this package, to which any generator can add responses.
     split
         Value of the field `split`. The default is the split of the preset. If there is no preset,
         it is `train`.
@@ -69,6 +73,7 @@ def prepare(
         trainer,
         split,
         progress=sys.stderr.isatty() if progress is None else progress,
+        **vars(prompt),
         **vars(subset),
         **vars(documents),
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from rag_rewards.datasets.catalog import DataSet
 
+_NO_DOCUMENTS = "none, because the rows contain no documents"
 _BODY = """\
 # {title}, prepared for {recipe}
 
@@ -17,7 +18,7 @@ applies to this file.
 Supporting documents: {supporting}.
 
 {dropped}
-The prompt, with the places of its documents:
+The prompt, with its placeholders:
 
 {prompt}
 """
@@ -52,7 +53,7 @@ def data_card(data_set: DataSet, facts: dict[str, Any], prompt: str) -> str:
         written=counts["written"],
         source=data_set.source,
         licence=data_set.licence,
-        supporting=data_set.supporting,
+        supporting=data_set.supporting if any(counts["rows by documents"]) else _NO_DOCUMENTS,
         dropped=dropped + "\n" if dropped else "No row was omitted.\n",
         prompt="\n".join(f"    {line}".rstrip() for line in prompt.splitlines()),
     )

@@ -62,6 +62,12 @@ class Gold(msgspec.Struct, frozen=True, kw_only=True):
             self, documents=tuple([documents[at] for at in order]), supporting=supporting
         )
 
+    def without_documents(self) -> Gold:
+        """Return the gold data without documents and without the fields that describe them."""
+        return msgspec.structs.replace(
+            self, documents=(), supporting=None, unsupported=None, answerable=None
+        )
+
     def fields(self, supports: bool = True) -> dict[str, Any]:
         """Return the fields of a row. Documents are numbered from 1, and unknown values are None.
 

@@ -74,12 +74,17 @@ def refuse_other(row: object, source: DataSet, path: str) -> None:
 
 
 def read_gold(
-    source: DataSet, records: Records, top: int | None = None
+    source: DataSet,
+    records: Records,
+    top: int | None = None,
+    *,
+    requires_documents: bool = True,
 ) -> Iterator[tuple[int, Gold | Problem]]:
     """Yield the rows of a file with their numbers, each as gold data or as a problem.
 
     `top` is the number of documents of a row; None is the data set's default, and 0 keeps all.
-    Raises UsageError when the file belongs to another data set, or is cut off.
+    Unless it `requires_documents`, a row without documents is not a problem. Raises UsageError when
+    the file belongs to another data set, or is cut off.
     """
     is_first = True
     for number, row in records:
@@ -89,7 +94,10 @@ def read_gold(
         if is_first:
             refuse_other(row, source, records.path)
             is_first = False
-        yield number, _gold(source, number, row, source.top if top is None else top or None)
+        gold = _gold(source, number, row, source.top if top is None else top or None)
+        if requires_documents and isinstance(gold, Gold) and not gold.documents:
+            gold = Problem("no documents")
+        yield number, gold
 
 
 def _gold(source: DataSet, number: int, row: object, top: int | None) -> Gold | Problem:
@@ -101,8 +109,6 @@ def _gold(source: DataSet, number: int, row: object, top: int | None) -> Gold | 
         return gold
     if not gold.question.strip():
         return Problem("no question")
-    if not gold.documents:
-        return Problem("no documents")
     if not gold.answers or not all(gold.answers):
         return Problem("no gold answer")
     if not gold.id:

@@ -25,6 +25,7 @@ from rag_rewards.datasets.gold import Gold, Problem, generator, with_answers_fou
 from rag_rewards.datasets.gold_rows import read_gold
 from rag_rewards.datasets.noise import NoisePool, offer_corpus
 from rag_rewards.datasets.preparation_options import PrepareOptions
+from rag_rewards.datasets.prepared_prompt import prepared_prompt, prompt_name
 from rag_rewards.datasets.records import Records
 from rag_rewards.datasets.suitability import suitability_problem
 from rag_rewards.datasets.trainer_files import JsonLinesFile, ParquetFile, TrainerFile
@@ -34,6 +35,7 @@ from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.io.output import Output
 from rag_rewards.io.sinks import ErrorFile
 from rag_rewards.loading import load_definition
+from rag_rewards.prompts import Prompt
 from rag_rewards.recipes import build_recipe
 from rag_rewards.report.progress import TerminalBar
 from rag_rewards.rollout import Document
@@ -90,18 +92,19 @@ def prepare(options: PrepareOptions) -> PrepareResult:
     Raises UsageError when the file belongs to another data set or is cut off, and when no row is
     left.
     """
-    source = data_set(options.dataset)
+    source, recipe = data_set(options.dataset), load_definition(options.recipe)
+    prompt = prepared_prompt(options, recipe)
     with contextlib.ExitStack() as stack:
         records = stack.enter_context(Records(options.source))
         output = Output(options.output)  # its lock also protects the list of dropped rows
         stack.callback(output.discard)
         bar = stack.enter_context(TerminalBar(2 * records.size)) if options.progress else None
-        run = _Preparation(options, source, load_definition(options.recipe), records, output, bar)
+        run = _Preparation(options, source, recipe, prompt, records, output, bar)
         stack.callback(run.dropped.close)
         run.survey()
         run.write(run.choose())
     facts = _facts(options, source, run.result)
-    Path(options.card).write_text(data_card(source, facts, _prompt_template(options)), "utf-8")
+    Path(options.card).write_text(data_card(source, facts, _card_prompt(options, prompt)), "utf-8")
     return run.result
 
 
@@ -112,6 +115,7 @@ class _Preparation:
     options: PrepareOptions
     source: DataSet
     recipe: RecipeDefinition
+    prompt: Prompt
     records: Records
     output: Output
     bar: TerminalBar | None
@@ -136,7 +140,13 @@ class _Preparation:
                 offer_corpus(self.pool, self.options.noise_from)
 
     def questions(self) -> Iterator[tuple[int, Gold | Problem]]:
-        for number, gold in read_gold(self.source, self.records, self.options.top):
+        rows = read_gold(
+            self.source,
+            self.records,
+            self.options.top,
+            requires_documents=self.prompt.shows_documents,
+        )
+        for number, gold in rows:
             if self.options.find_answers and isinstance(gold, Gold):
                 gold = with_answers_found(gold)
             yield number, gold
@@ -161,7 +171,7 @@ class _Preparation:
                 continue
             if self.pool and not self.options.noise_from:
                 self.pool.offer(gold.documents)
-            problem = suitability_problem(gold, self.recipe)
+            problem = suitability_problem(gold, self.recipe) if gold.documents else None
             problem = problem or _repetition(gold, number, first_rows)
             if problem is not None:
                 self.drop(number, problem, gold.id)
@@ -170,12 +180,17 @@ class _Preparation:
 
     def accept(self, number: int, gold: Gold) -> None:
         (self.unanswerable if gold.answerable is False else self.answerable).append(number)
+        gold = self.shown(gold)
         self.supports |= any(document.supports is not None for document in gold.documents)
         self.present.update(
             name
             for name in gold.__struct_fields__
-            if name not in self.present and getattr(gold, name) is not None
+            if name not in self.present and getattr(gold, name) not in (None, ())
         )
+
+    def shown(self, gold: Gold) -> Gold:
+        """Return what the row contains of the gold data."""
+        return gold if self.prompt.shows_documents else gold.without_documents()
 
     def drop(self, number: int, problem: Problem, name: str | None = None) -> None:
         reason, detail = problem
@@ -241,7 +256,7 @@ class _Preparation:
             if number != following or isinstance(gold, Problem):
                 continue
             following = next(numbers, None)
-            arranged = self.arranged(gold)
+            arranged = self.arranged(self.shown(gold))
             if isinstance(arranged, Problem):
                 self.drop(number, arranged, gold.id)
                 continue
@@ -265,7 +280,7 @@ class _Preparation:
 
     def row(self, gold: Gold) -> dict[str, Any]:
         """Return a row in the form of the trainer."""
-        chat = self.recipe.prompt.messages(gold.rollout())
+        chat = self.prompt.messages(gold.rollout())
         values = gold.fields(self.supports)
         fields = {name: value for name, value in values.items() if name in self.present}
         match self.options.trainer:
@@ -310,12 +325,13 @@ def _sample(rng: random.Random, rows: list[int] | array[int], size: int, kind: s
 
 def _facts(options: PrepareOptions, source: DataSet, result: PrepareResult) -> dict[str, Any]:
     """The facts of a data card. They contain neither time nor place: equal runs, equal cards."""
-    unsigned = ("source", "output", "progress", "noise_from")
+    unsigned = ("source", "output", "progress", "noise_from", "no_documents")
     settings = {name: value for name, value in asdict(options).items() if name not in unsigned}
     file = {"file": Path(options.source).name, "sha256": sha256(options.source)}
     if options.noise_from:
         settings["noise_from"] = sha256(options.noise_from)
     settings["input"] = file["sha256"]
+    settings["prompt"] = prompt_name(options)
     return {
         "dataset": source.title,
         "source": source.source,
@@ -325,6 +341,7 @@ def _facts(options: PrepareOptions, source: DataSet, result: PrepareResult) -> d
         "trainer": options.trainer,
         "split": options.split_name,
         "recipe": options.recipe,
+        "prompt": prompt_name(options),
         "reward": build_recipe(load_definition(options.recipe)).signature,
         "seed": options.seed,
         "signature": str(Signature(recipe="prepare", settings=settings)),
@@ -342,11 +359,11 @@ def _facts(options: PrepareOptions, source: DataSet, result: PrepareResult) -> d
     }
 
 
-def _prompt_template(options: PrepareOptions) -> str:
+def _card_prompt(options: PrepareOptions, prompt: Prompt) -> str:
     """Return the prompt with placeholders for the question and the query time."""
     blank = Gold(question="{question}", documents=(), answers=(("",),), query_time="{query_time}")
     if options.dataset == "qampari":
         blank = msgspec.structs.replace(blank, answer_kind="list")
     if options.dataset != "crag":
         blank = msgspec.structs.replace(blank, query_time=None)
-    return load_definition(options.recipe).prompt.message_for(blank.rollout())
+    return prompt.message_for(blank.rollout())

@@ -57,8 +57,19 @@ class DocumentOptions:
     """If the data set marks no supporting documents, mark those that contain an answer."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PromptOptions:
+    """The prompt of each row. By default, it is the prompt of the recipe."""
+
+    prompt: str | None = None
+    """Use this prompt of the recipe: direct, closed-book, or another one that
+    `rag-rewards recipes NAME` lists."""
+    no_documents: bool = False
+    """Write rows without documents, with the closed-book prompt of the recipe."""
+
+
 @dataclass(frozen=True)
-class PrepareOptions(SubsetOptions, DocumentOptions):
+class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
     """The options of `prepare`: a data set, its file, the output, a recipe and a trainer.
 
     Raises UsageError when options contradict each other, and when an input would be overwritten.
@@ -68,7 +79,7 @@ class PrepareOptions(SubsetOptions, DocumentOptions):
     source: str
     output: str
     recipe: str
-    trainer: str
+    trainer: str = "none"
     split: str | None = None
     progress: bool = False
 
@@ -92,6 +103,8 @@ class PrepareOptions(SubsetOptions, DocumentOptions):
             raise OptionError("{preset} sets the number of rows: leave out {sample}")
         if self.unanswerable is not None and self.sample is None:
             raise OptionError("{unanswerable} requires {sample}")
+        if self.no_documents and (self.noise or self.noise_to):
+            raise OptionError("{no_documents} leaves out what {noise} and {noise_to} add")
         self._check_output()
 
     def _check_output(self) -> None:

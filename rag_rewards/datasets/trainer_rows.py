@@ -67,7 +67,8 @@ def verl_schema(present: Collection[str], supports: bool) -> Any:
     extra = [("index", pa.int64()), ("split", text), ("id", text), ("question", text)]
     if "query_time" in present:
         extra.append(("query_time", text))
-    extra.append(("documents", pa.list_(pa.struct(document))))
+    if "documents" in present:
+        extra.append(("documents", pa.list_(pa.struct(document))))
     return pa.schema(
         [
             ("data_source", text),

@@ -1,0 +1,44 @@
+"""The prompt of prepared rows, and whether the rows contain documents."""
+
+from __future__ import annotations
+
+from rag_rewards.baseline_prompts import CLOSED_BOOK, DEFAULT, prompt_named
+from rag_rewards.datasets.preparation_options import PrepareOptions
+from rag_rewards.definition import RecipeDefinition
+from rag_rewards.errors import OptionError
+from rag_rewards.prompts import Prompt
+
+_ABOUT_DOCUMENTS = ("documents", "supporting", "answerable")
+
+
+def prepared_prompt(options: PrepareOptions, recipe: RecipeDefinition) -> Prompt:
+    """Return the prompt that the options select.
+
+    Raises OptionError for an unknown prompt, for a prompt that contains the documents that the
+    options leave out, and for rows without documents that the recipe cannot score in training.
+    """
+    name = prompt_name(options)
+    prompt = prompt_named(name, recipe.prompts, recipe.name)
+    if options.no_documents and prompt.shows_documents:
+        raise OptionError(
+            "{prompt} {name} contains the documents, which {no_documents} leaves out: use one of "
+            "them",
+            name=name,
+        )
+    if prompt.shows_documents or options.trainer == "none":
+        return prompt
+    field = next((name for name in recipe.fields if name in _ABOUT_DOCUMENTS), None)
+    if field is not None:
+        raise OptionError(
+            "{recipe} {name} reads `{field}`, so that {trainer} {value} cannot train on rows "
+            "without documents: leave out {trainer}",
+            name=recipe.name,
+            field=field,
+            value=options.trainer,
+        )
+    return prompt
+
+
+def prompt_name(options: PrepareOptions) -> str:
+    """Return the name of the prompt that the options select."""
+    return options.prompt or (CLOSED_BOOK if options.no_documents else DEFAULT)

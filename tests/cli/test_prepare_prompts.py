@@ -1,0 +1,154 @@
+"""`rag-rewards prepare`: named prompts, and rows without documents."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+
+def facts(number, **changes):
+    """A row of HotpotQA whose second and third documents are supporting."""
+    titles = [f"T{number}.{i}" for i in range(4)]
+    return {
+        "_id": f"id{number}",
+        "question": f"Question {number}?",
+        "answer": f"answer {number}",
+        "context": [[title, [f"About {title}, which is answer {number}."]] for title in titles],
+        "supporting_facts": [[titles[1], 0], [titles[2], 0]],
+    } | changes
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "hotpot.json"
+    path.write_text(json.dumps([facts(i) for i in range(20)]))
+    return path
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def card_of(path):
+    return yaml.safe_load(
+        path.with_name(path.name + ".card.md").read_text("utf-8").split("---\n")[1]
+    )
+
+
+def text_of(row):
+    [message] = row["prompt"]
+    return message["content"]
+
+
+def test_rows_without_documents(cli, source, tmp_path):
+    out = tmp_path / "out.jsonl"
+    cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "--no-documents", code=0)
+    rows = read(out)
+    assert list(rows[0]) == ["group", "prompt", "id", "question", "answers", "answer_kind"]
+    assert "Reply with <answer>…</answer> and nothing else" in text_of(rows[0])
+    assert text_of(rows[0]).endswith("\n\nQuestion: Question 0?")
+    assert "About" not in text_of(rows[0])
+    card = card_of(out)
+    assert (card["prompt"], card["trainer"]) == ("closed-book", "none")
+    assert card["counts"]["rows by documents"] == {0: 20}
+    assert "none, because the rows contain no documents" in (
+        tmp_path / "out.jsonl.card.md"
+    ).read_text("utf-8")
+
+
+def test_the_closed_book_prompt_has_a_name(cli, source, tmp_path):
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    arguments = ("prepare", "hotpotqa", source, "-r", "truthrl")
+    cli(*arguments, "-o", one, "--no-documents", code=0)
+    cli(*arguments, "-o", two, "--prompt", "closed-book", code=0)
+    assert one.read_bytes() == two.read_bytes()
+    assert card_of(one)["signature"] == card_of(two)["signature"]
+
+
+def test_the_direct_prompt(cli, source, tmp_path):
+    out = tmp_path / "out.jsonl"
+    cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "--prompt", "direct", code=0)
+    row = read(out)[3]
+    assert "[1] About T3.0, which is answer 3.\n\n[2] About T3.1" in text_of(row)
+    assert "<relevance>" not in text_of(row)
+    assert row["supporting"] == ["2", "3"]
+    assert card_of(out)["prompt"] == "direct"
+
+
+@pytest.mark.parametrize(
+    "options", [("--sample", "7", "--seed", "3"), ("--order", "shuffled"), ("--top", "3")]
+)
+def test_the_same_questions_with_and_without_documents(cli, source, tmp_path, options):
+    names = []
+    for more in ((), ("--no-documents",)):
+        out = tmp_path / "out.jsonl"
+        arguments = ("prepare", "hotpotqa", source, "-o", out, "-r", "ctrl-rag", *options, *more)
+        cli(*arguments, code=0)
+        names.append([row["id"] for row in read(out)])
+    assert names[0] == names[1]
+
+
+def test_reference_reliance_from_the_data_set_to_the_metric(cli, source, tmp_path):
+    """A generator that copies an answer from its prompt, and knows three of 20 answers."""
+    arguments = ("prepare", "hotpotqa", source, "-r", "ctrl-rag")
+    files = {"with": (), "without": ("--no-documents",)}
+    for name, options in files.items():
+        out = tmp_path / f"{name}.jsonl"
+        cli(*arguments, "-o", out, *options, code=0)
+        responses = []
+        for row in reversed(read(out)):  # rows are joined on `id`, not on their position
+            [[answer]] = row["answers"]
+            is_known = answer in text_of(row) or row["id"] in ("id1", "id4", "id9")
+            said = answer if is_known else "nobody knows"
+            response = f"<think>Let me see.</think><answer>{said}</answer>"
+            responses.append(json.dumps(row | {"response": response}) + "\n")
+        out.write_text("".join(responses))
+    with_documents, without = (tmp_path / f"{name}.jsonl" for name in files)
+    result = cli(
+        *("evaluate", with_documents, without, "-m", "reference-reliance", "--json"),
+        *("--resamples", "50"),
+        code=0,
+    )
+    [pair] = json.loads(result.out)["pairs"]
+    values = {name: value["value"] for name, value in pair["values"].items()}
+    assert values == {"reference-reliance": 0.85, "with": 1.0, "without": 0.15}
+
+
+def test_questions_of_files_without_documents(cli, tmp_path):
+    source, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    rows = [{"id": "a", "question": "Which river?", "answers": ["Seine"]}]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = ("prepare", "rows", source, "-o", out, "-r", "arena")
+    assert "no documents: 1" in cli(*arguments, code=2).err
+    cli(*arguments, "--no-documents", code=0)
+    assert [row["id"] for row in read(out)] == ["a"]
+
+
+def test_rows_without_documents_for_trainers(cli, source, tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    out = tmp_path / "out.parquet"
+    arguments = ("prepare", "hotpotqa", source, "--no-documents")
+    cli(*arguments, "-o", out, "-r", "truthrl", "-t", "verl", code=0)
+    row = pq.read_table(out).to_pylist()[0]
+    assert list(row["extra_info"]) == ["index", "split", "id", "question"]
+    truth = json.loads(row["reward_model"]["ground_truth"])
+    assert truth == {"answers": [["answer 0"]], "answer_kind": "short"}
+    ran = cli(*arguments, "-o", tmp_path / "out.jsonl", "-r", "arena", "-t", "trl", code=2)
+    assert "arena reads `supporting`, so that --trainer trl cannot train on rows" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--prompt", "closedbook"], "--prompt: arena has no prompt 'closedbook'; did you mean"),
+        (["--prompt", "direct", "--no-documents"], "--prompt direct contains the documents, which"),
+        (["--no-documents", "--noise", "3"], "--no-documents leaves out what --noise and"),
+    ],
+)
+def test_unusable_prompts(cli, source, tmp_path, options, message):
+    out = tmp_path / "out.jsonl"
+    ran = cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", *options, code=2)
+    assert message in ran.err
+    assert not out.exists()
