@@ -50,6 +50,7 @@ from rag_rewards.rollout import (
     Similarity,
 )
 from rag_rewards.settings import describe
+from rag_rewards.tiny_world.model import CHECKPOINT
 
 quick = budget(25)
 
@@ -314,8 +315,9 @@ def test_recipes_are_rewards(name):
 # Another value of each setting, which must change the signature.
 def other(setting):
     default, choices = setting.default, setting.type.split(" | ")
-    if setting.key in ("verifier", "answers"):
-        return {"verifier": "f1>=0.5", "answers": ["f"]}[setting.key]
+    particular = {"verifier": "f1>=0.5", "answers": ["f"], "length.tokenizer": str(CHECKPOINT)}
+    if setting.key in particular:
+        return particular[setting.key]
     if isinstance(default, bool):
         return not default
     if isinstance(default, (int, float)):

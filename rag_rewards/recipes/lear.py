@@ -39,13 +39,53 @@ OUTPUT = OutputForm(
         "extract": "Paris is the capital of France.",
     },
 )
-PROMPT = Prompt(
-    "{instruction}\n\nPassages:\n\n{documents}\n\nQuestion: {question}",
-    instruction="Read the passages and answer the question in three parts. First, inside <reason> "
-    "and </reason>, work out what the passages say about it. Then, inside <extract> and "
-    "</extract>, give the evidence that is needed, and no more. Last, inside <answer> and "
-    "</answer>, give the answer in a few words.",
+# Source: LEAR, Table 10, including its steps, its order and the answer from own knowledge.
+_ROLE = "You are an expert in reasoning over texts and in extracting knowledge from them."
+_EXTRACT = (
+    "combine what is useful in the passages into one connected text. Put it into a logical order "
+    "and keep it concise."
 )
+PROMPT = Prompt(
+    "{instruction}\n\nQuestion: {question}\n\nPassages:\n\n{documents}",
+    instruction=f"{_ROLE} Read the question and the passages with care, reason how the passages "
+    "lead to the answer, and extract the relevant information, which may serve to answer the "
+    "question. Take these steps:\n"
+    "1. Between <reason> and </reason>, first analyze the question: which information does it ask "
+    "for, and which concepts, entities and relations are essential? Then analyze the passages: "
+    "read each passage with care and name the sentences or phrases that help to answer the "
+    "question.\n"
+    f"2. Between <extract> and </extract>, {_EXTRACT}\n"
+    "3. Between <answer> and </answer>, give a short answer to the question, based on the "
+    "passages, your reasoning and the extract. If none of these helps, answer from what you know.",
+)
+
+# Source: LEAR, Tables 7 (qa), 8 (closed-book) and 9 (cot). The paper states no prompt for vanilla
+# evidence (section 2.2); extract-only is the prompt above with its second step only.
+_ASSISTANT = "You are a helpful assistant. Your task:\n"
+BASELINES = {
+    "qa": Prompt(
+        "{instruction}\n\nQuestion: {question}\n\nDocument: {documents}\n\nAnswer:",
+        untitled="{text}",
+        instruction=f"{_ASSISTANT}1. Read the question, and answer it with the documents below.\n"
+        "2. If the documents do not help, answer it from what you know.",
+    ),
+    "closed-book": Prompt(
+        "{instruction}\n\nQuestion: {question}\n\nAnswer:",
+        instruction=f"{_ASSISTANT}1. Read the question, and then answer it directly.\n"
+        "2. The answer must be short and come from what you know.",
+    ),
+    "cot": Prompt(
+        "{instruction}\n\nQuestion: {question}\n\nDocument: {documents}\n\n"
+        "Let's think step by step.",
+        untitled="{text}",
+        instruction=f"{_ASSISTANT}Read the documents, and answer the question.",
+    ),
+    "extract-only": Prompt(
+        "{instruction}\n\nQuestion: {question}\n\nPassages:\n\n{documents}",
+        instruction=f"{_ROLE} Read the question and the passages with care. Between <extract> and "
+        f"</extract>, {_EXTRACT} Write nothing else.",
+    ),
+}
 
 Context = Literal["r", "e", "f"]
 _PARTS: dict[Context, Part] = {"r": "rationale", "e": "evidence", "f": "full"}
@@ -258,6 +298,7 @@ LEAR = RecipeDefinition(
         ),
     ),
     prompt=PROMPT,
+    baselines=BASELINES,
     training=TRAINING,
     data=TrainingData(("nq",), "LEAR, section 4.1: 79.1k questions, 5 passages of 100 words"),
     hardened={

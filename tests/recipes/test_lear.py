@@ -9,6 +9,7 @@ import pytest
 
 from rag_rewards import DataError, Document, SettingError, recipe
 from rag_rewards.evidence.needs import MaskedAnswersNeed
+from rag_rewards.recipes import definition_of
 from rag_rewards.report.reasons import _lengths
 from rag_rewards.rollout import MaskedAnswers, MaskedLogProbs, Rollout
 
@@ -280,3 +281,53 @@ def test_a_file_that_is_no_tokenizer(tmp_path):
     (tmp_path / "tokenizer.json").write_text("[]")
     with pytest.raises(SettingError, match=r"tokenizer\.json is not a tokenizer"):
         score(response(), settings={"length.tokenizer": str(tmp_path)})
+
+
+# --- prompts ------------------------------------------------------------------------------------
+
+QUESTION = Rollout(question="Which river?", documents=(Document(text="The Seine."),), response="")
+
+
+def content(name, row=QUESTION):
+    [message] = definition_of("lear").prompts[name].messages(row)
+    return message["content"]
+
+
+def test_the_prompt_has_the_content_of_table_10():
+    text = content("default")
+    # the role, the two tasks, the steps with their sections, and the answer from own knowledge
+    in_order = (
+        *("expert", "reason how the passages lead to the answer", "extract the relevant"),
+        *("<reason>", "analyze the question", "concepts, entities and relations"),
+        *("analyze the passages", "each passage", "sentences or phrases"),
+        *("<extract>", "logical order", "concise"),
+        *("<answer>", "short answer", "passages, your reasoning and the extract", "what you know"),
+        *("Question: Which river?", "Passages:", "[1] The Seine."),
+    )
+    places = [text.index(phrase) for phrase in in_order]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("name", "phrases", "end"),
+    [
+        # Table 7: from the documents, otherwise from own knowledge
+        ("qa", ("with the documents", "what you know", "Document: The Seine."), "Answer:"),
+        # Table 8: directly, short, from own knowledge
+        (
+            "closed-book",
+            ("directly", "short", "what you know"),
+            "Question: Which river?\n\nAnswer:",
+        ),
+        # Table 9: from the documents, step by step
+        ("cot", ("Read the documents", "Document: The Seine."), "Let's think step by step."),
+        # section 2.2: the extract only
+        ("extract-only", ("<extract>", "logical order", "nothing else"), "[1] The Seine."),
+    ],
+)
+def test_the_prompts_of_the_baselines(name, phrases, end):
+    text = content(name)
+    assert all(phrase in text for phrase in phrases)
+    assert text.endswith(end)
+    assert not any(tag in text for tag in ("<reason>", "<answer>"))
+    assert ("Seine" in text) == (name != "closed-book")
