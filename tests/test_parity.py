@@ -140,8 +140,12 @@ VARIANTS = {
     "ternary_OOK": {"knowledge_enhanced": True},
     "ternary_EM": {"verifier": "exact"},
 }
-# Three spellings of "I don't know" are abstentions; in the code, one is.
-TRUTHRL_DEVIATIONS = {"i do not know": {"ternary": 0, "ternary_OOK": 0, "ternary_EM": 0}}
+TRUTHRL_DEVIATIONS = {
+    # Three spellings of "I don't know" are abstentions; in the code, one is.
+    "i do not know": {"ternary": 0, "ternary_OOK": 0, "ternary_EM": 0},
+    # \boxed{\text{Paris}} is Paris; in the code, it is "\text{Paris".
+    "nested braces": dict.fromkeys(VARIANTS, 1),
+}
 # What their judge's answer was read as. Reading it is the judge's matter, not the reward's: a
 # score in quotes was not found by their pattern.
 VERDICTS = {
@@ -188,4 +192,4 @@ def test_the_authors_box_and_phrase_are_settings(reference):
             if case["name"] == "nested braces":
                 assert result.details["answer"] == "\\text{Paris"
                 ours = recipe("truthrl", settings)([rollout])[0]
-                assert ours.details["answer"] == "\\text{Paris}"
+                assert ours.details["answer"] == "Paris"

@@ -221,15 +221,15 @@ def test_equal_settings_are_equal_lines_however_they_were_set(name, hardened):
 
 
 def test_the_shorter_list_of_differences_is_written():
-    profile = RECIPES["truthrl"].hardened_values
+    profile = RECIPES["naive-grpo"].hardened_values
     keys = sorted(profile)
     assert len(keys) == 4
-    one_less = recipe("truthrl", {key: profile[key] for key in keys[1:]})
-    assert one_less.signature == f"{HEAD} truthrl {keys[0]}=false hardened"
+    one_less = recipe("naive-grpo", {key: profile[key] for key in keys[1:]})
+    assert one_less.signature == f'{HEAD} naive-grpo {keys[0]}="allow" hardened'
     # Of two equally long lists the one from the defaults is written.
-    half = recipe("truthrl", {key: profile[key] for key in keys[2:]})
-    assert half.signature == f'{HEAD} truthrl normalizer="unicode" strict=true'
-    assert half.signature == recipe("truthrl", flatten(half.settings), hardened=True).signature
+    half = recipe("naive-grpo", {key: profile[key] for key in keys[2:]})
+    assert half.signature == f'{HEAD} naive-grpo format.words=true sections.repeated="missing"'
+    assert half.signature == recipe("naive-grpo", flatten(half.settings), hardened=True).signature
 
 
 def test_whole_numbers_are_written_without_a_fraction():
@@ -287,9 +287,9 @@ def test_signatures_of_the_first_version_are_read():
         assert with_models.models == json.loads(models)
         assert with_models.settings == signature.settings
         assert Signature.parse(str(with_models)) == with_models
-        assert recorded_spec(with_models).settings == flatten(
-            recipe(name, json.loads(values)).settings
-        )
+        own = flatten(recipe(name, json.loads(values)).settings)
+        changed = {each.key: each.default for each in RECIPES[name].changed_defaults}
+        assert recorded_spec(with_models).settings == own | changed
 
 
 def test_curricula_of_the_first_version_are_read():

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
+from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import Need, VerdictNeed, unmet
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.metrics.answer_text import AnswerCache, Reads, read_answer
 from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values, ratio
 from rag_rewards.rewards.answer import AnswerMatch, judge_references, token_f1
+from rag_rewards.rewards.truthfulness import outcome_questions
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 from rag_rewards.text.normalize import Normalizer, NormalizerName
@@ -118,8 +120,9 @@ def _mean_hotpotqa(row: Rollout, text: str | None, normalize: Normalizer) -> flo
 class JudgeAccuracy(MetricBase):
     """(1/N) Σ 1[a judge accepts the answer]. Range 0 to 1. Source: ARENA, App. C (LJ).
 
-    `component` is the name of the verdict in the row; `outcome` is the verdict of TruthRL. A
-    response without an answer is wrong and is not sent to the judge.
+    `component` is the name of the verdict in the row. For `outcome`, the judge gets the question
+    of TruthRL, otherwise that of ARENA. A response without an answer is wrong and is not sent to
+    the judge. Raises UsageError for `reasoning`, which is a verdict on another text.
     """
 
     component: str = "accuracy"
@@ -127,10 +130,19 @@ class JudgeAccuracy(MetricBase):
 
     name = "judge"
 
+    def __post_init__(self) -> None:
+        if self.component == "reasoning":
+            raise UsageError(
+                "metric judge: component=reasoning is a verdict on the reasoning, but this metric "
+                "rates the answer: use the metric reasoning-score"
+            )
+
     def needs(self, rollout: Rollout) -> Sequence[Need]:
         text = (read_answer(rollout, self.reads) or "").strip()
         if not text:
             return ()
+        if self.component == "outcome":
+            return [VerdictNeed(self.component, outcome_questions(rollout, text))]
         gold = judge_references(rollout.gold)
         question = JudgeQuestion("accuracy", rollout.question or "", text, gold)
         return [VerdictNeed(self.component, (question,))]

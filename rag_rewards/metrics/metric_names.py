@@ -16,6 +16,7 @@ from rag_rewards.metrics.answers import F1, ExactMatch, JudgeAccuracy, Reference
 from rag_rewards.metrics.documents import AnswerRecall, CitationF1, CompressionRatio, RelevanceF1
 from rag_rewards.metrics.group_signal import GroupSignal
 from rag_rewards.metrics.metric import Metric
+from rag_rewards.metrics.reasoning import ReasoningScore
 from rag_rewards.metrics.trust_score import TrustScore
 from rag_rewards.metrics.truth import MajorityAtK, PassAtK, Truthfulness
 from rag_rewards.settings import did_you_mean
@@ -30,6 +31,7 @@ METRICS: dict[str, type[Any]] = {
     "answer-rate": AnswerRate,
     "reference-reliance": ReferenceReliance,
     "align": Align,
+    "reasoning-score": ReasoningScore,
     "compression-ratio": CompressionRatio,
     "answer-recall": AnswerRecall,
     "relevance": RelevanceF1,

@@ -1,9 +1,9 @@
 r"""TruthRL: correct, uncertain and incorrect answers.
 
 Deviations from the authors' code: the last box outside thinking counts, with nested braces
-(`box="first"` reads as the code does). Three spellings of "I don't know" are abstentions; in the
-code, one is. "invalid question" is right in training too if the gold answer is the same; in the
-code, only in evaluation.
+(`box="first"` reads as the code does), and without \text{…}. Three spellings of "I don't know" are
+abstentions; in the code, one is. "invalid question" is right in training too if the gold answer is
+the same; in the code, only in evaluation.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from rag_rewards.compose import Mapped
 from rag_rewards.definition import (
+    ChangedDefault,
     ComponentInfo,
     HardenedSetting,
     Recipe,
@@ -146,7 +147,10 @@ class TruthRL(Settings, frozen=True):
             "braces; first: the first one, as in the authors' code"
         ),
     ] = "last"
-    unwrap_text: Annotated[bool, about(r"read \boxed{\text{Paris}} as Paris")] = False
+    unwrap_text: Annotated[
+        bool,
+        about(r"read \boxed{\text{Paris}} as Paris, also with font commands such as \mathrm"),
+    ] = True
     normalizer: Annotated[NormalizerName, about("text normalizer", "authors' code")] = "squad"
     fold_accents: Annotated[bool, about("with the normalizer unicode, read São as Sao")] = False
     numbers: Annotated[bool, about("with the normalizer unicode, read 1 million as 1,000,000")] = (
@@ -161,8 +165,12 @@ class TruthRL(Settings, frozen=True):
     ] = False
     extra: Annotated[
         Literal["allow", "reject"],
-        about("with several required answers, whether the answer may list other items"),
-    ] = "allow"
+        about(
+            "several required answers; reject: an exact match is a list of the same items; allow: "
+            "the list can contain other items",
+            "paper, Table 11: exactly the same items",
+        ),
+    ] = "reject"
     abstention: Abstention = Abstention()
     reasoning: ReasoningSettings = ReasoningSettings()
 
@@ -266,7 +274,6 @@ TRUTHRL = RecipeDefinition(
         "strict": HardenedSetting(
             True, (1, 2, 3), "listing every candidate answer, or negating the answer"
         ),
-        "extra": HardenedSetting("reject", (1,), "an answer that lists every candidate answer"),
     },
     loopholes=(
         "1, 2, 3, 9, 10, 25, 27, 28, 30: verifier=substring accepts lists, negations, parts of "
@@ -283,5 +290,11 @@ TRUTHRL = RecipeDefinition(
         "three spellings of \"I don't know\" count as abstentions; the authors' code accepts one",
         "'invalid question' is also correct in training if it is the gold answer; the "
         "authors' code accepts it in evaluation only",
+        r"\text{…} and font commands are removed from the box; unwrap_text=false keeps them, as in "
+        "the authors' code",
+    ),
+    changed_defaults=(
+        ChangedDefault("0.3.0", "unwrap_text", default=False, hardened=False),
+        ChangedDefault("0.3.0", "extra", default="allow", hardened="reject"),
     ),
 )

@@ -75,7 +75,7 @@ def combine_reasoning(
 
 @dataclass(frozen=True)
 class Outcome:
-    """TruthRL's outcome reward of the boxed answer: −1, 0 or 1.
+    r"""TruthRL's outcome reward of the boxed answer: −1, 0 or 1.
 
     An abstention is uncertain, a right answer is correct, and any other response is incorrect, as
     is a response without a box.
@@ -84,9 +84,11 @@ class Outcome:
     scheme              rewards of the truth values, see `outcome_reward`
     knowledge_enhanced  on out-of-knowledge rows only an abstention earns 1
     box                 `last`: outside thinking, with nested braces; `first`: as the authors' code
+    unwrap_text         remove \text{…} and font commands from the box
     phrases, alone      abstentions, and whether one must be the whole answer
     strict              `substring`: the response must assert the answer, see `text.strict`
-    extra               several required answers: whether the list may contain other items
+    extra               several required answers: an exact match must be the same set (`reject`,
+                        Table 11), or can contain other items (`allow`)
 
     Raises DataError for a row without gold answers, or without the verdict or the label that it
     needs. Source: TruthRL, section 3.2.
@@ -96,7 +98,7 @@ class Outcome:
     scheme: Scheme = "ternary"
     knowledge_enhanced: bool = False
     box: Literal["last", "first"] = "last"
-    unwrap_text: bool = False
+    unwrap_text: bool = True
     phrases: tuple[str, ...] = ABSTENTIONS
     alone: bool = False
     normalizer: NormalizerName = "squad"
@@ -104,7 +106,7 @@ class Outcome:
     numbers: bool = False
     dates: bool = False
     strict: bool = False
-    extra: Literal["allow", "reject"] = "allow"
+    extra: Literal["allow", "reject"] = "reject"
     name: str = "outcome"
     scope: Literal["rollout"] = "rollout"
 
@@ -126,7 +128,7 @@ class Outcome:
             return []
         if answer is None or self._truth_by_rule(rollout, answer, GoldForms(self.normalize)):
             return []
-        return [VerdictNeed(self.name, _outcome_questions(rollout, answer))]
+        return [VerdictNeed(self.name, outcome_questions(rollout, answer))]
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         forms = GoldForms(self.normalize)
@@ -221,7 +223,7 @@ class Outcome:
         )
 
 
-def _outcome_questions(rollout: Rollout, answer: str) -> tuple[JudgeQuestion, ...]:
+def outcome_questions(rollout: Rollout, answer: str) -> tuple[JudgeQuestion, ...]:
     """Return one question per alias; several required answers are one question.
 
     The answer is right if any verdict is 1.
@@ -253,24 +255,32 @@ def _exact(
 class Reasoning:
     """A judge's verdict, 0 or 1, on the reasoning of the whole response.
 
-    Source: TruthRL, section 4.6.
+    The judge gets the question, the gold answers and the response with its thinking, as in the
+    examples of the authors' prompt. A blank response gets 0 without a verdict.
+
+    Raises DataError for a row without the verdict. Source: TruthRL, section 4.6 and Table 12.
     """
 
     name: str = "reasoning"
     scope: Literal["rollout"] = "rollout"
 
     def needs(self, rollout: Rollout) -> list[Need]:
+        response = rollout.parsed.text
+        if not response.strip():
+            return []
         gold = judge_references(rollout.gold) if rollout.answers is not None else ()
-        response, time = rollout.parsed.text, rollout.query_time
-        text = rollout.question or ""
+        text, time = rollout.question or "", rollout.query_time
         question = JudgeQuestion("reasoning", text, response, gold, query_time=time)
         return [VerdictNeed(self.name, (question,))]
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return [self._score(rollout) for rollout in rollouts]
+        return [Score(self.value_of(rollout)) for rollout in rollouts]
 
-    def _score(self, rollout: Rollout) -> Score:
+    def value_of(self, rollout: Rollout) -> float:
+        """Return the verdict on the reasoning of a response, 0 or 1."""
+        if not rollout.parsed.text.strip():
+            return 0.0
         verdict = rollout.verdict(self.name)
         if verdict is None:
             raise unmet(VerdictNeed(self.name))
-        return Score(float(verdict))
+        return float(verdict)

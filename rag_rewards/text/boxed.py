@@ -7,8 +7,11 @@ import re
 # A run of braces is one match, so that a megabyte of braces takes few steps. An escaped brace is
 # an ordinary character.
 _TOKEN = re.compile(r"\\boxed\s{0,8}\{|(?:\\\\)+|\\.|\{+|\}+", re.DOTALL)
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_WRAPPER = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{(.*)\}", re.DOTALL)
+# Commands whose argument is text. They change the font, but not the answer.
+_FONTS = "text(?:bf|it|md|normal|rm|sc|sf|sl|tt|up)?|math(?:bf|it|normal|rm|sf|tt)|mbox|hbox|emph"
+_BRACE = re.compile(
+    rf"(?P<font>\\(?:{_FONTS})\s{{0,8}}\{{)|\\.|(?P<open>\{{)|(?P<close>\}})", re.DOTALL
+)
 
 
 def last_box(text: str) -> str | None:
@@ -78,21 +81,30 @@ def first_box(text: str) -> str | None:
 
 
 def unwrap(box: str) -> str:
-    r"""Return the text in a box that is a single \text{…} or font command, else the box itself.
+    r"""Return the content of a box without \text{…} and font commands; their arguments remain.
 
-    >>> unwrap(r"\text{Paris}")
-    'Paris'
+    A content whose braces are not pairs is returned unchanged. Other commands are kept.
+
+    >>> unwrap(r"\text{Paris}"), unwrap(r"330 \mathrm{m}"), unwrap(r"\frac{1}{2}")
+    ('Paris', '330 m', '\\frac{1}{2}')
     """
-    match = _WRAPPER.fullmatch(box.strip())
-    return match[1] if match and _closes_at_end(match[1]) else box
-
-
-def _closes_at_end(inside: str) -> bool:
-    r"""Return whether the braces around a text form a pair, unlike those of \text{a} \text{b}."""
-    depth = 0
-    for brace in _BRACE.findall(inside):
-        depth += {"{": 1, "}": -1}.get(brace, 0)
-        if depth < 0:
-            return False
-    escaped = (len(inside) - len(inside.rstrip("\\"))) % 2 == 1
-    return depth == 0 and not escaped
+    if "\\" not in box:
+        return box
+    removed: list[tuple[int, int]] = []
+    fonts: list[tuple[int, int] | None] = []  # open braces; None for one without a font command
+    for match in _BRACE.finditer(box):
+        kind = match.lastgroup
+        if kind == "close":
+            if not fonts:
+                return box
+            if (font := fonts.pop()) is not None:
+                removed += (font, match.span())
+        elif kind is not None:
+            fonts.append(match.span() if kind == "font" else None)
+    if fonts:
+        return box
+    kept, at = [], 0
+    for start, end in sorted(removed):
+        kept.append(box[at:start])
+        at = end
+    return "".join(kept) + box[at:]

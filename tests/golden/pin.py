@@ -76,7 +76,8 @@ VARIANTS: dict[str, Sequence[Settings]] = {
         {"scheme": "binary"},
         {"knowledge_enhanced": True},
         {"box": "first"},
-        {"unwrap_text": True},
+        {"unwrap_text": False},
+        {"extra": "allow"},
         {"verifier": "exact"} | CORRECTED,
         {"verifier": "substring", "strict": True},
         *(

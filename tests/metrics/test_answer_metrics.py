@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
 
+from rag_rewards.errors import UsageError
+from rag_rewards.metrics import metric_of
 from rag_rewards.metrics.answer_text import read_answer
 from rag_rewards.metrics.answers import hotpotqa_f1
-from rag_rewards.rewards import exact_match, substring_match, token_f1
+from rag_rewards.rewards import Outcome, exact_match, substring_match, token_f1
 from rag_rewards.rollout import Rollout
 from rag_rewards.text.normalize import squad
 
@@ -109,6 +111,16 @@ def test_judge(values, reported):
     report = reported("judge", [*rows, row("Bonn", ["x"])])
     [error] = report.left_out
     assert (error.count, error.path, report.units) == (1, "verdicts.accuracy", 3)
+
+
+def test_the_question_to_the_judge_is_that_of_the_verdict():
+    rollout = Rollout(question="?", response="Lutetia", answers=["Paris"], query_time="noon")
+    for component in ("accuracy", "outcome"):
+        [need] = metric_of(f"judge(component={component})").needs(rollout)
+        assert [question.kind for question in need.questions] == [component]
+    assert need.questions == Outcome(verifier="judge").needs_of(rollout, "Lutetia")[0].questions
+    with pytest.raises(UsageError, match="use the metric reasoning-score"):
+        metric_of("judge(component=reasoning)")
 
 
 def test_rows_without_gold_answers_are_excluded(reported):

@@ -108,9 +108,10 @@ def test_the_first_box_ends_at_the_first_brace():
 
 def test_unwrapping():
     response = r"\boxed{\text{Paris}}"
-    assert truth(response) == "incorrect"
-    assert truth(response, unwrap_text=True) == "correct"
-    assert truth(r"\boxed{\textbf{I don't know}}", unwrap_text=True, alone=True) == "uncertain"
+    assert truth(response) == "correct"
+    assert truth(response, unwrap_text=False) == "incorrect"
+    assert truth(r"\boxed{330 \mathrm{ m}}", "330 m") == "correct"
+    assert truth(r"\boxed{\textbf{I don't know}}", alone=True) == "uncertain"
 
 
 def test_abstentions_without_other_text():
@@ -134,6 +135,9 @@ def test_wider_phrases_are_opt_in():
         ("substring", "in Paris", [["Paris"], ["Rome"]], "incorrect"),
         ("substring", "Paris, Rome", [["Paris"], ["Rome"]], "correct"),
         ("exact", "Rome, Paris", [["Paris"], ["Rome"]], "correct"),
+        ("exact", "Rome, Lutetia", [["Paris", "Lutetia"], ["Rome"]], "correct"),
+        ("exact", "Paris", [["Paris"], ["Rome"]], "incorrect"),
+        ("exact", "Rome, Paris, Bonn", [["Paris"], ["Rome"]], "incorrect"),  # Table 11, rule 8
         ("f1>=0.8", "New York City", "New York", "correct"),  # F1 is 0.8
         ("f1>=0.81", "New York City", "New York", "incorrect"),
         # Mean of F1 1 ("new york") against "york": ⅔, and 0.
@@ -214,6 +218,36 @@ def test_reasoning_is_a_verdict():
     assert Reasoning().needs(rollout) == [VerdictNeed("reasoning")]
     with pytest.raises(DataError, match=r"verdicts\.reasoning: missing"):
         Reasoning()([Rollout(response="x", verdicts={"reasoning": None})])
+
+
+def test_an_answer_with_a_further_item_is_left_to_the_judge():
+    """Table 11, rule 8: the answer contains exactly the items of the gold answer."""
+    rollout = Rollout(response=r"\boxed{Rome, Paris, Bonn}", answers=[["Paris"], ["Rome"]])
+    [need] = Outcome().needs(rollout)
+    assert [question.gold for question in need.questions] == [("all of: Paris; Rome",)]
+    assert Outcome(extra="allow").needs(rollout) == []
+    same = Rollout(response=r"\boxed{Rome, Paris}", answers=[["Paris"], ["Rome"]])
+    assert Outcome().needs(same) == []
+
+
+CITIES = ("Paris", "Rome", "Bonn", "Oslo")
+
+
+@quick
+@given(st.lists(st.sampled_from(CITIES), min_size=1, max_size=5), st.sets(st.sampled_from(CITIES)))
+def test_required_answers_are_compared_as_sets(listed, required):
+    if len(required) < 2:
+        return
+    expected = "correct" if set(listed) == required else "incorrect"
+    answers = [[city] for city in sorted(required)]
+    assert truth(rf"\boxed{{{', '.join(listed)}}}", answers) == expected
+
+
+def test_a_blank_response_has_no_reasoning():
+    for blank in ("", " \n", "<|im_end|>"):
+        rollout = Rollout(response=blank, question="?", answers="x")
+        assert Reasoning().needs(rollout) == []
+        assert Reasoning()([rollout])[0].value == 0.0
 
 
 def test_rewards_pickle():
