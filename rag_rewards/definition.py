@@ -10,6 +10,7 @@ from typing import Any
 from rag_rewards.baseline_prompts import prompts_of
 from rag_rewards.errors import RolloutError, ScoringError, UsageError, scoring_errors
 from rag_rewards.evidence.needs import Need
+from rag_rewards.gold_rationale import GoldRationale
 from rag_rewards.groups import Groups, fail_groups, first_error, raise_errors, singletons
 from rag_rewards.output_form import ANY_FORM, OutputForm
 from rag_rewards.prompts import GROUNDED, Prompt
@@ -370,6 +371,7 @@ class RecipeDefinition:
     components  meanings and ranges, in the order of the recipe
     prompt      prompt of the policy
     baselines   prompts of baselines by name; every recipe has `direct` and `closed-book`
+    rationale   how a response is assembled from gold data and a rationale, None if it is not
     training    training settings
     data        data that the paper trained on
     model_free  settings under which the recipe needs no model
@@ -389,6 +391,7 @@ class RecipeDefinition:
     components: tuple[ComponentInfo, ...]
     prompt: Prompt = GROUNDED
     baselines: Mapping[str, Prompt] = field(default_factory=dict)
+    rationale: GoldRationale | None = None
     training: Training = Training()
     data: TrainingData = TrainingData()
     model_free: Mapping[str, Any] = field(default_factory=dict)

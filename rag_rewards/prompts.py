@@ -24,7 +24,8 @@ class Prompt:
     """The prompt of a recipe.
 
     message      text with the placeholders `{instruction}`, `{documents}`, `{question}` and
-                 `{query_time}`, or a function that returns this text for a rollout
+                 `{query_time}`, or a function that returns this text for a rollout; a prompt for a
+                 rationale also has `{gold_documents}` and `{gold_answer}`
     system       system message; "" for none
     document     form of a document, with the placeholders `{label}`, `{title}` and `{text}`
     untitled     form of a document without a title
@@ -105,14 +106,26 @@ class Prompt:
         """Return the chat for a rollout, without the documents that have these labels."""
         pairs = zip(rollout.labels, rollout.documents or (), strict=True)
         blocks = [self.block(label, doc) for label, doc in pairs if label not in without]
+        message = self.message_for(rollout)
         content = fill(
-            self.message_for(rollout),
+            message,
             question=rollout.question or "",
             documents=self.separator.join(blocks),
             query_time=rollout.query_time or "",
+            **_gold_values(message, rollout),
         )
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [*system, {"role": "user", "content": content}]
+
+
+def _gold_values(message: str, rollout: Rollout) -> dict[str, str]:
+    """The gold data in a message. Only a message with their placeholders requires them."""
+    values = {}
+    if "{gold_documents}" in message:
+        values["gold_documents"] = f"[{', '.join(rollout.supporting_in_order)}]"
+    if "{gold_answer}" in message:
+        values["gold_answer"] = rollout.gold_text
+    return values
 
 
 def _text_for(text: Text, rollout: Rollout) -> str:

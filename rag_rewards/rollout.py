@@ -167,6 +167,25 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
             raise DataError(what, "answers")
         return required
 
+    @property
+    def supporting_in_order(self) -> tuple[str, ...]:
+        """The labels of the supporting documents in the order of the documents.
+
+        A row without documents, which a trainer may send, keeps the order of `supporting`.
+        """
+        if not self.documents:
+            return self.supporting_labels
+        return tuple(label for label in self.labels if label in self.supporting_labels)
+
+    @property
+    def gold_text(self) -> str:
+        """The first alias of each required answer, separated by commas.
+
+        >>> Rollout(response="", answers=[["Paris", "Lutetia"], ["Rome"]]).gold_text
+        'Paris, Rome'
+        """
+        return ", ".join(aliases[0] for aliases in self.gold)
+
     @lazy
     def _in_order(self) -> bool:
         """Whether the documents have no ids, or the ids 1, 2, 3 …, and need no lookup table."""

@@ -10,9 +10,11 @@ from cyclopts import Parameter
 from rag_rewards.cli.options import (
     FILES,
     GROUP_DEFAULTS,
+    MODEL_DEFAULTS,
     RECIPE_DEFAULTS,
     Grouping,
     Input,
+    Models,
     Output,
     Recipe,
 )
@@ -45,11 +47,14 @@ def select(
     ] = TRAINING_SET_DEFAULTS,
     recipe: Recipe = RECIPE_DEFAULTS,
     grouping: Grouping = GROUP_DEFAULTS,
+    models: Models = MODEL_DEFAULTS,
 ) -> int:
     """Select questions for training.
 
     The command selects questions by the scores of their rollouts. With `--make`, it writes a
-    training set for another training method, such as DPO. The summary and OUT.card.md contain the
+    training set for another training method, such as DPO. With `--style rationale --model`, a model
+    writes rationales, which are stored in OUT.samples.jsonl, so that you can run the command again
+    to continue an interrupted run. The summary and OUT.card.md contain the
     number of questions before and after each step. The exit code is 3 if some rows cannot be
     scored.
 
@@ -74,10 +79,16 @@ def select(
         **vars(criteria),
         **vars(training_set),
         **vars(grouping),
+        models=models.options(),
     )
     result = select_questions(options)
     questions = f"{result.written:,} of {result.read:,} questions ({result.rows:,} rows)"
     lines = [f"{questions} → {options.output}", *counts(result)]
+    if options.models.model:
+        rationales = (
+            f"{result.new_rationales:,} new, {result.stored_rationales:,} from earlier runs"
+        )
+        lines.append(f"rationales: {rationales}: {options.samples}")
     if result.rows_in_error:
         lines.append(f"rows in error: {options.errors}")
     print_messages(lines)

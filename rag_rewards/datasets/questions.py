@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from rag_rewards.errors import DataError, GroupError, OptionError, RolloutError, RowError
-from rag_rewards.groups import LineGroup, fail_groups, first_error
+from rag_rewards.groups import Groups, LineGroup, fail_groups, first_error
 from rag_rewards.io.sinks import ErrorFile
 from rag_rewards.io.sources import Source, read_groups
 from rag_rewards.rollout import EVIDENCE_FIELDS, Message, Rollout, Score, ScoreOrError
@@ -23,7 +23,6 @@ from rag_rewards.rows import (
     decode_line,
     error_record,
 )
-from rag_rewards.scorer import Scorer
 
 RESPONSE_FIELDS = frozenset(
     (
@@ -152,6 +151,14 @@ class ErrorLog:
         self._file.close()
 
 
+class ScoresRollouts(Protocol):
+    """Scores the rollouts of a group, such as a Scorer."""
+
+    def score_each(
+        self, rollouts: Sequence[Rollout | RolloutError], groups: Groups | None = None
+    ) -> Sequence[ScoreOrError]: ...
+
+
 @dataclass
 class Questions:
     """Iterate over the questions of a file of rollouts.
@@ -163,7 +170,7 @@ class Questions:
 
     source: Source
     errors: ErrorLog
-    scorer: Scorer | None = None
+    scorer: ScoresRollouts | None = None
     right_at: float = 1.0
     group_size: int | None = None
     sort: bool = False

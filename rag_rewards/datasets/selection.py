@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 from array import array
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import msgspec
 
@@ -18,7 +19,9 @@ from rag_rewards.datasets.data_card import sha256
 from rag_rewards.datasets.gold import Problem, generator
 from rag_rewards.datasets.output_check import refuse_overwriting
 from rag_rewards.datasets.questions import ErrorLog, Question, Questions, check_right_at
+from rag_rewards.datasets.sampling import SamplingOptions
 from rag_rewards.datasets.selection_card import write_card
+from rag_rewards.datasets.selection_models import SelectionModels
 from rag_rewards.datasets.selection_rules import (
     Likelihood,
     Rules,
@@ -30,11 +33,11 @@ from rag_rewards.datasets.selection_rules import (
 from rag_rewards.datasets.training_sets import ChatMaker, Style, TrainingSetKind
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.io.output import Output
+from rag_rewards.io.output import Output, refuse_second_run
 from rag_rewards.io.sinks import Spool
 from rag_rewards.io.sources import open_source
 from rag_rewards.loading import RecipeSource
-from rag_rewards.scorer import Scorer
+from rag_rewards.model_options import ModelOptions
 from rag_rewards.settings import did_you_mean
 
 
@@ -59,7 +62,7 @@ class SelectionCriteria:
     sample: int | None = None
     """Sample this number of questions."""
     seed: int = 0
-    """Random seed of --sample."""
+    """Random seed of --sample and of rationales."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +72,16 @@ class TrainingSetOptions:
     make: str | None = None
     """Write a training set for this method: r-tuning, rft, dpo or sft (see docs/selection.md)."""
     style: str = "direct"
-    """Target texts of sft: the gold answer (direct) or a correct response (reasoning)."""
+    """Target texts of sft: the gold answer (direct), a correct response (reasoning), or a response
+    from gold data and a rationale (rationale)."""
+    rationales: int = 1
+    """Number of rationales that --model writes for each question until one is right."""
+    temperature: float = 1.0
+    """Sampling temperature of rationales."""
+    max_tokens: int = 1024
+    """Maximum number of tokens of a rationale."""
+    batch: int = 64
+    """Number of rationales to request at a time. An interrupted run loses at most one batch."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +98,7 @@ class SelectOptions(SelectionCriteria, TrainingSetOptions):
     rollouts: bool = False
     group_size: int | None = None
     sort: bool = False
+    models: ModelOptions = ModelOptions()
 
     def __post_init__(self) -> None:
         for kind, value, names in (
@@ -102,11 +115,43 @@ class SelectOptions(SelectionCriteria, TrainingSetOptions):
             raise OptionError(
                 "{rollouts} copies rows and {make} writes other rows: use one of them"
             )
+        self._check_models()
         if self.sample is not None and self.sample < 1:
             raise OptionError("{sample} must be at least 1, found {value}", value=self.sample)
         check_right_at(self.right_at)
         inputs = [self.source, *([self.exclude] if self.exclude else [])]
-        refuse_overwriting(self.output, (self.errors, f"{self.output}.card.md"), inputs)
+        outputs = (self.errors, self.samples, f"{self.output}.card.md")
+        refuse_overwriting(self.output, outputs, inputs)
+
+    def _check_models(self) -> None:
+        if self.style != "direct" and self.make != "sft":
+            raise OptionError("{style} describes the target texts of sft: set {make} sft")
+        if self.is_rationale and self.recipe is None:
+            raise OptionError(
+                "{style} rationale requires {recipe}, which assembles and scores the responses"
+            )
+        if self.models.model and not self.is_rationale:
+            raise OptionError("{model} writes rationales: set {make} sft and {style} rationale")
+        if self.models.is_set and self.recipe is None:
+            raise OptionError("models provide evidence for a recipe: set {recipe}")
+        _ = self.sampling  # raises for invalid values
+
+    @property
+    def is_rationale(self) -> bool:
+        """Whether the responses are assembled from rationales."""
+        return self.make == "sft" and self.style == "rationale"
+
+    @property
+    def sampling(self) -> SamplingOptions:
+        """How a policy samples rationales."""
+        return SamplingOptions(
+            self.rationales, self.temperature, self.max_tokens, self.seed, self.batch
+        )
+
+    @property
+    def samples(self) -> str:
+        """Path of the sampled rationales."""
+        return f"{self.output}.samples.jsonl"
 
     @property
     def errors(self) -> str:
@@ -116,8 +161,10 @@ class SelectOptions(SelectionCriteria, TrainingSetOptions):
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that affect the selection, for its signature."""
-        files = ("source", "output", "recipe", "exclude")
-        names = [name for name in self.__dataclass_fields__ if name not in files]
+        others = {"source", "output", "recipe", "exclude", "models", "batch"}
+        if not self.models.model:
+            others |= {"rationales", "temperature", "max_tokens"}
+        names = [name for name in self.__dataclass_fields__ if name not in others]
         digest = {"exclude": sha256(self.exclude)} if self.exclude else {}
         return {name: getattr(self, name) for name in names} | digest
 
@@ -126,7 +173,7 @@ class SelectOptions(SelectionCriteria, TrainingSetOptions):
         if self.make is None:
             return None
         kind: TrainingSetKind = msgspec.convert(self.make, TrainingSetKind)
-        style: Style = msgspec.convert(self.style, Literal["direct", "reasoning"])
+        style: Style = msgspec.convert(self.style, Style)
         return ChatMaker(kind, style, recipe or "", self.seed)
 
 
@@ -144,6 +191,10 @@ class SelectResult:
     windows: dict[str, int] = field(default_factory=dict)
     """Written questions by the range of their pass rate."""
     first_error: str = ""
+    new_rationales: int = 0
+    """Rationales that the policy wrote in this run."""
+    stored_rationales: int = 0
+    """Rationales of earlier runs that were used again."""
 
 
 def select(options: SelectOptions) -> SelectResult:
@@ -160,29 +211,32 @@ def select(options: SelectOptions) -> SelectResult:
         unique=options.unique,
         excluded=questions_in(options.exclude) if options.exclude else frozenset(),
     )
-    scorer = None if options.recipe is None else Scorer.load(options.recipe)
+    refuse_second_run(options.output)
     with contextlib.ExitStack() as stack:
+        models = SelectionModels(options.recipe, options.models, options.is_rationale)
+        stack.callback(models.close)
         source = stack.enter_context(contextlib.closing(open_source(options.source)))
         output = Output(options.output)  # its lock also protects the errors file
         stack.callback(output.discard)
         errors = stack.enter_context(contextlib.closing(ErrorLog(options.errors)))
         questions = Questions(
-            *(source, errors, scorer, options.right_at, options.group_size, options.sort)
+            *(source, errors, models.row_scorer, options.right_at),
+            *(options.group_size, options.sort),
         )
-        run = _Selection(options, rules, questions, output)
+        run = _Selection(options, rules, questions, output, models)
         stack.enter_context(contextlib.closing(run.spool))
         run.survey()
         run.write()
     write_card(
         *("select", options.source, options.output),
         options.settings,
-        _facts(run.result, scorer),
+        _facts(run.result, models),
         counts(run.result),
     )
     return run.result
 
 
-def _facts(result: SelectResult, scorer: Scorer | None) -> dict[str, Any]:
+def _facts(result: SelectResult, models: SelectionModels) -> dict[str, Any]:
     names = ("step", "before", "after")
     facts: dict[str, Any] = {
         "counts": {
@@ -195,8 +249,10 @@ def _facts(result: SelectResult, scorer: Scorer | None) -> dict[str, Any]:
             "written": result.written,
         }
     }
-    if scorer is not None:
-        facts["reward"] = scorer.signature
+    if models.scorer is not None:
+        facts["reward"] = models.scorer.signature
+    if models.policy is not None:
+        facts["rationales"] = models.policy.fingerprint
     return facts
 
 
@@ -208,13 +264,16 @@ class _Selection:
     rules: Rules
     questions: Questions
     output: Output
+    models: SelectionModels
     result: SelectResult = field(default_factory=SelectResult)
     spool: Spool = field(default_factory=Spool)
     prompt_types: set[type] = field(default_factory=set)
+    passed: int = 0
+    """Number of questions that pass all conditions."""
 
     def __post_init__(self) -> None:
         self.conditions: list[SelectionStep] = self.rules.steps()
-        scorer = self.questions.scorer
+        scorer = self.models.scorer
         # A curriculum has several output forms: the signature of a row names its recipe.
         is_single = scorer is not None and len(scorer.recipes) == 1
         self.maker = self.options.maker(scorer.recipes[0] if scorer and is_single else None)
@@ -223,26 +282,36 @@ class _Selection:
 
     def survey(self) -> None:
         """Store the output of each question that passes all steps."""
-        before = after = 0
-        for number, question in enumerate(self.questions):
-            self.result.read += 1
-            if not all(step(question) for step in self.conditions):
-                continue
-            before += 1
+        after = 0
+        candidates = self.models.with_rationales(
+            self.candidates(), self.options.samples, self.options.sampling, self.questions.errors
+        )
+        for (number, window), question in candidates:
             lines = self.lines(question)
             if isinstance(lines, Problem):
                 self.result.unsuitable[lines.reason] += 1
                 continue
             after += 1
             self.spool.add(number, lines)
-            self.numbers[self.rules.window_of(question) or 0].append(number)
+            self.numbers[window].append(number)
         steps = [(step.name, step.before, step.after) for step in self.conditions]
         if self.options.make:
-            steps.append((f"suitable for {self.options.make}", before, after))
+            steps.append((f"suitable for {self.options.make}", self.passed, after))
         errors = self.questions.errors
         self.result.steps = steps
         self.result.rows, self.result.rows_in_error = self.questions.rows, errors.rows
         self.result.first_error = errors.first
+        if (sampler := self.models.sampler) is not None:
+            self.result.new_rationales = sampler.new_responses
+            self.result.stored_rationales = sampler.stored_responses
+
+    def candidates(self) -> Iterator[tuple[tuple[int, int], Question]]:
+        """Yield the questions that pass all conditions, with number and position of the window."""
+        for number, question in enumerate(self.questions):
+            self.result.read += 1
+            if all(step(question) for step in self.conditions):
+                self.passed += 1
+                yield (number, self.rules.window_of(question) or 0), question
 
     def lines(self, question: Question) -> bytes | Problem:
         """Return the output lines of a question."""

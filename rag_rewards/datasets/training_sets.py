@@ -27,7 +27,7 @@ from rag_rewards.rows import ScoredRow
 from rag_rewards.signature import Signature
 
 TrainingSetKind = Literal["r-tuning", "rft", "dpo", "sft"]
-Style = Literal["direct", "reasoning"]
+Style = Literal["direct", "reasoning", "rationale"]
 Text = str | list[dict[str, Any]]
 """A prompt or a completion: a chat, or text if the prompts of the rows are text."""
 
@@ -51,7 +51,9 @@ class ChatMaker:
             "r-tuning": _r_tuning,
             "rft": _rft,
             "dpo": _dpo,
-            "sft": _direct if self.style == "direct" else _reasoning,
+            "sft": {"direct": _direct, "reasoning": _reasoning, "rationale": _rationale}[
+                self.style
+            ],
         }[self.kind]
         rng = generator(self.seed, self.kind, question.name)
         try:
@@ -101,7 +103,12 @@ class _Source:
         row = self.question.row
         if row.prompt is not None:
             return row.prompt
-        return list(self.form.prompts[DEFAULT].messages(row))
+        return self.recipe_prompt
+
+    @property
+    def recipe_prompt(self) -> Text:
+        """The prompt of the recipe, also if the row has a prompt."""
+        return list(self.form.prompts[DEFAULT].messages(self.question.row))
 
     @property
     def direct_prompt(self) -> Text:
@@ -111,17 +118,12 @@ class _Source:
     @property
     def gold_response(self) -> Text:
         """The gold answer in the output form of the recipe."""
-        return self.completion(self.form.output.write_answer(self.gold))
+        return self.completion(self.form.output.write_answer(self.question.row.gold_text))
 
     @property
     def abstention(self) -> Text:
         """An abstention in the output form of the recipe."""
         return self.completion(self.form.output.write_abstention())
-
-    @property
-    def gold(self) -> str:
-        """Each required answer by its first alias, separated by commas."""
-        return ", ".join(aliases[0] for aliases in self.question.row.gold)
 
     def completion(self, text: str) -> Text:
         """Return a response as a chat, or as text if the prompt is text."""
@@ -214,16 +216,13 @@ def _direct(source: _Source) -> dict[str, Any] | Problem:
         return problem
     if not source.question.row.question:
         return Problem("no `question` in the row")
-    answer = source.form.output.write_answer(source.gold)
+    answer = source.form.output.write_answer(source.question.row.gold_text)
     completion = [{"role": "assistant", "content": answer}]
     return source.training_row(prompt=source.direct_prompt, completion=completion)
 
 
 def _reasoning(source: _Source) -> dict[str, Any] | Problem:
-    """A right response in the complete output form of the recipe (ARENA, SFT-reasoning).
-
-    ARENA's reasoning was written from the gold ids and the gold answer.
-    """
+    """A right response of the policy in the complete output form of the recipe."""
     rollout = source.pick(
         lambda rollout: rollout.is_right and rollout.score.components.get("format", 1.0) == 1.0,
         "right response in the output form of the recipe",
@@ -231,6 +230,23 @@ def _reasoning(source: _Source) -> dict[str, Any] | Problem:
     if isinstance(rollout, Problem):
         return rollout
     return source.training_row(prompt=source.prompt, completion=source.response(rollout))
+
+
+def _rationale(source: _Source) -> dict[str, Any] | Problem:
+    """A response from gold data and a rationale with the full reward (ARENA, SFT-reasoning).
+
+    The prompt is that of the recipe, because the prompt of the rationale contains the gold answer.
+    """
+    if not source.question.rollouts:
+        return Problem("no rationale: set a model that writes rationales for rows without one")
+    rollout = source.pick(
+        lambda rollout: rollout.is_right,
+        "rationale whose response earns 1 for format, accuracy and relevance",
+    )
+    if isinstance(rollout, Problem):
+        return rollout
+    completion = [{"role": "assistant", "content": rollout.score.details["assembled"]}]
+    return source.training_row(prompt=source.recipe_prompt, completion=completion)
 
 
 def _right(source: _Source) -> ScoredRollout | Problem:

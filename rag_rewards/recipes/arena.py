@@ -7,6 +7,8 @@ can be strings, booleans are not ids, and an empty answer matches nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 
 from rag_rewards.compose import AllOnes, Sum
@@ -18,12 +20,14 @@ from rag_rewards.definition import (
     RecipeDefinition,
     TrainingData,
 )
+from rag_rewards.gold_rationale import GoldRationale
 from rag_rewards.output_form import OutputForm
 from rag_rewards.prompts import Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.rewards.answer import AnswerMatch, Metric
 from rag_rewards.rewards.document_relevance import Relevance
 from rag_rewards.rewards.format import Format
+from rag_rewards.rollout import Rollout
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.training.settings import Stated, Training
@@ -46,6 +50,35 @@ PROMPT = Prompt(
     "<analysis>how these references lead to the answer, with the number of the reference behind "
     "each claim</analysis>\n"
     "<answer>the answer alone: a word or a short phrase, unexplained</answer>",
+)
+
+
+# Source: ARENA, Table 9: the question, the references, the relevant ids and the answer.
+RATIONALE_PROMPT = replace(
+    PROMPT,
+    message="{instruction}\n\n<question>{question}</question>\n\n"
+    "<references>\n{documents}\n</references>\n\n"
+    "Relevant references: {gold_documents}\nAnswer: {gold_answer}",
+    instruction="Write the reasoning that leads from the references to the given answer. Use only "
+    "the relevant references, whose numbers are given, and name the number of the reference behind "
+    "each claim. Reply with the reasoning alone, as plain text without tags.",
+)
+
+
+def gold_relevance(row: Rollout) -> Mapping[str, str]:
+    """Return the relevance section with the supporting documents.
+
+    >>> from rag_rewards import Document
+    >>> documents = [Document(text="a"), Document(text="b")]
+    >>> gold_relevance(Rollout(response="", documents=documents, supporting=(2, 1)))
+    {'relevance': '[1, 2]'}
+    """
+    ids = [i if i.isdigit() else f'"{i}"' for i in row.supporting_in_order]
+    return {"relevance": f"[{', '.join(ids)}]"}
+
+
+RATIONALE = GoldRationale(
+    "gold-rationale", "analysis", ("format", "accuracy", "relevance"), gold_relevance
 )
 
 
@@ -193,6 +226,8 @@ ARENA = RecipeDefinition(
         ),
     ),
     prompt=PROMPT,
+    baselines={RATIONALE.prompt: RATIONALE_PROMPT},
+    rationale=RATIONALE,
     training=TRAINING,
     data=DATA,
     hardened={
