@@ -21,7 +21,7 @@ LAYERS = [
     ["text"],
     ["rollout"],
     ["prompts", "output_form"],
-    ["evidence.needs", "settings", "signature", "baseline_prompts"],
+    ["evidence.needs", "settings", "signature", "baseline_prompts", "gold_rationale"],
     ["rows"],
     ["groups"],
     ["training.advantages", "training.kl", "training.settings"],

@@ -49,6 +49,9 @@ def files(tmp_path, monkeypatch):
         "questions.jsonl",
         [{name: r[name] for name in gold if name in r} for r in questions.values()],
     )
+    multi_hop = {r["question"]: r for r in examples("arena") if r.get("supporting")}
+    gold = ("question", "documents", "answers", "supporting")
+    write("multi-hop.jsonl", [{name: r[name] for name in gold} for r in multi_hop.values()])
     for output, recipe in (("clr", "ctrl-rag"), ("arena", "arena")):
         source = ROOT / f"examples/{recipe}.jsonl"
         assert run(f"rag-rewards score {source} -o {output}.jsonl -r {recipe}") == 0
@@ -64,7 +67,7 @@ def files(tmp_path, monkeypatch):
 
 
 def test_the_commands_of_the_page(files, capsys):
-    assert len(COMMANDS) == 13
+    assert len(COMMANDS) == 14
     for command in COMMANDS:
         code = run(command)
         assert not code, (command, capsys.readouterr().err)
