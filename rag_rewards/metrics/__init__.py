@@ -3,8 +3,8 @@
     metric_of("f1(normalizer=triviaqa)")        # or: F1(normalizer="triviaqa")
 
 Each topic has its module (`answers`, `truth`, `documents`, `answerability`, `trust_score`,
-`alignment`, `reasoning`, `group_signal`), whose plain functions are the definitions. The other
-modules use metrics only through the protocol in `metric`.
+`alignment`, `perplexity`, `reasoning`, `group_signal`), whose plain functions are the
+definitions. The other modules use metrics only through the protocol in `metric`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from rag_rewards.metrics.documents import AnswerRecall, CitationF1, CompressionR
 from rag_rewards.metrics.group_signal import GroupSignal
 from rag_rewards.metrics.metric import GroupMetric, Metric, RowMetric
 from rag_rewards.metrics.metric_names import METRICS, metric_of, metrics_of
+from rag_rewards.metrics.perplexity import Perplexity
 from rag_rewards.metrics.reasoning import ReasoningScore
 from rag_rewards.metrics.trust_score import TrustScore
 from rag_rewards.metrics.truth import MajorityAtK, PassAtK, Truthfulness
@@ -35,6 +36,7 @@ __all__ = [
     "MajorityAtK",
     "Metric",
     "PassAtK",
+    "Perplexity",
     "ReasoningScore",
     "ReferenceReliance",
     "RelevanceF1",

@@ -19,10 +19,23 @@ from rag_rewards.metrics.metric import Metric, Parts, Unit, Values
 from rag_rewards.metrics.summary import MetricReport, Resampling, intervals_of, summarize
 
 
+class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of units whose value is 1 in both runs, in one run only, and in neither run.
+
+    Source: LEAR, Figure 2.
+    """
+
+    both: int
+    only_base: int
+    only_other: int
+    neither: int
+
+
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """A value of both runs over their common units, and other − base with its interval.
 
-    `holds` is true if 0 lies outside the interval, and None without an interval.
+    `holds` is true if 0 lies outside the interval, and None without an interval. `agreement` is
+    None for a value that is not the share of the units with the value 1.
     """
 
     metric: str
@@ -34,6 +47,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     low: float | None = None
     high: float | None = None
     holds: bool | None = None
+    agreement: Agreement | None = None
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,13 +142,33 @@ class _Paired:
     def both(self, sums: Parts) -> tuple[Values, Values]:
         sides = [
             {part[len(side) :]: value for part, value in sums.items() if part.startswith(side)}
-            for side in (_BASE, _OTHER)
+            for side in _SIDES
         ]
         return self.metric.values(sides[0]), self.metric.values(sides[1])
 
     def differences(self, sums: Parts) -> Values:
         base, other = self.both(sums)
         return {name: _minus(other[name], base[name]) for name in base if name in other}
+
+    def agreement(self, name: str) -> Agreement | None:
+        """Count the units with the value 1 in both runs, in one and in none.
+
+        Return None if the value `name` is not a share of units, or if a unit is neither 0 nor 1.
+        """
+        parts = getattr(self.metric, "ratios", {}).get(name, ())
+        names = [side + part for part in parts for side in _SIDES]
+        if not names or not self.measurements.columns.keys() >= set(names):
+            return None
+        base, other, *units = (self.measurements.columns[name] for name in names)
+        if not {*base, *other} <= {0.0, 1.0} or {*units[0], *units[1]} != {1.0}:
+            return None
+        counts = Counter(zip(base, other, strict=True))
+        return Agreement(
+            both=counts[1.0, 1.0],
+            only_base=counts[1.0, 0.0],
+            only_other=counts[0.0, 1.0],
+            neither=counts[0.0, 0.0],
+        )
 
     def report(self, ends: Mapping[str, tuple[float, float] | None]) -> list[Difference]:
         sums = self.measurements.sums
@@ -153,12 +187,13 @@ class _Paired:
                     low=low,
                     high=high,
                     holds=None if low is None or high is None else low > 0 or high < 0,
+                    agreement=self.agreement(name),
                 )
             )
         return differences
 
 
-_BASE, _OTHER = "base:", "other:"
+_SIDES = _BASE, _OTHER = "base:", "other:"
 
 
 def _minus(other: float | None, base: float | None) -> float | None:

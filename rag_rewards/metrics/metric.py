@@ -81,11 +81,15 @@ class MetricBase:
     def needs(self, rollout: Rollout) -> Sequence[Need]:
         return ()
 
+    @property
+    def ratios(self) -> Mapping[str, tuple[str, str]]:
+        """Numerator and denominator of each value by its name, as names of sums."""
+        return {self.name: self.main_ratio, **self.further_ratios}
+
     def values(self, sums: Parts) -> Values:
-        ratios = {self.name: self.main_ratio, **self.further_ratios}
         return {
             name: ratio(sums.get(numerator, 0.0), sums.get(denominator, 0.0))
-            for name, (numerator, denominator) in ratios.items()
+            for name, (numerator, denominator) in self.ratios.items()
         }
 
     def __repr__(self) -> str:

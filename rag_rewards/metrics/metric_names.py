@@ -16,6 +16,7 @@ from rag_rewards.metrics.answers import F1, ExactMatch, JudgeAccuracy, Reference
 from rag_rewards.metrics.documents import AnswerRecall, CitationF1, CompressionRatio, RelevanceF1
 from rag_rewards.metrics.group_signal import GroupSignal
 from rag_rewards.metrics.metric import Metric
+from rag_rewards.metrics.perplexity import Perplexity
 from rag_rewards.metrics.reasoning import ReasoningScore
 from rag_rewards.metrics.trust_score import TrustScore
 from rag_rewards.metrics.truth import MajorityAtK, PassAtK, Truthfulness
@@ -34,6 +35,7 @@ METRICS: dict[str, type[Any]] = {
     "reasoning-score": ReasoningScore,
     "compression-ratio": CompressionRatio,
     "answer-recall": AnswerRecall,
+    "perplexity": Perplexity,
     "relevance": RelevanceF1,
     "citation": CitationF1,
     "majority@k": MajorityAtK,

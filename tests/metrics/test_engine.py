@@ -8,7 +8,7 @@ import pytest
 
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.metrics import metric_of
-from rag_rewards.metrics.comparison import check_pairs, compare, evaluate_pairs, overlap
+from rag_rewards.metrics.comparison import Agreement, check_pairs, compare, evaluate_pairs, overlap
 from rag_rewards.metrics.measurement import MetricNeeds, measure
 from rag_rewards.metrics.subsets import MIXED, NO_LABEL, confidence_bin, split
 from rag_rewards.metrics.summary import Resampling, summarize
@@ -257,6 +257,33 @@ def test_groups_are_joined_on_their_key(run_of):
     other = run_of([row("a", group="g"), row("a", group="g"), row("a", group="i")], "pass@1")
     [each] = comparison(base, other, "pass@1").differences
     assert (each.units, each.base, each.other) == (1, 0.5, 1.0)
+
+
+def test_agreement_of_two_runs(run_of):
+    """The four shares of LEAR's Figure 2: evidence of two policies that contains the answer."""
+
+    def evidence(*texts):
+        rows = [
+            {"id": i, "response": f"<extract>{text}</extract>", "answers": ["Seine"]}
+            for i, text in enumerate(texts)
+        ]
+        return run_of(rows, "answer-recall")
+
+    vanilla = evidence("the Seine", "a river", "the Seine", "a river", "a river")
+    rational = evidence("the Seine", "the Seine", "a river", "the Seine", "Rhine")
+    main, rationale = comparison(vanilla, rational, "answer-recall").differences
+    assert main.agreement == Agreement(both=1, only_base=1, only_other=2, neither=1)
+    assert main.difference == pytest.approx((2 - 1) / 5)
+    assert rationale.agreement == Agreement(both=0, only_base=0, only_other=0, neither=5)
+
+
+def test_values_that_are_no_shares_have_no_agreement(run_of):
+    names = ("f1", "truthfulness(verifier=exact)", "group-signal", "pass@1")
+    base = run_of([row("a b", id=1, group="g"), row("a", id=2, group="g")], *names)
+    for each in comparison(base, base, *names).differences:
+        assert each.agreement is None, each.name
+    nothing = comparison(run_of([row("a", id=1)], "em"), run_of([row("a", id=2)], "em"), "em")
+    assert nothing.differences[0].agreement is None
 
 
 # --- reference reliance -------------------------------------------------------------------------

@@ -23,6 +23,9 @@ SETTINGS = {
     "verifier": st.sampled_from(["judge", "exact", "substring", "f1>=0.5"]),
     "reasoning": st.sampled_from(["think", "analysis"]),
     "threshold": st.floats(0, 1),
+    "span": st.sampled_from(["response", "answer"]),
+    "empty": st.sampled_from(["zero", "skip"]),
+    "markers": st.sampled_from(["all", "first"]),
     "k": st.integers(1, 99),
 } | dict.fromkeys(("w1", "w2", "w3"), st.floats(0, 10))
 

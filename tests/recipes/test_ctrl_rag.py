@@ -226,6 +226,15 @@ def test_costs_of_the_baseline():
     assert recipe("rag-total").equation == "0.5·citation_recall + 0.5·accuracy − 0·cost"
 
 
+def test_each_term_of_the_baseline_alone():
+    """The runs with R_acc and with R_cite (section 5)."""
+    text = "Paris [1]."
+    assert total(text, {"alpha": 0, "beta": 1}).value == 1.0
+    assert total(text, {"alpha": 1, "beta": 0}).value == 0.5
+    assert total("Rome [1][3].", {"alpha": 0, "beta": 1}).value == 0.0
+    assert total("Rome [1][3].", {"alpha": 1, "beta": 0}).value == 1.0
+
+
 def test_the_hardened_baseline():
     # cites 1, 2, 3 of which 1, 3 support: precision ⅔, recall 1 → 0.8
     assert total("It is Paris [1][2][3].", hardened=True).value == pytest.approx(0.9)

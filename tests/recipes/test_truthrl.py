@@ -6,6 +6,7 @@ import pytest
 
 from rag_rewards import DataError, recipe
 from rag_rewards.rollout import Rollout
+from rag_rewards.training.advantages import zscores
 
 RIGHT, UNSURE, WRONG = r"\boxed{Paris}", r"\boxed{I don't know}", r"\boxed{Rome}"
 ALIKE = r"\boxed{City of Light}"
@@ -43,6 +44,21 @@ def test_golden_rows(text, verdict, ternary, binary, correct):
         result = score(text, settings={"scheme": scheme}, verdicts=verdicts)
         assert result.components == {"outcome": reward}
         assert (result.value, result.correct) == (reward, correct)
+
+
+def test_an_abstention_and_a_hallucination_in_one_group():
+    """The example of section 3.2: only the ternary reward prefers the abstention."""
+    rewards = {
+        scheme: [
+            score(text, settings={"scheme": scheme, "verifier": "exact"}).value
+            for text in (UNSURE, WRONG)
+        ]
+        for scheme in ("binary", "ternary")
+    }
+    assert rewards == {"binary": [-1, -1], "ternary": [0, -1]}
+    # mean −½, standard deviation ½
+    assert zscores(rewards["ternary"]) == pytest.approx([1, -1])
+    assert zscores(rewards["binary"]) == [0, 0]
 
 
 def test_gold_that_is_an_abstention_or_an_invalid_question():
