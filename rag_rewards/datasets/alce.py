@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from rag_rewards.datasets.gold import Gold, Kind, Problem, supporting_of, texts
+from rag_rewards.datasets.read_options import ALL, ReadOptions
 from rag_rewards.rollout import Document
 
 NO_LABELS = "the documents have no answers_found"
@@ -38,23 +39,23 @@ class AlceRow(msgspec.Struct):
     id: str | int | None = None
 
 
-def asqa(row: AlceRow, top: int | None = None) -> Gold | Problem:
+def asqa(row: AlceRow, options: ReadOptions = ALL) -> Gold | Problem:
     """Convert a row of ASQA. Each interpretation of the question has a required short answer."""
     if row.qa_pairs is None:
-        return _gold(row, _listed(row), "short", top)
-    return _gold(row, [pair.short_answers for pair in row.qa_pairs], "short", top)
+        return _gold(row, _listed(row), "short", options)
+    return _gold(row, [pair.short_answers for pair in row.qa_pairs], "short", options)
 
 
-def qampari(row: AlceRow, top: int | None = None) -> Gold | Problem:
+def qampari(row: AlceRow, options: ReadOptions = ALL) -> Gold | Problem:
     """Convert a row of QAMPARI, whose answer is a list."""
-    return _gold(row, _listed(row), "list", top)
+    return _gold(row, _listed(row), "list", options)
 
 
-def eli5(row: AlceRow, top: int | None = None) -> Gold | Problem:
+def eli5(row: AlceRow, options: ReadOptions = ALL) -> Gold | Problem:
     """Convert a row of ELI5, whose gold data are claims of a long answer."""
     if row.claims is None:
-        return _gold(row, _listed(row), "claims", top)
-    return _gold(row, [[claim] for claim in row.claims], "claims", top)
+        return _gold(row, _listed(row), "claims", options)
+    return _gold(row, [[claim] for claim in row.claims], "claims", options)
 
 
 def _listed(row: AlceRow) -> list[list[str]]:
@@ -62,11 +63,11 @@ def _listed(row: AlceRow) -> list[list[str]]:
 
 
 def _gold(
-    row: AlceRow, answers: Sequence[Sequence[str]], kind: Kind, top: int | None
+    row: AlceRow, answers: Sequence[Sequence[str]], kind: Kind, options: ReadOptions
 ) -> Gold | Problem:
     required = tuple(texts(aliases) for aliases in answers)
     documents = []
-    for at, document in enumerate(row.docs[:top]):
+    for at, document in enumerate(row.docs[: options.top]):
         bits = document.answers_found
         if bits is not None and len(bits) != len(required):
             return Problem(

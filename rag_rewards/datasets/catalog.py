@@ -14,6 +14,7 @@ from rag_rewards.datasets.dpr import DprRow, dpr
 from rag_rewards.datasets.gold import Gold, Problem
 from rag_rewards.datasets.multihop import FactsRow, MusiqueRow, hotpotqa, musique, two_wiki
 from rag_rewards.datasets.package_rows import PackageRow, package_row
+from rag_rewards.datasets.read_options import ReadOptions
 from rag_rewards.errors import UsageError
 from rag_rewards.settings import did_you_mean
 
@@ -25,8 +26,8 @@ class DataSet:
     name: str
     title: str
     row: type[msgspec.Struct]
-    gold: Callable[[Any, int | None], Gold | Problem]
-    """Convert a row, with at most so many documents."""
+    gold: Callable[[Any, ReadOptions], Gold | Problem]
+    """Convert a row."""
     source: str
     licence: str
     supporting: str

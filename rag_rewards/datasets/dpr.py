@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from rag_rewards.datasets.gold import Gold, Problem, texts
+from rag_rewards.datasets.read_options import ALL, ReadOptions
 from rag_rewards.rollout import Document
 
 NO_MARKS = "the passages have neither has_answer nor isgold"
@@ -43,18 +44,18 @@ class DprRow(msgspec.Struct):
     id: str | int | None = None
 
 
-def dpr(row: DprRow, top: int | None = None) -> Gold:
+def dpr(row: DprRow, options: ReadOptions = ALL) -> Gold:
     """Convert a row of DPR.
 
     The documents of a row of retriever training data are the first positive passage, then the hard
     negatives, then the other negatives.
     """
     if row.ctxs is not None:
-        passages = row.ctxs[:top]
+        passages = row.ctxs[: options.top]
         supporting = _marked(passages)
     else:
         negatives = [*row.hard_negative_ctxs, *row.negative_ctxs]
-        passages = [*row.positive_ctxs[:1], *negatives][:top]
+        passages = [*row.positive_ctxs[:1], *negatives][: options.top]
         supporting = (0,) if row.positive_ctxs and passages else None
     return Gold(
         id="" if row.id is None else str(row.id),

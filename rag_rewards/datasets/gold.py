@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -14,6 +14,13 @@ from rag_rewards.text.normalize import squad
 Kind = Literal["short", "list", "claims"]
 _TOO_SHORT = frozenset(("", "yes", "no", "noanswer"))
 """Normalized answers that occur in texts without answering anything."""
+
+
+SOURCE_FIELDS = (
+    *("hops", "type", "level", "difficulty", "domain", "subdomain", "question_type"),
+    *("static_or_dynamic", "popularity", "year"),
+)
+"""The names of source fields: facts about a question, by which metrics can be split."""
 
 
 class Problem(NamedTuple):
@@ -40,6 +47,8 @@ class Gold(msgspec.Struct, frozen=True, kw_only=True):
     answerable: bool | None = None
     out_of_knowledge: bool | None = None
     query_time: str | None = None
+    source_fields: dict[str, str | int] = {}
+    """Values of SOURCE_FIELDS that the row of the data set contains."""
     ranked: bool = True
     """Whether the order of the documents is a ranking. Another order may reveal the answer."""
 
@@ -90,6 +99,7 @@ class Gold(msgspec.Struct, frozen=True, kw_only=True):
             "answer_kind": self.answer_kind,
             "answerable": self.answerable,
             "out_of_knowledge": self.out_of_knowledge,
+            "source_fields": self.source_fields,
         }
 
     def rollout(self, response: str = "") -> Rollout:
@@ -104,6 +114,16 @@ def _bits(document: Document) -> list[bool]:
 def texts(answers: Iterable[str]) -> tuple[str, ...]:
     """Return the aliases in order, without repeated and blank ones."""
     return tuple(dict.fromkeys(answer for answer in answers if answer.strip()))
+
+
+def source_fields(values: Mapping[str, Any]) -> dict[str, str | int]:
+    """Return the source fields among some values, without None, blank texts and nested values.
+
+    >>> source_fields({"hops": 2, "level": "", "type": None, "color": "red"})
+    {'hops': 2}
+    """
+    fields = ((name, values.get(name)) for name in SOURCE_FIELDS)
+    return {name: value for name, value in fields if isinstance(value, (str, int)) and value != ""}
 
 
 def supporting_of(documents: Sequence[Document]) -> tuple[int, ...]:

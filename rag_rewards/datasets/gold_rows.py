@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
 
 from rag_rewards.datasets.catalog import DataSet
 from rag_rewards.datasets.gold import Gold, Problem
+from rag_rewards.datasets.read_options import ALL, ReadOptions
 from rag_rewards.datasets.records import Records
 from rag_rewards.errors import OptionError, UsageError
 
@@ -36,6 +38,7 @@ _FORMS = (
     _form("eli5", "question docs claims"),
     _form("asqa qampari eli5", "question docs answers", "qa_pairs claims"),
     _form("crag", "query search_results"),
+    _form("crag", "query retrieved_chunks"),
     _form("nq triviaqa", "question answers ctxs"),
     _form("nq triviaqa", "question answers positive_ctxs"),
     _form("rows", "question documents"),
@@ -76,16 +79,17 @@ def refuse_other(row: object, source: DataSet, path: str) -> None:
 def read_gold(
     source: DataSet,
     records: Records,
-    top: int | None = None,
+    options: ReadOptions = ALL,
     *,
     requires_documents: bool = True,
 ) -> Iterator[tuple[int, Gold | Problem]]:
     """Yield the rows of a file with their numbers, each as gold data or as a problem.
 
-    `top` is the number of documents of a row; None is the data set's default, and 0 keeps all.
     Unless it `requires_documents`, a row without documents is not a problem. Raises UsageError when
     the file belongs to another data set, or is cut off.
     """
+    top = source.top if options.top is None else options.top or None
+    options = replace(options, top=top)
     is_first = True
     for number, row in records:
         if isinstance(row, Problem):
@@ -94,15 +98,15 @@ def read_gold(
         if is_first:
             refuse_other(row, source, records.path)
             is_first = False
-        gold = _gold(source, number, row, source.top if top is None else top or None)
+        gold = _gold(source, number, row, options)
         if requires_documents and isinstance(gold, Gold) and not gold.documents:
             gold = Problem("no documents")
         yield number, gold
 
 
-def _gold(source: DataSet, number: int, row: object, top: int | None) -> Gold | Problem:
+def _gold(source: DataSet, number: int, row: object, options: ReadOptions) -> Gold | Problem:
     try:
-        gold = source.gold(msgspec.convert(row, source.row), top)
+        gold = source.gold(msgspec.convert(row, source.row), options)
     except (msgspec.ValidationError, ValueError) as error:
         return Problem("broken row", str(error))
     if isinstance(gold, Problem):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from rag_rewards.datasets.gold import Gold, Problem, texts
+from rag_rewards.datasets.gold import Gold, Problem, source_fields, texts
+from rag_rewards.datasets.read_options import ALL, ReadOptions
 from rag_rewards.rollout import Document
 
 MISSING = "a supporting title is not the title of a document"
-AMBIGUOUS = "a supporting title is the title of several documents"
+_HOPS = re.compile(r"([0-9])hop[0-9]*__")
 BEYOND = "a supporting sentence is not in its document"
 
 
@@ -37,6 +39,8 @@ class FactsRow(msgspec.Struct):
     supporting_facts: list[tuple[str, int]] | FactColumns
     id_: str | None = msgspec.field(default=None, name="_id")
     id: str | None = None
+    type: str | None = None
+    level: str | None = None
 
     @property
     def paragraphs(self) -> list[tuple[str, list[str]]]:
@@ -53,23 +57,24 @@ class FactsRow(msgspec.Struct):
         return self.supporting_facts
 
 
-def hotpotqa(row: FactsRow, top: int | None = None) -> Gold:
+def hotpotqa(row: FactsRow, options: ReadOptions = ALL) -> Gold:
     """Convert a row of HotpotQA (distractor or full wiki), whose sentences include their spaces."""
-    return _with_facts(row, top, "".join)
+    return _with_facts(row, options, "".join)
 
 
-def two_wiki(row: FactsRow, top: int | None = None) -> Gold:
+def two_wiki(row: FactsRow, options: ReadOptions = ALL) -> Gold:
     """Convert a row of 2WikiMultiHopQA, whose sentences have no spaces between them."""
-    return _with_facts(row, top, _spaced)
+    return _with_facts(row, options, _spaced)
 
 
 def _spaced(sentences: Iterable[str]) -> str:
     return " ".join(sentence.strip() for sentence in sentences)
 
 
-def _with_facts(row: FactsRow, top: int | None, join: Callable[[Iterable[str]], str]) -> Gold:
-    paragraphs = row.paragraphs[:top]
-    supporting = supporting_paragraphs(paragraphs, row.facts)
+def _with_facts(row: FactsRow, options: ReadOptions, join: Callable[[Iterable[str]], str]) -> Gold:
+    paragraphs = row.paragraphs[: options.top]
+    facts = row.facts
+    supporting = supporting_paragraphs(paragraphs, facts)
     problem = supporting if isinstance(supporting, Problem) else None
     return Gold(
         id=row.id_ or row.id or "",
@@ -81,6 +86,9 @@ def _with_facts(row: FactsRow, top: int | None, join: Callable[[Iterable[str]], 
         supporting=None if isinstance(supporting, Problem) else supporting,
         unsupported=problem,
         answerable=True if problem is None else None,
+        source_fields=source_fields(
+            {"hops": len({title for title, _ in facts}), "type": row.type, "level": row.level}
+        ),
     )
 
 
@@ -89,27 +97,27 @@ def supporting_paragraphs(
 ) -> tuple[int, ...] | Problem:
     """Return the positions of the paragraphs with the supporting sentences, or the problem.
 
-    A fact is a title and the number of a sentence, from 0. It must match exactly one paragraph.
+    A fact is a title and the number of a sentence, from 0. It belongs to the first paragraph that
+    has both, as in the data processing of ARENA.
 
     >>> supporting_paragraphs([("Paris", ["It lies on the Seine."]), ("Rome", [])], [("Paris", 0)])
     (0,)
     >>> supporting_paragraphs([("Rome", [])], [("Paris", 0)]).detail
     'Paris'
     """
-    places: dict[str, list[int]] = {}
-    for at, (title, _) in enumerate(paragraphs):
-        places.setdefault(title, []).append(at)
+    # The first paragraph with a sentence, by the title and then by the number of the sentence.
+    owners: dict[str, list[int]] = {}
+    for at, (title, sentences) in enumerate(paragraphs):
+        known = owners.setdefault(title, [])
+        known.extend([at] * (len(sentences) - len(known)))
     facts = list(facts)
-    titles = dict.fromkeys(title for title, _ in facts)
-    if missing := [title for title in titles if title not in places]:
+    if missing := [title for title in dict.fromkeys(t for t, _ in facts) if title not in owners]:
         return Problem(MISSING, "; ".join(missing))
-    if ambiguous := [title for title in titles if len(places[title]) > 1]:
-        return Problem(AMBIGUOUS, "; ".join(ambiguous))
     for title, sentence in facts:
-        count = len(paragraphs[places[title][0]][1])
+        count = len(owners[title])
         if not 0 <= sentence < count:
             return Problem(BEYOND, f"{title}: sentence {sentence} of {count}")
-    return tuple(sorted(places[title][0] for title in titles))
+    return tuple(sorted({owners[title][sentence] for title, sentence in facts}))
 
 
 class Paragraph(msgspec.Struct):
@@ -121,7 +129,7 @@ class Paragraph(msgspec.Struct):
 
 
 class MusiqueRow(msgspec.Struct):
-    """A row of MuSiQue-Ans or MuSiQue-Full."""
+    """A row of MuSiQue-Ans or MuSiQue-Full. The id begins with the number of hops: `3hop1__…`."""
 
     id: str
     question: str
@@ -131,15 +139,15 @@ class MusiqueRow(msgspec.Struct):
     answerable: bool = True
 
 
-def musique(row: MusiqueRow, top: int | None = None) -> Gold:
+def musique(row: MusiqueRow, options: ReadOptions = ALL) -> Gold:
     """Convert a row of MuSiQue.
 
     In the full set each id has two rows, an answerable and an unanswerable one.
     """
-    paragraphs = row.paragraphs[:top]
+    paragraphs = row.paragraphs[: options.top]
     supporting = tuple(at for at, paragraph in enumerate(paragraphs) if paragraph.is_supporting)
     is_complete = len(supporting) == sum(paragraph.is_supporting for paragraph in row.paragraphs)
-    problem = None if is_complete else Problem(MISSING, f"it is not among the first {top}")
+    problem = None if is_complete else Problem(MISSING, f"it is not among the first {options.top}")
     return Gold(
         id=row.id if row.answerable else f"{row.id}-unanswerable",
         question=row.question,
@@ -148,4 +156,10 @@ def musique(row: MusiqueRow, top: int | None = None) -> Gold:
         supporting=supporting if is_complete else None,
         unsupported=problem,
         answerable=row.answerable if is_complete else None,
+        source_fields=source_fields({"hops": _hops(row.id)}),
     )
+
+
+def _hops(name: str) -> int | None:
+    match = _HOPS.match(name)
+    return int(match[1]) if match else None

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.datasets.gold import Gold, Problem
+from rag_rewards.datasets.gold import Gold, Problem, source_fields
+from rag_rewards.datasets.read_options import ALL, ReadOptions
 from rag_rewards.errors import RolloutError
 from rag_rewards.rollout import Document, Rollout
 
@@ -23,9 +24,19 @@ class PackageRow(msgspec.Struct):
     answer_kind: str | None = None
     answerable: bool | None = None
     out_of_knowledge: bool | None = None
+    hops: Any = None
+    type: Any = None
+    level: Any = None
+    difficulty: Any = None
+    domain: Any = None
+    subdomain: Any = None
+    question_type: Any = None
+    static_or_dynamic: Any = None
+    popularity: Any = None
+    year: Any = None
 
 
-def package_row(row: PackageRow, top: int | None = None) -> Gold | Problem:
+def package_row(row: PackageRow, options: ReadOptions = ALL) -> Gold | Problem:
     """Convert a row of this package. Documents are renumbered, and so is `supporting`."""
     fields = msgspec.structs.asdict(row) | {"response": ""}
     try:
@@ -37,7 +48,7 @@ def package_row(row: PackageRow, top: int | None = None) -> Gold | Problem:
             supporting = tuple(sorted(rollout.labels.index(label) for label in labels))
     except (RolloutError, msgspec.ValidationError) as error:
         return Problem("broken row", str(error))
-    documents = (rollout.documents or ())[:top]
+    documents = (rollout.documents or ())[: options.top]
     is_cut = supporting is not None and any(at >= len(documents) for at in supporting)
     return Gold(
         id="" if rollout.id is None else str(rollout.id),
@@ -46,12 +57,13 @@ def package_row(row: PackageRow, top: int | None = None) -> Gold | Problem:
         documents=tuple([_unnumbered(document) for document in documents]),
         answers=answers,
         supporting=None if is_cut else supporting,
-        unsupported=Problem("a supporting document is not among the first", str(top))
+        unsupported=Problem("a supporting document is not among the first", str(options.top))
         if is_cut
         else Problem("the row has no `supporting`"),
         answer_kind=rollout.answer_kind or "short",
         answerable=None if is_cut else rollout.answerable,
         out_of_knowledge=rollout.out_of_knowledge,
+        source_fields=source_fields(msgspec.structs.asdict(row)),
     )
 
 

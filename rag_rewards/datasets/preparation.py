@@ -143,7 +143,7 @@ class _Preparation:
         rows = read_gold(
             self.source,
             self.records,
-            self.options.top,
+            self.options.reading,
             requires_documents=self.prompt.shows_documents,
         )
         for number, gold in rows:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from rag_rewards.datasets.output_check import refuse_overwriting
+from rag_rewards.datasets.read_options import Pages, ReadOptions
 from rag_rewards.datasets.trainer_rows import Trainer
 from rag_rewards.definition import Preset
 from rag_rewards.errors import OptionError, UsageError
@@ -47,6 +48,8 @@ class DocumentOptions:
     top: int | None = None
     """Keep the first INT documents; 0 keeps all. The default is 5 for asqa, qampari, eli5, nq and
     triviaqa, and 0 for other data sets."""
+    pages: Pages = "snippet"
+    """Text of a web page of crag: its snippet, or the text of the whole page (full)."""
     noise: int | None = None
     """Add this number of noise documents, which are unrelated to the question."""
     noise_to: int | None = None
@@ -86,6 +89,8 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
     def __post_init__(self) -> None:
         if self.trainer not in get_args(Trainer):
             raise UsageError(_unknown("trainer", self.trainer, get_args(Trainer)))
+        if self.pages not in get_args(Pages):
+            raise UsageError(_unknown("value of pages", self.pages, get_args(Pages)))
         for name in ("top", "noise", "noise_to", "sample"):
             value = getattr(self, name)
             if value is not None and value < 0:
@@ -120,6 +125,11 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
             )
         inputs = filter(None, (self.source, self.noise_from))
         refuse_overwriting(self.output, (self.card, self.dropped), inputs)
+
+    @property
+    def reading(self) -> ReadOptions:
+        """How the rows of the data set are read."""
+        return ReadOptions(top=self.top, pages=self.pages)
 
     @property
     def card(self) -> str:

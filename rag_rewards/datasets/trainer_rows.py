@@ -13,26 +13,42 @@ Fields = Mapping[str, Any]
 
 LABEL = ("supporting", "answers", "answer_kind", "answerable", "out_of_knowledge")
 """Fields of the row that become the ground truth of verl."""
+SOURCE = "source_fields"
+"""Field with the source fields of the row: hops, type, level, domain and others."""
+
+
+def _one_text(fields: Fields) -> dict[str, Any]:
+    """Fields whose source fields are one JSON text, so that all data sets have equal columns."""
+    return {
+        name: msgspec.json.encode(value).decode() if name == SOURCE else value
+        for name, value in fields.items()
+    }
+
+
+def _separate(fields: Fields) -> dict[str, Any]:
+    """Fields in which each source field is a field of its own."""
+    source: dict[str, Any] = fields.get(SOURCE, {})
+    return {name: value for name, value in fields.items() if name != SOURCE} | source
 
 
 def trl(chat: Chat, fields: Fields) -> dict[str, Any]:
     """Return a row for TRL, which passes every column except `prompt` to the reward."""
-    return {"prompt": chat, **fields}
+    return {"prompt": chat, **_one_text(fields)}
 
 
 def ms_swift(chat: Chat, fields: Fields) -> dict[str, Any]:
     """Return a row for ms-swift, which passes every column except `messages` to the reward."""
-    return {"messages": chat, **fields}
+    return {"messages": chat, **_one_text(fields)}
 
 
 def plain(chat: Chat, fields: Fields) -> dict[str, Any]:
     """Return a row of this package without a response. Its group is the id of the question."""
-    return {"group": fields["id"], "prompt": chat, **fields}
+    return {"group": fields["id"], "prompt": chat, **_separate(fields)}
 
 
 def openrlhf(chat: Chat, fields: Fields) -> dict[str, Any]:
     """Return a row for OpenRLHF, which passes only the label to the reward: all fields as JSON."""
-    label = {name: value for name, value in fields.items() if value is not None}
+    label = {name: value for name, value in _separate(fields).items() if value is not None}
     return {"input": chat, "label": msgspec.json.encode(label).decode()}
 
 
@@ -42,7 +58,7 @@ def verl(chat: Chat, fields: Fields, source: str, split: str, index: int) -> dic
     It has no `agent_name`, because that column overrides the agent loop of the configuration.
     """
     label = {name: fields[name] for name in LABEL if fields.get(name) is not None}
-    extra = {name: value for name, value in fields.items() if name not in LABEL}
+    extra = {name: value for name, value in _one_text(fields).items() if name not in LABEL}
     return {
         "data_source": source,
         "prompt": chat,
@@ -67,6 +83,7 @@ def verl_schema(present: Collection[str], supports: bool) -> Any:
     extra = [("index", pa.int64()), ("split", text), ("id", text), ("question", text)]
     if "query_time" in present:
         extra.append(("query_time", text))
+    extra.append((SOURCE, text))
     if "documents" in present:
         extra.append(("documents", pa.list_(pa.struct(document))))
     return pa.schema(

@@ -56,10 +56,12 @@ def files(tmp_path, shared, monkeypatch):
     Path("nq-train.json.gz").write_bytes(gzip.compress(json.dumps(nq(20)).encode()))
     Path("nq-test.json").write_text(json.dumps(nq(20)))
     shutil.copy(shared / "data/crag/dev_data_sample10.jsonl", "crag_task_1_dev.jsonl")
+    musique = json.loads((shared / "data/musique/musique_ans_row.json").read_text("utf-8"))
+    Path("musique_ans_v1.0_dev.jsonl").write_text(json.dumps(musique[0]) + "\n")
 
 
 def test_number_of_commands():
-    assert len(COMMANDS) == 6
+    assert len(COMMANDS) == 7
 
 
 @pytest.mark.parametrize("command", COMMANDS)

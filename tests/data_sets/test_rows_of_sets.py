@@ -6,12 +6,15 @@ import json
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rag_rewards.datasets.catalog import DATASETS, data_set
-from rag_rewards.datasets.crag import CragRow, crag, page_text
+from rag_rewards.datasets.crag import CragRow, crag
 from rag_rewards.datasets.gold import Gold, Problem, with_answers_found
 from rag_rewards.datasets.gold_rows import read_gold
-from rag_rewards.datasets.multihop import AMBIGUOUS, BEYOND, MISSING
+from rag_rewards.datasets.multihop import BEYOND, MISSING, supporting_paragraphs
+from rag_rewards.datasets.read_options import ReadOptions
 from rag_rewards.datasets.records import Records
 from rag_rewards.datasets.suitability import suitability_problem
 from rag_rewards.errors import UsageError
@@ -20,16 +23,15 @@ from rag_rewards.rollout import Document
 from rag_rewards.rows import decode_row
 
 
-def golds(tmp_path, name, rows, top=None):
+def golds(tmp_path, name, rows, **options):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with Records(str(path)) as records:
-        return [gold for _, gold in read_gold(data_set(name), records, top)]
+    return of_file(name, path, **options)
 
 
-def of_file(name, path, top=None):
+def of_file(name, path, **options):
     with Records(str(path)) as records:
-        return [gold for _, gold in read_gold(data_set(name), records, top)]
+        return [gold for _, gold in read_gold(data_set(name), records, ReadOptions(**options))]
 
 
 FACTS = {
@@ -61,8 +63,6 @@ def test_supporting_sentences(tmp_path):
     ("changes", "reason", "detail"),
     [
         ({"supporting_facts": [["T1", 0], ["T9", 0], ["T8", 0]]}, MISSING, "T9; T8"),
-        ({"context": [*FACTS["context"], ["T3", ["Other."]]]}, AMBIGUOUS, "T3"),
-        ({"context": [*FACTS["context"], ["T3", [" Four."]]]}, AMBIGUOUS, "T3"),
         ({"supporting_facts": [["T2", 1]]}, BEYOND, "T2: sentence 1 of 1"),
         ({"supporting_facts": [["T2", -1]]}, BEYOND, "T2: sentence -1 of 1"),
         ({"supporting_facts": [["t1", 0]]}, MISSING, "t1"),
@@ -77,10 +77,40 @@ def test_facts_that_do_not_match_one_paragraph(tmp_path, changes, reason, detail
     assert suitability_problem(gold, definition_of("lear")) is None
 
 
-def test_distractors_with_equal_titles(tmp_path):
-    context = [*FACTS["context"], ["T2", ["Again."]]]
+@pytest.mark.parametrize("title", ["T1", "T2", "T3"])
+def test_a_repeated_title_keeps_its_first_match(tmp_path, title):
+    context = [*FACTS["context"], [title, ["Again."]]]
     [gold] = golds(tmp_path, "hotpotqa", [FACTS | {"context": context}])
     assert gold.supporting == (0, 2)
+
+
+def test_a_sentence_belongs_to_the_first_paragraph_that_has_it():
+    paragraphs = [("T", ["a"]), ("T", ["b", "c"]), ("T", ["d", "e", "f"])]
+    assert supporting_paragraphs(paragraphs, [("T", 1)]) == (1,)
+    assert supporting_paragraphs(paragraphs, [("T", 2), ("T", 0)]) == (0, 2)
+    assert supporting_paragraphs(paragraphs, [("T", 3)]).detail == "T: sentence 3 of 3"
+
+
+def first_match(paragraphs, facts):
+    """The data processing of ARENA: for each fact, the first paragraph with title and sentence."""
+    return tuple(
+        sorted(
+            {
+                next(
+                    at
+                    for at, (title, sentences) in enumerate(paragraphs)
+                    if title == fact and number < len(sentences)
+                )
+                for fact, number in facts
+            }
+        )
+    )
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.lists(st.just("x"), max_size=3)), max_size=6))
+def test_supporting_paragraphs_against_a_direct_implementation(paragraphs):
+    facts = [(title, n) for title, sentences in paragraphs for n in range(len(sentences))]
+    assert supporting_paragraphs(paragraphs, facts[::2]) == first_match(paragraphs, facts[::2])
 
 
 def test_rows_as_columns_of_hugging_face(tmp_path):
@@ -93,6 +123,8 @@ def test_rows_as_columns_of_hugging_face(tmp_path):
             "sentences": [sentences for _, sentences in FACTS["context"]],
         },
         "supporting_facts": {"title": ["T3", "T1", "T1"], "sent_id": [0, 1, 0]},
+        "type": "bridge",
+        "level": "hard",
     }
     expected = golds(tmp_path, "hotpotqa", [FACTS])
     assert golds(tmp_path, "hotpotqa", [columns]) == expected
@@ -164,7 +196,7 @@ def test_musique(tmp_path, shared):
     [real] = of_file("musique", shared / "data/musique/musique_ans_row.json")
     assert real.supporting == (4, 17)
     assert len(real.documents) == 20
-    assert of_file("musique", shared / "data/musique/musique_ans_row.json", 5)[0].unsupported
+    assert of_file("musique", shared / "data/musique/musique_ans_row.json", top=5)[0].unsupported
 
 
 # --- ASQA, QAMPARI, ELI5 -----------------------------------------------------------------------
@@ -260,7 +292,12 @@ def test_alternative_answers_of_crag(name):
 
     assert gold(["five"]).answers == gold('["five"]').answers == (("5", "five"),)
     assert gold("[]").answers == gold("").answers == gold(None).answers == (("5",),)
-    assert gold("five") == Problem(f"{name} is not a list", "five")
+    # TruthRL's evaluation reads text that is no list as one answer.
+    assert gold("five").answers == gold("['five']").answers == (("5", "five"),)
+    assert gold([6.5, "five"]).answers == (("5", "6.5", "five"),)
+    for text in ("[five]", "[", "['x'", "[{}]", "[['x']]", "[" + "-" * 9_000 + "1]", "[" * 9_000):
+        assert gold(text) == Problem(f"{name} is not a list", text[:80])
+    assert gold("['" + "x" * 10_000 + "']").reason == f"{name} is not a list"
 
 
 def test_both_fields_of_alternative_answers_of_crag():
@@ -276,10 +313,50 @@ def test_alternative_answers_of_crag_are_right_for_truthrl(tmp_path, name):
     assert [score.value for score in truthrl(rows)] == [1.0, -1.0]
 
 
-def test_page_text():
-    page = "<head><title>T</title><style>p{}</style></head><p>a<b>b</b>c<br>d &lt;e&gt;</p><script>"
-    assert page_text(page + "if (a<b) {}</script>\n<div>f") == "T abc d <e> f"
-    assert page_text("</script>still here") == "still here"
+def test_the_text_of_whole_pages(tmp_path):
+    page = {"page_name": "P", "page_snippet": "s", "page_result": "<p>one<p>two<script>x</script>"}
+    row = CRAG_ROW | {"search_results": [page, page | {"page_snippet": ""}, {"page_snippet": "t"}]}
+    [snippets] = golds(tmp_path, "crag", [row])
+    [pages] = golds(tmp_path, "crag", [row], pages="full")
+    assert [document.text for document in snippets.documents] == ["s", "one two", "t"]
+    assert [document.text for document in pages.documents] == ["one\n\ntwo", "t"]
+
+
+CHUNKS = [
+    {"chunk_text": "low", "bge_score": 1.9, "oracle_score": 5},
+    {"chunk_text": "high", "bge_score": 2.0, "oracle_score": 0},
+    {"chunk_text": "irrelevant", "bge_score": None, "oracle_score": 2},
+    {"chunk_text": "relevant", "oracle_score": 3},
+    {"chunk_text": "unknown", "page_url": "https://x"},
+    {"chunk_text": "high", "bge_score": 7},
+]
+
+
+def test_retrieved_chunks_of_truthrl(tmp_path):
+    row = {"query": "?", "answer": "x", "retrieved_chunks": CHUNKS, "out_of_knowledge": True}
+    [gold] = golds(tmp_path, "crag", [row | {"alt_ans": "['y']", "search_results": []}])
+    assert [document.text for document in gold.documents] == ["high", "relevant", "unknown"]
+    assert (gold.answers, gold.out_of_knowledge) == ((("x", "y"),), True)
+    [first] = golds(tmp_path, "crag", [row], top=1)
+    assert [document.text for document in first.documents] == ["high"]
+    long = [{"chunk_text": text * 40_000} for text in "abc"]
+    [gold] = golds(tmp_path, "crag", [row | {"retrieved_chunks": long}])
+    assert len(gold.documents) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "detail"),
+    [
+        ({"retrieved_chunks": ["text"]}, "$.retrieved_chunks[0]"),
+        ({"retrieved_chunks": [{"text": "x"}]}, "chunk_text"),
+        ({"search_results": [{"page_result": 7}]}, "$.search_results[0].page_result"),
+    ],
+)
+def test_broken_rows_of_crag(tmp_path, changes, detail):
+    [first, problem] = golds(tmp_path, "crag", [CRAG_ROW, {"query": "?", "answer": "x", **changes}])
+    assert isinstance(first, Gold)
+    assert problem.reason == "broken row"
+    assert detail in problem.detail
 
 
 # --- Natural Questions and TriviaQA ------------------------------------------------------------

@@ -1,0 +1,25 @@
+"""How the rows of a data set are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Pages = Literal["snippet", "full"]
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How the rows of a data set are read.
+
+    top    number of documents of a row. None is the default of the data set, and 0 keeps all. A
+           reader of rows gets None instead of 0, and a number instead of a default.
+    pages  the text of a web page: its snippet, or the whole page (CRAG)
+    """
+
+    top: int | None = None
+    pages: Pages = "snippet"
+
+
+ALL = ReadOptions()
+"""Keep all documents."""
