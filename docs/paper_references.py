@@ -10,10 +10,12 @@ import re
 import shlex
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from rag_rewards.baseline_prompts import prompt_named
 from rag_rewards.cli.app import make_app
 from rag_rewards.cli.recipe_options import parse_settings
 from rag_rewards.datasets.catalog import data_set
@@ -24,6 +26,7 @@ from rag_rewards.recipes import RECIPES, definition_of, recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = "benchmarks/results/"
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _NAME = re.compile(r"rag_rewards(?:_adapters)?(?:\.\w+)*:\w+(?:\.\w+)*")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _FIRST_CELL = re.compile(r"^\| ([^|\n]+?) \|", re.MULTILINE)
@@ -70,6 +73,8 @@ def _name_error(reference: str) -> str:
     try:
         value: Any = import_module(module)
     except ImportError as error:
+        if error.name and not error.name.startswith("rag_rewards") and name in _definitions(module):
+            return ""  # the module needs a package that is not installed, such as a trainer
         return f"{reference}: {error}"
     for part in name.split("."):
         fields = getattr(value, "__struct_fields__", ()) or getattr(
@@ -81,6 +86,15 @@ def _name_error(reference: str) -> str:
             return f"{reference}: {part!r} does not exist"
         value = getattr(value, part)
     return ""
+
+
+def _definitions(module: str) -> set[str]:
+    """Return the names of the functions and classes of a module without importing it."""
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        return set()
+    body = ast.parse(Path(spec.origin).read_text("utf-8")).body
+    return {node.name for node in body if isinstance(node, (*_FUNCTIONS, ast.ClassDef))}
 
 
 def _command_error(reference: str) -> str:
@@ -115,6 +129,8 @@ def _check_values(command: str, words: list[str]) -> None:
         values.setdefault(option, []).append(value)
     for name in values.get("-r", []):
         recipe(name, parse_settings(values.get("--set", [])))
+        for prompt in values.get("--prompt", []):
+            prompt_named(prompt, definition_of(name).prompts, name)
     for names in values.get("--metrics", []):
         metrics_of([names])
     for name in values.get("--preset", []):
@@ -171,11 +187,10 @@ def _test_error(reference: str) -> str:
 @cache
 def _tests(path: str) -> frozenset[tuple[str, ...]]:
     """Return the tests of a file: (function,) and (class, method)."""
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     tests: set[tuple[str, ...]] = set()
     for node in ast.parse((ROOT / path).read_text("utf-8")).body:
-        if isinstance(node, functions):
+        if isinstance(node, _FUNCTIONS):
             tests.add((node.name,))
         elif isinstance(node, ast.ClassDef):
-            tests |= {(node.name, each.name) for each in node.body if isinstance(each, functions)}
+            tests |= {(node.name, each.name) for each in node.body if isinstance(each, _FUNCTIONS)}
     return frozenset(test for test in tests if test[-1].startswith("test_"))
