@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from rag_rewards.backends.addresses import is_url, without_credentials
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.evidence.protocols import EntailmentModel, Judge, Models, Policy, SimilarityModel
+from rag_rewards.prompt_template import PromptTemplate
 from rag_rewards.prompts import Prompt
 from rag_rewards.settings import did_you_mean
 
@@ -54,6 +56,9 @@ class PolicyOptions:
     """Template of a document in the prompts of the rows, such as '{label}. {text}'."""
     document_separator: str | None = None
     """Text between two documents in the prompts of the rows."""
+    prompt_template: str | None = None
+    """Use the text of this file as the prompt of rows without a prompt, with {documents},
+    {question} and, optionally, {instruction}."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,8 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
                 "{document_form} and {document_separator} describe the documents in the prompts "
                 "of {model}: set {model}"
             )
+        if self._template and not self.model:
+            raise OptionError("{prompt_template} is the prompt of {model}: set {model}")
         if not self.model and self.truncate:
             raise OptionError("{truncate} shortens the prompts of {model}: set {model}")
 
@@ -147,11 +154,16 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
         """Whether any model is set."""
         return bool(self.model or self.nli or self.judge or self.similarity)
 
+    @cached_property
+    def _template(self) -> PromptTemplate | None:
+        return None if self.prompt_template is None else PromptTemplate.read(self.prompt_template)
+
     @property
     def prompt_options(self) -> dict[str, Any]:
         """The options of the policy's prompts, as arguments of a `Scorer`."""
         return {
             "truncate": self.truncate,
+            "prompt_template": self._template,
             "document_form": self.document_form,
             "document_separator": self.document_separator,
         }

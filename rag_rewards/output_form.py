@@ -10,6 +10,7 @@ from rag_rewards.prompts import fill
 from rag_rewards.text.refusal import ABSTENTIONS
 from rag_rewards.text.sections import SectionStyle, Tags
 
+_MARK = re.compile(r"<\w+>|\\\w+")
 _SECTION = re.compile(r"<(\w+)>\{\1\}</\1>")
 
 
@@ -23,6 +24,7 @@ class OutputForm:
                  document 1 of five answers
     abstention   answer that the reward recognizes as declining to answer; None if there is none
     cites        whether a right answer must cite documents
+    required     whether the reward reads the parts, so that a prompt must request them
     """
 
     description: str
@@ -30,6 +32,7 @@ class OutputForm:
     examples: Mapping[str, str] = field(default_factory=lambda: {"think": "Some thinking."})
     abstention: str | None = None
     cites: bool = False
+    required: bool = True
 
     @property
     def sections(self) -> tuple[str, ...]:
@@ -39,6 +42,15 @@ class OutputForm:
         ('think', 'answer')
         """
         return tuple(_SECTION.findall(self.template))
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        r"""The texts by which a prompt requests the form. There are none if it is not required.
+
+        >>> OutputForm("", r"<think>{think}</think> \boxed{{answer}}").marks
+        ('<think>', '\\boxed')
+        """
+        return tuple(_MARK.findall(self.template)) if self.required else ()
 
     def tags(self, style: SectionStyle) -> Tags:
         """Return the tags of the sections, in a style of reading."""
@@ -66,5 +78,5 @@ class OutputForm:
         return self.write_answer(self.abstention or ABSTENTIONS[0])
 
 
-ANY_FORM = OutputForm("any")
+ANY_FORM = OutputForm("any", required=False)
 """The form of recipes that require no form."""

@@ -30,6 +30,7 @@ from rag_rewards.loading import (
     spec_of,
 )
 from rag_rewards.model_options import ModelOptions
+from rag_rewards.prompt_template import PromptTemplate, adjusted
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.rows import SCORE_FIELDS, Chunk, RowEncoder, ScoredChunk, ScoredRow, decode_line
@@ -56,6 +57,7 @@ class Scorer:
     prompt         prompt of the policy; default: the prompt of the recipe
     template       arguments of the policy's chat template
     truncate       drop non-supporting documents when a prompt exceeds the context length
+    prompt_template  message of the prompt, instead of its own
     document_form, document_separator
                    form of a document in the prompt, and the text between two documents
     keep_evidence  write gathered evidence on scored rows
@@ -72,6 +74,7 @@ class Scorer:
         prompt: Prompt | None = None,
         template: Mapping[str, Any] | None = None,
         truncate: bool = False,
+        prompt_template: PromptTemplate | None = None,
         document_form: str | None = None,
         document_separator: str | None = None,
         keep_evidence: bool = False,
@@ -79,7 +82,13 @@ class Scorer:
     ) -> None:
         self.reward = reward
         self.models = models or Models()
-        self.prompt = (prompt or self._recipe_prompt()).showing(document_form, document_separator)
+        self.prompt = adjusted(
+            prompt or self._recipe_prompt(),
+            self.recipes[0].output_form,
+            prompt_template,
+            document_form,
+            document_separator,
+        )
         self.template = dict(template or {})
         self.truncate = truncate
         self.keep_evidence = keep_evidence
@@ -118,7 +127,9 @@ class Scorer:
         reward = load_recipe(recipe, settings, hardened=hardened)
         prompting: dict[str, Any] = {}
         if isinstance(models, ModelOptions):
-            prompting, models = models.prompt_options, models.load()
+            prompting = models.prompt_options
+            cls(reward, prompt=prompt, **prompting)  # raises before a model is loaded
+            models = models.load()
         scorer = cls(
             reward,
             models,

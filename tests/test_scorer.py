@@ -342,7 +342,7 @@ def test_another_form_of_documents_in_the_prompt() -> None:
     documents = (rr.Document(text="a"), rr.Document(title="T", text="b"))
     row = rr.Rollout(response="", documents=documents)
     [message] = other.prompt.messages(row)
-    assert "Passages:\n\na (1) b (2)\n\nQuestion:" in message["content"]
+    assert "\n\na (1) b (2)" in message["content"]
     assert own.signature != other.signature
     assert own.signature == Scorer(recipe, policy, document_form=None).signature
 

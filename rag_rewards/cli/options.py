@@ -6,8 +6,9 @@ the docstring of the field is the help text. A command has the groups that it ne
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
@@ -42,10 +43,19 @@ class ModelGroups:
     def options(self) -> ModelOptions:
         """Return the options of all groups. OptionError when they do not fit together."""
         options = vars(self.policy) | vars(self.encoders) | vars(self.judge)
-        for name in ("document_form", "document_separator"):
-            if options[name] is not None:  # a shell passes a line break as the two characters \n
-                options[name] = options[name].replace("\\n", "\n")
-        return ModelOptions(**options)
+        return ModelOptions(**with_line_breaks(options))
+
+
+def with_line_breaks(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options in which the form of documents and the separator have line breaks.
+
+    A shell passes a line break as the two characters `\\n`.
+    """
+    forms = ("document_form", "document_separator")
+    return {
+        name: value.replace("\\n", "\n") if name in forms and value is not None else value
+        for name, value in options.items()
+    }
 
 
 Recipe = Annotated[RecipeOptions, Parameter(name="*", group=RECIPE)]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from rag_rewards.cli.options import FILES, RECIPE, Input, Output, Progress
+from rag_rewards.cli.options import FILES, RECIPE, Input, Output, Progress, with_line_breaks
 from rag_rewards.cli.output import print_messages
 from rag_rewards.datasets.preparation import PrepareResult
 from rag_rewards.datasets.preparation import prepare as write_prepared_file
@@ -73,7 +73,7 @@ def prepare(
         trainer,
         split,
         progress=sys.stderr.isatty() if progress is None else progress,
-        **vars(prompt),
+        **with_line_breaks(vars(prompt)),
         **vars(subset),
         **vars(documents),
     )

@@ -327,6 +327,10 @@ def _facts(options: PrepareOptions, source: DataSet, result: PrepareResult) -> d
     """The facts of a data card. They contain neither time nor place: equal runs, equal cards."""
     unsigned = ("source", "output", "progress", "noise_from", "no_documents")
     settings = {name: value for name, value in asdict(options).items() if name not in unsigned}
+    template: dict[str, str] | None = None
+    if options.prompt_template is not None:
+        digest = settings["prompt_template"] = sha256(options.prompt_template)
+        template = {"file": Path(options.prompt_template).name, "sha256": digest}
     file = {"file": Path(options.source).name, "sha256": sha256(options.source)}
     if options.noise_from:
         settings["noise_from"] = sha256(options.noise_from)
@@ -342,6 +346,7 @@ def _facts(options: PrepareOptions, source: DataSet, result: PrepareResult) -> d
         "split": options.split_name,
         "recipe": options.recipe,
         "prompt": prompt_name(options),
+        **({"prompt template": template} if template else {}),
         "reward": build_recipe(load_definition(options.recipe)).signature,
         "seed": options.seed,
         "signature": str(Signature(recipe="prepare", settings=settings)),

@@ -69,6 +69,13 @@ class PromptOptions:
     `rag-rewards recipes NAME` lists."""
     no_documents: bool = False
     """Write rows without documents, with the closed-book prompt of the recipe."""
+    prompt_template: str | None = None
+    """Use the text of this file as the prompt, with the placeholders {documents}, {question} and,
+    optionally, {instruction} and {query_time}."""
+    document_form: str | None = None
+    """Template of a document in the prompt, such as '{label}. {text}'."""
+    document_separator: str | None = None
+    """Text between two documents in the prompt."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,7 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
                 file=Path(self.output).stem,
                 suffix=suffix,
             )
-        inputs = filter(None, (self.source, self.noise_from))
+        inputs = filter(None, (self.source, self.noise_from, self.prompt_template))
         refuse_overwriting(self.output, (self.card, self.dropped), inputs)
 
     @property

@@ -6,6 +6,7 @@ from rag_rewards.baseline_prompts import CLOSED_BOOK, DEFAULT, prompt_named
 from rag_rewards.datasets.preparation_options import PrepareOptions
 from rag_rewards.definition import RecipeDefinition
 from rag_rewards.errors import OptionError
+from rag_rewards.prompt_template import PromptTemplate, adjusted
 from rag_rewards.prompts import Prompt
 
 _ABOUT_DOCUMENTS = ("documents", "supporting", "answerable")
@@ -14,8 +15,9 @@ _ABOUT_DOCUMENTS = ("documents", "supporting", "answerable")
 def prepared_prompt(options: PrepareOptions, recipe: RecipeDefinition) -> Prompt:
     """Return the prompt that the options select.
 
-    Raises OptionError for an unknown prompt, for a prompt that contains the documents that the
-    options leave out, and for rows without documents that the recipe cannot score in training.
+    A template replaces its message. Raises OptionError for an unknown prompt or a bad template, for
+    a prompt that contains the documents that the options leave out, and for rows without documents
+    that the recipe cannot score in training.
     """
     name = prompt_name(options)
     prompt = prompt_named(name, recipe.prompts, recipe.name)
@@ -25,8 +27,18 @@ def prepared_prompt(options: PrepareOptions, recipe: RecipeDefinition) -> Prompt
             "them",
             name=name,
         )
-    if prompt.shows_documents or options.trainer == "none":
-        return prompt
+    template = None
+    if options.prompt_template is not None:
+        template = PromptTemplate.read(options.prompt_template)
+    forms = (options.document_form, options.document_separator)
+    prompt = adjusted(prompt, recipe.output, template, *forms)
+    if not prompt.shows_documents and options.trainer != "none":
+        _check_training(recipe, options.trainer)
+    return prompt
+
+
+def _check_training(recipe: RecipeDefinition, trainer: str) -> None:
+    """Raise OptionError if a recipe cannot score rows without documents."""
     field = next((name for name in recipe.fields if name in _ABOUT_DOCUMENTS), None)
     if field is not None:
         raise OptionError(
@@ -34,9 +46,8 @@ def prepared_prompt(options: PrepareOptions, recipe: RecipeDefinition) -> Prompt
             "without documents: leave out {trainer}",
             name=recipe.name,
             field=field,
-            value=options.trainer,
+            value=trainer,
         )
-    return prompt
 
 
 def prompt_name(options: PrepareOptions) -> str:

@@ -38,7 +38,9 @@ from rag_rewards.io.progress import NoProgress
 from rag_rewards.io.sources import Source, open_source
 from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.model_options import ModelOptions
-from rag_rewards.prompts import GROUNDED
+from rag_rewards.output_form import ANY_FORM
+from rag_rewards.prompt_template import adjusted
+from rag_rewards.prompts import GROUNDED, Prompt
 from rag_rewards.report.progress import ProgressBar
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Line, Totals
@@ -272,9 +274,17 @@ def _sampled_questions(
         **options.sampling.settings,
     }
     samples = SampleFile(options.samples, settings)
-    prompt = models.recipe.prompt if models.recipe else GROUNDED
+    prompt = _prompt(options, models.recipe)
     sampler = Sampler(policy, options.sampling, samples, prompt, options.models.truncate)
     return _SampledQuestions(options, sampler, source, errors, models)
+
+
+def _prompt(options: ProbeOptions, recipe: Recipe | None) -> Prompt:
+    """Return the prompt of rows without a prompt, with the options of the models."""
+    prompting = {k: v for k, v in options.models.prompt_options.items() if k != "truncate"}
+    if recipe is None:
+        return adjusted(GROUNDED, ANY_FORM, **prompting)
+    return adjusted(recipe.prompt, recipe.output_form, **prompting)
 
 
 @dataclass
