@@ -181,3 +181,6 @@ def test_documents_can_be_removed_from_a_prepared_prompt(name, tmp_path, shared)
     one = contexts.leave_one_out(with_prompt, with_prompt.supporting_labels)
     assert one == contexts.leave_one_out(without, without.supporting_labels)
     assert len({*one[1].values(), one[0]}) == 3
+    # Also without any document, where LEAR reads the extract.
+    labels = with_prompt.labels
+    assert contexts.context(with_prompt, labels) == contexts.context(without, labels)

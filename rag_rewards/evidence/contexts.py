@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -233,7 +234,7 @@ class _Removal:
     counts: dict[str, int] = field(default_factory=dict)
 
     def remove_from(self, text: str) -> str:
-        """Return a text without the documents, each with one separator."""
+        """Return a text without the documents, as the prompt renders it without them."""
         for label, block in self._blocks():
             count = text.count(block)
             self.counts[label] = self.counts.get(label, 0) + count
@@ -241,18 +242,27 @@ class _Removal:
                 text = self._cut(text, block)
         return text
 
-    def _blocks(self) -> Iterator[tuple[str, str]]:
+    @cached_property
+    def _all_blocks(self) -> dict[str, str]:
         pairs = zip(self.rollout.labels, self.rollout.documents or (), strict=True)
-        return ((label, self.prompt.block(label, d)) for label, d in pairs if label in self.without)
+        return {label: self.prompt.block(label, document) for label, document in pairs}
+
+    def _blocks(self) -> Iterator[tuple[str, str]]:
+        return ((label, b) for label, b in self._all_blocks.items() if label in self.without)
 
     def _cut(self, text: str, block: str) -> str:
-        separator = self.prompt.separator
+        """Return a text without a block, and without the separator to one other document.
+
+        A separator to other text, such as the empty line before the question, stays.
+        """
+        separator, others = self.prompt.separator, tuple(self._all_blocks.values())
         start = text.index(block)
         end = start + len(block)
-        if text.startswith(separator, end):
-            return text[:start] + text[end + len(separator) :]
-        if text.endswith(separator, 0, start):
-            return text[: start - len(separator)] + text[end:]
+        after, before = end + len(separator), start - len(separator)
+        if text.startswith(separator, end) and text.startswith(others, after):
+            return text[:start] + text[after:]
+        if text.endswith(separator, 0, start) and text.endswith(others, 0, max(before, 0)):
+            return text[:before] + text[end:]
         return text[:start] + text[end:]
 
     def check(self) -> None:

@@ -55,6 +55,31 @@ def test_the_form_of_the_recipe_does_not_match(cli, model, rows):
     assert "`document_form`" in result.err
 
 
+def test_a_prompt_template_is_the_prompt_of_rows_without_a_prompt(cli, model, rows, tmp_path):
+    """The prompt of the rows is what the template and the form of documents describe."""
+    template, out = tmp_path / "prompt.txt", tmp_path / "out.jsonl"
+    template.write_text("{documents}\nWhich {question}?\n")
+    own = [json.loads(line) for line in rows.read_text().splitlines()]
+    bare = tmp_path / "bare.jsonl"
+    lines = [json.dumps(row | {"prompt": None, "question": "city"}) + "\n" for row in own]
+    bare.write_text("".join(lines))
+    form = ["--document-form", r"{label}. {title}:\n{text}", "--document-separator", r"\n"]
+    options = options_with(model, *form, "--prompt-template", template)
+    effects = []
+    for each in (rows, bare):
+        cli("score", each, "-o", out, *options, "--keep-evidence", code=0)
+        evidence = [json.loads(line)["logprobs"] for line in out.read_text().splitlines()]
+        data = json.loads(cli("explain", each, "--id", "0", *options, "--json", code=0).out)
+        effects.append((evidence, [document["effect"] for document in data["passages"]]))
+    chat = [{"role": "user", "content": LINES}]
+    rows.write_text("".join(json.dumps(row | {"prompt": chat}) + "\n" for row in own))
+    cli("score", rows, "-o", out, *options_with(model, *form), "--keep-evidence", code=0)
+    evidence = [json.loads(line)["logprobs"] for line in out.read_text().splitlines()]
+    assert effects[1][0] == evidence
+    assert None not in effects[1][1]
+    assert effects[0][0] != effects[1][0]  # the prompt of the row is text, without a chat template
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -65,6 +90,8 @@ def test_the_form_of_the_recipe_does_not_match(cli, model, rows):
         (["--model", "x", "--document-form", "{text} {body}"], "found '{text} {body}'"),
         (["--document-form", "{text}"], "of --model: set --model"),
         (["--document-separator", ""], "of --model: set --model"),
+        (["--prompt-template", __file__], "unknown placeholder"),
+        (["--model", "x", "--prompt-template", "none"], "cannot be read: none: No such file"),
     ],
 )
 def test_invalid_forms(cli, rows, options, message):

@@ -31,7 +31,8 @@ NAMES = {
     "--max-rows --deadline --batch-ms --on-error --error-value",
     "init": "--recipe -r --policy --data --validation --output -o --set --config --hardened",
     "doctor": "--json",
-    "prepare": "--output -o --recipe -r --trainer -t --preset --sample --unanswerable --seed "
+    "prepare": "--output -o --recipe -r --prompt --no-documents --prompt-template "
+    "--document-form --document-separator --trainer -t --preset --sample --unanswerable --seed "
     "--order --top --noise --noise-to --noise-from --find-answers --split --progress "
     "--no-progress",
     "probe": "--output -o --recipe -r --set --config --hardened --samples --temperature "

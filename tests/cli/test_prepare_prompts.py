@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
 import yaml
+
+from rag_rewards.signature import Signature
 
 
 def facts(number, **changes):
@@ -137,6 +140,78 @@ def test_rows_without_documents_for_trainers(cli, source, tmp_path):
     assert truth == {"answers": [["answer 0"]], "answer_kind": "short"}
     ran = cli(*arguments, "-o", tmp_path / "out.jsonl", "-r", "arena", "-t", "trl", code=2)
     assert "arena reads `supporting`, so that --trainer trl cannot train on rows" in ran.err
+
+
+# --- templates ---------------------------------------------------------------------------------
+
+TEMPLATE = "{instruction}\n\nContext:\n{documents}\n\nQuestion: {question}\n"
+
+
+@pytest.fixture
+def template(tmp_path):
+    path = tmp_path / "prompt.txt"
+    path.write_text(TEMPLATE)
+    return path
+
+
+def test_a_template_replaces_the_prompt(cli, source, template, tmp_path):
+    out = tmp_path / "out.jsonl"
+    arguments = ("prepare", "hotpotqa", source, "-o", out, "-r", "arena")
+    forms = ("--document-form", r"({label}) {text}", "--document-separator", r"\n")
+    cli(*arguments, "--prompt-template", template, *forms, code=0)
+    text = text_of(read(out)[5])
+    assert text.startswith("Answer the question from the numbered references.")
+    assert text.endswith(
+        "\n\nContext:\n"
+        "(1) About T5.0, which is answer 5.\n(2) About T5.1, which is answer 5.\n"
+        "(3) About T5.2, which is answer 5.\n(4) About T5.3, which is answer 5.\n\n"
+        "Question: Question 5?"
+    )
+    card = card_of(out)
+    digest = hashlib.sha256(TEMPLATE.encode()).hexdigest()
+    assert card["prompt template"] == {"file": "prompt.txt", "sha256": digest}
+    assert Signature.parse(card["signature"]).settings["prompt_template"] == digest
+    card_text = (tmp_path / "out.jsonl.card.md").read_text("utf-8")
+    assert "\n    Context:\n    {documents}\n\n    Question: {question}" in card_text
+    assert str(tmp_path) not in card_text
+    cli(*arguments, code=0)
+    assert "prompt template" not in card_of(out)
+
+
+def test_a_template_without_documents(cli, source, template, tmp_path):
+    out = tmp_path / "out.jsonl"
+    template.write_text("{question}\n\nPut the answer into <answer></answer>.")
+    arguments = ("prepare", "hotpotqa", source, "-o", out, "-r", "arena")
+    cli(*arguments, "--no-documents", "--prompt-template", template, code=0)
+    assert text_of(read(out)[0]) == "Question 0?\n\nPut the answer into <answer></answer>."
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("", [], "--prompt-template: the template is empty"),
+        ("{instruction} {question}", [], "has no {documents}: add it where the documents belong"),
+        ("{documents} {question}", [], "does not request <relevance> and <analysis> and <answer>"),
+        (TEMPLATE + "{context}", [], "unknown placeholder {context}"),
+        (TEMPLATE + "{question}", [], "contains {question} more than once"),
+        (TEMPLATE, ["--no-documents"], "contains {documents}, but the prompt is closed-book"),
+        (TEMPLATE, ["--document-form", "{label}"], "the form of a document must contain {text}"),
+    ],
+)
+def test_unusable_templates(cli, source, template, tmp_path, text, options, message):
+    template.write_text(text)
+    out = tmp_path / "out.jsonl"
+    arguments = ("-o", out, "-r", "arena", "--prompt-template", template, *options)
+    assert message in cli("prepare", "hotpotqa", source, *arguments, code=2).err
+    assert not out.exists()
+
+
+def test_a_template_is_not_overwritten(cli, source, tmp_path):
+    out = tmp_path / "out.jsonl"
+    out.write_text(TEMPLATE)
+    arguments = ("-o", out, "-r", "arena", "--prompt-template", out)
+    assert "would be overwritten" in cli("prepare", "hotpotqa", source, *arguments, code=2).err
+    assert out.read_text() == TEMPLATE
 
 
 @pytest.mark.parametrize(
