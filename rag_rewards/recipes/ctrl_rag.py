@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from rag_rewards.compose import Product, Sum
 from rag_rewards.definition import (
+    ChangedDefault,
     ComponentInfo,
     HardenedSetting,
     Recipe,
@@ -23,7 +24,7 @@ from rag_rewards.recipes import shared
 from rag_rewards.reward import Component, Reward
 from rag_rewards.rewards.answer import AnswerMatch, Metric, Reads
 from rag_rewards.rewards.citation import CitationRecall
-from rag_rewards.rewards.contrastive import ContrastiveLikelihood, LengthNorm, Loo
+from rag_rewards.rewards.contrastive import ContrastiveLikelihood, LengthNorm, Loo, ThresholdOn
 from rag_rewards.rewards.cost import Cost
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.citations import CITATION
@@ -76,10 +77,17 @@ class Clr(Settings, frozen=True):
     threshold: Annotated[
         float | None,
         about(
-            "τ in nats, applied to E before the division; null for no threshold",
-            "paper, Eq. 13: τ > 0, value not stated",
+            "τ in nats: a response below the threshold gets 0; null for no threshold",
+            "paper, Eq. 13; Appendix A: 1",
         ),
     ] = 1.0
+    threshold_on: Annotated[
+        ThresholdOn,
+        about(
+            "contribution: R is 0 unless E > τ, before the division; reward: R is 0 if E/√T < τ",
+            "paper, Eq. 13: E; the text of Appendix A: R",
+        ),
+    ] = "contribution"
     length_norm: Annotated[
         LengthNorm, about("divide E by √T, 1 or T", "paper, Eq. 13, Figure 5")
     ] = "sqrt"
@@ -192,12 +200,13 @@ def ctrl_rag(settings: CtrlRag) -> Recipe:
     likelihood = _likelihood(settings)
     contribution, clr = _components(likelihood)
     accuracy = _accuracy(settings)
+    by_reward = settings.threshold_on == "reward"
     scaled = GroupMinMax(
         clr,
         min_spread=settings.min_spread,
         no_spread=settings.no_spread,
-        single=contribution,
-        single_above=settings.threshold or 0.0,
+        single=None if by_reward else contribution,
+        single_above=0.0 if by_reward else settings.threshold or 0.0,
         floor=settings.floor,
         among=accuracy if settings.among == "correct" else None,
         label="clr_normalized",
@@ -247,6 +256,7 @@ def _likelihood(settings: Clr) -> ContrastiveLikelihood:
         settings.span,
         settings.on_missing_support,
         settings.tokens,
+        settings.threshold_on,
     )
 
 
@@ -314,6 +324,7 @@ TRAINING = Training(
     kl_weight=Stated(0.0, _PAPER),
 )
 DATA = TrainingData(("hotpotqa", "musique"), "CTRL-RAG, section 5")
+_CHANGED = (ChangedDefault("0.3.0", "threshold_on", "contribution", "contribution"),)
 
 CTRL_RAG = RecipeDefinition(
     name="ctrl-rag",
@@ -342,6 +353,7 @@ CTRL_RAG = RecipeDefinition(
     baselines=BASELINES,
     training=TRAINING,
     data=DATA,
+    changed_defaults=_CHANGED,
 )
 
 CTRL_RAG_CLR = RecipeDefinition(
@@ -366,6 +378,7 @@ CTRL_RAG_CLR = RecipeDefinition(
     baselines=BASELINES,
     training=TRAINING,
     data=DATA,
+    changed_defaults=_CHANGED,
 )
 
 RAG_TOTAL = RecipeDefinition(

@@ -111,6 +111,8 @@ def _clr(row: ScoredRow, value: float, configuration: Configuration) -> Reason:
     threshold = configuration.settings.get("threshold")
     if value == 0 and threshold is not None:
         reason = f"the evidential contribution is not above the threshold of {threshold:g} nats"
+        if configuration.settings.get("threshold_on") == "reward":
+            reason = f"the likelihood reward is below the threshold of {threshold:g}"
         return reason, "base the answer on the documents"
     return (
         f"evidential contribution divided by the square root of {tokens} tokens",

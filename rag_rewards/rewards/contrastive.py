@@ -14,6 +14,7 @@ from rag_rewards.rollout import LogProbs, Rollout, Score
 
 Loo = Literal["min", "mean"]
 LengthNorm = Literal["sqrt", "none", "linear"]
+ThresholdOn = Literal["contribution", "reward"]
 
 ROUNDING = 1e-4
 """Positive log-probabilities up to this value, in nats, are rounding errors and are read as 0."""
@@ -37,19 +38,27 @@ def contrastive_likelihood(
     tokens: int,
     threshold: float | None = 1.0,
     length_norm: LengthNorm = "sqrt",
+    threshold_on: ThresholdOn = "contribution",
 ) -> float:
     """Return R_CLR = E·1[E > τ] / √T for a response of T tokens.
 
-    The threshold τ applies to E, in nats, before the division. None means no threshold, so that
+    The threshold τ applies to E, in nats, before the division. With `threshold_on="reward"`, it
+    applies to R = E / √T: R_CLR is 0 if R < τ, and otherwise R. None means no threshold, so that
     the result can be negative. The result is 0 for a response without tokens. Source: CTRL-RAG,
-    Eq. 13; section 5.3 for other length norms.
+    Eq. 13; section 5.3 for other length norms; Appendix A for a threshold on R.
 
     >>> contrastive_likelihood(8.0, 16), contrastive_likelihood(0.9, 16)
     (2.0, 0.0)
+    >>> contrastive_likelihood(3.0, 16), contrastive_likelihood(3.0, 16, threshold_on="reward")
+    (0.75, 0.0)
     """
-    if not tokens or (threshold is not None and not contribution > threshold):
+    if not tokens:
         return 0.0
-    return contribution / {"sqrt": math.sqrt(tokens), "none": 1.0, "linear": tokens}[length_norm]
+    reward = contribution / {"sqrt": math.sqrt(tokens), "none": 1.0, "linear": tokens}[length_norm]
+    if threshold is None:
+        return reward
+    is_above = contribution > threshold if threshold_on == "contribution" else reward >= threshold
+    return reward if is_above else 0.0
 
 
 def token_contributions(
@@ -92,6 +101,8 @@ class ContrastiveLikelihood:
 
     loo                 subtract the minimum or the mean over the supporting documents
     threshold           τ, in nats; None for no threshold
+    threshold_on        the threshold applies to E (`contribution`, Eq. 13) or to R = E/√T
+                        (`reward`, Appendix A)
     length_norm         divide by √T, by T, or not at all
     span                `answer`: leave out the thinking
     on_missing_support  a row without supporting documents is a DataError (`error`) or gets 0
@@ -109,6 +120,7 @@ class ContrastiveLikelihood:
     span: Literal["response", "answer"] = "response"
     on_missing_support: Literal["error", "zero"] = "error"
     tokens: bool = False
+    threshold_on: ThresholdOn = "contribution"
     name: str = "clr"
     scope: Literal["rollout"] = "rollout"
 
@@ -152,7 +164,9 @@ class ContrastiveLikelihood:
             details["share_grounded"] = self._share_grounded(full, without, least)
         if self.tokens:
             details["contributions"] = token_contributions(full, without, self.loo)
-        clr = contrastive_likelihood(contribution, t, self.threshold, self.length_norm)
+        clr = contrastive_likelihood(
+            contribution, t, self.threshold, self.length_norm, self.threshold_on
+        )
         return _clr_score(contribution, clr, details)
 
     def _share_grounded(

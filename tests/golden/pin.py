@@ -51,6 +51,7 @@ LIKELIHOOD = [
     {"loo": "mean"},
     {"threshold": None},
     {"threshold": 7.0},
+    {"threshold_on": "reward"},
     {"length_norm": "none"},
     {"length_norm": "linear"},
     {"span": "answer"},
@@ -88,6 +89,7 @@ VARIANTS: dict[str, Sequence[Settings]] = {
     "ctrl-rag": [
         {"accuracy.metric": "exact"},
         {"threshold": None},
+        {"threshold_on": "reward"},
         {"fusion": "add"},
         {"fusion": "none"},
         {"min_spread": 0.5},

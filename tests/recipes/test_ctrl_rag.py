@@ -64,6 +64,27 @@ def test_thresholds():
     assert values(rows, settings={"threshold": None}) == pytest.approx([4 / 7, 4.5 / 7, 0, 1])
 
 
+def test_a_threshold_on_the_reward():
+    """Appendix A: R_CLR below 1 is 0, where Eq. 13 compares E."""
+    on_reward = {"threshold_on": "reward"}
+    rows = [row(1.5), row(2), row(-3), row(4), row(5)]
+    # E/√4: 0.75 and −1.5 are below τ = 1 and become 0; 1, 2 and 2.5 remain.
+    assert values(rows, "ctrl-rag-clr", on_reward) == pytest.approx([0, 1, 0, 2, 2.5])
+    assert values(rows, "ctrl-rag-clr") == pytest.approx([0.75, 1, 0, 2, 2.5])
+    assert values(rows, settings=on_reward) == pytest.approx([0, 0.4, 0, 0.8, 1])
+    # The length norm comes first: 8/16 and 8/1.
+    normed = [
+        values([row(8, tokens=16)], "ctrl-rag-clr", on_reward | {"length_norm": norm})
+        for norm in ("linear", "none")
+    ]
+    assert normed == [[0], [8]]
+    without = {"threshold": None}
+    assert values(rows, settings=on_reward | without) == values(rows, settings=without)
+    # A group of one: 1 if the reward reaches its threshold.
+    assert [values([row(e)], settings=on_reward) for e in (1.99, 2.0, -5.0)] == [[0], [1], [0]]
+    assert values([row(1.5, tokens=16)], settings=on_reward) == [0]
+
+
 def test_groups_are_scaled_separately():
     rows = [row(4, group="a"), row(40, group="b"), row(8, group="a"), row(80, group="b")]
     assert values(rows) == pytest.approx([0, 0, 1, 1])

@@ -38,17 +38,19 @@ def evidence(draw):
     st.sampled_from(["min", "mean"]),
     st.sampled_from([None, 0.0, 1.0, 5.0]),
     st.sampled_from(["sqrt", "none", "linear"]),
+    st.sampled_from(["contribution", "reward"]),
 )
-def test_equations_9_to_13_and_16_against_a_naive_implementation(rows, loo, threshold, norm):
+def test_equations_9_to_13_and_16_against_a_naive_implementation(rows, loo, threshold, norm, on):
     full, without = rows
     s = math.fsum(full)
     others = [math.fsum(w) for w in without]
     e = s - (min(others) if loo == "min" else math.fsum(others) / len(others))
-    if threshold is not None and abs(e - threshold) < 1e-9:
-        return  # a rounding error decides
     t = len(full)
     clr = e / {"sqrt": t**0.5, "none": 1, "linear": t}[norm]
-    if threshold is not None and not e > threshold:
+    compared = {"contribution": e, "reward": clr}[on]
+    if threshold is not None and abs(compared - threshold) < 1e-9:
+        return  # a rounding error decides
+    if threshold is not None and compared < threshold:
         clr = 0.0
 
     labels = ("1", "2", "3")[: len(without)]
@@ -58,7 +60,7 @@ def test_equations_9_to_13_and_16_against_a_naive_implementation(rows, loo, thre
         supporting=labels,
         logprobs=LogProbs(full=full, without=dict(zip(labels, without, strict=True))),
     )
-    reward = ContrastiveLikelihood(loo, threshold, norm, tokens=True)
+    reward = ContrastiveLikelihood(loo, threshold, norm, tokens=True, threshold_on=on)
     score = reward([rollout])[0]
     assert score.value == pytest.approx(clr, abs=1e-9)
     assert score.components == pytest.approx({"evidential_contribution": e, "clr": clr}, abs=1e-9)
