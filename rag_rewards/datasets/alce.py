@@ -1,4 +1,4 @@
-"""ASQA, QAMPARI and ELI5 with retrieved documents, in the files of ALCE and Trust-Align."""
+"""ASQA, QAMPARI, ELI5 and ExpertQA with documents, in the files of ALCE and Trust-Align."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def qampari(row: AlceRow, options: ReadOptions = ALL) -> Gold | Problem:
 
 
 def eli5(row: AlceRow, options: ReadOptions = ALL) -> Gold | Problem:
-    """Convert a row of ELI5, whose gold data are claims of a long answer."""
+    """Convert a row of ELI5 or ExpertQA, whose gold data are claims of a long answer."""
     if row.claims is None:
         return _gold(row, _listed(row), "claims", options)
     return _gold(row, [[claim] for claim in row.claims], "claims", options)

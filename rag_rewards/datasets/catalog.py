@@ -105,6 +105,17 @@ DATASETS: dict[str, DataSet] = {
             top=5,
         ),
         DataSet(
+            "expertqa",
+            "ExpertQA",
+            AlceRow,
+            eli5,  # the same rows: the gold data are claims
+            "https://github.com/chaitanyamalaviya/ExpertQA, "
+            "https://github.com/declare-lab/trust-align",
+            "MIT (ExpertQA), CC BY-NC 4.0 (Trust-Align)",
+            "documents with a 1 in answers_found (Trust-Align: they entail the claim)",
+            top=5,
+        ),
+        DataSet(
             "crag",
             "CRAG",
             CragRow,
@@ -130,6 +141,16 @@ DATASETS: dict[str, DataSet] = {
             dpr,
             "https://nlp.cs.washington.edu/triviaqa, https://github.com/facebookresearch/DPR",
             "not stated (questions), CC BY-SA 3.0 (passages)",
+            _GOLD_PASSAGES,
+            top=5,
+        ),
+        DataSet(
+            "retrieved",
+            "questions with retrieved passages",
+            DprRow,
+            dpr,
+            "the input file",
+            "that of the input file",
             _GOLD_PASSAGES,
             top=5,
         ),

@@ -1,4 +1,4 @@
-"""Natural Questions and TriviaQA in DPR's forms: retrieved passages or retriever training data.
+"""Questions in DPR's forms: retrieved passages or retriever training data.
 
 Passages are annotated with `isgold`, or with whether they contain an answer (`has_answer` or
 `hasanswer`).

@@ -46,8 +46,8 @@ class DocumentOptions:
     order: Literal["kept", "shuffled"] = "kept"
     """Order of the documents: as in the data set, with noise last (kept), or random (shuffled)."""
     top: int | None = None
-    """Keep the first INT documents; 0 keeps all. The default is 5 for asqa, qampari, eli5, nq and
-    triviaqa, and 0 for other data sets."""
+    """Keep the first INT documents; 0 keeps all. The default is 5 for asqa, qampari, eli5,
+    expertqa, nq, triviaqa and retrieved, and 0 for other data sets."""
     pages: Pages = "snippet"
     """Text of a web page of crag: its snippet, or the text of the whole page (full)."""
     noise: int | None = None

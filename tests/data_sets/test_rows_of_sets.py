@@ -199,7 +199,7 @@ def test_musique(tmp_path, shared):
     assert of_file("musique", shared / "data/musique/musique_ans_row.json", top=5)[0].unsupported
 
 
-# --- ASQA, QAMPARI, ELI5 -----------------------------------------------------------------------
+# --- ASQA, QAMPARI, ELI5, ExpertQA -------------------------------------------------------------
 
 
 def trust_align(name, shared):
@@ -246,6 +246,27 @@ def test_alce(shared):
     [claims] = of_file("eli5", shared / "data/alce/eli5_eval_row_docs_truncated.jsonl")
     assert len(claims.answers) == 3
     assert claims.answer_kind == "claims"
+
+
+def test_expertqa_has_the_rows_of_eli5_with_listed_claims(tmp_path):
+    """The form of declare-lab/trust-align@34d0543, docs/concepts/datasets.md."""
+
+    def document(text, *found):
+        return {"title": "T", "text": text, "answers_found": found, "rec_score": sum(found) / 2}
+
+    row = {
+        "question": "Which signs show a transformation?",
+        "answers": [["Lymph nodes grow fast."], ["A biopsy shows it."]],
+        "docs": [document("a", 0, 0), document("b", 0, 1), *[document("c", 0, 0)] * 5],
+    }
+    [gold] = golds(tmp_path, "expertqa", [row], top=5)
+    assert len(gold.documents) == 5
+    assert (gold.answer_kind, gold.answerable, gold.supporting) == ("claims", True, (1,))
+    assert gold.answers == (("Lymph nodes grow fast.",), ("A biopsy shows it.",))
+    assert gold.documents[1].supports == (False, True)
+    assert suitability_problem(gold, definition_of("ground-grpo")) is None
+    with pytest.raises(UsageError, match="looks like eli5, not expertqa"):
+        golds(tmp_path, "expertqa", [row | {"claims": ["x"]}])
 
 
 def test_answers_found_of_a_wrong_length(tmp_path):
@@ -359,7 +380,7 @@ def test_broken_rows_of_crag(tmp_path, changes, detail):
     assert detail in problem.detail
 
 
-# --- Natural Questions and TriviaQA ------------------------------------------------------------
+# --- retrieved passages ------------------------------------------------------------------------
 
 
 def test_gold_passages_take_precedence_over_passages_with_an_answer(tmp_path):
@@ -383,6 +404,16 @@ def test_the_oracle_file(shared):
     assert len(rows) == 25
     assert all(row.supporting == (0,) and row.answerable for row in rows)
     assert rows[0].id == "nq-1"
+
+
+def test_hotpotqa_with_retrieved_passages(tmp_path):
+    """LEAR, section 4.1: passages that DPR retrieved, in place of those of the data set."""
+    passages = [{"title": "T", "text": f"t{i}", "has_answer": i == 3} for i in range(100)]
+    row = {"question": "Were both born in 1900?", "answers": ["yes"], "ctxs": passages}
+    [gold] = golds(tmp_path, "retrieved", [row], top=data_set("retrieved").top)
+    assert (len(gold.documents), gold.supporting, gold.answerable) == (5, (3,), True)
+    with pytest.raises(UsageError, match="looks like nq or triviaqa or retrieved, not hotpotqa"):
+        golds(tmp_path, "hotpotqa", [row])
 
 
 def test_a_training_set_for_retrievers_is_not_ranked(tmp_path):
@@ -488,7 +519,7 @@ REAL = {
 @pytest.mark.parametrize("actual", REAL)
 def test_a_file_of_another_data_set_is_refused(shared, name, actual):
     path = shared / "data" / REAL[actual]
-    if name == actual or {name, actual} == {"nq", "triviaqa"}:
+    if name == actual or {name, actual} < {"nq", "triviaqa", "retrieved"}:
         assert any(isinstance(gold, Gold) for gold in of_file(name, path))
         return
     with pytest.raises(UsageError, match=f"looks like {actual}(?: or .*)?, not {name}: its rows"):
