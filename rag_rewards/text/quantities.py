@@ -120,7 +120,7 @@ def _plain(value: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-_MONTHS = {
+MONTHS = {
     name: number
     for number, names in enumerate(
         (
@@ -171,7 +171,7 @@ def date_spans(words: list[str]) -> list[Span]:
 
 def _date(words: list[str], at: int) -> tuple[str | None, int]:
     word = words[at]
-    if word[:1] not in _FIGURES and word not in _MONTHS:
+    if word[:1] not in _FIGURES and word not in MONTHS:
         return None, 1
     if match := _YEAR_FIRST.fullmatch(word):
         return _iso(match[1], int(match[2]), int(match[3])), 1
@@ -183,8 +183,8 @@ def _date(words: list[str], at: int) -> tuple[str | None, int]:
             return _iso(match[3], first, second), 1
         return None, 1
     after = words[at + 1 : at + 4]
-    if word in _MONTHS:
-        month = _MONTHS[word]
+    if word in MONTHS:
+        month = MONTHS[word]
         if len(after) > 1 and (day := _DAY.fullmatch(after[0])) and _YEAR.fullmatch(after[1]):
             return _iso(after[1], month, int(day[1])), 3
         if after and _YEAR.fullmatch(after[0]):
@@ -192,8 +192,8 @@ def _date(words: list[str], at: int) -> tuple[str | None, int]:
     elif day := _DAY.fullmatch(word):
         skip = 1 if after and after[0] == "of" else 0
         named = after[skip : skip + 2]
-        if len(named) == 2 and named[0] in _MONTHS and _YEAR.fullmatch(named[1]):
-            return _iso(named[1], _MONTHS[named[0]], int(day[1])), 3 + skip
+        if len(named) == 2 and named[0] in MONTHS and _YEAR.fullmatch(named[1]):
+            return _iso(named[1], MONTHS[named[0]], int(day[1])), 3 + skip
     return None, 1
 
 
