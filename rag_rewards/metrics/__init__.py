@@ -11,7 +11,14 @@ from __future__ import annotations
 
 from rag_rewards.metrics.alignment import Align
 from rag_rewards.metrics.answerability import AnswerRate
-from rag_rewards.metrics.answers import F1, ExactMatch, JudgeAccuracy, ReferenceReliance, Substring
+from rag_rewards.metrics.answers import (
+    F1,
+    ExactMatch,
+    JudgeAccuracy,
+    Lenient,
+    ReferenceReliance,
+    Substring,
+)
 from rag_rewards.metrics.documents import AnswerRecall, CitationF1, CompressionRatio, RelevanceF1
 from rag_rewards.metrics.group_signal import GroupSignal
 from rag_rewards.metrics.metric import GroupMetric, Metric, RowMetric
@@ -33,6 +40,7 @@ __all__ = [
     "GroupMetric",
     "GroupSignal",
     "JudgeAccuracy",
+    "Lenient",
     "MajorityAtK",
     "Metric",
     "PassAtK",

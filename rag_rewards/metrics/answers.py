@@ -1,4 +1,4 @@
-"""Metrics of right answers: em, f1, substring, judge; and their reliance on the documents."""
+"""Metrics of right answers: em, f1, substring, lenient, judge; and their reliance on the documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 from rag_rewards.text.normalize import Normalizer, NormalizerName
 
-Compared = Literal["exact", "f1", "substring"]
+Compared = Literal["exact", "f1", "substring", "lenient"]
 
 _CLOSED = frozenset(("yes", "no", "noanswer"))
 
@@ -86,6 +86,22 @@ class Substring(MetricBase):
 
     name = "substring"
     compared: ClassVar[Compared] = "substring"
+    gauge = _match_gauge
+
+
+@dataclass(frozen=True, repr=False)
+class Lenient(MetricBase):
+    """(1/N) Σ 1[the answer contains an alias, perhaps in another form]. Range 0 to 1.
+
+    It reads partial names, dates of different granularity and other free forms, see
+    `text.lenient`. If several answers are required, the answer must contain all of them.
+    """
+
+    reads: Reads = "auto"
+
+    name = "lenient"
+    compared: ClassVar[Compared] = "lenient"
+    normalizer: ClassVar[NormalizerName] = "squad"
     gauge = _match_gauge
 
 

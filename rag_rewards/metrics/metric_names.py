@@ -12,7 +12,14 @@ import msgspec
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.metrics.alignment import Align
 from rag_rewards.metrics.answerability import AnswerRate
-from rag_rewards.metrics.answers import F1, ExactMatch, JudgeAccuracy, ReferenceReliance, Substring
+from rag_rewards.metrics.answers import (
+    F1,
+    ExactMatch,
+    JudgeAccuracy,
+    Lenient,
+    ReferenceReliance,
+    Substring,
+)
 from rag_rewards.metrics.documents import AnswerRecall, CitationF1, CompressionRatio, RelevanceF1
 from rag_rewards.metrics.group_signal import GroupSignal
 from rag_rewards.metrics.metric import Metric
@@ -26,6 +33,7 @@ METRICS: dict[str, type[Any]] = {
     "em": ExactMatch,
     "f1": F1,
     "substring": Substring,
+    "lenient": Lenient,
     "judge": JudgeAccuracy,
     "trust-score": TrustScore,
     "truthfulness": Truthfulness,

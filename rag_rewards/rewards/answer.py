@@ -1,4 +1,4 @@
-"""Correctness of the answer: exact match, substring match, token F1, or a judge's verdict."""
+"""Correctness of the answer: exact, substring or lenient match, token F1, or a judge's verdict."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from rag_rewards.evidence.needs import Need, VerdictNeed, unmet
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rollout import GoldForms, GoldTokens, Rollout, Score
 from rag_rewards.text.citations import compiled, strip_markers
+from rag_rewards.text.lenient import LenientGold, LenientMatch, LenientText
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer, squad, tokens
 from rag_rewards.text.sections import Tags
 from rag_rewards.text.statements import sentences
 from rag_rewards.text.strict import LONGEST_ANSWER, StrictText
 
-Metric = Literal["exact", "substring", "f1", "judge"]
+Metric = Literal["exact", "substring", "f1", "lenient", "judge"]
 Reads = Literal["answer", "response", "final"]
 Compare = Callable[[str, str, str, str], float]
 """(normalized prediction, normalized gold, prediction, gold) → 0 to 1."""
@@ -113,8 +114,10 @@ _COMPARE: dict[str, Compare] = {"exact": _exact, "substring": _substring, "f1": 
 class AnswerMatch:
     """Compares the answer of a response with the gold answers of its row. Range 0 to 1.
 
-    metric  `exact`, `substring`, `f1` or `judge`. The best alias counts. With several required
-            answers, `exact` and `substring` require all of them, and `f1` is the mean
+    metric  `exact`, `substring`, `f1`, `lenient` or `judge`. The best alias counts. With several
+            required answers, `exact`, `substring` and `lenient` require all of them, and `f1` is
+            the mean. `lenient` reads free-form answers, see `text.lenient`; the details contain
+            the rule that decided. A policy can exploit it
     reads   `answer`: the answer section; `response`: the response without its thinking; `final`:
             the answer section, or the last statement if there is none
     strict  `substring`: the response must assert the answer, see `text.strict`
@@ -176,6 +179,8 @@ class AnswerMatch:
         return _last_statement(response.visible)
 
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
+        if self.metric == "lenient":
+            return self._lenient_score(rollout)
         if self.reads == "answer":
             answer = rollout.parsed.answer(self.tags, forms.normalize)
             text, normal = answer.text, answer.normal
@@ -183,6 +188,12 @@ class AnswerMatch:
             return Score(value, details={"answer": text})
         value = self.value_of(rollout, self.read(rollout), forms)
         return _RIGHT if value == 1.0 else Score(value)
+
+    def _lenient_score(self, rollout: Rollout) -> Score:
+        text = self.read(rollout) or ""
+        matches = lenient_matches(text, rollout)
+        details = {"answer": text, "matches": [match._asdict() for match in matches]}
+        return Score(float(all(matches)), details=details)
 
     def value_of(self, rollout: Rollout, text: str | None, forms: GoldForms) -> float:
         """Return the value of a text as the answer of a rollout, 0 to 1."""
@@ -195,6 +206,8 @@ class AnswerMatch:
         required, metric = rollout.gold, self.metric
         if text is None or normal is None:
             return 0.0
+        if metric == "lenient":
+            return float(all(lenient_matches(text, rollout)))
         if self.strict or metric == "judge" or (golds := forms.plain(required)) is None:
             return self._compare(rollout, text, required, forms.normalize)
         if metric == "exact":
@@ -238,6 +251,12 @@ class AnswerMatch:
 
 
 _RIGHT = Score(1.0)
+
+
+def lenient_matches(text: str, rollout: Rollout) -> list[LenientMatch]:
+    """Return the lenient match of a text with each required answer of a rollout."""
+    answer, question = LenientText(text), rollout.question or ""
+    return [answer.find(LenientGold.of(aliases), question) for aliases in rollout.gold]
 
 
 def best_f1(normal: str, golds: GoldTokens) -> float:

@@ -27,7 +27,7 @@ from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
 from rag_rewards.text import quantities
-from rag_rewards.text.normalize import fold
+from rag_rewards.text.normalize import MARKER, fold
 
 LONGEST_TEXT = 100_000  # characters
 THRESHOLD = 0.5
@@ -90,11 +90,13 @@ class LenientText:
 
     def __init__(self, text: str) -> None:
         text = text[:LONGEST_TEXT]
-        self._text = text
-        spaced = _LOWER_TO_UPPER.sub(" ", text)  # "fromJohn": words without a space between them
-        self._cased = _NAME.findall(spaced)
-        self.words = _words(spaced)
-        self._stems = {stem(word) for word in self.words}
+        self._text = MARKER.sub(" ", text) if "[" in text else text
+        # "fromJohn" has no space between two words.
+        self._spaced = _LOWER_TO_UPPER.sub(" ", self._text)
+        self.words = _words(self._spaced)
+        self._stems = set(map(stem, self.words))
+        if len(self._spaced) > len(self._text):  # "McDonald" has no space either
+            self._stems.update(map(stem, _words(self._text)))
 
     def find(self, gold: LenientGold, question: str = "") -> LenientMatch:
         """Return the match with the gold answer of greatest coverage."""
@@ -220,6 +222,10 @@ class LenientText:
             after = [self._cased[at + 1 : at + 2] for at in places]
             return bool(after) and all(word and word[0][:1].isupper() for word in after)
         return False
+
+    @cached_property
+    def _cased(self) -> list[str]:
+        return _NAME.findall(self._spaced)
 
     @cached_property
     def _positions(self) -> dict[str, list[int]]:
@@ -352,6 +358,10 @@ def _heads(alias: str) -> list[str]:
 # --- words ---------------------------------------------------------------------------------------
 
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?|\d+(?:[.,]\d+)*")
+# The vowels of Indic scripts are marks, which are no letters for `re`.
+_INDIC = re.compile("[\u0900-\u0dff]")
+_INDIC_WORD = re.compile(r"(?:[^\W\d_]|[\u0900-\u0963\u0971-\u0dff])+|\d+(?:[.,]\d+)*")
+_ACCENT = re.compile("[\u0300-\u036f\u0591-\u05c7\u064b-\u065f]")
 _NAME = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?|\d+")
 _DIGITS_AND_LETTERS = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
 _LOWER_TO_UPPER = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -390,8 +400,9 @@ _ORDINAL_ENDINGS = frozenset(("st", "nd", "rd", "th"))
 def _words(text: str) -> list[str]:
     """Return the words of a text in lower case, with numbers as digits and without accents."""
     text = _plain(_SHORT_RANGE.sub(r"\1\2 \1\3", text))  # 1979–80 is 1979 to 1980
+    pattern = _WORD if text.isascii() or not _INDIC.search(text) else _INDIC_WORD
     words: list[str] = []
-    for word in _WORD.findall(_DIGITS_AND_LETTERS.sub(" ", text)):
+    for word in pattern.findall(_DIGITS_AND_LETTERS.sub(" ", text)):
         if word[0].isdigit():
             number = word.replace(",", "")
             words.append(number.rstrip("0").rstrip(".") if "." in number else number)
@@ -407,15 +418,15 @@ def _plain(text: str) -> str:
     if text.isascii():
         return text
     split = unicodedata.normalize("NFD", text)
-    return "".join([char for char in split if unicodedata.category(char) != "Mn"])
+    return _ACCENT.sub("", split)
 
 
 @lru_cache(maxsize=65536)
 def stem(word: str) -> str:
     """Return a word without the ending of a plural, a participle or a demonym.
 
-    >>> [stem(word) for word in ("vesicles", "countries", "painted", "Colombian".lower())]
-    ['vesicl', 'country', 'paint', 'colombi']
+    >>> [stem(word) for word in ("vesicles", "countries", "painted", "colombian")]
+    ['vesicl', 'country', 'paint', 'colomb']
     """
     if len(word) > 4:
         for ending, replacement in (("ies", "y"), ("sses", "ss"), ("es", "e"), ("s", "")):

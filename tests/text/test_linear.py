@@ -10,6 +10,7 @@ import pytest
 
 from rag_rewards.text.boxed import first_box, last_box, unwrap
 from rag_rewards.text.citations import cited_labels, compiled, markers, strip_markers
+from rag_rewards.text.lenient import lenient_match
 from rag_rewards.text.normalize import Unicode, lower, squad, tokens, triviaqa
 from rag_rewards.text.refusal import (
     REFUSAL,
@@ -36,6 +37,7 @@ def filled(piece):
     return lambda size: piece * (size // len(piece.encode()))
 
 
+LENIENT_ALIASES = [f"May {day % 28 + 1}, {1900 + day} by Anna Paris{day}" for day in range(60)]
 TEXTS = {
     "answers": filled("<answer>x"),
     "pairs": filled("<answer>x</answer>"),
@@ -123,6 +125,8 @@ FUNCTIONS = {
     "strict_refusal": lambda text: strict_refusal(text, refusal_similarity),
     "abstained": abstained,
     "abstained, alone": lambda text: abstained(text, alone=True),
+    "lenient_match": lambda text: lenient_match(text, LENIENT_ALIASES, "Which?"),
+    "lenient_match, gold": lambda text: lenient_match("Paris", [text], "Which?"),
     "strict_contains": lambda text: strict_contains(text, ["Paris"], squad),
     "strict_contains, unicode": lambda text: strict_contains(text, ["Paris"], Unicode()),
     "strict_contains, initials": lambda text: strict_contains(text, ["1", "a", "x. a."], squad),
@@ -179,6 +183,7 @@ WORST = {
     "strict_refusal": ["refusals", "chinese", "newlines"],
     "refusal_similarity": ["refusals"],
     "trust_score_refusal": ["refusals"],
+    "lenient_match": ["words", "spelled numbers", "chinese"],
     "strict_contains, unicode": ["end of sequence", "chinese", "far", "slashes", "mentions"],
 }
 
