@@ -100,10 +100,10 @@ def main() -> None:
     lines = [
         "# Agreement of the matchers with people",
         "",
-        "`python benchmarks/agreement.py` wrote this page. κ is Cohen's kappa between the verdict of "
-        "the matcher and the verdict of a person on long answers of four systems to questions of NQ "
-        "and TriviaQA (half of EVOUNA). A false positive is a wrong answer that the matcher accepts. "
-        "The rules were developed on the questions of the first part only.",
+        "`python benchmarks/agreement.py` wrote this page. κ is Cohen's kappa between the verdict "
+        "of the matcher and the verdict of a person on long answers of four systems to questions "
+        "of NQ and TriviaQA (half of EVOUNA). A false positive is a wrong answer that the matcher "
+        "accepts. The rules were developed on the questions of the first part only.",
         "",
         "| matcher | data | κ, development | false positives | false negatives | κ, test | "
         "false positives | false negatives | answers per second |",

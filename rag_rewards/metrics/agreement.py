@@ -31,10 +31,7 @@ class Agreement:
     @property
     def count(self) -> int:
         return (
-            self.true_positives
-            + self.false_positives
-            + self.false_negatives
-            + self.true_negatives
+            self.true_positives + self.false_positives + self.false_negatives + self.true_negatives
         )
 
     @property

@@ -1,4 +1,4 @@
-"""Metrics of right answers: em, f1, substring, lenient, judge; and their reliance on the documents."""
+"""Metrics of right answers: em, f1, substring, lenient, judge; their reliance on documents."""
 
 from __future__ import annotations
 

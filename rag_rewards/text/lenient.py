@@ -127,7 +127,8 @@ class LenientText:
         coverage = gold.coverage(found, asked)
         if gold.date and self._has_coarser(gold.date):
             return LenientMatch("coarser date", gold.alias, coverage)
-        if any(_is_number(word) for word, is_in in zip(gold.words, found, strict=True) if not is_in):
+        missing = [word for word, is_in in zip(gold.words, found, strict=True) if not is_in]
+        if any(map(_is_number, missing)):
             return LenientMatch("number missing", gold.alias, coverage)
         if coverage < THRESHOLD:
             return LenientMatch("words missing", gold.alias, coverage)

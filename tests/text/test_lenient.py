@@ -106,7 +106,7 @@ def test_an_answer_without_aliases_does_not_match():
 
 
 def test_coverage_is_the_weighted_share_of_the_words():
-    # 12 is found, "orbits" weighs 0.3 beside a number, "planet" 0.3 · 0.2 as a word of the question.
+    # 12 is found. "orbits" weighs 0.3 beside a number, and "planet" of the question 0.3 · 0.2.
     match = lenient_match("12", ["12 planet orbits"], "Which planet?")
     assert match.coverage == pytest.approx(1 / (1 + 0.3 + 0.3 * 0.2))
     # A middle name weighs 0.4.
