@@ -135,8 +135,16 @@ def normal_answers(gold: Gold) -> list[list[str]]:
     """Return the normalized forms of the answers, for a search in documents. Claims have none."""
     if gold.answer_kind == "claims":
         return [[] for _ in gold.answers]
-    forms = [[squad(alias) for alias in aliases] for aliases in gold.answers]
-    return [[form for form in aliases if form not in _TOO_SHORT] for aliases in forms]
+    return [normal_forms(aliases) for aliases in gold.answers]
+
+
+def normal_forms(aliases: Iterable[str]) -> list[str]:
+    """Return the normalized forms of aliases that answer something where a text contains them.
+
+    >>> normal_forms(["The Seine!", "yes"])
+    ['seine']
+    """
+    return [form for form in map(squad, aliases) if form not in _TOO_SHORT]
 
 
 def contains_answer(normal_text: str, forms: Iterable[str]) -> bool:

@@ -2,9 +2,9 @@
 
     metric_of("f1(normalizer=triviaqa)")        # or: F1(normalizer="triviaqa")
 
-Each topic has its module (`answers`, `truth`, `documents`, `answerability`, `trust_score`,
-`alignment`, `perplexity`, `reasoning`, `group_signal`), whose plain functions are the
-definitions. The other modules use metrics only through the protocol in `metric`.
+Each topic has its module (`answers`, `truth`, `documents`, `retrieval`, `answerability`,
+`trust_score`, `alignment`, `perplexity`, `reasoning`, `group_signal`), whose plain functions are
+the definitions. The other modules use metrics only through the protocol in `metric`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from rag_rewards.metrics.metric import GroupMetric, Metric, RowMetric
 from rag_rewards.metrics.metric_names import METRICS, metric_of, metrics_of
 from rag_rewards.metrics.perplexity import Perplexity
 from rag_rewards.metrics.reasoning import ReasoningScore
+from rag_rewards.metrics.retrieval import NDCGAtK, RecallAtK
 from rag_rewards.metrics.trust_score import TrustScore
 from rag_rewards.metrics.truth import MajorityAtK, PassAtK, Truthfulness
 
@@ -43,9 +44,11 @@ __all__ = [
     "Lenient",
     "MajorityAtK",
     "Metric",
+    "NDCGAtK",
     "PassAtK",
     "Perplexity",
     "ReasoningScore",
+    "RecallAtK",
     "ReferenceReliance",
     "RelevanceF1",
     "RowMetric",

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal, get_args
 
-from rag_rewards.errors import DataError
+from rag_rewards.errors import DataError, UsageError
 from rag_rewards.metrics.answer_text import AnswerCache
 from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values, ratio
 from rag_rewards.rewards.answer import Required, substring_match
 from rag_rewards.rewards.citation import citation_precision, citation_recall
 from rag_rewards.rewards.document_relevance import relevance_ids
+from rag_rewards.rewards.length import LengthUnit, length_function, with_digest
 from rag_rewards.rollout import GoldForms, Rollout, canonical
 from rag_rewards.rows import ScoredRow
 from rag_rewards.text.citations import CITATION, cited_labels, compiled
-from rag_rewards.text.lengths import words
+from rag_rewards.text.lengths import auto_length, first_words
 from rag_rewards.text.normalize import squad
-from rag_rewards.text.sections import Tags
+from rag_rewards.text.sections import SectionStyle, Tags
+
+Unclosed = Literal["missing", "to_end"]
+"""A section without a closing tag: it counts as missing, or it ends with the response.
+
+A response ends in the extract if its generation stops at </extract>, as in LEAR, Table 10.
+"""
 
 _RELEVANCE = Tags(("relevance",))
-_LEAR = Tags(("reason", "extract", "answer"))
+_LEAR = {
+    unclosed: Tags(("reason", "extract", "answer"), SectionStyle(unclosed=unclosed))
+    for unclosed in get_args(Unclosed)
+}
 _SCORES = ("precision", "recall", "f1", "rows")
 _MEANS = MappingProxyType({"precision": ("precision", "rows"), "recall": ("recall", "rows")})
 Scores = tuple[float, float, float]
@@ -87,19 +98,34 @@ class CitationF1(MetricBase):
         return measure
 
 
+def _sections(row: Rollout, unclosed: Unclosed) -> Mapping[str, str]:
+    return row.parsed.cut(_LEAR[unclosed]).content
+
+
 @dataclass(frozen=True, repr=False)
 class CompressionRatio(MetricBase):
-    """Σ L_P / Σ L_e, words of the passages over words of the extracted evidence. Range above 0.
+    """Σ L_P / Σ L_e, length of the passages over length of the extracted evidence. Range above 0.
 
-    `mean` is the mean of the ratios of the rows. Rows without an extract are counted as `empty`
-    and excluded from both sums. Source: LEAR, section 4.1 (CR).
+    `length` is the unit and `tokenizer` the tokenizer, as in the recipe `lear` (`length.unit`,
+    `length.tokenizer`). `mean` is the mean of the ratios of the rows. Rows without an extract are
+    counted as `empty` and excluded from both sums. Source: LEAR, section 4.1 (CR).
     """
+
+    length: LengthUnit = "auto"
+    tokenizer: str | None = None
+    unclosed: Unclosed = "missing"
 
     name = "compression-ratio"
     parts = ("passages", "evidence", "ratios", "rows", "empty")
 
+    def __post_init__(self) -> None:
+        length_function(self.length, self.tokenizer)
+        if self.tokenizer is not None:
+            object.__setattr__(self, "tokenizer", with_digest(self.tokenizer))
+
     def gauge(self, cache: AnswerCache) -> Gauge:
-        return compression
+        count = length_function(self.length, self.tokenizer)
+        return lambda row: compression(row, count, self.unclosed)
 
     def values(self, sums: Parts) -> Values:
         return {
@@ -108,14 +134,16 @@ class CompressionRatio(MetricBase):
         }
 
 
-def compression(row: Rollout) -> tuple[float, ...]:
-    """Return (L_P, L_e, L_P/L_e, 1, 0) of a row in words, or (0, 0, 0, 1, 1) without extract."""
+def compression(
+    row: Rollout, count: Callable[[str], int] = auto_length, unclosed: Unclosed = "missing"
+) -> tuple[float, ...]:
+    """Return (L_P, L_e, L_P/L_e, 1, 0) of a row, or (0, 0, 0, 1, 1) without an extract."""
     if row.documents is None:
         raise DataError("missing", "documents")
-    evidence = words(row.parsed.cut(_LEAR).content.get("extract", ""))
+    evidence = count(_sections(row, unclosed).get("extract", ""))
     if not evidence:
         return 0.0, 0.0, 0.0, 1.0, 1.0
-    passages = sum(words(document.text) for document in row.documents)
+    passages = sum(count(document.text) for document in row.documents)
     return float(passages), float(evidence), passages / evidence, 1.0, 0.0
 
 
@@ -124,24 +152,35 @@ class AnswerRecall(MetricBase):
     """Shares of rows whose evidence, and whose rationale, contains the gold answer.
 
     An alias is a substring after `squad`. All of several required answers must occur. A response
-    without the section counts as 0. Range 0 to 1. Source: LEAR, section 2.2 (AR).
+    without the section counts as 0. `max_words` is the number of words of a section that are read
+    (100 in the paper). Range 0 to 1. Source: LEAR, section 2.2 and Table 1 (AR).
     """
+
+    max_words: int | None = None
+    unclosed: Unclosed = "missing"
 
     name = "answer-recall"
     parts = ("evidence", "rationale", "rows")
     main_ratio = ("evidence", "rows")
     further_ratios = MappingProxyType({"rationale": ("rationale", "rows")})
 
+    def __post_init__(self) -> None:
+        if self.max_words is not None and self.max_words < 1:
+            raise UsageError(f"max_words must be at least 1, found {self.max_words}")
+
     def gauge(self, cache: AnswerCache) -> Gauge:
         contains = _containment(cache.forms("squad"))
 
         def measure(row: ScoredRow) -> tuple[float, ...]:
-            content = row.parsed.cut(_LEAR).content
+            content = _sections(row, self.unclosed)
             gold = row.gold
-            evidence, rationale = content.get("extract"), content.get("reason")
+            evidence, rationale = map(self._read, (content.get("extract"), content.get("reason")))
             return contains(evidence, gold), contains(rationale, gold), 1.0
 
         return measure
+
+    def _read(self, section: str | None) -> str | None:
+        return first_words(section, self.max_words) if section and self.max_words else section
 
 
 def _containment(forms: GoldForms) -> Callable[[str | None, Required], float]:

@@ -14,6 +14,7 @@ from typing import Any, TypeGuard, cast
 
 import msgspec
 
+from rag_rewards.datasets.questions import QuestionRow
 from rag_rewards.errors import RolloutError, RowError
 from rag_rewards.evidence.needs import Need
 from rag_rewards.groups import NO_KEY, positions_by_key
@@ -55,13 +56,15 @@ def measure(
 ) -> MeasuredRun:
     """Read the rows of a file and measure each with all metrics.
 
-    `by` are the fields by which the rows are split. `gather` adds evidence to rows.
+    `by` are the fields by which the rows are split. `gather` adds evidence to rows. Rows without a
+    response are errors unless no metric reads the response.
     """
+    decoder = _ROW if any(metric.reads_response for metric in metrics) else _QUESTION
     run = MeasuredRun(name, labels={label: [] for label in by})
     accumulators = [_accumulator(metric) for metric in metrics]
     readers = {field: label_reader(field) for field in by}
     for chunk in chunks:
-        lines = list(_decode(chunk, run))
+        lines = list(_decode(chunk, run, decoder))
         rows = [row for _, _, row in lines]
         gathered = gather(rows) if gather else None
         first = len(run.ids)
@@ -82,10 +85,12 @@ def measure(
     return run
 
 
-def _decode(chunk: Chunk, run: MeasuredRun) -> Iterator[tuple[int, bytes, ScoredRow]]:
+def _decode(
+    chunk: Chunk, run: MeasuredRun, decoder: msgspec.json.Decoder[Any]
+) -> Iterator[tuple[int, bytes, ScoredRow]]:
     for number, line in zip(chunk.numbers, chunk.lines, strict=True):
         run.rows += 1
-        row = decode_line(line, _ROW)
+        row = decode_line(line, decoder)
         try:
             if isinstance(row, RolloutError):
                 raise row
@@ -97,6 +102,7 @@ def _decode(chunk: Chunk, run: MeasuredRun) -> Iterator[tuple[int, bytes, Scored
 
 
 _ROW = msgspec.json.Decoder(ScoredRow)
+_QUESTION = msgspec.json.Decoder(QuestionRow)
 
 
 def _measure_chunk(

@@ -32,6 +32,11 @@ class Metric(Protocol):
     def name(self) -> str: ...
     @property
     def unit(self) -> Unit: ...
+    @property
+    def reads_response(self) -> bool:
+        """Whether a row must have a response."""
+        ...
+
     def needs(self, rollout: Rollout) -> Sequence[Need]:
         """Return the evidence that the metric requires for a rollout."""
         ...
@@ -68,6 +73,7 @@ class MetricBase:
     """The defaults of metrics: rows are the units, no evidence is needed, values are ratios."""
 
     unit: ClassVar[Unit] = "row"
+    reads_response: ClassVar[bool] = True
     parts: ClassVar[tuple[str, ...]] = ("right", "rows")
     main_ratio: ClassVar[tuple[str, str]] = ("right", "rows")
     """Numerator and denominator of the value with the metric's name, as names of sums."""

@@ -25,6 +25,7 @@ from rag_rewards.metrics.group_signal import GroupSignal
 from rag_rewards.metrics.metric import Metric
 from rag_rewards.metrics.perplexity import Perplexity
 from rag_rewards.metrics.reasoning import ReasoningScore
+from rag_rewards.metrics.retrieval import NDCGAtK, RecallAtK
 from rag_rewards.metrics.trust_score import TrustScore
 from rag_rewards.metrics.truth import MajorityAtK, PassAtK, Truthfulness
 from rag_rewards.settings import did_you_mean
@@ -46,6 +47,8 @@ METRICS: dict[str, type[Any]] = {
     "perplexity": Perplexity,
     "relevance": RelevanceF1,
     "citation": CitationF1,
+    "recall@k": RecallAtK,
+    "ndcg@k": NDCGAtK,
     "majority@k": MajorityAtK,
     "pass@k": PassAtK,
     "group-signal": GroupSignal,

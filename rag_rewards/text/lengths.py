@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
+from itertools import islice
 from typing import Any
 
+_WORD = re.compile(r"\S+")
 _MARKED = bytes(ord(" ") if chr(byte).isspace() else ord("x") for byte in range(256))
 
 
@@ -56,6 +59,17 @@ def _spaced(text: str) -> str:
     return str(_unspaced_letter().sub(r" \g<0> ", text))
 
 
+def first_words(text: str, count: int) -> str:
+    """Return the beginning of a text with at most this number of words of `auto_words`.
+
+    >>> first_words("in 法国 it is", 2), first_words("one two", 5)
+    ('in 法', 'one two')
+    """
+    words = _WORD.finditer(text) if text.isascii() else _any_word().finditer(text)
+    last = next(islice(words, count, None), None)
+    return text if last is None else text[: last.start()].rstrip()
+
+
 def is_unspaced(word: str) -> bool:
     """Return whether a word of `auto_words` is a character of a script without spaces.
 
@@ -65,11 +79,22 @@ def is_unspaced(word: str) -> bool:
     return not word.isascii() and _unspaced_letter().fullmatch(word) is not None
 
 
+# The long vowel mark of Japanese belongs to two scripts, and therefore to neither.
+_UNSPACED = (
+    r"[[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+    r"\p{Tibetan}ー]&&[\p{L}\p{N}]]"
+)
+
+
 @cache
 def _unspaced_letter() -> Any:
     import regex  # imported here because only text beyond ASCII needs its character classes
 
-    scripts = "Han Hiragana Katakana Bopomofo Thai Lao Khmer Myanmar Tibetan".split()
-    classes = "".join(rf"\p{{{script}}}" for script in scripts)
-    # The long vowel mark of Japanese belongs to two scripts, and therefore to neither.
-    return regex.compile(rf"[[{classes}ー]&&[\p{{L}}\p{{N}}]]\p{{M}}*", regex.V1)
+    return regex.compile(rf"{_UNSPACED}\p{{M}}*", regex.V1)
+
+
+@cache
+def _any_word() -> Any:
+    import regex
+
+    return regex.compile(rf"{_UNSPACED}\p{{M}}*|[\S--{_UNSPACED}]+", regex.V1)

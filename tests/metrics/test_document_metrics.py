@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
 
+from rag_rewards.metrics import metric_of
 from rag_rewards.metrics.documents import compression, named_documents
 from rag_rewards.rollout import Document, Rollout
+from rag_rewards.tiny_world.model import CHECKPOINT
 
 quick = budget(120)
 LABELS = st.sets(st.sampled_from("12345"))
@@ -81,6 +85,37 @@ def test_titles_are_not_passages():
     assert result == (6.0, 2.0, 3.0, 1.0, 0.0)
 
 
+def test_units_of_compression(values, tmp_path):
+    rows = [
+        {"response": lear("塞纳河"), "documents": [{"text": "塞纳河流经巴黎"}, {"text": "a b"}]}
+    ]
+    # 7 characters and 2 words to 3 characters; 3 words to 1 word; 9 characters to 3
+    assert values("compression-ratio", rows)["mean"] == pytest.approx(9 / 3)
+    assert values("compression-ratio(length=words)", rows)["mean"] == pytest.approx(3 / 1)
+    assert values("compression-ratio(length=characters)", rows)["mean"] == pytest.approx(9 / 3)
+
+
+def test_compression_in_tokens(values):
+    rows = [{"response": lear("Ben lily"), "documents": [{"text": "Ben lily [2] ."}]}]
+    metric = f"compression-ratio(length=tokens,tokenizer={CHECKPOINT})"
+    assert values(metric, rows)["mean"] == 4 / 2  # "[2]" is one token
+    assert re.fullmatch(rf".*tokenizer={CHECKPOINT}#[0-9a-f]{{16}}\)", repr(metric_of(metric)))
+
+
+def test_responses_that_stop_at_the_end_of_the_extract(values):
+    rows = [
+        {
+            "response": "<reason>The Seine</reason><extract>The Seine flows",
+            "documents": [{"text": "w " * 9}],
+            "answers": ["Seine"],
+        }
+    ]
+    assert values("compression-ratio", rows)["mean"] is None
+    assert values("compression-ratio(unclosed=to_end)", rows)["mean"] == 3.0
+    assert values("answer-recall", rows) == {"answer-recall": 0.0, "rationale": 1.0}
+    assert values("answer-recall(unclosed=to_end)", rows)["answer-recall"] == 1.0
+
+
 def test_rows_without_an_extract_are_counted(reported):
     report = reported("compression-ratio", [{"response": "x", "documents": DOCUMENTS}])
     assert report.counts["empty"] == report.counts["rows"] == 1.0
@@ -100,3 +135,12 @@ def test_answer_recall(values):
         "answer-recall": 1.0,
         "rationale": 0.0,
     }
+
+
+def test_answer_recall_of_the_first_words(values):
+    rows = [{"response": lear("it is the Seine", "the Seine"), "answers": ["Seine"]}]
+    for count, evidence in ((3, 0.0), (4, 1.0)):
+        assert values(f"answer-recall(max_words={count})", rows) == {
+            "answer-recall": evidence,
+            "rationale": 1.0,
+        }

@@ -27,6 +27,11 @@ SETTINGS = {
     "empty": st.sampled_from(["zero", "skip"]),
     "markers": st.sampled_from(["all", "first"]),
     "k": st.integers(1, 99),
+    "relevant": st.sampled_from(["answers", "supporting"]),
+    "length": st.sampled_from(["auto", "words", "characters"]),
+    "tokenizer": st.none(),
+    "unclosed": st.sampled_from(["missing", "to_end"]),
+    "max_words": st.none() | st.integers(1, 99),
 } | dict.fromkeys(("w1", "w2", "w3"), st.floats(0, 10))
 
 
@@ -54,12 +59,19 @@ def test_lists():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("recall", "unknown metric 'recall'"),
+        ("recall", "for example recall@8"),
+        ("precision", "unknown metric 'precision'"),
         ("exact", "unknown metric"),
         ("em@3", "unknown metric 'em@3'"),
         ("pass", "for example pass@8"),
         ("pass@k", "for example pass@8"),
         ("pass@0", "at least 1"),
+        ("recall@0", "at least 1"),
+        ("ndcg", "for example ndcg@8"),
+        ("ndcg@5(relevant=cited)", "metric ndcg@k: relevant"),
+        ("answer-recall(max_words=0)", "max_words must be at least 1, found 0"),
+        ("compression-ratio(length=tokens)", "requires a tokenizer"),
+        ("compression-ratio(tokenizer=no/folder)", "there is no tokenizer no/folder"),
         ("em(", "NAME(key=value"),
         ("em(x)", "expected key=value"),
         ("em(normaliser=lower)", "did you mean 'normalizer'"),

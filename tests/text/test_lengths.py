@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
 
-from rag_rewards.text.lengths import auto_length, auto_words, characters, words
+from rag_rewards.text.lengths import auto_length, auto_words, characters, first_words, words
 
 quick = budget(150)
 UNSPACED = (
@@ -63,6 +63,16 @@ def test_characters_are_counted_without_white_space(text):
 def test_scripts_without_spaces_are_counted_by_character(text):
     assert auto_words(text) == naive_words(text)
     assert auto_length(text) == len(naive_words(text))
+
+
+@quick
+@given(
+    st.text(st.sampled_from(" \nabé巴パ。，한\u0301") | st.sampled_from(" ab")), st.integers(0, 9)
+)
+def test_the_beginning_of_a_text_has_the_first_words(text, count):
+    beginning = first_words(text, count)
+    assert text.startswith(beginning)
+    assert auto_words(beginning) == auto_words(text)[:count]
 
 
 @quick
