@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rag_rewards.evidence.gather import Gatherer
     from rag_rewards.evidence.protocols import Models
     from rag_rewards.group_normalization import GroupAdvantage, GroupMinMax, GroupZScore
+    from rag_rewards.prompt_template import PromptTemplate
     from rag_rewards.prompts import Prompt
     from rag_rewards.recipes import RECIPES, recipe
     from rag_rewards.reward import Batch, Reward, as_reward
@@ -48,6 +49,7 @@ __getattr__, __dir__ = lazy_names(
         "rag_rewards.compose": "Clip Gate Mean Product Sum Threshold weighted",
         "rag_rewards.definition": "Recipe custom",
         "rag_rewards.group_normalization": "GroupAdvantage GroupMinMax GroupZScore",
+        "rag_rewards.prompt_template": "PromptTemplate",
         "rag_rewards.prompts": "Prompt",
         "rag_rewards.evidence.gather": "Gatherer",
         "rag_rewards.evidence.protocols": "Models",
@@ -83,6 +85,7 @@ __all__ = [
     "Models",
     "Product",
     "Prompt",
+    "PromptTemplate",
     "RagRewardsError",
     "Recipe",
     "Response",

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import shutil
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from rag_rewards.datasets.preparation_options import presets
 from rag_rewards.recipes import RECIPES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text("utf-8")
+TEMPLATE = re.search(r"`prompt.txt` contains:\n\n((?:    .*\n|\n)+)", PAGE)[1]
 COMMANDS = re.findall(r"^    (rag-rewards prepare .*)$", PAGE, re.MULTILINE)
 
 
@@ -56,12 +58,13 @@ def files(tmp_path, shared, monkeypatch):
     Path("nq-train.json.gz").write_bytes(gzip.compress(json.dumps(nq(20)).encode()))
     Path("nq-test.json").write_text(json.dumps(nq(20)))
     shutil.copy(shared / "data/crag/dev_data_sample10.jsonl", "crag_task_1_dev.jsonl")
+    Path("prompt.txt").write_text(textwrap.dedent(TEMPLATE).strip())
     musique = json.loads((shared / "data/musique/musique_ans_row.json").read_text("utf-8"))
     Path("musique_ans_v1.0_dev.jsonl").write_text(json.dumps(musique[0]) + "\n")
 
 
 def test_number_of_commands():
-    assert len(COMMANDS) == 7
+    assert len(COMMANDS) == 8
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -78,6 +81,9 @@ def test_a_command_of_the_page(files, command, capsys):
     assert counts["written"] == {"arena-train": 10_000, "arena-test": 500}.get(
         words[-1], counts["read"] - sum(counts["dropped"].values())
     )
+    if "--prompt-template" in words:
+        [message] = json.loads(output.read_text("utf-8").splitlines()[0])["prompt"]
+        assert "\n\nContext:\n(1) T0.0: About 0.0.\n(2) T0.1: About" in message["content"]
     if "--noise-to" in words:
         assert counts["rows by documents"] == {30: 510}
     if "--noise" in words:
