@@ -50,6 +50,16 @@ def register(name: str, *, asynchronous: bool = False, **options: Any) -> type[R
     return reward
 
 
+def use_k2_penalty() -> None:
+    """Train with the KL penalty k2 of ARENA instead of k3, for `swift rlhf --rlhf_type grpo`.
+
+    A plugin file calls it. `swift megatron rlhf` has other trainers and keeps k3.
+    """
+    from swift.trainers.trainer_factory import TrainerFactory
+
+    TrainerFactory.TRAINER_MAPPING["grpo"] = "rag_rewards_adapters.ms_swift_k2_trainer.K2Trainer"
+
+
 def reward_class(name: str, *, asynchronous: bool = False, **options: Any) -> type[RagReward]:
     """Return a class that ms-swift instantiates with `args=`, and whose name it logs."""
     base = AsyncRagReward if asynchronous else RagReward

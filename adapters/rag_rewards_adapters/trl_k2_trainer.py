@@ -17,7 +17,7 @@ import torch
 from trl import GRPOTrainer
 
 from rag_rewards.errors import UsageError
-from rag_rewards.training.kl import k2
+from rag_rewards_adapters.kl_penalty import PenaltyTrainer
 
 _PER_RESPONSE = ("grpo", "sapo")
 _PER_TOKEN_OF_STEP = ("dapo", "cispo", "vespo")
@@ -25,7 +25,7 @@ LOSS_TYPES = (*_PER_RESPONSE, *_PER_TOKEN_OF_STEP, "bnpo", "dr_grpo", "luspo")
 """The loss types whose aggregation over tokens `token_weights` reproduces."""
 
 
-class K2Trainer(GRPOTrainer):  # type: ignore[misc]
+class K2Trainer(PenaltyTrainer, GRPOTrainer):  # type: ignore[misc]
     """A GRPOTrainer whose KL penalty is β · ½ (log π_ref − log π)² for each token.
 
     The penalty has the weights of the tokens in TRL's own loss (`loss_type`, masks, gradient
@@ -36,13 +36,8 @@ class K2Trainer(GRPOTrainer):  # type: ignore[misc]
     multiplies the penalty by the importance ratio, and for a loss type that is not in LOSS_TYPES.
     """
 
-    beta: float
-    penalty = staticmethod(k2)
-    """Estimator of the KL divergence of each token, from log π and log π_ref."""
-
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._policy_logps: torch.Tensor | None = None
         if self.beta and self.args.use_bias_correction_kl:
             raise UsageError(
                 "use_bias_correction_kl=True corrects the penalty k3 of GRPOTrainer: set "
@@ -54,24 +49,16 @@ class K2Trainer(GRPOTrainer):  # type: ignore[misc]
                 f"choose one of {', '.join(LOSS_TYPES)}"
             )
 
-    def _get_per_token_logps_and_entropies(self, *arguments: Any, **options: Any) -> Any:
-        outputs = super()._get_per_token_logps_and_entropies(*arguments, **options)
-        self._policy_logps = outputs[0]
-        return outputs
-
     def _compute_loss(self, model: Any, inputs: Any) -> torch.Tensor:
-        beta, self.beta = self.beta, 0.0  # TRL adds k3 to the loss if beta is not 0
-        try:
-            loss = super()._compute_loss(model, inputs)
-        finally:
-            self.beta = beta
-            logps, self._policy_logps = self._policy_logps, None
-        if beta == 0.0:
+        with self.own_loss():
+            loss: torch.Tensor = super()._compute_loss(model, inputs)
+        logps = self.pop_policy_logps()
+        if self.beta == 0.0:
             return loss
         mask = _loss_mask(inputs)
         divergence = self.penalty(logps, inputs["ref_per_token_logps"]) * mask
         self._log_divergence(divergence.detach().sum(), mask.sum())
-        return loss + beta * (divergence * token_weights(self, inputs, mask)).sum()
+        return loss + self.beta * (divergence * token_weights(self, inputs, mask)).sum()
 
     def _log_divergence(self, total: torch.Tensor, tokens: torch.Tensor) -> None:
         totals = self.accelerator.reduce(torch.stack([total, tokens.float()]), reduction="sum")

@@ -67,6 +67,13 @@ def test_the_kl_penalty_in_trl(cli: Any, tmp_path: Path) -> None:
     assert "K2Trainer" not in truthrl + ctrl_rag
 
 
+def test_the_plugin_of_ms_swift_selects_the_penalty_k2(cli: Any, tmp_path: Path) -> None:
+    for recipe in ("arena", "truthrl"):
+        cli("init", "ms-swift", "-r", recipe, "-o", tmp_path / recipe, code=0)
+    assert (tmp_path / "arena" / "plugin.py").read_text().endswith("\nuse_k2_penalty()\n")
+    assert "k2" not in (tmp_path / "truthrl" / "plugin.py").read_text()
+
+
 def test_settings_and_models_in_the_script(cli: Any, tmp_path: Path) -> None:
     options = ["--set", "accuracy.metric=f1", "--hardened", "--nli", "a model's folder"]
     cli("init", "verl", "-r", "arena", *options, "-o", tmp_path / "v", code=0)

@@ -25,17 +25,19 @@ def write(start: Start) -> dict[str, str]:
     options = start.advantage_options
     if "recipe" not in options:
         options = {"name": start.name, **options}
-    register = python_call("register", options, first="recipe")
+    names, calls = ["register"], [python_call("register", options, first="recipe")]
+    if start.training.kl.value == "k2":
+        names, calls = [*names, "use_k2_penalty"], [*calls, "use_k2_penalty()"]
     return {
         "train.sh": shell_script(start, "ms-swift", _lines(start), "swift rlhf --rlhf_type grpo"),
-        "plugin.py": f"from rag_rewards_adapters.ms_swift import register\n\n{register}\n",
+        "plugin.py": f"from rag_rewards_adapters.ms_swift import {', '.join(names)}\n\n"
+        + "".join(f"{call}\n" for call in calls),
     }
 
 
 def _lines(start: Start) -> Iterator[Line]:
     training = start.training
     kl_weight, floor = training.kl_weight, training.std_floor
-    only_k3 = "; ms-swift has only k3" if training.kl.value == "k2" else ""
     yield flag(YOUR_SETUP, "--model", start.policy)
     yield flag(YOUR_SETUP, "--dataset", start.data)
     yield flag(YOUR_SETUP, "--output_dir", start.name)
@@ -50,7 +52,7 @@ def _lines(start: Start) -> Iterator[Line]:
     yield stated_flag("--lr_scheduler_type", training.schedule)
     yield stated_flag("--warmup_ratio", training.warmup)
     yield stated_flag("--num_train_epochs", training.epochs)
-    yield flag(kl_weight.source + only_k3, "--beta", kl_weight.value)
+    yield stated_flag("--beta", kl_weight)
     yield stated_flag("--num_iterations", training.iterations)
     yield stated_flag("--epsilon", training.clip)
     yield stated_flag("--temperature", training.temperature)
