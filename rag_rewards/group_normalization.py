@@ -128,7 +128,7 @@ class GroupZScore(Composite):
 class GroupAdvantage(Composite):
     """(R − mean)/max(std, floor) within each group, with the population standard deviation.
 
-    Source: LEAR, implementation details (clipped standard deviation).
+    Source: LEAR, section 3.3, Eq. 11 (clipped standard deviation).
     """
 
     reward: Reward

@@ -81,6 +81,52 @@ def test_prompts_contain_the_rules_of_the_papers():
     assert "uery time" not in prompt_of("truthrl")
 
 
+def in_order(text, *phrases):
+    places = [text.index(phrase) for phrase in phrases]
+    return places == sorted(places)
+
+
+def test_arenas_prompt_has_the_content_of_table_1():
+    text = prompt_of("arena")
+    assert in_order(
+        text,
+        *("references", "exactly three sections"),
+        *("<relevance>", "numbers of the references that help, and no others", "[1, 5]"),
+        *("<analysis>", "lead to the answer", "number of the reference behind each claim"),
+        *("<answer>", "a word or a short phrase, unexplained"),
+        *("<question>Which city?</question>", "<references>", "[1] It flows through Paris."),
+    )
+
+
+def test_arenas_prompt_for_a_rationale_has_the_content_of_table_9():
+    text = prompt_of("arena", "gold-rationale")
+    assert in_order(
+        text,
+        *("reasoning that leads from the references to the given answer", "Use only the relevant"),
+        *("Which city?", "[1] It flows through Paris.", "Relevant references: [1]"),
+        "Answer: Paris",
+    )
+
+
+@pytest.mark.parametrize("name", ["default", "closed-book"])
+def test_truthrls_prompts_have_the_content_of_tables_9_and_10(name):
+    text = prompt_of("truthrl", name, query_time="03/13/2024, 08:29:31 PT")
+    sources = {
+        "default": ("what you know and on the references", "may or may not help"),
+        "closed-book": ("facts that you know",),
+    }
+    assert in_order(
+        text,
+        *("as of the time at which it was asked", *sources[name]),
+        *("step by step inside <think> and </think>", "final answer, and it alone", "\\boxed{}"),
+        *("\\boxed{New York}", "\\boxed{3 times}", "something false", "\\boxed{invalid question}"),
+        *("not sure", "\\boxed{I don't know}"),
+        *(["References:", "It flows through Paris."] if name == "default" else []),
+        *("Question: Which city?", "Query time: 03/13/2024, 08:29:31 PT"),
+    )
+    assert ("It flows" in text) == (name == "default")
+
+
 def test_special_answers_of_the_prompt_are_recognized():
     abstains, invalid = (
         decode_row(ROW | {"response": f"<think>x</think>\\boxed{{{text}}}"})

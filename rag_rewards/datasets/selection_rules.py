@@ -1,6 +1,6 @@
 """Rules for the selection of questions: ranges of pass rates, other conditions, and the sample.
 
-Source of the ranges and of the standard deviation: CTRL-RAG, implementation details (pass@8 is the
+Source of the ranges and of the standard deviation: CTRL-RAG, appendix A (pass@8 is the
 share of 8 responses that are right).
 """
 

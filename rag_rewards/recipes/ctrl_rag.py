@@ -315,7 +315,7 @@ _CONTAINED = ComponentInfo(
     "accuracy", "1 if the response contains a gold answer, otherwise 0", values=(0, 1)
 )
 
-_PAPER = "CTRL-RAG, implementation details"
+_PAPER = "CTRL-RAG, appendix A"
 TRAINING = Training(
     prompts=Stated(128, f"{_PAPER}: batch of 1,024 rollouts, 8 per prompt"),
     group=Stated(8, _PAPER),

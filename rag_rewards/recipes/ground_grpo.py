@@ -291,7 +291,7 @@ _PROCESS = ComponentInfo(
     when="process.enabled",
 )
 
-_PAPER = "Ground-GRPO, implementation details"
+_PAPER = "Ground-GRPO, section 3.1"
 TRAINING = Training(
     prompts=Stated(48, f"{_PAPER}: batch of 384 rollouts, 8 per prompt"),
     group=Stated(8, _PAPER),

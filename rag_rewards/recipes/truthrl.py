@@ -223,14 +223,15 @@ class CombineReasoning(Settings, frozen=True):
         }[self.how]
 
 
-_PAPER = "TruthRL, training details, and the authors' code"
+_PAPER = "TruthRL, appendix A"
+_CODE = "TruthRL, authors' code; the paper does not state it"
 TRAINING = Training(
     prompts=Stated(64, _PAPER),
-    group=Stated(8, _PAPER),
+    group=Stated(8, _CODE),
     learning_rate=Stated(1e-6, _PAPER),
     schedule=Stated("constant", _PAPER),
-    epochs=Stated(1, _PAPER),
-    kl=Stated("k3", _PAPER),
+    epochs=Stated(1, _CODE),
+    kl=Stated("k3", _CODE),
     kl_weight=Stated(0.001, _PAPER),
     clip=Stated(0.2, _PAPER),
     temperature=Stated(1.0, _PAPER),

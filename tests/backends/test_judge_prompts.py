@@ -78,6 +78,31 @@ def test_the_system_message_is_the_same_for_all_questions_of_a_kind(kind):
     assert "{{" not in one
 
 
+RULES = {
+    # ARENA, Table 8: one item or a synonym of it is enough; yes or no
+    "accuracy": ("One match is enough", "as a synonym, as a paraphrase"),
+    # TruthRL, Table 11, rules 1 to 8 in the order of this prompt
+    "outcome": (
+        *("The reference is right", "in the same or in equivalent words", "in doubt, score 0"),
+        *("is a number", "very nearly so", "all of them and no other one"),
+        *("keeps what is essential in a long reference", "contradicts or negates itself"),
+        *("does not answer the question", '"explanation"', '"score": S'),
+    ),
+    # TruthRL, Table 12, rules 1 to 4
+    "reasoning": (
+        *("is about this very question", "main points bear on the answer", "precise"),
+        *("vague, beside the point", '"explanation"', '"score": S'),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_prompt_contains_the_rules_of_the_paper(kind):
+    text = judge_messages(make_question(kind=kind))[0]["content"]
+    places = [text.index(rule) for rule in RULES[kind]]
+    assert places == sorted(places)
+
+
 @pytest.mark.parametrize(
     "question",
     [

@@ -308,6 +308,9 @@ def test_presets_have_the_sizes_of_the_papers():
         "musique": 5_000,
     }
     assert set(presets()["arena-test"].sizes.values()) == {500}
+    trust_align = ("asqa", "qampari", "eli5")
+    assert presets()["ground-grpo-stage1"].sizes == dict.fromkeys(trust_align, 100)
+    assert presets()["ground-grpo-stage2"].sizes == dict.fromkeys(trust_align, 1_000)
     assert presets()["ground-grpo-stage2"].unanswerable == 0.5
 
 

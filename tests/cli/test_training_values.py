@@ -1,0 +1,111 @@
+"""The published training values, copied by hand from the papers, in the recipes and the scripts."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from rag_rewards.recipes import RECIPES
+from rag_rewards.training.settings import NOT_STATED
+
+# CTRL-RAG, appendix A: group size 8, batch of 1,024 rollouts, learning rate 1e-6, no KL penalty.
+CTRL_RAG = {
+    "group": 8,
+    "prompts": 1024 // 8,
+    "learning_rate": 1e-6,
+    "kl": "none",
+    "kl_weight": 0.0,
+}
+# ARENA, appendix E: batch of 256, learning rate 3e-6, 7 rollouts, temperature 0.9, β = 0.04, one
+# iteration per batch, ε = 0.2. Section 3.2: the KL estimator k2.
+ARENA = {
+    "prompts": 256,
+    "learning_rate": 3e-6,
+    "group": 7,
+    "temperature": 0.9,
+    "kl": "k2",
+    "kl_weight": 0.04,
+    "iterations": 1,
+    "clip": 0.2,
+}
+# Ground-GRPO, section 3.1: 8 responses, 4 epochs, batch of 384, 1e-5, cosine, warm-up of 0.1.
+GROUND_GRPO = {
+    "group": 8,
+    "epochs": 4,
+    "prompts": 384 // 8,
+    "learning_rate": 1e-5,
+    "schedule": "cosine",
+    "warmup": 0.1,
+}
+PAPERS = {
+    "ctrl-rag": CTRL_RAG,
+    "ctrl-rag-clr": CTRL_RAG,
+    "rag-total": CTRL_RAG,
+    "arena": ARENA,
+    "naive-grpo": ARENA,
+    "ground-grpo-stage1": GROUND_GRPO,
+    "ground-grpo": GROUND_GRPO,
+    # LEAR, section 4.1: one epoch, 1e-6, ε = 0.2, β = 0.01, minimum standard deviation of 0.1.
+    "lear": {
+        "epochs": 1,
+        "learning_rate": 1e-6,
+        "clip": 0.2,
+        "kl": "k3",
+        "kl_weight": 0.01,
+        "std_floor": 0.1,
+    },
+    # TruthRL, appendix A: constant 1e-6, batch of 64, β = 0.001, ε = 0.2, 16,384 and 2,048 tokens,
+    # temperature and top-p of 1.
+    "truthrl": {
+        "learning_rate": 1e-6,
+        "schedule": "constant",
+        "prompts": 64,
+        "kl_weight": 0.001,
+        "clip": 0.2,
+        "prompt_tokens": 16_384,
+        "response_tokens": 2_048,
+        "temperature": 1.0,
+        "top_p": 1.0,
+    },
+}
+TRL = {
+    "group": "num_generations",
+    "prompts": "gradient_accumulation_steps",
+    "learning_rate": "learning_rate",
+    "schedule": "lr_scheduler_type",
+    "warmup": "warmup_steps",
+    "epochs": "num_train_epochs",
+    "kl_weight": "beta",
+    "clip": "epsilon",
+    "iterations": "num_iterations",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "response_tokens": "max_completion_length",
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_values_of_the_papers(name):
+    """Only these values have a paper as their source. Others come from code or are not stated."""
+    stated = {
+        field: value.value
+        for field, value in RECIPES[name].training.items()
+        if value.source != NOT_STATED and "does not state it" not in value.source
+    }
+    assert stated == PAPERS[name]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_values_in_the_script_of_trl(cli, tmp_path, name):
+    cli("init", "trl", "-r", name, "-o", tmp_path / "run", code=0)
+    tree = ast.parse((tmp_path / "run" / "train.py").read_text("utf-8"))
+    [settings] = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "settings"
+    )
+    written = {each.arg: ast.literal_eval(each.value) for each in settings.keywords}
+    expected = {TRL[field]: value for field, value in PAPERS[name].items() if field in TRL}
+    assert written.items() >= expected.items()
+    assert written.get("scale_rewards") == ("none" if name == "lear" else None)
