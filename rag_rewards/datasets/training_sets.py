@@ -7,20 +7,15 @@ Sources: TruthRL, section 3 and appendix A (R-Tuning, RFT, DPO); ARENA, appendix
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-import msgspec
-
-from rag_rewards.baseline_prompts import DEFAULT, DIRECT, prompts_of
 from rag_rewards.datasets.gold import Problem, generator
 from rag_rewards.datasets.questions import Question, ScoredRollout
+from rag_rewards.datasets.training_source import Form, TrainingSource
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import OptionError, RolloutError
-from rag_rewards.output_form import ANY_FORM, OutputForm
-from rag_rewards.prompts import GROUNDED, Prompt
 from rag_rewards.recipes import RECIPES
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
@@ -28,8 +23,6 @@ from rag_rewards.signature import Signature
 
 TrainingSetKind = Literal["r-tuning", "rft", "dpo", "sft"]
 Style = Literal["direct", "reasoning", "rationale"]
-Text = str | list[dict[str, Any]]
-"""A prompt or a completion: a chat, or text if the prompts of the rows are text."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +40,7 @@ class ChatMaker:
     seed: int = 0
 
     def __call__(self, question: Question) -> dict[str, Any] | Problem:
-        build: Callable[[_Source], dict[str, Any] | Problem] = {
+        build: Callable[[TrainingSource], dict[str, Any] | Problem] = {
             "r-tuning": _r_tuning,
             "rft": _rft,
             "dpo": _dpo,
@@ -57,18 +50,18 @@ class ChatMaker:
         }[self.kind]
         rng = generator(self.seed, self.kind, question.name)
         try:
-            return build(_Source(question, self._form_of(question), rng))
+            return build(TrainingSource(question, self._form_of(question), rng))
         except RolloutError as error:
             return Problem(f"{error.path}: {error.message}" if error.path else error.message)
 
-    def _form_of(self, question: Question) -> _Form:
+    def _form_of(self, question: Question) -> Form:
         """Return the form of the recipe, or of the recipe that the row's signature names."""
         if isinstance(self.recipe, Recipe):
-            return _Form(self.recipe.prompts, self.recipe.output_form)
+            return Form(self.recipe.prompts, self.recipe.output_form)
         name = self.recipe or _recipe_name(question.row)
         if name not in RECIPES:
-            return _Form()
-        return _Form(RECIPES[name].prompts, RECIPES[name].output)
+            return Form()
+        return Form(RECIPES[name].prompts, RECIPES[name].output)
 
 
 def _recipe_name(row: Rollout) -> str:
@@ -82,84 +75,13 @@ def _recipe_name(row: Rollout) -> str:
     return stage.recipe
 
 
-class _Form(NamedTuple):
-    """The prompts of a recipe by name, and the output form of its responses."""
-
-    prompts: Mapping[str, Prompt] = prompts_of(GROUNDED, ANY_FORM, {})
-    output: OutputForm = ANY_FORM
-
-
-@dataclass(frozen=True)
-class _Source:
-    """A question with the prompts, responses and gold answers for its training row."""
-
-    question: Question
-    form: _Form
-    rng: random.Random
-
-    @property
-    def prompt(self) -> Text:
-        """The prompt of the row, otherwise that of the recipe."""
-        row = self.question.row
-        if row.prompt is not None:
-            return row.prompt
-        return self.recipe_prompt
-
-    @property
-    def recipe_prompt(self) -> Text:
-        """The prompt of the recipe, also if the row has a prompt."""
-        return list(self.form.prompts[DEFAULT].messages(self.question.row))
-
-    @property
-    def direct_prompt(self) -> Text:
-        """The question and documents in the form of the recipe, without a request to reason."""
-        return list(self.form.prompts[DIRECT].messages(self.question.row))
-
-    @property
-    def gold_response(self) -> Text:
-        """The gold answer in the output form of the recipe."""
-        return self.completion(self.form.output.write_answer(self.question.row.gold_text))
-
-    @property
-    def abstention(self) -> Text:
-        """An abstention in the output form of the recipe."""
-        return self.completion(self.form.output.write_abstention())
-
-    def completion(self, text: str) -> Text:
-        """Return a response as a chat, or as text if the prompt is text."""
-        if isinstance(self.question.row.prompt, str):
-            return text
-        return [{"role": "assistant", "content": text}]
-
-    def response(self, rollout: ScoredRollout) -> Text:
-        """Return the response of a rollout, including tool turns."""
-        response = rollout.rollout.response
-        if isinstance(response, str) or len(response) == 1:
-            return self.completion(rollout.rollout.parsed.text)
-        return list(msgspec.json.decode(rollout.line)["response"])
-
-    def pick(
-        self, condition: Callable[[ScoredRollout], bool | None], kind: str
-    ) -> ScoredRollout | Problem:
-        """Return a random rollout that satisfies a condition and was not truncated."""
-        matches = [rollout for rollout in self.question.rollouts if condition(rollout)]
-        if not matches:
-            return Problem(f"no {kind}")
-        complete = [rollout for rollout in matches if rollout.is_complete]
-        return self.rng.choice(complete) if complete else Problem(f"no complete {kind}")
-
-    def training_row(self, **texts: Text) -> dict[str, Any]:
-        """Return a row of the training set."""
-        return {"id": self.question.name, **texts}
-
-
-def _label_problem(source: _Source) -> Problem | None:
+def _label_problem(source: TrainingSource) -> Problem | None:
     if source.question.out_of_knowledge is None:
         return Problem("unknown whether the question is out of knowledge")
     return None
 
 
-def _gold_problem(source: _Source) -> Problem | None:
+def _gold_problem(source: TrainingSource) -> Problem | None:
     if source.question.row.answer_kind == "claims":
         return Problem("the gold answers are claims, which are not a response")
     if source.form.output.cites and not source.question.out_of_knowledge:
@@ -167,7 +89,7 @@ def _gold_problem(source: _Source) -> Problem | None:
     return None
 
 
-def _r_tuning(source: _Source) -> dict[str, Any] | Problem:
+def _r_tuning(source: TrainingSource) -> dict[str, Any] | Problem:
     """The gold answer; out of knowledge: an abstention (TruthRL, section 3)."""
     if problem := _label_problem(source) or _gold_problem(source):
         return problem
@@ -176,7 +98,7 @@ def _r_tuning(source: _Source) -> dict[str, Any] | Problem:
     return source.training_row(prompt=source.prompt, completion=completion)
 
 
-def _rft(source: _Source) -> dict[str, Any] | Problem:
+def _rft(source: TrainingSource) -> dict[str, Any] | Problem:
     """A right response; out of knowledge: a response that abstains (TruthRL, section 3)."""
     if problem := _label_problem(source):
         return problem
@@ -186,7 +108,7 @@ def _rft(source: _Source) -> dict[str, Any] | Problem:
     return source.training_row(prompt=source.prompt, completion=source.response(rollout))
 
 
-def _dpo(source: _Source) -> dict[str, Any] | Problem:
+def _dpo(source: TrainingSource) -> dict[str, Any] | Problem:
     """A right response, preferred to a wrong one (TruthRL, appendix A).
 
     Out of knowledge: an abstention, preferred to a wrong response. The abstention is a response of
@@ -210,7 +132,7 @@ def _dpo(source: _Source) -> dict[str, Any] | Problem:
     return source.training_row(prompt=source.prompt, chosen=chosen, rejected=source.response(wrong))
 
 
-def _direct(source: _Source) -> dict[str, Any] | Problem:
+def _direct(source: TrainingSource) -> dict[str, Any] | Problem:
     """The gold answer without reasoning (ARENA, SFT-direct)."""
     if problem := _gold_problem(source):
         return problem
@@ -221,7 +143,7 @@ def _direct(source: _Source) -> dict[str, Any] | Problem:
     return source.training_row(prompt=source.direct_prompt, completion=completion)
 
 
-def _reasoning(source: _Source) -> dict[str, Any] | Problem:
+def _reasoning(source: TrainingSource) -> dict[str, Any] | Problem:
     """A right response of the policy in the complete output form of the recipe."""
     rollout = source.pick(
         lambda rollout: rollout.is_right and rollout.score.components.get("format", 1.0) == 1.0,
@@ -232,7 +154,7 @@ def _reasoning(source: _Source) -> dict[str, Any] | Problem:
     return source.training_row(prompt=source.prompt, completion=source.response(rollout))
 
 
-def _rationale(source: _Source) -> dict[str, Any] | Problem:
+def _rationale(source: TrainingSource) -> dict[str, Any] | Problem:
     """A response from gold data and a rationale with the full reward (ARENA, SFT-reasoning).
 
     The prompt is that of the recipe, because the prompt of the rationale contains the gold answer.
@@ -249,9 +171,9 @@ def _rationale(source: _Source) -> dict[str, Any] | Problem:
     return source.training_row(prompt=source.recipe_prompt, completion=completion)
 
 
-def _right(source: _Source) -> ScoredRollout | Problem:
+def _right(source: TrainingSource) -> ScoredRollout | Problem:
     return source.pick(lambda rollout: rollout.is_right, "right response")
 
 
-def _abstention(source: _Source) -> ScoredRollout | Problem:
+def _abstention(source: TrainingSource) -> ScoredRollout | Problem:
     return source.pick(lambda rollout: rollout.abstains, "response that abstains")

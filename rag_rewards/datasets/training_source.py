@@ -1,0 +1,90 @@
+"""A question with the prompts, responses and gold answers for a row of a training set."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rag_rewards.baseline_prompts import DEFAULT, DIRECT, prompts_of
+from rag_rewards.datasets.gold import Problem
+from rag_rewards.datasets.questions import Question, ScoredRollout
+from rag_rewards.output_form import ANY_FORM, OutputForm
+from rag_rewards.prompts import GROUNDED, Prompt
+
+Text = str | list[dict[str, Any]]
+"""A prompt or a completion: a chat, or text if the prompts of the rows are text."""
+
+
+class Form(NamedTuple):
+    """The prompts of a recipe by name, and the output form of its responses."""
+
+    prompts: Mapping[str, Prompt] = prompts_of(GROUNDED, ANY_FORM, {})
+    output: OutputForm = ANY_FORM
+
+
+@dataclass(frozen=True)
+class TrainingSource:
+    """A question with the prompts, responses and gold answers for its training row."""
+
+    question: Question
+    form: Form
+    rng: random.Random
+
+    @property
+    def prompt(self) -> Text:
+        """The prompt of the row, otherwise that of the recipe."""
+        row = self.question.row
+        if row.prompt is not None:
+            return row.prompt
+        return self.recipe_prompt
+
+    @property
+    def recipe_prompt(self) -> Text:
+        """The prompt of the recipe, also if the row has a prompt."""
+        return list(self.form.prompts[DEFAULT].messages(self.question.row))
+
+    @property
+    def direct_prompt(self) -> Text:
+        """The question and documents in the form of the recipe, without a request to reason."""
+        return list(self.form.prompts[DIRECT].messages(self.question.row))
+
+    @property
+    def gold_response(self) -> Text:
+        """The gold answer in the output form of the recipe."""
+        return self.completion(self.form.output.write_answer(self.question.row.gold_text))
+
+    @property
+    def abstention(self) -> Text:
+        """An abstention in the output form of the recipe."""
+        return self.completion(self.form.output.write_abstention())
+
+    def completion(self, text: str) -> Text:
+        """Return a response as a chat, or as text if the prompt is text."""
+        if isinstance(self.question.row.prompt, str):
+            return text
+        return [{"role": "assistant", "content": text}]
+
+    def response(self, rollout: ScoredRollout) -> Text:
+        """Return the response of a rollout, including tool turns."""
+        response = rollout.rollout.response
+        if isinstance(response, str) or len(response) == 1:
+            return self.completion(rollout.rollout.parsed.text)
+        return list(msgspec.json.decode(rollout.line)["response"])
+
+    def pick(
+        self, condition: Callable[[ScoredRollout], bool | None], kind: str
+    ) -> ScoredRollout | Problem:
+        """Return a random rollout that satisfies a condition and was not truncated."""
+        matches = [rollout for rollout in self.question.rollouts if condition(rollout)]
+        if not matches:
+            return Problem(f"no {kind}")
+        complete = [rollout for rollout in matches if rollout.is_complete]
+        return self.rng.choice(complete) if complete else Problem(f"no complete {kind}")
+
+    def training_row(self, **texts: Text) -> dict[str, Any]:
+        """Return a row of the training set."""
+        return {"id": self.question.name, **texts}
