@@ -25,7 +25,7 @@ class Prompt:
 
     message      text with the placeholders `{instruction}`, `{documents}`, `{question}` and
                  `{query_time}`, or a function that returns this text for a rollout; a prompt for a
-                 rationale also has `{gold_documents}` and `{gold_answer}`
+                 rationale also has `{gold_documents}`, `{gold_answer}` and `{gold_answers}`
     system       system message; "" for none
     document     form of a document, with the placeholders `{label}`, `{title}` and `{text}`
     untitled     form of a document without a title
@@ -125,6 +125,10 @@ def _gold_values(message: str, rollout: Rollout) -> dict[str, str]:
         values["gold_documents"] = f"[{', '.join(rollout.supporting_in_order)}]"
     if "{gold_answer}" in message:
         values["gold_answer"] = rollout.gold_text
+    if "{gold_answers}" in message:
+        values["gold_answers"] = "\n".join(
+            f"Answer {i + 1}: {rollout.gold[i][0]}" for i in rollout.supported_gold
+        )
     return values
 
 

@@ -178,6 +178,20 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
         return tuple(label for label in self.labels if label in self.supporting_labels)
 
     @property
+    def supported_gold(self) -> tuple[int, ...]:
+        """The positions of the required answers that a document supports; all if that is unknown.
+
+        >>> documents = [Document(text="Rome …", supports=(False, True))]
+        >>> Rollout(response="", answers=[["Paris"], ["Rome"]], documents=documents).supported_gold
+        (1,)
+        """
+        known = [d.supports for d in self.documents or () if d.supports is not None]
+        everything = range(len(self.gold))
+        return tuple(
+            i for i in everything if not known or any(bits[i] for bits in known if i < len(bits))
+        )
+
+    @property
     def gold_text(self) -> str:
         """The first alias of each required answer, separated by commas.
 

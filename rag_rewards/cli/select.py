@@ -19,13 +19,13 @@ from rag_rewards.cli.options import (
     Recipe,
 )
 from rag_rewards.cli.output import print_messages
-from rag_rewards.datasets.selection import (
+from rag_rewards.datasets.selection import counts
+from rag_rewards.datasets.selection import select as select_questions
+from rag_rewards.datasets.selection_options import (
     SelectionCriteria,
     SelectOptions,
     TrainingSetOptions,
-    counts,
 )
-from rag_rewards.datasets.selection import select as select_questions
 
 SELECTION = "Selection"
 CRITERIA_DEFAULTS = SelectionCriteria()
@@ -52,9 +52,9 @@ def select(
     """Select questions for training.
 
     The command selects questions by the scores of their rollouts. With `--make`, it writes a
-    training set for another training method, such as DPO. With `--style rationale --model`, a model
-    writes rationales, which are stored in OUT.samples.jsonl, so that you can run the command again
-    to continue an interrupted run. The summary and OUT.card.md contain the
+    training set for another training method, such as DPO. With `--model`, a model writes texts from
+    the gold data, which are stored in OUT.samples.jsonl, so that you can run the command again to
+    continue an interrupted run. The summary and OUT.card.md contain the
     number of questions before and after each step. The exit code is 3 if some rows cannot be
     scored.
 
@@ -85,10 +85,8 @@ def select(
     questions = f"{result.written:,} of {result.read:,} questions ({result.rows:,} rows)"
     lines = [f"{questions} → {options.output}", *counts(result)]
     if options.models.model:
-        rationales = (
-            f"{result.new_rationales:,} new, {result.stored_rationales:,} from earlier runs"
-        )
-        lines.append(f"rationales: {rationales}: {options.samples}")
+        texts = f"{result.new_texts:,} new, {result.stored_texts:,} from earlier runs"
+        lines.append(f"written texts: {texts}: {options.samples}")
     if result.rows_in_error:
         lines.append(f"rows in error: {options.errors}")
     print_messages(lines)

@@ -11,17 +11,15 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
-from rag_rewards.datasets.data_card import sha256
 from rag_rewards.datasets.gold import Problem, generator
-from rag_rewards.datasets.output_check import refuse_overwriting
-from rag_rewards.datasets.questions import ErrorLog, Question, Questions, check_right_at
-from rag_rewards.datasets.sampling import SamplingOptions
+from rag_rewards.datasets.questions import ErrorLog, Question, Questions
 from rag_rewards.datasets.selection_card import write_card
 from rag_rewards.datasets.selection_models import SelectionModels
+from rag_rewards.datasets.selection_options import SelectOptions
 from rag_rewards.datasets.selection_rules import (
     Likelihood,
     Rules,
@@ -30,151 +28,10 @@ from rag_rewards.datasets.selection_rules import (
     questions_in,
     windows,
 )
-from rag_rewards.datasets.training_sets import ChatMaker, Style, TrainingSetKind
-from rag_rewards.definition import Recipe
-from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.errors import UsageError
 from rag_rewards.io.output import Output, refuse_second_run
 from rag_rewards.io.sinks import Spool
 from rag_rewards.io.sources import open_source
-from rag_rewards.loading import RecipeSource
-from rag_rewards.model_options import ModelOptions
-from rag_rewards.settings import did_you_mean
-
-
-@dataclass(frozen=True, kw_only=True)
-class SelectionCriteria:
-    """Which questions to select."""
-
-    std_of: str = "S"
-    """Quantity for --min-std: S (log-likelihood) or E (component evidential_contribution)."""
-    min_std: float | None = None
-    """Keep groups whose standard deviation of --std-of is greater than this value, in nats."""
-    min_spread: float | None = None
-    """Keep groups whose rewards differ by more than this value. 0 drops groups of equal rewards."""
-    min_samples: int = 1
-    """Keep groups with at least this number of responses."""
-    right_at: float = 1.0
-    """Count a response as correct if `correct` is at least this value."""
-    unique: bool = False
-    """Keep each question once, even if its documents differ."""
-    exclude: str | None = None
-    """Exclude the questions of this file."""
-    sample: int | None = None
-    """Sample this number of questions."""
-    seed: int = 0
-    """Random seed of --sample and of rationales."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingSetOptions:
-    """Which training set to write."""
-
-    make: str | None = None
-    """Write a training set for this method: r-tuning, rft, dpo or sft (see docs/selection.md)."""
-    style: str = "direct"
-    """Target texts of sft: the gold answer (direct), a correct response (reasoning), or a response
-    from gold data and a rationale (rationale)."""
-    rationales: int = 1
-    """Number of rationales that --model writes for each question until one is right."""
-    temperature: float = 1.0
-    """Sampling temperature of rationales."""
-    max_tokens: int = 1024
-    """Maximum number of tokens of a rationale."""
-    batch: int = 64
-    """Number of rationales to request at a time. An interrupted run loses at most one batch."""
-
-
-@dataclass(frozen=True)
-class SelectOptions(SelectionCriteria, TrainingSetOptions):
-    """The options of `select`. `passes` are ranges of pass rates as text, see `window`.
-
-    Raises UsageError when options contradict each other, and when an input would be overwritten.
-    """
-
-    source: str
-    output: str
-    recipe: RecipeSource | None = None
-    passes: tuple[str, ...] = ()
-    rollouts: bool = False
-    group_size: int | None = None
-    sort: bool = False
-    models: ModelOptions = ModelOptions()
-
-    def __post_init__(self) -> None:
-        for kind, value, names in (
-            ("likelihood", self.std_of, get_args(Likelihood)),
-            ("training set", self.make or "sft", get_args(TrainingSetKind)),
-            ("style", self.style, get_args(Style)),
-        ):
-            if value not in names:
-                raise UsageError(
-                    f"unknown {kind} {value!r}{did_you_mean(value, names)}; choose from "
-                    f"{', '.join(names)}"
-                )
-        if self.rollouts and self.make:
-            raise OptionError(
-                "{rollouts} copies rows and {make} writes other rows: use one of them"
-            )
-        self._check_models()
-        if self.sample is not None and self.sample < 1:
-            raise OptionError("{sample} must be at least 1, found {value}", value=self.sample)
-        check_right_at(self.right_at)
-        inputs = [self.source, *([self.exclude] if self.exclude else [])]
-        outputs = (self.errors, self.samples, f"{self.output}.card.md")
-        refuse_overwriting(self.output, outputs, inputs)
-
-    def _check_models(self) -> None:
-        if self.style != "direct" and self.make != "sft":
-            raise OptionError("{style} describes the target texts of sft: set {make} sft")
-        if self.is_rationale and self.recipe is None:
-            raise OptionError(
-                "{style} rationale requires {recipe}, which assembles and scores the responses"
-            )
-        if self.models.model and not self.is_rationale:
-            raise OptionError("{model} writes rationales: set {make} sft and {style} rationale")
-        if self.models.is_set and self.recipe is None:
-            raise OptionError("models provide evidence for a recipe: set {recipe}")
-        _ = self.sampling  # raises for invalid values
-
-    @property
-    def is_rationale(self) -> bool:
-        """Whether the responses are assembled from rationales."""
-        return self.make == "sft" and self.style == "rationale"
-
-    @property
-    def sampling(self) -> SamplingOptions:
-        """How a policy samples rationales."""
-        return SamplingOptions(
-            self.rationales, self.temperature, self.max_tokens, self.seed, self.batch
-        )
-
-    @property
-    def samples(self) -> str:
-        """Path of the sampled rationales."""
-        return f"{self.output}.samples.jsonl"
-
-    @property
-    def errors(self) -> str:
-        """Path of the rows in error."""
-        return f"{self.output}.errors.jsonl"
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that affect the selection, for its signature."""
-        others = {"source", "output", "recipe", "exclude", "models", "batch"}
-        if not self.models.model:
-            others |= {"rationales", "temperature", "max_tokens"}
-        names = [name for name in self.__dataclass_fields__ if name not in others]
-        digest = {"exclude": sha256(self.exclude)} if self.exclude else {}
-        return {name: getattr(self, name) for name in names} | digest
-
-    def maker(self, recipe: Recipe | None) -> ChatMaker | None:
-        """Return the maker of the training set with the prompt and output form of a recipe."""
-        if self.make is None:
-            return None
-        kind: TrainingSetKind = msgspec.convert(self.make, TrainingSetKind)
-        style: Style = msgspec.convert(self.style, Style)
-        return ChatMaker(kind, style, recipe or "", self.seed)
 
 
 @dataclass
@@ -191,10 +48,10 @@ class SelectResult:
     windows: dict[str, int] = field(default_factory=dict)
     """Written questions by the range of their pass rate."""
     first_error: str = ""
-    new_rationales: int = 0
-    """Rationales that the policy wrote in this run."""
-    stored_rationales: int = 0
-    """Rationales of earlier runs that were used again."""
+    new_texts: int = 0
+    """Texts that the policy wrote in this run."""
+    stored_texts: int = 0
+    """Texts of earlier runs that were used again."""
 
 
 def select(options: SelectOptions) -> SelectResult:
@@ -213,7 +70,7 @@ def select(options: SelectOptions) -> SelectResult:
     )
     refuse_second_run(options.output)
     with contextlib.ExitStack() as stack:
-        models = SelectionModels(options.recipe, options.models, options.is_rationale)
+        models = SelectionModels(options.scoring_recipe, options.models, options.purpose)
         stack.callback(models.close)
         source = stack.enter_context(contextlib.closing(open_source(options.source)))
         output = Output(options.output)  # its lock also protects the errors file
@@ -249,10 +106,10 @@ def _facts(result: SelectResult, models: SelectionModels) -> dict[str, Any]:
             "written": result.written,
         }
     }
-    if models.scorer is not None:
-        facts["reward"] = models.scorer.signature
+    if models.signature:
+        facts["reward"] = models.signature
     if models.policy is not None:
-        facts["rationales"] = models.policy.fingerprint
+        facts["texts"] = models.policy.fingerprint
     return facts
 
 
@@ -283,7 +140,7 @@ class _Selection:
     def survey(self) -> None:
         """Store the output of each question that passes all steps."""
         after = 0
-        candidates = self.models.with_rationales(
+        candidates = self.models.with_texts(
             self.candidates(), self.options.samples, self.options.sampling, self.questions.errors
         )
         for (number, window), question in candidates:
@@ -302,8 +159,8 @@ class _Selection:
         self.result.rows, self.result.rows_in_error = self.questions.rows, errors.rows
         self.result.first_error = errors.first
         if (sampler := self.models.sampler) is not None:
-            self.result.new_rationales = sampler.new_responses
-            self.result.stored_rationales = sampler.stored_responses
+            self.result.new_texts = sampler.new_responses
+            self.result.stored_texts = sampler.stored_responses
 
     def candidates(self) -> Iterator[tuple[tuple[int, int], Question]]:
         """Yield the questions that pass all conditions, with number and position of the window."""
@@ -372,6 +229,8 @@ class _Selection:
             return f"every row is in error, the first: {result.first_error}"
         steps = [f"{name}: {before:,} → {after:,}" for name, before, after in result.steps]
         reasons = [f"{reason}: {n:,}" for reason, n in result.unsuitable.most_common(3)]
+        if result.rows_in_error:
+            reasons.append(f"rows in error: {result.rows_in_error:,}, {result.first_error}")
         return "no question is left: " + "; ".join(steps + reasons)
 
 

@@ -1,74 +1,97 @@
-"""The models of a selection: those that a recipe needs, and the policy that writes rationales."""
+"""The models of a selection: those that a reward needs, and the policy that writes texts."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from rag_rewards.datasets.questions import ErrorLog, Question, ScoresRollouts
-from rag_rewards.datasets.rationales import RationaleSampler, RationaleScorer
+from rag_rewards.datasets.rationales import RationaleScorer
 from rag_rewards.datasets.sampling import SampleFile, Sampler, SamplingOptions
+from rag_rewards.datasets.trust_align import (
+    PROMPT_NAME,
+    WRITER_PROMPT_NAME,
+    GoldAnswerScorer,
+    TrustAlignScorer,
+)
+from rag_rewards.datasets.written_texts import TextSampler, TextScorer
+from rag_rewards.errors import OptionError
+from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Policy
 from rag_rewards.loading import RecipeSource
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.scorer import Scorer
+from rag_rewards.signature import Signature
 
 K = TypeVar("K")
+Purpose = Literal["", "rationale", "trust-align"]
+"""What the rows are scored for: the recipe, ARENA's rationales, or Trust-Align's hallucinations."""
 
 
 @dataclass
 class SelectionModels:
-    """The scorer of the rollouts, and the policy that writes rationales.
+    """The scorer of the rollouts, and the policy that writes texts from gold data.
 
-    With `rationales`, the responses of the rows are rationales unless a policy writes them.
+    For rationales, the responses of the rows are the texts unless a policy writes them.
     """
 
     recipe: RecipeSource | None
     options: ModelOptions
-    rationales: bool = False
+    purpose: Purpose = ""
     scorer: Scorer | None = field(init=False, default=None)
     policy: Policy | None = field(init=False, default=None)
-    rationale_scorer: RationaleScorer | None = field(init=False, default=None)
+    row_scorer: ScoresRollouts | None = field(init=False, default=None)
+    """Scores the rows of the file."""
+    text_scorer: TextScorer | None = field(init=False, default=None)
+    """Scores the texts of the policy."""
+    signature: str = field(init=False, default="")
+    """What decides whether a response is right."""
     sampler: Sampler | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if self.recipe is None:
             return
-        self.scorer = Scorer.load(self.recipe)
-        if self.rationales:
-            self.rationale_scorer = RationaleScorer(self.scorer)
+        scorer = self.scorer = self.row_scorer = Scorer.load(self.recipe)
+        if self.purpose == "rationale":
+            self.text_scorer = RationaleScorer(scorer)
+        elif self.purpose == "trust-align":
+            _check_trust_align(scorer)
         if self.options.is_set:  # models are loaded after the recipe was checked
             models = self.options.load()
             self.policy = models.policy
-            self.scorer.models = replace(models, policy=None)
+            scorer.models = replace(models, policy=None)
+        self.signature = scorer.signature
+        if self.purpose == "rationale" and self.policy is None:
+            self.row_scorer = self.text_scorer
+        elif self.purpose == "trust-align":
+            gatherer = Gatherer(scorer.models)
+            self.row_scorer = measure = TrustAlignScorer(gatherer)
+            prompt = scorer.recipes[0].prompts[WRITER_PROMPT_NAME]
+            self.text_scorer = GoldAnswerScorer(measure, prompt)
+            self.signature = str(Signature(recipe="trust-align", models=gatherer.fingerprints))
 
-    @property
-    def row_scorer(self) -> ScoresRollouts | None:
-        """Scores the rows of the file."""
-        writes = self.policy is not None
-        return self.scorer if writes or not self.rationales else self.rationale_scorer
-
-    def with_rationales(
+    def with_texts(
         self,
         questions: Iterable[tuple[K, Question]],
         path: str,
         sampling: SamplingOptions,
         errors: ErrorLog,
     ) -> Iterator[tuple[K, Question]]:
-        """Yield the questions, with rationales of the policy if there is one.
+        """Yield the questions, with texts of the policy if there is one.
 
-        `path` stores the rationales, so that the next run continues an interrupted one.
+        `path` stores the texts, so that the next run continues an interrupted one.
         """
-        if self.policy is None or self.rationale_scorer is None:
+        if self.policy is None or self.text_scorer is None:
             yield from questions
             return
         samples = SampleFile(path, {"model": self.policy.fingerprint, **sampling.settings})
         try:
-            prompt = self.rationale_scorer.recipe.prompts[self.rationale_scorer.form.prompt]
-            self.sampler = Sampler(self.policy, sampling, samples, prompt, self.options.truncate)
-            yield from RationaleSampler(self.sampler, self.rationale_scorer, errors)(questions)
+            self.sampler = Sampler(
+                self.policy, sampling, samples, self.text_scorer.prompt, self.options.truncate
+            )
+            yield from TextSampler(self.sampler, self.text_scorer, errors)(questions)
         finally:
             samples.close()
 
@@ -77,3 +100,11 @@ class SelectionModels:
             self.scorer.close()
         if self.policy is not None:
             asyncio.run(self.policy.close())
+
+
+def _check_trust_align(scorer: Scorer) -> None:
+    recipe = scorer.recipes[0]
+    if len(scorer.recipes) > 1 or PROMPT_NAME not in recipe.prompts:
+        raise OptionError(
+            "{recipe} {name} has no prompt for Trust-Align: use ground-grpo", name=recipe.name
+        )

@@ -1,4 +1,4 @@
-"""Training sets of chats from questions and their rollouts: R-Tuning, RFT, DPO and SFT.
+"""Training sets of chats from questions and their rollouts: R-Tuning, RFT, DPO, SFT, Trust-Align.
 
 A row has the columns of supervised trainers: `prompt` and `completion`, or `prompt`, `chosen` and
 `rejected`. A question that a training set cannot use is a Problem, which is counted by its reason.
@@ -14,6 +14,7 @@ from typing import Any, Literal
 from rag_rewards.datasets.gold import Problem, generator
 from rag_rewards.datasets.questions import Question, ScoredRollout
 from rag_rewards.datasets.training_source import Form, TrainingSource
+from rag_rewards.datasets.trust_align import trust_dpo, trust_sft
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import OptionError, RolloutError
 from rag_rewards.recipes import RECIPES
@@ -21,7 +22,7 @@ from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 from rag_rewards.signature import Signature
 
-TrainingSetKind = Literal["r-tuning", "rft", "dpo", "sft"]
+TrainingSetKind = Literal["r-tuning", "rft", "dpo", "sft", "trust-sft", "trust-dpo"]
 Style = Literal["direct", "reasoning", "rationale"]
 
 
@@ -47,6 +48,8 @@ class ChatMaker:
             "sft": {"direct": _direct, "reasoning": _reasoning, "rationale": _rationale}[
                 self.style
             ],
+            "trust-sft": trust_sft,
+            "trust-dpo": trust_dpo,
         }[self.kind]
         rng = generator(self.seed, self.kind, question.name)
         try:

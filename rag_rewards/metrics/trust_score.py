@@ -23,7 +23,6 @@ from rag_rewards.metrics.answerability import (
 )
 from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values, f1_of, ratio
 from rag_rewards.rollout import Rollout
-from rag_rewards.rows import ScoredRow
 from rag_rewards.text.citations import CITATION, compiled, split_valid, strip_markers
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.statements import statements
@@ -192,7 +191,12 @@ class TrustScore(MetricBase):
     def values(self, sums: Parts) -> Values:
         return trust_score(sums)
 
-    def _measure(self, row: ScoredRow, answer: str) -> tuple[float, ...]:
+    def parts_of(self, row: Rollout) -> dict[str, float]:
+        """Return the parts of one row by name. Raises RolloutError if it cannot be measured."""
+        answer = read_answer(row, self.reads) or ""
+        return dict(zip(self.parts, self._measure(row, answer), strict=True))
+
+    def _measure(self, row: Rollout, answer: str) -> tuple[float, ...]:
         answerable = is_answerable(row)
         if refuses(answer):
             return 1.0, 0.0, float(answerable), 0.0, 0.0, 0.0, 0.0, 0.0

@@ -64,6 +64,34 @@ def instruction(rollout: Rollout) -> str:
 PROMPT = Prompt(LAYOUT, instruction=instruction)
 
 
+# Source: Ground-GRPO, section 3.2: the instruction-tuned baselines answer without reasoning.
+_PLAIN_INSTRUCTION = (
+    "Answer the question from the documents below alone; some of them may not bear on it. As the "
+    "response, {rule} If no document holds an answer, write this sentence and nothing else: "
+    + REFUSAL
+)
+
+
+def plain_instruction(rollout: Rollout) -> str:
+    """Return the instruction of Trust-Align, which requests no reasoning and no tags."""
+    rule = _LIST if rollout.answer_kind == "list" else _STATEMENTS
+    return _PLAIN_INSTRUCTION.replace("{rule}", rule)
+
+
+# Source: Trust-Align, generation of positive responses: every gold answer, each with its number.
+GOLD_ANSWERS_PROMPT = Prompt(
+    "{instruction}\n\nDocuments:\n\n{documents}\n\nQuestion: {question}\n\n{gold_answers}",
+    instruction="Write a response to the question that contains all of the numbered answers, in "
+    "at most four fluent sentences. Put the number of an answer in brackets behind it, as in "
+    "[Answer 1]. State no facts that do not follow from the numbered answers, and keep the wording "
+    "of short answers. Reply with the response alone.",
+)
+BASELINES = {
+    "trust-align": Prompt(LAYOUT, instruction=plain_instruction),
+    "gold-answers": GOLD_ANSWERS_PROMPT,
+}
+
+
 class FormatSettings(Settings, frozen=True):
     words: Annotated[bool, about("the answer must contain a letter or digit")] = False
 
@@ -323,6 +351,7 @@ GROUND_GRPO = RecipeDefinition(
         _PROCESS,
     ),
     prompt=PROMPT,
+    baselines=BASELINES,
     training=TRAINING,
     data=TrainingData(
         _DATASETS,
@@ -347,6 +376,7 @@ GROUND_GRPO_STAGE1 = RecipeDefinition(
     fields=("documents", "answers", "answerable", "nli"),
     components=(*_COMPONENTS, _PROCESS),
     prompt=PROMPT,
+    baselines=BASELINES,
     training=TRAINING,
     data=TrainingData(
         _DATASETS,

@@ -12,7 +12,8 @@ from real_rows import ircot
 
 from rag_rewards import decode_row, recipe
 from rag_rewards.datasets.sampling import MAX_FAILED_BATCHES
-from rag_rewards.datasets.selection import SelectOptions, select
+from rag_rewards.datasets.selection import select
+from rag_rewards.datasets.selection_options import SelectOptions
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import GenerateAnswer, Models
 from rag_rewards.model_options import ModelOptions
@@ -146,10 +147,13 @@ def test_a_gold_answer_with_tags_or_placeholders(cli, write, tmp_path):
     [
         (("--make", "sft", "--style", "rationale"), "--style rationale requires --recipe"),
         (("-r", "lear", *STYLE[2:]), "--recipe lear has no form for rationales: use arena"),
-        (("-r", "arena", "--make", "sft", "--model", "x"), "--model writes rationales: set --make"),
+        (
+            ("-r", "arena", "--make", "sft", "--model", "x"),
+            "--model writes texts from gold data: set --make",
+        ),
         (("-r", "arena", "--style", "rationale"), "--style describes the target texts of sft"),
         (("--nli", "x"), "models provide evidence for a recipe: set --recipe"),
-        ((*STYLE, "--rationales", "0"), "must be at least 1, found 0"),
+        ((*STYLE, "--texts", "0"), "must be at least 1, found 0"),
     ],
 )
 def test_contradictory_options(cli, write, tmp_path, arguments, message):
@@ -199,7 +203,7 @@ def test_the_policy_is_shown_the_gold_data(run, tmp_path):
     prompts = []
     policy = Writer(lambda prompt, _: prompts.append(prompt) or "[2] names it.")
     result = run([question("a"), question("b")], policy)
-    assert (result.written, result.new_rationales, result.stored_rationales) == (2, 2, 0)
+    assert (result.written, result.new_texts, result.stored_texts) == (2, 2, 0)
     first = prompts[0]
     assert "Which river is in a?" in first
     assert "[1] Rain in a.\n\n[2] Seine.\n\n[3] A river." in first
@@ -207,7 +211,7 @@ def test_the_policy_is_shown_the_gold_data(run, tmp_path):
     [chat, _] = read(tmp_path / "out.jsonl")
     assert "Relevant references" not in chat["prompt"][0]["content"]
     assert policy.closed
-    assert card_of(tmp_path / "out.jsonl")["rationales"] == "table"
+    assert card_of(tmp_path / "out.jsonl")["texts"] == "table"
 
 
 def test_a_second_run_requests_only_missing_rationales(run, tmp_path):
@@ -216,9 +220,9 @@ def test_a_second_run_requests_only_missing_rationales(run, tmp_path):
     first = (tmp_path / "out.jsonl").read_bytes()
     policy = Writer(lambda *_: "Other.")
     result = run(rows, policy)
-    assert (policy.requests, result.new_rationales, result.stored_rationales) == ([], 0, 2)
+    assert (policy.requests, result.new_texts, result.stored_texts) == ([], 0, 2)
     assert (tmp_path / "out.jsonl").read_bytes() == first
-    assert run(rows, policy, rationales=3).new_rationales == 4
+    assert run(rows, policy, texts=3).new_texts == 4
 
 
 def test_the_next_run_writes_failed_rationales_again(run, tmp_path):
@@ -236,7 +240,7 @@ def test_the_next_run_writes_failed_rationales_again(run, tmp_path):
         (3, "DataError"),
     ]
     result = run(rows[:2], Writer(lambda *_: "Because [2]."), batch=2)
-    assert (result.written, result.new_rationales, result.stored_rationales) == (2, 1, 1)
+    assert (result.written, result.new_texts, result.stored_texts) == (2, 1, 1)
 
 
 def test_a_policy_that_is_down_ends_the_run_and_rationales_remain(run, tmp_path):
@@ -247,7 +251,7 @@ def test_a_policy_that_is_down_ends_the_run_and_rationales_remain(run, tmp_path)
     assert len(policy.requests) == 2 + 2 * MAX_FAILED_BATCHES
     assert not (tmp_path / "out.jsonl").exists()
     result = run(rows, Writer(lambda *_: "Because [2]."), batch=2)
-    assert (result.written, result.new_rationales, result.stored_rationales) == (9, 7, 2)
+    assert (result.written, result.new_texts, result.stored_texts) == (9, 7, 2)
 
 
 def test_conditions_are_applied_before_rationales_are_written(run, tmp_path):
@@ -285,7 +289,7 @@ def model(tmp_path_factory):
     torch.set_num_threads(threads)
 
 
-SHORT = ("--max-tokens", "6", "--rationales", "8")
+SHORT = ("--max-tokens", "6", "--texts", "8")
 
 
 def test_rationales_of_a_real_policy(cli, write, model, tmp_path):

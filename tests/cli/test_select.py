@@ -9,7 +9,8 @@ from itertools import groupby
 import pytest
 import yaml
 
-from rag_rewards.datasets.selection import SelectOptions, select
+from rag_rewards.datasets.selection import select
+from rag_rewards.datasets.selection_options import SelectOptions
 
 
 def scored(group, *marks, **fields):

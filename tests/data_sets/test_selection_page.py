@@ -52,6 +52,10 @@ def files(tmp_path, monkeypatch):
     multi_hop = {r["question"]: r for r in examples("arena") if r.get("supporting")}
     gold = ("question", "documents", "answers", "supporting")
     write("multi-hop.jsonl", [{name: r[name] for name in gold} for r in multi_hop.values()])
+    grounded = [row for row in examples("ground-grpo") if row["answerable"] is False]
+    for row in grounded:
+        row["group"] = row["question"]
+    write("grounded.jsonl", sorted(grounded, key=lambda row: row["group"]))
     for output, recipe in (("clr", "ctrl-rag"), ("arena", "arena")):
         source = ROOT / f"examples/{recipe}.jsonl"
         assert run(f"rag-rewards score {source} -o {output}.jsonl -r {recipe}") == 0
@@ -67,7 +71,7 @@ def files(tmp_path, monkeypatch):
 
 
 def test_the_commands_of_the_page(files, capsys):
-    assert len(COMMANDS) == 14
+    assert len(COMMANDS) == 17
     for command in COMMANDS:
         code = run(command)
         assert not code, (command, capsys.readouterr().err)

@@ -1,0 +1,167 @@
+"""The options of `select`: which questions to select, and which training set to write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import msgspec
+
+from rag_rewards.datasets.data_card import sha256
+from rag_rewards.datasets.output_check import refuse_overwriting
+from rag_rewards.datasets.questions import check_right_at
+from rag_rewards.datasets.sampling import SamplingOptions
+from rag_rewards.datasets.selection_models import Purpose
+from rag_rewards.datasets.selection_rules import Likelihood
+from rag_rewards.datasets.training_sets import ChatMaker, Style, TrainingSetKind
+from rag_rewards.definition import Recipe
+from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.loading import RecipeSource
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.settings import did_you_mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionCriteria:
+    """Which questions to select."""
+
+    std_of: str = "S"
+    """Quantity for --min-std: S (log-likelihood) or E (component evidential_contribution)."""
+    min_std: float | None = None
+    """Keep groups whose standard deviation of --std-of is greater than this value, in nats."""
+    min_spread: float | None = None
+    """Keep groups whose rewards differ by more than this value. 0 drops groups of equal rewards."""
+    min_samples: int = 1
+    """Keep groups with at least this number of responses."""
+    right_at: float = 1.0
+    """Count a response as correct if `correct` is at least this value."""
+    unique: bool = False
+    """Keep each question once, even if its documents differ."""
+    exclude: str | None = None
+    """Exclude the questions of this file."""
+    sample: int | None = None
+    """Sample this number of questions."""
+    seed: int = 0
+    """Random seed of --sample and of --model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSetOptions:
+    """Which training set to write."""
+
+    make: str | None = None
+    """Write a training set for this method: r-tuning, rft, dpo, sft, trust-sft or trust-dpo (see
+    docs/selection.md)."""
+    style: str = "direct"
+    """Target texts of sft: the gold answer (direct), a correct response (reasoning), or a response
+    from gold data and a rationale (rationale)."""
+    texts: int = 1
+    """Number of rationales or responses that --model writes from the gold data of a question."""
+    temperature: float = 1.0
+    """Sampling temperature of these texts."""
+    max_tokens: int = 1024
+    """Maximum number of tokens of such a text."""
+    batch: int = 64
+    """Number of texts to request at a time. An interrupted run loses at most one batch."""
+
+
+@dataclass(frozen=True)
+class SelectOptions(SelectionCriteria, TrainingSetOptions):
+    """The options of `select`. `passes` are ranges of pass rates as text, see `window`.
+
+    Raises UsageError when options contradict each other, and when an input would be overwritten.
+    """
+
+    source: str
+    output: str
+    recipe: RecipeSource | None = None
+    passes: tuple[str, ...] = ()
+    rollouts: bool = False
+    group_size: int | None = None
+    sort: bool = False
+    models: ModelOptions = ModelOptions()
+
+    def __post_init__(self) -> None:
+        for kind, value, names in (
+            ("likelihood", self.std_of, get_args(Likelihood)),
+            ("training set", self.make or "sft", get_args(TrainingSetKind)),
+            ("style", self.style, get_args(Style)),
+        ):
+            if value not in names:
+                raise UsageError(
+                    f"unknown {kind} {value!r}{did_you_mean(value, names)}; choose from "
+                    f"{', '.join(names)}"
+                )
+        if self.rollouts and self.make:
+            raise OptionError(
+                "{rollouts} copies rows and {make} writes other rows: use one of them"
+            )
+        self._check_models()
+        if self.sample is not None and self.sample < 1:
+            raise OptionError("{sample} must be at least 1, found {value}", value=self.sample)
+        check_right_at(self.right_at)
+        inputs = [self.source, *([self.exclude] if self.exclude else [])]
+        outputs = (self.errors, self.samples, f"{self.output}.card.md")
+        refuse_overwriting(self.output, outputs, inputs)
+
+    def _check_models(self) -> None:
+        if self.style != "direct" and self.make != "sft":
+            raise OptionError("{style} describes the target texts of sft: set {make} sft")
+        if self.purpose == "rationale" and self.recipe is None:
+            raise OptionError(
+                "{style} rationale requires {recipe}, which assembles and scores the responses"
+            )
+        if self.models.model and not self.purpose:
+            raise OptionError(
+                "{model} writes texts from gold data: set {make} trust-sft or trust-dpo, or {make} "
+                "sft with {style} rationale"
+            )
+        if self.models.is_set and self.scoring_recipe is None:
+            raise OptionError("models provide evidence for a recipe: set {recipe}")
+        _ = self.sampling  # raises for invalid values
+
+    @property
+    def purpose(self) -> Purpose:
+        """What the rows are scored for."""
+        if self.make in ("trust-sft", "trust-dpo"):
+            return "trust-align"
+        return "rationale" if self.make == "sft" and self.style == "rationale" else ""
+
+    @property
+    def scoring_recipe(self) -> RecipeSource | None:
+        """The recipe that scores rows or determines the prompt of a training set."""
+        is_default = self.recipe is None and self.purpose == "trust-align"
+        return "ground-grpo" if is_default else self.recipe
+
+    @property
+    def sampling(self) -> SamplingOptions:
+        """How a policy samples texts."""
+        return SamplingOptions(self.texts, self.temperature, self.max_tokens, self.seed, self.batch)
+
+    @property
+    def samples(self) -> str:
+        """Path of the sampled texts."""
+        return f"{self.output}.samples.jsonl"
+
+    @property
+    def errors(self) -> str:
+        """Path of the rows in error."""
+        return f"{self.output}.errors.jsonl"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that affect the selection, for its signature."""
+        others = {"source", "output", "recipe", "exclude", "models", "batch"}
+        if not self.models.model:
+            others |= {"texts", "temperature", "max_tokens"}
+        names = [name for name in self.__dataclass_fields__ if name not in others]
+        digest = {"exclude": sha256(self.exclude)} if self.exclude else {}
+        return {name: getattr(self, name) for name in names} | digest
+
+    def maker(self, recipe: Recipe | None) -> ChatMaker | None:
+        """Return the maker of the training set with the prompt and output form of a recipe."""
+        if self.make is None:
+            return None
+        kind: TrainingSetKind = msgspec.convert(self.make, TrainingSetKind)
+        style: Style = msgspec.convert(self.style, Style)
+        return ChatMaker(kind, style, recipe or "", self.seed)
