@@ -113,6 +113,11 @@ class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recipes: tuple[str, ...]
     items: tuple[Item, ...]
 
+    @property
+    def slug(self) -> str:
+        """The anchor of the paper on the page."""
+        return self.name.lower()
+
 
 def paper(text: str) -> Paper:
     """Return the paper of a YAML text. Raises msgspec.ValidationError for an unknown field."""
@@ -132,12 +137,12 @@ def page() -> str:
 
 def _summary(all_papers: list[Paper]) -> str:
     states = {None: "shown", **REASONS, "in progress": "in progress"}
-    counts = {each.name: Counter(item.missing for item in each.items) for each in all_papers}
-    if not any(count["in progress"] for count in counts.values()):
+    counts = [Counter(item.missing for item in each.items) for each in all_papers]
+    if not any(count["in progress"] for count in counts):
         del states["in progress"]
     rows = [
-        (f"[{name}](#{_slug(name)})", str(count.total()), *(str(count[state]) for state in states))
-        for name, count in counts.items()
+        (f"[{each.name}](#{each.slug})", str(len(each.items)), *(str(count[s]) for s in states))
+        for each, count in zip(all_papers, counts, strict=True)
     ]
     return _table(("paper", "items", *states.values()), rows)
 
@@ -164,10 +169,6 @@ def _row(item: Item) -> tuple[str, str, str, str]:
 
 def _code(reference: str) -> str:
     return f"`{reference}`"
-
-
-def _slug(name: str) -> str:
-    return name.lower()
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

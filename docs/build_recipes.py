@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from build_papers import papers
 
 from rag_rewards.definition import ComponentInfo, Recipe, RecipeDefinition
 from rag_rewards.recipes import RECIPES, recipe
@@ -146,7 +147,13 @@ def _facts(definition: RecipeDefinition, built: Recipe) -> str:
             f"`rag-rewards score rows.jsonl -o scored.jsonl -r {definition.name}`",
         ),
     )
-    return "".join(f"- {name}: {text}\n" for name, text in facts)
+    lines = [f"- {name}: {text}\n" for name, text in facts]
+    lines += [
+        f"- all items of the paper: [{paper.name}](../papers.md#{paper.slug})\n"
+        for paper in papers()
+        if definition.name in paper.recipes
+    ]
+    return "".join(lines)
 
 
 def _components(definition: RecipeDefinition) -> str:
