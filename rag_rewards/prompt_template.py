@@ -127,7 +127,7 @@ class PromptTemplate:
 def adjusted(
     prompt: Prompt,
     form: OutputForm,
-    template: PromptTemplate | None = None,
+    prompt_template: PromptTemplate | None = None,
     document_form: str | None = None,
     document_separator: str | None = None,
 ) -> Prompt:
@@ -136,8 +136,8 @@ def adjusted(
     None leaves a value unchanged. Raises OptionError for a template, and UsageError for a form of
     documents that cannot be used.
     """
-    if template is not None:
-        prompt = template.apply(prompt, form)
+    if prompt_template is not None:
+        prompt = prompt_template.apply(prompt, form)
     return prompt.showing(document_form, document_separator)
 
 
