@@ -48,9 +48,9 @@ def prepare(
     Parameters
     ----------
     dataset
-        Data set: hotpotqa, 2wikimultihopqa, musique, asqa, qampari, eli5, expertqa, crag, nq or
-        triviaqa. `retrieved` is the format of DPR for other questions, and `rows` is the format of
-        this package.
+        Data set: hotpotqa, 2wikimultihopqa, musique, asqa, qampari, eli5, expertqa, crag, nq,
+        triviaqa, ragqa (RAGQALeaderboard), prgb or pubmedqa. `retrieved` is the format of DPR for
+        other questions, and `rows` is the format of this package.
     source
         Read the data set from this file: JSON, JSON lines (.gz, .bz2) or .parquet.
     output

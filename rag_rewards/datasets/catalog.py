@@ -14,6 +14,9 @@ from rag_rewards.datasets.dpr import DprRow, dpr
 from rag_rewards.datasets.gold import Gold, Problem
 from rag_rewards.datasets.multihop import FactsRow, MusiqueRow, hotpotqa, musique, two_wiki
 from rag_rewards.datasets.package_rows import PackageRow, package_row
+from rag_rewards.datasets.prgb import PrgbRow, prgb
+from rag_rewards.datasets.pubmedqa import PubmedRow, pubmedqa
+from rag_rewards.datasets.ragqa import TOTAL, RagqaRow, ragqa
 from rag_rewards.datasets.read_options import ReadOptions
 from rag_rewards.errors import UsageError
 from rag_rewards.settings import did_you_mean
@@ -153,6 +156,34 @@ DATASETS: dict[str, DataSet] = {
             "that of the input file",
             _GOLD_PASSAGES,
             top=5,
+        ),
+        DataSet(
+            "ragqa",
+            "RAGQALeaderboard",
+            RagqaRow,
+            ragqa,
+            "https://github.com/AQ-MedAI/RagQALeaderboard",
+            "those of its data sets; the project asks for non-commercial use",
+            "documents of golden_doc",
+            top=TOTAL,
+        ),
+        DataSet(
+            "prgb",
+            "PRGB",
+            PrgbRow,
+            prgb,
+            "https://github.com/AQ-MedAI/PRGB",
+            "not stated (data)",
+            "documents of golden_doc",
+        ),
+        DataSet(
+            "pubmedqa",
+            "PubMedQA",
+            PubmedRow,
+            pubmedqa,
+            "https://github.com/pubmedqa/pubmedqa",
+            "MIT",
+            "all sections of the abstract",
         ),
         DataSet(
             "rows",

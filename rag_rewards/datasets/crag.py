@@ -15,7 +15,7 @@ from html import unescape
 
 import msgspec
 
-from rag_rewards.datasets.gold import Gold, Problem, source_fields, texts
+from rag_rewards.datasets.gold import Gold, Problem, texts
 from rag_rewards.datasets.read_options import ALL, Pages, ReadOptions
 from rag_rewards.datasets.web_pages import page_text
 from rag_rewards.rollout import Document
@@ -77,10 +77,6 @@ class CragRow(msgspec.Struct):
     alternative_answers: Texts | str | None = None
     alt_ans: Texts | str | None = None
     out_of_knowledge: bool | None = None
-    domain: str | None = None
-    question_type: str | None = None
-    static_or_dynamic: str | None = None
-    popularity: str | None = None
 
 
 def crag(row: CragRow, options: ReadOptions = ALL) -> Gold | Problem:
@@ -98,10 +94,7 @@ def crag(row: CragRow, options: ReadOptions = ALL) -> Gold | Problem:
             return Problem(f"{name} is not a list", str(alternatives)[:80])
     if str(row.answer) == NOT_A_NUMBER:
         return Problem("no gold answer", f"the answer is {NOT_A_NUMBER!r}")
-    if row.retrieved_chunks is not None:
-        documents = list(_chunks(row.retrieved_chunks))
-    else:
-        documents = [_document(page, options.pages) for page in row.search_results or ()]
+    documents = _documents(row, options.pages) if options.requires_documents else ()
     unique = dict.fromkeys((title, text) for title, text in documents if text)
     return Gold(
         id=row.interaction_id,
@@ -113,7 +106,6 @@ def crag(row: CragRow, options: ReadOptions = ALL) -> Gold | Problem:
         answers=(texts(aliases),),
         unsupported=Problem("CRAG does not annotate supporting pages"),
         out_of_knowledge=row.out_of_knowledge,
-        source_fields=source_fields(msgspec.structs.asdict(row)),
     )
 
 
@@ -132,6 +124,13 @@ def _list(alternatives: Texts | str | None) -> Texts:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about backslashes
             return msgspec.convert(ast.literal_eval(text), Texts)
+
+
+def _documents(row: CragRow, pages: Pages) -> Iterable[tuple[str, str]]:
+    """The title and the text of each document, with repeated and empty ones."""
+    if row.retrieved_chunks is not None:
+        return _chunks(row.retrieved_chunks)
+    return (_document(page, pages) for page in row.search_results or ())
 
 
 def _chunks(chunks: Iterable[Chunk]) -> Iterable[tuple[str, str]]:

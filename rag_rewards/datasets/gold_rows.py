@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from rag_rewards.datasets.catalog import DataSet
-from rag_rewards.datasets.gold import Gold, Problem
+from rag_rewards.datasets.gold import Gold, Problem, source_fields
 from rag_rewards.datasets.read_options import ALL, ReadOptions
 from rag_rewards.datasets.records import Records
 from rag_rewards.errors import OptionError, UsageError
@@ -39,6 +39,10 @@ _FORMS = (
     _form("asqa qampari eli5 expertqa", "question docs answers", "qa_pairs claims"),
     _form("crag", "query search_results"),
     _form("crag", "query retrieved_chunks"),
+    _form("ragqa", "query golden_doc reference ground_truth"),
+    _form("prgb", "query golden_doc placeholder_item"),
+    _form("pubmedqa", "QUESTION CONTEXTS"),
+    _form("pubmedqa", "question context long_answer"),
     _form("nq triviaqa retrieved", "question answers ctxs"),
     _form("nq triviaqa retrieved", "question answers positive_ctxs"),
     _form("rows", "question documents"),
@@ -54,6 +58,12 @@ _FORMS = (
         "",
         "question golden_answers",
         unsupported="a file of questions without documents: use a file with documents",
+    ),
+    _form(
+        "",
+        "question answers annotator_id",
+        unsupported="in ExpertQA's original form, which has no retrieved documents: use "
+        "Trust-Align's form",
     ),
     _form("", "id contents", unsupported="a corpus without questions: use it as {noise_from}"),
 )
@@ -77,16 +87,11 @@ def refuse_other(row: object, source: DataSet, path: str) -> None:
 
 
 def read_gold(
-    source: DataSet,
-    records: Records,
-    options: ReadOptions = ALL,
-    *,
-    requires_documents: bool = True,
+    source: DataSet, records: Records, options: ReadOptions = ALL
 ) -> Iterator[tuple[int, Gold | Problem]]:
     """Yield the rows of a file with their numbers, each as gold data or as a problem.
 
-    Unless it `requires_documents`, a row without documents is not a problem. Raises UsageError when
-    the file belongs to another data set, or is cut off.
+    Raises UsageError when the file belongs to another data set, or is cut off.
     """
     top = source.top if options.top is None else options.top or None
     options = replace(options, top=top)
@@ -99,7 +104,7 @@ def read_gold(
             refuse_other(row, source, records.path)
             is_first = False
         gold = _gold(source, number, row, options)
-        if requires_documents and isinstance(gold, Gold) and not gold.documents:
+        if options.requires_documents and isinstance(gold, Gold) and not gold.documents:
             gold = Problem("no documents")
         yield number, gold
 
@@ -115,6 +120,9 @@ def _gold(source: DataSet, number: int, row: object, options: ReadOptions) -> Go
         return Problem("no question")
     if not gold.answers or not all(gold.answers):
         return Problem("no gold answer")
-    if not gold.id:
-        return msgspec.structs.replace(gold, id=f"{source.name}-{number}")
-    return gold
+    facts = {**row, **gold.source_fields} if isinstance(row, Mapping) else gold.source_fields
+    return msgspec.structs.replace(
+        gold,
+        id=gold.id or f"{source.name}-{number}",
+        source_fields=source_fields(facts),
+    )

@@ -1,4 +1,4 @@
-"""The elements of a JSON array in a file, one by one, in bounded memory.
+"""The elements of a JSON array or object in a file, one by one, in bounded memory.
 
 ijson (yajl, in C) parses the file in chunks. It refuses NaN, Infinity and integers of more than 64
 bits, and it changes halves of surrogate pairs without an error. Python's `json` reads all of these,
@@ -28,6 +28,8 @@ MAX_DEPTH = 1_000
 LARGEST_WHOLE = 1 << 30
 """Bytes of a file that is loaded whole."""
 _START = re.compile(r'\s*(?:\{\s*"([Dd]ata)"\s*:\s*)?\[')
+_KEYED = re.compile(r'\s*\{\s*"[0-9]+"\s*:\s*\{')
+"""The start of an object of rows whose names are their numeric ids."""
 _PAIR = 12
 """Bytes of the escapes for a surrogate pair."""
 _SURROGATES = re.compile(
@@ -45,16 +47,20 @@ class CutOffError(Exception):
 
 
 def starts_array(head: str) -> bool:
-    """Return whether a file with this start is an array, or an object whose first field is one.
+    """Return whether a file with this start contains rows in an array or in an object.
 
-    >>> starts_array('{"Data": [')
-    True
+    The array can be the first field of an object. In an object of rows, the names are numeric ids.
+
+    >>> starts_array('{"Data": ['), starts_array('{"21645374": {'), starts_array('{"id": {')
+    (True, True, False)
     """
-    return _START.match(head) is not None
+    return _START.match(head) is not None or _KEYED.match(head) is not None
 
 
 def read_array(handle: IO[bytes], name: str, head: str) -> Iterator[Any]:
     """Yield the elements of the array in a file, or the Problem of an element.
+
+    An element of an object of rows gets its name as `id`.
 
     `name` is the file's name in messages, and `head` the start of its text.
 
@@ -62,15 +68,28 @@ def read_array(handle: IO[bytes], name: str, head: str) -> Iterator[Any]:
     UsageError for one that is not JSON or has an element without an end.
     """
     start = _START.match(head)
-    key = start[1] if start else None
+    for key, element in _entries(handle, name, start[1] if start else None):
+        yield {"id": key, **element} if start is None and isinstance(element, dict) else element
+
+
+def read_entries(handle: IO[bytes], name: str) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of the object in a file. Raises the errors of `read_array`."""
+    return _entries(handle, name, None)
+
+
+def _entries(handle: IO[bytes], name: str, key: str | None) -> Iterator[tuple[str, Any]]:
+    """Yield the elements of the array or object in a file with their names ("" in an array).
+
+    `key` is the field that contains the array.
+    """
     source = _Source(handle, name)
     # Not ijson.items: the path that it keeps takes memory quadratic in the depth of an element.
     events = yajl2_c.basic_parse(source, use_float=True, buf_size=CHUNK)
     try:
-        for element in _elements(islice(events, 3 if key else 1, None), source):
+        for entry in _elements(islice(events, 3 if key else 1, None), source):
             source.elements += 1
             source.bytes_since = 0
-            yield element
+            yield entry
         for _ in events:  # up to the end of the file, which may be cut off after the array
             pass
     except (JSONError, UnicodeDecodeError):
@@ -81,25 +100,27 @@ def read_array(handle: IO[bytes], name: str, head: str) -> Iterator[Any]:
     else:
         return
     handle.seek(0)
-    for element in _load(handle, name, key, source.elements)[source.elements :]:
-        yield text_or_problem(element)
+    for entry_name, element in _load(handle, name, key, source.elements)[source.elements :]:
+        yield entry_name, text_or_problem(element)
 
 
-def _elements(events: Iterator[tuple[str, Any]], source: _Source) -> Iterator[Any]:
-    """Yield the elements of an array from the events after its start, up to its end."""
+def _elements(events: Iterator[tuple[str, Any]], source: _Source) -> Iterator[tuple[str, Any]]:
+    """Yield the elements of an array or object from the events after its start, up to its end."""
     parents: list[Any] = []
     parent: Any = None
-    name = ""
+    name = entry_name = ""
     for event, value in events:
         if event == "map_key":
             name = value
+            if parent is None:
+                entry_name = name
             continue
         if event == "end_map" or event == "end_array":
             if parent is None:
                 return
             value, parent = parent, parents.pop()
             if parent is None:
-                yield value
+                yield entry_name, value
             continue
         opens = event == "start_map" or event == "start_array"
         if opens:
@@ -109,7 +130,7 @@ def _elements(events: Iterator[tuple[str, Any]], source: _Source) -> Iterator[An
         elif parent is not None:
             parent[name] = value
         elif not opens:
-            yield value
+            yield entry_name, value
         if opens:
             parents.append(parent)
             parent = value
@@ -176,8 +197,8 @@ def _decided(text: bytes, is_end: bool) -> int:
     return size if incomplete < 0 else incomplete
 
 
-def _load(handle: IO[bytes], name: str, key: str | None, count: int) -> list[Any]:
-    """The whole array, as Python's `json` reads it. ijson read `count` elements of it."""
+def _load(handle: IO[bytes], name: str, key: str | None, count: int) -> list[tuple[str, Any]]:
+    """The whole array or object, as Python's `json` reads it. ijson read `count` elements of it."""
     data = handle.read(LARGEST_WHOLE + 1)
     if len(data) > LARGEST_WHOLE:
         raise UsageError(
@@ -191,8 +212,8 @@ def _load(handle: IO[bytes], name: str, key: str | None, count: int) -> list[Any
         if not text.rstrip().endswith(("]", "}")):
             raise CutOffError(count) from None
         raise UsageError(f"{name}: row {count + 1:,} is not JSON: {error}") from None
-    array: list[Any] = whole[key] if key else whole
-    return array
+    elements = whole[key] if key else whole
+    return list(elements.items()) if isinstance(elements, dict) else [("", e) for e in elements]
 
 
 def text_or_problem(value: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from rag_rewards.datasets.gold import Gold, Problem, source_fields, texts
+from rag_rewards.datasets.gold import Gold, Problem, texts
 from rag_rewards.datasets.read_options import ALL, ReadOptions
 from rag_rewards.rollout import Document
 
@@ -39,8 +39,6 @@ class FactsRow(msgspec.Struct):
     supporting_facts: list[tuple[str, int]] | FactColumns
     id_: str | None = msgspec.field(default=None, name="_id")
     id: str | None = None
-    type: str | None = None
-    level: str | None = None
 
     @property
     def paragraphs(self) -> list[tuple[str, list[str]]]:
@@ -86,9 +84,7 @@ def _with_facts(row: FactsRow, options: ReadOptions, join: Callable[[Iterable[st
         supporting=None if isinstance(supporting, Problem) else supporting,
         unsupported=problem,
         answerable=True if problem is None else None,
-        source_fields=source_fields(
-            {"hops": len({title for title, _ in facts}), "type": row.type, "level": row.level}
-        ),
+        source_fields={"hops": len({title for title, _ in facts})},
     )
 
 
@@ -147,6 +143,7 @@ def musique(row: MusiqueRow, options: ReadOptions = ALL) -> Gold:
     paragraphs = row.paragraphs[: options.top]
     supporting = tuple(at for at, paragraph in enumerate(paragraphs) if paragraph.is_supporting)
     is_complete = len(supporting) == sum(paragraph.is_supporting for paragraph in row.paragraphs)
+    hops = _HOPS.match(row.id)
     problem = None if is_complete else Problem(MISSING, f"it is not among the first {options.top}")
     return Gold(
         id=row.id if row.answerable else f"{row.id}-unanswerable",
@@ -156,10 +153,5 @@ def musique(row: MusiqueRow, options: ReadOptions = ALL) -> Gold:
         supporting=supporting if is_complete else None,
         unsupported=problem,
         answerable=row.answerable if is_complete else None,
-        source_fields=source_fields({"hops": _hops(row.id)}),
+        source_fields={"hops": int(hops[1])} if hops else {},
     )
-
-
-def _hops(name: str) -> int | None:
-    match = _HOPS.match(name)
-    return int(match[1]) if match else None

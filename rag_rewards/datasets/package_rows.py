@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.datasets.gold import Gold, Problem, source_fields
+from rag_rewards.datasets.gold import Gold, Problem
 from rag_rewards.datasets.read_options import ALL, ReadOptions
 from rag_rewards.errors import RolloutError
 from rag_rewards.rollout import Document, Rollout
@@ -24,16 +24,6 @@ class PackageRow(msgspec.Struct):
     answer_kind: str | None = None
     answerable: bool | None = None
     out_of_knowledge: bool | None = None
-    hops: Any = None
-    type: Any = None
-    level: Any = None
-    difficulty: Any = None
-    domain: Any = None
-    subdomain: Any = None
-    question_type: Any = None
-    static_or_dynamic: Any = None
-    popularity: Any = None
-    year: Any = None
 
 
 def package_row(row: PackageRow, options: ReadOptions = ALL) -> Gold | Problem:
@@ -63,7 +53,6 @@ def package_row(row: PackageRow, options: ReadOptions = ALL) -> Gold | Problem:
         answer_kind=rollout.answer_kind or "short",
         answerable=None if is_cut else rollout.answerable,
         out_of_knowledge=rollout.out_of_knowledge,
-        source_fields=source_fields(msgspec.structs.asdict(row)),
     )
 
 

@@ -12,7 +12,7 @@ import random
 from array import array
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,13 @@ import msgspec
 
 from rag_rewards.datasets.catalog import DataSet, data_set
 from rag_rewards.datasets.data_card import data_card, sha256
+from rag_rewards.datasets.document_pool import DocumentPool
 from rag_rewards.datasets.gold import Gold, Problem, generator, with_answers_found
 from rag_rewards.datasets.gold_rows import read_gold
 from rag_rewards.datasets.noise import NoisePool, offer_corpus
 from rag_rewards.datasets.preparation_options import PrepareOptions
 from rag_rewards.datasets.prepared_prompt import prepared_prompt, prompt_name
+from rag_rewards.datasets.read_options import ReadOptions
 from rag_rewards.datasets.records import Records
 from rag_rewards.datasets.suitability import suitability_problem
 from rag_rewards.datasets.trainer_files import JsonLinesFile, ParquetFile, TrainerFile
@@ -99,7 +101,10 @@ def prepare(options: PrepareOptions) -> PrepareResult:
         output = Output(options.output)  # its lock also protects the list of dropped rows
         stack.callback(output.discard)
         bar = stack.enter_context(TerminalBar(2 * records.size)) if options.progress else None
-        run = _Preparation(options, source, recipe, prompt, records, output, bar)
+        pool_file = options.document_pool
+        pool = stack.enter_context(DocumentPool(pool_file)) if pool_file else None
+        reading = replace(options.reading, pool=pool, requires_documents=prompt.shows_documents)
+        run = _Preparation(options, source, recipe, prompt, records, reading, output, bar)
         stack.callback(run.dropped.close)
         run.survey()
         run.write(run.choose())
@@ -117,6 +122,7 @@ class _Preparation:
     recipe: RecipeDefinition
     prompt: Prompt
     records: Records
+    reading: ReadOptions
     output: Output
     bar: TerminalBar | None
     result: PrepareResult = field(default_factory=PrepareResult)
@@ -140,13 +146,7 @@ class _Preparation:
                 offer_corpus(self.pool, self.options.noise_from)
 
     def questions(self) -> Iterator[tuple[int, Gold | Problem]]:
-        rows = read_gold(
-            self.source,
-            self.records,
-            self.options.reading,
-            requires_documents=self.prompt.shows_documents,
-        )
-        for number, gold in rows:
+        for number, gold in read_gold(self.source, self.records, self.reading):
             if self.options.find_answers and isinstance(gold, Gold):
                 gold = with_answers_found(gold)
             yield number, gold
@@ -325,7 +325,7 @@ def _sample(rng: random.Random, rows: list[int] | array[int], size: int, kind: s
 
 def _facts(options: PrepareOptions, source: DataSet, result: PrepareResult) -> dict[str, Any]:
     """The facts of a data card. They contain neither time nor place: equal runs, equal cards."""
-    unsigned = ("source", "output", "progress", "noise_from", "no_documents")
+    unsigned = ("source", "output", "progress", "noise_from", "no_documents", "document_pool")
     settings = {name: value for name, value in asdict(options).items() if name not in unsigned}
     template: dict[str, str] | None = None
     if options.prompt_template is not None:
@@ -334,6 +334,8 @@ def _facts(options: PrepareOptions, source: DataSet, result: PrepareResult) -> d
     file = {"file": Path(options.source).name, "sha256": sha256(options.source)}
     if options.noise_from:
         settings["noise_from"] = sha256(options.noise_from)
+    if options.document_pool:
+        settings["document_pool"] = sha256(options.document_pool)
     settings["input"] = file["sha256"]
     settings["prompt"] = prompt_name(options)
     return {

@@ -47,9 +47,11 @@ class DocumentOptions:
     """Order of the documents: as in the data set, with noise last (kept), or random (shuffled)."""
     top: int | None = None
     """Keep the first INT documents; 0 keeps all. The default is 5 for asqa, qampari, eli5,
-    expertqa, nq, triviaqa and retrieved, and 0 for other data sets."""
+    expertqa, nq, triviaqa and retrieved, 30 for ragqa, and 0 for other data sets."""
     pages: Pages = "snippet"
     """Text of a web page of crag: its snippet, or the text of the whole page (full)."""
+    document_pool: str | None = None
+    """Read the documents of ragqa from this file, documents_pool.json."""
     noise: int | None = None
     """Add this number of noise documents, which are unrelated to the question."""
     noise_to: int | None = None
@@ -115,6 +117,10 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
             raise OptionError("{preset} sets the number of rows: leave out {sample}")
         if self.unanswerable is not None and self.sample is None:
             raise OptionError("{unanswerable} requires {sample}")
+        if self.document_pool and self.dataset != "ragqa":
+            raise OptionError(
+                "{document_pool} is for ragqa, not for {dataset}", dataset=self.dataset
+            )
         if self.no_documents and (self.noise or self.noise_to):
             raise OptionError("{no_documents} leaves out what {noise} and {noise_to} add")
         self._check_output()
@@ -130,13 +136,14 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
                 file=Path(self.output).stem,
                 suffix=suffix,
             )
-        inputs = filter(None, (self.source, self.noise_from, self.prompt_template))
+        files = (self.source, self.noise_from, self.prompt_template, self.document_pool)
+        inputs = filter(None, files)
         refuse_overwriting(self.output, (self.card, self.dropped), inputs)
 
     @property
     def reading(self) -> ReadOptions:
         """How the rows of the data set are read."""
-        return ReadOptions(top=self.top, pages=self.pages)
+        return ReadOptions(top=self.top, pages=self.pages, seed=self.seed)
 
     @property
     def card(self) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rag_rewards.datasets.document_pool import DocumentPool
+
 Pages = Literal["snippet", "full"]
 
 
@@ -12,13 +14,20 @@ Pages = Literal["snippet", "full"]
 class ReadOptions:
     """How the rows of a data set are read.
 
-    top    number of documents of a row. None is the default of the data set, and 0 keeps all. A
-           reader of rows gets None instead of 0, and a number instead of a default.
-    pages  the text of a web page: its snippet, or the whole page (CRAG)
+    top                 number of documents of a row. None is the default of the data set, and 0
+                        keeps all. A reader of rows gets None instead of 0, and a number instead of
+                        a default.
+    pages               the text of a web page: its snippet, or the whole page (CRAG)
+    seed                random seed of the documents and variants that a reader samples
+    pool                the documents of data sets whose rows contain the ids of documents
+    requires_documents  whether a row without documents is a problem
     """
 
     top: int | None = None
     pages: Pages = "snippet"
+    seed: int = 0
+    pool: DocumentPool | None = None
+    requires_documents: bool = True
 
 
 ALL = ReadOptions()

@@ -1,4 +1,4 @@
-"""The records of a data set's file: JSON lines or a JSON array, compressed or not, or Parquet."""
+"""The records of a data set's file: JSON lines, a JSON array or object, or Parquet."""
 
 from __future__ import annotations
 

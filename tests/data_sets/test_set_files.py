@@ -165,6 +165,28 @@ def test_an_incomplete_array_is_an_error(tmp_path, monkeypatch, chunk, compress)
             read(write(tmp_path, whole[:end]))
 
 
+KEYED = {"10": ROWS[0], "2": {"id": "own"}, "33": ROWS[1]}
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 16])
+def test_an_object_of_rows(tmp_path, monkeypatch, chunk, indent):
+    """The name of a row becomes its id, unless it has one."""
+    monkeypatch.setattr(json_array, "CHUNK", chunk)
+    expected = [(1, {"id": "10"} | ROWS[0]), (2, {"id": "own"}), (3, {"id": "33"} | ROWS[1])]
+    assert read(write(tmp_path, json.dumps(KEYED, indent=indent))) == expected
+    nan = KEYED | {"4": {"a": float("nan"), "b": 1}}
+    assert read(write(tmp_path, json.dumps(nan, indent=indent)))[3][1]["b"] == 1
+
+
+@COMPRESSED
+def test_an_incomplete_object_of_rows_is_an_error(tmp_path, compress):
+    whole = compress(json.dumps(KEYED, ensure_ascii=False).encode())
+    for end in range(20 if compress is not bytes else 1, len(whole)):
+        with pytest.raises(UsageError, match=r"incomplete|not UTF-8|is empty"):
+            read(write(tmp_path, whole[:end]))
+
+
 def test_incomplete_json_lines_are_an_error(tmp_path):
     whole = lines(ROWS)
     at = whole.index("\n") + 9

@@ -1,0 +1,108 @@
+"""PRGB (Placeholder RAG Benchmark): documents whose placeholders have several variants.
+
+Source: `core/data.py` and `core/eval.py` of AQ-MedAI/PRGB at commit 83a0b19.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from rag_rewards.datasets.answer_expression import required_answers
+from rag_rewards.datasets.gold import Gold, Problem, generator
+from rag_rewards.datasets.read_options import ALL, ReadOptions
+from rag_rewards.rollout import Document
+
+NOISE = {"noise_doc_level1": 4, "noise_doc_level2": 4, "noise_doc_level3": 1}
+"""Number of noise documents by their level. Source: CTRL-RAG, Appendix B, and the loader."""
+LARGEST_DOCUMENT = 1_000_000
+"""Characters of a document with its values. Values may contain placeholders."""
+TYPES = {"filter": "filter"} | dict.fromkeys(
+    ("combination_v1", "combination_v2", "combination_v3"), "combination"
+)
+"""The type of a question by the first part of its id. All others are of the type `infer`."""
+
+
+class PlaceholderItem(msgspec.Struct):
+    """The variants: the values of the placeholders, and the answer."""
+
+    placeholders: list[dict[str, str]]
+    answer: list[str | int | float]
+
+
+class PrgbRow(msgspec.Struct):
+    """A row. The placeholders are in `golden_doc`."""
+
+    id: str
+    query: str
+    golden_doc: list[str]
+    placeholder_item: PlaceholderItem
+    noise_doc_level1: list[str] = []
+    noise_doc_level2: list[str] = []
+    noise_doc_level3: list[str] = []
+
+
+def prgb(row: PrgbRow, options: ReadOptions = ALL) -> Gold | Problem:
+    """Convert one variant of a row. Consecutive seeds choose different variants.
+
+    The documents are all supporting ones and a sample of the noise, up to `top` documents.
+    """
+    item = row.placeholder_item
+    if not item.placeholders:
+        return Problem("no gold answer", "placeholder_item.placeholders is empty")
+    if len(item.placeholders) != len(item.answer):
+        return Problem(
+            "the placeholders and the answers differ in number",
+            f"placeholder_item: {len(item.placeholders)} and {len(item.answer)}",
+        )
+    variant = _variant(row.id, len(item.placeholders), options.seed)
+    answers = required_answers(str(item.answer[variant]))
+    if isinstance(answers, Problem):
+        return answers
+    golden = []
+    for at, text in enumerate(row.golden_doc):
+        filled = _filled(text, item.placeholders[variant])
+        if filled is None:
+            return Problem(
+                "a document is too long with the values of its placeholders",
+                f"golden_doc[{at}]: more than {LARGEST_DOCUMENT:,} characters",
+            )
+        golden.append(filled)
+    kind = row.id.split("-")[0]
+    return Gold(
+        id=f"{row.id}-{variant}",
+        question=row.query,
+        documents=tuple([Document(text=text) for text in (*golden, *_noise(row, options))]),
+        answers=answers,
+        supporting=tuple(range(len(golden))),
+        answerable=bool(golden),
+        ranked=False,
+        source_fields={"type": TYPES.get(kind, "infer"), "question_type": kind},
+    )
+
+
+def _variant(name: str, count: int, seed: int) -> int:
+    """The number of a variant: each of `count` consecutive seeds has another one."""
+    order = generator(0, "variants", name).sample(range(count), count)
+    return order[seed % count]
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str | None:
+    """The text with the values of its placeholders, in their order. None if it is too long."""
+    for placeholder, value in values.items():
+        growth = text.count(placeholder) * (len(value) - len(placeholder))
+        if len(text) + growth > LARGEST_DOCUMENT:
+            return None
+        text = text.replace(placeholder, value)
+    return text
+
+
+def _noise(row: PrgbRow, options: ReadOptions) -> list[str]:
+    """A sample of the noise documents."""
+    rng = generator(options.seed, "noise", row.id)
+    sample: list[str] = []
+    for level, count in NOISE.items():
+        documents = getattr(row, level)
+        sample += rng.sample(documents, min(count, len(documents)))
+    return sample if options.top is None else sample[: max(0, options.top - len(row.golden_doc))]
