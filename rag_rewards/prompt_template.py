@@ -8,8 +8,9 @@
     Question: {question}
 
 `{question}` and, unless the prompt is closed-book, `{documents}` are required. `{instruction}`
-becomes the instruction of the recipe, and `{query_time}` the time of the question or nothing. All
-other braces are literal. `{{word}}` becomes the literal text `{word}`.
+becomes the instruction of the recipe, and `{query_time}` the time of the question or nothing. A
+prompt for rationales also has `{gold_documents}`, `{gold_answer}` and `{gold_answers}`. All other
+braces are literal. `{{word}}` becomes the literal text `{word}`.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from pathlib import Path
 
 from rag_rewards.errors import OptionError
 from rag_rewards.output_form import OutputForm
-from rag_rewards.prompts import Prompt
+from rag_rewards.prompts import GOLD_PLACES, Prompt
 from rag_rewards.rollout import Rollout
 from rag_rewards.settings import did_you_mean
 
-PLACEHOLDERS = ("instruction", "documents", "question", "query_time")
+PLACEHOLDERS = ("instruction", "documents", "question", "query_time", *GOLD_PLACES)
 MAX_BYTES = 100_000
 """Size of the largest template. A prompt of this size has no room for documents."""
 
@@ -94,6 +95,7 @@ class PromptTemplate:
         it must mention the same parts of the output form as the prompt. Raises OptionError.
         """
         self._check_documents(prompt)
+        self._check_gold(prompt)
         if "question" not in self.placeholders:
             raise _error("has no {question}: add it where the question belongs")
         if "instruction" not in self.placeholders:
@@ -113,6 +115,16 @@ class PromptTemplate:
             )
         if has_documents and not prompt.shows_documents:
             raise _error("contains {documents}, but the prompt is closed-book: remove it")
+
+    def _check_gold(self, prompt: Prompt) -> None:
+        gold = [place for place in self.placeholders if place in GOLD_PLACES]
+        if gold and not prompt.shows_gold:
+            raise _error(
+                f"contains {{{gold[0]}}}, but the policy must not see gold data: remove it, or use "
+                "a prompt for rationales"
+            )
+        if prompt.shows_gold and not gold:
+            raise _error("has no {gold_answer} or {gold_answers}: add it where the answer belongs")
 
     def _check_form(self, prompt: Prompt, form: OutputForm) -> None:
         own = prompt.message_for(Rollout(response=""))

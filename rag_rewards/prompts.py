@@ -15,6 +15,8 @@ Text = str | Callable[[Rollout], str]
 """A text, or a function that returns it for a rollout."""
 
 _PLACE = re.compile(r"\{(\w+)\}")
+GOLD_PLACES = ("gold_documents", "gold_answer", "gold_answers")
+"""The placeholders of gold data, which only prompts for writers of training data contain."""
 _PLACES = frozenset({"label", "title", "text"})
 """The placeholders in the form of a document."""
 
@@ -93,6 +95,16 @@ class Prompt:
         (True, False)
         """
         return "{documents}" in self.message_for(Rollout(response=""))
+
+    @property
+    def shows_gold(self) -> bool:
+        """Whether the message contains gold data. No policy can be trained with such a prompt.
+
+        >>> Prompt("{question} Why {gold_answer}?").shows_gold, Prompt("{question}").shows_gold
+        (True, False)
+        """
+        message = self.message_for(Rollout(response=""))
+        return any(f"{{{place}}}" in message for place in GOLD_PLACES)
 
     def message_for(self, rollout: Rollout) -> str:
         """Return the message for a rollout, with its placeholders except for `{instruction}`."""

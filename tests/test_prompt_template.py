@@ -97,6 +97,36 @@ def test_double_braces_around_a_word_are_single_braces():
     assert applied(r"{OWN} \boxed{{Paris}}".replace("{OWN}", OWN)).endswith(r"\boxed{Paris}")
 
 
+def test_gold_data_of_a_prompt_for_rationales():
+    """The text of ARENA, Table 9, can be used; other prompts must not contain gold data."""
+    text = "{question}\n{documents}\nRelevance IDs: {gold_documents}\nAnswer: {gold_answer}"
+    [content] = [applied(text, "arena", "gold-rationale", supporting=[2, 1])]
+    assert content.endswith("Relevance IDs: [1, 2]\nAnswer: Paris")
+    numbered = applied(
+        "{question} {documents} {gold_answers}",
+        *("ground-grpo", "gold-answers"),
+        answers=[["Paris", "Lutetia"], ["{question}"]],
+    )
+    assert numbered.endswith("Answer 1: Paris\nAnswer 2: {question}")
+    with pytest.raises(OptionError, match="the policy must not see gold data: remove it"):
+        applied(text, "arena")
+    with pytest.raises(OptionError, match=r"has no \{gold_answer\} or \{gold_answers\}"):
+        applied("{question} {documents}", "arena", "gold-rationale")
+
+
+def test_no_trainer_gets_a_prompt_with_gold_data(tmp_path):
+    source = tmp_path / "rows.jsonl"
+    source.write_text(json.dumps(ROW) + "\n")
+    options = ("rows", str(source), str(tmp_path / "out.jsonl"), "arena")
+    for trainer in ("trl", "none"):
+        chosen = PrepareOptions(*options, trainer=trainer, prompt="gold-rationale")
+        if trainer == "none":
+            assert prepare(chosen).written == 1
+        else:
+            with pytest.raises(OptionError, match="contains the gold answer, so that"):
+                prepare(chosen)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

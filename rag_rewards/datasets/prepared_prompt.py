@@ -16,8 +16,8 @@ def prepared_prompt(options: PrepareOptions, recipe: RecipeDefinition) -> Prompt
     """Return the prompt that the options select.
 
     A template replaces its message. Raises OptionError for an unknown prompt or a bad template, for
-    a prompt that contains the documents that the options leave out, and for rows without documents
-    that the recipe cannot score in training.
+    a prompt that contains the documents that the options leave out, and for training with a prompt
+    that contains gold data or with rows without documents that the recipe cannot score.
     """
     name = prompt_name(options)
     prompt = prompt_named(name, recipe.prompts, recipe.name)
@@ -32,6 +32,13 @@ def prepared_prompt(options: PrepareOptions, recipe: RecipeDefinition) -> Prompt
         template = PromptTemplate.read(options.prompt_template)
     forms = (options.document_form, options.document_separator)
     prompt = adjusted(prompt, recipe.output, template, *forms)
+    if prompt.shows_gold and options.trainer != "none":
+        raise OptionError(
+            "{prompt} {name} contains the gold answer, so that {trainer} {value} cannot train with "
+            "it: leave out {trainer}",
+            name=name,
+            value=options.trainer,
+        )
     if not prompt.shows_documents and options.trainer != "none":
         _check_training(recipe, options.trainer)
     return prompt
