@@ -13,6 +13,8 @@ from rag_rewards.recipes import RECIPES
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
 _ROW = re.compile(r"^\|.*$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`")
+_CONTENT = re.compile(r"(?<=<code>)[^<]+")
+_SEPARATOR = re.compile(r"::|[/_.:]")
 _LINK = re.compile(r"\[([^\]]+)\]\(\.\./benchmarks/results/([\w.-]+\.md)\)")
 
 
@@ -43,6 +45,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     A link to figures that have not been measured becomes plain text.
     """
     return _LINK.sub(_within, _ROW.sub(_unescaped, markdown))
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Let the long references on the page of the papers break at their separators."""
+    if page.file.src_uri != "papers.md":
+        return html
+    return _CONTENT.sub(lambda code: _SEPARATOR.sub(r"\g<0><wbr>", code[0]), html)
 
 
 def _within(link: re.Match[str]) -> str:

@@ -137,6 +137,12 @@ def test_bars_and_figures_reach_a_page(site: Path) -> None:
     assert (site / "benchmarks" / "trainers-trl.html").exists()
 
 
+def test_long_references_on_the_page_of_the_papers_can_break(site: Path) -> None:
+    papers = (site / "papers.html").read_text("utf-8")
+    assert "<code>rag_<wbr>rewards.<wbr>compose:<wbr>Gate</code>" in papers
+    assert "<wbr>" not in (site / "hardened.html").read_text("utf-8")
+
+
 def test_figures_that_are_not_measured_have_no_link(monkeypatch, tmp_path) -> None:
     pytest.importorskip("mkdocs")
     hooks = importlib.import_module("site_hooks")
