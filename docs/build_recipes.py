@@ -37,6 +37,9 @@ TRAINING_MEANINGS = {
     "kl_weight": "weight of the KL penalty",
     "iterations": "number of optimizer passes over each batch",
     "clip": "clip range of the policy ratio",
+    "loss_aggregation": "average of the losses of tokens: `response` for the mean of each response "
+    "and then over the responses, `token` for the mean over all tokens",
+    "entropy_weight": "weight of the entropy bonus",
     "temperature": "sampling temperature",
     "top_p": "nucleus sampling (top-p)",
     "prompt_tokens": "maximum number of tokens of a prompt",

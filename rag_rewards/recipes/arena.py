@@ -190,6 +190,7 @@ TRAINING = Training(
     kl_weight=Stated(0.04, _PAPER),
     iterations=Stated(1, _PAPER),
     clip=Stated(0.2, _PAPER),
+    loss_aggregation=Stated("token", "ARENA, authors' code"),
     temperature=Stated(0.9, _PAPER),
     response_tokens=Stated(256, _CODE),
     notes=("the KL estimator k2 is ½(log π_ref − log π)²",),

@@ -322,6 +322,12 @@ TRAINING = Training(
     learning_rate=Stated(1e-6, _PAPER),
     kl=Stated("none", f"{_PAPER}: training with a weight of 0.01 to 0.05 collapsed in 20 steps"),
     kl_weight=Stated(0.0, _PAPER),
+    loss_aggregation=Stated("response", "CTRL-RAG, Eq. 5"),
+    entropy_weight=Stated(
+        0.0,
+        "CTRL-RAG, appendix A: training used an entropy regularization, whose form and weight are "
+        "not stated; 0 turns it off",
+    ),
 )
 DATA = TrainingData(("hotpotqa", "musique"), "CTRL-RAG, section 5")
 _CHANGED = (ChangedDefault("0.3.0", "threshold_on", "contribution", "contribution"),)

@@ -253,6 +253,7 @@ TRAINING = Training(
     kl=Stated("k3", "LEAR, section 4.1, states the weight only"),
     kl_weight=Stated(0.01, _PAPER),
     clip=Stated(0.2, _PAPER),
+    loss_aggregation=Stated("response", "LEAR, Eq. 12, which has one ratio for each response"),
     std_floor=Stated(0.1, "LEAR, section 3.3"),
     notes=(
         "the advantage is (R − mean)/max(std, 0.1), with the population standard deviation",

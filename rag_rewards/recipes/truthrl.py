@@ -234,6 +234,7 @@ TRAINING = Training(
     kl=Stated("k3", _CODE),
     kl_weight=Stated(0.001, _PAPER),
     clip=Stated(0.2, _PAPER),
+    loss_aggregation=Stated("response", "TruthRL, section 3.2"),
     temperature=Stated(1.0, _PAPER),
     top_p=Stated(1.0, _PAPER),
     prompt_tokens=Stated(16_384, _PAPER),

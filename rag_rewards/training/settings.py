@@ -15,6 +15,9 @@ NOT_STATED = "not stated"
 
 KL = Literal["none", "k2", "k3"]
 Schedule = Literal["constant", "cosine"]
+Aggregation = Literal["response", "token"]
+"""How a loss averages over tokens: within each response and then over the responses, or over all
+tokens of the batch."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Training:
     learning_rate    of AdamW                            warmup     share of the steps
     kl, kl_weight    estimator and weight of the penalty clip       of the ratio, both sides
     iterations       optimizer passes over each batch    epochs     over the data
+    loss_aggregation of the losses of tokens             entropy_weight  of the entropy bonus
     temperature, top_p  of sampling                      std_floor  of the group advantage
     prompt_tokens, response_tokens  length limits
     notes            facts of the paper that no setting of a training script holds
@@ -48,6 +52,8 @@ class Training:
     kl_weight: Stated[float] = Stated(0.001)
     iterations: Stated[int] = Stated(1)
     clip: Stated[float] = Stated(0.2)
+    loss_aggregation: Stated[Aggregation] = Stated("response")
+    entropy_weight: Stated[float] = Stated(0.0)
     temperature: Stated[float] = Stated(1.0)
     top_p: Stated[float] = Stated(1.0)
     prompt_tokens: Stated[int] = Stated(4096)

@@ -74,6 +74,46 @@ def test_the_plugin_of_ms_swift_selects_the_penalty_k2(cli: Any, tmp_path: Path)
     assert "k2" not in (tmp_path / "truthrl" / "plugin.py").read_text()
 
 
+AGGREGATIONS = {
+    "trl": ('loss_type="grpo",', 'loss_type="dapo",'),
+    "verl": ("loss_agg_mode=seq-mean-token-mean", "loss_agg_mode=token-mean"),
+    "openrlhf": ("--actor.loss_agg_mode seq-mean-token-mean", "--actor.loss_agg_mode token-mean"),
+    "ms-swift": ("--loss_type grpo", "--loss_type dapo"),
+}
+"""The setting of the mean over responses, and of the mean over tokens."""
+
+
+@pytest.mark.parametrize("trainer", AGGREGATIONS)
+def test_the_loss_aggregation_of_each_paper(cli: Any, tmp_path: Path, trainer: str) -> None:
+    response, token = (f"{line}\n" for line in AGGREGATIONS[trainer])
+    for recipe in RECIPES:
+        cli("init", trainer, "-r", recipe, "-o", tmp_path / recipe, code=0)
+        text, by_token = read(tmp_path / recipe), recipe in ("arena", "naive-grpo")
+        assert (response in text, token in text) == (not by_token, by_token), recipe
+    assert "    # CTRL-RAG, Eq. 5\n" in read(tmp_path / "ctrl-rag")
+    assert "    # TruthRL, section 3.2\n" in read(tmp_path / "truthrl")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "setting"),
+    [
+        ("trl", "entropy_coef=0.0"),
+        ("verl", "entropy_coeff=0.0"),
+        ("openrlhf", "--actor.entropy_coef 0.0"),
+        ("ms-swift", "--log_entropy true"),
+    ],
+)
+def test_the_entropy_regularization_of_ctrl_rag(
+    cli: Any, tmp_path: Path, trainer: str, setting: str
+) -> None:
+    for recipe in ("ctrl-rag", "truthrl"):
+        cli("init", trainer, "-r", recipe, "-o", tmp_path / recipe, code=0)
+    before, found, _ = read(tmp_path / "ctrl-rag").partition(setting)
+    assert found
+    assert "whose form and weight are not stated" in before.splitlines()[-2]
+    assert "entropy" not in read(tmp_path / "truthrl")
+
+
 def test_settings_and_models_in_the_script(cli: Any, tmp_path: Path) -> None:
     options = ["--set", "accuracy.metric=f1", "--hardened", "--nli", "a model's folder"]
     cli("init", "verl", "-r", "arena", *options, "-o", tmp_path / "v", code=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,14 @@ RECIPES = ("arena", "lear", "ctrl-rag")
 def init(trainer: str, recipe: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rag_rewards", "init", trainer, "-r", recipe, "-o", folder]
     return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+
+
+def written_settings(trainer: str, recipe: str, folder: Path) -> list[str]:
+    """Return the words of the settings in the script that `init` writes."""
+    assert init(trainer, recipe, folder).returncode == 0
+    text = (folder / "train.sh").read_text("utf-8")
+    array = text[text.index("settings=(") + len("settings=(") : text.index("\n)\n")]
+    return shlex.split(array, comments=True)
 
 
 def assert_settings_exist(trainer: str, recipe: str, folder: Path) -> None:

@@ -18,6 +18,10 @@ from rag_rewards.training.scripts.writer import (
     shell_script,
     stated_flag,
 )
+from rag_rewards.training.settings import NOT_STATED
+
+_LOSS_TYPES = {"response": "grpo", "token": "dapo"}
+"""The aggregations in ms-swift."""
 
 
 def write(start: Start) -> dict[str, str]:
@@ -55,6 +59,12 @@ def _lines(start: Start) -> Iterator[Line]:
     yield stated_flag("--beta", kl_weight)
     yield stated_flag("--num_iterations", training.iterations)
     yield stated_flag("--epsilon", training.clip)
+    aggregation = training.loss_aggregation
+    yield flag(aggregation.source, "--loss_type", _LOSS_TYPES[aggregation.value])
+    entropy = training.entropy_weight
+    if entropy.source != NOT_STATED:
+        comment = f"{entropy.source}. ms-swift has no entropy bonus and can log the entropy"
+        yield flag(comment, "--log_entropy", "true")
     yield stated_flag("--temperature", training.temperature)
     yield stated_flag("--top_p", training.top_p)
     yield stated_flag("--max_length", training.prompt_tokens)

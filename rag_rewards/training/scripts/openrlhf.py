@@ -22,10 +22,16 @@ from rag_rewards.training.scripts.writer import (
     shell_script,
     stated_flag,
 )
-from rag_rewards.training.settings import Training
+from rag_rewards.training.settings import NOT_STATED, Training
 
 _COLUMNS = f"{FOR_REWARD}: the columns that `rag-rewards prepare` writes"
 _COLOCATED = f"{YOUR_SETUP}: one engine on each GPU, in turn with training"
+_AGGREGATIONS = {"response": "seq-mean-token-mean", "token": "token-mean"}
+"""The names of the aggregations in OpenRLHF."""
+_K2_GRADIENT = (
+    "OpenRLHF limits k2 to 10, and its gradient there to 0; with the next flag, the gradient is "
+    "that of k2 everywhere"
+)
 _ADVANTAGE_NOTE = (
     "# The agent returns the mean of the group plus the advantage as the reward; dr_grpo\n"
     "# subtracts the mean.\n"
@@ -81,6 +87,10 @@ def _lines(start: Start) -> Iterator[Line]:
     yield stated_flag("--actor.lr_scheduler", training.schedule)
     yield stated_flag("--actor.lr_warmup_ratio", training.warmup)
     yield stated_flag("--actor.eps_clip", training.clip)
+    aggregation = training.loss_aggregation
+    yield flag(aggregation.source, "--actor.loss_agg_mode", _AGGREGATIONS[aggregation.value])
+    if training.entropy_weight.source != NOT_STATED:
+        yield stated_flag("--actor.entropy_coef", training.entropy_weight)
     yield stated_flag("--train.max_epochs", training.iterations)
     yield stated_flag("--train.num_episodes", training.epochs)
     yield _advantage(training)
@@ -135,6 +145,8 @@ def _kl(training: Training) -> Iterator[Line]:
     yield flag(kl.source, "--algo.kl.use_loss")
     yield stated_flag("--algo.kl.estimator", kl)
     yield stated_flag("--algo.kl.init_coef", training.kl_weight)
+    if kl.value == "k2":
+        yield flag(_K2_GRADIENT, "--algo.kl.unbiased_gradient")
 
 
 _CHECK = (

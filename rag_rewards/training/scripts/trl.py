@@ -17,8 +17,10 @@ from rag_rewards.training.scripts.writer import (
     python_call,
     python_value,
 )
-from rag_rewards.training.settings import Stated, Training
+from rag_rewards.training.settings import NOT_STATED, Stated, Training
 
+_LOSS_TYPES = {"response": '"grpo"', "token": '"dapo"'}
+"""The aggregations in TRL, as Python code. `dapo` is the default of TRL."""
 _TEMPLATE = '''"""GRPO with TRL and the reward {name}: python train.py
 
 Options of GRPOConfig on the command line take precedence, for example --max_steps 10.
@@ -93,6 +95,8 @@ def _lines(start: Start) -> list[Line]:
         *_kl(training),
         assignment("num_iterations", training.iterations),
         assignment("epsilon", training.clip),
+        assignment("loss_type", training.loss_aggregation, _LOSS_TYPES.__getitem__),
+        *_entropy(training),
         assignment("temperature", training.temperature),
         assignment("top_p", training.top_p),
         assignment("max_completion_length", training.response_tokens),
@@ -115,6 +119,11 @@ def _kl(training: Training) -> Iterator[Line]:
         f"the penalty {kl.value} ({kl.source}) without TRL's importance weights",
         ("use_bias_correction_kl=False",),
     )
+
+
+def _entropy(training: Training) -> Iterator[Line]:
+    if training.entropy_weight.source != NOT_STATED:
+        yield assignment("entropy_coef", training.entropy_weight)
 
 
 _CHECK = """

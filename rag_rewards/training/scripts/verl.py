@@ -16,7 +16,7 @@ from rag_rewards.training.scripts.writer import (
     assignment,
     shell_script,
 )
-from rag_rewards.training.settings import Training
+from rag_rewards.training.settings import NOT_STATED, Training
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 _REWARD_ARGUMENTS = "+reward.custom_reward_function.reward_kwargs"
@@ -24,6 +24,9 @@ _SAMPLER = "trainer.v1.sampler"
 _SAMPLER_COMMENT = f"{FOR_REWARD}: replaces unscored groups and logs components"
 _KL_NAMES = {"k2": "mse", "k3": "low_var_kl"}
 """The names of the estimators in verl; `mse` is half a squared difference."""
+
+_AGGREGATIONS = {"response": "seq-mean-token-mean", "token": "token-mean"}
+"""The names of the aggregations in verl."""
 
 
 def write(start: Start) -> dict[str, str]:
@@ -51,6 +54,11 @@ def _lines(start: Start) -> Iterator[Line]:
     yield assignment(f"{_ACTOR}.optim.lr_warmup_steps_ratio", training.warmup)
     yield assignment(f"{_ACTOR}.ppo_epochs", training.iterations)
     yield assignment(f"{_ACTOR}.clip_ratio", training.clip)
+    yield assignment(
+        f"{_ACTOR}.loss_agg_mode", training.loss_aggregation, _AGGREGATIONS.__getitem__
+    )
+    if training.entropy_weight.source != NOT_STATED:
+        yield assignment(f"{_ACTOR}.entropy_coeff", training.entropy_weight)
     yield assignment("trainer.total_epochs", training.epochs)
     yield from _kl(training)
     yield from _advantage(training)
