@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rag_rewards.backends.http import run_concurrently
-from rag_rewards.backends.sampling import NEUTRAL_SAMPLING
+from rag_rewards.backends.sampling import sampling_parameters
 from rag_rewards.backends.sequences import SequenceResult, TokenSequence
 from rag_rewards.backends.vllm.prompt_logprobs import (
     PLAIN,
@@ -70,9 +70,8 @@ class OpenRlhfEnginePolicy(EnginePolicy):
 
     async def _generate(self, request: GenerateRequest) -> GenerateAnswer:
         parameters = {
-            **NEUTRAL_SAMPLING,
+            **sampling_parameters(request),
             "max_tokens": request.max_tokens,
-            "temperature": request.temperature,
             "stop": list(request.stop),
             "seed": request.seed,
         }

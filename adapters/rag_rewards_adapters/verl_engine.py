@@ -127,6 +127,7 @@ class VerlEnginePolicy(EnginePolicy):
             **_SAMPLING,
             "max_tokens": request.max_tokens,
             "temperature": request.temperature,
+            "top_p": request.top_p,
         }
         if self._engine == "vllm":  # verl runs sglang without a tokenizer, so it has no stop texts
             parameters["stop"] = list(request.stop)

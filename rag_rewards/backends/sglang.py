@@ -14,7 +14,7 @@ import msgspec
 
 from rag_rewards.backends.http import Place, run_concurrently
 from rag_rewards.backends.http_policy import HttpPolicy, ServedModel, Version, weights_changed
-from rag_rewards.backends.sampling import NEUTRAL_SAMPLING
+from rag_rewards.backends.sampling import sampling_parameters
 from rag_rewards.backends.sequences import (
     SequenceResult,
     TokenSequence,
@@ -148,9 +148,8 @@ class SglangServer(HttpPolicy):
         version = self.weight_version
         parameters = {
             "max_new_tokens": request.max_tokens,
-            "temperature": request.temperature,
             "stop": request.stop,
-            **NEUTRAL_SAMPLING,
+            **sampling_parameters(request),
         }
         if request.seed is not None:
             parameters["sampling_seed"] = request.seed

@@ -281,10 +281,14 @@ def _sampled_questions(
 
 def _prompt(options: ProbeOptions, recipe: Recipe | None) -> Prompt:
     """Return the prompt of rows without a prompt, with the options of the models."""
-    prompting = {k: v for k, v in options.models.prompt_options.items() if k != "truncate"}
-    if recipe is None:
-        return adjusted(GROUNDED, ANY_FORM, **prompting)
-    return adjusted(recipe.prompt, recipe.output_form, **prompting)
+    prompting = options.models.prompt_options
+    return adjusted(
+        recipe.prompt if recipe else GROUNDED,
+        recipe.output_form if recipe else ANY_FORM,
+        prompting["prompt_template"],
+        prompting["document_form"],
+        prompting["document_separator"],
+    )
 
 
 @dataclass

@@ -33,6 +33,8 @@ class SamplingOptions:
     """Number of responses per question."""
     temperature: float = 1.0
     """Sampling temperature."""
+    top_p: float = 1.0
+    """Sample from the most likely tokens whose total probability is at least this value."""
     max_tokens: int = 2048
     """Maximum number of tokens of a response."""
     seed: int = 0
@@ -49,6 +51,10 @@ class SamplingOptions:
             raise OptionError(
                 "{temperature} must be at least 0, found {value:g}", value=self.temperature
             )
+        if not 0 < self.top_p <= 1:
+            raise OptionError(
+                "{top_p} must be above 0 and at most 1, found {value:g}", value=self.top_p
+            )
         if self.temperature == 0 and self.samples > 1:
             raise OptionError("with {temperature} 0 all samples are equal: set {samples} to 1")
 
@@ -57,6 +63,7 @@ class SamplingOptions:
         """The settings that affect the responses."""
         return {
             "temperature": float(self.temperature),
+            "top_p": float(self.top_p),
             "max_tokens": self.max_tokens,
             "seed": self.seed,
         }
@@ -121,6 +128,7 @@ class SampleFile:
                 "{path} does not contain samples: remove it, or choose another {output}",
                 path=self.path,
             ) from None
+        before = {"top_p": 1.0} | before  # files of version 0.2.0 do not contain it
         for name, value in settings.items():
             if before.get(name) != value:
                 raise OptionError(
@@ -249,7 +257,9 @@ class Sampler:
         options = self.options
         text = f"{options.seed}:{plan.key}:{number}"
         seed = int.from_bytes(blake2b(text.encode(), digest_size=4).digest(), "big") >> 1
-        return GenerateRequest(plan.ids, options.max_tokens, options.temperature, (), seed)
+        return GenerateRequest(
+            plan.ids, options.max_tokens, options.temperature, (), seed, options.top_p
+        )
 
     def _answers(
         self, requests: Sequence[GenerateRequest]

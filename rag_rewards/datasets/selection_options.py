@@ -53,8 +53,9 @@ class TrainingSetOptions:
     """Write a training set for this method: r-tuning, rft, dpo, sft, trust-sft or trust-dpo (see
     docs/selection.md)."""
     style: str = "direct"
-    """Target texts of sft: the gold answer (direct), a correct response (reasoning), or a response
-    from gold data and a rationale (rationale)."""
+    """Target texts of sft: the gold answer with a prompt for it (direct) or with the prompt of the
+    policy (gold), a correct response (reasoning), or a response from gold data and a rationale
+    (rationale)."""
     texts: int = 1
     """Number of rationales or responses that --model writes from the gold data of a question."""
     temperature: float = 1.0
@@ -136,7 +137,13 @@ class SelectOptions(SelectionCriteria, TrainingSetOptions):
     @property
     def sampling(self) -> SamplingOptions:
         """How a policy samples texts."""
-        return SamplingOptions(self.texts, self.temperature, self.max_tokens, self.seed, self.batch)
+        return SamplingOptions(
+            samples=self.texts,
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+            batch=self.batch,
+        )
 
     @property
     def samples(self) -> str:

@@ -23,7 +23,7 @@ from rag_rewards.rows import ScoredRow
 from rag_rewards.signature import Signature
 
 TrainingSetKind = Literal["r-tuning", "rft", "dpo", "sft", "trust-sft", "trust-dpo"]
-Style = Literal["direct", "reasoning", "rationale"]
+Style = Literal["direct", "gold", "reasoning", "rationale"]
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,12 @@ class ChatMaker:
             "r-tuning": _r_tuning,
             "rft": _rft,
             "dpo": _dpo,
-            "sft": {"direct": _direct, "reasoning": _reasoning, "rationale": _rationale}[
-                self.style
-            ],
+            "sft": {
+                "direct": _direct,
+                "gold": _gold,
+                "reasoning": _reasoning,
+                "rationale": _rationale,
+            }[self.style],
             "trust-sft": trust_sft,
             "trust-dpo": trust_dpo,
         }[self.kind]
@@ -144,6 +147,13 @@ def _direct(source: TrainingSource) -> dict[str, Any] | Problem:
     answer = source.form.output.write_answer(source.question.row.gold_text)
     completion = [{"role": "assistant", "content": answer}]
     return source.training_row(prompt=source.direct_prompt, completion=completion)
+
+
+def _gold(source: TrainingSource) -> dict[str, Any] | Problem:
+    """The gold answer with the prompt of the policy (TruthRL, section 2.2)."""
+    if problem := _gold_problem(source):
+        return problem
+    return source.training_row(prompt=source.prompt, completion=source.gold_response)
 
 
 def _reasoning(source: TrainingSource) -> dict[str, Any] | Problem:

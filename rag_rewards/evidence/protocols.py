@@ -83,6 +83,7 @@ class GenerateRequest:
     temperature  sampling temperature; 0 for greedy decoding
     stop         strings that end the text; the text does not contain them
     seed         seed of sampling
+    top_p        sample from the most likely tokens whose total probability is at least this value
     """
 
     prompt: TokenIds
@@ -90,6 +91,7 @@ class GenerateRequest:
     temperature: float = 0.0
     stop: tuple[str, ...] = ()
     seed: int | None = None
+    top_p: float = 1.0
 
 
 @dataclass(frozen=True)

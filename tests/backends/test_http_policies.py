@@ -215,7 +215,7 @@ def test_generation(pair):
     end = text_of(tokens)[2:4]
     requests = [
         GenerateRequest(prompt, max_tokens=6),
-        GenerateRequest(prompt, max_tokens=6, stop=(end,), temperature=0.5, seed=11),
+        GenerateRequest(prompt, max_tokens=6, stop=(end,), temperature=0.5, seed=11, top_p=0.9),
     ]
     whole, stopped = asyncio.run(policy.generate(requests))
     assert (whole.text, whole.token_ids, whole.finish_reason) == (text_of(tokens), tokens, "length")
@@ -225,8 +225,11 @@ def test_generation(pair):
     parameters = body.get("sampling_params", body)
     assert parameters["temperature"] == 0.5
     assert parameters["stop"] == [end]
+    assert parameters["top_p"] == 0.9
     # The defaults of the server are not used.
-    assert parameters["top_p"] == parameters["repetition_penalty"] == 1.0
+    assert parameters["repetition_penalty"] == 1.0
+    greedily = server.posts[0]
+    assert greedily.get("sampling_params", greedily)["top_p"] == 1.0
 
 
 def test_a_failed_generation_is_the_result_of_its_request(pair):

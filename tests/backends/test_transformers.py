@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -387,6 +388,15 @@ def test_sampling_depends_on_the_seed_only():
     assert first == again
     assert first != other
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_sampling_from_the_most_likely_tokens():
+    scorer, prompt = policy(), tokens(12, 1)
+    (greedy,) = generate(scorer, GenerateRequest(prompt, max_tokens=12))
+    sampled = GenerateRequest(prompt, max_tokens=12, temperature=1.0, seed=7, top_p=1e-6)
+    assert generate(scorer, sampled)[0].token_ids == greedy.token_ids
+    everything = replace(sampled, top_p=1.0)
+    assert generate(scorer, everything)[0].token_ids != greedy.token_ids
 
 
 def test_generation_ignores_the_defaults_of_the_model():

@@ -289,7 +289,9 @@ def test_generation():
         policy.generate(
             [
                 GenerateRequest((1, 2, 3), max_tokens=6),
-                GenerateRequest((1, 2, 3), max_tokens=6, temperature=0.5, stop=(end,), seed=11),
+                GenerateRequest(
+                    (1, 2, 3), max_tokens=6, temperature=0.5, stop=(end,), seed=11, top_p=0.9
+                ),
             ]
         )
     )
@@ -298,6 +300,7 @@ def test_generation():
     assert (whole.weight_version, stopped.weight_version) == (1, 1)
     ((_, parameters),) = policy.llm.calls
     assert [one.seed for one in parameters] == [None, 11]
+    assert [one.top_p for one in parameters] == [1.0, 0.9]
     assert asyncio.run(policy.generate([])) == []
     bad, fine = asyncio.run(
         policy.generate([GenerateRequest((99,)), GenerateRequest((1, 2, 3), max_tokens=6)])

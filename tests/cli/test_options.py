@@ -36,7 +36,7 @@ NAMES = {
     "--order --top --noise --noise-to --noise-from --find-answers --split --progress "
     "--no-progress",
     "probe": "--output -o --recipe -r --set --config --hardened --samples --temperature "
-    "--max-tokens --seed --batch --keep-rollouts --right-at --group-size --sort --progress "
+    "--top-p --max-tokens --seed --batch --keep-rollouts --right-at --group-size --sort --progress "
     "--no-progress",
     "select": "--output -o --recipe -r --set --config --hardened --pass --std-of --min-std "
     "--min-spread --min-samples --right-at --unique --exclude --sample --seed --rollouts "

@@ -135,6 +135,8 @@ def test_rows_without_correctness(cli, write, tmp_path):
         (["--samples", "0"], "--samples must be at least 1"),
         (["--temperature", "0"], "set --samples to 1"),
         (["--temperature", "-1"], "--temperature must be at least 0"),
+        (["--top-p", "0"], "--top-p must be above 0 and at most 1, found 0"),
+        (["--top-p", "1.1"], "--top-p must be above 0 and at most 1, found 1.1"),
         (["--right-at", "2"], "--right-at must be above 0"),
     ],
 )
@@ -175,7 +177,8 @@ def run(monkeypatch, write, tmp_path):
     def probe_rows(rows, policy, judge=None, **options):
         loaded = Models(policy=policy, judge=judge)
         monkeypatch.setattr(ModelOptions, "load", lambda self: loaded)
-        sampling = SamplingOptions(options.pop("samples", 4), batch=options.pop("batch", 2))
+        defaults = {"samples": 4, "batch": 2, "temperature": 1.0, "top_p": 1.0}
+        sampling = SamplingOptions(**{n: options.pop(n, own) for n, own in defaults.items()})
         settings = {"verifier": options.pop("verifier", "exact")}
         recipe = options.pop("recipe", RecipeSpec(recipe="truthrl", settings=settings))
         source, out = str(write(rows)), str(tmp_path / "out.jsonl")
@@ -295,6 +298,37 @@ def test_a_training_set_from_sampled_rollouts(run, cli, tmp_path):
     assert a["chosen"][0]["content"] == "\\boxed{right}"
     assert b["chosen"][0]["content"] == "\\boxed{I don't know}"
     assert a["rejected"] == b["rejected"]
+
+
+def test_traces_for_rft_keep_the_labels_of_the_first_policy(run, cli, tmp_path):
+    """TruthRL: labels from 256 responses, then RFT from 64 with temperature 0.6 and top-p 0.9."""
+    out = tmp_path / "out.jsonl"
+    run([question("a"), question("b")], Policy(answers_a), samples=16)
+    labelled = read(out)
+    assert [row["out_of_knowledge"] for row in labelled] == [False, True]
+    for path in tmp_path.glob("out.jsonl*"):
+        path.unlink()
+
+    def tuned(prompt, seed):
+        if seed % 2:
+            return "\\boxed{right}"
+        return "\\boxed{I don't know}" if "What of b" in prompt else "\\boxed{wrong}"
+
+    policy, traces, rft = Policy(tuned), tmp_path / "traces.jsonl", tmp_path / "rft.jsonl"
+    run(labelled, policy, samples=16, temperature=0.6, top_p=0.9, keep_rollouts=str(traces))
+    assert {(r.temperature, r.top_p) for r in policy.requests} == {(0.6, 0.9)}
+    head = read(tmp_path / "out.jsonl.samples.jsonl")[0]["sampled_with"]
+    assert (head["temperature"], head["top_p"]) == (0.6, 0.9)
+    assert [row["out_of_knowledge"] for row in read(traces)] == [False] * 16 + [True] * 16
+    cli("select", traces, "-o", rft, "--make", "rft", code=0)
+    texts = [row["completion"][0]["content"] for row in read(rft)]
+    assert texts == ["\\boxed{right}", "\\boxed{I don't know}"]
+    # Iterative DPO: the pairs of the next policy use the same labels.
+    cli("select", traces, "-o", rft, "--make", "dpo", code=0)
+    [pair] = read(rft)
+    assert (pair["id"], pair["chosen"][0]["content"]) == ("a", "\\boxed{right}")
+    with pytest.raises(UsageError, match="has samples with top_p"):
+        run(labelled, policy, samples=16, temperature=0.6)
 
 
 def test_rows_without_a_usable_prompt(run, tmp_path):

@@ -39,6 +39,15 @@ def test_a_file_with_an_incomplete_first_line_is_replaced(tmp_path):
     assert json.loads(path.read_bytes()) == {"sampled_with": SETTINGS}
 
 
+def test_samples_of_version_0_2_0_have_a_top_p_of_1(tmp_path):
+    path = tmp_path / "samples.jsonl"
+    old = {name: value for name, value in SETTINGS.items() if name != "top_p"}
+    path.write_text(json.dumps({"sampled_with": old}) + "\n")
+    SampleFile(str(path), SETTINGS).close()
+    with pytest.raises(UsageError, match="has samples with top_p"):
+        SampleFile(str(path), SETTINGS | {"top_p": 0.9})
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 def test_samples_with_other_settings_are_refused(tmp_path, name):
     path = tmp_path / "samples.jsonl"

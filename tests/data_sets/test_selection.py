@@ -230,6 +230,18 @@ def test_rft():
     assert ChatMaker("rft")(truncated) == Problem("no complete right response")
 
 
+def test_sft_with_the_gold_answer_and_the_prompt_of_the_policy():
+    known, unknown = question(*TRACES), question(*TRACES, out_of_knowledge=True)
+    gold, tuned = ChatMaker("sft", style="gold"), ChatMaker("r-tuning")
+    assert gold(known) == tuned(known)  # R-Tuning differs in out-of-knowledge questions only
+    assert texts_of(gold(unknown))["completion"] == "\\boxed{Seine}"
+    assert texts_of(tuned(unknown))["completion"] == "\\boxed{I don't know}"
+    assert gold(unknown)["prompt"] == tuned(unknown)["prompt"]
+    own = question(*TRACES, prompt="own words")
+    assert gold(own)["prompt"] == "own words"
+    assert gold(own)["completion"] == "\\boxed{Seine}"
+
+
 def test_dpo():
     row = texts_of(ChatMaker("dpo")(question(*TRACES)))
     assert (row["chosen"], row["rejected"]) == ("right one", "wrong one")

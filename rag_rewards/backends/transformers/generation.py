@@ -110,7 +110,12 @@ def _generation_config(causal: Any, request: GenerateRequest, ends: set[int]) ->
     """Use the parameters of the request, without the model's defaults such as penalties."""
     from transformers import GenerationConfig
 
-    sampling = {"do_sample": True, "temperature": request.temperature, "top_k": 0, "top_p": 1.0}
+    sampling = {
+        "do_sample": True,
+        "temperature": request.temperature,
+        "top_k": 0,
+        "top_p": request.top_p,
+    }
     before = causal.generation_config
     causal.generation_config = GenerationConfig(
         max_new_tokens=request.max_tokens,

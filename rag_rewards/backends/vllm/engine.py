@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from rag_rewards.backends.sampling import NEUTRAL_SAMPLING
+from rag_rewards.backends.sampling import sampling_parameters
 from rag_rewards.backends.selfcheck import agree, selfcheck
 from rag_rewards.backends.sequences import (
     SequenceResult,
@@ -281,10 +281,9 @@ class VllmEngine:
         parameters = [
             self._sampling_params(
                 max_tokens=request.max_tokens,
-                temperature=request.temperature,
                 stop=list(request.stop),
                 seed=request.seed,
-                **NEUTRAL_SAMPLING,
+                **sampling_parameters(request),
             )
             for request in requests
         ]

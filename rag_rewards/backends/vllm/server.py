@@ -10,7 +10,7 @@ import msgspec
 
 from rag_rewards.backends.http import HttpError, Limits, Place, Servers, run_concurrently
 from rag_rewards.backends.http_policy import HttpPolicy, ServedModel, Version
-from rag_rewards.backends.sampling import NEUTRAL_SAMPLING
+from rag_rewards.backends.sampling import sampling_parameters
 from rag_rewards.backends.selfcheck import agree, selfcheck
 from rag_rewards.backends.sequences import (
     SequenceResult,
@@ -273,11 +273,10 @@ class VllmServer(HttpPolicy):
             "model": model.name,
             "prompt": [request.prompt],
             "max_tokens": request.max_tokens,
-            "temperature": request.temperature,
             "stop": request.stop,
             "seed": request.seed,
             "return_token_ids": True,
-            **NEUTRAL_SAMPLING,
+            **sampling_parameters(request),
         }
         choices = (await place.post("/v1/completions", body, _Completion)).choices
         source = self._source(model, place)
