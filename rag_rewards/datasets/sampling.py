@@ -128,7 +128,7 @@ class SampleFile:
                 "{path} does not contain samples: remove it, or choose another {output}",
                 path=self.path,
             ) from None
-        before = {"top_p": 1.0} | before  # files of version 0.2.0 do not contain it
+        before.setdefault("top_p", 1.0)  # files of version 0.2.0 do not contain it
         for name, value in settings.items():
             if before.get(name) != value:
                 raise OptionError(

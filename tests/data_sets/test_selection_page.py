@@ -71,7 +71,7 @@ def files(tmp_path, monkeypatch):
 
 
 def test_the_commands_of_the_page(files, capsys):
-    assert len(COMMANDS) == 17
+    assert len(COMMANDS) == 19
     for command in COMMANDS:
         code = run(command)
         assert not code, (command, capsys.readouterr().err)
