@@ -2,7 +2,8 @@
 
 A run is a variant with a seed. Each run has its own process with one thread and stores its figures
 in build/teaches/. Runs with stored figures are not repeated, so an interrupted experiment can
-continue. Each seed has its own base model, pre-trained with that seed.
+continue. Each seed has its own base model, pre-trained with that seed. The figures of a complete
+experiment are in benchmarks/results/teaches/NAME.json, from which `--page` writes the page again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import platform
 import shutil
@@ -23,13 +25,11 @@ from functools import partial
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = (0, 1, 2)
-FRESH = 1_000
-"""Number of questions on which a policy is measured. They are not part of any training."""
 RESULTS = ROOT / "benchmarks" / "results"
 BUILD = ROOT / "build"
 
@@ -45,6 +45,7 @@ class Variant:
     reward          options of RagReward, or a function that returns them for a base model
     columns         (base, questions) → more columns of the data set
     trainer_class   function that returns a trainer class other than GRPOTrainer
+    train           (base, run) → model and tokenizer, for a training other than GRPO
     measure         (model, tokenizer, questions, temperature, base) → more figures
     is_plotted      whether the picture contains the variant
     """
@@ -56,17 +57,24 @@ class Variant:
     trainer: Mapping[str, Any] = field(default_factory=dict)
     columns: Callable[[Path, Sequence[Any]], Sequence[dict[str, Any]]] | None = None
     trainer_class: Callable[[], Any] | None = None
+    train: Callable[[Path, Any], tuple[Any, Any]] | None = None
     measure: Callable[[Any, Any, Sequence[Any], float, Path], Figures] | None = None
     is_plotted: bool = True
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the variant is not a base model."""
+        return self.reward is not None or self.train is not None
 
 
 @dataclass(frozen=True)
 class Experiment:
     """Variants with one output form, the columns of the table, and the panels of the picture.
 
-    A variant without a reward is the base model without further training.
+    A variant without a reward and without a training is the base model.
 
     base   the kind of base model, see `base`
+    fresh  number of questions on which a policy is measured; they are not part of any training
     seeds  seeds whose base models can find and cite documents: a reward does not teach what a base
            model never samples
     """
@@ -78,6 +86,7 @@ class Experiment:
     columns: Sequence[str]
     panels: Sequence[str]
     base: str = "full"
+    fresh: int = 1_000
     seeds: tuple[int, ...] = SEEDS
     notes: str = ""
 
@@ -85,14 +94,14 @@ class Experiment:
 def base(seed: int, kind: str = "full") -> Path:
     """Return the folder of the base model of a seed. Pre-train the model if it is missing.
 
-    full  trained with all output forms
-    bare  trained with the form `plain` only
+    full      trained with all output forms
+    bare      trained with the form `plain` only
+    separate  trained with the forms `plain` and `lear`; the answer is independent of the rationale
     """
     folder = BUILD / "tiny-world" / (f"seed-{seed}" if kind == "full" else f"{kind}-{seed}")
     if not (folder / "made.json").exists():
         command = [sys.executable, "-m", "rag_rewards.tiny_world.pretrain"]
-        command += ["--seed", str(seed), "-o", str(folder)]
-        command += ["--bare"] if kind == "bare" else []
+        command += ["--seed", str(seed), "-o", str(folder), "--kind", kind]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return folder
 
@@ -101,48 +110,71 @@ def base(seed: int, kind: str = "full") -> Path:
 
 
 def run_one(experiment: str, name: str, seed: int) -> dict[str, Any]:
-    """Train a variant. Return its final figures, the points of its curve and the seconds."""
+    """Train a variant. Return its final figures, its curve, its rewards, and the seconds."""
     import torch
 
     from rag_rewards.tiny_world.formats import FORMATS
-    from rag_rewards.tiny_world.learning_curve import LearningCurve
     from rag_rewards.tiny_world.measures import measure
-    from rag_rewards.tiny_world.model import load
-    from rag_rewards.tiny_world.train import Run, train
-    from rag_rewards.tiny_world.world import UNANSWERABLE, questions
+    from rag_rewards.tiny_world.world import questions
 
+    start_time = time.perf_counter()
     torch.set_num_threads(1)
     definition = _load_experiment(experiment)
     variant = next(each for each in definition.variants if each.name == name)
     form = next(each for each in FORMATS if each.name == definition.form)
-    start, fresh = base(seed, definition.base), questions(FRESH, f"fresh {seed}")
-    curve = LearningCurve(form)
-    seconds, points = 0.0, []
-    if variant.reward is None:
-        model, tokenizer = load(start)
-    else:
-        reward = variant.reward(start) if callable(variant.reward) else variant.reward
-        share = UNANSWERABLE if variant.unanswerable is None else variant.unanswerable
-        run = Run(form, reward, variant.steps, seed, start, share, variant.trainer)
-        rows = None
-        if variant.columns:
-            columns = variant.columns(start, run.questions)
-            rows = [form.row(q) | more for q, more in zip(run.questions, columns, strict=True)]
-        trainer_class = variant.trainer_class() if variant.trainer_class else None
-        folder = BUILD / "teaches" / experiment / f"{_identity(variant, start)}-{seed}"
-        # Start again: a resumed run would lack the first part of its curve, and runs are short.
-        shutil.rmtree(folder, ignore_errors=True)
-        start_time = time.perf_counter()
-        trainer = train(run, folder, rows=rows, trainer_class=trainer_class, callbacks=[curve])
-        shutil.rmtree(folder)
-        seconds, points = time.perf_counter() - start_time, curve.points
-        model, tokenizer = trainer.model, trainer.processing_class
+    start, fresh = base(seed, definition.base), questions(definition.fresh, f"fresh {seed}")
+    model, tokenizer, course = _trained(variant, form, seed, start, experiment)
+    seconds = time.perf_counter() - start_time
     figures = {}
     for mode, temperature in (("greedy", 0.0), ("sampled", 1.0)):
         figures[mode] = measure(model, tokenizer, form, fresh, temperature=temperature)
         if variant.measure:
             figures[mode] |= variant.measure(model, tokenizer, fresh, temperature, start)
-    return {"figures": figures, "points": points, "seconds": seconds}
+        figures[mode] |= _reward_figures(course.get("rewards", []))
+    total = time.perf_counter() - start_time
+    return {"figures": figures, "seconds": seconds, "total": total, **course}
+
+
+def _trained(
+    variant: Variant, form: Any, seed: int, start: Path, experiment: str
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Return the model of a variant, its tokenizer, and the course of the training."""
+    from rag_rewards.tiny_world.learning_curve import LearningCurve
+    from rag_rewards.tiny_world.model import load
+    from rag_rewards.tiny_world.train import Run, train
+    from rag_rewards.tiny_world.world import UNANSWERABLE
+
+    if not variant.is_trained:
+        return *load(start), {}
+    reward = variant.reward(start) if callable(variant.reward) else variant.reward
+    share = UNANSWERABLE if variant.unanswerable is None else variant.unanswerable
+    run = Run(form, reward or {}, variant.steps, seed, start, share, variant.trainer)
+    if variant.train:
+        return *variant.train(start, run), {}
+    rows = None
+    if variant.columns:
+        columns = variant.columns(start, run.questions)
+        rows = [form.row(q) | more for q, more in zip(run.questions, columns, strict=True)]
+    trainer_class = variant.trainer_class() if variant.trainer_class else None
+    folder = BUILD / "teaches" / experiment / f"{_identity(variant, start)}-{seed}"
+    # Start again: a resumed run would lack the first part of its curve, and runs are short.
+    shutil.rmtree(folder, ignore_errors=True)
+    curve = LearningCurve(form)
+    callbacks = [curve] if variant.is_plotted else []
+    trainer = train(run, folder, rows=rows, trainer_class=trainer_class, callbacks=callbacks)
+    shutil.rmtree(folder)
+    rewards = [each["reward"] for each in trainer.state.log_history if "reward" in each]
+    course = {"points": curve.points, "rewards": rewards}
+    return trainer.model, trainer.processing_class, course
+
+
+def _reward_figures(rewards: Sequence[float]) -> Figures:
+    """Return the mean reward of three parts of a training, five steps each."""
+    parts = {"first": slice(0, 5), "20": slice(15, 20), "last": slice(-5, None)}
+    return {
+        f"reward {name}": fmean(rewards[part]) if rewards[part] else math.nan
+        for name, part in parts.items()
+    }
 
 
 def _load_experiment(name: str) -> Experiment:
@@ -168,6 +200,7 @@ def run_all(experiment: Experiment, seeds: Sequence[int], workers: int) -> Resul
             for seed, start in bases.items()
         }
         missing = [key for key, file in files.items() if not file.exists()]
+        print(_budget(experiment, missing, workers), flush=True)
         waiting = {pool.submit(run_one, experiment.name, *key): key for key in missing}
         for done, future in enumerate(as_completed(waiting), 1):
             key, result = waiting[future], future.result()
@@ -176,12 +209,35 @@ def run_all(experiment: Experiment, seeds: Sequence[int], workers: int) -> Resul
             part.replace(files[key])
             figures = _figures_text(result["figures"]["sampled"], experiment.columns)
             count = f"{done}/{len(missing)}"
-            seconds = f"{result['seconds']:.0f} s"
+            seconds = f"{result['total']:.0f} s"
             print(f"{count} {key[0]}, seed {key[1]}, {seconds}: {figures}", flush=True)
     return {
         v.name: [json.loads(files[v.name, s].read_text("utf-8")) for s in seeds]
         for v in experiment.variants
     }
+
+
+def _budget(experiment: Experiment, missing: Sequence[tuple[str, int]], workers: int) -> str:
+    """Return the estimated time of the missing runs, from the measured seconds per step."""
+    steps = {v.name: v.steps if v.is_trained else 0 for v in experiment.variants}
+    count = sum(steps[name] for name, _ in missing)
+    text = f"{experiment.name}: {len(missing)} runs are missing, with {count} steps in total"
+    measured = _seconds_per_step()
+    if not (missing and measured):
+        return text
+    seconds = measured.get(experiment.name) or median(measured.values())
+    minutes = seconds * count / workers / 60
+    return f"{text}. Estimate: {minutes:.0f} minutes ({seconds:.2f} s per step, {workers} workers)"
+
+
+def _seconds_per_step() -> dict[str, float]:
+    """Return the seconds per step, with measuring, of each experiment with stored results."""
+    values = {}
+    for file in sorted((RESULTS / "teaches").glob("*.json")):
+        stored = json.loads(file.read_text("utf-8"))
+        trained = [run for runs in stored["runs"].values() for run in runs if run["steps"]]
+        values[file.stem] = sum(r["total"] for r in trained) / sum(r["steps"] for r in trained)
+    return values
 
 
 def _identity(variant: Variant, start: Path) -> str:
@@ -196,7 +252,7 @@ def _identity(variant: Variant, start: Path) -> str:
 
 
 def _figures_text(figures: Figures, columns: Sequence[str]) -> str:
-    return ", ".join(f"{name} {figures[name]:.3f}" for name in columns)
+    return ", ".join(f"{name} {_cell([figures[name]])}" for name in columns)
 
 
 # --- the table -----------------------------------------------------------------------------------
@@ -215,7 +271,10 @@ def table(experiment: Experiment, results: Results, mode: str) -> str:
     return "\n".join(lines)
 
 
-def _cell(values: Sequence[float]) -> str:
+def _cell(values: Sequence[float | None]) -> str:
+    values = [value for value in values if value is not None and not math.isnan(value)]
+    if not values:
+        return "–"
     if len(values) == 1:
         return f"{values[0]:.3f}"
     return f"{fmean(values):.3f} ± {stdev(values):.3f}"
@@ -231,25 +290,28 @@ def list_of_runs(experiment: Experiment, results: Results, seeds: Sequence[int])
     return "\n".join(lines)
 
 
-def page(experiment: Experiment, results: Results, seeds: Sequence[int]) -> str:
-    """Return the results as a Markdown page."""
-    trained = {v.name for v in experiment.variants if v.reward is not None}
-    seconds = [run["seconds"] for name in trained for run in results[name]]
+def page(experiment: Experiment, stored: Mapping[str, Any]) -> str:
+    """Return the stored results as a Markdown page."""
+    results, seeds = stored["runs"], stored["seeds"]
+    seconds = [run["seconds"] for runs in results.values() for run in runs if run["steps"]]
+    minutes = sum(run["total"] for runs in results.values() for run in runs) / 60
     command = f"python benchmarks/teaches/{experiment.name}.py"
-    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "trl"))
+    versions = ", ".join(f"{name} {number}" for name, number in stored["versions"].items())
+    has_curves = any(run["points"] for runs in results.values() for run in runs)
     return (
         "\n\n".join(
             [
                 f"# {experiment.title}",
-                f"`{command}` wrote this page. Seeds: {', '.join(map(str, seeds))}; {FRESH:,} new "
-                "questions per seed. The tables show the mean ± the standard deviation over the "
-                f"seeds. Versions: {versions}, Python {platform.python_version()}; one thread per "
-                f"run. Each training took {min(seconds):.0f} to {max(seconds):.0f} s.",
+                f"`{command}` wrote this page. Seeds: {', '.join(map(str, seeds))}; "
+                f"{experiment.fresh:,} new questions per seed. The tables show the mean ± the "
+                f"standard deviation over the seeds. Versions: {versions}; one thread per run. "
+                f"Each training took {min(seconds):.0f} to {max(seconds):.0f} s, and all runs with "
+                f"their measurements took {minutes:.0f} minutes in total.",
                 "Greedy decoding:",
                 table(experiment, results, "greedy"),
                 "Sampled at temperature 1:",
                 table(experiment, results, "sampled"),
-                f"![Learning curves]({experiment.name}.svg)",
+                *([f"![Learning curves]({experiment.name}.svg)"] if has_curves else []),
                 "All runs, sampled at temperature 1:",
                 list_of_runs(experiment, results, seeds),
                 experiment.notes.strip(),
@@ -259,6 +321,59 @@ def page(experiment: Experiment, results: Results, seeds: Sequence[int]) -> str:
     )
 
 
+# --- stored results ------------------------------------------------------------------------------
+
+
+def results_file(name: str) -> Path:
+    """Return the file with the measured figures of an experiment."""
+    return RESULTS / "teaches" / f"{name}.json"
+
+
+def store(experiment: Experiment, results: Results, seeds: Sequence[int]) -> None:
+    """Write the figures that the page and the picture need, one run per line."""
+    steps = {v.name: v.steps if v.is_trained else 0 for v in experiment.variants}
+    plotted = {v.name for v in experiment.variants if v.is_plotted}
+    versions = {name: version(name) for name in ("torch", "transformers", "trl")}
+    versions["Python"] = platform.python_version()
+    runs = ",\n".join(
+        f"  {json.dumps(name)}: [\n"
+        + ",\n".join(
+            f"   {json.dumps(_essential(experiment, run, steps[name], name in plotted))}"
+            for run in each
+        )
+        + "\n  ]"
+        for name, each in results.items()
+    )
+    head = f'"versions": {json.dumps(versions)},\n "seeds": {json.dumps(list(seeds))}'
+    text = f'{{\n {head},\n "runs": {{\n{runs}\n }}\n}}\n'
+    results_file(experiment.name).write_text(text, "utf-8")
+
+
+def _essential(
+    experiment: Experiment, run: Mapping[str, Any], steps: int, is_plotted: bool
+) -> dict[str, Any]:
+    """Return a run with rounded values, and with only the columns and panels of the experiment."""
+    points = run.get("points", []) if is_plotted else []
+    return {
+        "steps": steps,
+        "seconds": round(run["seconds"], 1),
+        "total": round(run["total"], 1),
+        "figures": {
+            mode: {name: _rounded(values[name]) for name in experiment.columns}
+            for mode, values in run["figures"].items()
+        },
+        "points": [
+            [step, {name: _rounded(values[name]) for name in experiment.panels}]
+            for step, values in points
+        ],
+    }
+
+
+def _rounded(value: float) -> float | None:
+    """Return a value with 5 digits. JSON has no value for a figure that does not exist."""
+    return None if math.isnan(value) else round(value, 5)
+
+
 def picture(experiment: Experiment, results: Results, file: Path) -> None:
     """Draw the learning curves of the plotted variants, sampled on new questions."""
     from rag_rewards.tiny_world.learning_curve import draw, lines_of
@@ -266,8 +381,10 @@ def picture(experiment: Experiment, results: Results, file: Path) -> None:
     points = {
         v.name: [run["points"] for run in results[v.name]]
         for v in experiment.variants
-        if v.reward is not None and v.is_plotted
+        if v.is_plotted and results[v.name][0]["points"]
     }
+    if not points:
+        return
     draw({name: lines_of(points, name) for name in experiment.panels}, file, experiment.title)
 
 
@@ -277,6 +394,9 @@ def main(experiment: Experiment) -> int:
     options.add_argument("--seeds", type=int, nargs="+", default=list(experiment.seeds))
     options.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
     options.add_argument("--only", nargs="+", help="variants to run, without writing results")
+    options.add_argument(
+        "--page", action="store_true", help="write the page from the stored figures, without runs"
+    )
     arguments = options.parse_args()
     seeds, workers = arguments.seeds, arguments.workers
     if arguments.only:
@@ -286,11 +406,14 @@ def main(experiment: Experiment) -> int:
             table(experiment, results, "greedy"), table(experiment, results, "sampled"), sep="\n\n"
         )
         return 0
-    results = run_all(experiment, seeds, workers)
-    folder = RESULTS / "teaches"
-    folder.mkdir(parents=True, exist_ok=True)
-    text = page(experiment, results, seeds)
-    (folder / f"{experiment.name}.md").write_text(text, "utf-8")
-    picture(experiment, results, folder / f"{experiment.name}.svg")
+    if not arguments.page:
+        results = run_all(experiment, seeds, workers)
+        (RESULTS / "teaches").mkdir(parents=True, exist_ok=True)
+        store(experiment, results, seeds)
+    file = results_file(experiment.name)
+    stored = json.loads(file.read_text("utf-8"))
+    text = page(experiment, stored)
+    file.with_suffix(".md").write_text(text, "utf-8")
+    picture(experiment, stored["runs"], file.with_suffix(".svg"))
     print(text)
     return 0
