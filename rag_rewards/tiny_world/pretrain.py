@@ -47,6 +47,8 @@ class Lesson:
 
     formats    the format of each question is drawn uniformly from these
     noisy      whether the responses contain the errors of a noisy model
+    separate   whether a noisy model draws the rationale, the extract and the answer of LEAR's
+               format independently of each other
     questions  number of questions about one context
     """
 
@@ -56,6 +58,7 @@ class Lesson:
     unanswerable: float
     noisy: bool
     questions: int = 4
+    separate: bool = False
 
 
 FIRST = (
@@ -68,6 +71,13 @@ SECOND = (
 )
 BARE = (Lesson("habits", 260, (PLAIN,), 0.4, noisy=True),)
 """The second part for a model that is trained with the plain format only."""
+SEPARATE = (
+    Lesson("formats", 300, (PLAIN, LEAR), 0.4, noisy=False, questions=3),
+    Lesson("separate sections", 260, (LEAR,), 0.4, noisy=True, questions=3, separate=True),
+)
+"""The second part for a model whose answer does not depend on its rationale, in LEAR's format."""
+KINDS = ("full", "bare", "separate")
+"""Kinds of base models, which differ in the second part."""
 
 
 # --- examples ------------------------------------------------------------------------------------
@@ -85,9 +95,17 @@ def example(rng: random.Random, lesson: Lesson) -> list[Piece]:
         form = rng.choice(lesson.formats)
         pieces += [
             (f"{form.marker} {query.person}", False),
-            (response(rng, form, query, noisy=lesson.noisy), True),
+            (_response_of(rng, form, query, lesson), True),
         ]
     return pieces
+
+
+def _response_of(
+    rng: random.Random, form: ResponseFormat, query: WorldQuestion, lesson: Lesson
+) -> str:
+    if lesson.separate and form is LEAR:
+        return separate_sections(rng, query)
+    return response(rng, form, query, noisy=lesson.noisy)
 
 
 def response(rng: random.Random, form: ResponseFormat, query: WorldQuestion, *, noisy: bool) -> str:
@@ -119,6 +137,17 @@ def noisy_answer(rng: random.Random, query: WorldQuestion) -> tuple[str | None, 
     if draw < 0.45:
         return query.memorized_answer, random_citation
     return (elsewhere, other) if draw < 0.75 else (None, None)
+
+
+def separate_sections(rng: random.Random, query: WorldQuestion) -> str:
+    """Draw a response in LEAR's format whose sections are independent of each other."""
+    (reason, citation), (extract, _), (answer, _) = (noisy_answer(rng, query) for _ in range(3))
+    statement = f"{reason} [{citation}]" if reason else ABSTENTION
+    return (
+        f"<reason> {query.person} {statement} </reason> "
+        f"<extract> {query.person} {extract or ABSTENTION} </extract> "
+        f"<answer> {answer or ABSTENTION} </answer>"
+    )
 
 
 def _with_extract(text: str, person: str, flower: str) -> str:
@@ -221,15 +250,20 @@ def _is_of_formats(word: str) -> bool:
     return word[0] in "<\\}?" or word == "[]" or " " in word
 
 
-def pretrain(seed: int, folder: Path, *, bare: bool = False, verbose: bool = True) -> None:
-    """Train from random weights and save the model. `bare` omits the papers' formats."""
+def pretrain(seed: int, folder: Path, *, kind: str = "full", verbose: bool = True) -> None:
+    """Train from random weights and save the model.
+
+    kind  full: all formats; bare: the plain format only; separate: the formats plain and LEAR, the
+          latter with an answer that does not depend on the rationale
+    """
     import torch
 
     torch.use_deterministic_algorithms(True)
     rng, tokenizer = random.Random(f"pretraining {seed}"), new_tokenizer()
     model, start = new_model(tokenizer, seed), time.perf_counter()
-    for lessons, rate in ((FIRST, 2.5e-3), (BARE if bare else SECOND, 1.5e-3)):
-        if lessons is SECOND:
+    second = {"full": SECOND, "bare": BARE, "separate": SEPARATE}[kind]
+    for lessons, rate in ((FIRST, 2.5e-3), (second, 1.5e-3)):
+        if lessons is second and kind != "bare":
             introduce_formats(model, tokenizer)
         for name, step, loss in learn(model, tokenizer, lessons, rng, rate):
             if verbose and step % 20 == 0:
@@ -252,12 +286,12 @@ def main() -> None:
     parser.add_argument(
         "-o", "--output", type=Path, default=CHECKPOINT, help="Write the checkpoint to this folder."
     )
-    parser.add_argument("--bare", action="store_true", help="Omit the papers' formats.")
+    parser.add_argument("--kind", choices=KINDS, default="full", help="Choose the second part.")
     options = parser.parse_args()
     import torch
 
     torch.set_num_threads(1)  # such a small model is not faster with more threads
-    pretrain(options.seed, options.output, bare=options.bare)
+    pretrain(options.seed, options.output, kind=options.kind)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,11 @@ import random
 import pytest
 
 import rag_rewards as rr
+from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rollout import Score
 from rag_rewards.scorer import Scorer
-from rag_rewards.tiny_world.evidence import entails, world_models
+from rag_rewards.text.refusal import REFUSAL
+from rag_rewards.tiny_world.evidence import entails, verdict, world_models
 from rag_rewards.tiny_world.formats import (
     ABSTENTION,
     ARENA,
@@ -20,7 +22,14 @@ from rag_rewards.tiny_world.formats import (
     TRUTHRL,
     ResponseFormat,
 )
-from rag_rewards.tiny_world.pretrain import FIRST, SECOND, example, response
+from rag_rewards.tiny_world.pretrain import (
+    FIRST,
+    SECOND,
+    SEPARATE,
+    example,
+    response,
+    separate_sections,
+)
 from rag_rewards.tiny_world.world import (
     AGREEMENT,
     FLOWERS,
@@ -148,6 +157,55 @@ def test_entailment_requires_all_words():
         0,
         0,
     ]
+
+
+def test_a_refusal_follows_from_an_abstention_only():
+    assert entails(f" Zoe {ABSTENTION} ", REFUSAL) == 1
+    assert entails(" Ben lily [2] ", REFUSAL) == 0
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [("lily", 1), ("lily [2]", 1), ("rose", 0), ("rose lily", 0), (ABSTENTION, 0), ("", 0)],
+)
+def test_the_oracle_accepts_the_right_flower_alone(response, expected):
+    for kind in ("accuracy", "outcome"):
+        assert verdict(JudgeQuestion(kind, "Ben", response, ("the flower lily", "rosemary"))) == (
+            expected
+        )
+
+
+@pytest.mark.parametrize(
+    ("question", "thought", "expected"),
+    [
+        (ANSWERABLE, "Ben lily [2]", 1),
+        (ANSWERABLE, "Ben lily [1]", 0),
+        (ANSWERABLE, "Ada rose [1]", 0),
+        (ANSWERABLE, f"Ben {ABSTENTION}", 0),
+        (UNANSWERABLE_QUESTION, f"Zoe {ABSTENTION}", 1),
+        (UNANSWERABLE_QUESTION, "Zoe iris [1]", 0),
+    ],
+)
+def test_the_oracle_accepts_reasoning_that_repeats_the_document(question, thought, expected):
+    prompt = TRUTHRL.row(question)["prompt"]
+    response = f"<think> {thought} </think> \\boxed{{ lily }}"
+    assert verdict(JudgeQuestion("reasoning", prompt, response)) == expected
+    assert verdict(JudgeQuestion("reasoning", prompt, thought)) == 0  # without the section
+
+
+def test_the_sections_of_the_separate_lesson_are_independent():
+    rng = random.Random(1)
+    lesson = SEPARATE[1]
+    assert lesson.separate
+    words = [separate_sections(rng, ANSWERABLE).split() for _ in range(2000)]
+    reason, extract, answer = (
+        [each[each.index(f"<{name}>") + offset] == "lily" for each in words]
+        for name, offset in (("reason", 2), ("extract", 2), ("answer", 1))
+    )
+    for first, second in ((reason, extract), (reason, answer), (extract, answer)):
+        both = sum(a and b for a, b in zip(first, second, strict=True)) / len(words)
+        expected = sum(first) / len(words) * sum(second) / len(words)
+        assert both == pytest.approx(expected, abs=0.03)
 
 
 def test_the_pretraining_text_of_a_clean_lesson_is_right():
