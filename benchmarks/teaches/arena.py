@@ -1,14 +1,16 @@
 """Ablations of ARENA in the tiny world: naive and full reward, KL estimators k2 and k3."""
 
 import sys
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from experiment import Experiment, Figures, Variant, main
+from divergence import divergence
+from experiment import Experiment, Variant, main
+
+from rag_rewards.tiny_world.formats import ARENA
 
 BETA = 0.04
+KL_TO_BASE = partial(divergence, ARENA)
 
 
 def trainer_class(estimator: str) -> Any:
@@ -19,42 +21,12 @@ def trainer_class(estimator: str) -> Any:
     return {"k2": K2Trainer, "k3": GRPOTrainer}[estimator]
 
 
-def measure_divergence(
-    model: Any, tokenizer: Any, fresh: Sequence[Any], temperature: float, start: Path
-) -> Figures:
-    """Return KL(policy, base) per token, in nats, over the whole vocabulary.
-
-    The tokens are responses of the policy to the first 200 questions.
-    """
-    import torch
-
-    from rag_rewards.tiny_world.formats import ARENA
-    from rag_rewards.tiny_world.generation import rollouts
-    from rag_rewards.tiny_world.model import load
-
-    before, _ = load(start)
-    responses = rollouts(model, tokenizer, ARENA, fresh[:200], temperature=temperature)
-    total, count = 0.0, 0
-    for each in responses:
-        prompt = tokenizer.encode(each.prompt)
-        response = tokenizer.encode(each.response, add_special_tokens=False)
-        ids = [*prompt, *response, tokenizer.eos_token_id]
-        with torch.no_grad():
-            now, then = (
-                torch.log_softmax(net(torch.tensor([ids])).logits[0, len(prompt) - 1 : -1], -1)
-                for net in (model.eval(), before.eval())
-            )
-        total += float((now.exp() * (now - then)).sum())
-        count += len(now)
-    return {"KL to base": total / count}
-
-
 def variant(name: str, recipe: str, estimator: str | None = None, **more: Any) -> Variant:
     kl: dict[str, Any] = {}
     if estimator:
         settings = {"beta": BETA, "use_bias_correction_kl": False}
         kl = {"trainer": settings, "trainer_class": partial(trainer_class, estimator)}
-    return Variant(name, {"recipe": recipe}, steps=60, measure=measure_divergence, **kl, **more)
+    return Variant(name, {"recipe": recipe}, steps=60, measure=KL_TO_BASE, **kl, **more)
 
 
 EXPERIMENT = Experiment(
@@ -62,7 +34,7 @@ EXPERIMENT = Experiment(
     title="ARENA: full reward and KL penalties",
     form="arena",
     variants=(
-        Variant("base", None, measure=measure_divergence),
+        Variant("base", None, measure=KL_TO_BASE),
         variant("naive (format + accuracy)", "naive-grpo"),
         variant("full", "arena"),
         variant("full, k2 penalty", "arena", "k2"),
