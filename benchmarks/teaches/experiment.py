@@ -96,7 +96,7 @@ def base(seed: int, kind: str = "full") -> Path:
 
     full      trained with all output forms
     bare      trained with the form `plain` only
-    separate  trained with the forms `plain` and `lear`; the answer is independent of the rationale
+    detached  trained with the forms `plain` and `lear`; the answer does not depend on the rationale
     """
     folder = BUILD / "tiny-world" / (f"seed-{seed}" if kind == "full" else f"{kind}-{seed}")
     if not (folder / "made.json").exists():

@@ -34,6 +34,8 @@ SLIP = 0.25
 """Probability that a citation, a named document or an extract is that of another document."""
 LOST_TAG = 0.12
 """Probability that a response loses a tag."""
+UNRELATED = 0.5
+"""Probability that a detached rationale repeats any document, whatever the question is."""
 MASKED = 0.2
 """Probability that an example requests LEAR's answer from the rationale or the extract alone."""
 
@@ -47,8 +49,8 @@ class Lesson:
 
     formats    the format of each question is drawn uniformly from these
     noisy      whether the responses contain the errors of a noisy model
-    separate   whether a noisy model draws the rationale, the extract and the answer of LEAR's
-               format independently of each other
+    detached   whether a noisy model draws the rationale, the extract and the answer of LEAR's
+               format independently of each other, and the rationale often from any document
     questions  number of questions about one context
     """
 
@@ -58,7 +60,7 @@ class Lesson:
     unanswerable: float
     noisy: bool
     questions: int = 4
-    separate: bool = False
+    detached: bool = False
 
 
 FIRST = (
@@ -71,12 +73,12 @@ SECOND = (
 )
 BARE = (Lesson("habits", 260, (PLAIN,), 0.4, noisy=True),)
 """The second part for a model that is trained with the plain format only."""
-SEPARATE = (
+DETACHED = (
     Lesson("formats", 300, (PLAIN, LEAR), 0.4, noisy=False, questions=3),
-    Lesson("separate sections", 260, (LEAR,), 0.4, noisy=True, questions=3, separate=True),
+    Lesson("detached", 260, (LEAR,), 0.4, noisy=True, questions=3, detached=True),
 )
 """The second part for a model whose answer does not depend on its rationale, in LEAR's format."""
-KINDS = ("full", "bare", "separate")
+KINDS = ("full", "bare", "detached")
 """Kinds of base models, which differ in the second part."""
 
 
@@ -103,8 +105,8 @@ def example(rng: random.Random, lesson: Lesson) -> list[Piece]:
 def _response_of(
     rng: random.Random, form: ResponseFormat, query: WorldQuestion, lesson: Lesson
 ) -> str:
-    if lesson.separate and form is LEAR:
-        return separate_sections(rng, query)
+    if lesson.detached and form is LEAR:
+        return detached_response(rng, query)
     return response(rng, form, query, noisy=lesson.noisy)
 
 
@@ -139,15 +141,35 @@ def noisy_answer(rng: random.Random, query: WorldQuestion) -> tuple[str | None, 
     return (elsewhere, other) if draw < 0.75 else (None, None)
 
 
-def separate_sections(rng: random.Random, query: WorldQuestion) -> str:
+def detached_response(rng: random.Random, query: WorldQuestion) -> str:
     """Draw a response in LEAR's format whose sections are independent of each other."""
-    (reason, citation), (extract, _), (answer, _) = (noisy_answer(rng, query) for _ in range(3))
-    statement = f"{reason} [{citation}]" if reason else ABSTENTION
+    reason = detached_reason(rng, query, *noisy_answer(rng, query))[0]
+    person, extract = query.person, noisy_answer(rng, query)[0]
+    if extract and rng.random() < SLIP:
+        person, extract = rng.choice(query.documents)
+    answer = noisy_answer(rng, query)[0]
     return (
-        f"<reason> {query.person} {statement} </reason> "
-        f"<extract> {query.person} {extract or ABSTENTION} </extract> "
+        f"{reason} <extract> {person} {extract or ABSTENTION} </extract> "
         f"<answer> {answer or ABSTENTION} </answer>"
     )
+
+
+def detached_reason(
+    rng: random.Random, query: WorldQuestion, flower: str | None, citation: int | None
+) -> tuple[str, str | None]:
+    """Return a rationale and the flower that it states.
+
+    The rationale repeats any document or states the flower for the person of the question.
+    """
+    person = query.person
+    if rng.random() < UNRELATED:
+        citation, (person, flower) = rng.choice(query.numbered)
+    return _reason(person, flower, citation), flower
+
+
+def _reason(person: str, flower: str | None, citation: int | None) -> str:
+    statement = f"{flower} [{citation}]" if flower else ABSTENTION
+    return f"<reason> {person} {statement} </reason>"
 
 
 def _with_extract(text: str, person: str, flower: str) -> str:
@@ -166,8 +188,9 @@ def masked_example(
     if lesson.noisy:
         flower, citation = noisy_answer(rng, query)
     if rng.random() < 0.5:
-        statement = f"{flower} [{citation}]" if flower else ABSTENTION
-        reason = f"<reason> {query.person} {statement} </reason>"
+        reason = _reason(query.person, flower, citation)
+        if lesson.detached:
+            reason, flower = detached_reason(rng, query, flower, citation)
         before = f"{' '.join(texts)} {LEAR.marker} {query.person} {reason} <answer>"
     else:
         person = query.person
@@ -253,7 +276,7 @@ def _is_of_formats(word: str) -> bool:
 def pretrain(seed: int, folder: Path, *, kind: str = "full", verbose: bool = True) -> None:
     """Train from random weights and save the model.
 
-    kind  full: all formats; bare: the plain format only; separate: the formats plain and LEAR, the
+    kind  full: all formats; bare: the plain format only; detached: the formats plain and LEAR, the
           latter with an answer that does not depend on the rationale
     """
     import torch
@@ -261,7 +284,7 @@ def pretrain(seed: int, folder: Path, *, kind: str = "full", verbose: bool = Tru
     torch.use_deterministic_algorithms(True)
     rng, tokenizer = random.Random(f"pretraining {seed}"), new_tokenizer()
     model, start = new_model(tokenizer, seed), time.perf_counter()
-    second = {"full": SECOND, "bare": BARE, "separate": SEPARATE}[kind]
+    second = {"full": SECOND, "bare": BARE, "detached": DETACHED}[kind]
     for lessons, rate in ((FIRST, 2.5e-3), (second, 1.5e-3)):
         if lessons is second and kind != "bare":
             introduce_formats(model, tokenizer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from statistics import fmean
 
 import pytest
 
@@ -23,12 +24,13 @@ from rag_rewards.tiny_world.formats import (
     ResponseFormat,
 )
 from rag_rewards.tiny_world.pretrain import (
+    DETACHED,
     FIRST,
     SECOND,
-    SEPARATE,
+    detached_response,
     example,
+    masked_example,
     response,
-    separate_sections,
 )
 from rag_rewards.tiny_world.world import (
     AGREEMENT,
@@ -193,19 +195,37 @@ def test_the_oracle_accepts_reasoning_that_repeats_the_document(question, though
     assert verdict(JudgeQuestion("reasoning", prompt, thought)) == 0  # without the section
 
 
-def test_the_sections_of_the_separate_lesson_are_independent():
+def test_the_sections_of_a_detached_response_are_independent():
     rng = random.Random(1)
-    lesson = SEPARATE[1]
-    assert lesson.separate
-    words = [separate_sections(rng, ANSWERABLE).split() for _ in range(2000)]
-    reason, extract, answer = (
-        [each[each.index(f"<{name}>") + offset] == "lily" for each in words]
-        for name, offset in (("reason", 2), ("extract", 2), ("answer", 1))
-    )
-    for first, second in ((reason, extract), (reason, answer), (extract, answer)):
-        both = sum(a and b for a, b in zip(first, second, strict=True)) / len(words)
-        expected = sum(first) / len(words) * sum(second) / len(words)
-        assert both == pytest.approx(expected, abs=0.03)
+    assert DETACHED[1].detached
+    responses = [detached_response(rng, ANSWERABLE).split() for _ in range(4000)]
+    right = {
+        "reason": [" ".join(each).startswith("<reason> Ben lily") for each in responses],
+        "extract": ["Ben lily </extract>" in " ".join(each) for each in responses],
+        "answer": [each[-2] == "lily" for each in responses],
+    }
+    shares = {name: sum(values) / len(values) for name, values in right.items()}
+    assert shares == {
+        "reason": pytest.approx(0.5 * 0.62 + 0.5 * 0.25, abs=0.03),
+        "extract": pytest.approx(0.75 * 0.62 + 0.25 * 0.25, abs=0.03),
+        "answer": pytest.approx(0.62, abs=0.03),
+    }
+    for first, second in (("reason", "extract"), ("reason", "answer"), ("extract", "answer")):
+        both = fmean(a and b for a, b in zip(right[first], right[second], strict=True))
+        assert both == pytest.approx(shares[first] * shares[second], abs=0.03)
+
+
+def test_a_masked_answer_of_a_detached_lesson_repeats_the_rationale():
+    rng = random.Random(2)
+    persons = []
+    for _ in range(600):
+        (context, _), (target, _) = masked_example(rng, ANSWERABLE, [], DETACHED[1])
+        if "<reason>" in context:
+            _, person, flower, _ = context[context.index("<reason>") :].split()[:4]
+            assert target.split()[0] == flower
+            persons.append(person)
+    # Half of the rationales, and a quarter of the others, are about the person of the question.
+    assert fmean(person == "Ben" for person in persons) == pytest.approx(0.625, abs=0.06)
 
 
 def test_the_pretraining_text_of_a_clean_lesson_is_right():
