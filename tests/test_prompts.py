@@ -98,6 +98,33 @@ def test_arenas_prompt_has_the_content_of_table_1():
     )
 
 
+def test_the_prompt_of_trust_align_has_the_content_of_its_instructions(shared):
+    """Each rule of the instruction of a data set has its counterpart; there are no tags."""
+    counterparts = {
+        "using only the provided search results": "Use the documents below alone",
+        "(some of which might be irrelevant)": "some of them may not bear on the question",
+        "Cite at least one document and at most three documents": "at least one and at most three",
+        "only cite a minimum sufficient subset": "as few as will do",
+        "unbiased and journalistic tone": "neutral tone of a news report",
+        "cite one and only one document for each answer": "exactly one document that proves it",
+        "Separate answers by commas": "separated by commas",
+        "write at least 5 answers": "at least five",
+        "Do not add further explanation": "without an explanation",
+        REFUSAL: REFUSAL,
+    }
+    used = set()
+    for name, kind in (("asqa", "short"), ("eli5", "claims"), ("qampari", "list")):
+        path = shared / "data" / "trust_align" / f"{name}_refusal.json"
+        theirs = json.loads(path.read_text("utf-8"))["instruction"]
+        ours = prompt_of("ground-grpo", "trust-align", answer_kind=kind)
+        assert "<" not in ours
+        for rule, counterpart in counterparts.items():
+            if rule in theirs:
+                used.add(rule)
+                assert counterpart in ours, (name, rule)
+    assert used == set(counterparts)
+
+
 def test_arenas_prompt_for_a_rationale_has_the_content_of_table_9():
     text = prompt_of("arena", "gold-rationale")
     assert in_order(

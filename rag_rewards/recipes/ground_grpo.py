@@ -64,18 +64,28 @@ def instruction(rollout: Rollout) -> str:
 PROMPT = Prompt(LAYOUT, instruction=instruction)
 
 
-# Source: Ground-GRPO, section 3.2: the instruction-tuned baselines answer without reasoning.
+# Source: Trust-Align's prompts of ASQA, ELI5 and QAMPARI. The instruction-tuned baselines of
+# Ground-GRPO (section 3.2) answer without reasoning and without tags.
 _PLAIN_INSTRUCTION = (
-    "Answer the question from the documents below alone; some of them may not bear on it. As the "
-    "response, {rule} If no document holds an answer, write this sentence and nothing else: "
-    + REFUSAL
+    "{task} Use the documents below alone; some of them may not bear on the question. If no "
+    "document holds an answer, write this sentence as it is, without an explanation: " + REFUSAL
+)
+_PLAIN_STATEMENTS = (
+    "Answer the question accurately, in few and readable sentences, and in the neutral tone of a "
+    "news report. Every sentence cites, by number, at least one and at most three documents that "
+    "prove it, as few as will do: [1] or [1][2]."
+)
+_PLAIN_LIST = (
+    "List the answers to the question, separated by commas. Behind each stands the number of "
+    "exactly one document that proves it: [1]. If there are more than five answers, list at least "
+    "five of them."
 )
 
 
 def plain_instruction(rollout: Rollout) -> str:
     """Return the instruction of Trust-Align, which requests no reasoning and no tags."""
-    rule = _LIST if rollout.answer_kind == "list" else _STATEMENTS
-    return _PLAIN_INSTRUCTION.replace("{rule}", rule)
+    task = _PLAIN_LIST if rollout.answer_kind == "list" else _PLAIN_STATEMENTS
+    return _PLAIN_INSTRUCTION.replace("{task}", task)
 
 
 # Source: Trust-Align, generation of positive responses: every gold answer, each with its number.

@@ -90,8 +90,8 @@ def test_pairs_of_all_kinds_of_questions(cli, write, tmp_path):
     prompt = a["prompt"][0]["content"]
     assert "<think>" not in prompt
     assert REFUSAL in prompt
-    assert "precise sentences" in prompt
-    assert "list all the answers" in c["prompt"][0]["content"]
+    assert "at least one and at most three documents" in prompt
+    assert "exactly one document" in c["prompt"][0]["content"]
 
 
 def test_an_excessive_refusal_is_rejected(cli, write, tmp_path):
