@@ -100,6 +100,12 @@ def _outcome(row: ScoredRow, value: float, configuration: Configuration) -> Reas
     return truth, {"correct": "", "uncertain": box}.get(truth, f"{box}, or abstain for 0")
 
 
+def _reasoning(row: ScoredRow, value: float, configuration: Configuration) -> Reason:
+    if value:
+        return "the judge accepts the reasoning", ""
+    return "the judge does not accept the reasoning", "write precise reasoning about the question"
+
+
 def _contribution(row: ScoredRow, value: float, configuration: Configuration) -> Reason:
     document = (row.details or {}).get("critical_document", "?")
     reason = f"{value:+.2f} nats; document {document} contributes most"
@@ -155,6 +161,7 @@ _REASONS: dict[str, Callable[[ScoredRow, float, Configuration], Reason]] = {
     "citation_recall": _citation,
     "refusal": _refusal,
     "outcome": _outcome,
+    "reasoning": _reasoning,
     "evidential_contribution": _contribution,
     "clr": _clr,
     "clr_normalized": _clr_normalized,

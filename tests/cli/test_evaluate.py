@@ -221,6 +221,49 @@ def test_only_rows_without_a_verdict_are_sent_to_the_judge(cli, write, backends)
     assert result["asked"] == "1 verdicts"
 
 
+def test_verdicts_on_the_reasoning_are_requested_once(cli, write, backends, tmp_path):
+    """The reward, the metric and a replay use the same verdict of the judge."""
+    pytest.importorskip("httpx")
+    from judge_server import JudgeServer, Reply
+
+    def judge(request):
+        accepts = "19 = 19" in request.material
+        assert "You grade the reasoning" in request.body["messages"][0]["content"]
+        return Reply(f'{{"explanation": "as asked", "score": {int(accepts)}}}')
+
+    rows = [
+        {
+            "question": "Which number?",
+            "response": f"<think>{thought}</think> \\boxed{{19}}",
+            "answers": ["19"],
+            "id": name,
+            "group": "g",
+        }
+        for name, thought in (("a", "19 = 19"), ("b", "hm"))
+    ]
+    scored, again = tmp_path / "scored.jsonl", tmp_path / "again.jsonl"
+    recipe = ("-r", "truthrl", "--set", "reasoning.enabled=true")
+    with JudgeServer(judge) as server:
+        model = ["--judge", server.url, "--judge-model", "m", "--judge-cache", tmp_path / "cache"]
+        for output in (scored, again):
+            cli("score", write(rows), "-o", output, *recipe, "--keep-evidence", *model, code=0)
+        result = evaluate_json(cli, write(rows), "-m", "reasoning-score", *model)
+        assert len(server.requests) == 2  # one per response: the cache has the others
+    assert scored.read_bytes() == again.read_bytes()
+    found = [json.loads(line) for line in scored.read_text().splitlines()]
+    assert [row["reward"] for row in found] == [2.0, 1.0]
+    assert [row["verdicts"] for row in found] == [{"reasoning": 1}, {"reasoning": 0}]
+    expected = {"reasoning-score": 0.5, "correct": 0.5, "uncertain": None, "incorrect": None}
+    assert values_of(result["runs"][0]["metrics"][0]) == expected
+    without_judge = evaluate_json(cli, scored, "-m", "reasoning-score")
+    assert values_of(without_judge["runs"][0]["metrics"][0]) == expected
+    additive = ("--set", "reasoning.combine=additive")
+    cli("score", scored, "-o", again, *recipe, *additive, code=0)
+    rewards = [json.loads(line)["reward"] for line in again.read_text().splitlines()]
+    assert rewards == [1.5, 1.0]
+    cli("replay", scored, *recipe, *additive, code=0)
+
+
 def test_other_metrics_do_not_need_a_judge_that_is_down(cli, write, unused_address):
     pytest.importorskip("httpx")
     down = ["--judge", unused_address, "--judge-model", "m", "--judge-retries", "0"]
