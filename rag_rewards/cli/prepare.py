@@ -95,6 +95,11 @@ def _summary(options: PrepareOptions, result: PrepareResult) -> list[str]:
         f"{n:,} written without `supporting`: {reason}"
         for reason, n in result.unsupported.most_common()
     ]
+    if options.documents_from and result.without_evidence:
+        lines.append(
+            f"{result.without_evidence:,} with an empty document: the response has no "
+            f"{options.documents_from}"
+        )
     lines.append(f"data card: {options.card}")
     if result.dropped:
         lines.append(f"rows that were left out: {options.dropped}")

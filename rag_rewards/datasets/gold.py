@@ -157,6 +157,17 @@ def contains_answer(normal_text: str, forms: Iterable[str]) -> bool:
     return any(f" {form} " in padded for form in forms)
 
 
+def documents_contain_answers(gold: Gold) -> bool:
+    """Return whether each required answer occurs in a document, as whole words after `squad`.
+
+    False for claims and for answers that are only yes, no or empty.
+    """
+    texts = [squad(document.text) for document in gold.documents]
+    return all(
+        any(contains_answer(text, forms) for text in texts) for forms in normal_answers(gold)
+    )
+
+
 def with_answers_found(gold: Gold) -> Gold:
     """Return gold data whose supporting documents are those that contain an answer.
 

@@ -22,14 +22,19 @@ import msgspec
 from rag_rewards.datasets.catalog import DataSet, data_set
 from rag_rewards.datasets.data_card import data_card, sha256
 from rag_rewards.datasets.document_pool import DocumentPool
-from rag_rewards.datasets.gold import Gold, Problem, generator, with_answers_found
+from rag_rewards.datasets.gold import (
+    Gold,
+    Problem,
+    generator,
+    with_answers_found,
+)
 from rag_rewards.datasets.gold_rows import read_gold
 from rag_rewards.datasets.noise import NoisePool, offer_corpus
 from rag_rewards.datasets.preparation_options import PrepareOptions
 from rag_rewards.datasets.prepared_prompt import prepared_prompt, prompt_name
 from rag_rewards.datasets.read_options import ReadOptions
 from rag_rewards.datasets.records import Records
-from rag_rewards.datasets.suitability import suitability_problem
+from rag_rewards.datasets.suitability import answer_problem, suitability_problem
 from rag_rewards.datasets.trainer_files import JsonLinesFile, ParquetFile, TrainerFile
 from rag_rewards.datasets.trainer_rows import ms_swift, openrlhf, plain, trl, verl
 from rag_rewards.definition import RecipeDefinition
@@ -65,6 +70,8 @@ class PrepareResult:
     """Rows by number of documents."""
     supporting: Counter[int] = field(default_factory=Counter)
     """Rows by number of supporting documents."""
+    without_evidence: int = 0
+    """Rows whose document is empty, because their response lacks the section."""
 
     @property
     def broken(self) -> int:
@@ -82,6 +89,7 @@ class PrepareResult:
         names = {True: "answerable", False: "unanswerable", None: "not known"}
         self.answerable[names[gold.answerable]] += 1
         self.documents[len(gold.documents)] += 1
+        self.without_evidence += bool(gold.documents) and not any(d.text for d in gold.documents)
         if gold.supporting is not None:
             self.supporting[len(gold.supporting)] += 1
         elif gold.unsupported:
@@ -134,6 +142,8 @@ class _Preparation:
     supports: bool = False
     """Whether a document states which answers it supports."""
     pool: NoisePool | None = None
+    first_rows: dict[bytes, int] = field(default_factory=dict)
+    """The first row of each id and of each content, by digest."""
     rows: int = 0
     """Number of rows that both passes have read."""
 
@@ -162,7 +172,6 @@ class _Preparation:
 
     def survey(self) -> None:
         """Find the usable rows, and record the problems of the others."""
-        first_rows: dict[bytes, int] = {}
         for number, gold in self.questions():
             self.result.read += 1
             self.show_progress("reading", self.result.read)
@@ -172,11 +181,26 @@ class _Preparation:
             if self.pool and not self.options.noise_from:
                 self.pool.offer(gold.documents)
             problem = suitability_problem(gold, self.recipe) if gold.documents else None
-            problem = problem or _repetition(gold, number, first_rows)
+            if problem is None and self.options.answer_in_documents:
+                problem = answer_problem(gold)
+            problem = problem or self.repetition(gold, number)
             if problem is not None:
                 self.drop(number, problem, gold.id)
             else:
                 self.accept(number, gold)
+
+    def repetition(self, gold: Gold, number: int) -> Problem | None:
+        """Return the problem of a row that repeats an id, or question, documents and answers.
+
+        Different responses to a question may have the same evidence, so that only the id counts.
+        """
+        parts = [gold.question, *(document.text for document in gold.documents), repr(gold.answers)]
+        if self.options.documents_from is None:
+            first = self.first_rows.setdefault(_digest("\0".join(parts)), number)
+            if first != number:
+                return Problem("duplicate", f"same as row {first}")
+        first = self.first_rows.setdefault(_digest(f"id {gold.id}"), number)
+        return None if first == number else Problem("duplicate id", f"same as row {first}")
 
     def accept(self, number: int, gold: Gold) -> None:
         (self.unanswerable if gold.answerable is False else self.answerable).append(number)
@@ -297,16 +321,6 @@ class _Preparation:
                 return plain(chat, fields)
 
 
-def _repetition(gold: Gold, number: int, first_rows: dict[bytes, int]) -> Problem | None:
-    """Return the problem of a row that repeats an id, or question, documents and answers."""
-    parts = [gold.question, *(document.text for document in gold.documents), repr(gold.answers)]
-    first = first_rows.setdefault(_digest("\0".join(parts)), number)
-    if first != number:
-        return Problem("duplicate", f"same as row {first}")
-    first = first_rows.setdefault(_digest(f"id {gold.id}"), number)
-    return None if first == number else Problem("duplicate id", f"same as row {first}")
-
-
 def _digest(text: str) -> bytes:
     return blake2b(text.encode(), digest_size=8).digest()
 
@@ -360,6 +374,7 @@ def _facts(options: PrepareOptions, source: DataSet, result: PrepareResult) -> d
             "first of each": result.examples,
             "kept without supporting": dict(result.unsupported.most_common()),
             "answerable": dict(result.answerable),
+            **({"without evidence": result.without_evidence} if options.documents_from else {}),
             "rows by documents": dict(sorted(result.documents.items())),
             "rows by supporting documents": dict(sorted(result.supporting.items())),
         },

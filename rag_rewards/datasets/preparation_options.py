@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ class SubsetOptions:
     """Number of rows to sample. By default, all usable rows are written."""
     unanswerable: float | None = None
     """Share of unanswerable rows among the rows of --sample, from 0 to 1."""
+    answer_in_documents: bool = False
+    """Leave out questions whose documents do not contain the gold answer."""
     seed: int = 0
     """Random seed of the sampled rows, the order of documents and the noise."""
 
@@ -58,6 +61,9 @@ class DocumentOptions:
     """Add noise documents until a row has this number of documents (30 in CTRL-RAG)."""
     noise_from: str | None = None
     """Take noise documents from this file. By default, they come from the other rows of IN."""
+    documents_from: str | None = None
+    """Replace the documents by this section of the response (such as extract), or by the whole
+    response (response), so that another prompt answers from it. Only for the data set rows."""
     find_answers: bool = False
     """If the data set marks no supporting documents, mark those that contain an answer."""
 
@@ -123,7 +129,25 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
             )
         if self.no_documents and (self.noise or self.noise_to):
             raise OptionError("{no_documents} leaves out what {noise} and {noise_to} add")
+        if self.documents_from is not None:
+            self._check_part(self.documents_from)
         self._check_output()
+
+    def _check_part(self, part: str) -> None:
+        if self.dataset != "rows":
+            raise OptionError(
+                "{documents_from} reads responses, which {dataset} does not contain: use the data "
+                "set rows",
+                dataset=self.dataset,
+            )
+        if not re.fullmatch(r"[A-Za-z_]\w*", part):
+            raise OptionError(
+                "{documents_from} must be the name of a section, such as extract, or response; "
+                "found {part!r}",
+                part=part,
+            )
+        if self.no_documents:
+            raise OptionError("{documents_from} adds what {no_documents} leaves out")
 
     def _check_output(self) -> None:
         is_parquet = self.output.endswith(".parquet")
@@ -143,7 +167,9 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
     @property
     def reading(self) -> ReadOptions:
         """How the rows of the data set are read."""
-        return ReadOptions(top=self.top, pages=self.pages, seed=self.seed)
+        return ReadOptions(
+            top=self.top, pages=self.pages, seed=self.seed, documents_from=self.documents_from
+        )
 
     @property
     def card(self) -> str:

@@ -21,6 +21,8 @@ class ReadOptions:
     seed                random seed of the documents and variants that a reader samples
     pool                the documents of data sets whose rows contain the ids of documents
     requires_documents  whether a row without documents is a problem
+    documents_from      section of the response that becomes the only document, or `response` for
+                        the whole response (rows of this package)
     """
 
     top: int | None = None
@@ -28,6 +30,7 @@ class ReadOptions:
     seed: int = 0
     pool: DocumentPool | None = None
     requires_documents: bool = True
+    documents_from: str | None = None
 
 
 ALL = ReadOptions()

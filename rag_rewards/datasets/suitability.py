@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rag_rewards.datasets.gold import Gold, Problem
+from rag_rewards.datasets.gold import Gold, Problem, documents_contain_answers
 from rag_rewards.definition import RecipeDefinition
 
 
@@ -23,3 +23,13 @@ def suitability_problem(gold: Gold, recipe: RecipeDefinition) -> Problem | None:
         if recipe.data.answerable_only and not gold.answerable:
             return Problem("unanswerable; the recipe uses answerable questions only")
     return None
+
+
+def answer_problem(gold: Gold) -> Problem | None:
+    """Return the problem of a question whose documents do not contain the answer.
+
+    Source: LEAR, section 2.2, which excludes such questions from the test set.
+    """
+    if documents_contain_answers(gold):
+        return None
+    return Problem("the documents do not contain the gold answer")

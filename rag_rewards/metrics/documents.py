@@ -98,8 +98,14 @@ class CitationF1(MetricBase):
         return measure
 
 
-def _sections(row: Rollout, unclosed: Unclosed) -> Mapping[str, str]:
-    return row.parsed.cut(_LEAR[unclosed]).content
+Evidence = Literal["extract", "response"]
+"""The evidence in a response: its extract, or the whole response without its thinking section."""
+
+
+def _sections(row: Rollout, unclosed: Unclosed, evidence: Evidence) -> Mapping[str, str]:
+    """Return the sections of a response, with its evidence as the extract."""
+    content = row.parsed.cut(_LEAR[unclosed]).content
+    return content if evidence == "extract" else {**content, "extract": row.parsed.visible}
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,12 +113,14 @@ class CompressionRatio(MetricBase):
     """Σ L_P / Σ L_e, length of the passages over length of the extracted evidence. Range above 0.
 
     `length` is the unit and `tokenizer` the tokenizer, as in the recipe `lear` (`length.unit`,
-    `length.tokenizer`). `mean` is the mean of the ratios of the rows. Rows without an extract are
-    counted as `empty` and excluded from both sums. Source: LEAR, section 4.1 (CR).
+    `length.tokenizer`). `evidence=response` is for chains of thought, which have no extract. `mean`
+    is the mean of the ratios of the rows. Rows without an extract are counted as `empty` and
+    excluded from both sums. Source: LEAR, section 4.1 (CR).
     """
 
     length: LengthUnit = "auto"
     tokenizer: str | None = None
+    evidence: Evidence = "extract"
     unclosed: Unclosed = "missing"
 
     name = "compression-ratio"
@@ -125,7 +133,7 @@ class CompressionRatio(MetricBase):
 
     def gauge(self, cache: AnswerCache) -> Gauge:
         count = length_function(self.length, self.tokenizer)
-        return lambda row: compression(row, count, self.unclosed)
+        return lambda row: compression(row, count, self.unclosed, self.evidence)
 
     def values(self, sums: Parts) -> Values:
         return {
@@ -135,16 +143,19 @@ class CompressionRatio(MetricBase):
 
 
 def compression(
-    row: Rollout, count: Callable[[str], int] = auto_length, unclosed: Unclosed = "missing"
+    row: Rollout,
+    count: Callable[[str], int] = auto_length,
+    unclosed: Unclosed = "missing",
+    evidence: Evidence = "extract",
 ) -> tuple[float, ...]:
     """Return (L_P, L_e, L_P/L_e, 1, 0) of a row, or (0, 0, 0, 1, 1) without an extract."""
     if row.documents is None:
         raise DataError("missing", "documents")
-    evidence = count(_sections(row, unclosed).get("extract", ""))
-    if not evidence:
+    length = count(_sections(row, unclosed, evidence).get("extract", ""))
+    if not length:
         return 0.0, 0.0, 0.0, 1.0, 1.0
     passages = sum(count(document.text) for document in row.documents)
-    return float(passages), float(evidence), passages / evidence, 1.0, 0.0
+    return float(passages), float(length), passages / length, 1.0, 0.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -157,6 +168,7 @@ class AnswerRecall(MetricBase):
     """
 
     max_words: int | None = None
+    evidence: Evidence = "extract"
     unclosed: Unclosed = "missing"
 
     name = "answer-recall"
@@ -172,7 +184,7 @@ class AnswerRecall(MetricBase):
         contains = _containment(cache.forms("squad"))
 
         def measure(row: ScoredRow) -> tuple[float, ...]:
-            content = _sections(row, self.unclosed)
+            content = _sections(row, self.unclosed, self.evidence)
             gold = row.gold
             evidence, rationale = map(self._read, (content.get("extract"), content.get("reason")))
             return contains(evidence, gold), contains(rationale, gold), 1.0

@@ -33,8 +33,8 @@ NAMES = {
     "doctor": "--json",
     "prepare": "--output -o --recipe -r --prompt --no-documents --prompt-template "
     "--document-form --document-separator --trainer -t --preset --sample --unanswerable --seed "
-    "--order --top --noise --noise-to --noise-from --find-answers --split --progress "
-    "--no-progress",
+    "--order --top --noise --noise-to --noise-from --find-answers --documents-from "
+    "--answer-in-documents --split --progress --no-progress",
     "probe": "--output -o --recipe -r --set --config --hardened --samples --temperature "
     "--top-p --max-tokens --seed --batch --keep-rollouts --right-at --group-size --sort --progress "
     "--no-progress",

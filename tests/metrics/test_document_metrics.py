@@ -116,6 +116,16 @@ def test_responses_that_stop_at_the_end_of_the_extract(values):
     assert values("answer-recall(unclosed=to_end)", rows)["answer-recall"] == 1.0
 
 
+def test_a_chain_of_thought_is_evidence(values):
+    response = "<think>x</think>Paris lies on the Seine."
+    rows = [{"response": response, "documents": [{"text": "w " * 20}], "answers": ["Seine"]}]
+    assert values("compression-ratio(evidence=response)", rows)["mean"] == 20 / 5
+    assert values("answer-recall(evidence=response)", rows) == {
+        "answer-recall": 1.0,
+        "rationale": 0.0,
+    }
+
+
 def test_rows_without_an_extract_are_counted(reported):
     report = reported("compression-ratio", [{"response": "x", "documents": DOCUMENTS}])
     assert report.counts["empty"] == report.counts["rows"] == 1.0

@@ -31,6 +31,7 @@ SETTINGS = {
     "length": st.sampled_from(["auto", "words", "characters"]),
     "tokenizer": st.none(),
     "unclosed": st.sampled_from(["missing", "to_end"]),
+    "evidence": st.sampled_from(["extract", "response"]),
     "max_words": st.none() | st.integers(1, 99),
 } | dict.fromkeys(("w1", "w2", "w3"), st.floats(0, 10))
 
