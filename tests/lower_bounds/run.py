@@ -23,7 +23,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
-EXTRAS = ("parquet", "http", "judge", "server")
+EXTRAS = ("parquet", "html", "http", "judge", "server")
 TOOLS = ("pytest", "hypothesis")
 # One process each, because two folders have a module with the same name, conftest.
 RUNS = (
@@ -33,6 +33,7 @@ RUNS = (
         "tests/cli/test_table.py",
         "tests/cli/test_parquet.py",
         "tests/cli/test_doctor.py",
+        "tests/data_sets/test_web_pages.py",
     ),
     (
         "tests/server/test_routes.py",
