@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import islice
+from itertools import islice, takewhile
 
 from rag_rewards.text.normalize import ARTICLES
 from rag_rewards.text.words import Word
@@ -52,6 +52,7 @@ _CLAUSE_ENDS = frozenset(".;:!?—()[]。；：！？")
 _LIST_MARKS = frozenset(",;/|\n，、；")
 _QUOTE = frozenset('"«»「」『』')
 _PLACES = frozenset(("in", "of", "from", "near"))
+_BEFORE_PLACE = frozenset(("in", "at", "from", "near", "on"))
 _SKIPPED = frozenset("by be means not definitely certainly clearly one only just".split())
 _MAX_ITEM_WORDS = 6
 
@@ -59,12 +60,15 @@ _MAX_ITEM_WORDS = 6
 class Assertions:
     """Tests whether the words around a mention make it an assertion.
 
-    `required` is the number of answers that the question asks for.
+    required  number of answers that the question asks for
+    echo      whether each word repeats the question; such a word neither denies an answer nor
+              names another one
     """
 
-    def __init__(self, words: Sequence[Word], required: int) -> None:
+    def __init__(self, words: Sequence[Word], required: int, echo: Sequence[bool] = ()) -> None:
         self.words = words
         self.required = required
+        self.echo = echo if any(echo) else ()
         self._segments = _segments(words)
         self._starts = [start for start, _ in self._segments]
 
@@ -72,7 +76,7 @@ class Assertions:
         """Return whether the text asserts the words from `first` to `last`."""
         words = self.words
         return not (
-            _negated_before(words, first)
+            _negated_before(words, first, self.echo)
             or _denied_after(words, last)
             or _enumerated(words, first, last, self.required)
             or _in_question(words, last)
@@ -95,9 +99,11 @@ class Assertions:
         )
 
     def _segment_of(self, first: int, last: int) -> tuple[int, int]:
-        at = bisect_right(self._starts, first) - 1
-        start, end = self._segments[at] if at >= 0 else (first, last + 1)
-        return (start, end) if last < end else (first, last + 1)
+        """Return the range of the segments that contain a mention ("March 8, 2018" spans two)."""
+        at, to = bisect_right(self._starts, first) - 1, bisect_right(self._starts, last) - 1
+        if at < 0:
+            return first, last + 1
+        return min(self._segments[at][0], first), max(self._segments[to][1], last + 1)
 
     def _in_turn(self, first: int, last: int) -> bool:
         """Return whether several sentences are a name: "The answer is Rome. Paris. Berlin."."""
@@ -128,24 +134,49 @@ class Assertions:
     def _one_of_many(self, first: int, last: int) -> bool:
         """Return whether similar segments name other answers ("It is Rome. It is Paris.")."""
         start, end = self._segment_of(first, last)
-        texts = [word.text for word in self.words[start:end]]
-        left, right = texts[: first - start], texts[last + 1 - start :]
-        frame = len(left) + len(right)
+        left, right = self.words[start:first], self.words[last + 1 : end]
+        if not left and not right:
+            return self._one_of_many_names(start, end)
+        prefix, suffix = [word.text for word in left], [word.text for word in right]
+        frame = len(prefix) + len(suffix)
         names = {self.words[first].text}
         for a, b in islice(self._segments, _MAX_SEGMENTS):
-            length = b - a - frame
-            if not 0 < length <= (4 if frame else 3) or (a, b) == (start, end):
+            if not 0 < b - a - frame <= 4 or a >= start or self._is_echo(a, b):
                 continue
             here = [word.text for word in self.words[a:b]]
-            if len(right) == 2 and right[0] in _PLACES:  # "Rome in Italy, Paris in France"
-                here[-1] = right[1]
-            if not frame and (here[0] in ARTICLES or here[0] in _NOT_AN_ITEM):
-                continue
-            fits = here[: len(left)] == left and (not right or here[-len(right) :] == right)
-            if fits and here[len(left)] not in _NEGATIONS:  # "It is not Rome. It is Paris."
-                names.add(here[len(left)])
-        enough = max(2, self.required + 1) if frame > 1 else max(3, self.required + 1)
-        return len(names) >= enough
+            if len(suffix) == 2 and suffix[0] in _PLACES:  # "Rome in Italy, Paris in France"
+                here[-1] = suffix[1]
+            fits = here[: len(prefix)] == prefix and (not suffix or here[-len(suffix) :] == suffix)
+            if fits and here[len(prefix)] not in _NEGATIONS:  # "It is not Rome. It is Paris."
+                names.add(here[len(prefix)])
+        return len(names) > (self.required if frame > 1 else max(2, self.required))
+
+    def _one_of_many_names(self, start: int, end: int) -> bool:
+        """Return whether a name without other words is beside other names ("Rome: Paris: Oslo")."""
+        names = {self.words[start].text}
+        at = bisect_right(self._starts, start) - 1
+        to = bisect_right(self._starts, end - 1) - 1
+        before = takewhile(self._is_name, range(at - 1, -1, -1))
+        after = takewhile(self._is_name, range(to + 1, len(self._segments)))
+        for i in (*islice(before, self.required + 2), *islice(after, self.required + 2)):
+            names.add(self.words[self._segments[i][0]].text)
+        return len(names) > max(2, self.required)
+
+    def _is_name(self, at: int) -> bool:
+        """Return whether a segment can be another answer: up to three words, not of the question."""
+        start, end = self._segments[at]
+        text = self.words[start].text
+        return (
+            end - start <= 3
+            and text not in ARTICLES
+            and text not in _NOT_AN_ITEM
+            and text not in _NEGATIONS
+            and not self._is_echo(start, end)
+        )
+
+    def _is_echo(self, start: int, end: int) -> bool:
+        """Return whether words repeat the question."""
+        return bool(self.echo) and all(self.echo[start:end])
 
 
 _MAX_SEGMENTS = 512
@@ -181,11 +212,14 @@ _ANY_END = _SENTENCE_ENDS | {"?", "？"}
 
 
 def _quoted(words: Sequence[Word], first: int, last: int) -> bool:
-    """Return whether the mention is part of a longer quotation."""
-    opened = 0
-    for word in words[max(first - 60, 0) : first]:
-        marks = sum(char in _QUOTE for char in word.before + word.after)
-        opened += marks
+    """Return whether the mention is part of a longer quotation. An article does not count."""
+    while first and words[first - 1].text in ARTICLES and words[first - 1].before:
+        first -= 1
+    opened = sum(
+        char in _QUOTE
+        for word in words[max(first - 60, 0) : first]
+        for char in word.before + word.after
+    )
     before = sum(char in _QUOTE for char in words[first].before)
     after = sum(char in _QUOTE for char in words[last].after)
     inside = (opened + before) % 2 == 1
@@ -202,7 +236,7 @@ def _overruled(words: Sequence[Word], last: int) -> bool:
     return False
 
 
-def _negated_before(words: Sequence[Word], first: int) -> bool:
+def _negated_before(words: Sequence[Word], first: int, echo: Sequence[bool]) -> bool:
     """Return whether a negation is between the beginning of the clause and the mention."""
     if words[first].before.endswith("!") or words[first].text[:1] in "不非":
         return True
@@ -221,7 +255,7 @@ def _negated_before(words: Sequence[Word], first: int) -> bool:
             return False
         if word.after.startswith(",") and not _list_continues(words, i, first):
             return any(w.text == "not" and w.after == "," for w in words[max(i - 8, 0) : i])
-        if word.text in _NEGATIONS or word.text.endswith("n't"):
+        if (word.text in _NEGATIONS or word.text.endswith("n't")) and not (echo and echo[i]):
             close = {w.text for w in words[i + 1 : i + 3]}
             if word.text in ("doubt", "doubts") and i and words[i - 1].text in _NEGATIONS:
                 return False
@@ -287,7 +321,24 @@ def _enumerated(words: Sequence[Word], first: int, last: int, required: int) -> 
     if alternative or 1 + left >= enough:
         return True
     right, alternative = _items(words, last, +1, enough)
+    if not left and not alternative and _has_apposition(words, first, last):
+        return False
     return alternative or 1 + left + right >= enough
+
+
+def _has_apposition(words: Sequence[Word], first: int, last: int) -> bool:
+    """Return whether the words after a mention describe it, so that they name no other answer.
+
+    Examples: "by Ann Reed, a writer and painter", "in Bonn, Rhineland, Germany".
+    """
+    if last + 1 >= len(words) or not words[last].after.startswith((",", " –")):
+        return False
+    following = words[last + 1].text
+    return (
+        following in ARTICLES
+        or following[:1].isdigit()
+        or (first > 0 and words[first - 1].text in _BEFORE_PLACE)
+    )
 
 
 def _items(words: Sequence[Word], edge: int, step: int, enough: int) -> tuple[int, bool]:

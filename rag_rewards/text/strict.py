@@ -13,24 +13,32 @@ A mention of the answer begins and ends at word boundaries. It is an assertion i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 
 from rag_rewards.text.assertions import Assertions
-from rag_rewards.text.normalize import Normalizer, fold
+from rag_rewards.text.normalize import Normalizer, fold, lower
 from rag_rewards.text.own_text import Initials, own_text
-from rag_rewards.text.words import read_words
+from rag_rewards.text.words import Word, read_words
 
 LONGEST_ANSWER = 60  # words; a longer answer section or box is a passage, not an answer
+_LONGEST_QUESTION = 10_000  # characters
 _MAX_MENTIONS = 64  # an answer that has asserted nothing by then asserts nothing
 
 
 def strict_contains(
-    text: str, aliases: Sequence[str], normalize: Normalizer, *, required: int = 1
+    text: str,
+    aliases: Sequence[str],
+    normalize: Normalizer,
+    *,
+    required: int = 1,
+    question: str = "",
 ) -> bool:
     """Return whether a text asserts one of the aliases.
 
     `required` is the number of answers that the question asks for. A list of that length is an
-    answer, a longer list is a guess.
+    answer, a longer list is a guess. Words that repeat the `question` neither deny an answer nor
+    name another one.
 
     >>> from rag_rewards.text.normalize import squad
     >>> [strict_contains(t, ["Paris"], squad) for t in (
@@ -38,14 +46,15 @@ def strict_contains(
     ...     "either Paris or Rome", "Not Rome, but Paris")]
     [True, False, False, False, False, True]
     """
-    return StrictText(text, normalize, [aliases], required=required).contains(aliases)
+    read = StrictText(text, normalize, [aliases], required=required, question=question)
+    return read.contains(aliases)
 
 
 class StrictText:
     """A text that is parsed once and then searched for several gold answers.
 
     `gold` contains the aliases of each answer. `required` is the number of answers that the
-    question asks for; the default is the length of `gold`.
+    question asks for; the default is the length of `gold`. `question` is the text of the question.
     """
 
     def __init__(
@@ -55,6 +64,7 @@ class StrictText:
         gold: Sequence[Sequence[str]],
         *,
         required: int | None = None,
+        question: str = "",
     ) -> None:
         self._normalize = normalize
         self._folded = own_text(fold(text), Initials(gold, normalize))
@@ -63,7 +73,11 @@ class StrictText:
         self._owner = [i for i, word in enumerate(self._words) for _ in word.pieces]
         self._pieces = _joined(stream)
         self._texts = _joined([word.text for word in self._words])
-        self._assertions = Assertions(self._words, len(gold) if required is None else required)
+        self._assertions = Assertions(
+            self._words,
+            len(gold) if required is None else required,
+            _echo(self._words, question) if question else (),
+        )
 
     def contains(self, aliases: Sequence[str]) -> bool:
         """Return whether the text asserts one of the aliases."""
@@ -90,6 +104,26 @@ class StrictText:
         """Return whether the text asserts an alias whose last word looks like an article."""
         starts = islice(_find(self._texts, words), _MAX_MENTIONS)
         return any(self._assertions.asserts(at, at + len(words) - 1) for at in starts)
+
+
+_ECHO = 3  # words
+
+
+def _echo(words: Sequence[Word], question: str) -> list[bool]:
+    """Return for each word whether it is in a run of three words that the question contains."""
+    runs = _runs_of(question)
+    echo = [False] * len(words)
+    texts = [word.text for word in words]
+    for at in range(len(texts) - _ECHO + 1):
+        if tuple(texts[at : at + _ECHO]) in runs:
+            echo[at : at + _ECHO] = [True] * _ECHO
+    return echo
+
+
+@lru_cache(maxsize=4096)
+def _runs_of(question: str) -> frozenset[tuple[str, ...]]:
+    texts = [word.text for word in read_words(fold(question[:_LONGEST_QUESTION]), lower)]
+    return frozenset(tuple(texts[at : at + _ECHO]) for at in range(len(texts) - _ECHO + 1))
 
 
 def _widest(mentions: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
