@@ -242,7 +242,8 @@ class AnswerMatch:
             if section is not None and len(section.split()) > LONGEST_ANSWER:
                 return 0.0
             texts = [text] if is_whole else [text, rollout.parsed.visible]
-            strict = [StrictText(each, normalize, required) for each in texts]
+            question = rollout.question or ""
+            strict = [StrictText(each, normalize, required, question=question) for each in texts]
             return float(all(each.contains(aliases) for aliases in required for each in strict))
         if self.metric == "exact" and len(required) > 1:
             return list_match(text, required, normalize, extra=self.extra)

@@ -204,7 +204,7 @@ class Grounding:
         if not self.strict or rollout.answer_kind in ("list", "claims"):
             return range(len(required))
         text = "\n".join(statement.text for statement in parts)
-        whole = StrictText(text, forms.normalize, required)
+        whole = StrictText(text, forms.normalize, required, question=rollout.question or "")
         return [i for i, aliases in enumerate(required) if whole.contains(aliases)]
 
     def _check(
@@ -228,7 +228,8 @@ class Grounding:
             return
         normalize, required = forms.normalize, rollout.gold
         if self.strict:
-            text = StrictText(statement.text, normalize, required)
+            question = rollout.question or ""
+            text = StrictText(statement.text, normalize, required, question=question)
             yield from (i for i, aliases in enumerate(required) if text.contains(aliases))
             return
         normal = normalize(statement.text)

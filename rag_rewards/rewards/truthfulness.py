@@ -206,7 +206,7 @@ class Outcome:
         if self.verifier == "substring" and self.strict:
             if len(answer.split()) > LONGEST_ANSWER:
                 return False
-            text = StrictText(answer, normalize, required)
+            text = StrictText(answer, normalize, required, question=rollout.question or "")
             return all(map(text.contains, required))
         if self.verifier == "substring":
             return all(substring_match(answer, aliases, normalize) for aliases in required)
