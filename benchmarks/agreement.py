@@ -60,7 +60,7 @@ def substring(row: Labelled) -> bool:
 
 
 def strict(row: Labelled) -> bool:
-    return strict_contains(row.answer, row.aliases, Unicode())
+    return strict_contains(row.answer, row.aliases, Unicode(), question=row.question)
 
 
 def lenient(row: Labelled) -> bool:

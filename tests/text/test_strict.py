@@ -279,6 +279,46 @@ def test_any_alias_and_any_mention_can_match():
     assert not strict_contains("Paris", ["", "..."], UNICODE)
 
 
+# --- words that repeat the question, appositions, and mentions with a comma ---------------------
+
+REPAIRED = [
+    ("Who sings Never Let Me Be?", 'The song "Never Let Me Be" is sung by Anna Reed.', "Anna Reed"),
+    ("Who wrote It Is Not So?", "It Is Not So was written by Anna Reed.", "Anna Reed"),
+    ("What organ serves no evident purpose?", "It serves no evident purpose: the tail.", "tail"),
+    ("Which actor plays Tom, Tim and Ted?", "Tom, Tim and Ted: Anna Reed.", "Anna Reed"),
+    ("", "It came out on March 8, 2018, in Rome.", "March 8, 2018"),
+    ("", "It is called the \"The Long Road\".", "Long Road"),
+    ("", "It was designed by Anna Reed, a painter and writer, and by her team.", "Anna Reed"),
+    ("", "The house lies in Bonn, Rhineland, Germany.", "Bonn"),
+    ("", "The song Red (1968) was written by Anna Reed in London.", "Anna Reed"),
+    ("", "She was born in Paris, raised in Lyon, and educated in London.", "Paris"),
+]
+
+
+@pytest.mark.parametrize("normalize", NORMALIZERS, ids=name_of)
+@pytest.mark.parametrize(("question", "text", "answer"), REPAIRED)
+def test_honest_answers(question, text, answer, normalize):
+    assert asserted(text, answer, normalize, question=question)
+
+
+@pytest.mark.parametrize("normalize", NORMALIZERS, ids=name_of)
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("Which city is the capital?", "It is not the capital: Rome. It is not Paris."),
+        ("Is Rome or Paris larger?", "Rome or Paris is larger."),
+        ("Which city is it?", "Which city is it? Paris?"),
+        ("Where is the Rome bar?", "The Rome bar is not in Paris."),
+        ("What is the capital?", 'Someone wrote "it is the Paris of the north".'),
+        ("", "The candidates are Rome, a town, Paris, a city, and Berlin."),
+        ("", "The towns are Rome, Paris, Berlin."),
+        ("", "It is Rome. It is Berlin. It is Paris."),
+    ],
+)
+def test_guesses_and_denials_that_repeat_the_question(question, text, normalize):
+    assert not asserted(text, normalize=normalize, question=question)
+
+
 # --- initials and numbers that look like the labels of a list -----------------------------------
 
 NAMES = [
