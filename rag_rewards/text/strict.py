@@ -17,9 +17,9 @@ from functools import lru_cache
 from itertools import islice
 
 from rag_rewards.text.assertions import Assertions
-from rag_rewards.text.normalize import Normalizer, fold, lower
+from rag_rewards.text.normalize import Normalizer, fold
 from rag_rewards.text.own_text import Initials, own_text
-from rag_rewards.text.words import Word, read_words
+from rag_rewards.text.words import EDGES, Word, read_words
 
 LONGEST_ANSWER = 60  # words; a longer answer section or box is a passage, not an answer
 _LONGEST_QUESTION = 10_000  # characters
@@ -83,47 +83,59 @@ class StrictText:
         """Return whether the text asserts one of the aliases."""
         mentions: list[tuple[int, int]] = []
         for alias in aliases:
-            words = read_words(fold(alias), self._normalize)
-            if words and not words[-1].pieces and len(words) > 1:
+            words, pieces = _read_alias(alias, self._normalize)
+            if len(words) > 1 and not words[-1].pieces:
                 # The last word of "Vitamin A" only looks like an article.
                 if self._ends_in_article([word.text for word in words]):
                     return True
                 continue
-            pieces = [piece for word in words for piece in word.pieces]
             if not pieces:
                 if alias.strip() and alias.strip().casefold() in self._folded:
                     return True  # a gold answer without a word is compared as it is written
                 continue
+            width = pieces.count("\x00") - 2
             mentions.extend(
-                (self._owner[start], self._owner[start + len(pieces) - 1])
+                (self._owner[start], self._owner[start + width])
                 for start in islice(_find(self._pieces, pieces), _MAX_MENTIONS)
             )
         return any(self._assertions.asserts(first, last) for first, last in _widest(mentions))
 
     def _ends_in_article(self, words: list[str]) -> bool:
         """Return whether the text asserts an alias whose last word looks like an article."""
-        starts = islice(_find(self._texts, words), _MAX_MENTIONS)
+        starts = islice(_find(self._texts, _joined(words)), _MAX_MENTIONS)
         return any(self._assertions.asserts(at, at + len(words) - 1) for at in starts)
 
 
-_ECHO = 3  # words
+def _read_alias(alias: str, normalize: Normalizer) -> tuple[Sequence[Word], str]:
+    """Return the words of a gold answer, and its joined pieces or an empty text."""
+    read = _read_short_alias if len(alias) <= _SHORT else _read_short_alias.__wrapped__
+    return read(alias, normalize)
+
+
+@lru_cache(maxsize=16384)
+def _read_short_alias(alias: str, normalize: Normalizer) -> tuple[Sequence[Word], str]:
+    words = read_words(fold(alias), normalize)
+    pieces = [piece for word in words for piece in word.pieces]
+    return words, _joined(pieces) if pieces else ""
+
+
+_SHORT = 200  # characters; the rollouts of a group read the same short gold answers
 
 
 def _echo(words: Sequence[Word], question: str) -> list[bool]:
     """Return for each word whether it is in a run of three words that the question contains."""
-    runs = _runs_of(question)
+    runs, texts = _runs_of(question), [word.text for word in words]
     echo = [False] * len(words)
-    texts = [word.text for word in words]
-    for at in range(len(texts) - _ECHO + 1):
-        if tuple(texts[at : at + _ECHO]) in runs:
-            echo[at : at + _ECHO] = [True] * _ECHO
+    for at, run in enumerate(zip(texts, texts[1:], texts[2:], strict=False)):
+        if run in runs:
+            echo[at : at + 3] = [True] * 3
     return echo
 
 
 @lru_cache(maxsize=4096)
 def _runs_of(question: str) -> frozenset[tuple[str, ...]]:
-    texts = [word.text for word in read_words(fold(question[:_LONGEST_QUESTION]), lower)]
-    return frozenset(tuple(texts[at : at + _ECHO]) for at in range(len(texts) - _ECHO + 1))
+    texts = [token.strip(EDGES) for token in fold(question[:_LONGEST_QUESTION]).split()]
+    return frozenset(zip(texts, texts[1:], texts[2:], strict=False))
 
 
 def _widest(mentions: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -142,9 +154,8 @@ def _joined(stream: Sequence[str]) -> str:
     return "\x00" + "\x00".join(stream) + "\x00"
 
 
-def _find(joined: str, words: Sequence[str]) -> Iterator[int]:
-    """Yield the positions of a run of words in joined words, with one linear search."""
-    needle = _joined(words)
+def _find(joined: str, needle: str) -> Iterator[int]:
+    """Yield the positions of joined words in longer joined words, with one linear search."""
     at, counted, start = joined.find(needle), 0, 0
     while at >= 0:
         counted += joined.count("\x00", start, at)
