@@ -163,7 +163,7 @@ class Assertions:
         return len(names) > max(2, self.required)
 
     def _is_name(self, at: int) -> bool:
-        """Return whether a segment can be another answer: up to three words, not of the question."""
+        """Return whether a segment can be another answer: up to three words of its own."""
         start, end = self._segments[at]
         text = self.words[start].text
         return (

@@ -287,7 +287,7 @@ REPAIRED = [
     ("What organ serves no evident purpose?", "It serves no evident purpose: the tail.", "tail"),
     ("Which actor plays Tom, Tim and Ted?", "Tom, Tim and Ted: Anna Reed.", "Anna Reed"),
     ("", "It came out on March 8, 2018, in Rome.", "March 8, 2018"),
-    ("", "It is called the \"The Long Road\".", "Long Road"),
+    ("", 'It is called the "The Long Road".', "Long Road"),
     ("", "It was designed by Anna Reed, a painter and writer, and by her team.", "Anna Reed"),
     ("", "The house lies in Bonn, Rhineland, Germany.", "Bonn"),
     ("", "The song Red (1968) was written by Anna Reed in London.", "Anna Reed"),
