@@ -22,8 +22,7 @@ from pathlib import Path
 
 from rag_rewards.errors import OptionError
 from rag_rewards.output_form import OutputForm
-from rag_rewards.prompts import GOLD_PLACES, Prompt
-from rag_rewards.rollout import Rollout
+from rag_rewards.prompts import BLANK, GOLD_PLACES, Prompt
 from rag_rewards.settings import did_you_mean
 
 PLACEHOLDERS = ("instruction", "documents", "question", "query_time", *GOLD_PLACES)
@@ -127,7 +126,7 @@ class PromptTemplate:
             raise _error("has no {gold_answer} or {gold_answers}: add it where the answer belongs")
 
     def _check_form(self, prompt: Prompt, form: OutputForm) -> None:
-        own = prompt.message_for(Rollout(response=""))
+        own = prompt.message_for(BLANK)
         missing = [mark for mark in form.marks if mark in own and mark not in self.text]
         if missing:
             raise _error(

@@ -14,6 +14,9 @@ from rag_rewards.rollout import Document, Rollout
 Text = str | Callable[[Rollout], str]
 """A text, or a function that returns it for a rollout."""
 
+BLANK = Rollout(question="", documents=(), answers="", response="")
+"""A rollout for the text of a prompt that no question fills yet."""
+
 _PLACE = re.compile(r"\{(\w+)\}")
 GOLD_PLACES = ("gold_documents", "gold_answer", "gold_answers")
 """The placeholders of gold data, which only prompts for writers of training data contain."""
@@ -94,7 +97,7 @@ class Prompt:
         >>> Prompt("{documents} {question}").shows_documents, Prompt("{question}").shows_documents
         (True, False)
         """
-        return "{documents}" in self.message_for(Rollout(response=""))
+        return "{documents}" in self.message_for(BLANK)
 
     @property
     def shows_gold(self) -> bool:
@@ -103,7 +106,7 @@ class Prompt:
         >>> Prompt("{question} Why {gold_answer}?").shows_gold, Prompt("{question}").shows_gold
         (True, False)
         """
-        message = self.message_for(Rollout(response=""))
+        message = self.message_for(BLANK)
         return any(f"{{{place}}}" in message for place in GOLD_PLACES)
 
     def message_for(self, rollout: Rollout) -> str:

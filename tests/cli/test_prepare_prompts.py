@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 
 import pytest
 import yaml
 
 from rag_rewards.signature import Signature
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "backends"))
 
 
 def facts(number, **changes):
@@ -118,6 +126,30 @@ def test_reference_reliance_from_the_data_set_to_the_metric(cli, source, tmp_pat
     [pair] = json.loads(result.out)["pairs"]
     values = {name: value["value"] for name, value in pair["values"].items()}
     assert values == {"reference-reliance": 0.85, "with": 1.0, "without": 0.15}
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_about_evaluation(source, tmp_path):
+    """A random model answers no question, with and without documents."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    import tiny_models
+
+    tiny_models.save(tmp_path / "model")
+    source.rename(tmp_path / "dev.json")
+    page = (ROOT / "docs" / "evaluate.md").read_text("utf-8")
+    section = page.split("## Measure the reference reliance")[1].split("\n## ")[0]
+    commands = textwrap.dedent("\n".join(re.findall(r"^    .*$", section, re.MULTILINE)))
+    commands = commands.replace("path/to/model", "model --max-tokens 8").replace("500", "12")
+    script = f'set -e\nrag-rewards() {{ "{sys.executable}" -m rag_rewards "$@"; }}\n{commands}'
+    ran = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "with 0 · without 0 · pairs 12" in ran.stdout
+    ids = [
+        [row["id"] for row in read(tmp_path / f"responses.{name}.jsonl")]
+        for name in ("with", "without")
+    ]
+    assert ids[0] == ids[1]
 
 
 def test_questions_of_files_without_documents(cli, tmp_path):

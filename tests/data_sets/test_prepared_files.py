@@ -115,7 +115,7 @@ def check(options: PrepareOptions) -> int:
             row = rollout_from_columns(fields, response=text, prompt=chat)
             pair.append(with_evidence(options.recipe, row, right))
         assert fields["question"] in chat[-1]["content"]
-        for document in fields["documents"]:
+        for document in fields.get("documents") or ():
             assert document["text"] in chat[-1]["content"]
         good, bad = scorer(gatherer.gather_sync(scorer, pair))
         assert good.value > bad.value, (options.recipe, fields["id"], good, bad)
@@ -130,6 +130,19 @@ def test_right_answers_have_higher_rewards(tmp_path, shared, name, trainer):
     for each in recipes:
         output = str(tmp_path / f"{each}.{suffix}")
         check(PrepareOptions(name, str(shared / "data" / file), output, each, trainer))
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("name", ["truthrl", "naive-grpo"])
+def test_rows_without_documents_can_be_scored(tmp_path, shared, trainer, name):
+    output = str(tmp_path / f"out.{'parquet' if trainer == 'verl' else 'jsonl'}")
+    source = str(shared / "data/crag/dev_data_sample10.jsonl")
+    options = PrepareOptions("crag", source, output, name, trainer, no_documents=True)
+    assert check(options) > 1
+    for chat, fields in read_back(Path(output), trainer):
+        assert "documents" not in fields
+        if name == "truthrl":
+            assert fields["query_time"] in chat[-1]["content"]
 
 
 def with_answers(name, shared, tmp_path):
