@@ -26,6 +26,10 @@ DOCS = Path(__file__).parent
 FOLDER = DOCS / "recipes"
 EXAMPLES = DOCS.parent / "examples"
 TRAINING_MEANINGS = {
+    "batch": "number of rows per training step",
+    "beta": "β of the DPO loss",
+    "max_grad_norm": "maximum norm of the gradient",
+    "max_tokens": "maximum number of tokens of a prompt with its response",
     "prompts": "number of prompts per training step",
     "group": "number of rollouts per prompt",
     "learning_rate": "learning rate of AdamW",
@@ -301,14 +305,21 @@ def _changed(definition: RecipeDefinition) -> str:
 def _training(definition: RecipeDefinition) -> str:
     """Return the training values of the paper and their sources."""
     training = definition.training
+    settings = list(training.items())
+    for title, baseline in training.baselines().items():
+        settings += [
+            (f"{title.lower()}.{name}", stated)
+            for name, stated in baseline.items()
+            if stated.source != NOT_STATED
+        ]
     rows = [
         (
             _code(name),
             "none" if stated.value is None else str(stated.value),
-            TRAINING_MEANINGS[name],
+            TRAINING_MEANINGS[name.rpartition(".")[2]],
             stated.source,
         )
-        for name, stated in training.items()
+        for name, stated in settings
     ]
     intro = (
         f"`rag-rewards init` writes these values. If the source is “{NOT_STATED}”, the value is a "

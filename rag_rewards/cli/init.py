@@ -12,7 +12,9 @@ from rag_rewards.cli.options import FILES, MODEL_DEFAULTS, RECIPE_DEFAULTS, Mode
 from rag_rewards.errors import UsageError
 from rag_rewards.packages import installed_version, run_isolated
 from rag_rewards.settings import did_you_mean
-from rag_rewards.training.scripts import WRITERS, Start, start_of
+from rag_rewards.training.scripts import BASELINES, WRITERS, Start, start_of
+
+TARGETS = {**WRITERS, **BASELINES}
 
 
 def init(
@@ -36,10 +38,11 @@ def init(
     ----------
     trainer
         Write the script for this trainer: trl, verl, openrlhf or ms-swift.
+        sft and dpo write a script of TRL for the baselines: supervised fine-tuning and DPO.
     trained
         Train this model: a folder, or its name on a model hub.
     data
-        Train on this file, which `rag-rewards prepare` wrote.
+        Train on this file, which `rag-rewards prepare` wrote (sft and dpo: `rag-rewards select`).
         The default is train.parquet for verl and train.jsonl for the other trainers.
     validation
         Validate on this file.
@@ -58,9 +61,9 @@ def init(
 
 def write(trainer: str, start: Start, folder: Path) -> list[Path]:
     """Write the files. Raises UsageError for an unknown trainer, and if a file already exists."""
-    if trainer not in WRITERS:
-        raise UsageError(f"no trainer {trainer!r}{did_you_mean(trainer, WRITERS)}")
-    files = {folder / name: text for name, text in WRITERS[trainer].write(start).items()}
+    if trainer not in TARGETS:
+        raise UsageError(f"no trainer {trainer!r}{did_you_mean(trainer, TARGETS)}")
+    files = {folder / name: text for name, text in TARGETS[trainer].write(start).items()}
     if existing := [path for path in files if path.exists()]:
         raise UsageError(f"{existing[0]} already exists: choose another folder with -o")
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,7 +79,7 @@ def check(trainer: str, folder: Path) -> str:
 
     The text is empty if the trainer accepts all of them, and if it is not installed.
     """
-    writer = WRITERS[trainer]
+    writer = TARGETS[trainer]
     if installed_version(writer.package) is None:
         return ""
     result, error = run_isolated(f"folder = {str(folder.resolve())!r}\n{writer.check}")

@@ -30,7 +30,7 @@ from rag_rewards.rewards.format import Format
 from rag_rewards.rollout import Rollout
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
-from rag_rewards.training.settings import Stated, Training
+from rag_rewards.training.settings import FineTuning, Stated, Training
 
 OUTPUT = OutputForm(
     "<relevance>[ids]</relevance> <analysis>…</analysis> <answer>…</answer>",
@@ -193,6 +193,14 @@ TRAINING = Training(
     loss_aggregation=Stated("token", "ARENA, authors' code"),
     temperature=Stated(0.9, _PAPER),
     response_tokens=Stated(256, _CODE),
+    sft=FineTuning(
+        batch=Stated(256, _CODE),
+        learning_rate=Stated(1e-5, _CODE),
+        schedule=Stated("linear", _CODE),
+        warmup=Stated(0.1, _CODE),
+        epochs=Stated(1, _CODE),
+        max_grad_norm=Stated(0.3, _CODE),
+    ),
     notes=("the KL estimator k2 is ½(log π_ref − log π)²",),
 )
 _SIZES = {"hotpotqa": 10_000, "2wikimultihopqa": 10_000, "musique": 5_000}

@@ -33,7 +33,7 @@ from rag_rewards.rollout import Rollout
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.text.refusal import ABSTENTIONS
-from rag_rewards.training.settings import Stated, Training
+from rag_rewards.training.settings import FineTuning, Stated, Training
 
 OUTPUT = OutputForm(
     r"<think>…</think> … \boxed{answer}, or \boxed{I don't know}",
@@ -225,6 +225,7 @@ class CombineReasoning(Settings, frozen=True):
 
 _PAPER = "TruthRL, appendix A"
 _CODE = "TruthRL, authors' code; the paper does not state it"
+_BASELINES = "TruthRL, appendix A"
 TRAINING = Training(
     prompts=Stated(64, _PAPER),
     group=Stated(8, _CODE),
@@ -239,6 +240,20 @@ TRAINING = Training(
     top_p=Stated(1.0, _PAPER),
     prompt_tokens=Stated(16_384, _PAPER),
     response_tokens=Stated(2_048, _PAPER),
+    sft=FineTuning(
+        batch=Stated(16, _BASELINES),
+        learning_rate=Stated(5e-6, _BASELINES),
+        schedule=Stated("cosine", _BASELINES),
+        warmup=Stated(0.03, _BASELINES),
+        epochs=Stated(1, _BASELINES),
+        max_tokens=Stated(16_384, _BASELINES),
+    ),
+    dpo=FineTuning(
+        batch=Stated(32, _BASELINES),
+        learning_rate=Stated(3e-6, _BASELINES),
+        epochs=Stated(1, _BASELINES),
+        max_tokens=Stated(16_384, _BASELINES),
+    ),
     notes=("a question is out of knowledge if none of 256 rollouts is correct",),
 )
 

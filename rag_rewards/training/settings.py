@@ -14,7 +14,7 @@ T = TypeVar("T")
 NOT_STATED = "not stated"
 
 KL = Literal["none", "k2", "k3"]
-Schedule = Literal["constant", "cosine"]
+Schedule = Literal["constant", "cosine", "linear"]
 Aggregation = Literal["response", "token"]
 """How a loss averages over tokens: within each response and then over the responses, or over all
 tokens of the batch."""
@@ -29,6 +29,30 @@ class Stated(Generic[T]):
 
 
 @dataclass(frozen=True)
+class FineTuning:
+    """The settings of a fine-tuning before GRPO or in its place (SFT, RFT, R-Tuning, DPO).
+
+    batch            rows per step of the optimizer      epochs     over the data
+    learning_rate    of AdamW                            warmup     share of the steps
+    max_grad_norm    of the gradient                     beta       of the DPO loss
+    max_tokens       of a prompt with its response; None is the sum of the limits of GRPO
+    """
+
+    batch: Stated[int] = Stated(16)
+    learning_rate: Stated[float] = Stated(5e-6)
+    schedule: Stated[Schedule] = Stated("cosine")
+    warmup: Stated[float] = Stated(0.03)
+    epochs: Stated[int] = Stated(1)
+    max_grad_norm: Stated[float] = Stated(1.0)
+    beta: Stated[float] = Stated(0.1)
+    max_tokens: Stated[int | None] = Stated(None)
+
+    def items(self) -> list[tuple[str, Stated[Any]]]:
+        """Return the settings by name, in order."""
+        return [(field.name, getattr(self, field.name)) for field in fields(self)]
+
+
+@dataclass(frozen=True)
 class Training:
     """The training settings of a recipe.
 
@@ -39,6 +63,7 @@ class Training:
     loss_aggregation of the losses of tokens             entropy_weight  of the entropy bonus
     temperature, top_p  of sampling                      std_floor  of the group advantage
     prompt_tokens, response_tokens  length limits
+    sft, dpo         the fine-tuning of the baselines
     notes            facts of the paper that no setting of a training script holds
     """
 
@@ -59,15 +84,22 @@ class Training:
     prompt_tokens: Stated[int] = Stated(4096)
     response_tokens: Stated[int] = Stated(1024)
     std_floor: Stated[float | None] = Stated(None)
+    sft: FineTuning = FineTuning()
+    dpo: FineTuning = FineTuning(batch=Stated(32), learning_rate=Stated(3e-6))
     notes: tuple[str, ...] = ()
 
     def items(self) -> list[tuple[str, Stated[Any]]]:
-        """Return the settings by name, in order."""
-        return [
-            (field.name, getattr(self, field.name))
-            for field in fields(self)
-            if field.name != "notes"
-        ]
+        """Return the settings of GRPO by name, in order."""
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return [(name, value) for name, value in values if isinstance(value, Stated)]
+
+    def baselines(self) -> dict[str, FineTuning]:
+        """Return the fine-tunings of which the paper states a value, by their title."""
+        return {
+            title: settings
+            for title, settings in (("SFT", self.sft), ("DPO", self.dpo))
+            if any(stated.source != NOT_STATED for _, stated in settings.items())
+        }
 
     def summary(self) -> list[str]:
         """Return the stated settings in one line per source, and then the notes.
@@ -75,10 +107,15 @@ class Training:
         >>> Training(group=Stated(7, "the paper"), epochs=Stated(1, "the paper")).summary()
         ['group 7, epochs 1 (the paper)']
         """
-        lines: dict[str, list[str]] = {}
-        for name, stated in self.items():
-            if stated.source != NOT_STATED:
-                lines.setdefault(stated.source, []).append(f"{name} {stated.value}")
-        return [f"{', '.join(values)} ({source})" for source, values in lines.items()] + [
-            *self.notes
-        ]
+        lines = _by_source(self.items())
+        for title, settings in self.baselines().items():
+            lines += [f"{title}: {line}" for line in _by_source(settings.items())]
+        return [*lines, *self.notes]
+
+
+def _by_source(items: list[tuple[str, Stated[Any]]]) -> list[str]:
+    lines: dict[str, list[str]] = {}
+    for name, stated in items:
+        if stated.source != NOT_STATED:
+            lines.setdefault(stated.source, []).append(f"{name} {stated.value}")
+    return [f"{', '.join(values)} ({source})" for source, values in lines.items()]

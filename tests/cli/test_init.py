@@ -53,6 +53,51 @@ def test_scale_of_lear_and_groups_of_ctrl_rag(cli: Any, tmp_path: Path) -> None:
     assert "use_kl_loss=False" in read(tmp_path / "b")
 
 
+def test_the_fine_tuning_of_truthrl(cli: Any, tmp_path: Path) -> None:
+    """SFT, RFT and R-Tuning: 5e-6, 16, cosine, 3%. DPO: 3e-6, 32 (TruthRL, appendix A)."""
+    for method in ("sft", "dpo"):
+        cli("init", method, "-r", "truthrl", "-o", tmp_path / method, code=0)
+        compile(read(tmp_path / method), "train.py", "exec")
+    paper = "    # TruthRL, appendix A\n"
+    sft, dpo = read(tmp_path / "sft"), read(tmp_path / "dpo")
+    assert (
+        f"{paper}    gradient_accumulation_steps=16,\n    learning_rate=5e-06,\n"
+        '    lr_scheduler_type="cosine",\n' in sft
+    )
+    assert "warmup_steps=0.03," in sft
+    assert f"{paper}    gradient_accumulation_steps=32,\n    learning_rate=3e-06,\n" in dpo
+    assert "    # not stated\n    beta=0.1,\n" in dpo
+    assert "beta" not in sft
+    for text in (sft, dpo):
+        assert f"{paper}    num_train_epochs=1,\n" in text
+        assert f"{paper}    max_length=16384,\n" in text
+
+
+def test_the_fine_tuning_of_arena_is_that_of_its_code(cli: Any, tmp_path: Path) -> None:
+    cli("init", "sft", "-r", "arena", "-o", tmp_path / "sft", code=0)
+    text = read(tmp_path / "sft")
+    assert "gradient_accumulation_steps=256,\n    learning_rate=1e-05,\n" in text
+    assert 'lr_scheduler_type="linear",' in text
+    assert "max_grad_norm=0.3," in text
+    assert "    # prompt and response; TRL truncates longer rows\n    max_length=4352,\n" in text
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("method", ["sft", "dpo"])
+def test_every_recipe_has_fine_tuning_values(
+    cli: Any, tmp_path: Path, recipe: str, method: str
+) -> None:
+    cli("init", method, "-r", recipe, "--validation", "v.jsonl", "-o", tmp_path / "r", code=0)
+    text = read(tmp_path / "r")
+    assert 'eval_dataset=load("v.jsonl")' in text
+    assert max(map(len, text.splitlines())) <= 160
+
+
+def test_fine_tuning_has_no_reward(cli: Any, tmp_path: Path) -> None:
+    message = cli("init", "sft", "-r", "truthrl", "--nli", "m", "-o", tmp_path, code=2).err
+    assert "sft has no reward: omit the options of models" in message
+
+
 def test_the_kl_penalty_in_trl(cli: Any, tmp_path: Path) -> None:
     for recipe in ("arena", "truthrl", "ctrl-rag"):
         cli("init", "trl", "-r", recipe, "-o", tmp_path / recipe, code=0)

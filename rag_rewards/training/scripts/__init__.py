@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from rag_rewards.training.scripts import ms_swift, openrlhf, trl, verl
 from rag_rewards.training.scripts.start import Start, start_of
+from rag_rewards.training.scripts.trl_baselines import BASELINES
 from rag_rewards.training.scripts.writer import ScriptWriter
 
-__all__ = ["WRITERS", "ScriptWriter", "Start", "start_of"]
+__all__ = ["BASELINES", "WRITERS", "ScriptWriter", "Start", "start_of"]
 
 WRITERS: dict[str, ScriptWriter] = {
     "trl": trl.WRITER,
@@ -17,4 +18,4 @@ WRITERS: dict[str, ScriptWriter] = {
     "openrlhf": openrlhf.WRITER,
     "ms-swift": ms_swift.WRITER,
 }
-"""The writer of each trainer, by the name that `rag-rewards init` takes."""
+"""The writer of each trainer of GRPO, by the name that `rag-rewards init` takes."""

@@ -129,12 +129,18 @@ def _entropy(training: Training) -> Iterator[Line]:
 _CHECK = """
 import dataclasses, json, re
 from pathlib import Path
-from trl import GRPOConfig
-names = {field.name for field in dataclasses.fields(GRPOConfig)}
+from trl import {config}
+names = {{field.name for field in dataclasses.fields({config})}}
 text = (Path(folder) / "train.py").read_text()
-array = text[text.index("settings = dict(") : text.index("\\nreward = ")]
+array = text[text.index("settings = dict(") : text.index("\\n)\\n")]
 used = re.findall(r"^    (\\w+)=", array, re.M)
-print(json.dumps({"unknown": [name for name in used if name not in names]}))
+print(json.dumps({{"unknown": [name for name in used if name not in names]}}))
 """
 
-WRITER = ScriptWriter(write, "trl", _CHECK)
+
+def check_of(config: str) -> str:
+    """Return the check of a script whose settings are those of a class of TRL."""
+    return _CHECK.format(config=config)
+
+
+WRITER = ScriptWriter(write, "trl", check_of("GRPOConfig"))
