@@ -37,6 +37,8 @@ class SamplingOptions:
     """Sample from the most likely tokens whose total probability is at least this value."""
     max_tokens: int = 2048
     """Maximum number of tokens of a response."""
+    stop: str | None = None
+    """End a response before this text, such as '</extract>' to sample only evidence with lear."""
     seed: int = 0
     """Random seed of the sampling."""
     batch: int = 64
@@ -55,6 +57,8 @@ class SamplingOptions:
             raise OptionError(
                 "{top_p} must be above 0 and at most 1, found {value:g}", value=self.top_p
             )
+        if self.stop == "":
+            raise OptionError("{stop} is empty: set it to the text that ends a response")
         if self.temperature == 0 and self.samples > 1:
             raise OptionError("with {temperature} 0 all samples are equal: set {samples} to 1")
 
@@ -66,6 +70,7 @@ class SamplingOptions:
             "top_p": float(self.top_p),
             "max_tokens": self.max_tokens,
             "seed": self.seed,
+            "stop": self.stop or "",
         }
 
 
@@ -128,7 +133,7 @@ class SampleFile:
                 "{path} does not contain samples: remove it, or choose another {output}",
                 path=self.path,
             ) from None
-        before.setdefault("top_p", 1.0)  # files of version 0.2.0 do not contain it
+        before = {"top_p": 1.0, "stop": "", **before}  # files of version 0.2.0 do not contain them
         for name, value in settings.items():
             if before.get(name) != value:
                 raise OptionError(
@@ -257,8 +262,9 @@ class Sampler:
         options = self.options
         text = f"{options.seed}:{plan.key}:{number}"
         seed = int.from_bytes(blake2b(text.encode(), digest_size=4).digest(), "big") >> 1
+        stop = (options.stop,) if options.stop else ()
         return GenerateRequest(
-            plan.ids, options.max_tokens, options.temperature, (), seed, options.top_p
+            plan.ids, options.max_tokens, options.temperature, stop, seed, options.top_p
         )
 
     def _answers(

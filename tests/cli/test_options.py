@@ -36,8 +36,8 @@ NAMES = {
     "--order --top --noise --noise-to --noise-from --find-answers --documents-from "
     "--answer-in-documents --split --progress --no-progress",
     "probe": "--output -o --recipe -r --set --config --hardened --samples --temperature "
-    "--top-p --max-tokens --seed --batch --keep-rollouts --right-at --group-size --sort --progress "
-    "--no-progress",
+    "--top-p --max-tokens --stop --seed --batch --keep-rollouts --right-at --group-size --sort "
+    "--progress --no-progress",
     "select": "--output -o --recipe -r --set --config --hardened --pass --std-of --min-std "
     "--min-spread --min-samples --right-at --unique --exclude --sample --seed --rollouts "
     "--make --style --group-size --sort",

@@ -135,6 +135,7 @@ def test_rows_without_correctness(cli, write, tmp_path):
         (["--samples", "0"], "--samples must be at least 1"),
         (["--temperature", "0"], "set --samples to 1"),
         (["--temperature", "-1"], "--temperature must be at least 0"),
+        (["--stop", ""], "--stop is empty: set it to the text that ends a response"),
         (["--top-p", "0"], "--top-p must be above 0 and at most 1, found 0"),
         (["--top-p", "1.1"], "--top-p must be above 0 and at most 1, found 1.1"),
         (["--right-at", "2"], "--right-at must be above 0"),

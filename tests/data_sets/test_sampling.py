@@ -41,11 +41,12 @@ def test_a_file_with_an_incomplete_first_line_is_replaced(tmp_path):
 
 def test_samples_of_version_0_2_0_have_a_top_p_of_1(tmp_path):
     path = tmp_path / "samples.jsonl"
-    old = {name: value for name, value in SETTINGS.items() if name != "top_p"}
+    old = {name: value for name, value in SETTINGS.items() if name not in ("top_p", "stop")}
     path.write_text(json.dumps({"sampled_with": old}) + "\n")
     SampleFile(str(path), SETTINGS).close()
-    with pytest.raises(UsageError, match="has samples with top_p"):
-        SampleFile(str(path), SETTINGS | {"top_p": 0.9})
+    for name, value in (("top_p", 0.9), ("stop", "</extract>")):
+        with pytest.raises(UsageError, match=f"has samples with {name}"):
+            SampleFile(str(path), SETTINGS | {name: value})
 
 
 @pytest.mark.parametrize("name", SETTINGS)
