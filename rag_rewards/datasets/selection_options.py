@@ -56,6 +56,10 @@ class TrainingSetOptions:
     """Target texts of sft: the gold answer with a prompt for it (direct) or with the prompt of the
     policy (gold), a correct response (reasoning), or a response from gold data and a rationale
     (rationale)."""
+    sections: str | None = None
+    """With --style reasoning, keep only these sections of the response, such as reason,extract."""
+    prompt: str | None = None
+    """With --style reasoning, use this prompt of the recipe in place of the prompt of the row."""
     texts: int = 1
     """Number of rationales or responses that --model writes from the gold data of a question."""
     temperature: float = 1.0
@@ -108,6 +112,10 @@ class SelectOptions(SelectionCriteria, TrainingSetOptions):
     def _check_models(self) -> None:
         if self.style != "direct" and self.make != "sft":
             raise OptionError("{style} describes the target texts of sft: set {make} sft")
+        if self.style != "reasoning" and (self.sections or self.prompt):
+            raise OptionError(
+                "{sections} and {prompt} change sampled responses: set {style} reasoning"
+            )
         if self.purpose == "rationale" and self.recipe is None:
             raise OptionError(
                 "{style} rationale requires {recipe}, which assembles and scores the responses"
@@ -161,6 +169,7 @@ class SelectOptions(SelectionCriteria, TrainingSetOptions):
         others = {"source", "output", "recipe", "exclude", "models", "batch"}
         if not self.models.model:
             others |= {"texts", "temperature", "max_tokens"}
+        others |= {name for name in ("sections", "prompt") if getattr(self, name) is None}
         names = [name for name in self.__dataclass_fields__ if name not in others]
         digest = {"exclude": sha256(self.exclude)} if self.exclude else {}
         return {name: getattr(self, name) for name in names} | digest
@@ -171,4 +180,5 @@ class SelectOptions(SelectionCriteria, TrainingSetOptions):
             return None
         kind: TrainingSetKind = msgspec.convert(self.make, TrainingSetKind)
         style: Style = msgspec.convert(self.style, Style)
-        return ChatMaker(kind, style, recipe or "", self.seed)
+        sections = tuple(filter(None, map(str.strip, (self.sections or "").split(","))))
+        return ChatMaker(kind, style, recipe or "", self.seed, sections, self.prompt)

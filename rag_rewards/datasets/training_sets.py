@@ -33,12 +33,17 @@ class ChatMaker:
     The prompt and the output form are those of `recipe`, a recipe or its name. Without it, they are
     those of the recipe in the signature of the row. Random choices depend only on the seed and the
     question.
+
+    sections  with style=reasoning, the sections of the response to keep; () keeps the response
+    prompt    with style=reasoning, the name of the prompt; None is the prompt of the row
     """
 
     kind: TrainingSetKind
     style: Style = "direct"
     recipe: Recipe | str = ""
     seed: int = 0
+    sections: tuple[str, ...] = ()
+    prompt: str | None = None
 
     def __call__(self, question: Question) -> dict[str, Any] | Problem:
         build: Callable[[TrainingSource], dict[str, Any] | Problem] = {
@@ -48,7 +53,7 @@ class ChatMaker:
             "sft": {
                 "direct": _direct,
                 "gold": _gold,
-                "reasoning": _reasoning,
+                "reasoning": self._reasoning,
                 "rationale": _rationale,
             }[self.style],
             "trust-sft": trust_sft,
@@ -59,6 +64,23 @@ class ChatMaker:
             return build(TrainingSource(question, self._form_of(question), rng))
         except RolloutError as error:
             return Problem(f"{error.path}: {error.message}" if error.path else error.message)
+
+    def _reasoning(self, source: TrainingSource) -> dict[str, Any] | Problem:
+        """A right response of the policy in the complete output form of the recipe, or sections.
+
+        LEAR, section 2.2, trains with the rationale and the extract, and with the extract alone.
+        """
+        rollout = source.pick(
+            lambda rollout: rollout.is_right and rollout.score.components.get("format", 1.0) == 1.0,
+            "right response in the output form of the recipe",
+        )
+        if isinstance(rollout, Problem):
+            return rollout
+        prompt = source.prompt if self.prompt is None else source.prompt_named(self.prompt)
+        if not self.sections:
+            return source.training_row(prompt=prompt, completion=source.response(rollout))
+        completion = [{"role": "assistant", "content": source.excerpt(rollout, self.sections)}]
+        return source.training_row(prompt=prompt, completion=completion)
 
     def _form_of(self, question: Question) -> Form:
         """Return the form of the recipe, or of the recipe that the row's signature names."""
@@ -154,17 +176,6 @@ def _gold(source: TrainingSource) -> dict[str, Any] | Problem:
     if problem := _gold_problem(source):
         return problem
     return source.training_row(prompt=source.prompt, completion=source.gold_response)
-
-
-def _reasoning(source: TrainingSource) -> dict[str, Any] | Problem:
-    """A right response of the policy in the complete output form of the recipe."""
-    rollout = source.pick(
-        lambda rollout: rollout.is_right and rollout.score.components.get("format", 1.0) == 1.0,
-        "right response in the output form of the recipe",
-    )
-    if isinstance(rollout, Problem):
-        return rollout
-    return source.training_row(prompt=source.prompt, completion=source.response(rollout))
 
 
 def _rationale(source: TrainingSource) -> dict[str, Any] | Problem:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
 
-from rag_rewards.baseline_prompts import DEFAULT, DIRECT, prompts_of
+from rag_rewards.baseline_prompts import DEFAULT, DIRECT, prompt_named, prompts_of
 from rag_rewards.datasets.gold import Problem
 from rag_rewards.datasets.questions import Question, ScoredRollout
+from rag_rewards.errors import OptionError
 from rag_rewards.output_form import ANY_FORM, OutputForm
 from rag_rewards.prompts import GROUNDED, Prompt
+from rag_rewards.text.sections import Tags
 
 Text = str | list[dict[str, Any]]
 """A prompt or a completion: a chat, or text if the prompts of the rows are text."""
@@ -52,6 +54,11 @@ class TrainingSource:
         """The question and documents in the form of the recipe, without a request to reason."""
         return list(self.form.prompts[DIRECT].messages(self.question.row))
 
+    def prompt_named(self, name: str) -> Text:
+        """A prompt of the recipe by name. Raises OptionError for an unknown name."""
+        prompt = prompt_named(name, self.form.prompts, "the recipe")
+        return list(prompt.messages(self.question.row))
+
     @property
     def gold_response(self) -> Text:
         """The gold answer in the output form of the recipe."""
@@ -74,6 +81,24 @@ class TrainingSource:
         if isinstance(response, str) or len(response) == 1:
             return self.completion(rollout.rollout.parsed.text)
         return list(msgspec.json.decode(rollout.line)["response"])
+
+    def excerpt(self, rollout: ScoredRollout, sections: Sequence[str]) -> str:
+        """Return some sections of a response with their tags, in the order of the output form.
+
+        Raises OptionError for a section that the output form does not have.
+        """
+        names = self.form.output.sections
+        for section in sections:
+            if section not in names:
+                raise OptionError(
+                    "{sections}: the recipe has no section {name!r}; it has {names}",
+                    name=section,
+                    names=", ".join(names),
+                )
+        content = rollout.rollout.parsed.cut(Tags(names)).content
+        return "".join(
+            f"<{name}>{content.get(name, '')}</{name}>" for name in names if name in sections
+        )
 
     def pick(
         self, condition: Callable[[ScoredRollout], bool | None], kind: str

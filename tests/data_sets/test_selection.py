@@ -274,6 +274,33 @@ def test_sft_reasoning_requires_the_complete_output_form():
     )
 
 
+LEAR = "<reason>Paris is there.</reason> <extract>On the Seine.</extract><answer>Seine</answer>"
+
+
+def test_the_two_training_sets_of_lears_empirical_study():
+    """LEAR, section 2.2: correct responses, with a rationale and without it."""
+    right, wrong = Score(1.0, {"format": 1.0}, 1.0), Score(0.9, {"format": 1.0}, 0.0)
+    group = question(
+        ({"response": LEAR}, right), ({"response": LEAR.replace("Seine", "Rhine")}, wrong)
+    )
+    rational = ChatMaker("sft", "reasoning", "lear", 0, ("reason", "extract"))
+    row = texts_of(rational(group))
+    assert row["completion"] == ("<reason>Paris is there.</reason><extract>On the Seine.</extract>")
+    assert "<reason>" in row["prompt"]
+    vanilla = ChatMaker("sft", "reasoning", "lear", 0, ("extract",), "extract-only")
+    row = texts_of(vanilla(group))
+    assert row["completion"] == "<extract>On the Seine.</extract>"
+    assert "<extract>" in row["prompt"]
+    assert "<reason>" not in row["prompt"]
+    assert rational(question(({"response": LEAR}, wrong))) == Problem(
+        "no right response in the output form of the recipe"
+    )
+    with pytest.raises(UsageError, match="no section 'extracts'; it has reason, extract, answer"):
+        ChatMaker("sft", "reasoning", "lear", 0, ("extracts",))(group)
+    with pytest.raises(UsageError, match="no prompt 'extract_only'; did you mean 'extract-only'"):
+        ChatMaker("sft", "reasoning", "lear", 0, (), "extract_only")(group)
+
+
 def test_completions_with_prefix_and_tool_turns():
     prefixed = ({"response": "x</think>Seine<|im_end|>", "response_prefix": "<think>"}, RIGHT)
     assert texts_of(ChatMaker("rft")(question(prefixed)))["completion"] == "<think>x</think>Seine"

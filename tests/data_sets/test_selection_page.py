@@ -56,7 +56,7 @@ def files(tmp_path, monkeypatch):
     for row in grounded:
         row["group"] = row["question"]
     write("grounded.jsonl", sorted(grounded, key=lambda row: row["group"]))
-    for output, recipe in (("clr", "ctrl-rag"), ("arena", "arena")):
+    for output, recipe in (("clr", "ctrl-rag"), ("arena", "arena"), ("lear", "lear")):
         source = ROOT / f"examples/{recipe}.jsonl"
         assert run(f"rag-rewards score {source} -o {output}.jsonl -r {recipe}") == 0
     # The examples have no group with right responses only, and few groups with a low pass rate.
@@ -71,7 +71,7 @@ def files(tmp_path, monkeypatch):
 
 
 def test_the_commands_of_the_page(files, capsys):
-    assert len(COMMANDS) == 19
+    assert len(COMMANDS) == 21
     for command in COMMANDS:
         code = run(command)
         assert not code, (command, capsys.readouterr().err)
