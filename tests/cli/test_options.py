@@ -34,7 +34,7 @@ NAMES = {
     "prepare": "--output -o --recipe -r --prompt --no-documents --prompt-template "
     "--document-form --document-separator --trainer -t --preset --sample --unanswerable --seed "
     "--order --top --noise --noise-to --noise-from --find-answers --documents-from "
-    "--answer-in-documents --split --progress --no-progress",
+    "--answer-in-documents --pages --document-pool --split --progress --no-progress",
     "probe": "--output -o --recipe -r --set --config --hardened --samples --temperature "
     "--top-p --max-tokens --stop --seed --batch --keep-rollouts --right-at --group-size --sort "
     "--progress --no-progress",

@@ -9,6 +9,7 @@ from itertools import product
 
 import msgspec
 import pytest
+from constructed_rows import PRGB, PUBMED, RAGQA, TEXTS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,15 +45,6 @@ def run(*words):
 
 
 # --- RAGQALeaderboard --------------------------------------------------------------------------
-
-RAGQA = {
-    "id": "musique_1",
-    "query": "Which river?",
-    "golden_doc": ["7", "3"],
-    "reference": [str(n) for n in range(100, 150)] + ["3"],
-    "ground_truth": ["Seine", "the Seine"],
-}
-TEXTS = {str(n): f"Text {n}." for n in (3, 7, *range(100, 150))}
 
 
 @pytest.fixture
@@ -143,19 +135,6 @@ def test_prepare_ragqa(tmp_path, pool_file, capsys):
 
 
 # --- PRGB --------------------------------------------------------------------------------------
-
-PRGB = {
-    "id": "combination_v2-12",
-    "query": "Which planet has the largest moon?",
-    "golden_doc": ["The moon of <P> is large.", "<P> is <S> from the sun."],
-    "placeholder_item": {
-        "placeholders": [{"<P>": "Mars", "<S>": "far"}, {"<P>": "Venus", "<S>": "near"}],
-        "answer": ["Mars | the red planet", "Venus"],
-    },
-    "noise_doc_level1": [f"one {n}" for n in range(9)],
-    "noise_doc_level2": [f"two {n}" for n in range(2)],
-    "noise_doc_level3": ["three"],
-}
 
 
 def of_prgb(changes=(), **options):
@@ -318,18 +297,6 @@ def test_required_answers_of_prgb_are_scored(tmp_path):
 
 
 # --- PubMedQA ----------------------------------------------------------------------------------
-
-PUBMED = {
-    "QUESTION": "Do mitochondria play a role?",
-    "CONTEXTS": ["Cells die.", "Leaves were divided."],
-    "LABELS": ["BACKGROUND", "RESULTS"],
-    "MESHES": ["Apoptosis"],
-    "YEAR": "2011",
-    "reasoning_required_pred": "yes",
-    "reasoning_free_pred": "yes",
-    "final_decision": "maybe",
-    "LONG_ANSWER": "Results depicted dynamics.",
-}
 
 
 @pytest.mark.parametrize("indent", [None, 4])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from constructed_rows import PRGB, PUBMED, RAGQA, TEXTS
 
 from rag_rewards.cli import main
 from rag_rewards.datasets.catalog import DATASETS
@@ -61,10 +62,14 @@ def files(tmp_path, shared, monkeypatch):
     Path("prompt.txt").write_text(textwrap.dedent(TEMPLATE).strip())
     musique = json.loads((shared / "data/musique/musique_ans_row.json").read_text("utf-8"))
     Path("musique_ans_v1.0_dev.jsonl").write_text(json.dumps(musique[0]) + "\n")
+    Path("musique.jsonl").write_text(json.dumps(RAGQA) + "\n")
+    Path("documents_pool.json").write_text(json.dumps(TEXTS))
+    Path("en.jsonl").write_text(json.dumps(PRGB) + "\n")
+    Path("ori_pqal.json").write_text(json.dumps({"21645374": PUBMED}, indent=4))
 
 
 def test_number_of_commands():
-    assert len(COMMANDS) == 8
+    assert len(COMMANDS) == 12
 
 
 @pytest.mark.parametrize("command", COMMANDS)
