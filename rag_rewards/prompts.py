@@ -83,12 +83,9 @@ class Prompt:
     def identity(self) -> str:
         """A text that is equal for equal prompts in every process.
 
-        It contains the module and the name of a function, because `repr` writes its address.
+        A function is identified by its module and its name, because `repr` writes its address.
         """
-        values = (getattr(self, field.name) for field in fields(self))
-        return repr(
-            [v if isinstance(v, str) else f"{v.__module__}:{v.__qualname__}" for v in values]
-        )
+        return repr([_identity(getattr(self, field.name)) for field in fields(self)])
 
     @property
     def shows_documents(self) -> bool:
@@ -145,6 +142,13 @@ def _gold_values(message: str, rollout: Rollout) -> dict[str, str]:
             f"Answer {i + 1}: {rollout.gold[i][0]}" for i in rollout.supported_gold
         )
     return values
+
+
+def _identity(text: Text) -> str:
+    if isinstance(text, str):
+        return text
+    function = text if hasattr(text, "__qualname__") else type(text)
+    return f"{function.__module__}:{function.__qualname__}"
 
 
 def _text_for(text: Text, rollout: Rollout) -> str:

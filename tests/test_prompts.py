@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from rag_rewards import decode_row, recipe
 from rag_rewards.baseline_prompts import prompt_named
 from rag_rewards.errors import UsageError
+from rag_rewards.prompts import Prompt
 from rag_rewards.recipes import RECIPES, definition_of
 from rag_rewards.text.refusal import REFUSAL
 
@@ -222,6 +224,7 @@ def test_the_identity_of_a_prompt_is_the_same_in_every_process():
     for name in RECIPES:
         for prompt in definition_of(name).prompts.values():
             assert " at 0x" not in prompt.identity
+    assert Prompt(partial(str)).identity == Prompt(partial(int)).identity != Prompt("").identity
     identities = {prompt.identity for prompt in definition_of("truthrl").prompts.values()}
     assert len(identities) == 3
 
