@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_rewards.cli.options import (
+    FILES,
     JUDGE,
     MODEL_DEFAULTS,
     MODELS,
@@ -43,6 +44,7 @@ def evaluate(
     *sources: Input,
     metrics: Annotated[Sequence[str], Parameter(alias="-m")],
     by: Sequence[str] = (),
+    questions: Annotated[str | None, Parameter(group=FILES)] = None,
     output: OptionalOutput = None,
     json: bool = False,
     resamples: int = 1000,
@@ -67,6 +69,8 @@ def evaluate(
     by
         Compute the metrics for each value of this field. Repeatable.
         `--by confidence` divides the rows into ten bins by their mean token probability.
+    questions
+        Evaluate only rows whose question is in this file.
     output
         Write the result as JSON to this file.
     json
@@ -83,7 +87,9 @@ def evaluate(
     models = ModelGroups(
         policy=PolicyOptions(device=device), encoders=EncoderOptions(nli=nli), judge=judge
     )
-    options = EvaluateOptions(sources, metrics, by, output, resamples, seed, models.options())
+    options = EvaluateOptions(
+        sources, metrics, by, output, resamples, seed, models.options(), questions
+    )
     evaluation = compute_metrics(options)
     if output:
         write_evaluation(evaluation, output)

@@ -217,10 +217,11 @@ class _FirstOccurrence:
 
 def digest(question: Question) -> bytes:
     """Return a digest of a question that ignores case, punctuation and articles."""
-    return _digest(question.row.question or question.name)
+    return question_digest(question.row.question or question.name)
 
 
-def _digest(text: str) -> bytes:
+def question_digest(text: str) -> bytes:
+    """Return the digest of the text of a question, see `digest`."""
     return blake2b((squad(text) or text).encode("utf-8", "replace"), digest_size=8).digest()
 
 
@@ -231,8 +232,8 @@ def questions_in(path: str) -> frozenset[bytes]:
         for number, row in records:
             text = row.get("question") if isinstance(row, dict) else None
             if not isinstance(text, str):
-                raise UsageError(f"{path}: row {number} has no `question` to exclude")
-            digests.add(_digest(text))
+                raise UsageError(f"{path}: row {number} has no `question`: add it")
+            digests.add(question_digest(text))
     return frozenset(digests)
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import msgspec
 
+from rag_rewards.datasets.data_card import sha256
+from rag_rewards.datasets.selection_rules import question_digest, questions_in
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models
@@ -31,6 +34,7 @@ from rag_rewards.metrics.subsets import split
 from rag_rewards.metrics.summary import MetricReport, Resampling, summarize
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.report.progress import model_usage
+from rag_rewards.rows import NOT_JSON, Line
 from rag_rewards.signature import Signature
 
 
@@ -45,6 +49,8 @@ class EvaluateOptions:
     resamples: int = RESAMPLES
     seed: int = 0
     models: ModelOptions = field(default_factory=ModelOptions)
+    questions: str | None = None
+    """File of questions. Rows of other questions are left out."""
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -109,14 +115,17 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     models = options.models.load()
     gatherer = Gatherer(models)
     gather = partial(gatherer.gather_sync, MetricNeeds(metrics)) if models != Models() else None
+    read = partial(_read, metrics=metrics, by=by, gather=gather, questions=options.questions)
     try:
-        runs = [_read(source, metrics, by, gather) for source in options.sources]
+        runs = [read(source) for source in options.sources]
     finally:
         if gather is not None:
             asyncio.run(models.close())
     pairs = evaluate_pairs(runs, metrics, resampling)
     return Evaluation(
-        signature=signature(metrics, by, resampling, gatherer.fingerprints if gather else {}),
+        signature=signature(
+            metrics, by, resampling, gatherer.fingerprints if gather else {}, options.questions
+        ),
         runs=[_report(run, metrics, by, resampling) for run in runs],
         pairs=pairs,
         comparisons=_comparisons(runs, metrics, resampling),
@@ -125,27 +134,60 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
 
 
 def signature(
-    metrics: Sequence[Metric], by: Sequence[str], resampling: Resampling, models: dict[str, str]
+    metrics: Sequence[Metric],
+    by: Sequence[str],
+    resampling: Resampling,
+    models: dict[str, str],
+    questions: str | None = None,
 ) -> str:
     """Return one line that identifies everything that affects the numbers."""
-    settings = {
+    settings: dict[str, Any] = {
         "metrics": list(map(repr, metrics)),
         "by": list(by),
         "resamples": resampling.resamples,
         "seed": resampling.seed,
     }
+    if questions is not None:
+        settings["questions"] = sha256(questions)
     return str(Signature(recipe="evaluate", settings=settings, models=models))
 
 
 def _read(
-    source: str, metrics: Sequence[Metric], by: Sequence[str], gather: Gather | None
+    source: str,
+    metrics: Sequence[Metric],
+    by: Sequence[str],
+    gather: Gather | None,
+    questions: str | None,
 ) -> MeasuredRun:
     name = "standard input" if source == "-" else source
     with contextlib.closing(open_source(source)) as opened:
-        run = measure(name, chunks(opened.lines), metrics, by=by, gather=gather)
+        lines = opened.lines
+        if questions is not None:
+            lines = _lines_of(questions_in(questions), lines)
+        run = measure(name, chunks(lines), metrics, by=by, gather=gather)
     if not run.rows:
-        raise UsageError(f"{name} has no rows")
+        of_questions = f" of the questions in {questions}" if questions else ""
+        raise UsageError(f"{name} has no rows{of_questions}")
     return run
+
+
+class _QuestionField(msgspec.Struct):
+    question: str | None = None
+
+
+_QUESTION = msgspec.json.Decoder(_QuestionField)
+
+
+def _lines_of(questions: frozenset[bytes], lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield the rows of these questions, and lines that do not decode, which are rows in error."""
+    for number, line in lines:
+        try:
+            question = _QUESTION.decode(line).question
+        except NOT_JSON:
+            yield number, line
+        else:
+            if question and question_digest(question) in questions:
+                yield number, line
 
 
 def _report(

@@ -199,6 +199,58 @@ def test_standard_input_and_parquet(cli, write, tmp_path):
     assert list(result["runs"][0]["by"]["kind"]) == ["x"]
 
 
+# --- a subset of the questions -------------------------------------------------------------------
+
+
+def test_questions_that_almost_no_method_answers(cli, write, tmp_path):
+    """TruthRL, Figure 3b: the outcomes of one method for the difficult questions."""
+
+    def run(name, *truths):
+        boxes = {"right": "Paris", "unsure": "I don't know", "wrong": "Rome"}
+        return [
+            {
+                "question": f"What of {at}?",
+                "group": f"What of {at}?",
+                "id": f"{name} {at}",
+                "response": f"\\boxed{{{boxes[truth]}}}",
+                "answers": ["Paris"],
+                "correct": float(truth == "right"),
+                "reward": 0.0,
+            }
+            for at, truth in enumerate(truths)
+        ]
+
+    prompting = run("prompting", "right", "wrong", "right", "wrong")
+    sft = run("sft", "right", "wrong", "wrong", "wrong")
+    truthrl = run("truthrl", "right", "unsure", "right", "wrong")
+    every = write([*prompting, *sft, *truthrl], "all.jsonl")
+    difficult = tmp_path / "difficult.jsonl"
+    cli("select", every, "-o", difficult, "--sort", "--pass", "0:0.2", code=0)
+    arguments = (write(truthrl), "-m", "truthfulness(verifier=exact)")
+    result = evaluate_json(cli, *arguments, "--questions", difficult)
+    [report] = result["runs"][0]["metrics"]
+    assert report["counts"] == {"correct": 0, "uncertain": 1, "rows": 2}
+    assert values_of(report)["hallucination"] == 0.5
+    assert 'questions="' in result["signature"]
+    everything = evaluate_json(cli, *arguments)
+    assert everything["runs"][0]["rows"] == 4
+    assert "questions" not in everything["signature"]
+
+
+def test_unusable_files_of_questions(cli, write):
+    rows = write([answer("Paris", question="Which city?")])
+    other = write([{"question": "Which river?"}], "other.jsonl")
+    error = cli("evaluate", rows, "-m", "em", "--questions", other, code=2).err
+    assert "has no rows of the questions in" in error
+    empty = write([{"id": 1}], "empty.jsonl")
+    error = cli("evaluate", rows, "-m", "em", "--questions", empty, code=2).err
+    assert "row 1 has no `question`: add it" in error
+    broken = write([answer("Paris", question="Which city?"), "{", answer("Rome")], "broken.jsonl")
+    ran = cli("evaluate", broken, "-m", "em", "--questions", rows, "--json", code=3)
+    [run] = json.loads(ran.out)["runs"]
+    assert (run["rows"], run["errors"]) == (2, 1)
+
+
 # --- models -------------------------------------------------------------------------------------
 
 

@@ -23,8 +23,8 @@ NAMES = {
     "replay": "--recipe -r --set --config --hardened --base --group-size --sort --show --json",
     "audit": "--recipe -r --set --config --hardened --attack --train --steps --seed --format "
     "--start --progress --no-progress --json",
-    "evaluate": "--metrics -m --by --output -o --json --resamples --seed --nli --device --judge "
-    "--judge-model --judge-cache --judge-retries",
+    "evaluate": "--metrics -m --by --questions --output -o --json --resamples --seed --nli "
+    "--device --judge --judge-model --judge-cache --judge-retries",
     "explain": "--id --output -o --svg --recipe -r --set --config --hardened --json",
     "report": "--output -o --recipe -r --set --config --hardened --title",
     "serve": "--recipe -r --set --config --hardened --host --port --token-file --max-body "

@@ -160,7 +160,7 @@ def test_excluded_and_repeated_questions(cli, write, tmp_path):
     assert [row["id"] for row in read(out)] == ["a", "twin"]
     (tmp_path / "odd.jsonl").write_text('{"q": 1}\n')
     error = cli("select", source, "-o", out, "--exclude", tmp_path / "odd.jsonl", code=2).err
-    assert "row 1 has no `question` to exclude" in error
+    assert "row 1 has no `question`: add it" in error
 
 
 def test_partial_groups(cli, write, tmp_path):
