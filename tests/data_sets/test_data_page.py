@@ -100,6 +100,14 @@ def test_the_page_contains_each_data_set():
         assert f"`{name}`" in PAGE, name
 
 
+def test_the_page_contains_each_prompt():
+    for name, definition in RECIPES.items():
+        common = {"default", "direct", "closed-book"}
+        assert common <= definition.prompts.keys()
+        for prompt in definition.prompts.keys() - common:
+            assert f"| `{prompt}` (`{name}`) |" in PAGE
+
+
 def test_the_page_of_a_recipe_contains_its_presets():
     pages = Path(__file__).resolve().parents[2] / "docs" / "recipes"
     for recipe, definition in RECIPES.items():
