@@ -13,7 +13,10 @@ from properties import budget
 
 from rag_rewards.errors import UsageError
 from rag_rewards.metrics import MajorityAtK, PassAtK, Truthfulness
+from rag_rewards.metrics.answer_text import read_answer
 from rag_rewards.metrics.truth import NO_ANSWER, majority, pass_at_k, truthfulness
+from rag_rewards.rewards import Outcome
+from rag_rewards.rollout import Rollout
 
 quick = budget(150)
 
@@ -51,6 +54,39 @@ def test_a_judge_is_needed_without_an_exact_match(values, reported):
     assert values("truthfulness", rows)["accuracy"] == 1.0
     [error] = reported("truthfulness", [box("City of Light")]).left_out
     assert error.path == "verdicts.outcome"
+
+
+BOXES = st.lists(
+    st.sampled_from(
+        ["\\boxed{", "\\text{", "\\mathrm {", "{", "}", "Paris", " ", "<think>", "</think>", "\\"]
+    ),
+    max_size=10,
+).map("".join)
+
+
+@quick
+@given(BOXES)
+def test_reward_and_metrics_read_the_same_box(text):
+    rollout = Rollout(response=text, answers="Paris")
+    assert Outcome(verifier="exact").answer(rollout) == read_answer(rollout, "box")
+
+
+def test_a_command_in_the_box_and_a_further_item_are_the_same_for_reward_and_metric(values):
+    both = [["Paris"], ["Rome"]]
+    for text, answers, share in (
+        (r"\text{Paris}", ["Paris"], 1.0),
+        (r"330 \mathrm{m}", ["330 m"], 1.0),
+        ("Rome, Paris", both, 1.0),
+        (r"\textbf{Rome}, Paris", both, 1.0),
+        ("Rome, Paris, Bonn", both, 0.0),
+        ("Paris", both, 0.0),
+    ):
+        row = box(text) | {"answers": answers}
+        for metric in ("truthfulness(verifier=exact)", "majority@1", "pass@1"):
+            found = values(metric, [row])
+            assert found.get("accuracy", next(iter(found.values()))) == share, (text, metric)
+        [score] = Outcome(verifier="exact")([Rollout(response=row["response"], answers=answers)])
+        assert score.correct == share
 
 
 VOTES = st.lists(
