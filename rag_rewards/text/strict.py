@@ -12,6 +12,7 @@ A mention of the answer begins and ends at word boundaries. It is an assertion i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -67,7 +68,7 @@ class StrictText:
         question: str = "",
     ) -> None:
         self._normalize = normalize
-        self._folded = own_text(fold(text), Initials(gold, normalize))
+        self._folded = own_text(fold(_spaced(text, gold)), Initials(gold, normalize))
         self._words = read_words(self._folded.replace("、", "、 "), normalize)
         stream = [piece for word in self._words for piece in word.pieces]
         self._owner = [i for i, word in enumerate(self._words) for _ in word.pieces]
@@ -82,7 +83,7 @@ class StrictText:
     def contains(self, aliases: Sequence[str]) -> bool:
         """Return whether the text asserts one of the aliases."""
         mentions: list[tuple[int, int]] = []
-        for alias in aliases:
+        for alias in _with_heads(aliases):
             words, pieces = _read_alias(alias, self._normalize)
             if len(words) > 1 and not words[-1].pieces:
                 # The last word of "Vitamin A" only looks like an article.
@@ -104,6 +105,35 @@ class StrictText:
         """Return whether the text asserts an alias whose last word looks like an article."""
         starts = islice(_find(self._texts, _joined(words)), _MAX_MENTIONS)
         return any(self._assertions.asserts(at, at + len(words) - 1) for at in starts)
+
+
+# "byJohn": a short word and a name without the space between them.
+_GLUED = re.compile(
+    r"\b(about|and|are|as|at|by|called|for|from|in|is|of|on|than|the|to|was|were|with)(?=[A-Z0-9])"
+)
+# "Reed12." and "19731.": the number of a footnote after a word or a year at the end of a sentence.
+_FOOTNOTE = re.compile(
+    r"(?:(?<=[^\W\d_][^\W\d_][^\W\d_])|(?<=\b1\d\d\d)|(?<=\b20\d\d))\d{1,2}(?=[.!?](?:\s|$))"
+)
+_REMARK = re.compile(r"\s\([^()]{1,200}\)$")
+
+
+def _spaced(text: str, gold: Sequence[Sequence[str]]) -> str:
+    """Return a text with spaces between glued words and without the numbers of footnotes."""
+    text = _GLUED.sub(r"\1 ", text)
+    if _FOOTNOTE.search(text) and not any(
+        _FOOTNOTE.search(f"{alias}.") for aliases in gold for alias in aliases
+    ):
+        return _FOOTNOTE.sub("", text)
+    return text
+
+
+def _with_heads(aliases: Sequence[str]) -> Sequence[str]:
+    """Return the aliases, and the heads of those that end with a remark: "Oasis (band)"."""
+    if not any(alias.endswith(")") for alias in aliases):
+        return aliases
+    heads = [_REMARK.sub("", alias) for alias in aliases]
+    return list(dict.fromkeys([*aliases, *(head for head in heads if len(head) > 2)]))
 
 
 def _read_alias(alias: str, normalize: Normalizer) -> tuple[Sequence[Word], str]:

@@ -291,6 +291,11 @@ REPAIRED = [
     ("", "It was designed by Anna Reed, a painter and writer, and by her team.", "Anna Reed"),
     ("", "The house lies in Bonn, Rhineland, Germany.", "Bonn"),
     ("", "The song Red (1968) was written by Anna Reed in London.", "Anna Reed"),
+    ("", "It was written byAnna Reed.", "Anna Reed"),
+    ("", "It was written by Anna Reed12. She lives in Rome.", "Anna Reed"),
+    ("", "It came out in 19731.", "1973"),
+    ("", "The number is 19731.", "19731"),
+    ("", "It was sung by Oasis.", "Oasis (band)"),
     ("", "She was born in Paris, raised in Lyon, and educated in London.", "Paris"),
 ]
 
