@@ -13,13 +13,15 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rag_rewards.baseline_prompts import prompt_named
 from rag_rewards.cli.app import make_app
+from rag_rewards.cli.init import TARGETS
 from rag_rewards.cli.recipe_options import parse_settings
 from rag_rewards.datasets.catalog import data_set
 from rag_rewards.datasets.preparation_options import presets
+from rag_rewards.datasets.training_sets import Style, TrainingSetKind
 from rag_rewards.errors import RagRewardsError, UsageError
 from rag_rewards.metrics.metric_names import metrics_of
 from rag_rewards.recipes import RECIPES, definition_of, recipe
@@ -138,6 +140,12 @@ def _check_values(command: str, words: list[str]) -> None:
             raise UsageError(f"unknown preset {name!r}")
     if command == "prepare" and words and not words[0].startswith("-"):
         data_set(words[0])
+    for option, names in (("--make", get_args(TrainingSetKind)), ("--style", get_args(Style))):
+        for name in values.get(option, []):
+            if name not in names:
+                raise UsageError(f"unknown value {name!r} of {option}")
+    if command == "init" and words[0] not in TARGETS:
+        raise UsageError(f"unknown trainer {words[0]!r}")
 
 
 def _settings_error(reference: str) -> str:

@@ -74,6 +74,8 @@ def test_each_numbered_equation_has_an_item():
         ("rag-rewards score -r arena --set nothing=1", "nothing"),
         ("rag-rewards prepare -r arena --prompt nothing", "no prompt"),
         ("rag-rewards evaluate --metrics nothing", "unknown metric"),
+        ("rag-rewards select --make nothing", "unknown value"),
+        ("rag-rewards init nothing -r arena", "unknown trainer"),
         ("arena nothing=1", "nothing"),
         ("arena bonus.value=many", "bonus.value"),
         ("arena training.group=8", "the value of training.group is 7"),

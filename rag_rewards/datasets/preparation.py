@@ -70,6 +70,7 @@ class PrepareResult:
     """Rows by number of documents."""
     supporting: Counter[int] = field(default_factory=Counter)
     """Rows by number of supporting documents."""
+    hops: Counter[Any] = field(default_factory=Counter)
     without_evidence: int = 0
     """Rows whose document is empty, because their response lacks the section."""
 
@@ -90,6 +91,8 @@ class PrepareResult:
         self.answerable[names[gold.answerable]] += 1
         self.documents[len(gold.documents)] += 1
         self.without_evidence += bool(gold.documents) and not any(d.text for d in gold.documents)
+        if "hops" in gold.source_fields:
+            self.hops[gold.source_fields["hops"]] += 1
         if gold.supporting is not None:
             self.supporting[len(gold.supporting)] += 1
         elif gold.unsupported:
@@ -377,6 +380,7 @@ def _facts(options: PrepareOptions, source: DataSet, result: PrepareResult) -> d
             **({"without evidence": result.without_evidence} if options.documents_from else {}),
             "rows by documents": dict(sorted(result.documents.items())),
             "rows by supporting documents": dict(sorted(result.supporting.items())),
+            **({"rows by hops": dict(sorted(result.hops.items()))} if result.hops else {}),
         },
     }
 

@@ -202,6 +202,7 @@ def test_data_card(cli, hotpotqa, tmp_path):
         "answerable": {"answerable": 2},
         "rows by documents": {4: 2},
         "rows by supporting documents": {2: 2},
+        "rows by hops": {2: 2},
     }
     assert "    Documents:\n\n    {documents}\n" in text
     assert str(tmp_path) not in text

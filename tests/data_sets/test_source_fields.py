@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rag_rewards.cli import main
 from rag_rewards.datasets.catalog import data_set
@@ -84,6 +86,16 @@ def test_evaluate_by_a_source_field(tmp_path, shared, name, field, values):
     assert sorted(by) == values
     for metrics in by.values():
         assert metrics[0]["values"]["em"]["value"] == 1.0
+
+
+def test_the_card_counts_the_hops(tmp_path, shared):
+    """As Table 2 of ARENA does."""
+    path = tmp_path / "out.jsonl"
+    source = str(shared / "data/2wikimultihopqa/rows.json")
+    prepare(PrepareOptions("2wikimultihopqa", source, str(path), "truthrl", "none"))
+    hops = Counter(json.loads(line)["hops"] for line in path.read_text("utf-8").splitlines())
+    card = yaml.safe_load(Path(f"{path}.card.md").read_text("utf-8").split("---\n")[1])
+    assert card["counts"]["rows by hops"] == hops == {2: 1, 4: 1}
 
 
 def test_prepared_rows_keep_their_source_fields(tmp_path, shared):
