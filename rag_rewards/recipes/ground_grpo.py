@@ -29,7 +29,7 @@ from rag_rewards.settings import Settings, about
 from rag_rewards.text.citations import CITATION
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.text.refusal import REFUSAL
-from rag_rewards.training.settings import Stated, Training
+from rag_rewards.training.settings import FineTuning, Stated, Training
 
 OUTPUT = OutputForm(
     "<think>…</think> <answer>statements with [n], or the refusal</answer>",
@@ -330,6 +330,7 @@ _PROCESS = ComponentInfo(
 )
 
 _PAPER = "Ground-GRPO, section 3.1"
+_TRUST_ALIGN = "Trust-Align, authors' code"
 TRAINING = Training(
     prompts=Stated(48, f"{_PAPER}: batch of 384 rollouts, 8 per prompt"),
     group=Stated(8, _PAPER),
@@ -337,6 +338,24 @@ TRAINING = Training(
     schedule=Stated("cosine", _PAPER),
     warmup=Stated(0.1, _PAPER),
     epochs=Stated(4, _PAPER),
+    sft=FineTuning(
+        batch=Stated(72, f"{_TRUST_ALIGN}: 2 rows, 18 steps, 2 GPUs"),
+        learning_rate=Stated(2e-5, _TRUST_ALIGN),
+        schedule=Stated("cosine", _TRUST_ALIGN),
+        warmup=Stated(0.1, _TRUST_ALIGN),
+        epochs=Stated(2, _TRUST_ALIGN),
+        max_grad_norm=Stated(1.0, _TRUST_ALIGN),
+        max_tokens=Stated(2048, _TRUST_ALIGN),
+    ),
+    dpo=FineTuning(
+        batch=Stated(64, f"{_TRUST_ALIGN}: 2 rows, 16 steps, 2 GPUs"),
+        learning_rate=Stated(5e-7, _TRUST_ALIGN),
+        schedule=Stated("cosine", _TRUST_ALIGN),
+        warmup=Stated(0.1, _TRUST_ALIGN),
+        epochs=Stated(2, _TRUST_ALIGN),
+        beta=Stated(0.5, _TRUST_ALIGN),
+        max_tokens=Stated(2048, _TRUST_ALIGN),
+    ),
 )
 _DATASETS = ("asqa", "qampari", "eli5")
 _DATA_SOURCE = "Ground-GRPO, section 3"

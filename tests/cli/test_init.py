@@ -82,6 +82,22 @@ def test_the_fine_tuning_of_arena_is_that_of_its_code(cli: Any, tmp_path: Path) 
     assert "    # prompt and response; TRL truncates longer rows\n    max_length=4352,\n" in text
 
 
+def test_the_fine_tuning_of_ground_grpo_is_that_of_trust_align(cli: Any, tmp_path: Path) -> None:
+    """SFT: 2e-5, 2 x 18 x 2 rows. DPO: 5e-7, 2 x 16 x 2 rows, beta 0.5. Both: 2 epochs."""
+    for method in ("sft", "dpo"):
+        cli("init", method, "-r", "ground-grpo", "-o", tmp_path / method, code=0)
+    sft, dpo = read(tmp_path / "sft"), read(tmp_path / "dpo")
+    assert "gradient_accumulation_steps=72,\n" in sft
+    assert "learning_rate=2e-05,\n" in sft
+    assert "gradient_accumulation_steps=64,\n" in dpo
+    assert "learning_rate=5e-07,\n" in dpo
+    assert "beta=0.5,\n" in dpo
+    for text, kind in ((sft, "trust-sft"), (dpo, "trust-dpo")):
+        assert kind in text
+        for value in ("warmup_steps=0.1", "num_train_epochs=2", "max_length=2048"):
+            assert f"{value},\n" in text
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("method", ["sft", "dpo"])
 def test_every_recipe_has_fine_tuning_values(

@@ -63,8 +63,10 @@ class _Method(NamedTuple):
     make: str
 
 
-_SFT = _Method("sft", "Supervised fine-tuning", "SFTConfig", "SFTTrainer", "sft|rft|r-tuning")
-_DPO = _Method("dpo", "Direct preference optimization", "DPOConfig", "DPOTrainer", "dpo")
+_SFT = _Method(
+    "sft", "Supervised fine-tuning", "SFTConfig", "SFTTrainer", "sft|rft|r-tuning|trust-sft"
+)
+_DPO = _Method("dpo", "Direct preference optimization", "DPOConfig", "DPOTrainer", "dpo|trust-dpo")
 
 
 def write(method: _Method, start: Start) -> dict[str, str]:
