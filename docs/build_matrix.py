@@ -113,6 +113,34 @@ NORMALIZATION: dict[str, tuple[str, str, str, str]] = {
 """The setting of each trainer, its value without normalization, the advantage, and the advantage of
 a prompt with one rollout."""
 
+LOSS: dict[str, tuple[str, str, str, str]] = {
+    "trl": (
+        "[`K2Trainer`](trl.md#kl-penalty) of this package",
+        "`beta`, `use_bias_correction_kl=False`",
+        '`loss_type="grpo"`',
+        '`loss_type="dapo"` (default)',
+    ),
+    "verl": (
+        "`kl_loss_type=mse`",
+        "`kl_loss_type=low_var_kl`, limited to 10",
+        "`loss_agg_mode=seq-mean-token-mean`",
+        "`loss_agg_mode=token-mean` (default)",
+    ),
+    "openrlhf": (
+        "`--algo.kl.estimator k2 --algo.kl.unbiased_gradient`, value limited to 10",
+        "`--algo.kl.estimator k3`, limited to 10",
+        "`--actor.loss_agg_mode seq-mean-token-mean`",
+        "`--actor.loss_agg_mode token-mean` (default)",
+    ),
+    "ms_swift": (
+        "[`use_k2_penalty()`](ms-swift.md#kl-penalty) of this package",
+        "`--beta`, limited to 10",
+        "`--loss_type grpo` (default)",
+        "`--loss_type dapo`",
+    ),
+}
+"""The settings of each trainer for k2, k3, and the means over responses and over tokens."""
+
 UNSCORED: dict[str, str] = {
     "trl": "The reward is `None`. TRL excludes the rollout from its group and sets its advantage "
     "to 0. `not_scored` counts it.",
@@ -215,6 +243,14 @@ OpenRLHF clips the result to the range of `--reward.clip_range` (±10 by default
 the advantages of ARENA, whose maximum reward is 13, stay in this range. With `dr_grpo`, set a wider
 range.
 
+## Loss
+
+`rag-rewards init` writes the KL penalty and the loss aggregation of each paper. The page of a
+[recipe](recipes/index.md) lists both with their sources. d is log π_ref − log π of a token.
+
+{loss}
+Where a penalty is limited to 10, its gradient is 0 at the limit.
+
 ## Unscored rollouts
 
 A rollout is unscored if its row is invalid, if evidence is missing, or if a model returns no result
@@ -265,6 +301,18 @@ def _normalization() -> str:
     return "\n".join([head, "| --- " * 5 + "|", *rows]) + "\n"
 
 
+def _loss() -> str:
+    columns = (
+        "trainer",
+        "penalty k2 = ½ d² (ARENA)",
+        "penalty k3 = exp(d) − d − 1",
+        "mean of each response, then over responses",
+        "mean over all tokens",
+    )
+    rows = [f"| {TRAINERS[name]} | {' | '.join(cells)} |" for name, cells in LOSS.items()]
+    return "\n".join([f"| {' | '.join(columns)} |", "| --- " * 5 + "|", *rows]) + "\n"
+
+
 def _unscored() -> str:
     rows = [f"| {TRAINERS[name]} | {text} |" for name, text in UNSCORED.items()]
     return "\n".join(["| trainer | handling |", "| --- | --- |", *rows]) + "\n"
@@ -272,7 +320,10 @@ def _unscored() -> str:
 
 def page() -> str:
     """Return the whole page."""
-    rest = REST.replace("{normalization}", _normalization()).replace("{unscored}", _unscored())
+    tables = {"normalization": _normalization(), "loss": _loss(), "unscored": _unscored()}
+    rest = REST
+    for name, text in tables.items():
+        rest = rest.replace(f"{{{name}}}", text)
     return f"{INTRO}{table()}{rest}"
 
 
