@@ -172,10 +172,16 @@ def _direct(source: TrainingSource) -> dict[str, Any] | Problem:
 
 
 def _gold(source: TrainingSource) -> dict[str, Any] | Problem:
-    """The gold answer with the prompt of the policy (TruthRL, section 2.2)."""
+    """The gold answer with the prompt of the policy (TruthRL, section 2.2; LEAR's generators).
+
+    It is in the output form of the recipe, unless the prompt is one that does not request it.
+    """
     if problem := _gold_problem(source):
         return problem
-    return source.training_row(prompt=source.prompt, completion=source.gold_response)
+    completion = source.gold_response
+    if source.has_plain_prompt:
+        completion = source.completion(source.question.row.gold_text)
+    return source.training_row(prompt=source.prompt, completion=completion)
 
 
 def _rationale(source: TrainingSource) -> dict[str, Any] | Problem:

@@ -100,6 +100,21 @@ class TrainingSource:
             f"<{name}>{content.get(name, '')}</{name}>" for name in names if name in sections
         )
 
+    @property
+    def has_plain_prompt(self) -> bool:
+        """Whether the row has a prompt of the recipe that requests no part of the output form.
+
+        Such prompts are `qa` and `closed-book` of LEAR. A prompt of the user may describe the form
+        in other words.
+        """
+        row, marks = self.question.row, self.form.output.marks
+        plain = (
+            prompt
+            for prompt in self.form.prompts.values()
+            if marks and not any(mark in prompt.message_for(row) for mark in marks)
+        )
+        return any(row.prompt == list(prompt.messages(row)) for prompt in plain)
+
     def pick(
         self, condition: Callable[[ScoredRollout], bool | None], kind: str
     ) -> ScoredRollout | Problem:
