@@ -29,6 +29,7 @@ TRAINING_MEANINGS = {
     "batch": "number of rows per training step",
     "beta": "β of the DPO loss",
     "max_grad_norm": "maximum norm of the gradient",
+    "lora_rank": "rank of the LoRA adapter that is trained; none trains all weights",
     "max_tokens": "maximum number of tokens of a prompt with its response",
     "prompts": "number of prompts per training step",
     "group": "number of rollouts per prompt",

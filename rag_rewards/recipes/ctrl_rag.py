@@ -325,8 +325,8 @@ TRAINING = Training(
     loss_aggregation=Stated("response", "CTRL-RAG, Eq. 5"),
     entropy_weight=Stated(
         0.0,
-        "CTRL-RAG, appendix A: training used an entropy regularization, whose form and weight are "
-        "not stated; 0 turns it off",
+        "CTRL-RAG, appendix A: the training used entropy regularization; the paper does not state "
+        "its form and weight, and 0 turns it off",
     ),
 )
 DATA = TrainingData(("hotpotqa", "musique"), "CTRL-RAG, section 5")

@@ -29,7 +29,7 @@ from rag_rewards.rewards.format import Format
 from rag_rewards.rewards.length import LengthUnit, length_function, with_digest
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
-from rag_rewards.training.settings import Stated, Training
+from rag_rewards.training.settings import FineTuning, Stated, Training
 
 OUTPUT = OutputForm(
     "<reason>…</reason> <extract>…</extract> <answer>…</answer>",
@@ -247,6 +247,7 @@ def _with_tokenizer_digest(settings: Lear) -> Lear:
 
 
 _PAPER = "LEAR, section 4.1"
+_STUDY = "LEAR, section 2.2"
 TRAINING = Training(
     learning_rate=Stated(1e-6, _PAPER),
     epochs=Stated(1, _PAPER),
@@ -255,9 +256,11 @@ TRAINING = Training(
     clip=Stated(0.2, _PAPER),
     loss_aggregation=Stated("response", "LEAR, Eq. 12, which has one ratio for each response"),
     std_floor=Stated(0.1, "LEAR, section 3.3"),
+    sft=FineTuning(epochs=Stated(3, _STUDY), lora_rank=Stated(16, _STUDY)),
     notes=(
         "the advantage is (R − mean)/max(std, 0.1), with the population standard deviation",
         "at inference, the paper stops the generation at </extract>",
+        "the models that answer from the evidence are fine-tuned with LoRA of rank 8 (section 4.1)",
     ),
 )
 

@@ -36,6 +36,7 @@ class FineTuning:
     learning_rate    of AdamW                            warmup     share of the steps
     max_grad_norm    of the gradient                     beta       of the DPO loss
     max_tokens       of a prompt with its response; None is the sum of the limits of GRPO
+    lora_rank        of the adapter that is trained; None trains all weights
     """
 
     batch: Stated[int] = Stated(16)
@@ -46,6 +47,7 @@ class FineTuning:
     max_grad_norm: Stated[float] = Stated(1.0)
     beta: Stated[float] = Stated(0.1)
     max_tokens: Stated[int | None] = Stated(None)
+    lora_rank: Stated[int | None] = Stated(None)
 
     def items(self) -> list[tuple[str, Stated[Any]]]:
         """Return the settings by name, in order."""

@@ -98,6 +98,13 @@ def test_the_fine_tuning_of_ground_grpo_is_that_of_trust_align(cli: Any, tmp_pat
             assert f"{value},\n" in text
 
 
+def test_the_fine_tuning_of_lear_is_a_lora(cli: Any, tmp_path: Path) -> None:
+    cli("init", "sft", "-r", "lear", "-o", tmp_path / "sft", code=0)
+    text = read(tmp_path / "sft")
+    assert "    # LEAR, section 2.2\n    num_train_epochs=3,\n" in text
+    assert "        # LEAR, section 2.2\n        peft_config=LoraConfig(r=16),\n" in text
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("method", ["sft", "dpo"])
 def test_every_recipe_has_fine_tuning_values(
@@ -171,7 +178,7 @@ def test_the_entropy_regularization_of_ctrl_rag(
         cli("init", trainer, "-r", recipe, "-o", tmp_path / recipe, code=0)
     before, found, _ = read(tmp_path / "ctrl-rag").partition(setting)
     assert found
-    assert "whose form and weight are not stated" in before.splitlines()[-2]
+    assert "the paper does not state its form and weight" in before.splitlines()[-2]
     assert "entropy" not in read(tmp_path / "truthrl")
 
 

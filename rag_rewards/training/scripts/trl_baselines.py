@@ -28,7 +28,7 @@ Options of {config} on the command line take precedence, for example --max_steps
 """
 
 from datasets import load_dataset
-from transformers import HfArgumentParser
+{peft_import}from transformers import HfArgumentParser
 from trl import {config}, {trainer}
 
 settings = dict(
@@ -47,7 +47,7 @@ if __name__ == "__main__":
         {policy},
         args=parser.parse_args_into_dataclasses()[0],
         train_dataset=load({data}),
-{validation}    )
+{validation}{peft}    )
     trainer.train()
     trainer.save_model()
 '''
@@ -73,7 +73,7 @@ def write(method: _Method, start: Start) -> dict[str, str]:
     """Return the script. Raise UsageError for options of the reward, which it does not use."""
     if start.models != ModelOptions():
         raise UsageError(f"{method.name} has no reward: omit the options of models")
-    validation = start.validation
+    validation, rank = start.validation, _settings(method, start).lora_rank
     return {
         "train.py": _TEMPLATE.format(
             **method._asdict() | {"name": start.name},
@@ -83,12 +83,21 @@ def write(method: _Method, start: Start) -> dict[str, str]:
             validation=f"        eval_dataset=load({python_value(validation)}),\n"
             if validation
             else "",
+            peft_import="from peft import LoraConfig\n" if rank.value else "",
+            peft=f"        # {rank.source}\n        peft_config=LoraConfig(r={rank.value}),\n"
+            if rank.value
+            else "",
         )
     }
 
 
-def _lines(method: _Method, start: Start) -> Iterator[Line]:
+def _settings(method: _Method, start: Start) -> FineTuning:
     settings: FineTuning = getattr(start.training, method.name)
+    return settings
+
+
+def _lines(method: _Method, start: Start) -> Iterator[Line]:
+    settings = _settings(method, start)
     warmup = settings.warmup
     yield YOUR_SETUP, (f"output_dir={python_value(f'{start.name}-{method.name}')}",)
     yield _ONE_ROW, ("per_device_train_batch_size=1",)

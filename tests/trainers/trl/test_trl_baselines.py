@@ -55,6 +55,20 @@ def test_the_commands_of_the_page_train_one_step(tmp_path: Path) -> None:
     assert set(json.loads(first)) >= {"prompt", "chosen", "rejected"}
 
 
+def test_the_script_of_lear_trains_an_adapter(tmp_path: Path) -> None:
+    from tiny_models import save
+
+    save(tmp_path / "path" / "to" / "model")
+    rows = [{"prompt": f"Where is {city}?", "completion": river} for city, river in RIVERS.items()]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    init = "rag-rewards init sft -r lear --policy path/to/model --data train.jsonl -o run"
+    for command in (init, f"python run/train.py --output_dir adapter {SMALL}"):
+        ran = follow(command, tmp_path)
+        assert ran.returncode == 0, ran.stderr[-3000:]
+    adapter = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text("utf-8"))
+    assert adapter["r"] == 16
+
+
 @pytest.mark.parametrize("method", ["sft", "dpo"])
 def test_the_trainer_accepts_every_setting(tmp_path: Path, method: str) -> None:
     for recipe in ("arena", "truthrl"):
