@@ -9,7 +9,7 @@ from typing import Any
 
 from experiment import Experiment, Variant, main
 
-STEPS = 40
+STEPS = 30
 OTHER_FORM = 0.5
 """Share of gold answers with one more word than the answer of a response."""
 
@@ -53,7 +53,7 @@ EXPERIMENT = Experiment(
     ),
     columns=("format", "answer", "relevance", "abstains"),
     panels=("answer", "relevance", "abstains"),
-    fresh=500,
+    fresh=400,
     notes="",
 )
 

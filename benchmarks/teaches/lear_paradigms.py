@@ -127,7 +127,7 @@ EXPERIMENT = Experiment(
     ),
     columns=("rationale +0", *(f"extract +{count}" for count in NOISE)),
     panels=(),
-    fresh=400,
+    fresh=200,
     notes="",
 )
 
