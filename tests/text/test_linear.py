@@ -10,6 +10,7 @@ import pytest
 
 from rag_rewards.text.boxed import first_box, last_box, unwrap
 from rag_rewards.text.citations import cited_labels, compiled, markers, strip_markers
+from rag_rewards.text.lengths import auto_length, characters, first_words, words
 from rag_rewards.text.lenient import lenient_match
 from rag_rewards.text.normalize import Unicode, lower, squad, tokens, triviaqa
 from rag_rewards.text.refusal import (
@@ -120,6 +121,10 @@ FUNCTIONS = {
     "unicode": Unicode(),
     "unicode with everything": EVERYTHING,
     "tokens": tokens,
+    "words": words,
+    "characters": characters,
+    "auto_length": auto_length,
+    "first_words": lambda text: first_words(text, 1_000_000),
     "refusal_similarity": lambda text: refusal_similarity(text, cutoff=0.85),
     "trust_score_refusal": trust_score_refusal,
     "strict_refusal": lambda text: strict_refusal(text, refusal_similarity),
