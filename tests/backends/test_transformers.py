@@ -201,7 +201,7 @@ def test_equal_weights_have_equal_fingerprints(tmp_path):
     loaded = TransformersPolicy.load(path, dtype="float32", device="cpu")
     assert loaded.fingerprint == TransformersPolicy.load(path, device="cpu").fingerprint
     assert loaded.fingerprint.startswith("transformers m float32 ")
-    assert loaded.max_length == 2048
+    assert loaded.max_length == 4096
     assert isinstance(loaded, Policy)
     other = tiny_models.save(tmp_path / "n" / "m", seed=1)
     assert loaded.fingerprint != TransformersPolicy.load(other, device="cpu").fingerprint

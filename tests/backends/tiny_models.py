@@ -12,7 +12,7 @@ SIZES = {
     "num_hidden_layers": 4,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
-    "max_position_embeddings": 2048,
+    "max_position_embeddings": 4096,
     "pad_token_id": 0,
     "bos_token_id": 0,
     "eos_token_id": 2,

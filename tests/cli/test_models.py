@@ -91,7 +91,7 @@ def test_a_row_above_the_context_length_is_an_error_or_truncated(cli, model, tmp
     (record,) = read(f"{out}.errors.jsonl")
     assert record["error"]["type"] == "DataError"
     assert (
-        "more than the model's maximum of 2,048; the option `truncate` drops non-supporting "
+        "more than the model's maximum of 4,096; the option `truncate` drops non-supporting "
         "documents" in record["error"]["message"]
     )
     result = cli("score", source, "-o", str(out), "-r", "ctrl-rag", "--model", model, "--truncate")
