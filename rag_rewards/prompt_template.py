@@ -163,8 +163,8 @@ def _check_braces(match: re.Match[str]) -> None:
     if re.fullmatch(r"\w+", place) or normal in PLACEHOLDERS:
         hint = did_you_mean(normal, PLACEHOLDERS)
         raise _error(
-            f"contains the unknown placeholder {match[0]}{hint} For the literal text, write "
-            f"{{{match[0]}}}"
+            f"contains the unknown placeholder {match[0]}; write {{{match[0]}}} for the literal "
+            f"text{hint}"
         )
 
 

@@ -185,11 +185,11 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
         >>> Rollout(response="", answers=[["Paris"], ["Rome"]], documents=documents).supported_gold
         (1,)
         """
-        known = [d.supports for d in self.documents or () if d.supports is not None]
-        everything = range(len(self.gold))
-        return tuple(
-            i for i in everything if not known or any(bits[i] for bits in known if i < len(bits))
-        )
+        supports = [d.supports for d in self.documents or () if d.supports is not None]
+        positions = range(len(self.gold))
+        if not supports:
+            return tuple(positions)
+        return tuple(i for i in positions if any(bits[i] for bits in supports if i < len(bits)))
 
     @property
     def gold_text(self) -> str:

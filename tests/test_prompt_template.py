@@ -136,7 +136,7 @@ def test_no_trainer_gets_a_prompt_with_gold_data(tmp_path):
         ("{instruction} {documents}", r"has no \{question\}: add it"),
         ("{documents} {question} {document}", r"unknown placeholder \{document\}.*'documents'"),
         ("{documents} {question} {passages}", r"unknown placeholder \{passages\}.*there are: inst"),
-        ("{documents} {question} {passages}", r"For the literal text, write \{\{passages\}\}"),
+        ("{documents} {question} {passages}", r"write \{\{passages\}\} for the literal text"),
         ("{documents} {Question}", r"unknown placeholder \{Question\}.*'question'"),
         ("{documents} {question} {query time}", r"placeholder \{query time\}.*'query_time'"),
         ("{documents} { question }", r"placeholder \{ question \}.*'question'"),

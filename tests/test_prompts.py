@@ -103,10 +103,10 @@ def test_arenas_prompt_has_the_content_of_table_1():
 def test_the_prompt_of_trust_align_has_the_content_of_its_instructions(shared):
     """Each rule of the instruction of a data set has its counterpart; there are no tags."""
     counterparts = {
-        "using only the provided search results": "Use the documents below alone",
-        "(some of which might be irrelevant)": "some of them may not bear on the question",
+        "using only the provided search results": "Use only the documents below",
+        "(some of which might be irrelevant)": "some of them may be irrelevant to the question",
         "Cite at least one document and at most three documents": "at least one and at most three",
-        "only cite a minimum sufficient subset": "as few as will do",
+        "only cite a minimum sufficient subset": "as few documents as possible",
         "unbiased and journalistic tone": "neutral tone of a news report",
         "cite one and only one document for each answer": "exactly one document that proves it",
         "Separate answers by commas": "separated by commas",

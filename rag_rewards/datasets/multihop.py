@@ -104,8 +104,8 @@ def supporting_paragraphs(
     # The first paragraph with a sentence, by the title and then by the number of the sentence.
     owners: dict[str, list[int]] = {}
     for at, (title, sentences) in enumerate(paragraphs):
-        known = owners.setdefault(title, [])
-        known.extend([at] * (len(sentences) - len(known)))
+        places = owners.setdefault(title, [])
+        places.extend([at] * (len(sentences) - len(places)))
     facts = list(facts)
     if missing := [title for title in dict.fromkeys(t for t, _ in facts) if title not in owners]:
         return Problem(MISSING, "; ".join(missing))

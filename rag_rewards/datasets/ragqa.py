@@ -60,8 +60,8 @@ def ragqa(row: RagqaRow, options: ReadOptions = ALL) -> Gold | Problem:
 
 def _names(row: RagqaRow, golden: list[str], options: ReadOptions) -> list[str]:
     """The ids of the supporting documents, then those of a sample of the others."""
-    known = set(golden)
-    others = [name for name in dict.fromkeys(map(str, row.reference)) if name not in known]
+    supporting = set(golden)
+    others = [name for name in dict.fromkeys(map(str, row.reference)) if name not in supporting]
     if options.top is not None and len(golden) + len(others) > options.top:
         rng = generator(options.seed, "reference", row.id)
         others = rng.sample(others, max(0, options.top - len(golden)))

@@ -107,5 +107,5 @@ class TextSampler:
         if (error := first_error(scores)) is not None:
             return error
         texts = question_of([question.line] * len(rollouts), rollouts, scores, 1.0).rollouts
-        kept = question.rollouts if self.scorer.keeps_responses else ()
-        return Question(question.line, question.row, (*kept, *texts))
+        responses = question.rollouts if self.scorer.keeps_responses else ()
+        return Question(question.line, question.row, (*responses, *texts))

@@ -18,7 +18,7 @@ from rag_rewards.definition import (
 )
 from rag_rewards.output_form import OutputForm
 from rag_rewards.prompts import LAYOUT, Prompt
-from rag_rewards.recipes import shared
+from rag_rewards.recipes import shared, trust_align
 from rag_rewards.reward import Component, CorrectOf, Reward
 from rag_rewards.rewards.format import Format, TagCount
 from rag_rewards.rewards.grounding import Aggregate, Grounding, JudgeBy
@@ -29,7 +29,7 @@ from rag_rewards.settings import Settings, about
 from rag_rewards.text.citations import CITATION
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.text.refusal import REFUSAL
-from rag_rewards.training.settings import FineTuning, Stated, Training
+from rag_rewards.training.settings import Stated, Training
 
 OUTPUT = OutputForm(
     "<think>…</think> <answer>statements with [n], or the refusal</answer>",
@@ -62,44 +62,6 @@ def instruction(rollout: Rollout) -> str:
 
 
 PROMPT = Prompt(LAYOUT, instruction=instruction)
-
-
-# Source: Trust-Align's prompts of ASQA, ELI5 and QAMPARI. The instruction-tuned baselines of
-# Ground-GRPO (section 3.2) answer without reasoning and without tags.
-_PLAIN_INSTRUCTION = (
-    "{task} Use the documents below alone; some of them may not bear on the question. If no "
-    "document holds an answer, write this sentence as it is, without an explanation: " + REFUSAL
-)
-_PLAIN_STATEMENTS = (
-    "Answer the question accurately, in few and readable sentences, and in the neutral tone of a "
-    "news report. Every sentence cites, by number, at least one and at most three documents that "
-    "prove it, as few as will do: [1] or [1][2]."
-)
-_PLAIN_LIST = (
-    "List the answers to the question, separated by commas. Behind each stands the number of "
-    "exactly one document that proves it: [1]. If there are more than five answers, list at least "
-    "five of them."
-)
-
-
-def plain_instruction(rollout: Rollout) -> str:
-    """Return the instruction of Trust-Align, which requests no reasoning and no tags."""
-    task = _PLAIN_LIST if rollout.answer_kind == "list" else _PLAIN_STATEMENTS
-    return _PLAIN_INSTRUCTION.replace("{task}", task)
-
-
-# Source: Trust-Align, generation of positive responses: every gold answer, each with its number.
-GOLD_ANSWERS_PROMPT = Prompt(
-    "{instruction}\n\nDocuments:\n\n{documents}\n\nQuestion: {question}\n\n{gold_answers}",
-    instruction="Write a response to the question that contains all of the numbered answers, in "
-    "at most four fluent sentences. Put the number of an answer in brackets behind it, as in "
-    "[Answer 1]. State no facts that do not follow from the numbered answers, and keep the wording "
-    "of short answers. Reply with the response alone.",
-)
-BASELINES = {
-    "trust-align": Prompt(LAYOUT, instruction=plain_instruction),
-    "gold-answers": GOLD_ANSWERS_PROMPT,
-}
 
 
 class FormatSettings(Settings, frozen=True):
@@ -330,7 +292,6 @@ _PROCESS = ComponentInfo(
 )
 
 _PAPER = "Ground-GRPO, section 3.1"
-_TRUST_ALIGN = "Trust-Align, authors' code"
 TRAINING = Training(
     prompts=Stated(48, f"{_PAPER}: batch of 384 rollouts, 8 per prompt"),
     group=Stated(8, _PAPER),
@@ -338,24 +299,8 @@ TRAINING = Training(
     schedule=Stated("cosine", _PAPER),
     warmup=Stated(0.1, _PAPER),
     epochs=Stated(4, _PAPER),
-    sft=FineTuning(
-        batch=Stated(72, f"{_TRUST_ALIGN}: 2 rows, 18 steps, 2 GPUs"),
-        learning_rate=Stated(2e-5, _TRUST_ALIGN),
-        schedule=Stated("cosine", _TRUST_ALIGN),
-        warmup=Stated(0.1, _TRUST_ALIGN),
-        epochs=Stated(2, _TRUST_ALIGN),
-        max_grad_norm=Stated(1.0, _TRUST_ALIGN),
-        max_tokens=Stated(2048, _TRUST_ALIGN),
-    ),
-    dpo=FineTuning(
-        batch=Stated(64, f"{_TRUST_ALIGN}: 2 rows, 16 steps, 2 GPUs"),
-        learning_rate=Stated(5e-7, _TRUST_ALIGN),
-        schedule=Stated("cosine", _TRUST_ALIGN),
-        warmup=Stated(0.1, _TRUST_ALIGN),
-        epochs=Stated(2, _TRUST_ALIGN),
-        beta=Stated(0.5, _TRUST_ALIGN),
-        max_tokens=Stated(2048, _TRUST_ALIGN),
-    ),
+    sft=trust_align.SFT,
+    dpo=trust_align.DPO,
 )
 _DATASETS = ("asqa", "qampari", "eli5")
 _DATA_SOURCE = "Ground-GRPO, section 3"
@@ -380,7 +325,7 @@ GROUND_GRPO = RecipeDefinition(
         _PROCESS,
     ),
     prompt=PROMPT,
-    baselines=BASELINES,
+    baselines=trust_align.PROMPTS,
     training=TRAINING,
     data=TrainingData(
         _DATASETS,
@@ -405,7 +350,7 @@ GROUND_GRPO_STAGE1 = RecipeDefinition(
     fields=("documents", "answers", "answerable", "nli"),
     components=(*_COMPONENTS, _PROCESS),
     prompt=PROMPT,
-    baselines=BASELINES,
+    baselines=trust_align.PROMPTS,
     training=TRAINING,
     data=TrainingData(
         _DATASETS,
