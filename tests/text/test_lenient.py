@@ -9,7 +9,8 @@ from properties import budget
 
 import rag_rewards as rr
 from rag_rewards.rewards import AnswerMatch
-from rag_rewards.text.lenient import MATCHING, LenientGold, LenientText, lenient_match, stem
+from rag_rewards.text.lenient import MATCHING, LenientGold, LenientText, lenient_match
+from rag_rewards.text.word_forms import stem
 
 
 def rule(text, *aliases, question=""):
@@ -162,3 +163,10 @@ def test_every_required_answer_must_match():
 def test_a_citation_marker_is_not_a_number():
     row = rollout("<answer>Nobody knows [3].</answer>", "3")
     assert AnswerMatch(metric="lenient")([row])[0].value == 0.0
+
+
+@pytest.mark.parametrize("text", ["It was on 12.03.2018.", "Version 1.2.3", "፩፪፫", "²²²"])
+def test_digits_that_are_no_decimal_number_do_not_match_other_numbers(text):
+    assert rule(text, "1230000") == "number missing"
+    assert rule("1230000", text) != "all words"
+    assert rule(text, text) == "all words"
