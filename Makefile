@@ -47,8 +47,9 @@ demo-train:
 	@PYTHON=$(PYTHON) tests/trainers/make_environment.sh trl $(TRL)
 	@$(TRL)/bin/python -m rag_rewards.tiny_world.demo -o build/tiny-world/curve.svg
 
-# The papers' ablations, and the learning adversary: an hour and a half on two cores.
-TEACHES := truthrl ctrl_rag ground_grpo lear arena adversary
+# The papers' ablations, and the learning adversary: two to three hours on two cores.
+TEACHES := truthrl truthrl_ablations ctrl_rag ctrl_rag_baselines ground_grpo ground_grpo_ablations \
+	lear lear_detached lear_paradigms arena arena_accuracy adversary
 teaches:
 	@PYTHON=$(PYTHON) tests/trainers/make_environment.sh trl $(TRL)
 	@for each in $(TEACHES); do $(TRL)/bin/python benchmarks/teaches/$$each.py || exit 1; done

@@ -183,10 +183,11 @@ Rewards of the reasoning (Table 8):
 
 - The outcome reward alone improves the reasoning, as in the paper, but it does not teach the
   marker of the right document. Each of the three combinations does, with the oracle as judge.
-- The outcome does not become worse with any combination. In the paper, the additive combination
-  has the best reasoning score and a lower truthfulness. Here, the additive combination also has
-  the highest mean, within the spread of the others. A sound thought and a right answer require
-  the same document in this world, so that the two rewards hardly compete.
+- The truthfulness is at most 0.013 lower with a combination, which is within the spread. In the
+  paper, the additive combination has the best reasoning score and a lower truthfulness. Here, the
+  additive combination also has the highest mean, within the spread of the others. A sound thought
+  and a right answer require the same document in this world, so that the two rewards hardly
+  compete.
 """,
 )
 

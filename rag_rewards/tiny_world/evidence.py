@@ -41,7 +41,8 @@ def verdict(question: JudgeQuestion) -> int:
     """Return 1 if an answer is right or a reasoning is sound, else 0.
 
     An answer is right if it contains the flower of a gold answer and no other flower; further words
-    do not matter. Reasoning is sound if it repeats the document about the person with its marker,
+    do not matter. If the gold answer is an abstention, an abstention without a flower is right.
+    Reasoning is sound if it repeats the document about the person with its marker,
     or if there is none and it abstains. For this, the question must be the prompt.
 
     >>> verdict(JudgeQuestion("accuracy", "Ben", "lily", ("the flower lily",)))
@@ -53,6 +54,8 @@ def verdict(question: JudgeQuestion) -> int:
     if question.kind == "reasoning":
         return int(_is_sound(question.question, question.response))
     flowers = _flowers(question.response)
+    if ABSTENTION in question.gold:
+        return int(not flowers and ABSTENTION in question.response)
     return int(len(flowers) == 1 and any(flowers <= _flowers(gold) for gold in question.gold))
 
 

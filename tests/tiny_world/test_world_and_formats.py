@@ -178,6 +178,13 @@ def test_the_oracle_accepts_the_right_flower_alone(response, expected):
 
 
 @pytest.mark.parametrize(
+    ("response", "expected"), [(ABSTENTION, 1), (f"{ABSTENTION} lily", 0), ("lily", 0), ("", 0)]
+)
+def test_the_oracle_accepts_an_abstention_that_is_the_gold_answer(response, expected):
+    assert verdict(JudgeQuestion("accuracy", "Zoe", response, (ABSTENTION,))) == expected
+
+
+@pytest.mark.parametrize(
     ("question", "thought", "expected"),
     [
         (ANSWERABLE, "Ben lily [2]", 1),
