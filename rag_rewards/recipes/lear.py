@@ -255,7 +255,7 @@ TRAINING = Training(
     kl_weight=Stated(0.01, _PAPER),
     clip=Stated(0.2, _PAPER),
     loss_aggregation=Stated("response", "LEAR, Eq. 12, which has one ratio for each response"),
-    std_floor=Stated(0.1, "LEAR, section 3.3"),
+    std_floor=Stated(0.1, "LEAR, section 4.1"),
     sft=FineTuning(epochs=Stated(3, _STUDY), lora_rank=Stated(16, _STUDY)),
     notes=(
         "the advantage is (R − mean)/max(std, 0.1), with the population standard deviation",
