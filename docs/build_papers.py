@@ -85,7 +85,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     title: str
     where: tuple[str, ...] = ()
     shown_by: tuple[str, ...] = ()
-    missing: Reason | Literal["in progress"] | None = None
+    missing: Reason | None = None
     reason: str = ""
     note: str = ""
 
@@ -136,10 +136,8 @@ def page() -> str:
 
 
 def _summary(all_papers: list[Paper]) -> str:
-    states = {None: "shown", **REASONS, "in progress": "in progress"}
+    states = {None: "shown", **REASONS}
     counts = [Counter(item.missing for item in each.items) for each in all_papers]
-    if not any(count["in progress"] for count in counts):
-        del states["in progress"]
     rows = [
         (f"[{each.name}](#{each.slug})", str(len(each.items)), *(str(count[s]) for s in states))
         for each, count in zip(all_papers, counts, strict=True)
@@ -162,8 +160,7 @@ def _row(item: Item) -> tuple[str, str, str, str]:
     title = f"{item.title}. {item.note}" if item.note else item.title
     shown = "<br>".join(map(_code, item.shown_by))
     if item.missing is not None:
-        label = {**REASONS, "in progress": "in progress"}[item.missing]
-        shown = f"**{label}**: {item.reason}"
+        shown = f"**{REASONS[item.missing]}**: {item.reason}"
     return item.source, title, "<br>".join(map(_code, item.where)) or "–", shown
 
 

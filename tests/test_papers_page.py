@@ -146,6 +146,7 @@ def test_unknown_reasons_kinds_and_fields_are_refused():
     assert build_papers.paper(text.format("data", "missing: license, reason: R.")).items
     for kind, more in (
         ("data", "missing: later, reason: R."),
+        ("data", "missing: in progress, reason: R."),
         ("poem", "where: []"),
         ("data", "were: []"),
     ):

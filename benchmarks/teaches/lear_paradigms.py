@@ -128,7 +128,19 @@ EXPERIMENT = Experiment(
     columns=("rationale +0", *(f"extract +{count}" for count in NOISE)),
     panels=(),
     fresh=200,
-    notes="",
+    notes="""
+`rationale +0` and `extract +0` are the shares of answerable questions whose rationale or extract
+contains the right flower (answer recall). In `extract +N`, N documents about other people are added
+to the four documents of a question. The fine-tunings use 620 right responses and 3 epochs, as in
+section 2.2 of the paper, but all weights instead of a LoRA.
+
+- The fine-tuned policies recall the answer equally often with and without a rationale (Table 1 of
+  the paper: 5 and 7 points more with a rationale). A question of this world needs a single
+  document, so that the extract cannot lack a clue that a rationale would find.
+- Irrelevant documents change the recall of the trained policies by 0.02 at most, and that of the
+  base by 0.07 (sampled). The paper finds a larger loss for an extractor without a rationale than
+  for LEAR (Figure 6). This world shows no such difference.
+""",
 )
 
 if __name__ == "__main__":
