@@ -63,7 +63,7 @@ class DocumentOptions:
     """Take noise documents from this file. By default, they come from the other rows of IN."""
     documents_from: str | None = None
     """Replace the documents by this section of the response (such as extract), or by the whole
-    response (response), so that another prompt answers from it. Only for the data set rows."""
+    response (response). Only for the data set rows."""
     find_answers: bool = False
     """If the data set marks no supporting documents, mark those that contain an answer."""
 

@@ -55,8 +55,17 @@ class TrainingSource:
         return list(self.form.prompts[DIRECT].messages(self.question.row))
 
     def prompt_named(self, name: str) -> Text:
-        """A prompt of the recipe by name. Raises OptionError for an unknown name."""
+        """A prompt of the recipe by name.
+
+        Raises OptionError for an unknown name, and for a prompt that contains gold data.
+        """
         prompt = prompt_named(name, self.form.prompts, "the recipe")
+        if prompt.shows_gold:
+            raise OptionError(
+                "{prompt} {name} contains the gold answer, which the policy must not see: choose "
+                "another prompt",
+                name=name,
+            )
         return list(prompt.messages(self.question.row))
 
     @property

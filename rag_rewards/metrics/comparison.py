@@ -19,7 +19,7 @@ from rag_rewards.metrics.metric import Metric, Parts, Unit, Values
 from rag_rewards.metrics.summary import MetricReport, Resampling, intervals_of, summarize
 
 
-class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+class RunAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """The number of units whose value is 1 in both runs, in one run only, and in neither run.
 
     Source: LEAR, Figure 2.
@@ -47,7 +47,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     low: float | None = None
     high: float | None = None
     holds: bool | None = None
-    agreement: Agreement | None = None
+    agreement: RunAgreement | None = None
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +150,7 @@ class _Paired:
         base, other = self.both(sums)
         return {name: _minus(other[name], base[name]) for name in base if name in other}
 
-    def agreement(self, name: str) -> Agreement | None:
+    def agreement(self, name: str) -> RunAgreement | None:
         """Count the units with the value 1 in both runs, in one and in none.
 
         Return None if the value `name` is not a share of units, or if a unit is neither 0 nor 1.
@@ -163,7 +163,7 @@ class _Paired:
         if not {*base, *other} <= {0.0, 1.0} or {*units[0], *units[1]} != {1.0}:
             return None
         counts = Counter(zip(base, other, strict=True))
-        return Agreement(
+        return RunAgreement(
             both=counts[1.0, 1.0],
             only_base=counts[1.0, 0.0],
             only_other=counts[0.0, 1.0],

@@ -301,6 +301,12 @@ def test_the_two_training_sets_of_lears_empirical_study():
         ChatMaker("sft", "reasoning", "lear", 0, (), "extract_only")(group)
 
 
+def test_no_policy_is_tuned_with_a_prompt_that_contains_the_gold_answer():
+    group = question(({"response": LEAR}, Score(1.0, {"format": 1.0}, 1.0)))
+    with pytest.raises(UsageError, match="gold-rationale contains the gold answer"):
+        ChatMaker("sft", "reasoning", "arena", 0, (), "gold-rationale")(group)
+
+
 def test_completions_with_prefix_and_tool_turns():
     prefixed = ({"response": "x</think>Seine<|im_end|>", "response_prefix": "<think>"}, RIGHT)
     assert texts_of(ChatMaker("rft")(question(prefixed)))["completion"] == "<think>x</think>Seine"

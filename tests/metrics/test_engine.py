@@ -8,7 +8,13 @@ import pytest
 
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.metrics import metric_of
-from rag_rewards.metrics.comparison import Agreement, check_pairs, compare, evaluate_pairs, overlap
+from rag_rewards.metrics.comparison import (
+    RunAgreement,
+    check_pairs,
+    compare,
+    evaluate_pairs,
+    overlap,
+)
 from rag_rewards.metrics.measurement import MetricNeeds, measure
 from rag_rewards.metrics.subsets import MIXED, NO_LABEL, confidence_bin, split
 from rag_rewards.metrics.summary import Resampling, summarize
@@ -272,9 +278,9 @@ def test_agreement_of_two_runs(run_of):
     vanilla = evidence("the Seine", "a river", "the Seine", "a river", "a river")
     rational = evidence("the Seine", "the Seine", "a river", "the Seine", "Rhine")
     main, rationale = comparison(vanilla, rational, "answer-recall").differences
-    assert main.agreement == Agreement(both=1, only_base=1, only_other=2, neither=1)
+    assert main.agreement == RunAgreement(both=1, only_base=1, only_other=2, neither=1)
     assert main.difference == pytest.approx((2 - 1) / 5)
-    assert rationale.agreement == Agreement(both=0, only_base=0, only_other=0, neither=5)
+    assert rationale.agreement == RunAgreement(both=0, only_base=0, only_other=0, neither=5)
 
 
 def test_values_that_are_no_shares_have_no_agreement(run_of):

@@ -132,7 +132,7 @@ def test_any_text_has_a_result(text, aliases, question):
 
 def test_stems():
     assert stem("countries") == stem("country")
-    assert stem("italian") == stem("italy"[:4] + "ian")
+    assert stem("italian") == stem("ital") == "ital"
     assert stem("is") == "is"
 
 
