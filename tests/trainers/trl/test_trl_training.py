@@ -221,7 +221,8 @@ def test_masked_answers_come_from_the_model_in_training(tmp_path: Any) -> None:
     chat = "<|start|>user\n{}<|im_end|>\n<|start|>assistant\n"
     question = "Which river runs through Paris? (0)"
     rationale = chat.format(f"{BLOCKS}\n\n{question}") + "<reason>Paris</reason>\n<answer>"
-    evidence = chat.format(question) + "<extract>Seine</extract>\n<answer>"
+    # The separator between the documents and the question stays.
+    evidence = chat.format(f"\n\n{question}") + "<extract>Seine</extract>\n<answer>"
     by_rationale, by_evidence = (greedy(model, tokenizer, t, 6) for t in (rationale, evidence))
     assert by_rationale != by_evidence
 
