@@ -74,11 +74,12 @@ def confidence_bin(row: Rollout) -> str:
 def split(run: MeasuredRun, metrics: Sequence[Metric], field: str) -> dict[str, list[Measurements]]:
     """Return the measurements of a run for each value of a field, in the order of the values.
 
-    A group belongs to a value if all its rows have it, otherwise to `(mixed)`. Raises UsageError
-    if no row has the field, and if it has too many values.
+    A group belongs to a value if all its rows have it, otherwise to `(mixed)`. Without a row that
+    could be read, there are no values. Raises UsageError if no row has the field, and if it has too
+    many values.
     """
     labels = run.labels[field]
-    if set(labels) <= {NO_LABEL}:
+    if set(labels) == {NO_LABEL}:
         raise UsageError(f"{run.name}: no row has {field!r}: choose another field to split by")
     has_groups = any(metric.unit == "group" for metric in metrics)
     group_labels = _labels_of_groups(run, labels) if has_groups else []

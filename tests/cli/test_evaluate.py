@@ -172,8 +172,10 @@ def test_unusable_arguments(cli, write, arguments, message):
 
 
 def test_a_file_of_broken_rows(cli, write):
-    result = evaluate_json(cli, write(["{", "[]"]), "-m", "em,trust-score,group-signal", code=3)
+    file = write(["{", "[]"])
+    result = evaluate_json(cli, file, "-m", "em,trust-score,group-signal", "--by", "hops", code=3)
     [run] = result["runs"]
+    assert run["by"] == {"hops": {}}
     assert (run["rows"], run["errors"]) == (2, 2)
     assert sum(fault["count"] for fault in run["broken"]) == 2
     assert all(v is None for m in run["metrics"] for v in values_of(m).values())
