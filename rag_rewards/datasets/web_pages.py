@@ -7,6 +7,8 @@ resiliparse took more than 10 s for some of them or crashed, and html.parser too
 
 from __future__ import annotations
 
+from html import unescape
+
 from rag_rewards.errors import needs_extra
 
 LARGEST_PAGE = 4_000_000
@@ -16,12 +18,15 @@ LARGEST_PAGE = 4_000_000
 def page_text(page: str) -> str:
     """Return the text of a web page without scripts and styles. A block begins a new line.
 
-    Raises MissingExtraError if html-text is not installed.
+    A page without tags needs no parser. Raises MissingExtraError if html-text is not installed.
 
     >>> page_text("<p>One &amp; <b>two</b></p><script>x</script><p>Three")
     'One & two\\n\\nThree'
     """
+    page = page[:LARGEST_PAGE]
+    if "<" not in page:
+        return " ".join(unescape(page.replace("\0", "")).split())
     with needs_extra("html", "html-text"):
         import html_text
-    text: str = html_text.extract_text(page[:LARGEST_PAGE])
+    text: str = html_text.extract_text(page)
     return text

@@ -105,3 +105,8 @@ def test_a_missing_library_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "html_text", None)
     with pytest.raises(MissingExtraError, match=r'html-text is not .*"rag-rewards\[html\]"'):
         page_text("<p>x")
+
+
+def test_a_page_without_tags_needs_no_parser(monkeypatch):
+    monkeypatch.setitem(sys.modules, "html_text", None)
+    assert page_text("One &amp; two\n three") == "One & two three"
