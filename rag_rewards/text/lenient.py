@@ -374,7 +374,7 @@ _LOWER_TO_UPPER = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _PARENTHESES = re.compile(r"\([^()]{0,200}\)")
 _REMARK = re.compile(r", (?:who|which|that|in|with|the|a|an|where)\b| as | - ")
 _CAPITAL = re.compile(r"\b[A-Z]")
-_GLUED_YEAR = re.compile(r"(?:1[6-9]|20)\d{3,4}")
+_GLUED_YEAR = re.compile(r"(?:1[6-9]|20)\d\d[1-9]\d?")
 _DAY = re.compile(r"[0-3]?\d")
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]"

@@ -113,7 +113,7 @@ _GLUED = re.compile(
 )
 # "Reed12." and "19731.": the number of a footnote after a word or a year at the end of a sentence.
 _FOOTNOTE = re.compile(
-    r"(?:(?<=[^\W\d_][^\W\d_][^\W\d_])|(?<=\b1\d\d\d)|(?<=\b20\d\d))\d{1,2}(?=[.!?](?:\s|$))"
+    r"(?:(?<=[^\W\d_][^\W\d_][^\W\d_])|(?<=\b1[6-9]\d\d)|(?<=\b20\d\d))[1-9]\d?(?=[.!?](?:\s|$))"
 )
 _REMARK = re.compile(r"\s\([^()]{1,200}\)$")
 

@@ -62,6 +62,7 @@ CASES = [
     ("Rome", "Paris", "words missing"),
     ("", "Paris", "words missing"),
     ("It is her arm.", "Her foot", "words missing"),
+    ("It was 18000.", "1800", "number missing"),
     # other scripts
     ("首都是巴黎。", "巴黎", "all words"),
     ("首都是罗马。", "巴黎", "words missing"),

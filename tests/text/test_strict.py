@@ -324,6 +324,14 @@ def test_guesses_and_denials_that_repeat_the_question(question, text, normalize)
     assert not asserted(text, normalize=normalize, question=question)
 
 
+@pytest.mark.parametrize("normalize", NORMALIZERS, ids=name_of)
+@pytest.mark.parametrize(
+    ("number", "answer"), [("12500", "1250"), ("18000", "1800"), ("12345", "1234")]
+)
+def test_the_last_digits_of_a_number_are_not_a_footnote(number, answer, normalize):
+    assert not asserted(f"The number is {number}.", answer, normalize)
+
+
 # --- initials and numbers that look like the labels of a list -----------------------------------
 
 NAMES = [
