@@ -20,11 +20,11 @@ from rag_rewards.cli.app import make_app
 from rag_rewards.cli.init import TARGETS
 from rag_rewards.cli.recipe_options import parse_settings
 from rag_rewards.datasets.catalog import data_set
-from rag_rewards.datasets.preparation_options import presets
-from rag_rewards.datasets.training_sets import Style, TrainingSetKind
 from rag_rewards.errors import RagRewardsError, UsageError
 from rag_rewards.metrics.metric_names import metrics_of
+from rag_rewards.preparation.options import presets
 from rag_rewards.recipes import RECIPES, definition_of, recipe
+from rag_rewards.selection.training_sets import Style, TrainingSetKind
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = "benchmarks/results/"

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import rag_rewards as rr
-from rag_rewards.datasets.preparation import prepare
-from rag_rewards.datasets.preparation_options import PrepareOptions
 from rag_rewards.errors import OptionError
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.output_form import ANY_FORM
+from rag_rewards.preparation.options import PrepareOptions
+from rag_rewards.preparation.prepare import prepare
 from rag_rewards.prompt_template import MAX_BYTES, PromptTemplate
 from rag_rewards.prompts import Prompt
 from rag_rewards.recipes import RECIPES, definition_of

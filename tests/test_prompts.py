@@ -244,9 +244,9 @@ def test_documents_can_be_removed_from_a_prepared_prompt(name, tmp_path, shared)
     sys.path.insert(0, str(Path(__file__).parent / "backends"))
     import tiny_models
 
-    from rag_rewards.datasets.preparation import prepare
-    from rag_rewards.datasets.preparation_options import PrepareOptions
     from rag_rewards.evidence.contexts import Contexts
+    from rag_rewards.preparation.options import PrepareOptions
+    from rag_rewards.preparation.prepare import prepare
 
     source = shared / "data/musique/musique_ans_row.json"
     prepare(PrepareOptions("musique", str(source), str(tmp_path / "out.jsonl"), name, "none"))

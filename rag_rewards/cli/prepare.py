@@ -9,14 +9,14 @@ from cyclopts import Group, Parameter
 
 from rag_rewards.cli.options import FILES, RECIPE, Input, Output, Progress, with_line_breaks
 from rag_rewards.cli.output import print_messages
-from rag_rewards.datasets.preparation import PrepareResult
-from rag_rewards.datasets.preparation import prepare as write_prepared_file
-from rag_rewards.datasets.preparation_options import (
+from rag_rewards.preparation.options import (
     DocumentOptions,
     PrepareOptions,
     PromptOptions,
     SubsetOptions,
 )
+from rag_rewards.preparation.prepare import PrepareResult
+from rag_rewards.preparation.prepare import prepare as write_prepared_file
 
 PROMPT = Group("Prompt", sort_key=6)
 DOCUMENTS = Group("Documents", sort_key=7)

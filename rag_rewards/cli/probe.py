@@ -20,9 +20,9 @@ from rag_rewards.cli.options import (
     Recipe,
 )
 from rag_rewards.cli.output import print_messages
-from rag_rewards.datasets.probing import ProbeOptions, counts
-from rag_rewards.datasets.probing import probe as label_questions
-from rag_rewards.datasets.sampling import SamplingOptions
+from rag_rewards.selection.probe import ProbeOptions, counts
+from rag_rewards.selection.probe import probe as label_questions
+from rag_rewards.selection.sampling import SamplingOptions
 
 SAMPLING_DEFAULTS = SamplingOptions()
 

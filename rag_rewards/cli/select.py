@@ -19,13 +19,13 @@ from rag_rewards.cli.options import (
     Recipe,
 )
 from rag_rewards.cli.output import print_messages
-from rag_rewards.datasets.selection import counts
-from rag_rewards.datasets.selection import select as select_questions
-from rag_rewards.datasets.selection_options import (
+from rag_rewards.selection.options import (
     SelectionCriteria,
     SelectOptions,
     TrainingSetOptions,
 )
+from rag_rewards.selection.select import counts
+from rag_rewards.selection.select import select as select_questions
 
 SELECTION = "Selection"
 CRITERIA_DEFAULTS = SelectionCriteria()

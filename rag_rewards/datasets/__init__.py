@@ -1,1 +1,1 @@
-"""Public data sets as training data: their rows, preparation, labels and selection."""
+"""Public data sets: the formats of their files, and their rows as rows of this package."""

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.datasets.data_card import sha256
-from rag_rewards.datasets.selection_rules import question_digest, questions_in
+from rag_rewards.datasets.question_list import question_digest, questions_in
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models
+from rag_rewards.io.digest import sha256
 from rag_rewards.io.output import Output, partial_of
 from rag_rewards.io.sources import chunks, open_source
 from rag_rewards.metrics.bootstrap import RESAMPLES

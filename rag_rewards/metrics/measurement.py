@@ -14,10 +14,10 @@ from typing import Any, TypeGuard, cast
 
 import msgspec
 
-from rag_rewards.datasets.questions import QuestionRow
 from rag_rewards.errors import RolloutError, RowError
 from rag_rewards.evidence.needs import Need
 from rag_rewards.groups import NO_KEY, positions_by_key
+from rag_rewards.io.questions import QuestionRow
 from rag_rewards.metrics.answer_text import AnswerCache
 from rag_rewards.metrics.measured_run import ErrorCounter, MeasuredRun, Measurements
 from rag_rewards.metrics.metric import GroupMetric, Metric, Parts, RowMetric

@@ -12,9 +12,9 @@ from rag_rewards_adapters.trl import RagReward
 from rag_rewards_adapters.verl_config import load_scorer
 
 import rag_rewards as rr
-from rag_rewards.datasets.preparation import prepare
-from rag_rewards.datasets.preparation_options import PrepareOptions
 from rag_rewards.evidence.protocols import Models
+from rag_rewards.preparation.options import PrepareOptions
+from rag_rewards.preparation.prepare import prepare
 from rag_rewards.rows.columns import rollout_from_columns
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))

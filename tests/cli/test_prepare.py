@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rag_rewards import __version__
-from rag_rewards.datasets.preparation_options import PrepareOptions, presets
+from rag_rewards.preparation.options import PrepareOptions, presets
 from rag_rewards.signature import Signature
 from rag_rewards.text.normalize import squad
 
@@ -528,8 +528,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
             handle.write("]")
         code = (
             "import resource, sys\n"
-            "from rag_rewards.datasets.preparation import prepare\n"
-            "from rag_rewards.datasets.preparation_options import PrepareOptions\n"
+            "from rag_rewards.preparation.prepare import prepare\n"
+            "from rag_rewards.preparation.options import PrepareOptions\n"
             f"prepare(PrepareOptions('hotpotqa', {str(source)!r}, {str(tmp_path / 'o.jsonl')!r}, "
             "'ctrl-rag', 'trl', noise=5))\n"
             "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"

@@ -14,12 +14,12 @@ import pytest
 import yaml
 from conftest import COMMAND, ROOT  # type: ignore[import-not-found]
 
-from rag_rewards.datasets.probing import ProbeOptions, probe
-from rag_rewards.datasets.sampling import MAX_FAILED_BATCHES, SamplingOptions
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import GenerateAnswer, Models
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.model_options import ModelOptions
+from rag_rewards.selection.probe import ProbeOptions, probe
+from rag_rewards.selection.sampling import MAX_FAILED_BATCHES, SamplingOptions
 from rag_rewards.testing import TableJudge, TablePolicy
 
 sys.path.append(str(Path(__file__).parents[1] / "backends"))

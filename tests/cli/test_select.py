@@ -9,8 +9,8 @@ from itertools import groupby
 import pytest
 import yaml
 
-from rag_rewards.datasets.selection import select
-from rag_rewards.datasets.selection_options import SelectOptions
+from rag_rewards.selection.options import SelectOptions
+from rag_rewards.selection.select import select
 
 
 def scored(group, *marks, **fields):

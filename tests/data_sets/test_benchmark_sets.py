@@ -22,8 +22,8 @@ from rag_rewards.datasets.gold_rows import read_gold
 from rag_rewards.datasets.prgb import LARGEST_DOCUMENT, NOISE, PrgbRow, prgb
 from rag_rewards.datasets.read_options import ReadOptions
 from rag_rewards.datasets.records import Records
-from rag_rewards.datasets.suitability import suitability_problem
 from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.preparation.suitability import suitability_problem
 from rag_rewards.recipes import definition_of, recipe
 from rag_rewards.rows import decode_row
 

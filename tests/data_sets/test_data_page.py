@@ -16,7 +16,7 @@ from constructed_rows import PRGB, PUBMED, RAGQA, TEXTS
 
 from rag_rewards.cli import main
 from rag_rewards.datasets.catalog import DATASETS
-from rag_rewards.datasets.preparation_options import presets
+from rag_rewards.preparation.options import presets
 from rag_rewards.recipes import RECIPES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text("utf-8")

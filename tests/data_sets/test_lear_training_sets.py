@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from rag_rewards.datasets.questions import Question, read_question_row
-from rag_rewards.datasets.training_sets import ChatMaker
+from rag_rewards.io.questions import Question, read_question_row
 from rag_rewards.recipes import definition_of
+from rag_rewards.selection.training_sets import ChatMaker
 
 PROMPTS = definition_of("lear").prompts
 

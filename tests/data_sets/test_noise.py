@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from rag_rewards.datasets.gold import Gold, Problem, generator
-from rag_rewards.datasets.noise import NoisePool, offer_corpus
 from rag_rewards.errors import UsageError
+from rag_rewards.preparation.noise import NoisePool, offer_corpus
 from rag_rewards.rollout import Document
 
 GOLD = Gold(

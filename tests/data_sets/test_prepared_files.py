@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import rag_rewards as rr
-from rag_rewards.datasets.preparation import prepare
-from rag_rewards.datasets.preparation_options import PrepareOptions
+from rag_rewards.preparation.options import PrepareOptions
+from rag_rewards.preparation.prepare import prepare
 from rag_rewards.recipes import RECIPES, models_needed, recipe
 from rag_rewards.rollout import Evidence, LogProbs, MaskedAnswers, Rollout
 from rag_rewards.rows.columns import label_fields, rollout_from_columns

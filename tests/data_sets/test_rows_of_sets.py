@@ -16,8 +16,8 @@ from rag_rewards.datasets.gold_rows import read_gold
 from rag_rewards.datasets.multihop import BEYOND, MISSING, supporting_paragraphs
 from rag_rewards.datasets.read_options import ReadOptions
 from rag_rewards.datasets.records import Records
-from rag_rewards.datasets.suitability import suitability_problem
 from rag_rewards.errors import UsageError
+from rag_rewards.preparation.suitability import suitability_problem
 from rag_rewards.recipes import RECIPES, definition_of, recipe
 from rag_rewards.rollout import Document
 from rag_rewards.rows import decode_row

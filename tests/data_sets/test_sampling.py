@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from rag_rewards.datasets.sampling import SampledResponse, SampleFile, SamplingOptions
 from rag_rewards.errors import UsageError
+from rag_rewards.selection.sampling import SampledResponse, SampleFile, SamplingOptions
 
 SETTINGS = {"model": "m", **SamplingOptions().settings}
 

@@ -12,8 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_rewards.datasets.gold import Problem
-from rag_rewards.datasets.questions import Question, question_of, read_question_row
-from rag_rewards.datasets.selection_rules import (
+from rag_rewards.definition import custom
+from rag_rewards.errors import UsageError
+from rag_rewards.io.questions import Question, question_of, read_question_row
+from rag_rewards.recipes import recipe
+from rag_rewards.rollout import Score
+from rag_rewards.selection.rules import (
     Rules,
     digest,
     draw,
@@ -22,11 +26,7 @@ from rag_rewards.datasets.selection_rules import (
     window,
     windows,
 )
-from rag_rewards.datasets.training_sets import ChatMaker
-from rag_rewards.definition import custom
-from rag_rewards.errors import UsageError
-from rag_rewards.recipes import recipe
-from rag_rewards.rollout import Score
+from rag_rewards.selection.training_sets import ChatMaker
 
 
 def line(**fields):

@@ -13,9 +13,9 @@ from rag_rewards.cli import main
 from rag_rewards.datasets.catalog import data_set
 from rag_rewards.datasets.gold import SOURCE_FIELDS
 from rag_rewards.datasets.gold_rows import read_gold
-from rag_rewards.datasets.preparation import prepare
-from rag_rewards.datasets.preparation_options import PrepareOptions
 from rag_rewards.datasets.records import Records
+from rag_rewards.preparation.options import PrepareOptions
+from rag_rewards.preparation.prepare import prepare
 from rag_rewards.rollout import Rollout
 
 REAL = {

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from properties import budget
 
 from rag_rewards import decode_row
-from rag_rewards.datasets.trust_align import (
+from rag_rewards.errors import DataError
+from rag_rewards.metrics.trust_score import TrustScore
+from rag_rewards.selection.trust_align import (
     cite_answers,
     covering_documents,
     gold_list,
     hallucinations,
 )
-from rag_rewards.errors import DataError
-from rag_rewards.metrics.trust_score import TrustScore
 from rag_rewards.text.citations import compiled
 from rag_rewards.text.refusal import REFUSAL
 from rag_rewards.text.statements import statements

@@ -12,8 +12,8 @@ from swift.dataset import load_dataset
 from swift.rl_core.data import GRPOSample
 from swift.rl_core.grpo_algorithm import compute_rewards_per_func
 
-from rag_rewards.datasets.preparation import prepare
-from rag_rewards.datasets.preparation_options import PrepareOptions
+from rag_rewards.preparation.options import PrepareOptions
+from rag_rewards.preparation.prepare import prepare
 
 CONFIG = SimpleNamespace(
     num_generations=2,

@@ -11,8 +11,8 @@ from typing import Any
 
 from rag_rewards_adapters.openrlhf import reward_function
 
-from rag_rewards.datasets.preparation import prepare
-from rag_rewards.datasets.preparation_options import PrepareOptions
+from rag_rewards.preparation.options import PrepareOptions
+from rag_rewards.preparation.prepare import prepare
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "backends"))
 import tiny_models

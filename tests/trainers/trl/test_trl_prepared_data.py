@@ -11,8 +11,8 @@ from datasets import concatenate_datasets, load_dataset
 from rag_rewards_adapters.trl import RagReward
 from trl_runs import GRPOConfig, GRPOTrainer, make_model, make_tokenizer
 
-from rag_rewards.datasets.preparation import prepare
-from rag_rewards.datasets.preparation_options import PrepareOptions
+from rag_rewards.preparation.options import PrepareOptions
+from rag_rewards.preparation.prepare import prepare
 
 FILES = {
     "hotpotqa": "hotpotqa/distractor_row_trimmed.json",

@@ -12,8 +12,8 @@ from datasets import load_dataset
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 from trl_runs import make_model, make_tokenizer
 
-from rag_rewards.datasets.selection import select
-from rag_rewards.datasets.selection_options import SelectOptions
+from rag_rewards.selection.options import SelectOptions
+from rag_rewards.selection.select import select
 
 COMMON: dict[str, Any] = {
     "max_steps": 2,

@@ -11,8 +11,8 @@ from rag_rewards_adapters.verl import compute_score
 from reward_batches import saved_tokenizer
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 
-from rag_rewards.datasets.preparation import prepare
-from rag_rewards.datasets.preparation_options import PrepareOptions
+from rag_rewards.preparation.options import PrepareOptions
+from rag_rewards.preparation.prepare import prepare
 
 FILES = {
     "hotpotqa": "hotpotqa/distractor_row_trimmed.json",

@@ -7,22 +7,22 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
-from rag_rewards.datasets.questions import ErrorLog, Question, ScoresRollouts
-from rag_rewards.datasets.rationales import RationaleScorer
-from rag_rewards.datasets.sampling import SampleFile, Sampler, SamplingOptions
-from rag_rewards.datasets.trust_align import (
+from rag_rewards.errors import OptionError
+from rag_rewards.evidence.gather import Gatherer
+from rag_rewards.evidence.protocols import Policy
+from rag_rewards.io.questions import ErrorLog, Question, ScoresRollouts
+from rag_rewards.loading import RecipeSource
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.scorer import Scorer
+from rag_rewards.selection.rationales import RationaleScorer
+from rag_rewards.selection.sampling import SampleFile, Sampler, SamplingOptions
+from rag_rewards.selection.trust_align import (
     PROMPT_NAME,
     WRITER_PROMPT_NAME,
     GoldAnswerScorer,
     TrustAlignScorer,
 )
-from rag_rewards.datasets.written_texts import TextSampler, TextScorer
-from rag_rewards.errors import OptionError
-from rag_rewards.evidence.gather import Gatherer
-from rag_rewards.evidence.protocols import Policy
-from rag_rewards.loading import RecipeSource
-from rag_rewards.model_options import ModelOptions
-from rag_rewards.scorer import Scorer
+from rag_rewards.selection.written_texts import TextSampler, TextScorer
 from rag_rewards.signature import Signature
 
 K = TypeVar("K")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 from rag_rewards.datasets.catalog import DataSet
@@ -22,20 +20,6 @@ The prompt, with its placeholders:
 
 {prompt}
 """
-
-
-def sha256(path: str | Path) -> str:
-    """Return the SHA-256 digest of a file in hexadecimal.
-
-    >>> import tempfile
-    >>> with tempfile.NamedTemporaryFile() as file: sha256(file.name)[:8]
-    'e3b0c442'
-    """
-    digest = hashlib.sha256()
-    with open(path, "rb") as handle:
-        while block := handle.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def data_card(data_set: DataSet, facts: dict[str, Any], prompt: str) -> str:

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rag_rewards.datasets.gold import Problem, generator
-from rag_rewards.datasets.questions import Question, ScoredRollout
-from rag_rewards.datasets.training_source import Form, TrainingSource
-from rag_rewards.datasets.trust_align import trust_dpo, trust_sft
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import OptionError, RolloutError
+from rag_rewards.io.questions import Question, ScoredRollout
 from rag_rewards.recipes import RECIPES
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
+from rag_rewards.selection.training_source import Form, TrainingSource
+from rag_rewards.selection.trust_align import trust_dpo, trust_sft
 from rag_rewards.signature import Signature
 
 TrainingSetKind = Literal["r-tuning", "rft", "dpo", "sft", "trust-sft", "trust-dpo"]

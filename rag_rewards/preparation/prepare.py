@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 
 from rag_rewards.datasets.catalog import DataSet, data_set
-from rag_rewards.datasets.data_card import data_card, sha256
 from rag_rewards.datasets.document_pool import DocumentPool
 from rag_rewards.datasets.gold import (
     Gold,
@@ -29,19 +28,21 @@ from rag_rewards.datasets.gold import (
     with_answers_found,
 )
 from rag_rewards.datasets.gold_rows import read_gold
-from rag_rewards.datasets.noise import NoisePool, offer_corpus
-from rag_rewards.datasets.preparation_options import PrepareOptions
-from rag_rewards.datasets.prepared_prompt import prepared_prompt, prompt_name
 from rag_rewards.datasets.read_options import ReadOptions
 from rag_rewards.datasets.records import Records
-from rag_rewards.datasets.suitability import answer_problem, suitability_problem
-from rag_rewards.datasets.trainer_files import JsonLinesFile, ParquetFile, TrainerFile
-from rag_rewards.datasets.trainer_rows import ms_swift, openrlhf, plain, trl, verl
 from rag_rewards.definition import RecipeDefinition
 from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.io.digest import sha256
 from rag_rewards.io.output import Output
 from rag_rewards.io.sinks import ErrorFile
 from rag_rewards.loading import load_definition
+from rag_rewards.preparation.data_card import data_card
+from rag_rewards.preparation.noise import NoisePool, offer_corpus
+from rag_rewards.preparation.options import PrepareOptions
+from rag_rewards.preparation.prompt import prepared_prompt, prompt_name
+from rag_rewards.preparation.suitability import answer_problem, suitability_problem
+from rag_rewards.preparation.trainer_files import JsonLinesFile, ParquetFile, TrainerFile
+from rag_rewards.preparation.trainer_rows import ms_swift, openrlhf, plain, trl, verl
 from rag_rewards.prompts import Prompt
 from rag_rewards.recipes import build_recipe
 from rag_rewards.report.progress import TerminalBar

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from rag_rewards.datasets.output_check import refuse_overwriting
 from rag_rewards.datasets.read_options import Pages, ReadOptions
-from rag_rewards.datasets.trainer_rows import Trainer
 from rag_rewards.definition import Preset
 from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.io.output_check import refuse_overwriting
+from rag_rewards.preparation.trainer_rows import Trainer
 from rag_rewards.recipes import RECIPES
 from rag_rewards.settings import did_you_mean
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rag_rewards.datasets.data_card import sha256
+from rag_rewards.io.digest import sha256
 from rag_rewards.signature import Signature
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rag_rewards.baseline_prompts import CLOSED_BOOK, DEFAULT, prompt_named
-from rag_rewards.datasets.preparation_options import PrepareOptions
 from rag_rewards.definition import RecipeDefinition
 from rag_rewards.errors import OptionError
+from rag_rewards.preparation.options import PrepareOptions
 from rag_rewards.prompt_template import PromptTemplate, adjusted
 from rag_rewards.prompts import Prompt
 

@@ -7,17 +7,17 @@ from typing import Any, get_args
 
 import msgspec
 
-from rag_rewards.datasets.data_card import sha256
-from rag_rewards.datasets.output_check import refuse_overwriting
-from rag_rewards.datasets.questions import check_right_at
-from rag_rewards.datasets.sampling import SamplingOptions
-from rag_rewards.datasets.selection_models import Purpose
-from rag_rewards.datasets.selection_rules import Likelihood
-from rag_rewards.datasets.training_sets import ChatMaker, Style, TrainingSetKind
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.io.digest import sha256
+from rag_rewards.io.output_check import refuse_overwriting
+from rag_rewards.io.questions import check_right_at
 from rag_rewards.loading import RecipeSource
 from rag_rewards.model_options import ModelOptions
+from rag_rewards.selection.models import Purpose
+from rag_rewards.selection.rules import Likelihood
+from rag_rewards.selection.sampling import SamplingOptions
+from rag_rewards.selection.training_sets import ChatMaker, Style, TrainingSetKind
 from rag_rewards.settings import did_you_mean
 
 

@@ -16,8 +16,14 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.datasets.output_check import refuse_overwriting
-from rag_rewards.datasets.questions import (
+from rag_rewards.definition import Recipe, custom
+from rag_rewards.errors import DataError, OptionError, RolloutError, UsageError
+from rag_rewards.evidence.protocols import Policy
+from rag_rewards.groups import first_error
+from rag_rewards.io.output import Output, refuse_second_run
+from rag_rewards.io.output_check import refuse_overwriting
+from rag_rewards.io.progress import NoProgress
+from rag_rewards.io.questions import (
     ErrorLog,
     Question,
     QuestionRow,
@@ -27,14 +33,6 @@ from rag_rewards.datasets.questions import (
     question_of,
     read_question_row,
 )
-from rag_rewards.datasets.sampling import SampleFile, Sampler, SamplingOptions
-from rag_rewards.datasets.selection_card import write_card
-from rag_rewards.definition import Recipe, custom
-from rag_rewards.errors import DataError, OptionError, RolloutError, UsageError
-from rag_rewards.evidence.protocols import Policy
-from rag_rewards.groups import first_error
-from rag_rewards.io.output import Output, refuse_second_run
-from rag_rewards.io.progress import NoProgress
 from rag_rewards.io.sources import Source, open_source
 from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.model_options import ModelOptions
@@ -45,6 +43,8 @@ from rag_rewards.report.progress import ProgressBar
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Line, Totals
 from rag_rewards.scorer import Scorer
+from rag_rewards.selection.card import write_card
+from rag_rewards.selection.sampling import SampleFile, Sampler, SamplingOptions
 from rag_rewards.signature import signature_of
 
 NO_RESPONSE = "set a model that samples responses for rows without one"

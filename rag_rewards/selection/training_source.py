@@ -11,8 +11,8 @@ import msgspec
 
 from rag_rewards.baseline_prompts import DEFAULT, DIRECT, prompt_named, prompts_of
 from rag_rewards.datasets.gold import Problem
-from rag_rewards.datasets.questions import Question, ScoredRollout
 from rag_rewards.errors import OptionError
+from rag_rewards.io.questions import Question, ScoredRollout
 from rag_rewards.output_form import ANY_FORM, OutputForm
 from rag_rewards.prompts import GROUNDED, Prompt
 from rag_rewards.text.sections import Tags

@@ -16,22 +16,22 @@ from typing import Any
 import msgspec
 
 from rag_rewards.datasets.gold import Problem, generator
-from rag_rewards.datasets.questions import ErrorLog, Question, Questions
-from rag_rewards.datasets.selection_card import write_card
-from rag_rewards.datasets.selection_models import SelectionModels
-from rag_rewards.datasets.selection_options import SelectOptions
-from rag_rewards.datasets.selection_rules import (
+from rag_rewards.datasets.question_list import questions_in
+from rag_rewards.errors import UsageError
+from rag_rewards.io.output import Output, refuse_second_run
+from rag_rewards.io.questions import ErrorLog, Question, Questions
+from rag_rewards.io.sinks import Spool
+from rag_rewards.io.sources import open_source
+from rag_rewards.selection.card import write_card
+from rag_rewards.selection.models import SelectionModels
+from rag_rewards.selection.options import SelectOptions
+from rag_rewards.selection.rules import (
     Likelihood,
     Rules,
     SelectionStep,
     draw,
-    questions_in,
     windows,
 )
-from rag_rewards.errors import UsageError
-from rag_rewards.io.output import Output, refuse_second_run
-from rag_rewards.io.sinks import Spool
-from rag_rewards.io.sources import open_source
 
 
 @dataclass

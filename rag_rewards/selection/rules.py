@@ -11,14 +11,12 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from rag_rewards.datasets.questions import Question, ScoredRollout
-from rag_rewards.datasets.records import Records
-from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.text.normalize import squad
+from rag_rewards.datasets.question_list import question_digest
+from rag_rewards.errors import OptionError
+from rag_rewards.io.questions import Question, ScoredRollout
 from rag_rewards.training.advantages import mean_std
 
 Likelihood = Literal["S", "E"]
@@ -218,23 +216,6 @@ class _FirstOccurrence:
 def digest(question: Question) -> bytes:
     """Return a digest of a question that ignores case, punctuation and articles."""
     return question_digest(question.row.question or question.name)
-
-
-def question_digest(text: str) -> bytes:
-    """Return the digest of the text of a question, see `digest`."""
-    return blake2b((squad(text) or text).encode("utf-8", "replace"), digest_size=8).digest()
-
-
-def questions_in(path: str) -> frozenset[bytes]:
-    """Return the digests of the questions of a file. Raises UsageError for another file."""
-    digests: set[bytes] = set()
-    with Records(path) as records:
-        for number, row in records:
-            text = row.get("question") if isinstance(row, dict) else None
-            if not isinstance(text, str):
-                raise UsageError(f"{path}: row {number} has no `question`: add it")
-            digests.add(question_digest(text))
-    return frozenset(digests)
 
 
 # --- sample --------------------------------------------------------------------------------------

@@ -16,17 +16,17 @@ from typing import Any
 import msgspec
 
 from rag_rewards.datasets.gold import Problem
-from rag_rewards.datasets.questions import ScoredRollout
-from rag_rewards.datasets.training_source import TrainingSource
 from rag_rewards.errors import DataError, RolloutError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.groups import Groups
+from rag_rewards.io.questions import ScoredRollout
 from rag_rewards.metrics.answer_text import read_answer
 from rag_rewards.metrics.answerability import is_answerable
 from rag_rewards.metrics.measurement import MetricNeeds
 from rag_rewards.metrics.trust_score import MAX_CITATIONS, TrustScore
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
+from rag_rewards.selection.training_source import TrainingSource
 from rag_rewards.text.citations import compiled
 from rag_rewards.text.statements import statements
 

@@ -1,0 +1,1 @@
+"""Preparation of rows: from a public data set to the data file of a trainer."""

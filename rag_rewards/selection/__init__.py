@@ -1,0 +1,1 @@
+"""Selection of training rows: sampled responses, rules of selection, and training sets."""
