@@ -528,8 +528,8 @@ def test_errors_of_unmet_needs():
         "token",
         "masked_answers.evidence: missing; add the answer from the masked context",
         "masked_logprobs.full: missing; add one list per gold alias",
-        f"nli: no entry for premise 'a b c' and hypothesis '{'x' * 59}…'; add it, or set "
-        "citation.judge_by=gold if the recipe has this setting",
+        f"nli: no entry for premise 'a b c' and hypothesis '{'x' * 59}…'; add it, set the option "
+        "nli to an entailment model, or set citation.judge_by=gold if the recipe has this setting",
         "similarity: no entry for text 't'",
         "verdicts.outcome: missing; add the verdict of a judge (0 or 1), or choose a setting "
         "without a judge",

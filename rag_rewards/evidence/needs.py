@@ -118,8 +118,8 @@ def unmet(need: Need) -> DataError:
     if isinstance(need, EntailmentNeed):
         return DataError(
             f"no entry for premise {shorten(need.premise, 60)!r} and hypothesis "
-            f"{shorten(need.hypothesis, 60)!r}; add it, or set citation.judge_by=gold if the "
-            "recipe has this setting",
+            f"{shorten(need.hypothesis, 60)!r}; add it, set the option nli to an entailment "
+            "model, or set citation.judge_by=gold if the recipe has this setting",
             "nli",
         )
     if isinstance(need, SimilarityNeed):

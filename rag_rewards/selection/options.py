@@ -116,6 +116,12 @@ class SelectOptions(SelectionCriteria, TrainingSetOptions):
             raise OptionError(
                 "{sections} and {prompt} change sampled responses: set {style} reasoning"
             )
+        if self.sections is not None and not self.section_names:
+            raise OptionError(
+                "{sections} {value!r} contains no name: name the sections to keep, such as "
+                "reason,extract",
+                value=self.sections,
+            )
         if self.purpose == "rationale" and self.recipe is None:
             raise OptionError(
                 "{style} rationale requires {recipe}, which assembles and scores the responses"
@@ -154,6 +160,11 @@ class SelectOptions(SelectionCriteria, TrainingSetOptions):
         )
 
     @property
+    def section_names(self) -> tuple[str, ...]:
+        """The sections of the response to keep; () keeps the response."""
+        return tuple(filter(None, map(str.strip, (self.sections or "").split(","))))
+
+    @property
     def samples(self) -> str:
         """Path of the sampled texts."""
         return f"{self.output}.samples.jsonl"
@@ -180,5 +191,4 @@ class SelectOptions(SelectionCriteria, TrainingSetOptions):
             return None
         kind: TrainingSetKind = msgspec.convert(self.make, TrainingSetKind)
         style: Style = msgspec.convert(self.style, Style)
-        sections = tuple(filter(None, map(str.strip, (self.sections or "").split(","))))
-        return ChatMaker(kind, style, recipe or "", self.seed, sections, self.prompt)
+        return ChatMaker(kind, style, recipe or "", self.seed, self.section_names, self.prompt)

@@ -50,7 +50,10 @@ def hallucinations(row: Rollout, metric: TrustScore) -> dict[str, float]:
     The last three are those of an answered, answerable question. Raises RolloutError for a row
     that Trust-Score cannot measure. Source: Trust-Align, the five types of its released code.
     """
-    parts = metric.parts_of(row)
+    return _severities(metric.parts_of(row))
+
+
+def _severities(parts: Mapping[str, float]) -> dict[str, float]:
     answered, answerable = parts["answered"], parts["answerable"]
     both = answered * answerable
     return {
@@ -154,12 +157,12 @@ class TrustAlignScorer:
         try:
             if isinstance(gathered, RolloutError):
                 raise gathered
-            errors = hallucinations(gathered, self.metric)
+            parts = self.metric.parts_of(gathered)
             answer = (read_answer(row, self.metric.reads) or "").strip()
         except RolloutError as error:
             return error.with_traceback(None)
+        errors = _severities(parts)
         severity = sum(errors.values())
-        parts = self.metric.parts_of(gathered)
         details = {"refused": not parts["answered"], "answer": answer}
         return Score(-severity, errors, float(severity == 0), details)
 

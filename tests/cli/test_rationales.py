@@ -153,6 +153,10 @@ def test_a_gold_answer_with_tags_or_placeholders(cli, write, tmp_path):
         ),
         (("-r", "arena", "--style", "rationale"), "--style describes the target texts of sft"),
         ((*STYLE, "--sections", "answer"), "--sections and --prompt change sampled responses"),
+        (
+            ("-r", "lear", "--make", "sft", "--style", "reasoning", "--sections", ","),
+            "--sections ',' contains no name: name the sections to keep",
+        ),
         (("--nli", "x"), "models provide evidence for a recipe: set --recipe"),
         ((*STYLE, "--texts", "0"), "must be at least 1, found 0"),
     ],

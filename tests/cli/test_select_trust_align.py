@@ -153,7 +153,7 @@ def test_a_pass_rate_is_the_share_without_hallucination(cli, write, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "path", "message"),
     [
-        ({"nli": []}, "nli", "Paris."),
+        ({"nli": []}, "nli", "set the option nli to an entailment model"),
         (
             {"documents": [{"text": FRANCE, "supports": [True]}, {"text": ITALY}]},
             "documents[0].supports",
