@@ -15,9 +15,10 @@ PAGE = Path(__file__).with_name("hardened.md")
 INTRO = """# The hardened profile
 
 `--hardened` (in Python `rr.recipe(name, hardened=True)`) changes the settings in the tables below.
-`--set` can reset each of them. An attack increases the reward of a response without making its
-answer more correct. `rag-rewards audit` ([look.md](look.md)) tries about nine hundred variants of
-the attacks below.
+`--set` can reset each of them. The recipes whose reward contains an accuracy reject
+`accuracy.metric=lenient` with this profile, because this metric is only for evaluation. An attack
+increases the reward of a response without making its answer more correct. `rag-rewards audit`
+([look.md](look.md)) tries about nine hundred variants of the attacks below.
 
 The hardened profile matches gold answers strictly: rules decide whether a sentence asserts an
 answer. These rules have known errors:

@@ -126,7 +126,8 @@ class Variation:
         before = build_recipe(definition, {**recorded, **self.base})
         profile = definition.hardened_values if new.hardened else {}
         changes = full_keys(definition.settings, new.settings, definition.name)
-        return before, build_recipe(definition, _settings(before) | profile | changes)
+        values = _settings(before) | profile | changes
+        return before, build_recipe(definition, values, hardened=new.hardened)
 
 
 class _Baseline:

@@ -120,6 +120,31 @@ def test_settings_are_values():
     assert changes == {"accuracy": {"metric": "f1"}}
 
 
+@pytest.mark.parametrize("name", ["arena", "naive-grpo", "ctrl-rag", "rag-total"])
+@pytest.mark.parametrize("changes", [{"accuracy.metric": "lenient"}, {"metric": "lenient"}])
+def test_the_hardened_profile_rejects_values_for_evaluation(name, changes):
+    message = (
+        f"recipe {name}: setting accuracy.metric: lenient is only for evaluation, because a policy "
+        "can exploit it: set another value, or do not use the hardened profile"
+    )
+    with pytest.raises(SettingError, match=message):
+        recipe(name, changes, hardened=True)
+    assert recipe(name, changes).correct is not None
+
+
+def test_the_likelihood_alone_is_hardened_with_any_metric():
+    lenient = recipe("ctrl-rag-clr", {"accuracy.metric": "lenient"}, hardened=True)
+    assert lenient.correct.metric == "lenient"
+
+
+def test_values_for_evaluation_exist():
+    for name, definition in RECIPES.items():
+        for key, values in definition.evaluation_only.items():
+            for value in values:
+                recipe(name, {key: value})
+                assert definition.defaults(hardened=True)[key] != value
+
+
 def test_descriptions():
     result = {s.key: s for s in describe(TruthRL)}
     assert result["scheme"] == Setting(

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from rag_rewards.definition import Recipe, RecipeDefinition
-from rag_rewards.errors import SignatureError, UnknownRecipeError
+from rag_rewards.errors import SettingError, SignatureError, UnknownRecipeError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.recipes.sample import sample_rollout
 from rag_rewards.settings import build, did_you_mean, flatten
@@ -75,7 +75,8 @@ def recipe(
     settings  changed settings by dotted key
     hardened  whether the other settings have the values of the hardened profile
 
-    Raises UnknownRecipeError, and SettingError for an unknown or invalid setting.
+    Raises UnknownRecipeError, and SettingError for an unknown or invalid setting, or for one that
+    is only for evaluation with the hardened profile.
 
     >>> recipe("arena", {"bonus.value": 5}).equation
     'format + accuracy + relevance + bonus'
@@ -89,11 +90,25 @@ def build_recipe(
     *,
     hardened: bool = False,
 ) -> Recipe:
-    """Return the recipe of a definition, with settings as in `recipe`."""
+    """Return the recipe of a definition, with settings and errors as in `recipe`."""
     values = (definition.hardened_values if hardened else {}) | dotted(settings or {})
-    recipe = definition.build(build(definition.settings, values, definition.name))
+    built = build(definition.settings, values, definition.name)
+    if hardened:
+        _check_hardened(definition, flatten(built))
+    recipe = definition.build(built)
     built_in = RECIPES.get(definition.name) is definition
     return replace(recipe, definition=definition, built_in=built_in)
+
+
+def _check_hardened(definition: RecipeDefinition, values: Mapping[str, Any]) -> None:
+    """Raise SettingError for a value that a policy can exploit."""
+    for key, rejected in definition.evaluation_only.items():
+        if values[key] in rejected:
+            raise SettingError(
+                f"recipe {definition.name}: setting {key}: {values[key]} is only for evaluation, "
+                "because a policy can exploit it: set another value, or do not use the hardened "
+                "profile"
+            )
 
 
 def recorded_settings(

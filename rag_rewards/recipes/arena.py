@@ -89,10 +89,7 @@ class FormatSettings(Settings, frozen=True):
 class Accuracy(shared.Accuracy, frozen=True):
     metric: Annotated[
         Metric,
-        about(
-            "how the answer is compared with the gold answers",
-            "paper, section 3.3; F1 and judge in section 5.3",
-        ),
+        about(shared.METRIC, "paper, section 3.3; F1 and judge in section 5.3"),
     ] = "exact"
     normalizer: Annotated[NormalizerName, about("text normalizer", "authors' code")] = "triviaqa"
 
@@ -248,6 +245,7 @@ ARENA = RecipeDefinition(
             0.5, (17,), "listing every document, which earns 0.5"
         ),
     },
+    evaluation_only=shared.EVALUATION_ONLY,
     loopholes=(
         "1: with several required answers, a list of every candidate answer counts as right "
         "(closed: hardened)",
@@ -282,6 +280,7 @@ NAIVE_GRPO = RecipeDefinition(
         "accuracy.normalizer": _UNICODE,
         "accuracy.extra": _EXTRA,
     },
+    evaluation_only=shared.EVALUATION_ONLY,
     loopholes=(
         "1: with several required answers, a list of every candidate answer counts as right "
         "(closed: hardened)",

@@ -44,9 +44,7 @@ BASELINES = {
 
 
 class Accuracy(shared.Accuracy, frozen=True):
-    metric: Annotated[
-        Metric, about("how the answer is compared with the gold answers", "paper, Eq. 3")
-    ] = "substring"
+    metric: Annotated[Metric, about(shared.METRIC, "paper, Eq. 3")] = "substring"
     normalizer: Annotated[NormalizerName, about("text normalizer", "authors' leaderboard")] = (
         "lower"
     )
@@ -355,6 +353,7 @@ CTRL_RAG = RecipeDefinition(
         "among": HardenedSetting("correct", (), "a wrong rollout that determines the scaling"),
         "floor": HardenedSetting(0.1, (), "a reward of 0 for a right rollout"),
     },
+    evaluation_only=shared.EVALUATION_ONLY,
     loopholes=_LOOPHOLES,
     baselines=BASELINES,
     training=TRAINING,
@@ -410,6 +409,7 @@ RAG_TOTAL = RecipeDefinition(
         "citation.claims_only": HardenedSetting(True, (16,), "citation markers without a claim"),
         **_ACCURACY,
     },
+    evaluation_only=shared.EVALUATION_ONLY,
     loopholes=(
         "1, 2, 3, 9, 10, 25, 27, 28, 30: a gold answer also counts inside a list, a negation "
         "or a quotation (closed: hardened)",

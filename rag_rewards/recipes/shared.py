@@ -34,10 +34,18 @@ class Sections(Settings, frozen=True):
         return SectionStyle(self.ignore_case, self.unclosed, self.repeated)
 
 
+METRIC = (
+    "how the answer is compared with the gold answers; lenient: for evaluation only, because a "
+    "policy can exploit it"
+)
+EVALUATION_ONLY = {"accuracy.metric": ("lenient",)}
+"""Values of the settings of `Accuracy` that the hardened profile rejects."""
+
+
 class Accuracy(Settings, frozen=True):
     """Settings of the comparison of the answer with the gold answers."""
 
-    metric: Annotated[Metric, about("how the answer is compared with the gold answers")] = "exact"
+    metric: Annotated[Metric, about(METRIC)] = "exact"
     normalizer: Annotated[NormalizerName, about("text normalizer")] = "squad"
     fold_accents: Annotated[bool, about("with the normalizer unicode, read São as Sao")] = False
     numbers: Annotated[bool, about("with the normalizer unicode, read 1 million as 1,000,000")] = (
