@@ -100,6 +100,11 @@ def _summary(options: PrepareOptions, result: PrepareResult) -> list[str]:
             f"{result.without_evidence:,} with an empty document: the response has no "
             f"{options.documents_from}"
         )
+        if result.without_evidence == result.written:
+            lines.append(
+                "warning: every document is empty; check the name of the section in "
+                f"--documents-from {options.documents_from}, and the responses"
+            )
     lines.append(f"data card: {options.card}")
     if result.dropped:
         lines.append(f"rows that were left out: {options.dropped}")

@@ -71,7 +71,19 @@ def test_questions_without_evidence_are_kept_and_counted(prepared, tmp_path):
     ran, written = prepared(rows, "--documents-from", "extract", "--prompt", "qa")
     assert len(written) == 2
     assert "1 with an empty document: the response has no extract" in ran.err
+    assert "warning" not in ran.err
     assert "without evidence: 1" in (tmp_path / "out.jsonl.card.md").read_text("utf-8")
+
+
+def test_a_section_that_no_response_has(prepared, tmp_path):
+    rows = [{"id": str(i), **QUESTION, "response": RESPONSE} for i in range(2)]
+    ran, written = prepared(rows, "--documents-from", "extrct", "--prompt", "qa")
+    assert [row["documents"][0]["text"] for row in written] == ["", ""]
+    assert (
+        "warning: every document is empty; check the name of the section in --documents-from "
+        "extrct, and the responses"
+    ) in ran.err
+    assert "without evidence: 2" in (tmp_path / "out.jsonl.card.md").read_text("utf-8")
 
 
 def test_equal_evidence_is_not_a_repeated_row(prepared):
