@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.definition import Recipe, custom
+from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, OptionError, RolloutError, UsageError
 from rag_rewards.evidence.protocols import Policy
 from rag_rewards.groups import first_error
@@ -36,9 +36,6 @@ from rag_rewards.io.questions import (
 from rag_rewards.io.sources import Source, open_source
 from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.model_options import ModelOptions
-from rag_rewards.output_form import ANY_FORM
-from rag_rewards.prompt_template import adjusted
-from rag_rewards.prompts import GROUNDED, Prompt
 from rag_rewards.report.progress import ProgressBar
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Line, Totals
@@ -165,7 +162,8 @@ def probe(options: ProbeOptions) -> ProbeResult:
 class _Models:
     """The policy that samples responses, and the scorer that decides which ones are right.
 
-    The scorer uses only the recipe's reward for correctness.
+    The scorer uses only the recipe's reward for correctness. Its prompt is that of rows without a
+    prompt.
     """
 
     options: ProbeOptions
@@ -185,8 +183,9 @@ class _Models:
                     f"recipe {self.recipe.name} does not decide whether a response is right: "
                     "choose another recipe"
                 )
-            reward = custom(self.recipe.name, correct, correct=correct)
-            self.scorer = Scorer(reward, replace(models, policy=None))
+            reward = replace(self.recipe, components=(correct,), total=correct)
+            prompting = self.options.models.prompt_options
+            self.scorer = Scorer(reward, replace(models, policy=None), **prompting)
 
     @property
     def signature(self) -> str:
@@ -274,21 +273,11 @@ def _sampled_questions(
         **options.sampling.settings,
     }
     samples = SampleFile(options.samples, settings)
-    prompt = _prompt(options, models.recipe)
+    if models.scorer is None:
+        raise OptionError(NO_RECIPE)
+    prompt = models.scorer.prompt
     sampler = Sampler(policy, options.sampling, samples, prompt, options.models.truncate)
     return _SampledQuestions(options, sampler, source, errors, models)
-
-
-def _prompt(options: ProbeOptions, recipe: Recipe | None) -> Prompt:
-    """Return the prompt of rows without a prompt, with the options of the models."""
-    prompting = options.models.prompt_options
-    return adjusted(
-        recipe.prompt if recipe else GROUNDED,
-        recipe.output_form if recipe else ANY_FORM,
-        prompting["prompt_template"],
-        prompting["document_form"],
-        prompting["document_separator"],
-    )
 
 
 @dataclass

@@ -69,6 +69,12 @@ def test_hardened(cli, scored):
     assert data["settings"]["sections.repeated"] == ["first", "missing"]
 
 
+def test_hardened_rejects_a_metric_for_evaluation(cli, scored):
+    arguments = ("--hardened", "--set", "accuracy.metric=lenient")
+    ran = cli("replay", scored, *arguments, code=2)
+    assert "setting accuracy.metric: lenient is only for evaluation" in ran.err
+
+
 def test_rows_that_were_scored_with_the_hardened_profile(cli, write, arena):
     text = "<relevance>[1]</relevance><analysis>.</analysis><answer>Seine</answer>"
     path = write([arena(response=text)], "scored.jsonl")
