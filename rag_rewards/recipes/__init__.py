@@ -44,7 +44,7 @@ RECIPES = RecipeTable(
         "ctrl-rag": "ctrl_rag:CTRL_RAG",
         "ctrl-rag-clr": "ctrl_rag:CTRL_RAG_CLR",
         "naive-grpo": "arena:NAIVE_GRPO",
-        "rag-total": "ctrl_rag:RAG_TOTAL",
+        "rag-total": "rag_total:RAG_TOTAL",
     }
 )
 """The built-in recipes: each name with the module and the constant that define it."""

@@ -1,4 +1,4 @@
-"""CTRL-RAG: contrastive likelihood, alone or as a gate of correctness, and its baseline.
+"""CTRL-RAG: contrastive likelihood, alone or as a gate of correctness.
 
 The authors have released the accuracy rule of their leaderboard, but no training code. The other
 documents keep their numbers when a document is removed.
@@ -23,11 +23,8 @@ from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.reward import Component, Reward
 from rag_rewards.rewards.answer import AnswerMatch, Metric, Reads
-from rag_rewards.rewards.citation import CitationRecall
 from rag_rewards.rewards.contrastive import ContrastiveLikelihood, LengthNorm, Loo, ThresholdOn
-from rag_rewards.rewards.cost import Cost
 from rag_rewards.settings import Settings, about
-from rag_rewards.text.citations import CITATION
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.text.sections import Tags
 from rag_rewards.training.settings import Stated, Training
@@ -140,64 +137,11 @@ class CtrlRag(Clr, frozen=True):
     floor: Annotated[float, about("value of R′ at the minimum of the group", ge=0, lt=1)] = 0.0
 
 
-class CitationSettings(Settings, frozen=True):
-    include_thinking: Annotated[
-        bool, about("count the markers in the thinking section too", "paper, Eq. 2")
-    ] = True
-    measure: Annotated[
-        Literal["recall", "f1"],
-        about(
-            "recall of the cited documents, or their F1, which is lower if other documents "
-            "are cited",
-            "paper, Eq. 2",
-        ),
-    ] = "recall"
-    min_precision: Annotated[
-        float,
-        about(
-            "with measure=f1, minimum share of supporting documents among the cited documents",
-            "paper, Eq. 2: none",
-            ge=0,
-            le=1,
-        ),
-    ] = 0.0
-    claims_only: Annotated[
-        bool,
-        about("count a marker only if its statement has at least three words or a gold answer"),
-    ] = False
-    pattern: Annotated[
-        str, about("regular expression of a citation marker; group 1 contains the numbers")
-    ] = CITATION
-
-
-class CostSettings(Settings, frozen=True):
-    kind: Annotated[
-        Literal["length", "repetition"],
-        about("length above the budget, or share of repeated n-grams", "paper, Eq. 4: both"),
-    ] = "length"
-    budget: Annotated[int, about("with kind=length, number of words without a cost", ge=1)] = 512
-    ngram: Annotated[int, about("with kind=repetition, number of words in an n-gram", ge=1)] = 4
-
-
-class RagTotal(Settings, frozen=True):
-    """Settings of CTRL-RAG's baseline."""
-
-    alpha: Annotated[float, about("weight of citation recall", "paper, section 5")] = 0.5
-    beta: Annotated[float, about("weight of accuracy", "paper, section 5")] = 0.5
-    eta: Annotated[float, about("weight of the cost, which is subtracted", "paper, section 5")] = (
-        0.0
-    )
-    citation: CitationSettings = CitationSettings()
-    cost: CostSettings = CostSettings()
-    sections: shared.Sections = shared.Sections()
-    accuracy: Accuracy = Accuracy()
-
-
 def ctrl_rag(settings: CtrlRag) -> Recipe:
     """Return R′_CLR · R_acc within the group. Source: CTRL-RAG, Eq. 13 to 15."""
     likelihood = _likelihood(settings)
     contribution, clr = _components(likelihood)
-    accuracy = _accuracy(settings)
+    accuracy = answer_match(settings.sections, settings.accuracy)
     by_reward = settings.threshold_on == "reward"
     scaled = GroupMinMax(
         clr,
@@ -225,25 +169,9 @@ def ctrl_rag_clr(settings: Clr) -> Recipe:
         "ctrl-rag-clr",
         _components(likelihood),
         likelihood,
-        correct=_accuracy(settings),
+        correct=answer_match(settings.sections, settings.accuracy),
         settings=settings,
     )
-
-
-def rag_total(settings: RagTotal) -> Recipe:
-    """Return α·citation_recall + β·accuracy − η·cost. Source: CTRL-RAG, Eq. 2 to 4."""
-    citation = settings.citation
-    recall = CitationRecall(
-        citation.include_thinking,
-        citation.measure,
-        citation.min_precision,
-        citation.claims_only,
-        citation.pattern,
-    )
-    accuracy = _accuracy(settings)
-    cost = Cost(settings.cost.kind, settings.cost.budget, settings.cost.ngram)
-    total = Sum(((settings.alpha, recall), (settings.beta, accuracy), (-settings.eta, cost)))
-    return Recipe("rag-total", (recall, accuracy, cost), total, correct=accuracy, settings=settings)
 
 
 def _likelihood(settings: Clr) -> ContrastiveLikelihood:
@@ -262,13 +190,14 @@ def _components(likelihood: ContrastiveLikelihood) -> tuple[Component, Component
     return Component(likelihood, "evidential_contribution"), Component(likelihood, "clr")
 
 
-def _accuracy(settings: Clr | RagTotal) -> AnswerMatch:
-    tags = Tags(("answer",), settings.sections.style())
-    return AnswerMatch(tags=tags, **settings.accuracy.options())  # type: ignore[arg-type]
+def answer_match(sections: shared.Sections, accuracy: Accuracy) -> AnswerMatch:
+    """Return the reward for the accuracy. Source: CTRL-RAG, Eq. 3."""
+    tags = Tags(("answer",), sections.style())
+    return AnswerMatch(tags=tags, **accuracy.options())  # type: ignore[arg-type]
 
 
-_TAGS = HardenedSetting("missing", (7, 12), "many answer sections, one of them right")
-_ACCURACY = {
+HARDENED_SECTIONS = HardenedSetting("missing", (7, 12), "many answer sections, one of them right")
+HARDENED_ACCURACY = {
     "accuracy.normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "matching 3.14 with 314"),
     "accuracy.reads": HardenedSetting(
         "final", (1, 9, 10), "a right answer anywhere in a long response"
@@ -278,9 +207,9 @@ _ACCURACY = {
     ),
 }
 _CLR = {
-    "sections.repeated": _TAGS,
+    "sections.repeated": HARDENED_SECTIONS,
     "span": HardenedSetting("answer", (25, 31), "repeating documents in the thinking section"),
-    **_ACCURACY,
+    **HARDENED_ACCURACY,
 }
 _LOOPHOLES = (
     "1, 2, 3, 9, 10, 27, 28, 30: a gold answer also counts inside a list, a negation or a "
@@ -309,7 +238,7 @@ _LIKELIHOOD = (
         None,
     ),
 )
-_CONTAINED = ComponentInfo(
+ACCURACY = ComponentInfo(
     "accuracy", "1 if the response contains a gold answer, otherwise 0", values=(0, 1)
 )
 
@@ -343,7 +272,7 @@ CTRL_RAG = RecipeDefinition(
         ComponentInfo(
             "clr_normalized", "R′: clr scaled between the minimum and the maximum of its group"
         ),
-        _CONTAINED,
+        ACCURACY,
     ),
     hardened={
         **_CLR,
@@ -384,41 +313,4 @@ CTRL_RAG_CLR = RecipeDefinition(
     training=TRAINING,
     data=DATA,
     changed_defaults=_CHANGED,
-)
-
-RAG_TOTAL = RecipeDefinition(
-    name="rag-total",
-    summary="rewards for citation recall and accuracy: the baseline of CTRL-RAG",
-    source="CTRL-RAG, Eq. 2 to 4",
-    output=OutputForm("any, with [n] markers", required=False),
-    settings=RagTotal,
-    build=rag_total,
-    fields=("documents", "supporting", "answers"),
-    components=(
-        ComponentInfo("citation_recall", "share of the supporting documents that are cited"),
-        _CONTAINED,
-        ComponentInfo("cost", "number of words above the budget, divided by the budget", 0.0, None),
-    ),
-    hardened={
-        "sections.repeated": _TAGS,
-        "citation.include_thinking": HardenedSetting(
-            False, (19,), "citation markers in the thinking section"
-        ),
-        "citation.measure": HardenedSetting("f1", (17, 18, 30), "citing every document"),
-        "citation.min_precision": HardenedSetting(0.5, (17, 30), "citing most documents"),
-        "citation.claims_only": HardenedSetting(True, (16,), "citation markers without a claim"),
-        **_ACCURACY,
-    },
-    evaluation_only=shared.EVALUATION_ONLY,
-    loopholes=(
-        "1, 2, 3, 9, 10, 25, 27, 28, 30: a gold answer also counts inside a list, a negation "
-        "or a quotation (closed: hardened)",
-        "6: the lower-case text 13.145 contains 3.14 (closed: hardened)",
-        "7, 12: every one of many answer sections counts (closed: hardened)",
-        "16, 19: citation markers without a claim count (closed: hardened)",
-        "17: citing every document gives a recall of 1 (closed: hardened)",
-    ),
-    baselines=BASELINES,
-    training=TRAINING,
-    data=DATA,
 )

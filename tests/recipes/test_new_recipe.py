@@ -93,7 +93,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     shutil.copy(SOURCE / "quote_first.py", folder / "rag_rewards/recipes")
     shutil.copy(SOURCE / "quote-first.jsonl", folder / "examples")
     table = folder / "rag_rewards/recipes/__init__.py"
-    last_line = '        "rag-total": "ctrl_rag:RAG_TOTAL",\n'
+    last_line = '        "rag-total": "rag_total:RAG_TOTAL",\n'
     text = table.read_text("utf-8")
     assert text.count(last_line) == 1
     new_line = f'        "{NAME}": "quote_first:QUOTE_FIRST",\n'
