@@ -6,55 +6,29 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import islice, takewhile
 
+from rag_rewards.text.assertion_words import (
+    ALTERNATIVES,
+    ASSERTING,
+    AUXILIARIES,
+    CLAUSE_ENDS,
+    CLAUSE_WORDS,
+    COORDINATORS,
+    DENIALS,
+    DENIED_DENIALS,
+    JUDGED,
+    NEGATIONS,
+    NOT_AN_ITEM,
+    OPENS,
+    PAIRED,
+    PLACES,
+    QUOTE,
+    SKIPPED,
+    TENTATIVE,
+    TWO_WORD_NEGATIONS,
+)
+from rag_rewards.text.enumerations import is_enumerated
 from rag_rewards.text.normalize import ARTICLES
 from rag_rewards.text.words import Word
-
-_NEGATIONS = frozenset(
-    "not no never neither nor none cannot without except excluding unlike unlikely hardly nobody "
-    "nothing false incorrect wrong wrongly untrue doubt doubts deny denies myth mistake mistaken "
-    "isnt wasnt arent werent doesnt didnt dont wont cant couldnt 不 非 没有 不是 并非 nicht kein "
-    "keine non pas".split()
-)
-_TWO_WORD_NEGATIONS = frozenset(
-    {("rather", "than"), ("instead", "of"), ("far", "from"), ("anything", "but"), ("other", "than")}
-)
-_CLAUSE_WORDS = frozenset(
-    "but however although though whereas while because since so therefore thus hence yet "
-    "it's rather instead".split()
-)
-# "not only Paris", "no doubt Paris", "none other than Paris", "cannot be denied that Paris".
-_ASSERTING = frozenset("only just merely doubt wonder other until".split())
-_DENIED_DENIALS = frozenset("denied doubted disputed".split())
-_AUXILIARIES = frozenset(
-    "is was are were be been being would can could must may might should has had does did do "
-    "which it that".split()
-)
-_DENIALS = frozenset(
-    "not never no wrong incorrect false untrue impossible excluded cannot hardly neither".split()
-)
-_JUDGED = frozenset("answer correct right true one it case solution".split())
-_COORDINATORS = frozenset({"and", "or", "&", "plus", "und", "y", "et", "/", "|"})
-_ALTERNATIVES = frozenset(
-    {"or", "/", "|", "vs", "versus", "oder", "ou", "otherwise", "unless", "alternatively"}
-    | {"或", "或者", "还是"}
-)
-_HEDGES = frozenset("also maybe perhaps possibly probably even".split())
-_TENTATIVE = frozenset("another option options candidate candidates possible possibility".split())
-_OPENS = frozenset(":([\"'*")
-_PAIRED = frozenset(["either", "whether"])
-# Words that do not begin an item of a list: "Paris, in 1900", "Paris, which", "Paris, who".
-_NOT_AN_ITEM = frozenset(
-    "in on at by of for from to with as which who whom whose where when that this these those "
-    "is was are were has had have it he she they its his her their there since because during "
-    "after before until while so then not but according near under over being located".split()
-)
-_CLAUSE_ENDS = frozenset(".;:!?—()[]。；：！？")
-_LIST_MARKS = frozenset(",;/|\n，、；")
-_QUOTE = frozenset('"«»「」『』')
-_PLACES = frozenset(("in", "of", "from", "near"))
-_BEFORE_PLACE = frozenset(("in", "at", "from", "near", "on"))
-_SKIPPED = frozenset("by be means not definitely certainly clearly one only just".split())
-_MAX_ITEM_WORDS = 6
 
 
 class Assertions:
@@ -78,7 +52,7 @@ class Assertions:
         return not (
             _negated_before(words, first, self.echo)
             or _denied_after(words, last)
-            or _enumerated(words, first, last, self.required)
+            or is_enumerated(words, first, last, self.required)
             or _in_question(words, last)
             or _quoted(words, first, last)
             or _overruled(words, last)
@@ -94,7 +68,7 @@ class Assertions:
             return False
         plain = not any(word.after or word.before for word in words[:-1])
         return plain and not any(
-            word.text in _NOT_AN_ITEM or word.text in ARTICLES or word.text in _AUXILIARIES
+            word.text in NOT_AN_ITEM or word.text in ARTICLES or word.text in AUXILIARIES
             for word in words
         )
 
@@ -125,8 +99,8 @@ class Assertions:
         ended = self.words[end - 1].after if end < len(self.words) else "."
         return (
             end - start <= 2
-            and self.words[start].text not in _NOT_AN_ITEM
-            and self.words[start].text not in _NEGATIONS
+            and self.words[start].text not in NOT_AN_ITEM
+            and self.words[start].text not in NEGATIONS
             and not _ANY_END.isdisjoint(ends)
             and not _ANY_END.isdisjoint(ended)
         )
@@ -144,10 +118,10 @@ class Assertions:
             if not 0 < b - a - frame <= 4 or a >= start or self._is_echo(a, b):
                 continue
             here = [word.text for word in self.words[a:b]]
-            if len(suffix) == 2 and suffix[0] in _PLACES:  # "Rome in Italy, Paris in France"
+            if len(suffix) == 2 and suffix[0] in PLACES:  # "Rome in Italy, Paris in France"
                 here[-1] = suffix[1]
             fits = here[: len(prefix)] == prefix and (not suffix or here[-len(suffix) :] == suffix)
-            if fits and here[len(prefix)] not in _NEGATIONS:  # "It is not Rome. It is Paris."
+            if fits and here[len(prefix)] not in NEGATIONS:  # "It is not Rome. It is Paris."
                 names.add(here[len(prefix)])
         return len(names) > (self.required if frame > 1 else max(2, self.required))
 
@@ -169,8 +143,8 @@ class Assertions:
         return (
             end - start <= 3
             and text not in ARTICLES
-            and text not in _NOT_AN_ITEM
-            and text not in _NEGATIONS
+            and text not in NOT_AN_ITEM
+            and text not in NEGATIONS
             and not self._is_echo(start, end)
         )
 
@@ -186,7 +160,7 @@ def _segments(words: Sequence[Word]) -> list[tuple[int, int]]:
     """Return the runs of words between marks and conjunctions, as half-open ranges."""
     segments, start = [], 0
     for i, word in enumerate(words):
-        joins = word.text in _COORDINATORS or word.text in _ALTERNATIVES or word.text in _PAIRED
+        joins = word.text in COORDINATORS or word.text in ALTERNATIVES or word.text in PAIRED
         if joins or (i > start and word.before):
             if i > start:
                 segments.append((start, i))
@@ -216,12 +190,12 @@ def _quoted(words: Sequence[Word], first: int, last: int) -> bool:
     while first and words[first - 1].text in ARTICLES and words[first - 1].before:
         first -= 1
     opened = sum(
-        char in _QUOTE
+        char in QUOTE
         for word in words[max(first - 60, 0) : first]
         for char in word.before + word.after
     )
-    before = sum(char in _QUOTE for char in words[first].before)
-    after = sum(char in _QUOTE for char in words[last].after)
+    before = sum(char in QUOTE for char in words[first].before)
+    after = sum(char in QUOTE for char in words[last].after)
     inside = (opened + before) % 2 == 1
     return inside and not (before and after)
 
@@ -242,24 +216,24 @@ def _negated_before(words: Sequence[Word], first: int, echo: Sequence[bool]) -> 
         return True
     for i in range(first - 1, max(first - 40, -1), -1):
         word, following = words[i], words[i + 1]
-        if (word.text, following.text) in _TWO_WORD_NEGATIONS:
+        if (word.text, following.text) in TWO_WORD_NEGATIONS:
             return not (i and words[i - 1].text == "none")
         if word.text in ("right", "correct", "true") and following.text != "to":
-            return i > 0 and words[i - 1].text in _NEGATIONS
+            return i > 0 and words[i - 1].text in NEGATIONS
         if word.text == "but" and i and words[i - 1].text == "anything":
             return True
-        if i == first - 1 and word.text == "not" and set(word.after) <= _OPENS:
+        if i == first - 1 and word.text == "not" and set(word.after) <= OPENS:
             return True  # "not: Paris", "not (Paris)"
-        opens = word.text in _CLAUSE_WORDS and not (i and words[i - 1].text == "that")
+        opens = word.text in CLAUSE_WORDS and not (i and words[i - 1].text == "that")
         if opens or _ends_clause(word, following):
             return False
         if word.after.startswith(",") and not _list_continues(words, i, first):
             return any(w.text == "not" and w.after == "," for w in words[max(i - 8, 0) : i])
-        if (word.text in _NEGATIONS or word.text.endswith("n't")) and not (echo and echo[i]):
+        if (word.text in NEGATIONS or word.text.endswith("n't")) and not (echo and echo[i]):
             close = {w.text for w in words[i + 1 : i + 3]}
-            if word.text in ("doubt", "doubts") and i and words[i - 1].text in _NEGATIONS:
+            if word.text in ("doubt", "doubts") and i and words[i - 1].text in NEGATIONS:
                 return False
-            return following.text not in _ASSERTING and close.isdisjoint(_DENIED_DENIALS)
+            return following.text not in ASSERTING and close.isdisjoint(DENIED_DENIALS)
     return False
 
 
@@ -275,21 +249,21 @@ def _denied_after(words: Sequence[Word], last: int) -> bool:
             return False
         if word.text in ("cannot", "can't"):
             return True
-        if word.text in _DENIALS or word.text.endswith("n't"):
+        if word.text in DENIALS or word.text.endswith("n't"):
             rest = [w.text for w in words[i + 1 : i + 4]]
             if relative and word.text in ("not", "never"):
-                return not _JUDGED.isdisjoint(rest)
+                return not JUDGED.isdisjoint(rest)
             alone = (here.after or word.before) and (word.after or not rest)
             return bool(judged or alone or word.text.endswith("n't")) and (
-                _ASSERTING.isdisjoint(rest[:1])
+                ASSERTING.isdisjoint(rest[:1])
             )
-        if judged and (word.text == "ruled" or word.text in _TENTATIVE):
+        if judged and (word.text == "ruled" or word.text in TENTATIVE):
             return True
         relative = relative or word.text in ("which", "that")
-        if word.text in _AUXILIARIES:
+        if word.text in AUXILIARIES:
             judged = True
         elif judged:
-            if word.text not in ARTICLES and word.text not in _SKIPPED:
+            if word.text not in ARTICLES and word.text not in SKIPPED:
                 return False
         elif not word.text.endswith("ly") and word.text not in ("by", "means"):
             return False
@@ -297,7 +271,7 @@ def _denied_after(words: Sequence[Word], last: int) -> bool:
 
 
 def _ends_clause(word: Word, following: Word) -> bool:
-    return not _CLAUSE_ENDS.isdisjoint(word.after) or not _CLAUSE_ENDS.isdisjoint(following.before)
+    return not CLAUSE_ENDS.isdisjoint(word.after) or not CLAUSE_ENDS.isdisjoint(following.before)
 
 
 def _list_continues(words: Sequence[Word], comma: int, first: int) -> bool:
@@ -306,93 +280,4 @@ def _list_continues(words: Sequence[Word], comma: int, first: int) -> bool:
     The negation applies to the whole list.
     """
     following = words[comma + 1 : first + 1]
-    return len(following) <= 4 and any(
-        w.text in _COORDINATORS for w in words[comma + 1 : first + 4]
-    )
-
-
-# --- enumerations ------------------------------------------------------------------------------
-
-
-def _enumerated(words: Sequence[Word], first: int, last: int, required: int) -> bool:
-    """Return whether the mention is one of two alternatives, or an item of a longer list."""
-    enough = max(3, required + 1)
-    left, alternative = _items(words, first, -1, enough)
-    if alternative or 1 + left >= enough:
-        return True
-    right, alternative = _items(words, last, +1, enough)
-    if not left and not alternative and _has_apposition(words, first, last):
-        return False
-    return alternative or 1 + left + right >= enough
-
-
-def _has_apposition(words: Sequence[Word], first: int, last: int) -> bool:
-    """Return whether the words after a mention describe it, so that they name no other answer.
-
-    Examples: "by Ann Reed, a writer and painter", "in Bonn, Rhineland, Germany".
-    """
-    if last + 1 >= len(words) or not words[last].after.startswith((",", " –")):
-        return False
-    following = words[last + 1].text
-    return (
-        following in ARTICLES
-        or following[:1].isdigit()
-        or (first > 0 and words[first - 1].text in _BEFORE_PLACE)
-    )
-
-
-def _items(words: Sequence[Word], edge: int, step: int, enough: int) -> tuple[int, bool]:
-    """Return the number of further items on one side of the mention, and whether "or" joins them.
-
-    An item is a run of a few words between list marks or conjunctions. An apposition ("Paris, the
-    capital, …") counts only if a conjunction shows that this is a list.
-    """
-    count, appositions, length = 0, 0, 0
-    separated = joined = apposition = False
-    at = edge
-    while 0 <= at + step < len(words) and count < enough:
-        here, there = (at, at + 1) if step > 0 else (at - 1, at)
-        mark, ends = _between(words[here], words[there])
-        if ends:
-            break
-        at += step
-        word = words[at].text
-        joins = word if word in _COORDINATORS or word in _ALTERNATIVES else ""
-        if mark or joins:
-            if mark in _ALTERNATIVES or joins in _ALTERNATIVES:
-                return count, True
-            if step < 0 and separated and length and words[at + 1].text in _NOT_AN_ITEM:
-                return count + (appositions if joined else 0), False
-            count += separated and length > 0 and not apposition
-            appositions += separated and length > 0 and apposition
-            joined = joined or bool(joins) or mark in "/|\n"
-            separated, length, apposition = True, 0, False
-            if joins:
-                continue
-        elif not separated and word in _HEDGES:
-            continue
-        elif not separated:
-            break  # the mention is part of a longer phrase on this side
-        if step > 0 and length == 0:
-            if word in _NOT_AN_ITEM:
-                separated = False
-                break
-            apposition = word in ARTICLES
-        length += 1
-        if length > _MAX_ITEM_WORDS:
-            # The first item of a list contains the sentence before it ("The answer is Rome, …").
-            separated = step < 0
-            break
-    if step < 0 and length and words[max(at, 0)].text in _NOT_AN_ITEM:
-        return count + (appositions if joined else 0), False
-    count += separated and length > 0 and not apposition
-    appositions += separated and length > 0 and apposition
-    return count + (appositions if joined else 0), False
-
-
-def _between(word: Word, following: Word) -> tuple[str, bool]:
-    """Return the list mark between two words, and whether the marks there end a list."""
-    written = word.after + following.before
-    mark = next((char for char in written if char in _LIST_MARKS), "")
-    ends = not mark and not _CLAUSE_ENDS.isdisjoint(written.replace("(", "").replace(")", ""))
-    return mark, ends
+    return len(following) <= 4 and any(w.text in COORDINATORS for w in words[comma + 1 : first + 4])
