@@ -124,7 +124,7 @@ def log_probabilities(run: Any, model: Any, inputs: Any) -> torch.Tensor:
 
 
 def naive_loss(inputs: dict[str, Any], logps: torch.Tensor, *, epsilon: float) -> float:
-    """Return the loss of ARENA, section 3.2: the mean of the token losses of each response."""
+    """Return the clipped loss with the penalty k2, averaged over the tokens of each response."""
     old = inputs.get("old_per_token_logps")
     old, now = (logps if old is None else old).tolist(), logps.tolist()
     reference = inputs["ref_per_token_logps"].tolist()
