@@ -221,15 +221,16 @@ def test_generation(pair):
     assert (whole.text, whole.token_ids, whole.finish_reason) == (text_of(tokens), tokens, "length")
     assert (stopped.text, stopped.token_ids) == (text_of(tokens)[:2], tokens[:4])
     assert stopped.finish_reason == "stop"
-    body = next(body for body in server.posts if "11" in json.dumps(body))
-    parameters = body.get("sampling_params", body)
+    # The requests run concurrently, so that their order is not fixed.
+    posts = [body.get("sampling_params", body) for body in server.posts]
+    (parameters,) = (each for each in posts if each["temperature"] == 0.5)
     assert parameters["temperature"] == 0.5
     assert parameters["stop"] == [end]
     assert parameters["top_p"] == 0.9
     # The defaults of the server are not used.
     assert parameters["repetition_penalty"] == 1.0
-    greedily = server.posts[0]
-    assert greedily.get("sampling_params", greedily)["top_p"] == 1.0
+    (greedily,) = (each for each in posts if each["temperature"] == 0.0)
+    assert greedily["top_p"] == 1.0
 
 
 def test_a_failed_generation_is_the_result_of_its_request(pair):
