@@ -55,20 +55,20 @@ EXPERIMENT = Experiment(
     panels=("answer", "relevance", "abstains"),
     fresh=400,
     notes="""
-`relevance` is the share of answerable questions for which the response lists exactly the right
-document. `abstains` is the share of unanswerable questions on which the policy abstains. "Longer
-gold answers" means that half of the gold answers of answerable questions contain one more word
-than an answer of the policy. The judge is the oracle of the tiny world, a judge without errors
-that accepts the right flower in any form. All runs have 30 steps.
+`relevance` is the share of answerable questions for which the response lists exactly the
+supporting document. `abstains` is the share of unanswerable questions on which the policy
+abstains. "Longer gold answers" means that half of the gold answers of answerable questions
+contain one more word than an answer of the policy. The judge is the oracle of the tiny world, a
+judge without errors that accepts the correct flower in any form. All runs have 30 steps.
 
 - In the paper, exact match is the best accuracy reward on HotpotQA and 2WikiMultiHopQA, and F1
   and the judge are better on MuSiQue (Table 6, appendix G).
-- In this world, an answer is one word. If the gold answers have the form of the answers, exact
-  match, F1 and the judge are the same reward, so that the table has only one row for them.
-- With longer gold answers, exact match rewards only half of the right answers, and the policy
-  answers worse after the same number of steps than with F1 or the judge. This agrees with the
-  result on MuSiQue and not with the other two data sets. The oracle makes no errors, whereas a
-  real judge does.
+- In this world, an answer is one word. If the gold answers are also one word, exact match, F1 and
+  the judge are the same reward, so that the table has only one row for them.
+- With longer gold answers, exact match rewards only half of the correct answers. After the same
+  number of steps, the share of correct answers is 0.87, and 0.92 with F1 and 0.93 with the judge
+  (sampled). This agrees with the result on MuSiQue and not with the other two data sets. The
+  oracle makes no errors, whereas a real judge does.
 - The base of seed 1 lists documents at random. No accuracy reward changes this (see [the other
   ablations of ARENA](arena.md)), so that the mean of `relevance` has a large spread.
 """,

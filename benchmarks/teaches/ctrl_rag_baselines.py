@@ -78,38 +78,40 @@ EXPERIMENT = Experiment(
     base="bare",
     fresh=300,
     notes="""
-`answer` is the share of answerable questions with the right flower, `citation` the share with the
-right flower and the right document, and `marker` the share with the right document, whatever the
-flower is. `well-formed` is the share of responses that are a flower with one marker, or an
-abstention. `reliance` is the share of right answers with the supporting document minus the share
-without it. `abstains` is the share of unanswerable questions on which the policy abstains. `KL to
-base` is the mean KL divergence of the policy from its base per token, in nats. `reward first`,
-`reward 20` and `reward last` are the mean rewards of the steps 1 to 5, 16 to 20, and of the last
-five steps. R_total is 0.5·R_cite + 0.5·R_acc. R_hybrid is the product of the likelihood reward and
-the accuracy. β is the weight of the KL penalty (k3, without the correction of its bias that TRL
-adds by default).
+`answer` is the share of answerable questions with the correct flower, `citation` the share with
+the correct flower and the supporting document, and `marker` the share with the supporting
+document, whether the flower is correct or not. `well-formed` is the share of responses that are a
+flower with one marker, or an abstention. `reliance` is the share of correct answers with the
+supporting document minus the share without it. `abstains` is the share of unanswerable questions
+on which the policy abstains. `KL to base` is the mean KL divergence of the policy from its base
+per token, in nats. `reward first`, `reward 20` and `reward last` are the mean rewards of the
+steps 1 to 5, 16 to 20, and of the last five steps. R_total is 0.5·R_cite + 0.5·R_acc. R_hybrid is
+the product of the likelihood reward and the accuracy. β is the weight of the KL penalty (k3,
+without the correction of its bias that TRL adds by default).
 
 Baselines (Table 1):
 
-- R_cite alone teaches the policy to cite and also to answer, because the marker of a document is
-  followed by the same lookup as its flower. In the paper, R_cite alone has lower accuracies than
-  R_total in 24 of 28 comparisons. Here, R_cite, R_total and R_hybrid are equal within their
-  spread, because the task has no room above 0.99.
-- R_acc alone does not teach citations on every seed. R_total repairs this, as its definition
-  suggests. R_hybrid does so without any reward that reads the citations.
-- R_CLR alone is the worst reward: its answers are 0.05 lower on average and 0.15 lower on one
-  seed, where 14% of the responses are not well-formed. In the paper, R_CLR alone is better than
-  R_acc. The tiny world does not repeat this result.
+- R_cite alone teaches the policy to cite and also to answer (0.985), because the policy must find
+  the same document for the marker and for the flower. In the paper, R_cite alone has lower
+  accuracies than R_total in 24 of 28 comparisons. Here, R_cite, R_total and R_hybrid are equal
+  within their spread, because all three are close to the maximum of 1.
+- R_acc alone does not teach citations on every seed (0.33, 0.77 and 0.64). R_total does (0.97 to
+  0.99), because it contains R_cite. R_hybrid also does (0.98 to 0.99), although it does not read
+  the citations.
+- R_CLR alone is the worst reward for the answers: their share is 0.05 lower than with the other
+  rewards on average, and 0.15 lower on one seed, where 14% of the responses are not well-formed.
+  In the paper, R_CLR alone is better than R_acc. The tiny world does not repeat this result.
 
 KL penalty (appendix A):
 
 - The training does not collapse with β = 0.01 or 0.05, neither within 20 steps nor within 40. The
   paper reports a collapse for each β from 0.01 to 0.05. Here, the penalty keeps the policy closer
-  to its base, as usual, and β = 0.05 makes R_CLR alone more stable (0.96 instead of 0.94, with a
-  third of the spread). It also preserves more of the abstention of the base.
-- The reward itself is no sign of a collapse. It is scaled between the minimum and the maximum of
-  its group, and is 0 in a group without spread. It decreases in all runs with R_CLR or R_hybrid,
-  also without the penalty, because the responses of a group become equal.
+  to its base, and β = 0.05 makes R_CLR alone more stable (0.96 instead of 0.94, with a third of
+  the spread). With β = 0.05, the policy also abstains more often on unanswerable questions (0.23
+  instead of 0.16).
+- A decreasing reward does not indicate a collapse here. The reward is scaled between the minimum
+  and the maximum of its group, and is 0 in a group without spread. It decreases in all runs with
+  R_CLR or R_hybrid, with and without the penalty, because the responses of a group become equal.
 - The argument of the paper is that the penalty opposes a higher likelihood of a response. 40
   steps of a model with 500,000 parameters cannot exclude that this matters in longer trainings
   with long responses.

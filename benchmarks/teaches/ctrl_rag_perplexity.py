@@ -53,13 +53,14 @@ EXPERIMENT = Experiment(
     notes="""
 `PPL` is the perplexity per token of the responses to answerable questions with all documents, and
 `PPL without` their perplexity without the supporting document (`rag-rewards evaluate --metrics
-perplexity`). The runs of R_CLR differ only in their number of steps. `answer` and `citation` are
-described on the page of `ctrl_rag.py`.
+perplexity`). The runs of R_CLR differ only in their number of steps. The page [CTRL-RAG:
+baselines](ctrl_rag_baselines.md) describes `answer` and `citation`.
 
-- As in Figure 4 of the paper, the perplexity with all documents decreases early and then hardly
-  changes, and the perplexity without the supporting document increases during the whole training:
-  the policy answers from the document and no longer from memory.
-- With R_hybrid, the same happens.
+- As in Figure 4 of the paper, the perplexity with all documents decreases early (from 1.38 to
+  1.07 in 10 steps with greedy decoding) and then changes by at most 0.06. The perplexity without
+  the supporting document increases during the whole training, from 10 to 45. The likelihood of
+  the answer therefore depends more and more on the document.
+- With R_hybrid, the two perplexities are 1.01 and 35 after 40 steps.
 """,
 )
 

@@ -65,11 +65,11 @@ the entailment model of the tiny world. A response without the format counts as 
 - All runs begin with 15 steps of stage 1. The sizes of stage 2 have the ratio 1 : 3 : 9, about as
   in the paper (300, 1,000 and 3,000 samples). Each question is used once, so that more questions
   also mean more steps: 4, 12 and 36.
-- As in Figure 4, more questions increase Trust-Score and each of its parts, and decrease the
-  share of answered questions. The largest part of the effect is between 64 and 192 questions.
-- The process reward (Figure 5) changes nothing within the spread. In the paper, it increases
-  %Align by 8% on average and decreases Trust-Score by 1.2%. Here, the reasoning agrees with the
-  answer in almost all responses after stage 1, so that there is little to improve.
+- As in Figure 4, more questions increase Trust-Score and its three F1 values, and decrease the
+  share of answered questions. Sampled, Trust-Score is 0.74, 0.93 and 0.97 for the three sizes.
+- The process reward (Figure 5) changes the mean of no value by more than 0.011. In the paper, it
+  increases %Align by 8% on average and decreases Trust-Score by 1.2%. Here, the reasoning agrees
+  with the answer in almost all responses after stage 1, so that there is little to improve.
 """,
 )
 

@@ -130,13 +130,14 @@ EXPERIMENT = Experiment(
     fresh=200,
     notes="""
 `rationale +0` and `extract +0` are the shares of answerable questions whose rationale or extract
-contains the right flower (answer recall). In `extract +N`, N documents about other people are added
-to the four documents of a question. The fine-tunings use 620 right responses and 3 epochs, as in
-section 2.2 of the paper, but all weights instead of a LoRA.
+contains the correct flower (answer recall). In `extract +N`, N documents about other people are
+added to the four documents of a question. Each fine-tuning uses 620 correct responses and, as in
+section 2.2 of the paper, 3 epochs. It changes all weights, whereas the paper trains a LoRA.
 
-- The fine-tuned policies recall the answer equally often with and without a rationale (Table 1 of
-  the paper: 5 and 7 points more with a rationale). A question of this world needs a single
-  document, so that the extract cannot lack a clue that a rationale would find.
+- The extracts of the two fine-tuned policies contain the answer about equally often: 0.99 with a
+  rationale and 0.98 without it (sampled). In Table 1 of the paper, the difference is 5 and 7
+  points. A question of this world needs a single document, so that a rationale cannot find a fact
+  that the extract lacks.
 - Irrelevant documents change the recall of the trained policies by 0.02 at most, and that of the
   base by 0.07 (sampled). The paper finds a larger loss for an extractor without a rationale than
   for LEAR (Figure 6). This world shows no such difference.

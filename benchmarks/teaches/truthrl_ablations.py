@@ -155,39 +155,42 @@ EXPERIMENT = Experiment(
     fresh=500,
     notes="""
 `reasoning` is the share of responses with sound reasoning according to the oracle of the tiny
-world. The oracle is a judge without errors. It accepts a thought that repeats the document about
-the person with its marker, or that abstains if there is no such document. The oracle also
-compares the answers in all runs but "exact match". The runs have 960 questions with 8 responses
-each.
+world. The oracle is a judge without errors. It accepts a thinking section that repeats the
+document about the person with its marker, or that abstains if there is no such document. The
+oracle also compares the answers in all runs but "exact match". The runs have 960 questions with 8
+responses each.
 
 Online and offline training (Table 4):
 
-- The order of the paper repeats if the responses are sampled. GRPO has the highest truthfulness,
-  then iterative DPO after four iterations, then DPO on responses of the base. Each iteration of
-  iterative DPO improves the policy. The regression after the third iteration in the paper does
-  not appear within four iterations.
-- Iterative DPO with one iteration has seen a fourth of the questions, with two iterations a half.
-- With greedy decoding, DPO, four iterations and GRPO are equal. DPO finds the same best response
-  but gives other responses a higher probability than GRPO does.
-- The learning rate of DPO is 1e-4, β is 0.1. They were not tuned. GRPO has a learning rate of
-  5e-4.
+- If the responses are sampled, the order is that of the paper: GRPO has the highest truthfulness
+  (0.56), then iterative DPO after four iterations (0.37), then DPO on responses of the base
+  (0.33). Each iteration of iterative DPO improves the policy. In the paper, the policy becomes
+  worse after the third iteration. Here, this does not occur within four iterations.
+- Iterative DPO uses a fourth of the questions in each iteration.
+- With greedy decoding, the truthfulness is equal within the spread: 0.60 for GRPO, 0.60 for DPO
+  and 0.59 after four iterations. After DPO, the policy gives other responses a higher probability
+  than after GRPO.
+- The learning rate of DPO is 1e-4, and β is 0.1. These values were not tuned. GRPO has a learning
+  rate of 5e-4.
 
 Verifiers (Table 5):
 
 - "Other form" means that 90% of the gold answers contain one more word than an answer of the
-  policy. With the oracle as verifier, the training does not change at all. With exact match, the
-  policy abstains on all questions, on every seed, because an answer is rarely rewarded. This is
-  the collapse that the paper reports, in a stronger form.
+  policy. With the oracle as verifier, the training is identical to that with the usual gold
+  answers. With exact match, the policy abstains on all questions, on every seed, because exact
+  match rejects most correct answers. This is the collapse that the paper reports, in a stronger
+  form.
 
 Rewards of the reasoning (Table 8):
 
-- The outcome reward alone improves the reasoning, as in the paper, but it does not teach the
-  marker of the right document. Each of the three combinations does, with the oracle as judge.
+- The outcome reward alone improves the reasoning, as in the paper: from 0.38 to 0.77 (sampled).
+  With each of the three combinations and the oracle as judge, it is at least 0.96, because the
+  policy also learns the marker of the supporting document.
 - The truthfulness is at most 0.013 lower with a combination, which is within the spread. In the
   paper, the additive combination has the best reasoning score and a lower truthfulness. Here, the
-  additive combination also has the highest mean, within the spread of the others. A sound thought
-  and a right answer require the same document in this world, so that the two rewards hardly
-  compete.
+  additive combination also has the highest mean, within the spread of the others. A sound
+  thinking section and a correct answer require the same document in this world, so that a policy
+  can increase both rewards at the same time.
 """,
 )
 
