@@ -101,7 +101,7 @@ class Question:
 
     @cached_property
     def pass_rate(self) -> float | None:
-        """Share of right responses. Without rollouts, the number in the row. None if unknown."""
+        """Share of correct responses. Without rollouts, the number in the row. None if unknown."""
         if not self.rollouts:
             return self._number("pass_rate")
         marks = [rollout.is_right for rollout in self.rollouts]
@@ -109,7 +109,7 @@ class Question:
 
     @property
     def out_of_knowledge(self) -> bool | None:
-        """The label in the row. Without a label, whether no response is right."""
+        """The label in the row. Without a label, whether no response is correct."""
         if self.row.out_of_knowledge is not None:
             return self.row.out_of_knowledge
         return None if self.pass_rate is None else self.pass_rate == 0
@@ -164,8 +164,8 @@ class Questions:
     """Iterate over the questions of a file of rollouts.
 
     An error of one row is an error of its group. Without `scorer`, the rows contain their scores.
-    A group of rows without responses yields one question per row. A response is right when
-    `correct` is at least `right_at`.
+    A group of rows without responses yields one question per row. A response is correct if the
+    field `correct` is at least `right_at`.
     """
 
     source: Source

@@ -47,7 +47,7 @@ class SelectionModels:
     text_scorer: TextScorer | None = field(init=False, default=None)
     """Scores the texts of the policy."""
     signature: str = field(init=False, default="")
-    """What decides whether a response is right."""
+    """What decides whether a response is correct."""
     sampler: Sampler | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:

@@ -53,9 +53,9 @@ class TrainingSetOptions:
     """Write a training set for this method: r-tuning, rft, dpo, sft, trust-sft or trust-dpo (see
     docs/selection.md)."""
     style: str = "direct"
-    """Target texts of sft: the gold answer with a prompt for it (direct) or with the prompt of the
-    policy (gold), a correct response (reasoning), or a response from gold data and a rationale
-    (rationale)."""
+    """Target texts of sft: the gold answer with a prompt that requests only the answer (direct) or
+    with the prompt of the row (gold), a correct response (reasoning), or a response from gold data
+    and a rationale (rationale)."""
     sections: str | None = None
     """With --style reasoning, keep only these sections of the response, such as reason,extract."""
     prompt: str | None = None

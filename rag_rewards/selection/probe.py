@@ -46,7 +46,7 @@ from rag_rewards.signature import signature_of
 
 NO_RESPONSE = "set a model that samples responses for rows without one"
 HAS_RESPONSE = "the row has a response: leave out the model to label rows by their responses"
-NO_RECIPE = "no recipe is given, which decides whether a response is right: set {recipe}"
+NO_RECIPE = "no recipe is given, which decides whether a response is correct: set {recipe}"
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class _Models:
             correct = self.recipe.correct
             if correct is None:
                 raise UsageError(
-                    f"recipe {self.recipe.name} does not decide whether a response is right: "
+                    f"recipe {self.recipe.name} does not decide whether a response is correct: "
                     "choose another recipe"
                 )
             reward = replace(self.recipe, components=(correct,), total=correct)
@@ -205,7 +205,7 @@ def _single_recipe(source: RecipeSource) -> Recipe:
     if not isinstance(recipe, Recipe):
         raise UsageError(
             "a curriculum has several recipes: choose the one that decides whether a response is "
-            "right"
+            "correct"
         )
     return recipe
 
@@ -252,7 +252,7 @@ def _label(question: Question, output: Output, result: ProbeResult, errors: Erro
     elif question.rollouts:
         message = (
             "missing for a response of the group: score with a recipe that decides whether a "
-            "response is right"
+            "response is correct"
         )
         for rollout in question.rollouts:
             errors.add(rollout.number, rollout.line, DataError(message, "correct"))
@@ -392,7 +392,7 @@ def counts(result: ProbeResult) -> list[str]:
     """Return the counts of a run, one sentence each."""
     share = result.out_of_knowledge / max(result.questions, 1)
     lines = [
-        f"{result.out_of_knowledge:,} out of knowledge ({share:.1%}): no response is right",
+        f"{result.out_of_knowledge:,} out of knowledge ({share:.1%}): no response is correct",
         f"mean pass rate {result.pass_rate:.4f} over {result.responses:,} responses",
     ]
     if result.rows_in_error:

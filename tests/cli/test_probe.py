@@ -65,7 +65,7 @@ def test_a_question_without_a_right_response_is_out_of_knowledge(cli, write, tmp
     assert "response" not in read(out)[0]
     assert ran.err.splitlines() == [
         f"2 questions → {out}",
-        "1 out of knowledge (50.0%): no response is right",
+        "1 out of knowledge (50.0%): no response is correct",
         "mean pass rate 0.2500 over 4 responses",
     ]
     assert card_of(out)["counts"]["out of knowledge"] == 1
@@ -129,7 +129,7 @@ def test_rows_without_correctness(cli, write, tmp_path):
     ("arguments", "message"),
     [
         ([], "line 1 has no response: set a model"),
-        (["--model", "m"], "no recipe is given, which decides whether a response is right"),
+        (["--model", "m"], "no recipe is given, which decides whether a response is correct"),
         (["--model", "m", "-r", "arena", "--sort"], "--model samples new ones"),
         (["--keep-rollouts", "x.jsonl"], "--keep-rollouts requires --model"),
         (["--samples", "0"], "--samples must be at least 1"),
