@@ -83,7 +83,7 @@ def first_box(text: str) -> str | None:
 def unwrap(box: str) -> str:
     r"""Return the content of a box without \text{…} and font commands; their arguments remain.
 
-    A content whose braces are not pairs is returned unchanged. Other commands are kept.
+    A content whose braces are not pairs is returned unchanged. Other commands stay.
 
     >>> unwrap(r"\text{Paris}"), unwrap(r"330 \mathrm{m}"), unwrap(r"\frac{1}{2}")
     ('Paris', '330 m', '\\frac{1}{2}')
@@ -103,8 +103,8 @@ def unwrap(box: str) -> str:
             fonts.append(match.span() if kind == "font" else None)
     if fonts:
         return box
-    kept, at = [], 0
+    pieces, at = [], 0
     for start, end in sorted(removed):
-        kept.append(box[at:start])
+        pieces.append(box[at:start])
         at = end
-    return "".join(kept) + box[at:]
+    return "".join(pieces) + box[at:]
