@@ -21,6 +21,7 @@ from rag_rewards.text.assertion_words import (
     OPENS,
     PAIRED,
     PLACES,
+    QUESTION_MARKS,
     QUOTE,
     SKIPPED,
     TENTATIVE,
@@ -174,7 +175,7 @@ def _segments(words: Sequence[Word]) -> list[tuple[int, int]]:
 def _in_question(words: Sequence[Word], last: int) -> bool:
     """Return whether the sentence of the mention is a question."""
     for word in words[last : last + 40]:
-        if "?" in word.after or "？" in word.after:
+        if not QUESTION_MARKS.isdisjoint(word.after):
             return True
         if not _SENTENCE_ENDS.isdisjoint(word.after):
             return False
@@ -182,7 +183,7 @@ def _in_question(words: Sequence[Word], last: int) -> bool:
 
 
 _SENTENCE_ENDS = frozenset(".!。！\n")
-_ANY_END = _SENTENCE_ENDS | {"?", "？"}
+_ANY_END = _SENTENCE_ENDS | QUESTION_MARKS
 
 
 def _quoted(words: Sequence[Word], first: int, last: int) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from rag_rewards.text.boxed import unwrap
+from rag_rewards.text.languages import language
 from rag_rewards.text.normalize import fold, squad
 from rag_rewards.text.statements import sentences
 
@@ -68,32 +69,9 @@ def trust_score_refusal(output: str, texts: Iterable[str] = (SHORT_REFUSAL,)) ->
 
 # --- strict refusals: the hardened profile -----------------------------------------------------
 
-_NEGATORS = frozenset(
-    "not no never none nothing cannot cant couldnt dont doesnt didnt isnt wasnt werent wont "
-    "unable false untrue wrong incorrect neither nor without hardly".split()
-)
-# A sentence reports absence if it contains one of these words and one of _SOURCES.
-_ABSENCE = frozenset(
-    "not no none nothing cannot cant couldnt dont doesnt didnt isnt wasnt unable neither nor "
-    "without insufficient inadequate absent lacking lack lacks missing unavailable unanswerable "
-    "unclear unspecified unknown".split()
-)
-_SOURCES = frozenset(
-    "document documents passage passages source sources result results search context text texts "
-    "information evidence data material question query provided retrieved mention mentions "
-    "mentioned contain contains state states stated answer".split()
-)
-_ASSERTING = frozenset("doubt other only but however is was".split())
+_WORDS = language("en").refusals
 # Words that a refusal may contain beyond those of the gold text.
-_REFUSING = _NEGATORS | frozenset(
-    "i im we am are was were be is it this that there here to of on in at by with from for "
-    "about within among any some your my our their the a an and but so as if all sorry "
-    "apologize apologies apology unfortunately regret afraid could can would able find found "
-    "locate identify determine provide give answer answers answered answering information "
-    "relevant sufficient enough question questions query asked search searched searching "
-    "results result retrieved documents document passages passage sources source context text "
-    "provided available given did do does have has been contain contains".split()
-)
+_REFUSING = _WORDS.negators | _WORDS.content
 _QUOTES = re.compile(r"[\"“”„«»「」『』]")
 
 
@@ -118,7 +96,7 @@ def strict_refusal(
     0.0
     """
     flat = [" ".join(squad(text).split()) for text in texts]
-    negations = {sum(word in _NEGATORS for word in text.split()) for text in flat}
+    negations = {sum(word in _WORDS.negators for word in text.split()) for text in flat}
     vocabulary = _REFUSING.union(*(text.split() for text in flat))
     best = 0.0
     for sentence in sentences(fold(answer)):
@@ -138,16 +116,16 @@ def strict_refusal(
 
 def _reports_absence(words: Sequence[str]) -> bool:
     """Return whether a sentence says only that the sources lack something."""
-    if _ABSENCE.isdisjoint(words) or _SOURCES.isdisjoint(words):
+    if _WORDS.absence.isdisjoint(words) or _WORDS.sources.isdisjoint(words):
         return False
     return not any(
-        word in _ASSERTING and following not in _ABSENCE
+        word in _WORDS.asserting and following not in _WORDS.absence
         for word, following in zip(words, [*words[1:], ""], strict=True)
     )
 
 
 def _negations(words: Sequence[str]) -> int:
-    return sum(word in _NEGATORS for word in words)
+    return sum(word in _WORDS.negators for word in words)
 
 
 # --- abstentions -------------------------------------------------------------------------------

@@ -1,0 +1,128 @@
+"""Tables of words by language, which the rules about assertions and refusals read.
+
+Each language is a JSON file in this folder. A list of words is a role, for example `negations`.
+An entry can consist of several words. Words are in the form of `normalize.fold`, those of
+`refusals` in the form of `normalize.squad`. `marks.json` contains the punctuation marks, which are
+the same for all languages. A file is read on first use.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.resources import files
+from typing import TypeVar
+
+import msgspec
+
+Words = frozenset[str]
+
+
+class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Words that show whether a text asserts what it mentions.
+
+    negations         begin a negation: "not Paris"; an entry of two words is a negation only if
+                      both are there: "rather than Paris"
+    denials           deny what is before them: "Paris is wrong"
+    asserting         follow a negation that asserts: "not only Paris"
+    denied_denials    follow a negation of a negation: "cannot be denied"
+    judged            follow a denial of an answer: "not the correct answer"
+    auxiliaries       connect a mention and its denial: "Paris is"
+    skipped           between an auxiliary and a denial: "Paris is definitely wrong"
+    clause_words      begin a clause, so that an earlier negation ends: "but"
+    alternatives      join answers of which one is meant: "or"
+    coordinators      join the items of a list: "and", "or"
+    pairing           join two answers: "and"
+    paired            begin two alternatives: "either"
+    hedges            between a joining word and a name: "or perhaps Paris"
+    tentative         describe a candidate, not an answer: "a possible candidate"
+    openers           begin an answer: "Yes, Paris"
+    singular_verbs    follow the subject of a clause: "Rome is large and Paris is the capital"
+    not_items         do not begin an item of a list: "Paris, which"
+    places            between a place and its region: "Paris in France"
+    before_places     before a place: "near Paris"
+    """
+
+    negations: Words
+    denials: Words
+    asserting: Words
+    denied_denials: Words
+    judged: Words
+    auxiliaries: Words
+    skipped: Words
+    clause_words: Words
+    alternatives: Words
+    coordinators: Words
+    pairing: Words
+    paired: Words
+    hedges: Words
+    tentative: Words
+    openers: Words
+    singular_verbs: Words
+    not_items: Words
+    places: Words
+    before_places: Words
+
+
+class RefusalWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Words of refusals.
+
+    negators     negate a sentence; two sentences that differ in their number differ in meaning
+    absence      report, together with one of `sources`, that something is missing
+    sources      what a report of absence is about: "the documents"
+    asserting    begin an assertion in a report of absence: "no other than"
+    content      words that a refusal may contain, together with `negators`
+    """
+
+    negators: Words
+    absence: Words
+    sources: Words
+    asserting: Words
+    content: Words
+
+
+class Language(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The words of one language."""
+
+    name: str
+    assertions: AssertionWords
+    refusals: RefusalWords
+
+
+class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Punctuation marks, each field a string of characters.
+
+    opening       can be between a negation and a mention: "not: Paris"
+    clause_ends   end a clause
+    list_marks    separate the items of a list
+    quotes        begin or end a quotation
+    questions     end a question
+    """
+
+    opening: str
+    clause_ends: str
+    list_marks: str
+    quotes: str
+    questions: str
+
+
+@lru_cache
+def language(code: str) -> Language:
+    """Return the words of a language, for example `en`."""
+    return _read(f"{code}.json", Language)
+
+
+@lru_cache
+def marks() -> Marks:
+    """Return the punctuation marks of all languages."""
+    return _read("marks.json", Marks)
+
+
+_Table = TypeVar("_Table")
+
+
+def _read(name: str, table: type[_Table]) -> _Table:
+    content = files(__name__).joinpath(name).read_bytes()
+    try:
+        return msgspec.json.decode(content, type=table)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"{name}: {error}") from None
