@@ -1,10 +1,17 @@
-"""Agreement of yes/no verdicts with human labels."""
+"""Agreement of verdicts and scores with human labels: κ, error rates, AUC and reliability.
+
+A score is a number that is higher for responses with the label yes. A threshold turns a score into
+a verdict: yes if score ≥ threshold. All scores must be finite.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import nan
+from functools import cached_property
+from itertools import accumulate
+from math import fsum, nan
 
 
 @dataclass(frozen=True)
@@ -66,3 +73,172 @@ class Agreement:
 
 def _share(part: int, rest: int) -> float:
     return part / (part + rest) if part + rest else nan
+
+
+@dataclass(frozen=True)
+class ScoreCounts:
+    """Distinct scores in increasing order, with the number of labels yes and no of each.
+
+    Equal scores are one entry, so that a threshold never separates them.
+    """
+
+    scores: Sequence[float] = ()
+    yes: Sequence[int] = ()
+    no: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[float, bool]]) -> ScoreCounts:
+        """Count (score, label) pairs."""
+        counts: dict[float, list[int]] = {}
+        for score, label in pairs:
+            counts.setdefault(score, [0, 0])[label] += 1
+        scores = sorted(counts)
+        return cls(scores, [counts[s][1] for s in scores], [counts[s][0] for s in scores])
+
+    @cached_property
+    def _below(self) -> tuple[list[int], list[int]]:
+        """The labels yes and no of all smaller scores, for each score and for infinity."""
+        return list(accumulate(self.yes, initial=0)), list(accumulate(self.no, initial=0))
+
+    @property
+    def auc(self) -> float:
+        """P(score of a yes > score of a no) + ½ P(equal scores), for random pairs. Range 0 to 1.
+
+        Equal scores count one half, as midranks do. NaN if one of the two labels does not occur.
+
+        >>> ScoreCounts.of([(0.9, True), (0.5, True), (0.5, False), (0.1, False)]).auc
+        0.875
+        """
+        return area_under_curve(self.yes, self.no)
+
+    def at(self, threshold: float) -> Agreement:
+        """Return the agreement of the verdict score ≥ threshold."""
+        return self._from(bisect_left(self.scores, threshold))
+
+    def _from(self, first: int) -> Agreement:
+        """The agreement if the scores from this position are accepted."""
+        yes, no = self._below
+        return Agreement(yes[-1] - yes[first], no[-1] - no[first], yes[first], no[first])
+
+    def thresholds(self) -> Iterator[tuple[float, Agreement]]:
+        """Yield each score as a threshold with its agreement, the highest one first."""
+        for at in range(len(self.scores) - 1, -1, -1):
+            yield self.scores[at], self._from(at)
+
+    def best_kappa(self) -> float | None:
+        """Return the threshold with the highest κ. Of equal ones, the highest threshold.
+
+        None if one of the two labels does not occur.
+
+        >>> ScoreCounts.of([(0.9, True), (0.5, True), (0.4, False), (0.1, False)]).best_kappa()
+        0.5
+        """
+        best: tuple[float, float] | None = None
+        if not (any(self.yes) and any(self.no)):
+            return None
+        for threshold, agreement in self.thresholds():
+            if best is None or agreement.kappa > best[0]:
+                best = agreement.kappa, threshold
+        return None if best is None else best[1]
+
+    def for_false_positive_rate(self, limit: float) -> float | None:
+        """Return the lowest threshold whose false-positive rate is at most `limit`.
+
+        It accepts the most labels yes of all such thresholds. None if even the highest score
+        exceeds the limit, and if there is no label no.
+
+        >>> counts = ScoreCounts.of([(0.9, True), (0.5, True), (0.5, False), (0.1, False)])
+        >>> counts.for_false_positive_rate(0.5), counts.for_false_positive_rate(0.0)
+        (0.5, 0.9)
+        """
+        reached = None
+        for threshold, agreement in self.thresholds():
+            if not agreement.false_positive_rate <= limit:
+                break
+            reached = threshold
+        return reached
+
+
+def area_under_curve(yes: Sequence[float], no: Sequence[float]) -> float:
+    """Return the AUC from the labels yes and no of increasing scores. NaN without both labels."""
+    wins, below = 0.0, 0.0
+    for own_yes, own_no in zip(yes, no, strict=True):
+        wins += own_yes * (below + own_no / 2)
+        below += own_no
+    pairs = sum(yes) * below
+    return wins / pairs if pairs else nan
+
+
+# --- reliability -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """The scores from `low` to `high`: their number, their mean, and the share of labels yes."""
+
+    low: float
+    high: float
+    count: int
+    mean_score: float
+    yes_share: float
+
+
+def reliability_bins(counts: ScoreCounts, bins: int = 10) -> list[ReliabilityBin] | None:
+    """Return the bins of a reliability curve that contain scores. Bins have equal width.
+
+    A bin contains its lower end; the last one also contains 1. None if a score is outside the
+    range 0 to 1. Source: Guo et al. 2017, section 2.
+
+    >>> [b.yes_share for b in reliability_bins(ScoreCounts.of([(0.1, False), (1.0, True)]), 2)]
+    [0.0, 1.0]
+    """
+    if counts.scores and not (counts.scores[0] >= 0.0 and counts.scores[-1] <= 1.0):
+        return None
+    members: dict[int, list[int]] = {}
+    for at, score in enumerate(counts.scores):
+        members.setdefault(min(int(score * bins), bins - 1), []).append(at)
+    result = []
+    for place, positions in members.items():
+        yes = sum(counts.yes[at] for at in positions)
+        count = yes + sum(counts.no[at] for at in positions)
+        total = fsum(counts.scores[at] * (counts.yes[at] + counts.no[at]) for at in positions)
+        ends = place / bins, (place + 1) / bins
+        result.append(ReliabilityBin(*ends, count, total / count, yes / count))
+    return result
+
+
+def calibration_error(bins: Sequence[ReliabilityBin]) -> float:
+    """Return the expected calibration error Σ (n_b/N)·|mean score − share of yes|. Range 0 to 1.
+
+    NaN without bins. Source: Guo et al. 2017, Eq. 3.
+
+    >>> calibration_error([ReliabilityBin(0.5, 0.6, 4, 0.5, 0.75)])
+    0.25
+    """
+    total = sum(each.count for each in bins)
+    if not total:
+        return nan
+    return fsum(each.count * abs(each.mean_score - each.yes_share) for each in bins) / total
+
+
+# --- several verdicts --------------------------------------------------------------------------
+
+
+def fleiss_kappa(yes: Sequence[int], raters: int) -> float:
+    """Return Fleiss' κ = (P̄ − P̄_e) / (1 − P̄_e) of rows that equally many raters judged.
+
+    `yes` is the number of verdicts yes of each row, `raters` the number of verdicts of each row.
+    Range −1/(raters − 1) to 1. NaN without rows, with fewer than two raters, and if all verdicts
+    are equal. Source: Fleiss 1971, Eq. 7.
+
+    >>> round(fleiss_kappa([3, 0, 2], 3), 3)
+    0.55
+    """
+    if not yes or raters < 2:
+        return nan
+    pairs = raters * (raters - 1)
+    agreement = sum(n * (n - 1) + (raters - n) * (raters - n - 1) for n in yes)
+    observed = agreement / (pairs * len(yes))
+    share = sum(yes) / (raters * len(yes))
+    expected = share**2 + (1 - share) ** 2
+    return (observed - expected) / (1 - expected) if expected < 1 else nan

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
+import math
 import sys
 from math import isnan
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rag_rewards.metrics.agreement import Agreement
+from rag_rewards.metrics.agreement import (
+    Agreement,
+    ScoreCounts,
+    calibration_error,
+    fleiss_kappa,
+    reliability_bins,
+)
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "agreement.py"
 
@@ -40,6 +50,166 @@ def test_one_class_has_no_kappa():
     assert isnan(Agreement.of([(True, True)]).false_positive_rate)
     assert Agreement.of([(False, True), (True, True)]).kappa == 0.0
     assert Agreement.of([(True, False), (False, True)]).kappa == -1.0
+
+
+# --- scores ------------------------------------------------------------------------------------
+
+PAIRS = [(0.9, True), (0.8, True), (0.8, False), (0.6, True), (0.4, False), (0.4, True)]
+PAIRS += [(0.1, False), (0.0, False)]
+
+pairs_of_scores = st.lists(
+    st.tuples(st.sampled_from([0.0, 0.05, 0.1, 0.3, 0.5, 0.7, 0.95, 1.0]), st.booleans()),
+    max_size=30,
+)
+
+
+def naive_auc(pairs):
+    yes = [score for score, label in pairs if label]
+    no = [score for score, label in pairs if not label]
+    wins = sum((y > n) + (y == n) / 2 for y in yes for n in no)
+    return wins / (len(yes) * len(no)) if yes and no else math.nan
+
+
+def naive_agreement(pairs, threshold):
+    return Agreement.of((score >= threshold, label) for score, label in pairs)
+
+
+def same(value, expected):
+    return value == pytest.approx(expected, nan_ok=True)
+
+
+def test_auc_by_hand():
+    # 16 pairs: 0.9 wins 4, 0.8 wins 3.5, 0.6 wins 3, 0.4 wins 2.5.
+    assert ScoreCounts.of(PAIRS).auc == 13 / 16
+
+
+@given(pairs_of_scores)
+def test_auc_equals_its_definition(pairs):
+    assert same(ScoreCounts.of(pairs).auc, naive_auc(pairs))
+
+
+@given(pairs_of_scores, st.sampled_from([-1.0, 0.0, 0.05, 0.4, 0.95, 1.0, 2.0]))
+def test_the_agreement_at_a_threshold(pairs, threshold):
+    assert ScoreCounts.of(pairs).at(threshold) == naive_agreement(pairs, threshold)
+
+
+@given(pairs_of_scores)
+def test_the_threshold_with_the_highest_kappa(pairs):
+    best = ScoreCounts.of(pairs).best_kappa()
+    if len({label for _, label in pairs}) < 2:
+        assert best is None
+        return
+    kappas = {score: naive_agreement(pairs, score).kappa for score, _ in pairs}
+    assert naive_agreement(pairs, best).kappa == pytest.approx(max(kappas.values()))
+    assert all(kappas[score] < kappas[best] for score in kappas if score > best)
+
+
+@given(pairs_of_scores, st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0]))
+def test_the_threshold_for_a_false_positive_rate(pairs, limit):
+    threshold = ScoreCounts.of(pairs).for_false_positive_rate(limit)
+    within = {
+        score
+        for score, _ in pairs
+        if naive_agreement(pairs, score).false_positive_rate <= limit  # NaN is not within
+    }
+    assert threshold == (min(within) if within else None)
+
+
+def test_ties_are_on_the_same_side_of_a_threshold():
+    counts = ScoreCounts.of([(1.0, True), (1.0, False), (0.0, False), (0.0, True)])
+    assert counts.for_false_positive_rate(0.4) is None  # the score 1 accepts half of the labels no
+    assert counts.for_false_positive_rate(0.5) == 1.0
+    assert counts.auc == 0.5
+
+
+@pytest.mark.parametrize("label", [True, False])
+def test_one_class_has_no_auc_and_no_threshold(label):
+    counts = ScoreCounts.of([(0.2, label), (0.7, label)])
+    assert isnan(counts.auc)
+    assert counts.best_kappa() is None
+    assert counts.for_false_positive_rate(0.1) is None
+    assert isnan(ScoreCounts.of([]).auc)
+
+
+def test_values_of_scikit_learn():
+    """The same values as `sklearn.metrics`, which the extra sentence-transformers installs."""
+    metrics = pytest.importorskip("sklearn.metrics")
+    scores, labels = zip(*PAIRS, strict=True)
+    counts = ScoreCounts.of(PAIRS)
+    assert counts.auc == pytest.approx(metrics.roc_auc_score(labels, scores))
+    for threshold in {*scores}:
+        verdicts = [score >= threshold for score in scores]
+        kappa = metrics.cohen_kappa_score(labels, verdicts)
+        assert counts.at(threshold).kappa == pytest.approx(kappa)
+
+
+# --- reliability -------------------------------------------------------------------------------
+
+
+def naive_calibration_error(pairs, bins):
+    total = 0.0
+    for place in range(bins):
+        members = [p for p in pairs if min(int(p[0] * bins), bins - 1) == place]
+        if members:
+            mean = sum(score for score, _ in members) / len(members)
+            share = sum(label for _, label in members) / len(members)
+            total += len(members) / len(pairs) * abs(mean - share)
+    return total if pairs else math.nan
+
+
+def test_reliability_by_hand():
+    bins = reliability_bins(ScoreCounts.of(PAIRS), 5)
+    assert [(b.low, b.high, b.count, b.yes_share) for b in bins] == [
+        (0.0, 0.2, 2, 0.0),
+        (0.4, 0.6, 2, 0.5),
+        (0.6, 0.8, 1, 1.0),
+        (0.8, 1.0, 3, 2 / 3),
+    ]
+    # (2·|0.05 − 0| + 2·|0.4 − 0.5| + 1·|0.6 − 1| + 3·|5/6 − 2/3|) / 8
+    assert calibration_error(bins) == pytest.approx((0.1 + 0.2 + 0.4 + 0.5) / 8)
+
+
+@given(pairs_of_scores, st.integers(1, 12))
+def test_the_calibration_error_equals_its_definition(pairs, bins):
+    found = calibration_error(reliability_bins(ScoreCounts.of(pairs), bins))
+    assert same(found, naive_calibration_error(pairs, bins))
+
+
+@pytest.mark.parametrize("score", [-0.1, 1.5])
+def test_scores_that_are_no_probabilities_have_no_reliability_curve(score):
+    assert reliability_bins(ScoreCounts.of([(score, True), (0.5, False)])) is None
+
+
+# --- several verdicts --------------------------------------------------------------------------
+
+
+def naive_fleiss(rows):
+    """Return κ from pairs of raters: (agreement − chance) / (1 − chance)."""
+    observed = sum(
+        sum(a == b for a, b in itertools.permutations(row, 2)) / (len(row) * (len(row) - 1))
+        for row in rows
+    ) / len(rows)
+    verdicts = list(itertools.chain(*rows))
+    share = sum(verdicts) / len(verdicts)
+    expected = share**2 + (1 - share) ** 2
+    return (observed - expected) / (1 - expected) if expected < 1 else math.nan
+
+
+@given(
+    st.integers(2, 4).flatmap(
+        lambda n: st.lists(st.lists(st.booleans(), min_size=n, max_size=n), min_size=1)
+    )
+)
+def test_fleiss_kappa_equals_its_definition(rows):
+    assert same(fleiss_kappa([sum(row) for row in rows], len(rows[0])), naive_fleiss(rows))
+
+
+def test_fleiss_kappa_is_not_defined_for_one_verdict():
+    assert isnan(fleiss_kappa([1, 0], 1))
+    assert isnan(fleiss_kappa([], 3))
+
+
+# --- the matchers ------------------------------------------------------------------------------
 
 
 def load_benchmark():
