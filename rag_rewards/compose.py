@@ -126,6 +126,22 @@ class Threshold(Composite):
 
 
 @dataclass(frozen=True, repr=False)
+class AtLeast(Composite):
+    """1 where the reward is at least `threshold`, else 0."""
+
+    reward: Reward
+    threshold: float
+
+    def __repr__(self) -> str:
+        return f"1[{formula(self.reward)} ≥ {number(self.threshold)}]"
+
+    def values(self, batch: Batch) -> list[Value]:
+        return [
+            None if v is None else float(v >= self.threshold) for v in batch.values(self.reward)
+        ]
+
+
+@dataclass(frozen=True, repr=False)
 class Clip(Composite):
     """The reward, limited to the range from `low` to `high`."""
 

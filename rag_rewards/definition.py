@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from rag_rewards.baseline_prompts import prompts_of
-from rag_rewards.errors import RolloutError, ScoringError, UsageError, scoring_errors
+from rag_rewards.compose import AtLeast
+from rag_rewards.decision import Decision
+from rag_rewards.errors import (
+    RolloutError,
+    ScoringError,
+    SettingError,
+    UsageError,
+    scoring_errors,
+)
 from rag_rewards.evidence.needs import Need
 from rag_rewards.gold_rationale import GoldRationale
 from rag_rewards.groups import Groups, fail_groups, first_error, raise_errors, singletons
@@ -24,7 +32,7 @@ from rag_rewards.reward import (
     walk,
 )
 from rag_rewards.rollout import Rollout, Score, ScoreOrError, with_row_id
-from rag_rewards.settings import Settings, flatten
+from rag_rewards.settings import Settings, did_you_mean, flatten
 from rag_rewards.signature import Signature, release
 from rag_rewards.training.settings import NOT_STATED, Training
 from rag_rewards.version import __version__
@@ -51,6 +59,8 @@ class Recipe:
     """The facts that the recipe was built from; None for a custom composition."""
     built_in: bool = field(default=False, repr=False, compare=False)
     """Whether the definition is part of the package, so that a version identifies its defaults."""
+    decision: Decision | None = None
+    """The threshold from which a response is correct; None for the values of `correct`."""
 
     @property
     def prompt(self) -> Prompt:
@@ -73,6 +83,23 @@ class Recipe:
     def training(self) -> Training:
         """The training settings that the paper states, or the defaults."""
         return self.definition.training if self.definition else Training()
+
+    def decided_by(self, decision: Decision | None) -> Recipe:
+        """Return the recipe in which a score and a threshold decide whether a response is correct.
+
+        Raises SettingError if the recipe has no such score.
+        """
+        if decision is None:
+            return self
+        scores = {component.name: component for component in self.components}
+        scores |= {"reward": self.total} | ({"correct": self.correct} if self.correct else {})
+        if decision.score not in scores:
+            raise SettingError(
+                f"recipe {self.name}: decision.score: there is no score {decision.score!r}"
+                f"{did_you_mean(decision.score, scores)}"
+            )
+        decides = AtLeast(scores[decision.score], decision.threshold)
+        return replace(self, correct=decides, decision=decision)
 
     @property
     def scope(self) -> Scope:
@@ -107,20 +134,22 @@ class Recipe:
         defaults or, where it is shorter, from the hardened profile. Other recipes write all
         settings, because no version identifies their defaults.
         """
+        decides = self.decision.settings if self.decision else {}
         if self.settings is None:
             parts = [
                 leaf.name if isinstance(leaf, FunctionReward) else repr(leaf)
                 for leaf in self._leaves
             ]
-            return Signature(recipe=self.name, settings={"formula": self.equation, "parts": parts})
+            formula = {"formula": self.equation, "parts": parts}
+            return Signature(recipe=self.name, settings=formula | decides)
         values = flatten(self.settings)
         if self.definition is None or not self.built_in:
-            return Signature(recipe=self.name, settings=values)
+            return Signature(recipe=self.name, settings=values | decides)
         plain = _differences(values, self.definition.defaults())
         hardened = _differences(values, self.definition.defaults(hardened=True))
         if len(hardened) < len(plain):
-            return Signature(recipe=self.name, settings=hardened, hardened=True)
-        return Signature(recipe=self.name, settings=plain)
+            return Signature(recipe=self.name, settings=hardened | decides, hardened=True)
+        return Signature(recipe=self.name, settings=plain | decides)
 
     @cached_property
     def signature(self) -> str:

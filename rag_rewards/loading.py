@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from rag_rewards.decision import split_decision
 from rag_rewards.definition import Recipe, RecipeDefinition, custom
 from rag_rewards.errors import OptionError, SettingError, UsageError
 from rag_rewards.recipes import build_recipe, definition_of, dotted, recipe, recorded_settings
@@ -220,19 +222,23 @@ def _from_object(
     if isinstance(value, Mapping):
         return _from_mapping(value, settings or {}, hardened)
     name = _name_of(value, reference)
+    settings, decision = split_decision(dotted(settings or {}))
     if settings or hardened:
         raise SettingError(
             f"{name} is an object without settings and without a hardened profile: give a recipe "
             "by name, or a RecipeDefinition"
         )
-    if isinstance(value, (Recipe, Curriculum)):
-        return value
+    if isinstance(value, Recipe):
+        return value.decided_by(decision)
+    if isinstance(value, Curriculum):
+        stages = [replace(each, recipe=each.recipe.decided_by(decision)) for each in value.stages]
+        return replace(value, stages=tuple(stages))
     if isinstance(value, (type, ModuleType, str)):
         raise UsageError(
             f"{name} is not a recipe: expected a Recipe, a Curriculum, a RecipeDefinition, a "
             f"reward or a function of a rollout, found a {type(value).__name__}"
         )
-    return custom(name, value)
+    return custom(name, value).decided_by(decision)
 
 
 def _name_of(value: Any, reference: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from rag_rewards.decision import split_decision
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import OptionError, RolloutError, SignatureError, UsageError
 from rag_rewards.groups import LineGroup
@@ -125,7 +126,8 @@ class Variation:
             return load_recipe(reference, self.base), load_recipe(new)
         before = build_recipe(definition, {**recorded, **self.base})
         profile = definition.hardened_values if new.hardened else {}
-        changes = full_keys(definition.settings, new.settings, definition.name)
+        settings, _ = split_decision(new.settings)  # a decision does not change a reward
+        changes = full_keys(definition.settings, settings, definition.name)
         values = _settings(before) | profile | changes
         return before, build_recipe(definition, values, hardened=new.hardened)
 

@@ -28,7 +28,7 @@ LAYERS = [
     ["training.advantages", "training.kl", "training.settings"],
     ["reward", "rewards"],
     ["compose"],
-    ["group_normalization"],
+    ["group_normalization", "decision"],
     ["definition"],
     ["recipes", "training.curriculum"],
     ["loading", "model_options", "evidence.contexts"],

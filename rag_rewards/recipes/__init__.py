@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+from rag_rewards.decision import split_decision
 from rag_rewards.definition import Recipe, RecipeDefinition
 from rag_rewards.errors import SettingError, SignatureError, UnknownRecipeError
 from rag_rewards.evidence.needs import ModelKind
@@ -91,13 +92,14 @@ def build_recipe(
     hardened: bool = False,
 ) -> Recipe:
     """Return the recipe of a definition, with settings and errors as in `recipe`."""
-    values = (definition.hardened_values if hardened else {}) | dotted(settings or {})
+    changes, decision = split_decision(dotted(settings or {}))
+    values = (definition.hardened_values if hardened else {}) | changes
     built = build(definition.settings, values, definition.name)
     if hardened:
         _check_hardened(definition, flatten(built))
     recipe = definition.build(built)
     built_in = RECIPES.get(definition.name) is definition
-    return replace(recipe, definition=definition, built_in=built_in)
+    return replace(recipe, definition=definition, built_in=built_in).decided_by(decision)
 
 
 def _check_hardened(definition: RecipeDefinition, values: Mapping[str, Any]) -> None:
@@ -132,7 +134,9 @@ def recorded_settings(
         )
     definition = definition or definition_of(stage.recipe)
     values = definition.defaults(hardened=stage.hardened, version=signature.version)
-    return flatten(build(definition.settings, values | stage.settings, stage.recipe))
+    changes, decision = split_decision(stage.settings)
+    recorded = flatten(build(definition.settings, values | changes, stage.recipe))
+    return recorded | (decision.settings if decision else {})
 
 
 def dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
