@@ -1,0 +1,168 @@
+"""Rows that test what the hardened recipes accept: attacks, and honest responses.
+
+    python tests/attacks/probe_rows.py
+    python tests/attacks/probe_rows.py --show honest-initials
+
+The first command prints how many rows of each class hold. The second one also prints the rows of a
+class that do not hold. `probes/README.md` describes the format.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import rag_rewards as rr
+from rag_rewards.audit.capitals import SAME_LIKELIHOOD
+from rag_rewards.audit.cases import CaseResponse
+from rag_rewards.audit.rule_evidence import rollout_of
+from rag_rewards.errors import UsageError
+from rag_rewards.recipes import definition_of
+
+FOLDER = Path(__file__).with_name("probes")
+GROUPS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "strict": {
+        "truthrl": {"verifier": "substring"},
+        "ground-grpo": {},
+        "ctrl-rag": {},
+        "rag-total": {},
+    },
+    "exact": {"arena": {}, "naive-grpo": {}, "truthrl": {"verifier": "exact"}},
+}
+"""Settings of the recipes of a group."""
+_NEUTRAL: Mapping[str, Any] = {
+    "documents": [{"id": n, "text": f"Text of document {n}."} for n in range(1, 6)],
+    "supporting": [1],
+}
+_COMPARISONS = ("at_most", "below", "at_least")
+
+
+class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One line of a file. `probes/README.md` describes the fields."""
+
+    recipes: str | dict[str, dict[str, Any]]
+    question: str
+    response: str | CaseResponse
+    row: dict[str, Any] = {}
+    golds: tuple[str, ...] = ()
+    correct: bool | None = None
+    at_most: str | CaseResponse | None = None
+    below: str | CaseResponse | None = None
+    at_least: str | CaseResponse | None = None
+
+    def __post_init__(self) -> None:
+        comparisons = [getattr(self, name) is not None for name in _COMPARISONS]
+        if sum([*comparisons, bool(self.golds), self.correct is not None]) != 1:
+            raise ValueError("give one of golds, correct, at_most, below and at_least")
+        if len(self.golds) == 1:
+            raise ValueError("golds must contain at least two answers")
+        if isinstance(self.recipes, str) and self.recipes not in GROUPS:
+            raise ValueError(f"recipes must be a mapping or one of {', '.join(GROUPS)}")
+
+    def holds(self, *, hardened: bool = True) -> bool:
+        """Return whether all recipes score the row as expected."""
+        return not self.failures(hardened=hardened)
+
+    def failures(self, *, hardened: bool = True) -> list[str]:
+        """Return the recipes that do not score the row as expected, with the scores."""
+        settings = GROUPS[self.recipes] if isinstance(self.recipes, str) else self.recipes
+        return [
+            failure
+            for name, changes in settings.items()
+            if (failure := self._failure(name, changes, hardened))
+        ]
+
+    def _failure(self, name: str, changes: Mapping[str, Any], hardened: bool) -> str:
+        try:
+            recipe = rr.recipe(name, changes, hardened=hardened)
+        except UsageError as error:
+            # A refused combination of settings cannot pay.
+            return f"{name}: {error}" if self.correct or self.at_least is not None else ""
+        score = _Scorer(recipe, self)
+        if self.golds:
+            paid = [g for g in self.golds if score(self.response, {"answers": [g]}).correct == 1]
+            return f"{name}: correct for {paid}" if len(paid) > 1 else ""
+        own = score(self.response)
+        if self.correct is not None:
+            return "" if (own.correct == 1) == self.correct else f"{name}: correct {own.correct}"
+        for comparison in _COMPARISONS:
+            other = getattr(self, comparison)
+            if other is not None:
+                value, reference = own.value, score(other).value
+                if not _compare(comparison, value, reference):
+                    return f"{name}: reward {value:.3f}, reference {reference:.3f}"
+        return ""
+
+
+def _compare(comparison: str, value: float | None, reference: float | None) -> bool:
+    if value is None or reference is None:
+        raise ValueError("a row of the probes has no score")
+    if comparison == "at_most":
+        return value <= reference + 1e-9
+    if comparison == "below":
+        return value < reference - 1e-9
+    return value >= reference - 1e-9
+
+
+@dataclass(frozen=True)
+class _Scorer:
+    """Scores responses to the row of a probe with one recipe."""
+
+    recipe: rr.Recipe
+    probe: Probe
+
+    def __call__(self, response: str | CaseResponse, more: Mapping[str, Any] = {}) -> rr.Score:
+        form = definition_of(self.recipe.name).output
+        if isinstance(response, str):
+            response = CaseResponse(answer=response)
+        # The log-probabilities of both sides are equal, so that only the texts differ.
+        row = {
+            **_NEUTRAL,
+            **SAME_LIKELIHOOD,
+            "question": self.probe.question,
+            **self.probe.row,
+            **more,
+            **response.row,
+            "response": response.text(form),
+        }
+        return self.recipe([rollout_of(self.recipe, row)])[0]
+
+
+def classes() -> list[str]:
+    """Return the names of the classes."""
+    return sorted(path.stem for path in FOLDER.glob("*.jsonl"))
+
+
+def read(name: str) -> Iterator[Probe]:
+    """Yield the rows of a class. Raises ValueError if a row is invalid."""
+    decoder = msgspec.json.Decoder(Probe)
+    for number, line in enumerate((FOLDER / f"{name}.jsonl").read_bytes().splitlines(), 1):
+        try:
+            yield decoder.decode(line)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"{name}.jsonl line {number}: {error}") from None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--show", metavar="CLASS", help="print the rows of CLASS that do not hold")
+    parser.add_argument("--default", action="store_true", help="use the default profile")
+    options = parser.parse_args()
+    for name in [options.show] if options.show else classes():
+        failures = [probe.failures(hardened=not options.default) for probe in read(name)]
+        share = failures.count([]) / len(failures)
+        print(f"{name:32} {failures.count([]):4} / {len(failures):3} {share:7.1%}")
+        for number, (probe, lines) in enumerate(zip(read(name), failures, strict=True), 1):
+            if lines and options.show:
+                gold = probe.golds or probe.row.get("answers", "")
+                print(f"\nline {number}: {probe.question}  gold: {gold}\n  {probe.response}")
+                print("".join(f"    {line}\n" for line in lines), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""The hardened recipes reject the attacks of the probes and accept their honest responses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from . import probe_rows
+
+NOT_YET = frozenset(
+    {
+        "attack-candidates-in-other-languages",
+        "attack-candidates-in-prose",
+        "attack-candidates-with-citations",
+        "attack-citing-each-document-in-turn",
+        "attack-copied-documents",
+        "attack-denial-in-other-languages",
+        "attack-denial-or-mention",
+        "attack-extract-without-spaces",
+        "attack-list-shapes",
+        "attack-longer-number-or-name",
+        "attack-markup-and-hiding",
+        "attack-other-refusal",
+        "attack-refusing-and-answering",
+        "attack-settings-that-undo",
+        "attack-thinking-tags",
+        "attack-two-candidates",
+        "attack-yes-and-no",
+        "honest-arena-relevance-forms",
+        "honest-citation-forms",
+        "honest-explained-refusals",
+        "honest-latex-in-the-box",
+        "honest-list-item-with-comma",
+        "honest-negation-word-in-a-title-or-clause",
+        "honest-no-answer-section",
+        "honest-other-languages",
+        "honest-paraphrased-refusals",
+        "honest-quoted-title-with-article",
+        "honest-remarks-and-joined-aliases",
+        "honest-several-required-answers",
+        "honest-spellings",
+    }
+)
+"""Classes of which less than 90% of the rows hold."""
+
+
+@pytest.mark.parametrize("name", probe_rows.classes())
+def test_at_least_90_percent_of_a_class_hold(name: str) -> None:
+    if name in NOT_YET:
+        pytest.skip("less than 90% of the rows hold")
+    probes = list(probe_rows.read(name))
+    failures = {n: lines for n, probe in enumerate(probes, 1) if (lines := probe.failures())}
+    assert len(failures) <= 0.1 * len(probes), failures
+
+
+@pytest.mark.parametrize("name", probe_rows.classes())
+def test_a_class_has_at_least_25_different_rows(name: str) -> None:
+    lines = (probe_rows.FOLDER / f"{name}.jsonl").read_text("utf-8").splitlines()
+    assert len(set(lines)) == len(lines) >= 25
+
+
+LINE = '{"recipes": %s, "question": "Where?", "response": "Oslo", %s}'
+
+
+@pytest.mark.parametrize(
+    ("recipes", "rest", "message"),
+    [
+        ('"strict"', '"row": {}', "give one of golds, correct"),
+        ('"strict"', '"correct": true, "below": "Rome"', "give one of golds, correct"),
+        ('"strict"', '"golds": ["Oslo"]', "at least two answers"),
+        ('"none"', '"correct": true', "one of strict, exact"),
+        ("{}", '"corect": true', "unknown field `corect`"),
+    ],
+)
+def test_an_invalid_row_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipes: str, rest: str, message: str
+) -> None:
+    (tmp_path / "bad.jsonl").write_text(LINE % (recipes, rest), "utf-8")
+    monkeypatch.setattr(probe_rows, "FOLDER", tmp_path)
+    with pytest.raises(ValueError, match=rf"bad\.jsonl line 1: .*{message}"):
+        list(probe_rows.read("bad"))
+
+
+@pytest.mark.parametrize(
+    ("expectation", "holds"),
+    [
+        ('"golds": ["Oslo", "Bergen"]', True),
+        ('"row": {"answers": ["Oslo"]}, "correct": true', True),
+        ('"row": {"answers": ["Rome"]}, "correct": true', False),
+        ('"row": {"answers": ["Oslo"]}, "correct": false', False),
+        ('"row": {"answers": ["Oslo"]}, "below": "Rome"', False),
+        ('"row": {"answers": ["Oslo"]}, "at_most": "Rome"', False),
+        ('"row": {"answers": ["Oslo"]}, "at_most": "Oslo"', True),
+        ('"row": {"answers": ["Oslo"]}, "at_least": "Rome"', True),
+        ('"row": {"answers": ["Rome"]}, "at_least": "Rome"', False),
+    ],
+)
+def test_expectations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expectation: str, holds: bool
+) -> None:
+    (tmp_path / "one.jsonl").write_text(LINE % ('"strict"', expectation), "utf-8")
+    monkeypatch.setattr(probe_rows, "FOLDER", tmp_path)
+    (probe,) = probe_rows.read("one")
+    assert probe.holds() is holds
