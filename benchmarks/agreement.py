@@ -40,14 +40,14 @@ class Labelled:
     part: str
 
 
-def read(path: Path) -> list[Labelled]:
-    """Return the labelled answers of a file."""
+def read(path: Path, systems: Sequence[str] = SYSTEMS) -> list[Labelled]:
+    """Return the labelled answers of some systems in a file."""
     labelled = []
     for row in map(json.loads, path.read_text("utf-8").split("\n")[:-1]):
         aliases = tuple(each.strip() for each in row["golden_answer"].split("/") if each.strip())
         digest = hashlib.sha256(row["question"].encode()).hexdigest()
         part = PARTS[int(digest, 16) % 10 >= 7]
-        for system in () if row.get("improper") else SYSTEMS:
+        for system in () if row.get("improper") else systems:
             answer, label = row.get(f"answer_{system}"), row.get(f"judge_{system}")
             if answer is not None and label is not None:
                 labelled.append(Labelled(row["question"], aliases, answer, bool(label), part))
