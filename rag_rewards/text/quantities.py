@@ -18,7 +18,7 @@ _TENS = {
         ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], start=2
     )
 }
-_SCALES = {
+SCALES = {
     "hundred": 10**2,
     "thousand": 10**3,
     "million": 10**6,
@@ -26,11 +26,12 @@ _SCALES = {
     "trillion": 10**12,
 }
 _MAY_FOLLOW = (
-    _SCALES.keys()
+    SCALES.keys()
     | _UNITS.keys()
     | _TENS.keys()
     | {f"{tens}-{unit}" for tens in _TENS for unit in list(_UNITS)[1:10]}
 )
+NUMBER_WORDS = frozenset(_MAY_FOLLOW)
 _FIGURES = frozenset("0123456789")
 _DIGITS = re.compile(r"-?(?:\d{1,3}(?:,\d{3}){1,9}|\d{1,30})(?:\.\d{1,30})?", re.ASCII)
 
@@ -76,7 +77,7 @@ def _number(words: list[str], at: int) -> tuple[Decimal | None, int]:
     spelled = not words[at][-1].isdigit()
     total, count, scaled, largest = Decimal(0), 1, 0, 10**15
     for word in words[at + 1 : at + 20]:
-        if scale := _SCALES.get(word):
+        if scale := SCALES.get(word):
             if scale == 100:
                 if not 0 < current < 100:
                     break

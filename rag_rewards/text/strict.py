@@ -18,6 +18,7 @@ from functools import lru_cache
 from itertools import islice
 
 from rag_rewards.text.assertions import Assertions
+from rag_rewards.text.longer_names import LongerNames
 from rag_rewards.text.normalize import Normalizer, fold
 from rag_rewards.text.own_text import Initials, own_text
 from rag_rewards.text.words import EDGES, Word, read_words
@@ -68,12 +69,14 @@ class StrictText:
         question: str = "",
     ) -> None:
         self._normalize = normalize
-        self._folded = own_text(fold(_spaced(text, gold)), Initials(gold, normalize))
+        text = _spaced(text, gold)
+        self._folded = own_text(fold(text), Initials(gold, normalize))
         self._words = read_words(self._folded.replace("、", "、 "), normalize)
         stream = [piece for word in self._words for piece in word.pieces]
         self._owner = [i for i, word in enumerate(self._words) for _ in word.pieces]
         self._pieces = _joined(stream)
         self._texts = _joined([word.text for word in self._words])
+        self._longer = LongerNames(self._words, text, question)
         self._assertions = Assertions(
             self._words,
             len(gold) if required is None else required,
@@ -91,7 +94,9 @@ class StrictText:
                     return True
                 continue
             if not pieces:
-                if alias.strip() and alias.strip().casefold() in self._folded:
+                if words and self._is_named([word.text for word in words]):
+                    return True
+                if not words and alias.strip() and alias.strip().casefold() in self._folded:
                     return True  # a gold answer without a word is compared as it is written
                 continue
             width = pieces.count("\x00") - 2
@@ -99,7 +104,20 @@ class StrictText:
                 (self._owner[start], self._owner[start + width])
                 for start in islice(_find(self._pieces, pieces), _MAX_MENTIONS)
             )
-        return any(self._assertions.asserts(first, last) for first, last in _widest(mentions))
+        return any(
+            self._assertions.asserts(first, last) and not self._longer.contain(first, last)
+            for first, last in _widest(mentions)
+        )
+
+    def _is_named(self, words: list[str]) -> bool:
+        """Return whether the text asserts a letter that looks like an article, as in "It is A."."""
+        texts = [*(word.text for word in self._words), "is"]
+        starts = islice(_find(self._texts, _joined(words)), _MAX_MENTIONS)
+        return any(
+            (self._words[at].after or texts[at + 1] in ("is", "was"))
+            and self._assertions.asserts(at, at)
+            for at in starts
+        )
 
     def _ends_in_article(self, words: list[str]) -> bool:
         """Return whether the text asserts an alias whose last word looks like an article."""

@@ -43,6 +43,12 @@ def read_words(text: str, normalize: Normalizer) -> list[Word]:
         core = token.strip(EDGES)
         start = token.find(core) if core else len(token)
         quotes += token.count('"') if core else 0
+        if (
+            core[:1].isdigit()
+            and token[start - 1 : start] == "."
+            and token[start - 2 : start - 1] != "."
+        ):
+            start, core = start - 1, f".{core}"  # the number .5
         before, after = token[:start], token[start + len(core) :]
         if not core:
             opens = token[0] in "“「『([{" or (token[0] == '"' and quotes % 2 == 0)
