@@ -38,11 +38,11 @@ _KINDS = frozenset(
 )
 # Words of a question for a person, whose first name can be an answer.
 _PERSON_WORDS = frozenset(
-    "who whom whose who's person people man woman boy girl brother brothers sister sisters son sons "
-    "daughter daughters father mother parents wife husband actor actors actress singer singers "
-    "author writer poet composer painter artist architect scientist inventor president king queen "
-    "emperor pope prince princess player captain director producer presenter host character "
-    "characters member members detective politician".split()
+    "who whom whose who's person people man woman boy girl brother brothers sister sisters son "
+    "sons daughter daughters father mother parents wife husband actor actors actress singer "
+    "singers author writer poet composer painter artist architect scientist inventor president "
+    "king queen emperor pope prince princess player captain director producer presenter host "
+    "character characters member members detective politician".split()
 )
 # Two adjacent words of which both have a capital.
 _CAPITALS = re.compile(r"(?=(?<![\w'’.-])([A-Z][\w'’.-]{0,40}) ([A-Z][\w'’-]{0,40}))")
