@@ -405,7 +405,7 @@ class RecipeDefinition:
     data        data that the paper trained on
     model_free  settings under which the recipe needs no model
     hardened    settings of the hardened profile, by key
-    evaluation_only  values that a policy can exploit, by key; the hardened profile rejects them
+    rejected    values that the hardened profile rejects, by key, each with the reason
     loopholes   attacks that increase the reward; each line begins with their numbers
     deviations  differences from the authors' code
     changed_defaults  defaults and hardened settings of older versions
@@ -426,7 +426,7 @@ class RecipeDefinition:
     data: TrainingData = TrainingData()
     model_free: Mapping[str, Any] = field(default_factory=dict)
     hardened: Mapping[str, HardenedSetting] = field(default_factory=dict)
-    evaluation_only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    rejected: Mapping[str, Mapping[Any, str]] = field(default_factory=dict)
     loopholes: tuple[str, ...] = ()
     deviations: tuple[str, ...] = ()
     changed_defaults: tuple[ChangedDefault, ...] = ()

@@ -139,7 +139,7 @@ def test_the_likelihood_alone_is_hardened_with_any_metric():
 
 def test_values_for_evaluation_exist():
     for name, definition in RECIPES.items():
-        for key, values in definition.evaluation_only.items():
+        for key, values in definition.rejected.items():
             for value in values:
                 recipe(name, {key: value})
                 assert definition.defaults(hardened=True)[key] != value

@@ -77,7 +77,7 @@ def recipe(
     hardened  whether the other settings have the values of the hardened profile
 
     Raises UnknownRecipeError, and SettingError for an unknown or invalid setting, or for one that
-    is only for evaluation with the hardened profile.
+    a policy can exploit with the hardened profile.
 
     >>> recipe("arena", {"bonus.value": 5}).equation
     'format + accuracy + relevance + bonus'
@@ -104,12 +104,11 @@ def build_recipe(
 
 def _check_hardened(definition: RecipeDefinition, values: Mapping[str, Any]) -> None:
     """Raise SettingError for a value that a policy can exploit."""
-    for key, rejected in definition.evaluation_only.items():
-        if values[key] in rejected:
+    for key, reasons in definition.rejected.items():
+        if (value := values[key]) in reasons:
             raise SettingError(
-                f"recipe {definition.name}: setting {key}: {values[key]} is only for evaluation, "
-                "because a policy can exploit it: set another value, or do not use the hardened "
-                "profile"
+                f"recipe {definition.name}: setting {key}: {value} {reasons[value]}: set another "
+                "value, or do not use the hardened profile"
             )
 
 

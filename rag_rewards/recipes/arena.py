@@ -245,7 +245,7 @@ ARENA = RecipeDefinition(
             0.5, (17,), "listing every document, which earns 0.5"
         ),
     },
-    evaluation_only=shared.EVALUATION_ONLY,
+    rejected=shared.REJECTED,
     loopholes=(
         "1: with several required answers, a list of every candidate answer counts as right "
         "(closed: hardened)",
@@ -280,7 +280,7 @@ NAIVE_GRPO = RecipeDefinition(
         "accuracy.normalizer": _UNICODE,
         "accuracy.extra": _EXTRA,
     },
-    evaluation_only=shared.EVALUATION_ONLY,
+    rejected=shared.REJECTED,
     loopholes=(
         "1: with several required answers, a list of every candidate answer counts as right "
         "(closed: hardened)",

@@ -282,7 +282,7 @@ CTRL_RAG = RecipeDefinition(
         "among": HardenedSetting("correct", (), "a wrong rollout that determines the scaling"),
         "floor": HardenedSetting(0.1, (), "a reward of 0 for a right rollout"),
     },
-    evaluation_only=shared.EVALUATION_ONLY,
+    rejected=shared.REJECTED,
     loopholes=_LOOPHOLES,
     baselines=BASELINES,
     training=TRAINING,

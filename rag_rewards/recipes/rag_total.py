@@ -106,7 +106,7 @@ RAG_TOTAL = RecipeDefinition(
         "citation.claims_only": HardenedSetting(True, (16,), "citation markers without a claim"),
         **ctrl_rag.HARDENED_ACCURACY,
     },
-    evaluation_only=shared.EVALUATION_ONLY,
+    rejected=shared.REJECTED,
     loopholes=(
         "1, 2, 3, 9, 10, 25, 27, 28, 30: a gold answer also counts inside a list, a negation "
         "or a quotation (closed: hardened)",

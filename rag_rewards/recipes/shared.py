@@ -38,7 +38,9 @@ METRIC = (
     "how the answer is compared with the gold answers; lenient: for evaluation only, because a "
     "policy can exploit it"
 )
-EVALUATION_ONLY = {"accuracy.metric": ("lenient",)}
+REJECTED = {
+    "accuracy.metric": {"lenient": "is only for evaluation, because a policy can exploit it"}
+}
 """Values of the settings of `Accuracy` that the hardened profile rejects."""
 
 

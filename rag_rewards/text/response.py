@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from rag_rewards.text.normalize import Normalizer
-from rag_rewards.text.sections import Cut, Tags, cut, without_thinking
+from rag_rewards.text.sections import Cut, Tags, cut
+from rag_rewards.text.thinking import without_thinking
 
 END_OF_SEQUENCE = frozenset(
     (

@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from rag_rewards.text.thinking import may_have_square_tags, replace_thinking
+
 
 class SectionStyle(msgspec.Struct, frozen=True):
     """How tags are read.
@@ -86,6 +88,9 @@ def cut(text: str, tags: Tags) -> Cut:
     {'think': 'Rome?', 'answer': 'Paris'}
     """
     # Most responses are well-formed: they contain as many brackets as tags, in the right order.
+    whole = text
+    if may_have_square_tags(text):
+        text = _with_marks(text, tags)
     pieces = text.split("<")
     brackets = len(pieces) - 1
     if brackets == len(tags.well_formed):
@@ -94,7 +99,26 @@ def cut(text: str, tags: Tags) -> Cut:
         quick = _cut_well_formed(text, pieces, tags, tags.thought_first)
     else:
         quick = None
-    return quick or _cut_any(text, tags, _tags_in(pieces, tags))
+    if quick is None:
+        text = _with_marks(text, tags)
+        quick = _cut_any(text, tags, _tags_in(text.split("<"), tags))
+    return quick if text is whole else _without_marks(quick, whole)
+
+
+_MARK = "\x1a"
+"""It replaces thinking with other tags than <think>, so that it is not white space."""
+
+
+def _with_marks(text: str, tags: Tags) -> str:
+    """Return a text with a mark for each part that is thinking with other tags than <think>."""
+    marked = replace_thinking(text.replace(_MARK, " "), _MARK, (*tags.names, "think"))
+    return marked if _MARK in marked else text
+
+
+def _without_marks(cut: Cut, text: str) -> Cut:
+    """Return the cut of a text with marks as that of the text itself."""
+    content = {name: inside.replace(_MARK, "") for name, inside in cut.content.items()}
+    return Cut(content, cut.repeated, cut.exact, text, cut._tags)
 
 
 def _cut_well_formed(
@@ -184,31 +208,13 @@ def _cut_any(text: str, tags: Tags, places: _TagPlaces) -> Cut:
 
 
 _NONE: frozenset[str] = frozenset()
-_THOUGHTS = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
+_THOUGHT_TEXT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+_THOUGHT_TEXT_OF_ANY_CASE = re.compile(_THOUGHT_TEXT.pattern, re.DOTALL | re.IGNORECASE)
 
 
 def _without_thinking(inside: str, style: SectionStyle) -> str:
-    """Return a section without the thinking inside it."""
-    return _THOUGHTS.sub("", inside) if style.ignore_case else without_thinking(inside)
-
-
-def without_thinking(text: str) -> str:
-    """Return a text without every <think>…</think>. An unclosed <think> extends to the end.
-
-    >>> without_thinking("<think>Paris</think> Rome")
-    ' Rome'
-    """
-    if "<think>" not in text:
-        return text
-    pieces, at = [], 0
-    while (start := text.find("<think>", at)) >= 0:
-        pieces.append(text[at:start])
-        end = text.find("</think>", start)
-        if end < 0:
-            return "".join(pieces)
-        at = end + len("</think>")
-    pieces.append(text[at:])
-    return "".join(pieces)
+    """Return a section without <think>…</think>. An unclosed <think> extends to the end."""
+    return (_THOUGHT_TEXT_OF_ANY_CASE if style.ignore_case else _THOUGHT_TEXT).sub("", inside)
 
 
 def _close_last(

@@ -21,9 +21,10 @@ from rag_rewards.text.refusal import (
     trust_score_refusal,
 )
 from rag_rewards.text.response import read_response, strip_end_of_sequence
-from rag_rewards.text.sections import SectionStyle, Tags, cut, without_thinking
+from rag_rewards.text.sections import SectionStyle, Tags, cut
 from rag_rewards.text.statements import statements
 from rag_rewards.text.strict import strict_contains
+from rag_rewards.text.thinking import without_thinking
 
 pytestmark = pytest.mark.slow
 

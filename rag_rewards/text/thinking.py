@@ -1,0 +1,94 @@
+r"""Thinking: the part of a response that prepares the answer and does not belong to it.
+
+Models mark it with different tags: <think>, <thinking>, <reasoning>, <reflection>, [THINK],
+◁think▷, <seed:think>, <|begin_of_thought|>, <|START_THINKING|> or <|channel|>analysis<|message|>.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+_NAME = (
+    r"think(?:ing)?|thoughts?|reasoning|reflect(?:ions?|ing)?|scratch[-_ ]?pad|monologue|cot|"
+    r"deliberat(?:ions?|ing)|brainstorm(?:ing)?|musings?|ponder(?:ing)?|contemplation|introspection"
+)
+_TAG = re.compile(
+    rf"""
+    (?:(?P<angle><\s{{0,4}})|[\[◁])(?P<slash>/?)\s{{0,4}}
+    (?P<bar>\|?)(?P<slash_2>/?)
+    (?P<before>(?:[a-z]{{1,12}}[_:\-]){{0,3}}(?:ant)?)
+    (?P<name>{_NAME})
+    (?P<after>(?:[_:\-][a-z]{{1,12}}){{0,2}})
+    (?(angle)(?:\s[^<>=]{{1,50}}=[^<>]{{0,200}})?)\|?\s{{0,4}}[>\]▷]
+    | <\|channel\|>\s{{0,4}}(?P<channel>analysis|commentary)\b
+    | (?P<end><\|end\|>|<\|channel\|>\s{{0,4}}final\s{{0,4}}<\|message\|>)
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_OPENINGS = ("[t", "[T", "[r", "[R", "[s", "[S", "[/", "◁")
+_CLOSES = re.compile(r"(?:^|_)(?:end|close|stop)", re.IGNORECASE)
+
+
+def without_thinking(text: str) -> str:
+    """Return a text without its thinking. An unclosed tag extends to the end.
+
+    >>> without_thinking("<think>Paris</think> Rome"), without_thinking("[THINK]Paris[/THINK] Rome")
+    (' Rome', ' Rome')
+    """
+    return replace_thinking(text, "")
+
+
+def replace_thinking(text: str, replacement: str, kept: Collection[str] = ()) -> str:
+    """Return a text with a replacement for each part that is thinking.
+
+    Parts inside tags with a name of `kept` stay as they are.
+    """
+    pieces: list[str] = []
+    at = 0
+    for start, end in thinking_spans(text, kept):
+        pieces += (text[at:start], replacement)
+        at = end
+    return "".join(pieces) + text[at:] if pieces else text
+
+
+def may_have_square_tags(text: str) -> bool:
+    """Return whether a text can contain a thinking tag in brackets other than < and >."""
+    return any(opening in text for opening in _OPENINGS)
+
+
+def thinking_spans(text: str, kept: Collection[str] = ()) -> Iterator[tuple[int, int]]:
+    """Yield the start and the end of each part of a text that is thinking, tags included.
+
+    Parts inside tags with a name of `kept` are left out.
+    """
+    if "<" not in text and not may_have_square_tags(text):
+        return
+    name, start = "", 0
+    for match in _TAG.finditer(text):
+        tag = _name_of(match)
+        if not name:
+            if not tag.startswith("/"):
+                name, start = tag, match.start()
+        elif tag == f"/{name}":
+            if name not in kept:
+                yield start, match.end()
+            name = ""
+    if name and name not in kept:
+        yield start, len(text)
+
+
+def _name_of(match: re.Match[str]) -> str:
+    """Return the name of a tag in lower case, with a slash before that of a closing tag.
+
+    The names of tags of another form than <name> begin with a bar.
+    """
+    if match["channel"]:
+        return "|channel"
+    if match["end"]:
+        return "/|channel"
+    name, before, after = match["name"].lower(), match["before"], match["after"]
+    if not match["angle"] or match["bar"] or before or after:
+        name = f"|{name}"
+    closes = match["slash"] or match["slash_2"] or _CLOSES.search(before) or _CLOSES.search(after)
+    return f"/{name}" if closes else name
