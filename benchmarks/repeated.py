@@ -1,0 +1,115 @@
+"""Gold answers, repeated letter by letter, that the hardened recipes call wrong.
+
+    python benchmarks/repeated.py NQ.jsonl TQ.jsonl
+    python benchmarks/repeated.py NQ.jsonl TQ.jsonl --show quoted --recipe rag-total
+
+The files have the format of EVOUNA, as for `agreement.py`: a question, and gold answers separated
+by "/". Each alias of each question is the response once, in several forms. The row has all aliases,
+so that an honest recipe accepts each response. Results are written to results/repeated.md. `--show`
+prints the rejected responses of a form, for the development part of the questions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import rag_rewards as rr
+from rag_rewards.audit.rule_evidence import with_evidence
+from rag_rewards.recipes import definition_of
+
+RESULTS = Path(__file__).resolve().parent / "results" / "repeated.md"
+FORMS: Mapping[str, str] = {
+    "alone": "{}",
+    "sentence": "The answer is {}.",
+    "cited": "{} [1]",
+    "quoted": '"{}"',
+    "remark": "The answer is {}. Document 3 says so.",
+    "wish": "{}. I hope this helps!",
+}
+RECIPES: Mapping[str, Mapping[str, Any]] = {
+    "rag-total": {},
+    "ground-grpo": {},
+    "truthrl": {"verifier": "substring"},
+}
+
+
+def questions(paths: Sequence[Path]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each question with its aliases."""
+    for path in paths:
+        for row in map(json.loads, path.read_text("utf-8").split("\n")[:-1]):
+            aliases = [each.strip() for each in row["golden_answer"].split("/") if each.strip()]
+            if not row.get("improper"):
+                yield row["question"], aliases
+
+
+def is_development(question: str) -> bool:
+    """Return whether a question is in the part on which rules are developed."""
+    return int(hashlib.sha256(question.encode()).hexdigest(), 16) % 10 < 7
+
+
+def rejected(
+    name: str, form: str, data: Sequence[tuple[str, list[str]]]
+) -> Iterator[tuple[str, str]]:
+    """Yield the question and the response of each repeated gold answer that a recipe rejects."""
+    recipe = rr.recipe(name, RECIPES[name], hardened=True)
+    output = definition_of(name).output
+    for question, aliases in data:
+        for alias in aliases:
+            text = FORMS[form].format(alias)
+            rollout = rr.Rollout(
+                question=question,
+                answers=aliases,
+                documents=[rr.Document(text=f"Document number {n}.") for n in (1, 2, 3)],
+                supporting=[1],
+                answerable=True,
+                response=output.write(text),
+            )
+            (score,) = recipe([with_evidence(recipe, rollout)])
+            if score.correct != 1:
+                yield question, text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("--show", choices=FORMS, help="print the rejected responses of this form")
+    parser.add_argument("--recipe", choices=RECIPES, default="rag-total")
+    options = parser.parse_args()
+    data = list(questions(options.files))
+    if options.show:
+        data = [each for each in data if is_development(each[0])]
+        for question, text in rejected(options.recipe, options.show, data):
+            print(f"{text}    {question}")
+        return
+    RESULTS.write_text("\n".join(report(data)) + "\n", "utf-8")
+
+
+def report(data: Sequence[tuple[str, list[str]]]) -> Iterator[str]:
+    """Yield the lines of the page of results, and print them."""
+    total = sum(len(aliases) for _, aliases in data)
+    yield "# Repeated gold answers"
+    yield ""
+    yield (
+        "`python benchmarks/repeated.py` wrote this page. Each gold answer of "
+        f"{len(data):,} questions of NQ and TriviaQA (half of EVOUNA) is the response to its "
+        f"question once, in several forms: {total:,} responses per form. The table shows how many "
+        "of them a hardened recipe calls wrong."
+    )
+    yield ""
+    yield f"| form | {' | '.join(RECIPES)} |"
+    yield "| --- " * (len(RECIPES) + 1) + "|"
+    for form, text in FORMS.items():
+        counts = [sum(1 for _ in rejected(name, form, data)) for name in RECIPES]
+        cells = " | ".join(f"{count:,} ({count / total:.2%})" for count in counts)
+        line = f"| {form}: `{text.format('X')}` | {cells} |"
+        print(line, flush=True)
+        yield line
+
+
+if __name__ == "__main__":
+    main()
