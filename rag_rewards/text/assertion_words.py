@@ -24,6 +24,7 @@ DENIALS = _WORDS.denials
 JUDGED = _WORDS.judged
 COORDINATORS = _WORDS.coordinators
 PAIRING = _WORDS.pairing
+COPULAS = _WORDS.copulas
 OPENERS = _WORDS.openers
 SINGULAR_VERBS = _WORDS.singular_verbs
 ALTERNATIVES = _WORDS.alternatives

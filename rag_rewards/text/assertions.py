@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from itertools import islice, takewhile
 
 from rag_rewards.text.assertion_words import (
@@ -27,7 +28,7 @@ from rag_rewards.text.assertion_words import (
     TENTATIVE,
     TWO_WORD_NEGATIONS,
 )
-from rag_rewards.text.enumerations import is_enumerated
+from rag_rewards.text.enumerations import Span, is_enumerated, is_majority
 from rag_rewards.text.normalize import ARTICLES
 from rag_rewards.text.words import Word
 
@@ -47,19 +48,22 @@ class Assertions:
         self._segments = _segments(words)
         self._starts = [start for start, _ in self._segments]
 
-    def asserts(self, first: int, last: int) -> bool:
-        """Return whether the text asserts the words from `first` to `last`."""
+    def asserts(self, first: int, last: int, gold: AbstractSet[int] = frozenset()) -> bool:
+        """Return whether the text asserts the words from `first` to `last`.
+
+        `gold` contains the positions of the words of all mentions of the same answer.
+        """
         words = self.words
         return not (
             _negated_before(words, first, self.echo)
             or _denied_after(words, last)
-            or is_enumerated(words, first, last, self.required)
+            or is_enumerated(words, first, last, self.required, gold)
             or _in_question(words, last)
             or _quoted(words, first, last)
             or _overruled(words, last)
             or self._side_by_side(first, last)
-            or self._in_turn(first, last)
-            or self._one_of_many(first, last)
+            or self._in_turn(first, last, gold)
+            or self._one_of_many(first, last, gold)
         )
 
     def _side_by_side(self, first: int, last: int) -> bool:
@@ -80,19 +84,19 @@ class Assertions:
             return first, last + 1
         return min(self._segments[at][0], first), max(self._segments[to][1], last + 1)
 
-    def _in_turn(self, first: int, last: int) -> bool:
+    def _in_turn(self, first: int, last: int, gold: AbstractSet[int]) -> bool:
         """Return whether several sentences are a name: "The answer is Rome. Paris. Berlin."."""
         at = bisect_right(self._starts, first) - 1
         if at < 0 or self._segments[at][1] != last + 1:
             return False
-        enough = max(3, self.required + 1)
         left = right = at
-        while right + 1 < len(self._segments) and right - left < enough and self._bare(right + 1):
+        while right + 1 < len(self._segments) and right - at < _MAX_NAMES and self._bare(right + 1):
             right += 1
         # The sentence before the run ends with the first name.
-        while left and right - left < enough and self._bare(left):
+        while left and at - left < _MAX_NAMES and self._bare(left):
             left -= 1
-        return right - left + 1 >= enough
+        others = [*self._segments[left:at], *self._segments[at + 1 : right + 1]]
+        return 1 + len(others) >= max(3, self.required + 1) and not is_majority(others, gold)
 
     def _bare(self, at: int) -> bool:
         start, end = self._segments[at]
@@ -106,15 +110,16 @@ class Assertions:
             and not _ANY_END.isdisjoint(ended)
         )
 
-    def _one_of_many(self, first: int, last: int) -> bool:
+    def _one_of_many(self, first: int, last: int, gold: AbstractSet[int]) -> bool:
         """Return whether similar segments name other answers ("It is Rome. It is Paris.")."""
         start, end = self._segment_of(first, last)
         left, right = self.words[start:first], self.words[last + 1 : end]
         if not left and not right:
-            return self._one_of_many_names(start, end)
+            return self._one_of_many_names(start, end, gold)
         prefix, suffix = [word.text for word in left], [word.text for word in right]
         frame = len(prefix) + len(suffix)
-        names = {self.words[first].text}
+        own = self.words[first].text
+        names: dict[str, Span] = {}
         for a, b in islice(self._segments, _MAX_SEGMENTS):
             if not 0 < b - a - frame <= 4 or a >= start or self._is_echo(a, b):
                 continue
@@ -122,20 +127,23 @@ class Assertions:
             if len(suffix) == 2 and suffix[0] in PLACES:  # "Rome in Italy, Paris in France"
                 here[-1] = suffix[1]
             fits = here[: len(prefix)] == prefix and (not suffix or here[-len(suffix) :] == suffix)
-            if fits and here[len(prefix)] not in NEGATIONS:  # "It is not Rome. It is Paris."
-                names.add(here[len(prefix)])
-        return len(names) > (self.required if frame > 1 else max(2, self.required))
+            name = here[len(prefix)] if fits else own
+            if name != own and name not in NEGATIONS:  # "It is not Rome. It is Paris."
+                names.setdefault(name, (a, b))
+        enough = self.required if frame > 1 else max(2, self.required)
+        return 1 + len(names) > enough and not is_majority([*names.values()], gold)
 
-    def _one_of_many_names(self, start: int, end: int) -> bool:
+    def _one_of_many_names(self, start: int, end: int, gold: AbstractSet[int]) -> bool:
         """Return whether a name without other words is beside other names ("Rome: Paris: Oslo")."""
-        names = {self.words[start].text}
         at = bisect_right(self._starts, start) - 1
         to = bisect_right(self._starts, end - 1) - 1
         before = takewhile(self._is_name, range(at - 1, -1, -1))
         after = takewhile(self._is_name, range(to + 1, len(self._segments)))
-        for i in (*islice(before, self.required + 2), *islice(after, self.required + 2)):
-            names.add(self.words[self._segments[i][0]].text)
-        return len(names) > max(2, self.required)
+        names: dict[str, Span] = {}
+        for i in (*islice(before, _MAX_NAMES), *islice(after, _MAX_NAMES)):
+            names.setdefault(self.words[self._segments[i][0]].text, self._segments[i])
+        names.pop(self.words[start].text, None)
+        return 1 + len(names) > max(2, self.required) and not is_majority([*names.values()], gold)
 
     def _is_name(self, at: int) -> bool:
         """Return whether a segment can be another answer: up to three words of its own."""
@@ -155,6 +163,7 @@ class Assertions:
 
 
 _MAX_SEGMENTS = 512
+_MAX_NAMES = 24  # on one side of a mention
 
 
 def _segments(words: Sequence[Word]) -> list[tuple[int, int]]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TypeAlias
 
 from rag_rewards.text.assertion_words import (
     ALTERNATIVES,
     BEFORE_PLACE,
     CLAUSE_ENDS,
     COORDINATORS,
+    COPULAS,
     HEDGES,
     LIST_MARKS,
     MAX_ITEM_WORDS,
@@ -21,19 +24,40 @@ from rag_rewards.text.assertion_words import (
 from rag_rewards.text.normalize import ARTICLES
 from rag_rewards.text.words import Word
 
+Span: TypeAlias = tuple[int, int]
+_MAX_ITEMS = 24  # on one side of a mention; a longer list is a guess whatever it contains
 
-def is_enumerated(words: Sequence[Word], first: int, last: int, required: int) -> bool:
-    """Return whether the mention is one of two alternatives, or an item of a longer list."""
+
+def is_enumerated(
+    words: Sequence[Word], first: int, last: int, required: int, gold: AbstractSet[int]
+) -> bool:
+    """Return whether the mention is one of two alternatives, or an item of a longer list.
+
+    `gold` contains the positions of the words of all mentions of the gold answer.
+    """
+    left, left_or = _items(words, first, -1)
+    right, right_or = _items(words, last, +1)
+    others = [*left, *right]
+    if others and is_majority(others, gold):
+        return False
     if required == 1 and _second_of_pair(words, first, last):
         return True
     enough = max(3, required + 1)
-    left, alternative = _items(words, first, -1, enough)
-    if alternative or 1 + left >= enough:
+    if left_or or 1 + len(left) >= enough:
         return True
-    right, alternative = _items(words, last, +1, enough)
-    if not left and not alternative and _has_apposition(words, first, last):
+    if not left and not right_or and _has_apposition(words, first, last):
         return False
-    return alternative or 1 + left + right >= enough
+    return right_or or 1 + len(others) >= enough
+
+
+def is_majority(others: Sequence[Span], gold: AbstractSet[int]) -> bool:
+    """Return whether more than half of the items of a list are mentions of the gold answer.
+
+    A list can contain such a majority for one answer only. `others` are the items beside the
+    mention, as half-open ranges of positions.
+    """
+    mentions = 1 + sum(not gold.isdisjoint(range(*item)) for item in others)
+    return 2 * mentions > 1 + len(others)
 
 
 def _second_of_pair(words: Sequence[Word], first: int, last: int) -> bool:
@@ -80,53 +104,67 @@ def _has_apposition(words: Sequence[Word], first: int, last: int) -> bool:
     )
 
 
-def _items(words: Sequence[Word], edge: int, step: int, enough: int) -> tuple[int, bool]:
-    """Return the number of further items on one side of the mention, and whether "or" joins them.
+def _items(words: Sequence[Word], edge: int, step: int) -> tuple[list[Span], bool]:
+    """Return the further items on one side of the mention, and whether "or" joins them.
 
     An item is a run of a few words between list marks or conjunctions. An apposition ("Paris, the
     capital, …") counts only if a conjunction shows that this is a list.
     """
-    count, appositions, length = 0, 0, 0
-    separated = joined = apposition = False
-    at = edge
-    while 0 <= at + step < len(words) and count < enough:
-        here, there = (at, at + 1) if step > 0 else (at - 1, at)
-        mark, ends = _between(words[here], words[there])
+    items: list[Span] = []
+    appositions: list[Span] = []
+    joined = alternative = False
+    for number, (joint, start, end) in enumerate(_runs(words, edge, step)):
+        if number == 0:
+            if any(word.text not in HEDGES for word in words[start:end]):
+                break  # the mention is part of a longer phrase on this side
+            continue
+        alternative = alternative or joint in ALTERNATIVES
+        joined = joined or joint in COORDINATORS or joint in ALTERNATIVES or joint == "\n"
+        if step < 0:
+            start = _after_copula(words, start, end)
+        if start == end:
+            continue
+        if words[start].text in NOT_AN_ITEM or (step > 0 and end - start > MAX_ITEM_WORDS):
+            break
+        is_apposition = step > 0 and words[start].text in ARTICLES
+        (appositions if is_apposition else items).append((start, end))
+        if end - start > MAX_ITEM_WORDS or len(items) == _MAX_ITEMS:
+            break
+    return items + (appositions if joined else []), alternative
+
+
+def _after_copula(words: Sequence[Word], start: int, end: int) -> int:
+    """Return where an item begins in a run that also contains the subject ("They are Rome")."""
+    return next((at + 1 for at in range(end - 2, start, -1) if words[at].text in COPULAS), start)
+
+
+def _runs(words: Sequence[Word], edge: int, step: int) -> Iterator[tuple[str, int, int]]:
+    """Yield the runs of words on one side of a position, up to the end of the clause.
+
+    Each run has the mark or word that joins it to the run before it. The first item of a list can
+    contain the sentence before the list ("The answer is Rome, …"). Only the last words of such a
+    run are returned, and it is the last run.
+    """
+    joint, begin, at = "", edge + step, edge
+    while 0 <= at + step < len(words) and abs(at + step - begin) <= MAX_ITEM_WORDS:
+        here = min(at, at + step)
+        mark, ends = _between(words[here], words[here + 1])
         if ends:
             break
         at += step
         word = words[at].text
-        joins = word if word in COORDINATORS or word in ALTERNATIVES else ""
+        joins = word in COORDINATORS or word in ALTERNATIVES
         if mark or joins:
-            if mark in ALTERNATIVES or joins in ALTERNATIVES:
-                return count, True
-            if step < 0 and separated and length and words[at + 1].text in NOT_AN_ITEM:
-                return count + (appositions if joined else 0), False
-            count += separated and length > 0 and not apposition
-            appositions += separated and length > 0 and apposition
-            joined = joined or bool(joins) or mark in "/|\n"
-            separated, length, apposition = True, 0, False
-            if joins:
-                continue
-        elif not separated and word in HEDGES:
-            continue
-        elif not separated:
-            break  # the mention is part of a longer phrase on this side
-        if step > 0 and length == 0:
-            if word in NOT_AN_ITEM:
-                separated = False
-                break
-            apposition = word in ARTICLES
-        length += 1
-        if length > MAX_ITEM_WORDS:
-            # The first item of a list contains the sentence before it ("The answer is Rome, …").
-            separated = step < 0
-            break
-    if step < 0 and length and words[max(at, 0)].text in NOT_AN_ITEM:
-        return count + (appositions if joined else 0), False
-    count += separated and length > 0 and not apposition
-    appositions += separated and length > 0 and apposition
-    return count + (appositions if joined else 0), False
+            yield joint, *_span(begin, at - step, step)
+            if mark and joins:
+                yield mark, at, at
+            joint, begin = (word, at + step) if joins else (mark, at)
+    yield joint, *_span(begin, at, step)
+
+
+def _span(begin: int, end: int, step: int) -> Span:
+    """Return the half-open range from one position to another one in the direction of a step."""
+    return (begin, end + 1) if step > 0 else (end, begin + 1)
 
 
 def _between(word: Word, following: Word) -> tuple[str, bool]:

@@ -21,6 +21,7 @@ from rag_rewards.text.assertions import Assertions
 from rag_rewards.text.longer_names import LongerNames
 from rag_rewards.text.normalize import Normalizer, fold
 from rag_rewards.text.own_text import Initials, own_text
+from rag_rewards.text.questions import answers_asked_for
 from rag_rewards.text.words import EDGES, Word, read_words
 
 LONGEST_ANSWER = 60  # words; a longer answer section or box is a passage, not an answer
@@ -79,7 +80,7 @@ class StrictText:
         self._longer = LongerNames(self._words, text, question)
         self._assertions = Assertions(
             self._words,
-            len(gold) if required is None else required,
+            _required(len(gold) if required is None else required, question),
             _echo(self._words, question) if question else (),
         )
 
@@ -104,10 +105,9 @@ class StrictText:
                 (self._owner[start], self._owner[start + width])
                 for start in islice(_find(self._pieces, pieces), _MAX_MENTIONS)
             )
-        return any(
-            self._assertions.asserts(first, last) and not self._longer.contain(first, last)
-            for first, last in _widest(mentions)
-        )
+        whole = [span for span in _widest(mentions) if not self._longer.contain(*span)]
+        gold = frozenset(at for first, last in whole for at in range(first, last + 1))
+        return any(self._assertions.asserts(first, last, gold) for first, last in whole)
 
     def _is_named(self, words: list[str]) -> bool:
         """Return whether the text asserts a letter that looks like an article, as in "It is A."."""
@@ -168,6 +168,11 @@ def _read_short_alias(alias: str, normalize: Normalizer) -> tuple[Sequence[Word]
 
 
 _SHORT = 200  # characters; the rollouts of a group read the same short gold answers
+
+
+def _required(required: int, question: str) -> int:
+    """Return how many answers a response can name."""
+    return answers_asked_for(question) if required == 1 and question else required
 
 
 def _echo(words: Sequence[Word], question: str) -> list[bool]:

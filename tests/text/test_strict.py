@@ -488,3 +488,59 @@ def test_case_and_invisible_characters_change_nothing(text):
     plain = asserted(text)
     assert asserted(text.upper()) == plain
     assert asserted(text.replace("a", "a\u2060")) == plain
+
+
+# --- lists whose items are the answer -----------------------------------------------------------
+
+COUNTRIES = ["Myanmar", "Burma", "Union of Burma"]
+
+
+@pytest.mark.parametrize("normalize", NORMALIZERS, ids=name_of)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Myanmar or Burma", True),
+        ("It is Burma/Myanmar.", True),
+        ("Myanmar, Burma, Siam", True),
+        ("Siam, Burma, Myanmar", True),
+        ("Siam, Burma, Laos and Myanmar", False),
+        ("Burma or Siam", False),
+        ("Burma, Burma", True),
+        ("- Burma\n- Myanmar\n- Siam", True),
+        ("- Burma\n- Laos\n- Siam", False),
+    ],
+)
+def test_a_list_with_a_majority_of_aliases_is_an_answer(text, expected, normalize):
+    assert strict_contains(text, COUNTRIES, normalize) is expected
+
+
+@given(
+    st.lists(st.sampled_from([*CITIES, "Oslo", "Bonn"]), min_size=1, max_size=6),
+    st.sampled_from([", ", " or ", " and ", "/", "; "]),
+)
+@budget(300)
+def test_a_list_is_right_for_one_of_two_disjoint_answers(names, joint):
+    text = joint.join(names)
+    read = StrictText(text, UNICODE, [["any"]])
+    assert not (read.contains(["Rome", "Paris"]) and read.contains(["Berlin", "Oslo"]))
+
+
+@pytest.mark.parametrize("normalize", NORMALIZERS, ids=name_of)
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("Which cities are capitals?", True),
+        ("What are the capitals?", True),
+        ("Name three capitals.", True),
+        ("Who were the four allies?", True),
+        ("Which city is the capital?", False),
+        ("What does the capital border?", False),
+        ("Name two capitals.", False),
+        ("Who sings the songs?", False),
+        ("How many cities are there?", False),
+        ("", False),
+    ],
+)
+@pytest.mark.parametrize("text", ["Rome, Paris, Berlin", "They are Rome, Paris and Berlin."])
+def test_a_question_for_several_answers_allows_a_list(question, text, expected, normalize):
+    assert asserted(text, "Paris", normalize, question=question) is expected

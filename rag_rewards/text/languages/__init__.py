@@ -40,6 +40,7 @@ class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     not_items         do not begin an item of a list: "Paris, which"
     places            between a place and its region: "Paris in France"
     before_places     before a place: "near Paris"
+    copulas           between a subject and an answer: "They are Rome and Paris"
     """
 
     negations: Words
@@ -61,6 +62,7 @@ class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     not_items: Words
     places: Words
     before_places: Words
+    copulas: Words = frozenset()
 
 
 class RefusalWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,12 +82,38 @@ class RefusalWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     content: Words
 
 
+class QuestionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Words that show how many answers a question asks for.
+
+    interrogatives  begin a question: "which cities", "name three cities"
+    persons         interrogatives that no noun follows: "who"
+    plural_verbs    begin the predicate of a question for several answers: "who were"
+    auxiliaries     follow a plural in a question for several answers: "which cities do"
+    determiners     between an interrogative and a noun: "what are the three books"
+    collections     nouns and verbs of several things: "the members of the band", "who starred in"
+    naming          end a question for one name: "what are such towns called"
+    singular        end like a plural, but are none: "what does"
+    numbers         number words
+    """
+
+    interrogatives: Words = frozenset()
+    persons: Words = frozenset()
+    plural_verbs: Words = frozenset()
+    auxiliaries: Words = frozenset()
+    determiners: Words = frozenset()
+    collections: Words = frozenset()
+    naming: Words = frozenset()
+    singular: Words = frozenset()
+    numbers: dict[str, int] = {}
+
+
 class Language(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The words of one language."""
 
     name: str
     assertions: AssertionWords
     refusals: RefusalWords
+    questions: QuestionWords = QuestionWords()
 
 
 class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,0 +1,67 @@
+"""Whether a question asks for several answers."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from functools import lru_cache
+
+from rag_rewards.text.languages import language
+from rag_rewards.text.normalize import fold
+
+SEVERAL = 5  # answers that a list can have if the question does not say how many it asks for
+_LONGEST = 1_000  # characters
+_WORDS = language("en").questions
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
+
+
+@lru_cache(maxsize=4096)
+def answers_asked_for(question: str) -> int:
+    """Return how many answers a response to a question can name: 1, or several.
+
+    >>> [answers_asked_for(q) for q in (
+    ...     "Which cities are capitals?", "Which city is the capital?", "Name three cities.",
+    ...     "Who were the members of the band?", "Who sings the songs?")]
+    [5, 1, 3, 5, 1]
+    """
+    words = _WORD.findall(fold(question[:_LONGEST]))
+    if not words or words[-1] in _WORDS.naming:
+        return 1
+    at = next((i for i, word in enumerate(words) if word in _WORDS.interrogatives), -1)
+    subject = words[at + 1 : at + 6]
+    # "(what are) the three books"
+    start = next((i for i, word in enumerate(subject) if word not in _WORDS.determiners), 0)
+    number = _number(subject[start]) if subject else 1
+    if number > 1 and any(map(_is_plural, subject[start + 1 : start + 3])):
+        return number
+    interrogative = words[at] if at >= 0 else ""
+    return SEVERAL if subject and _asks_for_several(interrogative, subject, start) else 1
+
+
+def _asks_for_several(interrogative: str, subject: list[str], start: int) -> bool:
+    """Return whether the words after "which" or "who" are about several things."""
+    if subject[start] in _WORDS.collections:
+        return True
+    if interrogative and subject[0] in _WORDS.plural_verbs:
+        return True
+    return interrogative not in _WORDS.persons | {""} and (
+        _is_plural(subject[0])
+        or any(
+            _is_plural(noun) and verb in _WORDS.auxiliaries
+            for noun, verb in itertools.pairwise(subject)
+        )
+    )
+
+
+def _number(word: str) -> int:
+    """Return the value of a number below 100, in digits or words; 1 for other words."""
+    return int(word) if word.isdecimal() and len(word) < 3 else _WORDS.numbers.get(word, 1)
+
+
+def _is_plural(word: str) -> bool:
+    return (
+        len(word) > 3
+        and word.endswith("s")
+        and not word.endswith(("ss", "us", "is", "'s"))
+        and word not in _WORDS.singular
+    )
