@@ -39,7 +39,9 @@ _NEUTRAL: Mapping[str, Any] = {
     "documents": [{"id": n, "text": f"Text of document {n}."} for n in range(1, 6)],
     "supporting": [1],
 }
-_COMPARISONS = ("at_most", "below", "at_least")
+_COMPARISONS = ("at_most", "below", "at_least", "above")
+
+_TOLERANCE = 1e-9
 
 
 class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -54,15 +56,21 @@ class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     at_most: str | CaseResponse | None = None
     below: str | CaseResponse | None = None
     at_least: str | CaseResponse | None = None
+    above: str | CaseResponse | None = None
 
     def __post_init__(self) -> None:
         comparisons = [getattr(self, name) is not None for name in _COMPARISONS]
         if sum([*comparisons, bool(self.golds), self.correct is not None]) != 1:
-            raise ValueError("give one of golds, correct, at_most, below and at_least")
+            raise ValueError("give one of golds, correct, at_most, below, at_least and above")
         if len(self.golds) == 1:
             raise ValueError("golds must contain at least two answers")
         if isinstance(self.recipes, str) and self.recipes not in GROUPS:
             raise ValueError(f"recipes must be a mapping or one of {', '.join(GROUPS)}")
+
+    @property
+    def is_honest(self) -> bool:
+        """Whether the response deserves its reward."""
+        return bool(self.correct) or self.at_least is not None or self.above is not None
 
     def holds(self, *, hardened: bool = True) -> bool:
         """Return whether all recipes score the row as expected."""
@@ -82,7 +90,7 @@ class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             recipe = rr.recipe(name, changes, hardened=hardened)
         except UsageError as error:
             # A refused combination of settings cannot pay.
-            return f"{name}: {error}" if self.correct or self.at_least is not None else ""
+            return f"{name}: {error}" if self.is_honest else ""
         score = _Scorer(recipe, self)
         if self.golds:
             paid = [g for g in self.golds if score(self.response, {"answers": [g]}).correct == 1]
@@ -102,11 +110,14 @@ class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 def _compare(comparison: str, value: float | None, reference: float | None) -> bool:
     if value is None or reference is None:
         raise ValueError("a row of the probes has no score")
+    difference = value - reference
     if comparison == "at_most":
-        return value <= reference + 1e-9
+        return difference <= _TOLERANCE
     if comparison == "below":
-        return value < reference - 1e-9
-    return value >= reference - 1e-9
+        return difference < -_TOLERANCE
+    if comparison == "at_least":
+        return difference >= -_TOLERANCE
+    return difference > _TOLERANCE
 
 
 @dataclass(frozen=True)
