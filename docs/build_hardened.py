@@ -28,6 +28,9 @@ answer. These rules have known errors:
   words.
 - They can read names without punctuation between them ("Paris Rome Berlin") as one name.
 
+[hardening-cost.md](hardening-cost.md) lists, for each recipe, how many attacks the profile stops
+and how many honest responses it rejects.
+
 On this page:
 
 - The column "attacks" and the lists refer to the attacks by number. The sign "–" in this column

@@ -75,7 +75,7 @@ def audit(
     if not findings:
         reason = bench.failed[0] if bench.failed else "no attack applies to the rows"
         raise UsageError(f"nothing could be attacked: {reason}")
-    excuses = _excuses(recipe)
+    excuses = excuses_of(recipe)
     return Audit(
         signature=recipe.signature,
         evidence="models, else rules over words" if bench.scorer else "rules over words",
@@ -116,7 +116,7 @@ def _definition_of(recipe: Recipe) -> RecipeDefinition | None:
     return recipe.definition
 
 
-def _excuses(recipe: Recipe) -> dict[int | None, str]:
+def excuses_of(recipe: Recipe) -> dict[int | None, str]:
     """Return the attacks that pay by the recipe's own definition, with the reasons."""
     excuses: dict[int | None, str] = {}
     definition = _definition_of(recipe)

@@ -68,6 +68,11 @@ class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             raise ValueError(f"recipes must be a mapping or one of {', '.join(GROUPS)}")
 
     @property
+    def settings(self) -> Mapping[str, Mapping[str, Any]]:
+        """The settings by recipe."""
+        return GROUPS[self.recipes] if isinstance(self.recipes, str) else self.recipes
+
+    @property
     def is_honest(self) -> bool:
         """Whether the response deserves its reward."""
         return bool(self.correct) or self.at_least is not None or self.above is not None
@@ -78,14 +83,14 @@ class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     def failures(self, *, hardened: bool = True) -> list[str]:
         """Return the recipes that do not score the row as expected, with the scores."""
-        settings = GROUPS[self.recipes] if isinstance(self.recipes, str) else self.recipes
         return [
             failure
-            for name, changes in settings.items()
-            if (failure := self._failure(name, changes, hardened))
+            for name, changes in self.settings.items()
+            if (failure := self.failure(name, changes, hardened=hardened))
         ]
 
-    def _failure(self, name: str, changes: Mapping[str, Any], hardened: bool) -> str:
+    def failure(self, name: str, changes: Mapping[str, Any], *, hardened: bool) -> str:
+        """Return how a recipe scores the row, or "" if it scores the row as expected."""
         try:
             recipe = rr.recipe(name, changes, hardened=hardened)
         except UsageError as error:
