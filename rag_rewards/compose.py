@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rag_rewards.reward import Batch, Composite, Reward, Value, as_reward
+from rag_rewards.turn_entries import TurnEntries, combined, scaled
 
 
 def number(value: float) -> str:
@@ -54,6 +55,9 @@ class Sum(Composite):
             for row in zip(*columns, strict=True)
         ]
 
+    def entries(self, batch: Batch) -> list[TurnEntries]:
+        return _weighted_entries(batch, self.terms)
+
 
 @dataclass(frozen=True, repr=False)
 class Product(Composite):
@@ -67,6 +71,20 @@ class Product(Composite):
     def values(self, batch: Batch) -> list[Value]:
         columns = [batch.values(part) for part in self.factors]
         return [None if None in row else math.prod(row) for row in zip(*columns, strict=True)]
+
+    def entries(self, batch: Batch) -> list[TurnEntries]:
+        """Return the entries of the only factor that has some, times the other factors."""
+        columns = [batch.entries(part) for part in self.factors]
+        values = [batch.values(part) for part in self.factors]
+        result: list[TurnEntries] = []
+        for row, factors in zip(zip(*columns, strict=True), zip(*values, strict=True), strict=True):
+            with_turns = [i for i, entries in enumerate(row) if entries]
+            if len(with_turns) != 1 or None in factors:
+                result.append(())
+                continue
+            others = [value for i, value in enumerate(factors) if i != with_turns[0]]
+            result.append(scaled(row[with_turns[0]], math.prod(v for v in others if v is not None)))
+        return result
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,6 +106,13 @@ class Gate(Composite):
             for open_, value in zip(
                 batch.values(self.condition), batch.values(self.then), strict=True
             )
+        ]
+
+    def entries(self, batch: Batch) -> list[TurnEntries]:
+        conditions, columns = batch.values(self.condition), batch.entries(self.then)
+        return [
+            entries if is_open is not None and is_open >= self.at_least else ()
+            for is_open, entries in zip(conditions, columns, strict=True)
         ]
 
 
@@ -174,6 +199,9 @@ class Mean(Composite):
         n = len(columns)
         return [None if None in row else sum(row) / n for row in zip(*columns, strict=True)]
 
+    def entries(self, batch: Batch) -> list[TurnEntries]:
+        return _weighted_entries(batch, [(1 / len(self.of), part) for part in self.of])
+
 
 @dataclass(frozen=True, repr=False)
 class Mapped(Composite):
@@ -190,6 +218,20 @@ class Mapped(Composite):
     def values(self, batch: Batch) -> list[Value]:
         columns = [batch.values(part) for part in self.of]
         return [None if None in row else self.function(*row) for row in zip(*columns, strict=True)]
+
+
+def _weighted_entries(batch: Batch, terms: Sequence[tuple[float, Reward]]) -> list[TurnEntries]:
+    entries = [batch.entries(part) for _, part in terms]
+    if not any(any(column) for column in entries):
+        return [()] * len(batch.rollouts)
+    values = [batch.values(part) for _, part in terms]
+    weights = [weight for weight, _ in terms]
+    return [
+        combined(list(zip(weights, row, row_values, strict=True)))
+        for row, row_values in zip(
+            zip(*entries, strict=True), zip(*values, strict=True), strict=True
+        )
+    ]
 
 
 def weighted(*terms: tuple[float, Any]) -> Sum:

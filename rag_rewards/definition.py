@@ -35,6 +35,7 @@ from rag_rewards.rollout import Rollout, Score, ScoreOrError, with_row_id
 from rag_rewards.settings import Settings, did_you_mean, flatten
 from rag_rewards.signature import Signature, release
 from rag_rewards.training.settings import NOT_STATED, Training
+from rag_rewards.turns.turn import check_environment
 from rag_rewards.version import __version__
 
 
@@ -162,6 +163,7 @@ class Recipe:
         Raises the RolloutError of a rollout whose needs cannot be computed.
         """
         with scoring_errors():
+            _check_environment([rollout])
             return list(dict.fromkeys(n for leaf in self._leaves for n in leaf.needs(rollout)))
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
@@ -186,10 +188,11 @@ class Recipe:
 
     def _score(self, batch: Batch) -> list[Score]:
         with scoring_errors():
+            _check_environment(batch.rollouts)
             return self._computed(batch)
 
     def _computed(self, batch: Batch) -> list[Score]:
-        totals = batch.values(self.total)
+        totals, entries = batch.values(self.total), batch.entries(self.total)
         names = self.component_names
         columns = zip(*[batch.values(component) for component in self.components], strict=True)
         correct = batch.values(self.correct) if self.correct else [None] * len(totals)
@@ -198,8 +201,10 @@ class Recipe:
             details[0] if len(details) == 1 else [_merge(row) for row in zip(*details, strict=True)]
         )
         return [
-            Score(total, dict(zip(names, values, strict=True)), right, detail)
-            for total, values, right, detail in zip(totals, columns, correct, merged, strict=True)
+            Score(total, dict(zip(names, values, strict=True)), right, detail, turns)
+            for total, values, right, detail, turns in zip(
+                totals, columns, correct, merged, entries, strict=True
+            )
         ]
 
     def _score_apart(self, batch: Batch) -> list[ScoreOrError]:
@@ -237,6 +242,13 @@ class Recipe:
 
 def _differences(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     return {k: value for k, value in values.items() if k not in defaults or value != defaults[k]}
+
+
+def _check_environment(rollouts: Sequence[Rollout]) -> None:
+    """Raise BackendError for a rollout in which the environment failed."""
+    for rollout in rollouts:
+        if rollout.turns is not None:
+            check_environment(rollout.turns)
 
 
 def _merge(details: Iterable[Any]) -> dict[str, Any]:

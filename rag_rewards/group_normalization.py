@@ -9,6 +9,7 @@ from typing import Literal
 from rag_rewards.compose import formula, number
 from rag_rewards.reward import Batch, Composite, Reward, Value
 from rag_rewards.training.advantages import group_advantages, zscores
+from rag_rewards.turn_entries import TurnEntries, with_total
 
 
 def min_max(
@@ -106,6 +107,9 @@ class GroupMinMax(Composite):
                 out[i] = value
         return out
 
+    def entries(self, batch: Batch) -> list[TurnEntries]:
+        return _rescaled(batch, self.reward, batch.values(self))
+
 
 @dataclass(frozen=True, repr=False)
 class GroupZScore(Composite):
@@ -122,6 +126,9 @@ class GroupZScore(Composite):
 
     def values(self, batch: Batch) -> list[Value]:
         return _per_group(batch, self.reward, lambda v: zscores(v, epsilon=self.epsilon))
+
+    def entries(self, batch: Batch) -> list[TurnEntries]:
+        return _rescaled(batch, self.reward, batch.values(self))
 
 
 @dataclass(frozen=True, repr=False)
@@ -143,6 +150,15 @@ class GroupAdvantage(Composite):
         return _per_group(
             batch, self.reward, lambda v: group_advantages(v, std_floor=self.std_floor)
         )
+
+    def entries(self, batch: Batch) -> list[TurnEntries]:
+        return _rescaled(batch, self.reward, batch.values(self))
+
+
+def _rescaled(batch: Batch, reward: Reward, values: list[Value]) -> list[TurnEntries]:
+    """Return the entries of a reward whose last one changes with the value."""
+    pairs = zip(batch.entries(reward), values, strict=True)
+    return [with_total(entries, value) for entries, value in pairs]
 
 
 def _per_group(

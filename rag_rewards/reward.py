@@ -12,6 +12,7 @@ from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import Need
 from rag_rewards.groups import Groups, group_by_key
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.turn_entries import TurnEntries
 
 Scope = Literal["rollout", "group"]
 Value = float | None
@@ -46,13 +47,15 @@ class Batch:
         self._groups = groups
         self._scores: dict[int, tuple[Any, list[Score]]] = {}
         self._values: dict[int, tuple[Any, list[Value]]] = {}
+        self._entries: dict[int, tuple[Any, list[TurnEntries]]] = {}
 
     def __call__(self, reward: Reward) -> list[Score]:
         """Return the scores of a reward, in the order of the rollouts."""
         entry = self._scores.get(id(reward))
         if entry is None:
             if isinstance(reward, Composite):
-                scores = [Score(value) for value in self.values(reward)]
+                pairs = zip(self.values(reward), self.entries(reward), strict=True)
+                scores = [Score(value, turns=entries) for value, entries in pairs]
             else:
                 scores = reward(self.rollouts)
                 if len(scores) != len(self.rollouts):
@@ -72,6 +75,17 @@ class Batch:
             else:
                 values = [score.value for score in self(reward)]
             entry = self._values[id(reward)] = (reward, values)
+        return entry[1]
+
+    def entries(self, reward: Reward) -> list[TurnEntries]:
+        """Return the turn entries of a reward, empty for a reward of the whole response."""
+        entry = self._entries.get(id(reward))
+        if entry is None:
+            if isinstance(reward, Composite):
+                entries = reward.entries(self)
+            else:
+                entries = [score.turns for score in self(reward)]
+            entry = self._entries[id(reward)] = (reward, entries)
         return entry[1]
 
     @functools.cached_property
@@ -118,6 +132,10 @@ class Composite:
 
     def values(self, batch: Batch) -> list[Value]:
         raise NotImplementedError
+
+    def entries(self, batch: Batch) -> list[TurnEntries]:
+        """Return the turn entries of each rollout. By default, the value is at the last turn."""
+        return [()] * len(batch.rollouts)
 
     @property
     def name(self) -> str:

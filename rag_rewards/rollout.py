@@ -9,50 +9,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from rag_rewards.documents import Document as Document
+from rag_rewards.documents import Message as Message
+from rag_rewards.documents import Result
 from rag_rewards.errors import DataError, EvidenceError, RolloutError, RowError
 from rag_rewards.text.lazy import lazy
-from rag_rewards.text.normalize import Normalizer, tokens
 from rag_rewards.text.response import Response, read_response
+from rag_rewards.turn_entries import TurnEntries
+from rag_rewards.turns.trajectory import (
+    READING,
+    Reading,
+    Trajectory,
+    distinct,
+    read_trajectory,
+)
+from rag_rewards.turns.turn import Turn, TurnRow, check_texts, check_turns
 
 R = TypeVar("R", bound="Rollout")
 E = TypeVar("E", bound="RolloutError")
 Text = str | int | float | bool
 """A gold answer as data sets write it; numbers and booleans are read as their text."""
-
-
-class Document(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A retrieved document, in prompt order.
-
-    `supports` contains one boolean per gold answer (Trust-Align's `answers_found`).
-    """
-
-    text: str
-    id: str | int | None = None
-    title: str | None = None
-    supports: tuple[bool | int, ...] | None = None
-
-    @property
-    def premise(self) -> str:
-        """The document as the premise of an entailment: "Title: t\\ntext", or the text alone."""
-        return f"Title: {self.title}\n{self.text}" if self.title else self.text
-
-
-class Message(msgspec.Struct, frozen=True):
-    """A chat message. The content is text, or a list of parts of which only text is read."""
-
-    role: str
-    content: str | list[dict[str, Any]] | None = None
-
-    @property
-    def text(self) -> str:
-        if isinstance(self.content, list):
-            parts = (part.get("text") for part in self.content if part.get("type") == "text")
-            return "".join(part for part in parts if isinstance(part, str))
-        return self.content or ""
 
 
 class LogProbs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -113,6 +93,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 EVIDENCE_FIELDS: tuple[str, ...] = Evidence.__struct_fields__
 
 
+_NO_RESPONSE: Any = msgspec.UNSET
+"""The value of `response` until the last turn replaces it."""
+
+
 class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
     """One response of a policy, with its question, documents, gold data and evidence.
 
@@ -122,7 +106,8 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
     (('Paris', 'City of Paris'),)
     """
 
-    response: str | list[Message]
+    response: str | list[Message] = _NO_RESPONSE
+    turns: tuple[TurnRow, ...] | None = None
     id: str | int | None = None
     group: str | int | None = None
     question: str | None = None
@@ -142,16 +127,67 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
     answerable: bool | None = None
     out_of_knowledge: bool | None = None
 
+    def __post_init__(self) -> None:
+        if self.turns is not None:
+            self._complete(self.turns)
+        elif self.response is _NO_RESPONSE:
+            raise TypeError("Object missing required field `response`")  # the words of msgspec
+
+    def _complete(self, turns: tuple[TurnRow, ...]) -> None:
+        """Check the turns, and derive from them a response and documents that the row lacks."""
+        check_turns(
+            turns, None if self.response_token_ids is None else len(self.response_token_ids)
+        )
+        if self.response in (_NO_RESPONSE, "", turns[-1].text):
+            msgspec.structs.force_setattr(self, "response", turns[-1].text)
+        elif isinstance(self.response, str):
+            check_texts(turns, self.response)
+        else:
+            check_texts(turns, "\n".join(message.text for message in self.response))
+        if self.documents is None:
+            results = distinct(item for turn in turns for item in turn.flat_results or ())
+            msgspec.structs.force_setattr(self, "documents", results)
+
     @lazy
     def parsed(self) -> Response:
-        """The parsed response. Of several assistant messages, the last one is the response."""
+        """The parsed response: the last turn, the last assistant message, or the whole text."""
         text = self.response
-        if not isinstance(text, str):
+        if self.turns is not None:
+            if len(self.turns) > 1:
+                return read_response(self.turns[-1].text)
+            text = self.turns[0].text
+        elif not isinstance(text, str):
             texts = [message.text for message in text if message.role == "assistant"]
             if not texts:
                 raise RowError("the messages contain no assistant message", "response")
             text = texts[-1]
         return read_response(self.response_prefix + text if self.response_prefix else text)
+
+    def trajectory(self, reading: Reading = READING) -> Trajectory:
+        """Return the turns of the rollout with their dialect. The result is cached."""
+        cache: dict[Reading, Trajectory] = self.__dict__.setdefault("_trajectories", {})
+        if reading not in cache:
+            cache[reading] = read_trajectory(
+                self.response,
+                self.turns,
+                reading,
+                prefix=self.response_prefix,
+                finish_reason=self.finish_reason,
+            )
+        return cache[reading]
+
+    def steps(self, dialect: str = "auto") -> tuple[Turn, ...]:
+        """Return the turns of the rollout, from the field `turns` or from the response.
+
+        >>> Rollout(response="<search>a</search><information></information>b").steps()[0].queries
+        ('a',)
+        """
+        return self.trajectory(Reading(dialect)).turns
+
+    @property
+    def retrieved(self) -> tuple[Result, ...]:
+        """The different documents that the environment returned in any turn."""
+        return self.trajectory().results
 
     @lazy
     def key(self) -> str | None:
@@ -321,6 +357,8 @@ class Score(msgspec.Struct, frozen=True, gc=False):
     components  value of each component, None for one that was not computed
     correct     whether the answer is right, 0 to 1
     details     what a reward parsed from the response, for reports
+    turns       reward of each turn, None for a turn without one; the sum is the value. Empty for
+                a reward of the whole response, which belongs to the last turn
 
     Raises ValueError for a reward that is not finite.
     """
@@ -329,10 +367,12 @@ class Score(msgspec.Struct, frozen=True, gc=False):
     components: Mapping[str, float | None] = {}
     correct: float | None = None
     details: Mapping[str, Any] = {}
+    turns: TurnEntries = ()
 
     def __post_init__(self) -> None:
-        if self.value is not None and not math.isfinite(self.value):
-            raise ValueError(f"a reward must be a finite number or None, found {self.value}")
+        for value in (self.value, *self.turns):
+            if value is not None and not math.isfinite(value):
+                raise ValueError(f"a reward must be a finite number or None, found {value}")
 
 
 ScoreOrError = Score | RolloutError
@@ -363,49 +403,6 @@ def gold_text(value: Text) -> str:
     if value is False:
         return "no"
     return value if isinstance(value, str) else str(value)
-
-
-class GoldTokens(NamedTuple):
-    """The tokens of each alias, and the set of all tokens."""
-
-    aliases: tuple[list[str], ...]
-    vocabulary: frozenset[str]
-
-
-class GoldForms:
-    """Normalized gold answers, each computed once for all rollouts of a batch."""
-
-    def __init__(self, normalize: Normalizer) -> None:
-        self.normalize = normalize
-        self._forms: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._plain: dict[tuple[tuple[str, ...], ...], tuple[str, ...] | None] = {}
-        self._tokens: dict[tuple[str, ...], GoldTokens] = {}
-
-    def of(self, aliases: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the normalized aliases."""
-        forms = self._forms.get(aliases)
-        if forms is None:
-            forms = self._forms[aliases] = tuple(map(self.normalize, aliases))
-        return forms
-
-    def plain(self, required: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
-        """Return the normalized aliases of a single required answer if none is empty, else None."""
-        try:
-            return self._plain[required]
-        except KeyError:
-            forms = self.of(required[0])
-            plain = forms if len(required) == 1 and "" not in forms else None
-            self._plain[required] = plain
-            return plain
-
-    def tokens_of(self, aliases: tuple[str, ...]) -> GoldTokens:
-        """Return the tokens of the aliases."""
-        gold = self._tokens.get(aliases)
-        if gold is None:
-            forms = zip(self.of(aliases), aliases, strict=True)
-            lists = tuple([tokens(form or alias.casefold()) for form, alias in forms])
-            gold = self._tokens[aliases] = GoldTokens(lists, frozenset().union(*lists))
-        return gold
 
 
 def _gold(answers: Any) -> tuple[tuple[str, ...], ...]:

@@ -15,10 +15,12 @@ PACKAGE = Path(__file__).resolve().parents[1] / "rag_rewards"
 HEAVY = "torch transformers numpy pandas pyarrow cyclopts rich pydantic yaml".split()
 
 LAYERS = [
-    ["version", "lazy", "shorten", "errors", "packages"],
+    ["version", "lazy", "shorten", "errors", "packages", "turn_entries"],
     ["evidence.protocols", "evidence.usage"],
     ["backends", "testing"],
     ["text"],
+    ["documents"],
+    ["turns"],
     ["rollout"],
     ["prompts", "output_form"],
     ["evidence.needs", "settings", "signature"],

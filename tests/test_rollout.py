@@ -25,7 +25,6 @@ from rag_rewards.evidence.needs import (
 )
 from rag_rewards.rollout import (
     Entailment,
-    GoldForms,
     LogProbs,
     MaskedAnswers,
     MaskedLogProbs,
@@ -34,6 +33,7 @@ from rag_rewards.rollout import (
     canonical,
     gold_text,
 )
+from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.normalize import squad
 
 quick = budget(150)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from rag_rewards.rollout import GoldForms, Rollout
+from rag_rewards.rollout import Rollout
 from rag_rewards.text.boxed import last_box, unwrap
+from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
 from rag_rewards.text.sections import Tags
 

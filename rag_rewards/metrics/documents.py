@@ -14,9 +14,10 @@ from rag_rewards.rewards.answer import Required, substring_match
 from rag_rewards.rewards.citation import citation_precision, citation_recall
 from rag_rewards.rewards.document_relevance import relevance_ids
 from rag_rewards.rewards.length import LengthUnit, length_function, with_digest
-from rag_rewards.rollout import GoldForms, Rollout, canonical
+from rag_rewards.rollout import Rollout, canonical
 from rag_rewards.rows import ScoredRow
 from rag_rewards.text.citations import CITATION, cited_labels, compiled
+from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.lengths import auto_length, first_words
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.sections import SectionStyle, Tags

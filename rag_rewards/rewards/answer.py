@@ -9,8 +9,9 @@ from typing import Literal
 
 from rag_rewards.evidence.needs import Need, VerdictNeed, unmet
 from rag_rewards.evidence.protocols import JudgeQuestion
-from rag_rewards.rollout import GoldForms, GoldTokens, Rollout, Score
+from rag_rewards.rollout import Rollout, Score
 from rag_rewards.text.citations import compiled, strip_markers
+from rag_rewards.text.gold_forms import GoldForms, GoldTokens
 from rag_rewards.text.lenient import LenientGold, LenientMatch, LenientText
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer, squad, tokens
 from rag_rewards.text.sections import Tags

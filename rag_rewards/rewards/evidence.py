@@ -13,7 +13,8 @@ from rag_rewards.evidence.needs import MaskedAnswersNeed, MaskedLogProbsNeed, Ne
 from rag_rewards.rewards.answer import Required, best_f1, token_f1
 from rag_rewards.rewards.contrastive import checked_logprobs
 from rag_rewards.rewards.length import LengthUnit, length_function
-from rag_rewards.rollout import GoldForms, Rollout, Score
+from rag_rewards.rollout import Rollout, Score
+from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.lengths import auto_words, is_unspaced
 from rag_rewards.text.normalize import Normalizer, NormalizerName, fold, normalizer
 from rag_rewards.text.response import strip_end_of_sequence

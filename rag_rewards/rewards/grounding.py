@@ -11,8 +11,9 @@ from rag_rewards.errors import DataError
 from rag_rewards.evidence.needs import EntailmentNeed, Need, unmet
 from rag_rewards.rewards.format import Format
 from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
-from rag_rewards.rollout import Document, GoldForms, Rollout, Score
+from rag_rewards.rollout import Document, Rollout, Score
 from rag_rewards.text.citations import CITATION, compiled, split_valid
+from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.normalize import NormalizerName, normalizer, squad
 from rag_rewards.text.statements import Statement, statements
 from rag_rewards.text.strict import StrictText

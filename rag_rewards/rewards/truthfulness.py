@@ -18,8 +18,9 @@ from rag_rewards.rewards.answer import (
     substring_match,
     token_f1,
 )
-from rag_rewards.rollout import GoldForms, Rollout, Score
+from rag_rewards.rollout import Rollout, Score
 from rag_rewards.text.boxed import first_box, last_box, unwrap
+from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
 from rag_rewards.text.refusal import ABSTENTIONS, EDGES, contains_phrase, phrase
 from rag_rewards.text.strict import LONGEST_ANSWER, StrictText

@@ -22,7 +22,7 @@ from rag_rewards.rows.decoding import (
     row_error,
 )
 from rag_rewards.rows.encoding import ErrorRecord, RowEncoder, error_record
-from rag_rewards.rows.scored import SCORE_FIELDS, ScoredRow
+from rag_rewards.rows.scored import SCORE_FIELDS, ScoredRow, score_entries
 
 __all__ = [
     "NOT_JSON",
@@ -42,4 +42,5 @@ __all__ = [
     "line_id",
     "line_key",
     "row_error",
+    "score_entries",
 ]

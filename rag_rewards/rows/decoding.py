@@ -59,6 +59,8 @@ def decode_line(line: bytes | str, decoder: msgspec.json.Decoder[R]) -> R | Roll
         if isinstance(line, bytes):
             check_utf8(line)
         return decoder.decode(line)
+    except RolloutError as error:  # a rollout checks its turns
+        return error.with_traceback(None)
     except msgspec.ValidationError as error:
         return row_error(error)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

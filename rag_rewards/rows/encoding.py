@@ -11,7 +11,7 @@ from rag_rewards.errors import RolloutError
 from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout, Score, ScoreOrError
 from rag_rewards.rows.chunks import Chunk, ScoredChunk
 from rag_rewards.rows.decoding import NOT_JSON, line_id
-from rag_rewards.rows.scored import SCORE_FIELDS, ScoredRow
+from rag_rewards.rows.scored import SCORE_FIELDS, ScoredRow, score_entries
 
 _ENCODER = msgspec.json.Encoder()
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -98,11 +98,13 @@ class RowEncoder:
             added += b',"group":' + _ENCODER.encode(row.question)
         if evidence:
             added += b"," + _ENCODER.encode(evidence)[1:-1]
+        entries = score_entries(row, score)
         return (
             _own_fields(line, row, evidence),
             added,
             b',"reward":',
             _ENCODER.encode(score.value),
+            b"" if entries is None else b',"turn_rewards":' + _ENCODER.encode(entries),
             b',"components":',
             _ENCODER.encode(score.components),
             b',"correct":',

@@ -10,17 +10,27 @@ from rag_rewards.errors import RowError
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.decoding import row_error
 from rag_rewards.text.lazy import lazy
+from rag_rewards.turn_entries import TurnEntries, turn_rewards
 
 T = TypeVar("T")
 Raw = msgspec.Raw | msgspec.UnsetType
 
-SCORE_FIELDS = ("reward", "components", "correct", "details", "error", "signature")
+SCORE_FIELDS = (
+    "reward",
+    "turn_rewards",
+    "components",
+    "correct",
+    "details",
+    "error",
+    "signature",
+)
 """The fields that a scoring writes. A later scoring replaces them."""
 
 _NUMBER = msgspec.json.Decoder(float | None)
 _COMPONENTS = msgspec.json.Decoder(dict[str, float | None] | None)
 _DETAILS = msgspec.json.Decoder(dict[str, Any] | str | None)
 _MAPPING = msgspec.json.Decoder(dict[str, Any])
+_ENTRIES = msgspec.json.Decoder(tuple[float | None, ...] | None)
 _TEXT = msgspec.json.Decoder(str | None)
 _TEXTS = msgspec.json.Decoder(list[str] | None)
 _ANYTHING = msgspec.json.Decoder()
@@ -44,6 +54,7 @@ class ScoredRow(
     """
 
     raw_reward: Raw = msgspec.UNSET
+    raw_turn_rewards: Raw = msgspec.UNSET
     raw_components: Raw = msgspec.UNSET
     raw_correct: Raw = msgspec.UNSET
     raw_details: Raw = msgspec.UNSET
@@ -57,12 +68,16 @@ class ScoredRow(
         fields = {name: getattr(rollout, name) for name in rollout.__struct_fields__}
         fields |= {
             "raw_reward": _raw(score.value),
+            "raw_turn_rewards": msgspec.UNSET,
             "raw_components": _raw(score.components),
             "raw_correct": _raw(score.correct),
             "raw_details": _raw(score.details),
             "raw_error": msgspec.UNSET,
             "raw_signature": _raw(signature),
         }
+        entries = score_entries(rollout, score)
+        if entries is not None:
+            fields["raw_turn_rewards"] = _raw(entries)
         return cls(**fields)
 
     @property
@@ -70,6 +85,7 @@ class ScoredRow(
         """Whether the row contains any field that a scoring writes, even as null."""
         return not (
             self.raw_reward is msgspec.UNSET
+            and self.raw_turn_rewards is msgspec.UNSET
             and self.raw_components is msgspec.UNSET
             and self.raw_correct is msgspec.UNSET
             and self.raw_details is msgspec.UNSET
@@ -85,12 +101,23 @@ class ScoredRow(
     @lazy
     def score(self) -> Score:
         """The score. Its value is None if the row has no reward."""
-        return Score(self.reward, self.components or {}, self.correct, self.details or {})
+        return Score(
+            self.reward,
+            self.components or {},
+            self.correct,
+            self.details or {},
+            self.turn_rewards or (),
+        )
 
     @lazy
     def reward(self) -> float | None:
         """The reward, or None if the row is unscored."""
         return _decoded(self.raw_reward, _NUMBER, "reward")
+
+    @lazy
+    def turn_rewards(self) -> TurnEntries | None:
+        """The reward of each turn, or None if the row has no turns."""
+        return _decoded(self.raw_turn_rewards, _ENTRIES, "turn_rewards")
 
     @lazy
     def components(self) -> dict[str, float | None] | None:
@@ -127,6 +154,12 @@ class ScoredRow(
     def tokens(self) -> list[str] | None:
         """The texts of the tokens of the response, or None if the row does not contain them."""
         return _decoded(self.raw_tokens, _TEXTS, "tokens")
+
+
+def score_entries(rollout: Rollout, score: Score) -> TurnEntries | None:
+    """Return the reward of each turn of a row, or None if the row has no turns."""
+    turns = rollout.turns
+    return turn_rewards(score.turns, score.value, None if turns is None else len(turns))
 
 
 def _raw(value: Any) -> msgspec.Raw:

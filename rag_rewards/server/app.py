@@ -26,7 +26,7 @@ from rag_rewards.errors import (
 )
 from rag_rewards.groups import group_by_key
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
-from rag_rewards.rows import row_error
+from rag_rewards.rows import decode_or_error, row_error, score_entries
 from rag_rewards.scorer import Scorer
 from rag_rewards.server import openrlhf
 from rag_rewards.server.batching import INLINE_BYTES, Batcher
@@ -140,7 +140,7 @@ class RewardServer:
         self._check_rows(len(request.rollouts), "rollouts")
         groups = group_by_key(request.rollouts)
         results = await loaded.batcher.score(request.rollouts, groups, len(body))
-        scores = list(map(_score_data, results))
+        scores = list(map(_score_data, request.rollouts, results))
         return _ENCODE({"scores": scores, "signature": loaded.signature})
 
     async def score_samples(self, body: bytes) -> bytes:
@@ -219,6 +219,9 @@ class RewardServer:
     def _decode(self, decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         try:
             return decoder.decode(body)
+        except RowError as error:  # turns that contradict each other
+            path = f"{_place_of_fault(body)}{error.path}"
+            raise RequestError(422, "RowError", error.message, path) from None
         except msgspec.ValidationError as error:
             fault = row_error(error)
             raise RequestError(422, "RowError", fault.message, fault.path) from None
@@ -285,10 +288,23 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _score_data(result: ScoreOrError) -> dict[str, Any]:
+class _Rows(msgspec.Struct):
+    rollouts: list[msgspec.Raw] = []
+
+
+def _place_of_fault(body: bytes) -> str:
+    """Return the path of the first row of a request that cannot be decoded, with a dot."""
+    rows = msgspec.json.decode(body, type=_Rows).rollouts
+    errors = (isinstance(decode_or_error(bytes(row)), RolloutError) for row in rows)
+    return next((f"rollouts[{i}]." for i, is_error in enumerate(errors) if is_error), "")
+
+
+def _score_data(rollout: Rollout, result: ScoreOrError) -> dict[str, Any]:
     if isinstance(result, Score):
+        entries = score_entries(rollout, result)
         return {
             "reward": result.value,
+            **({} if entries is None else {"turn_rewards": entries}),
             "components": result.components,
             "correct": result.correct,
             "details": result.details,

@@ -142,7 +142,7 @@ class Curriculum:
         if isinstance(result, RolloutError):
             return result
         components = {name: result.components.get(name) for name in self.component_names}
-        return Score(result.value, components, result.correct, result.details)
+        return Score(result.value, components, result.correct, result.details, result.turns)
 
 
 def _step(rollout: Rollout) -> int:

@@ -56,6 +56,23 @@ class TestScore:
 
         run(test)
 
+    def test_rows_with_turns(self) -> None:
+        turns = [{"text": "<search>a</search>", "results": []}, {"text": ARENA["response"]}]
+        row = {name: value for name, value in ARENA.items() if name != "response"}
+        torn = row | {"turns": [{"text": "", "token_span": [2, 1]}]}
+
+        async def test() -> None:
+            async with connect(PLAN) as (client, _):
+                body = {"rollouts": [row | {"turns": turns}, ARENA]}
+                scores = (await client.post("/score", json=body)).json()["scores"]
+                answer = await client.post("/score", json={"rollouts": [ARENA, torn]})
+            assert scores[0]["turn_rewards"] == [None, 13.0]
+            assert "turn_rewards" not in scores[1]
+            assert answer.status_code == 422
+            assert answer.json()["error"]["path"] == "rollouts[1].turns[0].token_span"
+
+        run(test)
+
     def test_groups_of_a_request_are_scored_together(self) -> None:
         rows = examples("ctrl-rag")
         expected = rr.recipe("ctrl-rag")([decode_row(row) for row in rows])

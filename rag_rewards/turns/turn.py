@@ -1,0 +1,184 @@
+"""A turn as a row contains it, and a turn that was read from a rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from rag_rewards.documents import Result
+from rag_rewards.errors import BackendError, RowError
+
+NAMES = (
+    "unclosed_query",
+    "empty_query",
+    "no_action",
+    "bad_call",
+    "forged_results",
+    "query_and_answer",
+    "early_answer",
+    "repeated_answer",
+    "text_after_answer",
+    "truncated",
+)
+"""The names of malformed turns, in the order in which a turn lists them."""
+PENALIZED = frozenset(NAMES[:5])
+"""The names for which the setting `malformed_penalty` is subtracted."""
+
+
+class TurnRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn of the field `turns`: words of the policy, and what the environment returned.
+
+    text          words of the policy in this turn
+    query         query that the environment received; `queries` for several, [] for none. Without
+                  both, the dialect reads the query from the text
+    results       documents that the environment returned, or one list per query; [] if a search
+                  found nothing, null if the environment returned no results
+    observation   what the environment wrote, verbatim
+    token_span    half-open range of the turn in `response_token_ids`
+    token_ids     tokens of the turn, for a row without `response_token_ids`
+    reward        reward of the environment; no recipe reads it
+    error         reason why the environment failed; the row is then unscored
+    """
+
+    text: str
+    query: str | None = None
+    queries: tuple[str, ...] | None = None
+    results: tuple[Result | tuple[Result, ...], ...] | None = None
+    observation: str | None = None
+    token_span: tuple[int, int] | None = None
+    token_ids: tuple[int, ...] | None = None
+    reward: float | None = None
+    error: str | None = None
+
+    @property
+    def given_queries(self) -> tuple[str, ...] | None:
+        """The queries that the row states, or None if they must be read from the text."""
+        if self.query is not None:
+            return (self.query,)
+        return self.queries
+
+    @property
+    def flat_results(self) -> tuple[Result, ...] | None:
+        """The results of all queries in one tuple."""
+        if self.results is None:
+            return None
+        flat: list[Result] = []
+        for item in self.results:
+            flat.extend((item,) if isinstance(item, Result) else item)
+        return tuple(flat)
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that was read from a rollout.
+
+    text         words of the policy; the first turn includes the prefix of the response
+    queries      queries that the environment received, without outer white space and empty ones
+    results      documents that the environment returned, None if it returned no results
+    observation  what the environment wrote, verbatim, where that is known
+    malformed    names of what is wrong with the turn, in the order of `NAMES`
+    trusted      whether the results cannot be words of the policy
+    calls        number of tool calls, None for dialects with tags
+    reasoning    reasoning that a chat message contains outside its text
+    answer       answer of the turn, None if it has none
+    token_span, token_ids, reward  as in `TurnRow`
+    """
+
+    text: str
+    queries: tuple[str, ...] = ()
+    results: tuple[Result, ...] | None = None
+    observation: str | None = None
+    malformed: tuple[str, ...] = ()
+    trusted: bool = True
+    calls: int | None = None
+    reasoning: str | None = None
+    answer: str | None = None
+    token_span: tuple[int, int] | None = None
+    token_ids: tuple[int, ...] | None = None
+    reward: float | None = None
+
+    @property
+    def is_search(self) -> bool:
+        """Whether the turn has a query and the environment returned results, even empty ones."""
+        return bool(self.queries) and self.results is not None
+
+
+def in_order(names: set[str]) -> tuple[str, ...]:
+    """Return the names of a malformed turn in the order of `NAMES`."""
+    return tuple(name for name in NAMES if name in names) if names else ()
+
+
+def check_turns(turns: Sequence[TurnRow], tokens: int | None) -> None:
+    """Check the turns of a row, of which `tokens` is the number of response tokens if known.
+
+    Raises RowError for contradictory queries, results and spans.
+    """
+    if not turns:
+        raise RowError("contains no turn: add a turn, or remove the field", "turns")
+    before = 0
+    for i, turn in enumerate(turns):
+        path = f"turns[{i}]"
+        if turn.query is not None and turn.queries is not None:
+            raise RowError("set either query or queries, not both", f"{path}.queries")
+        _check_results(turn, path)
+        if turn.token_span is not None:
+            before = _check_span(turn.token_span, before, tokens, f"{path}.token_span")
+
+
+def check_environment(turns: Sequence[TurnRow]) -> None:
+    """Raise BackendError if the environment failed in a turn."""
+    for i, turn in enumerate(turns):
+        if turn.error is not None:
+            raise BackendError(
+                f"the environment failed in this turn: {turn.error or 'no reason'}",
+                f"turns[{i}].error",
+            )
+
+
+def _check_results(turn: TurnRow, path: str) -> None:
+    lists = [item for item in turn.results or () if isinstance(item, tuple)]
+    if not lists:
+        return
+    if len(lists) != len(turn.results or ()):
+        raise RowError(
+            "must contain either documents or one list of documents per query, not both",
+            f"{path}.results",
+        )
+    queries = turn.given_queries
+    if queries is not None and len(queries) != len(lists):
+        raise RowError(
+            f"{len(lists)} lists of results for {len(queries)} queries: write one list per query",
+            f"{path}.results",
+        )
+
+
+def _check_span(span: tuple[int, int], before: int, tokens: int | None, path: str) -> int:
+    start, end = span
+    if start < 0 or end < start:
+        raise RowError(
+            f"[{start}, {end}] is not a range: the first position must not be above the second",
+            path,
+        )
+    if start < before:
+        raise RowError(
+            f"[{start}, {end}] overlaps an earlier turn, which ends at {before}: list the turns "
+            "in the order of their tokens",
+            path,
+        )
+    if tokens is not None and end > tokens:
+        raise RowError(f"[{start}, {end}] exceeds the response, which has {tokens} tokens", path)
+    return end
+
+
+def check_texts(turns: Sequence[TurnRow], response: str) -> None:
+    """Check that the texts of the turns occur in a response in this order. Raises RowError."""
+    at = 0
+    for i, turn in enumerate(turns):
+        found = response.find(turn.text, at)
+        if found < 0:
+            raise RowError(
+                "the text does not occur in the response after the earlier turns: correct it, or "
+                "remove the response",
+                f"turns[{i}].text",
+            )
+        at = found + len(turn.text)
