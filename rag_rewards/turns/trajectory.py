@@ -10,7 +10,7 @@ from rag_rewards.documents import Message, Result
 from rag_rewards.errors import DataError, RowError, UsageError
 from rag_rewards.text.boxed import last_box
 from rag_rewards.text.response import strip_end_of_sequence
-from rag_rewards.text.sections import without_thinking
+from rag_rewards.text.thinking import without_thinking
 from rag_rewards.turns.calls import QUERY_FIELDS
 from rag_rewards.turns.conversation import has_tools, split_messages
 from rag_rewards.turns.dialects import (
