@@ -221,15 +221,16 @@ def test_equal_settings_are_equal_lines_however_they_were_set(name, hardened):
 
 
 def test_the_shorter_list_of_differences_is_written():
-    profile = RECIPES["naive-grpo"].hardened_values
+    profile = RECIPES["arena"].hardened_values
     keys = sorted(profile)
-    assert len(keys) == 4
-    one_less = recipe("naive-grpo", {key: profile[key] for key in keys[1:]})
-    assert one_less.signature == f'{HEAD} naive-grpo {keys[0]}="allow" hardened'
+    assert len(keys) == 6
+    one_less = recipe("arena", {key: profile[key] for key in keys[1:]})
+    assert one_less.signature == f'{HEAD} arena {keys[0]}="allow" hardened'
     # Of two equally long lists the one from the defaults is written.
-    half = recipe("naive-grpo", {key: profile[key] for key in keys[2:]})
-    assert half.signature == f'{HEAD} naive-grpo format.words=true sections.repeated="missing"'
-    assert half.signature == recipe("naive-grpo", flatten(half.settings), hardened=True).signature
+    half = recipe("arena", {key: profile[key] for key in keys[3:]})
+    values = 'format.words=true relevance.min_precision=0.5 sections.repeated="missing"'
+    assert half.signature == f"{HEAD} arena {values}"
+    assert half.signature == recipe("arena", flatten(half.settings), hardened=True).signature
 
 
 def test_whole_numbers_are_written_without_a_fraction():

@@ -13,6 +13,7 @@ from typing import Annotated
 
 from rag_rewards.compose import AllOnes, Sum
 from rag_rewards.definition import (
+    ChangedDefault,
     ComponentInfo,
     HardenedSetting,
     Preset,
@@ -165,6 +166,16 @@ _UNICODE = HardenedSetting(
     "unicode", (4, 6, 27, 28), "matching 3.14 with 314 or C++ with C; invisible characters"
 )
 _EXTRA = HardenedSetting("reject", (1,), "an answer that lists every candidate answer")
+_STRICT = HardenedSetting(
+    True,
+    (1, 2, 3),
+    "with accuracy.metric=substring or cascade: listing every candidate answer, or negating the "
+    "answer",
+)
+_CHANGED = (
+    *shared.CHANGED_ACCURACY,
+    ChangedDefault("0.4.0", "accuracy.strict", default=False, hardened=False),
+)
 
 _FORMAT = ComponentInfo(
     "format",
@@ -241,11 +252,13 @@ ARENA = RecipeDefinition(
         "format.words": _WORDS,
         "accuracy.normalizer": _UNICODE,
         "accuracy.extra": _EXTRA,
+        "accuracy.strict": _STRICT,
         "relevance.min_precision": HardenedSetting(
             0.5, (17,), "listing every document, which earns 0.5"
         ),
     },
     rejected=shared.REJECTED,
+    changed_defaults=_CHANGED,
     loopholes=(
         "1: with several required answers, a list of every candidate answer counts as right "
         "(closed: hardened)",
@@ -254,7 +267,8 @@ ARENA = RecipeDefinition(
         "11: empty sections earn the format reward (closed: hardened)",
         "17, 18: listing every document earns 0.5 (closed: hardened)",
         "13: a well-formed wrong answer earns the format reward, as the paper defines it",
-        "20, 21: with accuracy.metric=judge, the reward is as reliable as the judge",
+        "20, 21: with accuracy.metric=judge, the reward is as reliable as the judge; with "
+        "accuracy.metric=cascade, this applies to the answers that the judge decides",
     ),
     deviations=(
         "format allows white space around and between the sections, and rejects a line after "
@@ -279,8 +293,10 @@ NAIVE_GRPO = RecipeDefinition(
         "format.words": _WORDS,
         "accuracy.normalizer": _UNICODE,
         "accuracy.extra": _EXTRA,
+        "accuracy.strict": _STRICT,
     },
     rejected=shared.REJECTED,
+    changed_defaults=_CHANGED,
     loopholes=(
         "1: with several required answers, a list of every candidate answer counts as right "
         "(closed: hardened)",

@@ -257,7 +257,10 @@ TRAINING = Training(
     ),
 )
 DATA = TrainingData(("hotpotqa", "musique"), "CTRL-RAG, section 5")
-_CHANGED = (ChangedDefault("0.3.0", "threshold_on", "contribution", "contribution"),)
+_CHANGED = (
+    ChangedDefault("0.3.0", "threshold_on", "contribution", "contribution"),
+    *shared.CHANGED_ACCURACY,
+)
 
 CTRL_RAG = RecipeDefinition(
     name="ctrl-rag",

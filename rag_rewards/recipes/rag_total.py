@@ -107,6 +107,7 @@ RAG_TOTAL = RecipeDefinition(
         **ctrl_rag.HARDENED_ACCURACY,
     },
     rejected=shared.REJECTED,
+    changed_defaults=shared.CHANGED_ACCURACY,
     loopholes=(
         "1, 2, 3, 9, 10, 25, 27, 28, 30: a gold answer also counts inside a list, a negation "
         "or a quotation (closed: hardened)",

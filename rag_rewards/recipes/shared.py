@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from rag_rewards.definition import ChangedDefault
 from rag_rewards.rewards.answer import Metric
+from rag_rewards.rewards.cascade import CERTAINTY
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.text.sections import SectionStyle
@@ -36,8 +38,15 @@ class Sections(Settings, frozen=True):
 
 METRIC = (
     "how the answer is compared with the gold answers; lenient: for evaluation only, because a "
-    "policy can exploit it"
+    "policy can exploit it; cascade: rules decide certain answers, and a judge decides the others"
 )
+CERTAINTY_ABOUT = about(
+    "with a cascade, a judge decides the answers about which the rules are less certain than this "
+    "value; at 0.5, no answer needs the judge unless strict=true",
+    ge=0.5,
+    le=1,
+)
+CHANGED_ACCURACY = (ChangedDefault("0.4.0", "accuracy.certainty", CERTAINTY, CERTAINTY),)
 REJECTED = {
     "accuracy.metric": {"lenient": "is only for evaluation, because a policy can exploit it"}
 }
@@ -58,8 +67,12 @@ class Accuracy(Settings, frozen=True):
     ] = False
     strict: Annotated[
         bool,
-        about("with metric=substring, the response must assert the answer, not only mention it"),
+        about(
+            "with metric=substring, the response must assert the answer, not only mention it; with "
+            "metric=cascade, other answers are right only if a judge accepts them"
+        ),
     ] = False
+    certainty: Annotated[float, CERTAINTY_ABOUT] = CERTAINTY
     extra: Annotated[
         Literal["allow", "reject"],
         about(

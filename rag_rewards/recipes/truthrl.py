@@ -21,7 +21,9 @@ from rag_rewards.definition import (
 )
 from rag_rewards.output_form import OutputForm
 from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, Prompt
+from rag_rewards.recipes import shared
 from rag_rewards.reward import CorrectOf, Reward
+from rag_rewards.rewards.cascade import CERTAINTY
 from rag_rewards.rewards.truthfulness import (
     Combine,
     Outcome,
@@ -120,11 +122,13 @@ class TruthRL(Settings, frozen=True):
     verifier: Annotated[
         str,
         about(
-            "comparison of the answer with the gold answers: judge, exact, f1>=x or substring",
+            "comparison of the answer with the gold answers: judge, cascade (rules decide certain "
+            "answers, and a judge decides the others), exact, f1>=x or substring",
             "paper, section 3.2 and Table 5: judge",
-            pattern=r"^(judge|exact|substring|f1>=(0(\.\d+)?|1(\.0+)?))$",
+            pattern=r"^(judge|cascade|exact|substring|f1>=(0(\.\d+)?|1(\.0+)?))$",
         ),
     ] = "judge"
+    certainty: Annotated[float, shared.CERTAINTY_ABOUT] = CERTAINTY
     scheme: Annotated[
         Scheme,
         about(
@@ -161,7 +165,10 @@ class TruthRL(Settings, frozen=True):
     ] = False
     strict: Annotated[
         bool,
-        about("with verifier=substring, the response must assert the answer, not only mention it"),
+        about(
+            "with verifier=substring, the response must assert the answer, not only mention it; "
+            "with verifier=cascade, other answers are correct only if a judge accepts them"
+        ),
     ] = False
     extra: Annotated[
         Literal["allow", "reject"],
@@ -182,6 +189,7 @@ def truthrl(settings: TruthRL) -> Recipe:
     """
     outcome = Outcome(
         verifier=settings.verifier,
+        certainty=settings.certainty,
         scheme=settings.scheme,
         knowledge_enhanced=settings.knowledge_enhanced,
         box=settings.box,
@@ -264,7 +272,7 @@ TRUTHRL = RecipeDefinition(
     output=OUTPUT,
     settings=TruthRL,
     build=truthrl,
-    fields=("answers", "verdicts.outcome (verifier=judge)"),
+    fields=("answers", "verdicts.outcome (verifier=judge or cascade)"),
     components=(
         ComponentInfo(
             "outcome",
@@ -299,7 +307,8 @@ TRUTHRL = RecipeDefinition(
         "15, 32: a guess together with 'I don't know' counts as uncertain and earns 0 "
         "(closed: hardened)",
         "22: with a verifier other than judge, the policy learns to abstain (paper, Table 5)",
-        "20, 21: with verifier=judge, the reward is as reliable as the judge",
+        "20, 21: with verifier=judge, the reward is as reliable as the judge; with "
+        "verifier=cascade, this applies to the answers that the judge decides",
     ),
     deviations=(
         'the last box outside the thinking section is read, with nested braces; box="first" '
@@ -313,5 +322,6 @@ TRUTHRL = RecipeDefinition(
     changed_defaults=(
         ChangedDefault("0.3.0", "unwrap_text", default=False, hardened=False),
         ChangedDefault("0.3.0", "extra", default="allow", hardened="reject"),
+        ChangedDefault("0.4.0", "certainty", default=CERTAINTY, hardened=CERTAINTY),
     ),
 )

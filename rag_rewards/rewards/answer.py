@@ -1,4 +1,4 @@
-"""Correctness of the answer: exact, substring or lenient match, token F1, or a judge's verdict."""
+"""Correctness of the answer: exact, substring or lenient match, F1, a judge, or a cascade."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal
 
 from rag_rewards.evidence.needs import Need, VerdictNeed, unmet
 from rag_rewards.evidence.protocols import JudgeQuestion
+from rag_rewards.rewards.cascade import CERTAINTY, Decision, check_certainty, decide
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.gold_forms import GoldForms, GoldTokens
@@ -18,7 +19,7 @@ from rag_rewards.text.sections import Tags
 from rag_rewards.text.statements import sentences
 from rag_rewards.text.strict import LONGEST_ANSWER, StrictText
 
-Metric = Literal["exact", "substring", "f1", "lenient", "judge"]
+Metric = Literal["exact", "substring", "f1", "lenient", "judge", "cascade"]
 Reads = Literal["answer", "response", "final"]
 Compare = Callable[[str, str, str, str], float]
 """(normalized prediction, normalized gold, prediction, gold) → 0 to 1."""
@@ -115,18 +116,20 @@ _COMPARE: dict[str, Compare] = {"exact": _exact, "substring": _substring, "f1": 
 class AnswerMatch:
     """Compares the answer of a response with the gold answers of its row. Range 0 to 1.
 
-    metric  `exact`, `substring`, `f1`, `lenient` or `judge`. The best alias counts. With several
-            required answers, `exact`, `substring` and `lenient` require all of them, and `f1` is
-            the mean. `lenient` reads free-form answers, see `text.lenient`; the details contain
-            the rule that decided. A policy can exploit it
+    metric  `exact`, `substring`, `f1`, `lenient`, `judge` or `cascade`. The best alias counts. With
+            several required answers, `f1` is the mean, and the others require all of them.
+            `lenient` reads free-form answers, see `text.lenient`; the details contain the rule that
+            decided. A policy can exploit it. `cascade` leaves uncertain answers to a judge
     reads   `answer`: the answer section; `response`: the response without its thinking; `final`:
             the answer section, or the last statement if there is none
-    strict  `substring`: the response must assert the answer, see `text.strict`
+    strict  `substring`: the response must assert the answer, see `text.strict`; `cascade`: a
+            response is right without a judge only if it asserts the answer
+    certainty  `cascade`: a judge decides below this certainty, see `rewards.cascade`
     extra   `exact` with several required answers: the answer is a comma-separated list, which may
             contain other items (`allow`) or not (`reject`)
     tags    section names of the output form
 
-    Raises DataError for a row without gold answers, or without the verdict that `judge` needs.
+    Raises DataError for a row without gold answers, or without a verdict that it needs.
 
     >>> AnswerMatch()([Rollout(response="<answer>Paris.</answer>", answers="Paris")])[0].value
     1.0
@@ -143,11 +146,21 @@ class AnswerMatch:
     extra: Literal["allow", "reject"] = "allow"
     tags: Tags = Tags(("answer",))
     scope: Literal["rollout"] = "rollout"
+    certainty: float = CERTAINTY
+
+    def __post_init__(self) -> None:
+        check_certainty(self.certainty)
 
     def needs(self, rollout: Rollout) -> list[Need]:
-        text = (self.read(rollout) or "").strip() if self.metric == "judge" else ""
-        if not text:
+        if self.metric not in ("judge", "cascade"):
             return []
+        text = (self.read(rollout) or "").strip()
+        if not text or (
+            self.metric == "cascade" and self.decide(rollout, text).verdict is not None
+        ):
+            return []
+        if self.strict and not self._is_whole(rollout):
+            text = rollout.parsed.visible  # statements before the last one can contradict it
         gold = judge_references(rollout.gold)
         question = JudgeQuestion("accuracy", rollout.question or "", text, gold)
         return [VerdictNeed(self.name, (question,))]
@@ -182,6 +195,8 @@ class AnswerMatch:
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
         if self.metric == "lenient":
             return self._lenient_score(rollout)
+        if self.metric == "cascade":
+            return self._cascade_score(rollout)
         if self.reads == "answer":
             answer = rollout.parsed.answer(self.tags, forms.normalize)
             text, normal = answer.text, answer.normal
@@ -196,6 +211,19 @@ class AnswerMatch:
         details = {"answer": text, "matches": [match._asdict() for match in matches]}
         return Score(float(all(matches)), details=details)
 
+    def _cascade_score(self, rollout: Rollout) -> Score:
+        text = self.read(rollout)
+        decision = self.decide(rollout, text)
+        details = {"answer": text, **decision.details}
+        return Score(float(decision.is_right(rollout, self.name)), details=details)
+
+    def decide(self, rollout: Rollout, text: str | None) -> Decision:
+        """Return the decision of the rules of the cascade on a text."""
+        decision = decide(text, rollout, self.certainty)
+        if self.strict and decision.verdict and not self._asserts(rollout, text or ""):
+            return decision.without_assertion()
+        return decision
+
     def value_of(self, rollout: Rollout, text: str | None, forms: GoldForms) -> float:
         """Return the value of a text as the answer of a rollout, 0 to 1."""
         normal = None if not text or text.isspace() else forms.normalize(text)
@@ -209,7 +237,10 @@ class AnswerMatch:
             return 0.0
         if metric == "lenient":
             return float(all(lenient_matches(text, rollout)))
-        if self.strict or metric == "judge" or (golds := forms.plain(required)) is None:
+        if metric == "cascade":
+            return float(self.decide(rollout, text).is_right(rollout, self.name))
+        is_strict = self.strict and metric == "substring"
+        if is_strict or metric == "judge" or (golds := forms.plain(required)) is None:
             return self._compare(rollout, text, required, forms.normalize)
         if metric == "exact":
             return 1.0 if normal in golds else 0.0
@@ -237,19 +268,26 @@ class AnswerMatch:
                 raise unmet(VerdictNeed(self.name))
             return float(verdict)
         if self.metric == "substring" and self.strict:
-            # Statements before the last one must not contradict its assertion.
-            section = rollout.parsed.cut(self.tags).content.get("answer")
-            is_whole = self.reads != "final" or section is not None
-            if section is not None and len(section.split()) > LONGEST_ANSWER:
-                return 0.0
-            texts = [text] if is_whole else [text, rollout.parsed.visible]
-            question = rollout.question or ""
-            strict = [StrictText(each, normalize, required, question=question) for each in texts]
-            return float(all(each.contains(aliases) for aliases in required for each in strict))
+            return float(self._asserts(rollout, text))
         if self.metric == "exact" and len(required) > 1:
             return list_match(text, required, normalize, extra=self.extra)
         best = [_best(_COMPARE[self.metric], text, aliases, normalize) for aliases in required]
         return sum(best) / len(best) if self.metric == "f1" else min(best)
+
+    def _asserts(self, rollout: Rollout, text: str) -> bool:
+        """Return whether a text asserts every required answer, see `text.strict`."""
+        section = rollout.parsed.cut(self.tags).content.get("answer")
+        if section is not None and len(section.split()) > LONGEST_ANSWER:
+            return False
+        # Statements before the last one must not contradict its assertion.
+        texts = [text] if self._is_whole(rollout) else [text, rollout.parsed.visible]
+        required, question = rollout.gold, rollout.question or ""
+        strict = [StrictText(each, self.normalize, required, question=question) for each in texts]
+        return all(each.contains(aliases) for aliases in required for each in strict)
+
+    def _is_whole(self, rollout: Rollout) -> bool:
+        """Return whether the text that is compared is more than the last statement."""
+        return self.reads != "final" or "answer" in rollout.parsed.cut(self.tags).content
 
 
 _RIGHT = Score(1.0)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rag_rewards.evidence.needs import VerdictNeed, unmet
 from rag_rewards.rollout import Rollout
 from rag_rewards.text.certainty import RuleVerdict, rule_verdicts
-from rag_rewards.text.strict import LONGEST_ANSWER
 
 CERTAINTY = 0.8
 """Default of the certainty below which a judge decides."""
@@ -18,13 +16,17 @@ class Decision(NamedTuple):
     """The decision of the rules on an answer.
 
     verdict    whether the answer is right; None if a judge decides
-    certainty  probability of the verdict according to the rules, 0.5 to 1
+    certainty  certainty of the rules about the answer, 0.5 to 1
     rule       the rule that decided, see `text.certainty`
     """
 
     verdict: bool | None
     certainty: float
     rule: str
+
+    def without_assertion(self) -> Decision:
+        """Return the decision about an answer that does not assert the gold answer."""
+        return self._replace(verdict=None, certainty=0.5)
 
     def is_right(self, rollout: Rollout, component: str) -> bool:
         """Return the verdict of the rules, or that of the judge on this component.
@@ -48,46 +50,30 @@ class Decision(NamedTuple):
 NO_ANSWER = Decision(False, 1.0, "no answer")
 
 
-@dataclass(frozen=True)
-class Cascade:
-    """The rules of a judge cascade.
+def decide(text: str | None, rollout: Rollout, certainty: float = CERTAINTY) -> Decision:
+    """Return the decision of the rules on a text as the answer of a rollout.
 
-    certainty  the judge decides answers whose certainty is below this value, 0.5 to 1
-    strict     an answer is right without a judge only if it asserts the gold answer in at most 60
-               words, see `text.strict`
-
-    Several required answers must all be right.
+    A judge decides answers whose certainty is below `certainty`, 0.5 to 1. Several required answers
+    must all be right.
 
     >>> row = Rollout(response="", question="Where was it?", answers="Paris")
     >>> for text in ("In Paris.", "In Rome.", "Not in Paris."):
-    ...     decision = Cascade().decide(text, row)
+    ...     decision = decide(text, row)
     ...     print(decision.verdict, decision.rule)
     True all words
     False words missing
     None all words
     """
+    if not text or text.isspace():
+        return NO_ANSWER
+    decision = _combined(rule_verdicts(text, rollout.gold, rollout.question or ""))
+    return decision if decision.certainty >= certainty else decision._replace(verdict=None)
 
-    certainty: float = CERTAINTY
-    strict: bool = False
 
-    def __post_init__(self) -> None:
-        if not 0.5 <= self.certainty <= 1.0:
-            raise ValueError(f"certainty must be from 0.5 to 1, found {self.certainty!r}")
-
-    def decide(self, text: str | None, rollout: Rollout) -> Decision:
-        """Return the decision on a text as the answer of a rollout."""
-        if not text or text.isspace():
-            return NO_ANSWER
-        verdicts = rule_verdicts(text, rollout.gold, rollout.question or "")
-        decision = _combined(verdicts)
-        if decision.certainty < self.certainty:
-            return decision._replace(verdict=None)
-        is_asserted = (
-            all(verdict.is_asserted for verdict in verdicts) and len(text.split()) <= LONGEST_ANSWER
-        )
-        if decision.verdict and self.strict and not is_asserted:
-            return Decision(None, 0.5, decision.rule)
-        return decision
+def check_certainty(certainty: float) -> None:
+    """Raise ValueError unless a certainty is from 0.5 to 1."""
+    if not 0.5 <= certainty <= 1.0:
+        raise ValueError(f"certainty must be from 0.5 to 1, found {certainty!r}")
 
 
 def _combined(verdicts: list[RuleVerdict]) -> Decision:

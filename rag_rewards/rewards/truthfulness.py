@@ -18,6 +18,7 @@ from rag_rewards.rewards.answer import (
     substring_match,
     token_f1,
 )
+from rag_rewards.rewards.cascade import CERTAINTY, NO_ANSWER, Decision, check_certainty, decide
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.text.boxed import first_box, last_box, unwrap
 from rag_rewards.text.gold_forms import GoldForms
@@ -33,6 +34,13 @@ _SCHEMES: dict[str, dict[str, float]] = {
     "ternary": {"correct": 1.0, "uncertain": 0.0, "incorrect": -1.0},
     "binary": {"correct": 1.0, "uncertain": -1.0, "incorrect": -1.0},
 }
+_VERIFIERS = ("judge", "cascade", "exact", "substring")
+_DECISIONS: dict[Truth, Decision] = {
+    "correct": Decision(True, 1.0, "exact"),
+    "uncertain": Decision(False, 1.0, "abstention"),
+    "incorrect": NO_ANSWER,
+}
+"""The decisions of a cascade for answers that need no comparison other than an exact match."""
 _INVALID = "invalid question"
 _F1_AT_LEAST = re.compile(r"f1>=(0(?:\.\d+)?|1(?:\.0+)?)")
 
@@ -81,13 +89,16 @@ class Outcome:
     An abstention is uncertain, a right answer is correct, and any other response is incorrect, as
     is a response without a box.
 
-    verifier            `judge` (an exact match needs no verdict), `exact`, `f1>=x` or `substring`
+    verifier            `judge` (an exact match needs no verdict), `exact`, `f1>=x`, `substring`,
+                        or `cascade`: rules decide certain answers, and a judge decides the others
+    certainty           `cascade`: a judge decides below this certainty, see `rewards.cascade`
     scheme              rewards of the truth values, see `outcome_reward`
     knowledge_enhanced  on out-of-knowledge rows only an abstention earns 1
     box                 `last`: outside thinking, with nested braces; `first`: as the authors' code
     unwrap_text         remove \text{…} and font commands from the box
     phrases, alone      abstentions, and whether one must be the whole answer
-    strict              `substring`: the response must assert the answer, see `text.strict`
+    strict              `substring`: the response must assert the answer, see `text.strict`;
+                        `cascade`: it is correct without a judge only if it asserts the answer
     extra               several required answers: an exact match must be the same set (`reject`,
                         Table 11), or can contain other items (`allow`)
 
@@ -110,24 +121,27 @@ class Outcome:
     extra: Literal["allow", "reject"] = "reject"
     name: str = "outcome"
     scope: Literal["rollout"] = "rollout"
+    certainty: float = CERTAINTY
 
     def __post_init__(self) -> None:
-        if self.verifier not in ("judge", "exact", "substring") and not _F1_AT_LEAST.fullmatch(
-            self.verifier
-        ):
+        if self.verifier not in _VERIFIERS and not _F1_AT_LEAST.fullmatch(self.verifier):
             raise ValueError(
-                "verifier must be judge, exact, substring or f1>=x with x from 0 to 1, "
+                f"verifier must be {', '.join(_VERIFIERS)} or f1>=x with x from 0 to 1, "
                 f"found {self.verifier!r}"
             )
+        check_certainty(self.certainty)
 
     def needs(self, rollout: Rollout) -> list[Need]:
         return self.needs_of(rollout, self.answer(rollout))
 
     def needs_of(self, rollout: Rollout, answer: str | None) -> list[Need]:
         """Return the verdict that an answer needs, if no rule decides its truth value."""
-        if self.verifier != "judge":
+        if self.verifier not in ("judge", "cascade") or answer is None:
             return []
-        if answer is None or self._truth_by_rule(rollout, answer, GoldForms(self.normalize)):
+        forms = GoldForms(self.normalize)
+        if self.verifier == "cascade" and self.decide(rollout, answer, forms).verdict is not None:
+            return []
+        if self.verifier == "judge" and self._truth_by_rule(rollout, answer, forms):
             return []
         return [VerdictNeed(self.name, outcome_questions(rollout, answer))]
 
@@ -143,7 +157,11 @@ class Outcome:
 
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
         answer = self.answer(rollout)
-        truth = self.truth_of(rollout, answer, forms)
+        decision = self.decide(rollout, answer, forms) if self.verifier == "cascade" else None
+        if decision is None:
+            truth = self.truth_of(rollout, answer, forms)
+        else:
+            truth = self._truth_of_decision(rollout, decision)
         enhanced = False
         if self.knowledge_enhanced:
             if rollout.out_of_knowledge is None:
@@ -155,6 +173,7 @@ class Outcome:
             "answer": answer,
             "truth": truth,
             "refused": truth == "uncertain",
+            **(decision.details if decision else {}),
         }
         return Score(
             outcome_reward(truth, self.scheme, enhanced=enhanced),
@@ -164,10 +183,25 @@ class Outcome:
 
     def truth_of(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Truth:
         """Return the truth value of an answer; None is the answer of a response without a box."""
+        if self.verifier == "cascade":
+            return self._truth_of_decision(rollout, self.decide(rollout, answer, forms))
         truth = self._truth_by_rule(rollout, answer, forms)
         if truth or answer is None:
             return truth or "incorrect"
-        return "correct" if self._is_right(rollout, answer, forms.normalize) else "incorrect"
+        return "correct" if self._is_right(rollout, answer, forms) else "incorrect"
+
+    def decide(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Decision:
+        """Return the decision of the rules of the cascade on an answer."""
+        truth = self._truth_by_rule(rollout, answer, forms)
+        decision = _DECISIONS[truth] if truth else decide(answer, rollout, self.certainty)
+        if self.strict and decision.verdict and not _asserts(rollout, answer or "", forms):
+            return decision.without_assertion()
+        return decision
+
+    def _truth_of_decision(self, rollout: Rollout, decision: Decision) -> Truth:
+        if decision is _DECISIONS["uncertain"]:
+            return "uncertain"
+        return "correct" if decision.is_right(rollout, self.name) else "incorrect"
 
     def _truth_by_rule(
         self, rollout: Rollout, answer: str | None, forms: GoldForms
@@ -186,7 +220,7 @@ class Outcome:
             is_answer = not self.alone or text.strip(EDGES) == _INVALID
             is_gold = is_answer and any(_INVALID in alias.lower() for alias in flat)
             return "correct" if is_gold else "incorrect"
-        if self.verifier in ("judge", "exact"):
+        if self.verifier in ("judge", "cascade", "exact"):
             if _exact(rollout, answer, forms, self.extra):
                 return "correct"
             if self.verifier == "exact":
@@ -197,18 +231,15 @@ class Outcome:
     def _phrases(self) -> tuple[str, ...]:
         return tuple(map(phrase, self.phrases))
 
-    def _is_right(self, rollout: Rollout, answer: str, normalize: Normalizer) -> bool:
+    def _is_right(self, rollout: Rollout, answer: str, forms: GoldForms) -> bool:
         if self.verifier == "judge":
             verdict = rollout.verdict(self.name)
             if verdict is None:
                 raise unmet(VerdictNeed(self.name))
             return verdict == 1
-        required = rollout.gold
+        required, normalize = rollout.gold, forms.normalize
         if self.verifier == "substring" and self.strict:
-            if len(answer.split()) > LONGEST_ANSWER:
-                return False
-            text = StrictText(answer, normalize, required, question=rollout.question or "")
-            return all(map(text.contains, required))
+            return _asserts(rollout, answer, forms)
         if self.verifier == "substring":
             return all(substring_match(answer, aliases, normalize) for aliases in required)
         mean = sum(token_f1(answer, a, normalize) for a in required) / len(required)
@@ -222,6 +253,14 @@ class Outcome:
             numbers=self.numbers,
             dates=self.dates,
         )
+
+
+def _asserts(rollout: Rollout, answer: str, forms: GoldForms) -> bool:
+    """Return whether a box asserts every required answer, see `text.strict`."""
+    if len(answer.split()) > LONGEST_ANSWER:
+        return False
+    text = StrictText(answer, forms.normalize, rollout.gold, question=rollout.question or "")
+    return all(map(text.contains, rollout.gold))
 
 
 def outcome_questions(rollout: Rollout, answer: str) -> tuple[JudgeQuestion, ...]:

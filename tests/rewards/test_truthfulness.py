@@ -208,7 +208,9 @@ def test_gold_is_required_without_a_box_too():
 
 def test_unknown_verifiers_are_rejected():
     for verifier in ("f1", "f1>=1.5", "f1>=x", "em"):
-        with pytest.raises(ValueError, match="verifier must be judge, exact, substring or f1>=x"):
+        with pytest.raises(
+            ValueError, match="verifier must be judge, cascade, exact, substring or f1>=x"
+        ):
             Outcome(verifier=verifier)
 
 
