@@ -5,9 +5,9 @@ The words are those of the table `languages/en.json`.
 
 from __future__ import annotations
 
-from rag_rewards.text.languages import language, marks
+from rag_rewards.text.languages import english, marks
 
-_WORDS = language("en").assertions
+_WORDS = english().assertions
 _MARKS = marks()
 
 TWO_WORD_NEGATIONS = frozenset(

@@ -30,9 +30,8 @@ _FORGED_LINE = re.compile(
     r"(?:(?:document|doc|passage|source|sources|title|references?)\b[ \t]{0,8}"
     r"(?:\[?\d{1,3}\]?)?[ \t]{0,8}:|\[\d{1,3}\][ \t]{0,8}(?:title|\())[^\n]*(?:\n[^\n]+)*)"
 )
-# Chinese has no spaces, so that spaces are added around its list marks, negations and alternatives.
+# Chinese and Japanese have no spaces, so that spaces are added after their marks.
 _CJK_MARKS = re.compile("([、。；！？：,;!?:])(?=[\u3040-\u30ff\u3400-\u9fff])")
-_CJK_WORDS = re.compile("(不是|并非|没有|或者|或(?!许)|还是)")
 _BLOCK = re.compile(r"</?([a-z_]{2,24})(?:\s[^<>]{0,200})?>")
 _SOURCE = re.compile(r"\bsources?[ \t]{0,8}:[^\n]*")
 
@@ -51,7 +50,7 @@ def own_text(text: str, initials: Initials) -> str:
     if "<" in text:
         text = _without_blocks(text)
     if not text.isascii():
-        text = _CJK_WORDS.sub(r" \1 ", _CJK_MARKS.sub(r"\1 ", text))
+        text = _CJK_MARKS.sub(r"\1 ", text)
     text = MARKER.sub(" ", _SOURCE.sub(" ", _FORGED_LINE.sub("\n", text)))
     text = text.replace(" as well as ", " and ").replace("\t", "\n")
     return _NUMBERING.sub(initials.separated, text)

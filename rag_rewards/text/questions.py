@@ -6,12 +6,12 @@ import itertools
 import re
 from functools import lru_cache
 
-from rag_rewards.text.languages import language
+from rag_rewards.text.languages import english
 from rag_rewards.text.normalize import fold
 
 SEVERAL = 5  # answers that a list can have if the question does not say how many it asks for
 _LONGEST = 1_000  # characters
-_WORDS = language("en").questions
+_WORDS = english().questions
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
 

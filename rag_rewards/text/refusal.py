@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from rag_rewards.text.boxed import unwrap
-from rag_rewards.text.languages import language
+from rag_rewards.text.languages import english
 from rag_rewards.text.normalize import fold, squad
 from rag_rewards.text.statements import sentences
 
@@ -69,7 +69,7 @@ def trust_score_refusal(output: str, texts: Iterable[str] = (SHORT_REFUSAL,)) ->
 
 # --- strict refusals: the hardened profile -----------------------------------------------------
 
-_WORDS = language("en").refusals
+_WORDS = english().refusals
 # Words that a refusal may contain beyond those of the gold text.
 _REFUSING = _WORDS.negators | _WORDS.content
 _QUOTES = re.compile(r"[\"“”„«»「」『』]")

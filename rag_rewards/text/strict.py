@@ -15,13 +15,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 
 from rag_rewards.text.assertions import Assertions
+from rag_rewards.text.glosses import glossed
+from rag_rewards.text.languages import equivalent_marks
 from rag_rewards.text.longer_names import LongerNames
 from rag_rewards.text.normalize import Normalizer, fold
 from rag_rewards.text.own_text import Initials, own_text
 from rag_rewards.text.questions import answers_asked_for
+from rag_rewards.text.word_separation import languages_in, separated
 from rag_rewards.text.words import EDGES, Word, read_words
 
 LONGEST_ANSWER = 60  # words; a longer answer section or box is a passage, not an answer
@@ -72,7 +75,7 @@ class StrictText:
         self._normalize = normalize
         text = _spaced(text, gold)
         self._folded = own_text(fold(text), Initials(gold, normalize))
-        self._words = read_words(self._folded.replace("、", "、 "), normalize)
+        self._words = self._read_words(gold)
         stream = [piece for word in self._words for piece in word.pieces]
         self._owner = [i for i, word in enumerate(self._words) for _ in word.pieces]
         self._pieces = _joined(stream)
@@ -83,6 +86,16 @@ class StrictText:
             _required(len(gold) if required is None else required, question),
             _echo(self._words, question) if question else (),
         )
+
+    def _read_words(self, gold: Sequence[Sequence[str]]) -> list[Word]:
+        """Return the words of the text. The rules read words of other languages in English."""
+        text = self._folded
+        languages = languages_in(text)
+        if languages:
+            text = text.translate(equivalent_marks())
+            text = separated(text, languages, chain.from_iterable(gold))
+        words = read_words(text.replace("、", "、 "), self._normalize)
+        return glossed(words, languages) if languages else words
 
     def contains(self, aliases: Sequence[str]) -> bool:
         """Return whether the text asserts one of the aliases."""

@@ -4,52 +4,74 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
 import msgspec
 import pytest
 
-from rag_rewards.text.languages import AssertionWords, Language, language, marks
-from rag_rewards.text.normalize import fold, squad
+from rag_rewards.text.languages import FOREIGN, Language, english, foreign, marks
+from rag_rewards.text.normalize import ARTICLES, fold, squad
 
-CODES = sorted(
-    path.name.removesuffix(".json")
-    for path in files("rag_rewards.text.languages").iterdir()
-    if path.name.endswith(".json") and path.name != "marks.json"
-)
+FOLDER = files("rag_rewards.text.languages")
 
 
 def roles(words: Any) -> dict[str, frozenset[str]]:
     return {field: getattr(words, field) for field in words.__struct_fields__}
 
 
-@pytest.mark.parametrize("code", CODES)
-def test_words_are_in_the_form_of_the_text_that_they_are_compared_with(code: str) -> None:
-    table = language(code)
-    for entries in roles(table.assertions).values():
+def test_every_file_is_a_language() -> None:
+    names = {path.name for path in FOLDER.iterdir() if path.name.endswith(".json")}
+    assert names == {f"{code}.json" for code in ("en", "marks", *FOREIGN)}
+
+
+def test_english_words_are_in_the_form_of_the_text_that_they_are_compared_with() -> None:
+    for entries in roles(english().assertions).values():
         assert [entry for entry in entries if entry != fold(entry).strip()] == []
-    for entries in roles(table.refusals).values():
-        assert [
-            entry for entry in entries if entry != squad(entry) and entry not in "a an the"
-        ] == []
+    for entries in roles(english().refusals).values():
+        assert {entry for entry in entries if entry != squad(entry)} <= ARTICLES
 
 
-@pytest.mark.parametrize("code", CODES)
-def test_a_file_lists_each_word_of_a_role_once(code: str) -> None:
-    text = files("rag_rewards.text.languages").joinpath(f"{code}.json").read_text("utf-8")
-    for role in re.findall(r"\[([^\]]*)\]", text):
+@pytest.mark.parametrize("code", ["en", *FOREIGN])
+def test_a_list_contains_each_word_once(code: str) -> None:
+    text = FOLDER.joinpath(f"{code}.json").read_text("utf-8")
+    for role in re.findall(r": \[([^\]]*)\]", text):
         entries = msgspec.json.decode(f"[{role}]")
         assert len(entries) == len(set(entries))
+        assert all(entry == entry.strip() != "" for entry in entries)
+
+
+READ_ELSEWHERE = {"isn't", "answer", "documents", "mention", "mentions", "definitely", ""}
+"""English words that the rules read and that no role of `en.json` contains."""
+
+
+@pytest.mark.parametrize("code", FOREIGN)
+def test_each_english_word_has_a_role(code: str) -> None:
+    table = foreign(code)
+    known = set(chain.from_iterable(roles(english().assertions).values())) | ARTICLES
+    known |= set(chain.from_iterable(phrase.split() for phrase in known)) | READ_ELSEWHERE
+    for glosses in (table.words, table.before, table.after, table.joins):
+        for gloss, entries in glosses.items():
+            assert known.issuperset(gloss.split(" ")), gloss
+            assert entries
+
+
+@pytest.mark.parametrize("code", FOREIGN)
+def test_each_language_has_negations_and_alternatives(code: str) -> None:
+    words = foreign(code).words
+    assert words["or"]
+    assert words.keys() & {"not", "isn't"}
+    assert foreign(code).cues or ord(foreign(code).letters[0]) > 0x24F
 
 
 def test_a_table_is_read_once() -> None:
-    assert language("en") is language("en")
-    assert isinstance(language("en").assertions, AssertionWords)
+    assert english() is english()
+    assert foreign("ja") is foreign("ja")
 
 
 def test_marks() -> None:
     assert "?" in marks().questions
-    assert "," in marks().list_marks
+    assert set(marks().equivalents.values()) <= set(",;?.")
 
 
 def test_an_unknown_role_is_an_error() -> None:

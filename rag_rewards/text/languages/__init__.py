@@ -1,9 +1,11 @@
 """Tables of words by language, which the rules about assertions and refusals read.
 
-Each language is a JSON file in this folder. A list of words is a role, for example `negations`.
-An entry can consist of several words. Words are in the form of `normalize.fold`, those of
-`refusals` in the form of `normalize.squad`. `marks.json` contains the punctuation marks, which are
-the same for all languages. A file is read on first use.
+Each language is a JSON file in this folder. `en.json` lists the words of each role, for example
+`negations`, in the form of `normalize.fold`; those of `refusals` are in the form of
+`normalize.squad`. The files of the other languages list, for an English word of each role, the
+words that have the same role: "not": ["nicht"]. An entry can consist of several words.
+`marks.json` contains the punctuation marks, which are the same for all languages. A file is read
+on first use.
 """
 
 from __future__ import annotations
@@ -116,6 +118,45 @@ class Language(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     questions: QuestionWords = QuestionWords()
 
 
+Glosses = dict[str, list[str]]
+"""Words of a language by the English words that the rules read in their place."""
+
+
+class ForeignLanguage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The words of a language other than English.
+
+    letters         the letters of its script, as the content of a character class
+    words           words that the rules read as English words. In a script without spaces they are
+                    found anywhere outside of a gold answer. The rules do not read the words of the
+                    entry ""
+    cues            words that show that a text in Latin letters is in this language
+    before, after   words that can be attached to a mention: particles, endings, prefixes. Each is
+                    an entry by the English word that the rules read in its place
+    joins           words that are attached to the word before a mention: "와" in "로마와 파리"
+    clitics         beginnings of words that end with an apostrophe: "l" in "l'Italie"
+    endings         endings of cases; a name with another ending is the same name
+    spaced          whether there are spaces between words
+    commas          commas that also separate clauses (scripts without spaces)
+    clause_markers  show that the text between two marks is a clause, not a name (scripts without
+                    spaces)
+    final_negation  a negation follows what it negates
+    """
+
+    name: str
+    letters: str
+    words: Glosses
+    cues: Words = frozenset()
+    before: Glosses = {}
+    after: Glosses = {}
+    joins: Glosses = {}
+    clitics: tuple[str, ...] = ()
+    endings: tuple[str, ...] = ()
+    spaced: bool = True
+    commas: str = ""
+    clause_markers: tuple[str, ...] = ()
+    final_negation: bool = False
+
+
 class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Punctuation marks, each field a string of characters.
 
@@ -124,6 +165,7 @@ class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     list_marks    separate the items of a list
     quotes        begin or end a quotation
     questions     end a question
+    equivalents   marks of other scripts by the mark that has the same function
     """
 
     opening: str
@@ -131,18 +173,35 @@ class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     list_marks: str
     quotes: str
     questions: str
+    equivalents: dict[str, str]
+
+
+FOREIGN = ("ar", "de", "es", "fr", "hi", "ja", "ko", "ru", "th", "zh")
+"""The codes of the languages other than English."""
 
 
 @lru_cache
-def language(code: str) -> Language:
-    """Return the words of a language, for example `en`."""
-    return _read(f"{code}.json", Language)
+def english() -> Language:
+    """Return the English words by role."""
+    return _read("en.json", Language)
+
+
+@lru_cache
+def foreign(code: str) -> ForeignLanguage:
+    """Return the words of another language."""
+    return _read(f"{code}.json", ForeignLanguage)
 
 
 @lru_cache
 def marks() -> Marks:
     """Return the punctuation marks of all languages."""
     return _read("marks.json", Marks)
+
+
+@lru_cache
+def equivalent_marks() -> dict[int, str]:
+    """Return a translation table for the marks of other scripts."""
+    return str.maketrans(marks().equivalents)
 
 
 _Table = TypeVar("_Table")
