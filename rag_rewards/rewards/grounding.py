@@ -179,7 +179,11 @@ class Grounding:
     def _statements(
         self, rollout: Rollout, answer: str, pattern: re.Pattern[str]
     ) -> list[Statement]:
-        parts = statements(answer, pattern, items=rollout.answer_kind == "list")
+        uncut: list[str] = []
+        if self.strict and rollout.answers is not None and rollout.answer_kind != "claims":
+            # A gold answer can contain a comma or the end of a sentence: "Lynn, MA", "Jeopardy! 2".
+            uncut = [alias for aliases in rollout.gold for alias in aliases]
+        parts = statements(answer, pattern, items=rollout.answer_kind == "list", uncut=uncut)
         return _merged(parts) if self.together else parts
 
     def _refused(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from itertools import accumulate
 
 import msgspec
@@ -15,6 +16,7 @@ _CJK_END = re.compile(
 _LINES = re.compile(r"(?<=[^\n]\n)(?=[ \t]{0,8}\n)|(?<=\n)(?=[ \t]{0,8}(?:[-*•]|\d{1,3}[.)])[ \t])")
 _NUMBERING = re.compile(r"\s{0,8}\d{1,3}\.\s+")
 _ITEMS = re.compile(r"(?<=[,，、])")
+_CUT = re.compile(r"[.!?。！？,，、\n]")  # where sentences and items are cut
 _ENDERS = ".!?。！？"
 _ENDS = re.compile(r"[.!?]|\n\r")  # the possible ends of a sentence in ASCII
 _QUOTE = re.compile("['`\"«»‘’‚“”‛„‟‹›《》「」]")
@@ -81,19 +83,25 @@ def _segment(line: str) -> list[str]:
     return out
 
 
-def statements(text: str, pattern: re.Pattern[str], *, items: bool = False) -> list[Statement]:
+def statements(
+    text: str, pattern: re.Pattern[str], *, items: bool = False, uncut: Collection[str] = ()
+) -> list[Statement]:
     """Cut an answer into statements, each with the labels that it cites.
 
     The markers are removed before the text is cut, so that they cannot mislead the splitter. A
     marker after a full stop belongs to the sentence before it. A piece without a word is not a
-    statement. `items` cuts at commas instead of sentence ends.
+    statement. `items` cuts at commas instead of sentence ends. No cut is made inside a text of
+    `uncut`, such as a name that contains a comma.
 
     >>> from rag_rewards.text.citations import compiled
     >>> [(s.text, s.cited) for s in statements("A won. [1] B lost [2][3]. [2] C.", compiled())]
     [('A won.', ('1',)), ('B lost.', ('2', '3')), ('C.', ())]
+    >>> [s.text for s in statements("Ys, Spam", compiled(), items=True, uncut=["ys, spam"])]
+    ['Ys, Spam']
     """
     bare, cited_at = _without_markers(text, pattern)
     pieces = [p for p in _ITEMS.split(bare) if p] if items else sentences(bare)
+    pieces = _joined(bare, pieces, uncut)
     ends = list(accumulate(map(len, pieces)))
     cited: dict[int, dict[str, None]] = {}
     at = 0
@@ -113,6 +121,28 @@ def statements(text: str, pattern: re.Pattern[str], *, items: bool = False) -> l
         else:  # "A won. … [1]": the piece is not a statement, but its citation counts
             (out[-1][1] if out else waiting).update(own)
     return [Statement(text, tuple(labels)) for text, labels in out]
+
+
+def _joined(text: str, pieces: list[str], uncut: Collection[str]) -> list[str]:
+    """Join the pieces of a text that a text of `uncut` spans."""
+    inner = [each for each in map(str.strip, uncut) if _CUT.search(each[:-1])]
+    if len(pieces) < 2 or not inner:
+        return pieces
+    longest_first = "|".join(map(re.escape, sorted(inner, key=len, reverse=True)))
+    spans = re.finditer(rf"(?<!\w)(?:{longest_first})", text, re.IGNORECASE)
+    span = next(spans, None)
+    out: list[str] = []
+    is_open, end = False, 0
+    for piece in pieces:
+        if is_open:
+            out[-1] += piece
+        else:
+            out.append(piece)
+        end += len(piece)
+        while span and span.end() <= end:
+            span = next(spans, None)
+        is_open = span is not None and span.start() < end
+    return out
 
 
 def _without_markers(

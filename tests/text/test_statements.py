@@ -187,3 +187,36 @@ def test_a_long_paragraph_is_cut_as_its_sentences_are():
 def test_text_after_many_quotes_is_cut():
     text = "“a ” ‘b ’ " * 200 + "so. It ends. "
     assert sentences(text)[-1] == "It ends. "
+
+
+@pytest.mark.parametrize(
+    ("text", "uncut", "expected"),
+    [
+        ("Panic! at the Disco won. Abba lost.", ["Panic! at the Disco"], 2),
+        ("PANIC! AT THE DISCO won.", ["Panic! at the Disco"], 1),
+        ("Portugal. The Man won. It did.", ["Portugal. The Man"], 2),
+        ("Oh! What a day. Oh! What a night.", ["Oh! What a day", "Oh! What a night"], 2),
+        ("It was 9. November 1989. He left.", ["9. November 1989"], 2),
+        ("Portugal. The Man", ["Portugal."], 2),
+        ("One. Two. Three.", [], 3),
+    ],
+)
+def test_no_cut_inside_given_texts(text: str, uncut: list[str], expected: int) -> None:
+    parts = statements(text, DEFAULT, uncut=uncut)
+    assert len(parts) == expected
+    assert " ".join(part.text for part in parts) == text
+
+
+def test_items_that_contain_commas_keep_their_citations() -> None:
+    text = "Paris, Texas [1], Lynn, MA [2], Rome [3]"
+    parts = statements(text, DEFAULT, items=True, uncut=["Paris, Texas", "Lynn, MA"])
+    assert [(part.text, part.cited) for part in parts] == [
+        ("Paris, Texas", ("1",)),
+        ("Lynn, MA", ("2",)),
+        ("Rome", ("3",)),
+    ]
+
+
+def test_a_text_without_a_cut_changes_nothing() -> None:
+    text = "Rome is old. Bonn is not."
+    assert statements(text, DEFAULT, uncut=["Rome", "is old."]) == statements(text, DEFAULT)
