@@ -36,6 +36,20 @@ PLACES = _WORDS.places
 BEFORE_PLACE = _WORDS.before_places
 SKIPPED = _WORDS.skipped
 
+PREPOSITIONS = _WORDS.prepositions
+JOINTS = _WORDS.joints | PREPOSITIONS
+FUNCTION_WORDS = frozenset().union(
+    NOT_AN_ITEM,
+    AUXILIARIES,
+    COORDINATORS,
+    ALTERNATIVES,
+    HEDGES,
+    OPENERS,
+    CLAUSE_WORDS,
+    PAIRED,
+    TENTATIVE,
+    _WORDS.frames,
+)
 OPENS = frozenset(_MARKS.opening)
 CLAUSE_ENDS = frozenset(_MARKS.clause_ends)
 LIST_MARKS = frozenset(_MARKS.list_marks)

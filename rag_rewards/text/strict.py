@@ -24,6 +24,7 @@ from rag_rewards.text.longer_names import LongerNames
 from rag_rewards.text.normalize import Normalizer, fold
 from rag_rewards.text.own_text import Initials, own_text
 from rag_rewards.text.questions import answers_asked_for
+from rag_rewards.text.rivals import Rivals
 from rag_rewards.text.word_separation import languages_in, separated
 from rag_rewards.text.words import EDGES, Word, read_words
 
@@ -81,9 +82,11 @@ class StrictText:
         self._pieces = _joined(stream)
         self._texts = _joined([word.text for word in self._words])
         self._longer = LongerNames(self._words, text, question)
+        self._required = _required(len(gold) if required is None else required, question)
+        self._rivals = Rivals(self._words, text, question)
         self._assertions = Assertions(
             self._words,
-            _required(len(gold) if required is None else required, question),
+            self._required,
             _echo(self._words, question) if question else (),
         )
 
@@ -120,7 +123,11 @@ class StrictText:
             )
         whole = [span for span in _widest(mentions) if not self._longer.contain(*span)]
         gold = frozenset(at for first, last in whole for at in range(first, last + 1))
-        return any(self._assertions.asserts(first, last, gold) for first, last in whole)
+        return any(
+            self._assertions.asserts(first, last, gold)
+            and not self._rivals.precede(first, last, self._required)
+            for first, last in whole
+        )
 
     def _is_named(self, words: list[str]) -> bool:
         """Return whether the text asserts a letter that looks like an article, as in "It is A."."""

@@ -11,18 +11,14 @@ from . import probe_rows
 NOT_YET = frozenset(
     {
         "attack-candidates-in-other-languages",
-        "attack-candidates-in-prose",
         "attack-candidates-with-citations",
         "attack-citing-each-document-in-turn",
         "attack-copied-documents",
         "attack-denial-in-other-languages",
         "attack-denial-or-mention",
         "attack-extract-without-spaces",
-        "attack-list-shapes",
-        "attack-markup-and-hiding",
         "attack-other-refusal",
         "attack-refusing-and-answering",
-        "attack-two-candidates",
         "attack-yes-and-no",
         "honest-arena-relevance-forms",
         "honest-citation-forms",

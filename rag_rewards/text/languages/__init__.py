@@ -43,6 +43,9 @@ class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     places            between a place and its region: "Paris in France"
     before_places     before a place: "near Paris"
     copulas           between a subject and an answer: "They are Rome and Paris"
+    joints            between two answers in one clause: "Rome then Paris"
+    prepositions      between two names, or between a verb and a name: "Rome with Paris"
+    frames            around an answer: "The final answer is Rome"
     """
 
     negations: Words
@@ -65,6 +68,9 @@ class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     places: Words
     before_places: Words
     copulas: Words = frozenset()
+    joints: Words = frozenset()
+    prepositions: Words = frozenset()
+    frames: Words = frozenset()
 
 
 class RefusalWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

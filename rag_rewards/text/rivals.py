@@ -1,0 +1,206 @@
+"""Whether a text names another answer before a mention, so that the mention is not its answer.
+
+"It is Rome. It is Paris." names two answers to one question. Only the first one counts, so that a
+response cannot be right for two different gold answers. A candidate is a word that the question
+does not contain: a number beside a number, a name beside a name. Long sentences contain names for
+many reasons, so that only short units are compared, and a unit that repeats more words of the
+question than the earlier ones is an answer of its own ("He was born in Rome. He died in Paris.").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from functools import cached_property, lru_cache
+
+from rag_rewards.text.assertion_words import (
+    COPULAS,
+    FUNCTION_WORDS,
+    HEDGES,
+    JOINTS,
+    NEGATIONS,
+    PREPOSITIONS,
+)
+from rag_rewards.text.enumerations import Span
+from rag_rewards.text.normalize import ARTICLES, fold
+from rag_rewards.text.words import EDGES, Word
+
+_MAX_UNIT = 10  # words; a longer sentence contains names for other reasons
+_MAX_UNITS = 64
+_MAX_NEW_WORDS = 2  # of a unit that only names another answer
+_UNIT_ENDS = frozenset(".!?;\n。！？；")
+_JOINT_WORDS = frozenset(word for joint in JOINTS for word in joint.split())
+_CAPITAL = re.compile(r"(?<![\w'’.-])[^\W\d_a-z][\w'’.-]{0,40}")
+
+
+class Rivals:
+    """Tests whether other answers precede a mention.
+
+    words     the words of the text
+    text      the text as it is written, with capitals
+    question  the text of the question
+    """
+
+    def __init__(self, words: Sequence[Word], text: str, question: str) -> None:
+        self._words = words
+        self._text = text
+        self._question = _stems(question)
+
+    def precede(self, first: int, last: int, required: int) -> bool:
+        """Return whether as many other answers as the question asks for precede a mention."""
+        if required == 1 and (self._is_joined(first) or self._is_afterthought(first, last)):
+            return True
+        return self._is_label(first, last) or self._in_earlier_units(first, last, required)
+
+    def _is_joined(self, first: int) -> bool:
+        """Return whether joining words are beside another name: "Rome then Paris"."""
+        words, at = self._words, first - 1
+        gap: list[str] = []
+        while at >= 0 and len(gap) < 5 and not (words[at].after and _ends_unit(words[at])):
+            text = words[at].text
+            if not text[:1].isalnum() or text in ARTICLES or text in HEDGES:
+                gap.append("")  # a symbol, as in "Rome = Paris"
+            elif text in _JOINT_WORDS:
+                gap.append(text)
+            else:
+                break
+            at -= 1
+        if not gap or at < 0 or _ends_unit(words[at]):
+            return False
+        phrase = " ".join(filter(None, reversed(gap)))
+        if phrase in PREPOSITIONS and not self._is_name(words[first].text):
+            return False  # "painted with oil"
+        is_joint = phrase in JOINTS if phrase else not words[at + 1].text[:1].isalnum()
+        return (
+            is_joint
+            and self._is_candidate(words[at], words[first])
+            and not any(map(_denies, words[max(at - 4, 0) : at]))  # "not Rome but Paris"
+        )
+
+    def _is_afterthought(self, first: int, last: int) -> bool:
+        """Return whether a mention ends a unit that names another answer: "It is Rome, Paris."."""
+        words, mention = self._words, self._words[first]
+        if last + 1 < len(words) and not _ends_unit(words[last]):
+            return False
+        at = first - 1
+        while at > 0 and words[at].text in ARTICLES:
+            at -= 1
+        marks = words[at].after + words[at + 1].before if at >= 0 else ""
+        if not marks or ":" in marks or _ends_unit(words[at]):
+            return False
+        end = at
+        while at >= 0 and end - at < 4 and self._is_candidate(words[at], mention):
+            at -= 1
+            if at >= 0 and words[at].after:
+                break
+        while at >= 0 and words[at].text in ARTICLES:
+            at -= 1
+        return at < end and (at < 0 or words[at].text in COPULAS or _ends_unit(words[at]))
+
+    def _is_label(self, first: int, last: int) -> bool:
+        """Return whether a mention is before a colon and a name: "Rome: Paris"."""
+        words = self._words
+        if not words[last].after.startswith(":") or last + 1 == len(words):
+            return False
+        if first and not words[first - 1].after:
+            return False
+        end = last + 1
+        while end < len(words) and self._is_candidate(words[end], words[first]):
+            if words[end].after:
+                break
+            end += 1
+        return (last + 1 <= end < len(words) and end - last <= 4 and _ends_unit(words[end])) or (
+            last + 1 < end == len(words)
+        )
+
+    def _in_earlier_units(self, first: int, last: int, required: int) -> bool:
+        units = self._units
+        at = next((i for i, (start, end) in enumerate(units) if start <= first < end), 0)
+        if not at or not self._question or units[at][1] - units[at][0] > _MAX_UNIT:
+            return False
+        own = {word.text for word in self._words[first : last + 1]}
+        content = self._content(units[at], own)
+        rivals = 0
+        for unit in units[:at]:
+            if unit[1] - unit[0] > _MAX_UNIT or self._says_more(content, unit, own):
+                continue
+            rivals += self._has_candidate(unit, first, own)
+            if rivals >= required:
+                return True
+        return False
+
+    def _says_more(self, content: AbstractSet[str], unit: Span, own: AbstractSet[str]) -> bool:
+        """Return whether a unit answers another part of the question than an earlier unit."""
+        new = content - self._content(unit, own)
+        return len(new) > _MAX_NEW_WORDS or not new.isdisjoint(self._question)
+
+    def _content(self, unit: Span, own: AbstractSet[str]) -> set[str]:
+        """Return the stems of the words of a unit, without function words and the mention."""
+        texts = {word.text for word in self._words[slice(*unit)]} - own - FUNCTION_WORDS
+        return {_stem(text) for text in texts}
+
+    @cached_property
+    def _units(self) -> list[Span]:
+        """The sentences, lines and parts between semicolons."""
+        units, start = [], 0
+        for at, word in enumerate(self._words):
+            if _ends_unit(word) or at + 1 == len(self._words):
+                units.append((start, at + 1))
+                start = at + 1
+                if len(units) == _MAX_UNITS:
+                    break
+        return units
+
+    @cached_property
+    def _capitalized(self) -> frozenset[str]:
+        """The words that have a capital somewhere in the text."""
+        return frozenset(
+            piece
+            for match in _CAPITAL.finditer(self._text)
+            for piece in [fold(match[0]).strip(EDGES + "-")]
+        )
+
+    def _has_candidate(self, unit: Span, first: int, own: AbstractSet[str]) -> bool:
+        words = self._words[slice(*unit)]
+        texts = {word.text for word in words}
+        if not own.isdisjoint(texts) or any(map(_denies, words)):
+            return False  # the same answer, or a denial
+        if words[-1].after.startswith("?"):
+            return False
+        return any(self._is_candidate(word, self._words[first]) for word in words)
+
+    def _is_name(self, text: str) -> bool:
+        return text[:1].isdecimal() or text in self._capitalized
+
+    def _is_candidate(self, word: Word, mention: Word) -> bool:
+        """Return whether a word can be an answer of the same kind as a mention."""
+        text, own = word.text, mention.text
+        if text[:1].isdecimal() or own[:1].isdecimal():
+            return text[:1].isdecimal() and own[:1].isdecimal()
+        if text in FUNCTION_WORDS or len(text) < 2 or _stem(text) in self._question:
+            return False
+        if len(word.pieces) > 4:
+            return False  # a clause of a script without spaces
+        return self._is_name(text) or not self._is_name(own)
+
+
+def _denies(word: Word) -> bool:
+    return word.text in NEGATIONS or word.text.endswith("n't")
+
+
+def _ends_unit(word: Word) -> bool:
+    if word.after.startswith(".") and (len(word.text) < 3 or "." in word.text):
+        return word.text.isdecimal()  # otherwise it is an initial or an abbreviation
+    return not _UNIT_ENDS.isdisjoint(word.after)
+
+
+def _stem(word: str) -> str:
+    """Return the beginning of a word, which its inflected forms share."""
+    return word[: 4 if len(word) > 5 else 3] if word.isascii() else word
+
+
+@lru_cache(maxsize=4096)
+def _stems(question: str) -> frozenset[str]:
+    words = {token.strip(EDGES) for token in fold(question[:10_000]).split()}
+    return frozenset(_stem(word) for word in words - FUNCTION_WORDS if word)
