@@ -27,7 +27,7 @@ LAYERS = [
     ["baseline_prompts", "prompt_template", "gold_rationale"],
     ["rows"],
     ["groups"],
-    ["training.advantages", "training.kl", "training.settings"],
+    ["training.advantages", "training.kl", "training.settings", "training.credit"],
     ["reward", "rewards"],
     ["compose"],
     ["group_normalization", "decision"],
