@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from rag_rewards.text.normalize import ARTICLES, MARKER, Normalizer, fold
+from rag_rewards.text.quantities import numbers
 from rag_rewards.text.words import EDGES, pieces_of
 
 # "1. Rome", "- Rome", "2) Rome", "(b) Rome": the label or bullet of an item is not a word. An
@@ -23,6 +24,8 @@ _NUMBERING = re.compile(
 )
 _LABEL = re.compile(r"\d{1,2}|[a-z]")
 _NEIGHBOR = 64  # characters that are searched for the words beside a label
+_SHORTEST_REMARK, _LONGEST_REMARK = 3, 400  # words, characters
+_SHORT_WORDS = frozenset(("i", "a", "", "&"))
 # Document text in a response is not a statement of the model.
 _FORGED_LINE = re.compile(
     r"(?i)(?:^|\n)[ \t]{0,8}(?:>[^\n]*|"
@@ -101,15 +104,20 @@ class Initials:
     def _is_alone(self, label: re.Match[str]) -> bool:
         """Return whether a label does not number an item: "The answer is 5. It is odd.".
 
-        It is the only one of its kind, and it does not begin a line that continues after it.
+        It is the only one of its kind, and it does not begin a line that continues after it. At the
+        beginning of the text, a sentence without another such answer can follow: "5. That is odd.".
         """
         text = label.string
         if self._counts is None:
             self._counts = Counter(match.lastgroup for match in _NUMBERING.finditer(text))
         if self._counts[label.lastgroup] > 1:
             return False
+        kind = label.lastgroup or ""
         line_before = text[: label.start()].rpartition("\n")[2]
-        return bool(line_before.strip()) or not text[label.end() :].strip()
+        rest = text[label.end() :]
+        if line_before.strip() or not rest.strip():
+            return True
+        return not text[: label.start()].strip() and _is_remark(rest, label[kind])
 
     def _form_before(self, match: re.Match[str]) -> tuple[str, ...]:
         start = match.start()
@@ -120,6 +128,20 @@ class Initials:
 
     def _form(self, tokens: list[str]) -> tuple[str, ...]:
         return pieces_of(tokens[0].strip(EDGES), self._normalize) if tokens else ()
+
+
+def _is_remark(text: str, label: str) -> bool:
+    """Return whether a text after a single letter or number names no other letter or number.
+
+    An item of a list ("2. Rome") is shorter.
+    """
+    if len(text) > _LONGEST_REMARK:
+        return False
+    words = numbers([word.strip(EDGES) for word in text.split()])
+    others = (word for word in words if word != label and word not in _SHORT_WORDS)
+    return len(words) >= _SHORTEST_REMARK and not any(
+        len(word) == 1 or any(map(str.isdigit, word)) for word in others
+    )
 
 
 def _without_blocks(text: str) -> str:

@@ -544,3 +544,20 @@ def test_a_list_is_right_for_one_of_two_disjoint_answers(names, joint):
 @pytest.mark.parametrize("text", ["Rome, Paris, Berlin", "They are Rome, Paris and Berlin."])
 def test_a_question_for_several_answers_allows_a_list(question, text, expected, normalize):
     assert asserted(text, "Paris", normalize, question=question) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "expected"),
+    [
+        ("6. I hope this helps!", "6", True),
+        ("6. Carbon has six protons.", "6", True),
+        ("V. That is the name of the gene.", "V", True),
+        ("3. There are 5 legs.", "3", False),
+        ("3. There are five legs.", "3", False),
+        ("2. Rome", "2", False),
+        ("1. Rome is the capital\n2. Berlin is the capital", "1", False),
+        ("A. It could also be B.", "A", False),
+    ],
+)
+def test_a_number_before_a_remark_is_an_answer(text: str, answer: str, expected: bool) -> None:
+    assert strict_contains(text, [answer], Unicode()) is expected
