@@ -173,8 +173,20 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
         return Models(
             policy=_policy(self) if self.model else None,
             entailment=_entailment(self.nli, self.device) if self.nli else None,
-            judge=_judge(self) if self.judge else None,
+            judge=self.load_judge() if self.judge else None,
             similarity=_similarity(self.similarity, self.device) if self.similarity else None,
+        )
+
+    def load_judge(self, **arguments: Any) -> Judge:
+        """Load the judge with further arguments of `OpenAIJudge`, such as a temperature."""
+        from rag_rewards.backends.openai import OpenAIJudge
+
+        return OpenAIJudge(
+            str(self.judge_model),
+            base_url=str(self.judge),
+            cache=self.judge_cache,
+            retries=self.judge_retries,
+            **arguments,
         )
 
 
@@ -234,14 +246,3 @@ def _similarity(path: str, device: str | None) -> SimilarityModel:
     from rag_rewards.backends.similarity import SentenceSimilarity
 
     return SentenceSimilarity(path, device=device)
-
-
-def _judge(options: ModelOptions) -> Judge:
-    from rag_rewards.backends.openai import OpenAIJudge
-
-    return OpenAIJudge(
-        str(options.judge_model),
-        base_url=str(options.judge),
-        cache=options.judge_cache,
-        retries=options.judge_retries,
-    )

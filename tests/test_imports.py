@@ -42,7 +42,7 @@ LAYERS = [
     ["report", "server", "replay"],
     ["datasets"],
     ["metrics", "preparation"],
-    ["selection"],
+    ["selection", "calibration"],
     ["tiny_world"],
     ["cli.recipe_options"],
     ["cli.options", "cli.output"],

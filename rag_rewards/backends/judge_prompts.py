@@ -114,8 +114,11 @@ _SYSTEM = {kind: f"{task}\n\n{_FORM.format(graded=_GRADED[kind])}" for kind, tas
 _MARKER = re.compile(r"<(?=[/|｜A-Za-z_])|\[(?=\||/?[A-Za-z_]+\])")
 
 
-def judge_messages(question: JudgeQuestion) -> list[dict[str, str]]:
+def judge_messages(question: JudgeQuestion, *, swapped: bool = False) -> list[dict[str, str]]:
     """Return the chat for a question: a system message for its kind, and the texts.
+
+    `swapped` puts the graded text before the gold answers, whose order is reversed. A consistent
+    judge gives the same verdict.
 
     Raises UsageError for an unknown kind, and for a wrong number of gold answers: `accuracy`
     requires one or more, `outcome` exactly one.
@@ -132,13 +135,13 @@ def judge_messages(question: JudgeQuestion) -> list[dict[str, str]]:
         raise UsageError("an accuracy question requires a gold answer, found none")
     return [
         {"role": "system", "content": _SYSTEM[question.kind]},
-        {"role": "user", "content": _material(question)},
+        {"role": "user", "content": _material(question, swapped)},
     ]
 
 
-def _material(question: JudgeQuestion) -> str:
+def _material(question: JudgeQuestion, swapped: bool) -> str:
     """Return the texts of a question, each in its tags, between two lines of instructions."""
-    blocks = [(name, _plain(text)) for name, text in _texts(question)]
+    blocks = [(name, _plain(text)) for name, text in _texts(question, swapped)]
     code = _code(text for _, text in blocks)
     graded = _GRADED[question.kind]
     return "\n".join(
@@ -150,16 +153,20 @@ def _material(question: JudgeQuestion) -> str:
     )
 
 
-def _texts(question: JudgeQuestion) -> Iterator[tuple[str, str]]:
-    """Yield (tag, text) in the order of the message. The graded text is the last."""
+def _texts(question: JudgeQuestion, swapped: bool) -> Iterator[tuple[str, str]]:
+    """Yield (tag, text) in the order of the message. The graded text is last unless `swapped`."""
+    graded = _GRADED[question.kind], question.response
     yield "question", question.question
     if question.query_time is not None:
         yield "asked-at", question.query_time
     for text in question.documents:
         yield "document", text
-    for text in question.gold:
+    if swapped:
+        yield graded
+    for text in reversed(question.gold) if swapped else question.gold:
         yield "accepted-answer" if question.kind == "accuracy" else "reference", text
-    yield _GRADED[question.kind], question.response
+    if not swapped:
+        yield graded
 
 
 def _plain(text: str) -> str:

@@ -48,6 +48,11 @@ COMMANDS = {
         "evaluate examples/arena.jsonl --metrics em,f1,relevance",
         "evaluate --metrics STR... [OPTIONS] IN...",
     ),
+    "calibrate": Command(
+        "Compare scores with human labels, and choose thresholds.",
+        "calibrate examples/calibration.jsonl --label human --metrics f1,lenient",
+        "calibrate --label STR [OPTIONS] IN...",
+    ),
     "explain": Command(
         "Explain the score of one row.",
         "explain examples/ctrl-rag.jsonl --id kinshasa-right -r ctrl-rag",

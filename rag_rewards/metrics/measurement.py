@@ -119,15 +119,15 @@ def _measure_chunk(
         try:
             if is_group_metric and run.keys[first + i] is None:
                 raise RowError(NO_KEY)
-            mark = gauge(row if gathered is None else _with_evidence(metric, row, gathered[i]))
+            mark = gauge(row if gathered is None else with_evidence(metric, row, gathered[i]))
         except RolloutError as error:
             accumulator.errors.add(error, f"row {shorten(run.ids[first + i], 60)}")
             continue
         accumulator.add(first + i, mark)
 
 
-def _with_evidence(metric: Metric, row: ScoredRow, gathered: ScoredRow | RolloutError) -> ScoredRow:
-    """The row with gathered evidence. Raises its error only if this metric needs the evidence."""
+def with_evidence(metric: Metric, row: ScoredRow, gathered: ScoredRow | RolloutError) -> ScoredRow:
+    """Return a row with gathered evidence. Raises its error if this metric needs the evidence."""
     if not isinstance(gathered, RolloutError):
         return gathered
     if all(need.is_met(row) for need in metric.needs(row)):

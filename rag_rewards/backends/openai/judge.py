@@ -59,6 +59,7 @@ class OpenAIJudge:
                       of the server
     max_tokens        maximum number of tokens of a response; None for the default of the server.
                       A truncated response has no verdict
+    swapped           put the response before the gold answers, and reverse the order of these
     votes             odd number of votes; the majority decides, and no more votes than it needs
                       are requested
     extra             further fields of the request body, such as {"reasoning_effort": "low"}
@@ -90,6 +91,7 @@ class OpenAIJudge:
         api_key: str | None = None,
         temperature: float | Sequence[float] | None = 0.0,
         max_tokens: int | None = 1024,
+        swapped: bool = False,
         votes: int = 1,
         extra: Mapping[str, Any] | None = None,
         concurrency: int = 64,
@@ -123,12 +125,14 @@ class OpenAIJudge:
         self._temperatures = _temperatures(temperature, votes)
         self._constant_fields = _constant_fields(model, max_tokens, extra)
         self._extra = dict(extra or {})
+        self._swapped = swapped
         self._concurrency = concurrency
         self._request_limit = RateLimit(requests_per_minute)
         self._token_limit = RateLimit(tokens_per_minute)
         self._deadline = deadline
         self._retries, self._backoff = retries, backoff
         self._cache = VerdictCache(cache) if isinstance(cache, (str, Path)) else cache
+        self.prices = prices
         self._counter = UsageCounter(prices)
         self._shared: dict[asyncio.AbstractEventLoop, _SharedState] = {}
         # Time of the monotonic clock before which no request is sent, because of a Retry-After.
@@ -145,6 +149,7 @@ class OpenAIJudge:
         distinct = self._temperatures[:1] if same else self._temperatures
         temperature = ",".join("default" if t is None else f"{t:g}" for t in distinct)
         extra = f" extra={_canonical(self._extra)}" if self._extra else ""
+        extra += " swapped" if self._swapped else ""
         return (
             f"openai:{self.model} prompt={PROMPT_VERSION} votes={votes} "
             f"temperature={temperature}{extra}"
@@ -246,11 +251,14 @@ class OpenAIJudge:
                 call.shared.cache.put(key, entry)
         else:
             self._counter.cache_hits += 1
+            self._counter.cached_prompt_tokens += entry.prompt_tokens
+            self._counter.cached_completion_tokens += entry.completion_tokens
         self._counter.verdicts += 1
         return entry.verdict
 
     def _body(self, question: JudgeQuestion, vote: int) -> dict[str, Any]:
-        body = {**self._constant_fields, "messages": judge_messages(question)}
+        messages = judge_messages(question, swapped=self._swapped)
+        body = {**self._constant_fields, "messages": messages}
         temperature = self._temperatures[vote]
         return body if temperature is None else {**body, "temperature": temperature}
 

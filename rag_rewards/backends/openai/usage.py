@@ -32,6 +32,9 @@ class JudgeUsage:
     """Number of questions without a verdict."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cached_prompt_tokens: int = 0
+    """Number of tokens of the requests whose verdicts are from the cache; not part of `cost`."""
+    cached_completion_tokens: int = 0
     cost: float | None = None
     latency_mean: float = 0.0
     latency_p50: float = 0.0
@@ -53,6 +56,8 @@ class UsageCounter:
     failures: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cached_prompt_tokens: int = 0
+    cached_completion_tokens: int = 0
     seconds: float = 0.0
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
 
@@ -72,6 +77,8 @@ class UsageCounter:
             failures=self.failures,
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
+            cached_prompt_tokens=self.cached_prompt_tokens,
+            cached_completion_tokens=self.cached_completion_tokens,
             cost=self._cost(),
             latency_mean=self.seconds / self.requests if self.requests else 0.0,
             latency_p50=percentile(latencies, 0.5),

@@ -1,0 +1,366 @@
+"""Compare scores with human labels, and choose thresholds.
+
+calibrate(CalibrateOptions(["answers.jsonl"], ["human"], metrics=["f1", "lenient"]))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import isnan
+from typing import Any
+
+from rag_rewards.calibration.claims import claim_lines
+from rag_rewards.calibration.consistency import consistency_reports, label_pair, score_pair
+from rag_rewards.calibration.figures import Labelled, figures
+from rag_rewards.calibration.options import CalibrateOptions
+from rag_rewards.calibration.reliability_svg import reliability_svg
+from rag_rewards.calibration.report import (
+    Bin,
+    Calibration,
+    Cost,
+    LabelReport,
+    Reliability,
+    ScoreReport,
+    Threshold,
+    as_json,
+)
+from rag_rewards.calibration.samples import (
+    MISSING,
+    NO,
+    YES,
+    LabelColumn,
+    SampleReader,
+    Samples,
+    ScoreColumn,
+    positions,
+)
+from rag_rewards.calibration.scores import (
+    ClaimColumnScores,
+    ColumnScores,
+    EntailmentScores,
+    MetricScores,
+    RecipeScores,
+)
+from rag_rewards.calibration.threshold_file import threshold_yaml
+from rag_rewards.errors import UsageError
+from rag_rewards.evidence.protocols import Models
+from rag_rewards.io.output import Output
+from rag_rewards.io.sources import chunks, group_chunks, open_source, read_groups
+from rag_rewards.loading import load_recipe
+from rag_rewards.metrics.agreement import ScoreCounts, calibration_error, reliability_bins
+from rag_rewards.metrics.metric_names import metrics_of
+from rag_rewards.metrics.summary import Resampling
+from rag_rewards.rows import Chunk
+from rag_rewards.scorer import Scorer
+from rag_rewards.signature import Signature
+
+Source = ColumnScores | MetricScores | RecipeScores | EntailmentScores
+MAX_PAIRED = 12
+"""Number of scores up to which all pairs of them are compared."""
+
+
+def calibrate(options: CalibrateOptions) -> Calibration:
+    """Compare scores with labels.
+
+    Raises UsageError for a file without rows, for a column that no row has, and for an unknown
+    metric or score.
+    """
+    resampling = Resampling(options.resamples, options.seed)
+    metrics, fields = metrics_of(options.metrics) if options.metrics else ([], [])
+    options = replace(options, by=(*options.by, *fields))
+    reward = load_recipe(options.recipe) if options.recipe else None  # before models are loaded
+    trials = list(_judges(options))
+    models = options.models.load()
+    sources: list[Source] = []
+    try:
+        for label, judge in trials:
+            own = replace(models, judge=judge) if judge else models
+            asked = {"label": label, "drops_verdicts": bool(label)}
+            sources += [MetricScores(metric, own, **asked) for metric in metrics]  # type: ignore[arg-type]
+            if reward is not None:
+                scorer = Scorer(reward, own, **options.models.prompt_options)
+                sources.append(RecipeScores.of(scorer, options.score, **asked))
+        column = ClaimColumnScores if options.claims else ColumnScores
+        sources = [*map(column, dict.fromkeys(options.columns)), *sources]
+        if options.claims and models.entailment:
+            kinds = {"whole": [False], "statements": [True], "both": [False, True]}
+            sources += [EntailmentScores(models.entailment, s) for s in kinds[options.claims]]
+        samples = _read(options, sources)
+    finally:
+        asyncio.run(models.close())
+    _check_columns(samples, options)
+    return _calibration(options, samples, sources, models, resampling)
+
+
+def _judges(options: CalibrateOptions) -> Iterator[tuple[str, Any]]:
+    """Yield the judges of all trials with their labels; one without a label if there is one."""
+    trials = options.trials
+    if not trials.is_set:
+        yield "", None
+        return
+    temperature = trials.temperature
+    if temperature is None:
+        temperature = 1.0 if trials.repeat > 1 else 0.0
+    for swapped in (False, True)[: 1 + trials.swap]:
+        for seed in range(trials.repeat):
+            judge = options.models.load_judge(
+                temperature=temperature,
+                extra={"seed": seed} if trials.repeat > 1 else None,
+                swapped=swapped,
+                prices=trials.price_pair,
+            )
+            words = ["swapped"] * swapped + [f"seed={seed}"] * (trials.repeat > 1)
+            yield (" ".join(words) or "first") if trials.count > 1 else "", judge
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def _read(options: CalibrateOptions, sources: Sequence[Source]) -> Samples:
+    reader = SampleReader(
+        options.labels,
+        sources,
+        label_threshold=options.label_threshold,
+        by=options.by,
+        lengths=options.lengths,
+        several_files=len(options.sources) > 1,
+    )
+    by_group = any(isinstance(s, RecipeScores) and s.scorer.scope == "group" for s in sources)
+    for path in options.sources:
+        name = "standard input" if path == "-" else path
+        before = reader.samples.lines
+        with contextlib.closing(_chunks(path, options, by_group)) as opened:
+            reader.read(name, opened)
+        if reader.samples.lines == before:
+            raise UsageError(f"{name} has no rows")
+    return reader.samples
+
+
+def _chunks(path: str, options: CalibrateOptions, by_group: bool) -> Generator[Chunk, None, None]:
+    if options.claims:
+        yield from chunks(claim_lines(path))
+        return
+    with contextlib.closing(open_source(path)) as source:
+        if by_group:
+            yield from group_chunks(read_groups(source, options.group_size, options.sort))
+        else:
+            yield from chunks(source.lines)
+
+
+def _check_columns(samples: Samples, options: CalibrateOptions) -> None:
+    """Raise UsageError for a column of labels, scores or subsets that no row has."""
+    for labels in samples.labels:
+        if len(samples) and not labels.errors.counts() and set(labels.values) == {MISSING}:
+            raise UsageError(
+                f"no row has a label in the column {labels.name!r}: set --label to the column with "
+                "the human labels"
+            )
+    for scores in samples.scores:
+        if len(samples) and scores.missing == len(samples):
+            raise UsageError(
+                f"no row has a score in {scores.name!r}: set --column to a column with numbers"
+            )
+    for field in options.by:
+        if len(samples) and set(samples.subsets[field].names) == {"(none)"}:
+            raise UsageError(f"no row has {field!r}: choose another field to divide the rows by")
+
+
+# --- the result ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Job:
+    """The comparison of one score with one column of labels."""
+
+    samples: Samples
+    scores: ScoreColumn
+    labels: LabelColumn
+
+    def labelled(self, rows: Sequence[int]) -> Labelled:
+        """Return those of the rows that have a label and a score."""
+        labels, scores = self.labels.values, self.scores.values
+        chosen = [at for at in rows if labels[at] != MISSING and not isnan(scores[at])]
+        return Labelled(
+            [scores[at] for at in chosen],
+            [labels[at] == YES for at in chosen],
+            [self.samples.prompts[at] for at in chosen],
+        )
+
+
+def _calibration(
+    options: CalibrateOptions,
+    samples: Samples,
+    sources: Sequence[Source],
+    models: Models,
+    resampling: Resampling,
+) -> Calibration:
+    jobs = [_Job(samples, scores, labels) for labels in samples.labels for scores in samples.scores]
+    reports = [_score_report(job, options, resampling) for job in jobs]
+    thresholds = [report.threshold.value for report in reports[: len(sources)]]
+    decided = list(zip(samples.scores, thresholds, strict=True))
+    label_pairs = combinations(samples.labels, 2)
+    score_pairs = combinations(decided, 2) if len(decided) <= MAX_PAIRED else ()
+    return Calibration(
+        signature=_signature(options, sources, models),
+        rows=samples.lines,
+        errors=samples.errors.counts(),
+        labels=[_label_report(labels) for labels in samples.labels],
+        scores=reports,
+        label_pairs=[label_pair(a, b, samples, resampling) for a, b in label_pairs],
+        score_pairs=[score_pair(a, b, samples, resampling) for a, b in score_pairs],
+        consistency=consistency_reports(options.trials, decided),
+        cost_per_1000=_cost(sources, len(samples)),
+    )
+
+
+def _label_report(labels: LabelColumn) -> LabelReport:
+    no, yes, missing = (labels.values.count(value) for value in (NO, YES, MISSING))
+    errors = labels.errors.counts()
+    missing -= sum(error.count for error in errors)
+    return LabelReport(label=labels.name, yes=yes, no=no, missing=missing, errors=errors)
+
+
+def _score_report(job: _Job, options: CalibrateOptions, resampling: Resampling) -> ScoreReport:
+    everything = job.labelled(range(len(job.samples)))
+    counts = everything.counts
+    threshold = _threshold(counts, options)
+    by = {}
+    for name in job.samples.subsets:
+        by[name] = {
+            subset: figures(part, part.counts, threshold.value, resampling)
+            for subset, rows in positions(job.samples, name)
+            if (part := job.labelled(rows)).labels
+        }
+    labelled = len(job.labels.values) - job.labels.values.count(MISSING)
+    return ScoreReport(
+        score=job.scores.name,
+        label=job.labels.name,
+        missing=labelled - len(everything.labels),
+        errors=job.scores.errors.counts(),
+        threshold=threshold,
+        all=figures(everything, counts, threshold.value, resampling),
+        reliability=_reliability(counts),
+        by=by,
+    )
+
+
+def _threshold(counts: ScoreCounts, options: CalibrateOptions) -> Threshold:
+    """Return the threshold by the rule of the options."""
+    if options.threshold is not None:
+        return Threshold(value=options.threshold, rule="given")
+    if options.max_false_positive_rate is not None:
+        return _within_rate(counts, options.max_false_positive_rate)
+    if set(counts.scores) <= {0.0, 1.0} and counts.scores:
+        return Threshold(value=1.0, rule="binary")
+    best = counts.best_kappa()
+    reason = "" if best is not None else "both labels must occur to choose a threshold"
+    return Threshold(value=best, rule="best_kappa", reason=reason)
+
+
+def _within_rate(counts: ScoreCounts, limit: float) -> Threshold:
+    rule = "max_false_positive_rate"
+    value = counts.for_false_positive_rate(limit)
+    if value is not None:
+        return Threshold(value=value, rule=rule)
+    if not any(counts.no):
+        reason = "no row has the label no, so that the false-positive rate is not defined"
+    else:
+        highest = counts.scores[-1]
+        rate = counts.at(highest).false_positive_rate
+        reason = (
+            f"the threshold {highest:g}, which is the highest score, has the false-positive rate "
+            f"{rate:.4f}, which is more than {limit:g}"
+        )
+    return Threshold(value=None, rule=rule, reason=reason)
+
+
+def _reliability(counts: ScoreCounts) -> Reliability:
+    if not counts.scores:
+        return Reliability(error=None, bins=[], reason="there is no row with a label and a score")
+    bins = reliability_bins(counts)
+    if bins is None:
+        low, high = counts.scores[0], counts.scores[-1]
+        return Reliability(
+            error=None,
+            bins=[],
+            reason=f"the scores are from {low:g} to {high:g}: only scores from 0 to 1 can be "
+            "compared with shares",
+        )
+    shown = [Bin(b.low, b.high, b.count, b.mean_score, b.yes_share) for b in bins]
+    return Reliability(error=calibration_error(bins), bins=shown)
+
+
+def _cost(sources: Sequence[Source], rows: int) -> Cost | None:
+    """Return the cost of all judges for 1,000 rows, divided by the number of trials."""
+    judges: list[Any] = [_models_of(source).judge for source in sources]
+    usages = [usage for judge in judges if (usage := getattr(judge, "usage", None)) is not None]
+    verdicts = sum(usage.verdicts for usage in usages)
+    if not verdicts or not rows:
+        return None
+    scale = 1000 / (rows * len(usages))
+    prompt = sum(u.prompt_tokens + u.cached_prompt_tokens for u in usages) * scale
+    completion = sum(u.completion_tokens + u.cached_completion_tokens for u in usages) * scale
+    prices = next((judge.prices for judge in judges if getattr(judge, "prices", None)), None)
+    price = (prompt * prices[0] + completion * prices[1]) / 1e6 if prices else None
+    return Cost(
+        requests=verdicts * scale,
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        price=price,
+    )
+
+
+def _models_of(source: Source) -> Models:
+    if isinstance(source, MetricScores):
+        return source.models
+    return source.scorer.models if isinstance(source, RecipeScores) else Models()
+
+
+def _signature(options: CalibrateOptions, sources: Sequence[Source], models: Models) -> str:
+    """Return one line that identifies everything that affects the numbers."""
+    names = ("label_threshold", "max_false_positive_rate", "threshold", "by", "lengths", "seed")
+    settings: dict[str, Any] = {name: getattr(options, name) for name in names}
+    settings |= {"labels": options.labels, "resamples": options.resamples}
+    settings["scores"] = [source.name for source in sources]
+    recipes = [s.scorer.reward for s in sources if isinstance(s, RecipeScores)]
+    if recipes:
+        settings["recipe"] = str(recipes[0].identity)
+    shown = {name: value for name, value in settings.items() if value not in (None, (), [])}
+    fingerprints = {kind: name for kind, name in models.fingerprints.items() if kind != "judge"}
+    for source in sources:
+        judge = _models_of(source).judge
+        if judge is not None:
+            place = f"judge {source.name}" if len(sources) > 1 else "judge"
+            fingerprints[place] = judge.fingerprint
+    return str(Signature(recipe="calibrate", settings=shown, models=fingerprints))
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def write_calibration(options: CalibrateOptions, calibration: Calibration) -> None:
+    """Write the files of the options: the result, its picture and the threshold file.
+
+    Raises UsageError if a file cannot be written, if no score has a reliability curve, and if no
+    threshold reaches the false-positive rate.
+    """
+    if options.output:
+        _write(options.output, as_json(calibration))
+    if options.svg:
+        _write(options.svg, reliability_svg(calibration).encode())
+    if options.threshold_file:
+        _write(options.threshold_file, threshold_yaml(options, calibration.scores[0]).encode())
+
+
+def _write(path: str, content: bytes) -> None:
+    """Write a file. It gets its name when it is complete."""
+    output = Output(path)
+    try:
+        output.write(content)
+        output.commit()
+    finally:
+        output.close()

@@ -1,0 +1,117 @@
+"""Columns of a row by name, and the labels and scores in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from rag_rewards.errors import RolloutError, RowError
+from rag_rewards.rows import decode_line
+from rag_rewards.shorten import shorten
+
+Row = Mapping[str, Any]
+
+YES = frozenset(("yes", "y", "true", "1"))
+NO = frozenset(("no", "n", "false", "0"))
+_OBJECT: msgspec.json.Decoder[Any] = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+
+
+def read_columns(line: bytes, names: Sequence[str]) -> dict[str, Any]:
+    """Return the values of columns of a row. A missing column is None.
+
+    A name can be a path of nested fields: `scores.judge` is the field `judge` of the field
+    `scores`, unless the row has a field `scores.judge`.
+
+    Raises RowError for a line that is not a JSON object.
+
+    >>> read_columns(b'{"label": 1, "scores": {"v2.1": 0.5}}', ["label", "scores.v2.1", "x"])
+    {'label': 1, 'scores.v2.1': 0.5, 'x': None}
+    """
+    row = decode_line(line, _OBJECT)
+    if isinstance(row, RolloutError):
+        raise row
+    return {name: _find(row, name) for name in names}
+
+
+def _find(row: Mapping[str, Any], name: str) -> Any:
+    if name in row:
+        return _decoded(row[name])
+    at = name.find(".")
+    while at >= 0:
+        inner = _decoded(row.get(name[:at]))
+        if isinstance(inner, dict):
+            return _find(inner, name[at + 1 :])
+        at = name.find(".", at + 1)
+    return None
+
+
+def _decoded(value: Any) -> Any:
+    if not isinstance(value, msgspec.Raw):
+        return value
+    decoded = decode_line(bytes(value), _ANY)
+    if isinstance(decoded, RolloutError):
+        raise decoded
+    return decoded
+
+
+def label_of(value: Any, threshold: float | None, column: str) -> bool | None:
+    """Return the label yes or no of a value, or None if the label is missing.
+
+    A label is a boolean, 0 or 1, or a text such as "yes", "no", "true" or "false". A missing value,
+    null and an empty text are a missing label. With a threshold, a number is the label yes if it is
+    at least the threshold. Raises RowError for any other value.
+
+    >>> label_of("Yes", None, "human"), label_of(3, 3.5, "human"), label_of("", None, "human")
+    (True, False, None)
+    """
+    text = value.strip().casefold() if isinstance(value, str) else None
+    if value is None or text == "":
+        return None
+    if isinstance(value, bool):
+        return value
+    number = _number(value)
+    if threshold is not None and number is not None:
+        return number >= threshold
+    if number in (0, 1):
+        return number == 1
+    if text is not None and text in YES | NO:
+        return text in YES
+    wanted = "true, false, 0, 1, yes, no" + (" or a number" if threshold is not None else "")
+    fix = "; use --label-threshold for graded labels" if number is not None else ""
+    raise RowError(f"expected a label ({wanted}), found {_shown(value)}{fix}", column)
+
+
+def score_of(value: Any, column: str) -> float | None:
+    """Return a value as a finite score, or None if it is missing. A boolean is 1 or 0.
+
+    Raises RowError for a value that is not a finite number.
+    """
+    if value is None:
+        return None
+    if isinstance(value, (bool, int, float)):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if math.isfinite(number):
+            return number
+    raise RowError(f"expected a finite number as the score, found {_shown(value)}", column)
+
+
+def _number(value: Any) -> float | None:
+    """Return a number, or a text that is one. None for everything else, such as NaN."""
+    if isinstance(value, (int, float, str)):
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            return None
+        return number if math.isfinite(number) else None
+    return None
+
+
+def _shown(value: Any) -> str:
+    return shorten(repr(value), 60)

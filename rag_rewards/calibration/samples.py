@@ -1,0 +1,282 @@
+"""One reading of the files: labels, scores and subsets of all rows as arrays.
+
+Memory holds a few numbers per row: a label and a score for each column, the number of the prompt
+and of each subset.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import nan
+from typing import Any, Protocol
+
+import msgspec
+
+from rag_rewards.calibration.columns import label_of, read_columns
+from rag_rewards.errors import RolloutError, UsageError
+from rag_rewards.groups import key_digest
+from rag_rewards.metrics.measured_run import ErrorCounter
+from rag_rewards.metrics.subsets import MAX_LABELS, NO_LABEL
+from rag_rewards.rows import Chunk, ScoredRow, decode_line, line_id, line_key
+from rag_rewards.shorten import shorten
+from rag_rewards.text.lengths import auto_length
+
+NO, YES, MISSING = range(3)
+LENGTH = "length"
+"""Name of the subsets by the length of the response."""
+FILE = "file"
+"""Name of the subsets by file."""
+
+Result = float | None | RolloutError
+"""A score, None for a row without a score, or the reason why the row has none."""
+
+
+@dataclass(frozen=True)
+class RowBatch:
+    """The rows of a chunk that are JSON objects.
+
+    columns   values of the columns that labels, scores and subsets read
+    rollouts  the rows as rollouts, or the reason why a row is none
+    chunk     the lines, with the groups of a recipe that compares rollouts
+    """
+
+    chunk: Chunk
+    columns: Sequence[dict[str, Any]]
+    rollouts: Sequence[ScoredRow | RolloutError]
+
+
+class ScoreSource(Protocol):
+    """A source of scores: a column, a metric, a recipe or an entailment model."""
+
+    @property
+    def name(self) -> str: ...
+    def columns(self) -> Sequence[str]:
+        """Return the columns that the source reads."""
+        ...
+
+    def scores(self, batch: RowBatch) -> list[Result]:
+        """Return the result of each row."""
+        ...
+
+    def length(self, batch: RowBatch, row: int) -> int | None:
+        """Return the number of words of the text that is scored, or None without such a text."""
+        ...
+
+
+@dataclass
+class LabelColumn:
+    """The labels of a column: NO, YES or MISSING for each row."""
+
+    name: str
+    values: bytearray = field(default_factory=bytearray)
+    errors: ErrorCounter = field(default_factory=ErrorCounter)
+
+
+@dataclass
+class ScoreColumn:
+    """The scores of a source: NaN for a row without a score. `missing` counts rows without one."""
+
+    name: str
+    values: array[float] = field(default_factory=lambda: array("d"))
+    missing: int = 0
+    errors: ErrorCounter = field(default_factory=ErrorCounter)
+
+
+@dataclass
+class Subsets:
+    """The subset of each row: `codes` are positions in `names`."""
+
+    names: dict[str, int] = field(default_factory=dict)
+    codes: array[int] = field(default_factory=lambda: array("H"))
+
+    def add(self, name: str) -> None:
+        """Append the subset of a row."""
+        self.codes.append(self.names.setdefault(name, len(self.names)))
+
+
+@dataclass
+class Samples:
+    """The labels, scores and subsets of all rows. `errors` counts lines that are no rows."""
+
+    labels: list[LabelColumn]
+    scores: list[ScoreColumn]
+    subsets: dict[str, Subsets]
+    lines: int = 0
+    errors: ErrorCounter = field(default_factory=ErrorCounter)
+    prompts: array[int] = field(default_factory=lambda: array("q"))
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+
+class SampleReader:
+    """Reads rows into `samples`.
+
+    by       columns by whose values rows are divided
+    lengths  upper ends of the ranges of words
+    """
+
+    def __init__(
+        self,
+        labels: Sequence[str],
+        sources: Sequence[ScoreSource],
+        *,
+        label_threshold: float | None,
+        by: Sequence[str],
+        lengths: Sequence[int],
+        several_files: bool,
+    ) -> None:
+        names = [*labels, *by, *(name for source in sources for name in source.columns())]
+        self._columns = list(dict.fromkeys(names))
+        self._sources = sources
+        self._label_threshold = label_threshold
+        self._by = list(dict.fromkeys(by))
+        self._lengths = list(lengths)
+        self._prompts: dict[bytes, int] = {}
+        subsets = [FILE] * several_files + self._by + [LENGTH]
+        self.samples = Samples(
+            [LabelColumn(name) for name in labels],
+            [ScoreColumn(source.name) for source in sources],
+            {name: Subsets() for name in subsets},
+        )
+
+    def read(self, name: str, chunks: Iterable[Chunk]) -> None:
+        """Read the rows of a file. Raises UsageError if a column has too many values."""
+        for chunk in chunks:
+            batch, numbers = self._batch(chunk, name)
+            places = [self._place(name, number) for number in numbers]
+            self._add_rows(batch, name)
+            for labels in self.samples.labels:
+                self._add_labels(labels, batch, places)
+            for source, scores in zip(self._sources, self.samples.scores, strict=True):
+                _add_scores(scores, source.scores(batch), batch, places)
+
+    def _place(self, name: str, number: int) -> str:
+        return f"{name}, line {number}" if FILE in self.samples.subsets else f"line {number}"
+
+    def _batch(self, chunk: Chunk, name: str) -> tuple[RowBatch, list[int]]:
+        """Return the rows of a chunk, and the number of each line that is a row."""
+        columns: list[dict[str, Any]] = []
+        good: list[int] = []
+        for at, line in enumerate(chunk.lines):
+            self.samples.lines += 1
+            try:
+                columns.append(read_columns(line, self._columns))
+            except RolloutError as error:
+                self.samples.errors.add(error, self._place(name, chunk.numbers[at]))
+            else:
+                good.append(at)
+        if len(good) < len(chunk.lines):
+            chunk = _chosen(chunk, good)
+        rollouts = [decode_line(line, _ROW) for line in chunk.lines]
+        return RowBatch(chunk, columns, rollouts), chunk.numbers
+
+    def _add_rows(self, batch: RowBatch, name: str) -> None:
+        """Append the prompts and the subsets of rows."""
+        samples = self.samples
+        for row, line in enumerate(batch.chunk.lines):
+            key = line_key(line)
+            # A row without a question is a prompt of its own.
+            own = f"\0{name}\0{batch.chunk.numbers[row]}" if key is None else key
+            samples.prompts.append(self._prompts.setdefault(key_digest(own), len(self._prompts)))
+            values = {FILE: name, LENGTH: self._length(batch, row)}
+            for column, subsets in samples.subsets.items():
+                if column in self._by:
+                    values[column] = _subset_name(batch.columns[row][column])
+                subsets.add(values[column])
+                if len(subsets.names) > MAX_LABELS:
+                    raise UsageError(
+                        f"{column!r} has more than {MAX_LABELS} values: choose another field "
+                        "to divide the rows by"
+                    )
+
+    def _length(self, batch: RowBatch, row: int) -> str:
+        """Return the range of the number of words of the scored text."""
+        lengths = (source.length(batch, row) for source in self._sources)
+        length = next((each for each in lengths if each is not None), None)
+        if length is None:
+            return NO_LABEL
+        at = bisect_left(self._lengths, length)
+        low = self._lengths[at - 1] + 1 if at else 0
+        return f"{low}-{self._lengths[at]}" if at < len(self._lengths) else f"{low}+"
+
+    def _add_labels(self, labels: LabelColumn, batch: RowBatch, places: Sequence[str]) -> None:
+        for row, columns in enumerate(batch.columns):
+            try:
+                label = label_of(columns[labels.name], self._label_threshold, labels.name)
+            except RolloutError as error:
+                labels.errors.add(error, _where(batch, row, places))
+                label = None
+            labels.values.append(MISSING if label is None else int(label))
+
+
+def _add_scores(
+    scores: ScoreColumn, results: Sequence[Result], batch: RowBatch, places: Sequence[str]
+) -> None:
+    for row, result in enumerate(results):
+        if isinstance(result, RolloutError):
+            scores.errors.add(result, _where(batch, row, places))
+        elif result is None:
+            scores.missing += 1
+        number = isinstance(result, float)
+        scores.values.append(result if number else nan)  # type: ignore[arg-type]
+
+
+def _where(batch: RowBatch, row: int, places: Sequence[str]) -> str:
+    name = line_id(batch.chunk.lines[row])
+    return places[row] + (f" (id {shorten(name, 60)})" if name else "")
+
+
+_ROW = msgspec.json.Decoder(ScoredRow)
+
+
+def response_length(rollout: ScoredRow | RolloutError) -> int | None:
+    """Return the number of words of a response without its thinking section."""
+    if isinstance(rollout, RolloutError):
+        return None
+    try:
+        return auto_length(rollout.parsed.visible)
+    except RolloutError:
+        return None
+
+
+def _subset_name(value: Any) -> str:
+    if value is None:
+        return NO_LABEL
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _chosen(chunk: Chunk, good: Sequence[int]) -> Chunk:
+    """Return some lines of a chunk. A group that loses a line has a problem."""
+    lines = [chunk.lines[at] for at in good]
+    numbers = [chunk.numbers[at] for at in good]
+    if chunk.groups is None:
+        return Chunk(lines=lines, numbers=numbers)
+    kept = set(good)
+    sizes, problems = [], []
+    for group, problem in zip(chunk.groups, chunk.problems, strict=True):
+        size = len(kept.intersection(group))
+        if size:
+            sizes.append(size)
+            lost = "a row of this group cannot be decoded" if size < len(group) else ""
+            problems.append(problem or lost)
+    return Chunk(lines=lines, numbers=numbers, sizes=sizes, problems=problems)
+
+
+def positions(samples: Samples, name: str) -> Iterator[tuple[str, list[int]]]:
+    """Yield the rows of each subset, ordered by name; `(none)` is last."""
+    subsets = samples.subsets[name]
+    rows: list[list[int]] = [[] for _ in subsets.names]
+    for row, code in enumerate(subsets.codes):
+        rows[code].append(row)
+    for subset in sorted(subsets.names, key=_order):
+        yield subset, rows[subsets.names[subset]]
+
+
+def _order(name: str) -> tuple[bool, int, str]:
+    """A sort key: names that begin with a number by the number, then the others."""
+    digits = name[: len(name) - len(name.lstrip("0123456789"))]
+    return name == NO_LABEL, int(digits[:18] or 10**18), name

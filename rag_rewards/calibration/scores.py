@@ -1,0 +1,244 @@
+"""The sources of scores: a column, a metric, a recipe, or an entailment model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from rag_rewards.calibration.claims import claim_statements, read_claim
+from rag_rewards.calibration.columns import score_of
+from rag_rewards.calibration.samples import Result, RowBatch, response_length
+from rag_rewards.errors import (
+    DataError,
+    GroupError,
+    OptionError,
+    RolloutError,
+    UsageError,
+)
+from rag_rewards.evidence.gather import Gatherer
+from rag_rewards.evidence.outcomes import call_model
+from rag_rewards.evidence.protocols import EntailmentModel, Models
+from rag_rewards.metrics.answer_text import AnswerCache
+from rag_rewards.metrics.measurement import MetricNeeds, with_evidence
+from rag_rewards.metrics.metric import RowMetric
+from rag_rewards.rollout import Score
+from rag_rewards.rows import ScoredRow
+from rag_rewards.scorer import Scorer
+from rag_rewards.settings import did_you_mean
+from rag_rewards.text.lengths import auto_length
+
+
+@dataclass(frozen=True)
+class ColumnScores:
+    """The numbers of a column."""
+
+    column: str
+
+    @property
+    def name(self) -> str:
+        return self.column
+
+    def columns(self) -> Sequence[str]:
+        return (self.column,)
+
+    def scores(self, batch: RowBatch) -> list[Result]:
+        return [self._score(columns) for columns in batch.columns]
+
+    def _score(self, columns: dict[str, Any]) -> Result:
+        try:
+            return score_of(columns[self.column], self.column)
+        except RolloutError as error:
+            return error
+
+    def length(self, batch: RowBatch, row: int) -> int | None:
+        return response_length(batch.rollouts[row])
+
+
+@dataclass(frozen=True)
+class ClaimColumnScores(ColumnScores):
+    """The numbers of a column of rows with a claim."""
+
+    def length(self, batch: RowBatch, row: int) -> int | None:
+        return _claim_length(batch, row)
+
+
+@dataclass(frozen=True)
+class MetricScores:
+    """The value of a metric for each row. `label` tells apart several judges of one metric.
+
+    Raises UsageError for a metric that has no value for a single row.
+    """
+
+    metric: RowMetric
+    models: Models
+    label: str = ""
+    drops_verdicts: bool = False
+
+    def __post_init__(self) -> None:
+        if self.metric.unit != "row":
+            raise UsageError(
+                f"{self.metric!r} has one value per {self.metric.unit}: choose a metric with a "
+                "value for each row, such as em, f1, lenient or judge"
+            )
+
+    @property
+    def name(self) -> str:
+        return f"{self.metric!r} {self.label}".strip()
+
+    def columns(self) -> Sequence[str]:
+        return ()
+
+    @cached_property
+    def gatherer(self) -> Gatherer:
+        """The gatherer, which requests evidence from the models."""
+        return Gatherer(self.models)
+
+    def scores(self, batch: RowBatch) -> list[Result]:
+        rows = _without_verdicts(batch.rollouts) if self.drops_verdicts else batch.rollouts
+        good = [row for row in rows if not isinstance(row, RolloutError)]
+        if self.models == Models():
+            gathered = iter(list[ScoredRow | RolloutError](good))
+        else:
+            gathered = iter(self.gatherer.gather_sync(MetricNeeds([self.metric]), good))
+        gauge = self.metric.gauge(AnswerCache())
+        results: list[Result] = []
+        for row in rows:
+            try:
+                if isinstance(row, RolloutError):
+                    raise row
+                numbers = gauge(with_evidence(self.metric, row, next(gathered)))
+            except RolloutError as error:
+                results.append(error.with_traceback(None))
+                continue
+            values = self.metric.values(dict(zip(self.metric.parts, numbers, strict=True)))
+            results.append(values[self.metric.name])
+        return results
+
+    def length(self, batch: RowBatch, row: int) -> int | None:
+        return response_length(batch.rollouts[row])
+
+
+@dataclass(frozen=True)
+class RecipeScores:
+    """A score of a recipe: `correct`, `reward` or a component."""
+
+    scorer: Scorer
+    score: str
+    label: str = ""
+    drops_verdicts: bool = False
+
+    @classmethod
+    def of(cls, scorer: Scorer, score: str | None, **options: Any) -> RecipeScores:
+        """Return the chosen score of a recipe; by default `correct`, or `reward` without it.
+
+        Raises OptionError for a score that the recipe does not have.
+        """
+        has_correct = any(recipe.correct for recipe in scorer.recipes)
+        names = ["correct"] * has_correct + ["reward"]
+        names += dict.fromkeys(n for recipe in scorer.recipes for n in recipe.component_names)
+        if score is not None and score not in names:
+            raise OptionError(
+                "{score}: recipe {recipe} has no score {value!r}{hint}",
+                recipe=scorer.reward.name,
+                value=score,
+                hint=did_you_mean(score, names),
+            )
+        return cls(scorer, score or names[0], **options)
+
+    @property
+    def name(self) -> str:
+        return f"{self.scorer.reward.name}:{self.score} {self.label}".strip()
+
+    def columns(self) -> Sequence[str]:
+        return ()
+
+    def scores(self, batch: RowBatch) -> list[Result]:
+        rows: list[ScoredRow | RolloutError] = list(
+            _without_verdicts(batch.rollouts) if self.drops_verdicts else batch.rollouts
+        )
+        chunk = batch.chunk
+        for group, problem in zip(chunk.groups or (), chunk.problems, strict=bool(chunk.groups)):
+            for at in group if problem else ():
+                rows[at] = GroupError(problem)
+        results = self.scorer.score_each(rows, chunk.groups)
+        return [r if isinstance(r, RolloutError) else self._value(r) for r in results]
+
+    def _value(self, score: Score) -> float | None:
+        if self.score == "reward":
+            return score.value
+        return score.correct if self.score == "correct" else score.components.get(self.score)
+
+    def length(self, batch: RowBatch, row: int) -> int | None:
+        return response_length(batch.rollouts[row])
+
+
+def _without_verdicts(
+    rows: Sequence[ScoredRow | RolloutError],
+) -> list[ScoredRow | RolloutError]:
+    """Return rows without the verdicts that they contain, so that the judge is asked."""
+    return [
+        row if isinstance(row, RolloutError) else msgspec.structs.replace(row, verdicts=None)
+        for row in rows
+    ]
+
+
+# --- claims --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EntailmentScores:
+    """P(premise entails claim) by an entailment model.
+
+    With `by_statement`, the claim is cut into its statements, and the score is the lowest of their
+    probabilities: a claim is supported if all of its statements are.
+    """
+
+    model: EntailmentModel
+    by_statement: bool = False
+
+    @property
+    def name(self) -> str:
+        return "nli of statements" if self.by_statement else "nli of claims"
+
+    def columns(self) -> Sequence[str]:
+        return ()
+
+    def scores(self, batch: RowBatch) -> list[Result]:
+        pairs: list[tuple[str, str]] = []
+        spans: list[range | RolloutError] = []
+        for line in batch.chunk.lines:
+            try:
+                premise, claim = read_claim(line)
+            except RolloutError as error:
+                spans.append(error)
+                continue
+            parts = claim_statements(claim) if self.by_statement else [claim]
+            spans.append(range(len(pairs), len(pairs) + len(parts)))
+            pairs.extend((premise, part) for part in parts)
+        values = asyncio.run(call_model(lambda: self.model.entail(pairs), len(pairs)))
+        return [span if isinstance(span, RolloutError) else _lowest(values, span) for span in spans]
+
+    def length(self, batch: RowBatch, row: int) -> int | None:
+        return _claim_length(batch, row)
+
+
+def _lowest(values: Sequence[Any], span: range) -> Result:
+    """Return the lowest probability of a claim, or the error of a part without one."""
+    for at in span:
+        if isinstance(values[at], RolloutError):
+            return values[at]  # type: ignore[no-any-return]
+        if isinstance(values[at], BaseException):
+            return DataError(str(values[at]), "claim")
+    return float(min(values[at] for at in span))
+
+
+def _claim_length(batch: RowBatch, row: int) -> int | None:
+    try:
+        return auto_length(read_claim(batch.chunk.lines[row])[1])
+    except RolloutError:
+        return None

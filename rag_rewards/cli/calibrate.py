@@ -1,0 +1,294 @@
+"""`rag-rewards calibrate`: compare scores with human labels, and choose thresholds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rag_rewards.calibration.calibrate import calibrate as compare_with_labels
+from rag_rewards.calibration.calibrate import write_calibration
+from rag_rewards.calibration.figures import Figure, Figures
+from rag_rewards.calibration.options import LENGTHS, ClaimUnit, JudgeTrials
+from rag_rewards.calibration.report import Calibration, Pair, ScoreReport, as_json
+from rag_rewards.calibration.threshold_file import ThresholdFile
+from rag_rewards.cli.options import (
+    FILES,
+    GROUP_DEFAULTS,
+    JUDGE,
+    MODEL_DEFAULTS,
+    RECIPE_DEFAULTS,
+    Grouping,
+    Input,
+    Models,
+    OptionalOutput,
+    Recipe,
+)
+from rag_rewards.cli.output import console
+from rag_rewards.errors import OptionError
+from rag_rewards.metrics.measured_run import ErrorCount
+from rag_rewards.report.plain import plain
+from rag_rewards.report.terminal import titled_table
+
+TRIAL_DEFAULTS = JudgeTrials()
+NUMBERS = ("threshold", "κ", "false positives", "false negatives", "AUC", "rows", "equal", "error")
+"""Columns that are aligned on the right."""
+
+
+def calibrate(
+    *sources: Input,
+    labels: Annotated[Sequence[str], Parameter(name="--label", alias="-l")],
+    label_threshold: float | None = None,
+    columns: Annotated[Sequence[str], Parameter(name="--column", alias="-c")] = (),
+    metrics: Annotated[Sequence[str], Parameter(name=["--metrics", "--metric"], alias="-m")] = (),
+    score: str | None = None,
+    claims: ClaimUnit | None = None,
+    max_false_positive_rate: float | None = None,
+    threshold: float | None = None,
+    by: Sequence[str] = (),
+    lengths: str = ",".join(map(str, LENGTHS)),
+    resamples: int = 1000,
+    seed: int = 0,
+    threshold_file: Annotated[str | None, Parameter(group=FILES)] = None,
+    output: OptionalOutput = None,
+    svg: Annotated[str | None, Parameter(group=FILES)] = None,
+    json: bool = False,
+    recipe: Recipe = RECIPE_DEFAULTS,
+    grouping: Grouping = GROUP_DEFAULTS,
+    models: Models = MODEL_DEFAULTS,
+    trials: Annotated[JudgeTrials, Parameter(name="*", group=JUDGE)] = TRIAL_DEFAULTS,
+) -> int:
+    """Compare scores with human labels, and choose thresholds.
+
+    A score is a column, a metric, a recipe or an entailment model. The command shows Cohen's κ, the
+    rates of false positives and false negatives, and the AUC, with 95% confidence intervals. A
+    false positive is a response that the score accepts and the label does not. The exit code is 3
+    if some rows are invalid or lack what a score needs.
+
+    Parameters
+    ----------
+    sources
+        Read rows from these files: JSON lines or .parquet; - is standard input.
+    labels
+        Compare the scores with the labels in this column: true, false, 0, 1, yes or no. Repeatable.
+    label_threshold
+        Read a number in a column of labels as yes if it is at least this value.
+    columns
+        Use the numbers in this column as a score, such as `judge_score` or `scores.judge`.
+        Repeatable.
+    metrics
+        Use these metrics of `rag-rewards evaluate` as scores, for example `f1,lenient`. Repeatable.
+    score
+        Use this score of the recipe: correct, reward, or the name of a component.
+    claims
+        Read rows with a premise and a claim. The entailment model of --nli checks the whole claim,
+        or each of its statements, or both.
+    max_false_positive_rate
+        Choose the lowest threshold with at most this rate of false positives.
+    threshold
+        Use this threshold. By default, the threshold with the highest κ is used.
+    by
+        Show the agreement for each value of this field, such as the data set. Repeatable.
+    lengths
+        Upper ends of the ranges of words into which the responses are divided.
+    resamples
+        Number of bootstrap resamples.
+    seed
+        Random seed of the bootstrap.
+    threshold_file
+        Write the threshold to this file, which --config reads.
+    output
+        Write the result as JSON to this file.
+    svg
+        Write a picture of the reliability curves to this file.
+    json
+        Print JSON.
+    """
+    options = ThresholdFile.of(recipe.spec(required=False)).options(
+        sources=sources,
+        labels=labels,
+        label_threshold=label_threshold,
+        columns=columns,
+        metrics=metrics,
+        score=score,
+        claims=claims,
+        max_false_positive_rate=max_false_positive_rate,
+        threshold=threshold,
+        by=by,
+        lengths=_numbers(lengths),
+        trials=trials,
+        models=models.options(),
+        group_size=grouping.group_size,
+        sort=grouping.sort,
+        resamples=resamples,
+        seed=seed,
+        output=output,
+        svg=svg,
+        threshold_file=threshold_file,
+    )
+    calibration = compare_with_labels(options)
+    if json:
+        print(as_json(calibration).decode(), end="")
+    else:
+        print_calibration(console(140), calibration)
+    print(calibration.signature, file=sys.stderr)
+    write_calibration(options, calibration)
+    return 3 if calibration.has_errors else 0
+
+
+def _numbers(lengths: str) -> list[int]:
+    try:
+        return [int(length) for length in lengths.split(",") if length.strip()]
+    except ValueError:
+        raise OptionError(
+            "{lengths} must be whole numbers with commas, such as 5,20,60; found {value!r}",
+            value=lengths,
+        ) from None
+
+
+def print_calibration(console: Console, calibration: Calibration) -> None:
+    """Print a calibration as tables."""
+    console.print(Text(f"{calibration.rows:,} rows", style="bold"))
+    _print_errors(console, calibration.errors)
+    for labels in calibration.labels:
+        counts = f"{labels.yes:,} yes, {labels.no:,} no, {labels.missing:,} without a label"
+        console.print(Text.assemble((plain(labels.label), "bold"), f"   {counts}"))
+        _print_errors(console, labels.errors)
+    reports = calibration.scores
+    console.print(_score_table(reports, with_label=len(calibration.labels) > 1))
+    for report in reports:
+        _print_errors(console, report.errors, report.score)
+        for reason in _reasons(report):
+            console.print(Text(plain(f"{report.score}: {reason}"), style="yellow"), soft_wrap=True)
+    for labels in calibration.labels:
+        own = [report for report in reports if report.label == labels.label]
+        suffix = f", label {labels.label}" if len(calibration.labels) > 1 else ""
+        for name in own[0].by:
+            console.print(_subset_table(own, name, suffix))
+    if len(reports) == 1 and reports[0].reliability.bins:
+        console.print(_reliability_table(reports[0]))
+    _print_pairs(console, "labels", calibration.label_pairs)
+    _print_pairs(console, "scores", calibration.score_pairs)
+    _print_judge(console, calibration)
+
+
+def _score_table(reports: Sequence[ScoreReport], with_label: bool) -> Table:
+    columns = ["score", "label", "threshold", "κ", "false positives", "false negatives", "AUC"]
+    if not with_label:
+        columns.remove("label")
+    table = titled_table("agreement with labels", (*columns, "rows"), NUMBERS)
+    for report in reports:
+        label = [Text(plain(report.label))] * with_label
+        value = report.threshold.value
+        threshold = "—" if value is None else f"{value:.6g}"
+        numbers = map(_with_interval, _figures(report.all))
+        score = Text(plain(report.score), style="cyan")
+        table.add_row(score, *label, threshold, *numbers, f"{report.all.rows:,}")
+    return table
+
+
+def _figures(figures: Figures) -> tuple[Figure, Figure, Figure, Figure]:
+    return (
+        figures.kappa,
+        figures.false_positive_rate,
+        figures.false_negative_rate,
+        figures.auc,
+    )
+
+
+def _with_interval(figure: Figure) -> str:
+    if figure.low is None or figure.high is None:
+        return _number(figure)
+    return f"{_number(figure)} ({figure.low:.2f} to {figure.high:.2f})"
+
+
+def _number(figure: Figure) -> str:
+    return "—" if figure.value is None else f"{figure.value:.3f}"
+
+
+def _reasons(report: ScoreReport) -> Iterator[str]:
+    """Yield why the report has no threshold, or lacks a number."""
+    if report.missing:
+        yield f"{report.missing:,} rows with a label have no score"
+    if report.threshold.reason:
+        yield f"no threshold: {report.threshold.reason}"
+    if report.reliability.reason:
+        yield f"no reliability curve: {report.reliability.reason}"
+    figures = report.all
+    for name, figure in (("κ", figures.kappa), ("AUC", figures.auc)):
+        if figure.reason:
+            yield f"no {name}: {figure.reason}"
+
+
+def _subset_table(reports: Sequence[ScoreReport], name: str, suffix: str) -> Table:
+    """Return the agreement of several scores with one label, for each subset of the rows."""
+    columns = (plain(name), "score", "κ", "false positives", "false negatives", "AUC", "rows")
+    table = titled_table(f"by {plain(name + suffix)}", columns, NUMBERS)
+    for subset in dict.fromkeys(subset for report in reports for subset in report.by[name]):
+        first = plain(subset)
+        for report in reports:
+            if subset in report.by[name]:
+                figures = report.by[name][subset]
+                kappa, *rest = _figures(figures)
+                numbers = _with_interval(kappa), *map(_number, rest), f"{figures.rows:,}"
+                table.add_row(Text(first, style="bold"), Text(plain(report.score)), *numbers)
+                first = ""
+    return table
+
+
+def _reliability_table(report: ScoreReport) -> Table:
+    columns = ("score from", "to", "mean score", "share of yes", "rows")
+    title = f"reliability of {plain(report.score)}: expected calibration error "
+    table = titled_table(f"{title}{report.reliability.error:.4f}", columns, (*columns, *NUMBERS))
+    for each in report.reliability.bins:
+        ends = f"{each.low:.1f}", f"{each.high:.1f}"
+        table.add_row(*ends, f"{each.mean_score:.3f}", f"{each.yes_share:.3f}", f"{each.rows:,}")
+    return table
+
+
+def _print_pairs(console: Console, what: str, pairs: Sequence[Pair]) -> None:
+    if not pairs:
+        return
+    table = titled_table(
+        f"agreement between {what}", ("first", "second", "equal", "κ", "rows"), NUMBERS
+    )
+    for pair in pairs:
+        cells = _with_interval(pair.equal), _with_interval(pair.kappa), f"{pair.rows:,}"
+        table.add_row(Text(plain(pair.first)), Text(plain(pair.second)), *cells)
+    console.print(table)
+
+
+def _print_judge(console: Console, calibration: Calibration) -> None:
+    for each in calibration.consistency:
+        console.print(
+            Text(
+                plain(
+                    f"consistency over {each.over} ({', '.join(each.scores)}): "
+                    f"{_with_interval(each.unanimous)} of {each.rows:,} rows unanimous, "
+                    f"{_with_interval(each.equal)} of pairs equal, "
+                    f"Fleiss' κ {_with_interval(each.fleiss_kappa)}"
+                )
+            ),
+            soft_wrap=True,
+        )
+    if cost := calibration.cost_per_1000:
+        parts = [
+            f"judge, for 1,000 rows: {cost.requests:,.0f} requests",
+            f"{cost.prompt_tokens:,.0f} prompt tokens",
+            f"{cost.completion_tokens:,.0f} completion tokens",
+            *([] if cost.price is None else [f"price {cost.price:.4g}"]),
+        ]
+        console.print(", ".join(parts), soft_wrap=True)
+
+
+def _print_errors(console: Console, errors: Sequence[ErrorCount], score: str = "") -> None:
+    for error in errors:
+        prefix = f"{score}: " if score else ""
+        rows = "row" if error.count == 1 else "rows"
+        line = f"{prefix}{error.count:,} {rows} left out, the first: {error.first}"
+        console.print(Text(plain(line), style="red"), soft_wrap=True)
