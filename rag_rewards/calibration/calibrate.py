@@ -15,7 +15,6 @@ from typing import Any
 
 from rag_rewards.calibration.claims import claim_lines
 from rag_rewards.calibration.consistency import consistency_reports, label_pair, score_pair
-from rag_rewards.calibration.figures import Labelled, figures
 from rag_rewards.calibration.options import CalibrateOptions
 from rag_rewards.calibration.reliability_svg import reliability_svg
 from rag_rewards.calibration.report import (
@@ -52,6 +51,7 @@ from rag_rewards.io.output import Output
 from rag_rewards.io.sources import chunks, group_chunks, open_source, read_groups
 from rag_rewards.loading import load_recipe
 from rag_rewards.metrics.agreement import ScoreCounts, calibration_error, reliability_bins
+from rag_rewards.metrics.label_agreement import Labelled, figures
 from rag_rewards.metrics.metric_names import metrics_of
 from rag_rewards.metrics.summary import Resampling
 from rag_rewards.rows import Chunk

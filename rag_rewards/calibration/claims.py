@@ -94,6 +94,7 @@ class _Batch(msgspec.Struct):
 
 _GRADES = {"unwanted": 0, "questionable": 1, "benign": 2}
 _CONSISTENT = 3
+_FIX = "; a file with one row per line needs a name that ends in .jsonl"
 _BATCH = msgspec.json.Decoder(_Batch)
 
 
@@ -116,11 +117,9 @@ def faithbench_rows(path: Path) -> Iterator[dict[str, Any]]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except msgspec.ValidationError as error:
-        raise UsageError(f"{path} is not a FaithBench file: {row_error(error)}") from None
+        raise UsageError(f"{path} is not a FaithBench file: {row_error(error)}{_FIX}") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise UsageError(
-            f"{path} is not JSON: {error}; rows as JSON lines need a name that ends in .jsonl"
-        ) from None
+        raise UsageError(f"{path} is not JSON: {error}{_FIX}") from None
     except KeyError as error:
         raise UsageError(
             f"{path} is not a FaithBench file: unknown label {error}; the labels are "

@@ -6,11 +6,18 @@ from array import array
 from collections.abc import Mapping, Sequence
 from math import isnan
 
-from rag_rewards.calibration.figures import ALL_EQUAL, CELLS, NO_ROWS, Figure, agreement_of, cell_of
 from rag_rewards.calibration.options import JudgeTrials
 from rag_rewards.calibration.report import Consistency, Pair
 from rag_rewards.calibration.samples import MISSING, LabelColumn, Samples, ScoreColumn
 from rag_rewards.metrics.agreement import Agreement, fleiss_kappa
+from rag_rewards.metrics.label_agreement import (
+    ALL_EQUAL,
+    CELLS,
+    NO_ROWS,
+    Figure,
+    agreement_of,
+    cell_of,
+)
 from rag_rewards.metrics.metric import Parts, Values
 from rag_rewards.metrics.summary import Resampling, intervals_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rag_rewards.calibration.figures import Figure, Figures
+from rag_rewards.metrics.label_agreement import Figure, Figures
 from rag_rewards.metrics.measured_run import ErrorCount
 
 

@@ -24,6 +24,7 @@ from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.outcomes import call_model
 from rag_rewards.evidence.protocols import EntailmentModel, Models
 from rag_rewards.metrics.answer_text import AnswerCache
+from rag_rewards.metrics.at_least import row_value
 from rag_rewards.metrics.measurement import MetricNeeds, with_evidence
 from rag_rewards.metrics.metric import RowMetric
 from rag_rewards.rollout import Score
@@ -115,8 +116,7 @@ class MetricScores:
             except RolloutError as error:
                 results.append(error.with_traceback(None))
                 continue
-            values = self.metric.values(dict(zip(self.metric.parts, numbers, strict=True)))
-            results.append(values[self.metric.name])
+            results.append(row_value(self.metric, numbers))
         return results
 
     def length(self, batch: RowBatch, row: int) -> int | None:

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from rag_rewards.calibration.calibrate import calibrate as compare_with_labels
 from rag_rewards.calibration.calibrate import write_calibration
-from rag_rewards.calibration.figures import Figure, Figures
 from rag_rewards.calibration.options import LENGTHS, ClaimUnit, JudgeTrials
 from rag_rewards.calibration.report import Calibration, Pair, ScoreReport, as_json
 from rag_rewards.calibration.threshold_file import ThresholdFile
@@ -31,6 +30,7 @@ from rag_rewards.cli.options import (
 )
 from rag_rewards.cli.output import console
 from rag_rewards.errors import OptionError
+from rag_rewards.metrics.label_agreement import Figure, Figures
 from rag_rewards.metrics.measured_run import ErrorCount
 from rag_rewards.report.plain import plain
 from rag_rewards.report.terminal import titled_table

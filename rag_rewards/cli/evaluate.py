@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rag_rewards.calibration.threshold_file import ThresholdFile
 from rag_rewards.cli.options import (
     FILES,
     JUDGE,
@@ -21,6 +23,8 @@ from rag_rewards.cli.options import (
     OptionalOutput,
 )
 from rag_rewards.cli.output import console
+from rag_rewards.cli.recipe_options import RecipeOptions
+from rag_rewards.errors import UsageError
 from rag_rewards.metrics.comparison import Comparison, Difference, Overlap
 from rag_rewards.metrics.evaluation import (
     EvaluateOptions,
@@ -30,6 +34,7 @@ from rag_rewards.metrics.evaluation import (
     write_evaluation,
 )
 from rag_rewards.metrics.evaluation import evaluate as compute_metrics
+from rag_rewards.metrics.label_agreement import MetricAgreement
 from rag_rewards.metrics.measured_run import ErrorCount
 from rag_rewards.metrics.summary import MetricReport, Value
 from rag_rewards.model_options import EncoderOptions, JudgeOptions, PolicyOptions
@@ -42,8 +47,11 @@ NUMBERS = ("value", "base", "other", "other − base")
 
 def evaluate(
     *sources: Input,
-    metrics: Annotated[Sequence[str], Parameter(alias="-m")],
+    metrics: Annotated[Sequence[str], Parameter(alias="-m")] = (),
+    config: Path | None = None,
     by: Sequence[str] = (),
+    label: Annotated[str | None, Parameter(alias="-l")] = None,
+    label_threshold: float | None = None,
     questions: Annotated[str | None, Parameter(group=FILES)] = None,
     output: OptionalOutput = None,
     json: bool = False,
@@ -66,9 +74,15 @@ def evaluate(
     metrics
         Compute these metrics, for example `em,f1(normalizer=triviaqa),pass@8`. Repeatable.
         The page docs/evaluate.md lists all metrics.
+    config
+        Compute also the metric of this file, with the threshold that `calibrate` chose.
     by
         Compute the metrics for each value of this field. Repeatable.
         `--by confidence` divides the rows into ten bins by their mean token probability.
+    label
+        Compare the metrics of rows with the human labels in this field.
+    label_threshold
+        Read a number in the field of labels as yes if it is at least this value.
     questions
         Evaluate only rows whose question is in this file.
     output
@@ -88,7 +102,16 @@ def evaluate(
         policy=PolicyOptions(device=device), encoders=EncoderOptions(nli=nli), judge=judge
     )
     options = EvaluateOptions(
-        sources, metrics, by, output, resamples, seed, models.options(), questions
+        sources,
+        [*metrics, *_metric_of(config)],
+        by,
+        output,
+        resamples,
+        seed,
+        models.options(),
+        questions,
+        label,
+        label_threshold,
     )
     evaluation = compute_metrics(options)
     if output:
@@ -101,6 +124,19 @@ def evaluate(
         print(f"models: {evaluation.model_usage}", file=sys.stderr)
     print(evaluation.signature, file=sys.stderr)
     return 3 if evaluation.has_errors else 0
+
+
+def _metric_of(config: Path | None) -> list[str]:
+    """Return the metric with the threshold of a threshold file."""
+    if config is None:
+        return []
+    file = ThresholdFile.of(RecipeOptions(config=config).spec(required=False))
+    if file.metric is None:
+        raise UsageError(
+            f"{config} has no threshold of a metric (decision.metric and decision.threshold): "
+            "write it with `rag-rewards calibrate --metrics … --threshold-file`"
+        )
+    return [f"{file.metric}>={file.threshold!r}"]
 
 
 def print_evaluation(console: Console, evaluation: Evaluation) -> None:
@@ -130,6 +166,8 @@ def _print_run(console: Console, run: RunReport) -> None:
         _print_errors(console, report.left_out, report.metric)
     for name, parts in run.by.items():
         console.print(_split_table(name, parts))
+    if run.agreement:
+        console.print(_agreement_table(run.agreement))
 
 
 def _print_errors(console: Console, errors: Sequence[ErrorCount], metric: str = "") -> None:
@@ -147,6 +185,19 @@ def _metric_table(title: str, reports: Sequence[MetricReport]) -> Table:
         for i, (name, value) in enumerate(report.values.items()):
             first = Text(report.metric if i == 0 else f"  {name}", style="cyan" if i == 0 else "")
             table.add_row(first, *_cells(value), Text(_counts(report) if i == 0 else ""))
+    return table
+
+
+def _agreement_table(agreement: Sequence[MetricAgreement]) -> Table:
+    columns = ("metric", "κ", "95% interval", "false positives", "false negatives", "AUC", "from")
+    title = f"agreement with {plain(agreement[0].label)}"
+    table = titled_table(title, columns, (*NUMBERS, *columns[1:6]))
+    for each in agreement:
+        figures = each.figures
+        kappa = Value(figures.kappa.value, figures.kappa.low, figures.kappa.high)
+        rest = figures.false_positive_rate, figures.false_negative_rate, figures.auc
+        numbers = *_cells(kappa), *(_number(figure.value) for figure in rest)
+        table.add_row(Text(each.metric, style="cyan"), *numbers, f"{figures.rows:,} rows")
     return table
 
 

@@ -19,6 +19,7 @@ from rag_rewards.metrics.answers import (
     ReferenceReliance,
     Substring,
 )
+from rag_rewards.metrics.at_least import AtLeast
 from rag_rewards.metrics.documents import AnswerRecall, CitationF1, CompressionRatio, RelevanceF1
 from rag_rewards.metrics.group_signal import GroupSignal
 from rag_rewards.metrics.metric import GroupMetric, Metric, RowMetric
@@ -35,6 +36,7 @@ __all__ = [
     "Align",
     "AnswerRate",
     "AnswerRecall",
+    "AtLeast",
     "CitationF1",
     "CompressionRatio",
     "ExactMatch",

@@ -8,12 +8,12 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from rag_rewards.datasets.question_list import question_digest, questions_in
-from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.errors import OptionError, RolloutError, UsageError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.io.digest import sha256
@@ -26,15 +26,18 @@ from rag_rewards.metrics.comparison import (
     compare,
     evaluate_pairs,
 )
+from rag_rewards.metrics.label_agreement import MetricAgreement, metric_agreement
+from rag_rewards.metrics.labels import label_of
 from rag_rewards.metrics.measured_run import ErrorCount, MeasuredRun
 from rag_rewards.metrics.measurement import Gather, MetricNeeds, measure
-from rag_rewards.metrics.metric import Metric
+from rag_rewards.metrics.metric import Metric, RowMetric
 from rag_rewards.metrics.metric_names import metrics_of
-from rag_rewards.metrics.subsets import split
+from rag_rewards.metrics.subsets import NO_LABEL, split
 from rag_rewards.metrics.summary import MetricReport, Resampling, summarize
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.report.progress import model_usage
 from rag_rewards.rows import NOT_JSON, Line
+from rag_rewards.shorten import shorten
 from rag_rewards.signature import Signature
 
 
@@ -51,6 +54,10 @@ class EvaluateOptions:
     models: ModelOptions = field(default_factory=ModelOptions)
     questions: str | None = None
     """File of questions. Rows of other questions are left out."""
+    label: str | None = None
+    """Column with human labels, with which the metrics are compared."""
+    label_threshold: float | None = None
+    """The lowest number in this column that is the label yes."""
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -81,6 +88,8 @@ class RunReport(msgspec.Struct, kw_only=True):
     broken: list[ErrorCount]
     metrics: list[MetricReport]
     by: dict[str, dict[str, list[MetricReport]]] = {}
+    agreement: list[MetricAgreement] = []
+    """The agreement of the metrics of rows with the label."""
 
 
 class Evaluation(msgspec.Struct, kw_only=True):
@@ -115,7 +124,10 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     models = options.models.load()
     gatherer = Gatherer(models)
     gather = partial(gatherer.gather_sync, MetricNeeds(metrics)) if models != Models() else None
-    read = partial(_read, metrics=metrics, by=by, gather=gather, questions=options.questions)
+    read_fields = [*by, *([options.label] if options.label else [])]
+    read = partial(
+        _read, metrics=metrics, by=read_fields, gather=gather, questions=options.questions
+    )
     try:
         runs = [read(source) for source in options.sources]
     finally:
@@ -124,9 +136,9 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     pairs = evaluate_pairs(runs, metrics, resampling)
     return Evaluation(
         signature=signature(
-            metrics, by, resampling, gatherer.fingerprints if gather else {}, options.questions
+            metrics, by, resampling, gatherer.fingerprints if gather else {}, options
         ),
-        runs=[_report(run, metrics, by, resampling) for run in runs],
+        runs=[_report(run, metrics, by, resampling, options) for run in runs],
         pairs=pairs,
         comparisons=_comparisons(runs, metrics, resampling),
         model_usage=model_usage(gatherer.usage),
@@ -138,7 +150,7 @@ def signature(
     by: Sequence[str],
     resampling: Resampling,
     models: dict[str, str],
-    questions: str | None = None,
+    options: EvaluateOptions,
 ) -> str:
     """Return one line that identifies everything that affects the numbers."""
     settings: dict[str, Any] = {
@@ -147,8 +159,11 @@ def signature(
         "resamples": resampling.resamples,
         "seed": resampling.seed,
     }
-    if questions is not None:
-        settings["questions"] = sha256(questions)
+    if options.questions is not None:
+        settings["questions"] = sha256(options.questions)
+    for name in ("label", "label_threshold"):
+        if (value := getattr(options, name)) is not None:
+            settings[name] = value
     return str(Signature(recipe="evaluate", settings=settings, models=models))
 
 
@@ -191,7 +206,11 @@ def _lines_of(questions: frozenset[bytes], lines: Iterable[Line]) -> Iterator[Li
 
 
 def _report(
-    run: MeasuredRun, metrics: Sequence[Metric], by: Sequence[str], resampling: Resampling
+    run: MeasuredRun,
+    metrics: Sequence[Metric],
+    by: Sequence[str],
+    resampling: Resampling,
+    options: EvaluateOptions,
 ) -> RunReport:
     single = _without_pairs(metrics)
     chosen = [metrics[i] for i in single]
@@ -205,6 +224,7 @@ def _report(
         }
         for name in by
     }
+    agreement = _agreement(run, metrics, resampling, options) if options.label else []
     return RunReport(
         name=run.name,
         rows=run.rows,
@@ -215,7 +235,32 @@ def _report(
         broken=run.errors.counts(),
         metrics=reports,
         by=by_field,
+        agreement=agreement,
     )
+
+
+def _agreement(
+    run: MeasuredRun, metrics: Sequence[Metric], resampling: Resampling, options: EvaluateOptions
+) -> list[MetricAgreement]:
+    """Compare the metrics of rows with the label. An invalid label is an error of its row."""
+    label = str(options.label)
+    labels: list[bool | None] = []
+    for name, text in zip(run.ids, run.labels[label], strict=True):
+        try:
+            value = None if text == NO_LABEL else text
+            labels.append(label_of(value, options.label_threshold, label))
+        except RolloutError as error:
+            run.errors.add(error, f"row {shorten(name, 60)}")
+            labels.append(None)
+    if run.ids and not run.errors.counts() and labels.count(None) == len(labels):
+        raise UsageError(
+            f"{run.name}: no row has a label in {label!r}: choose the field with the human labels"
+        )
+    return [
+        metric_agreement(cast(RowMetric, metric), measured, label, labels, resampling)
+        for metric, measured in zip(metrics, run.measurements, strict=True)
+        if metric.unit == "row"
+    ]
 
 
 def _comparisons(

@@ -20,6 +20,7 @@ from rag_rewards.metrics.answers import (
     ReferenceReliance,
     Substring,
 )
+from rag_rewards.metrics.at_least import AtLeast
 from rag_rewards.metrics.documents import AnswerRecall, CitationF1, CompressionRatio, RelevanceF1
 from rag_rewards.metrics.group_signal import GroupSignal
 from rag_rewards.metrics.metric import Metric
@@ -55,6 +56,7 @@ METRICS: dict[str, type[Any]] = {
 }
 """The class of each metric by name. `k` stands for a number."""
 
+_THRESHOLD = re.compile(r"(?P<metric>.*[^<>=])>=(?P<value>-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*")
 _ITEM = re.compile(r"\s*([\w-]+)(?:@(\w+))?\s*(?:\(([^()]*)\))?\s*")
 _COMMA = re.compile(r",(?![^()]*\))")
 
@@ -64,9 +66,11 @@ def metric_of(text: str) -> Metric:
 
     Raises UsageError for an unknown metric, setting or value.
 
-    >>> metric_of("f1(normalizer=triviaqa)"), metric_of("pass@8")
-    (f1(normalizer=triviaqa), pass@8)
+    >>> metric_of("f1(normalizer=triviaqa)"), metric_of("pass@8"), metric_of("f1>=0.5")
+    (f1(normalizer=triviaqa), pass@8, f1>=0.5)
     """
+    if threshold := _THRESHOLD.fullmatch(text):
+        return AtLeast(metric_of(threshold["metric"]), float(threshold["value"]))  # type: ignore[arg-type]
     match = _ITEM.fullmatch(text)
     if match is None:
         raise UsageError(f"a metric must be NAME, NAME@K or NAME(key=value,…), found {text!r}")

@@ -14,7 +14,7 @@ from rag_rewards.errors import OptionError
 from rag_rewards.model_options import EncoderOptions, JudgeOptions, ModelOptions, PolicyOptions
 
 MODEL_FLAGS = {flag(field.name): field for field in fields(ModelOptions)}
-WITH_MODELS = {"score", "audit", "explain", "serve", "init", "probe"}
+WITH_MODELS = {"score", "audit", "calibrate", "explain", "serve", "init", "probe"}
 
 NAMES = {
     "score": "--output -o --recipe -r --set --config --hardened --workers --keep-evidence "
@@ -23,8 +23,12 @@ NAMES = {
     "replay": "--recipe -r --set --config --hardened --base --group-size --sort --show --json",
     "audit": "--recipe -r --set --config --hardened --attack --train --steps --seed --format "
     "--start --progress --no-progress --json",
-    "evaluate": "--metrics -m --by --questions --output -o --json --resamples --seed --nli "
-    "--device --judge --judge-model --judge-cache --judge-retries",
+    "evaluate": "--metrics -m --config --by --label -l --label-threshold --questions --output -o "
+    "--json --resamples --seed --nli --device --judge --judge-model --judge-cache --judge-retries",
+    "calibrate": "--label -l --label-threshold --column -c --metrics --metric -m --score --claims "
+    "--max-false-positive-rate --threshold --by --lengths --resamples --seed --threshold-file "
+    "--output -o --svg --json --recipe -r --set --config --hardened --group-size --sort --repeat "
+    "--temperature --swap --prices",
     "explain": "--id --output -o --svg --recipe -r --set --config --hardened --json",
     "report": "--output -o --recipe -r --set --config --hardened --title",
     "serve": "--recipe -r --set --config --hardened --host --port --token-file --max-body "

@@ -10,7 +10,9 @@ from math import isnan
 import msgspec
 
 from rag_rewards.metrics.agreement import Agreement, ScoreCounts, area_under_curve
-from rag_rewards.metrics.metric import Parts, Values
+from rag_rewards.metrics.at_least import row_value
+from rag_rewards.metrics.measured_run import Measurements
+from rag_rewards.metrics.metric import Parts, RowMetric, Values
 from rag_rewards.metrics.summary import Resampling, intervals_of
 
 AUC_RANGES = 16
@@ -22,6 +24,7 @@ NO_YES = "no row has the label yes"
 NO_NO = "no row has the label no"
 ALL_EQUAL = "all verdicts and all labels are equal"
 NO_THRESHOLD = "there is no threshold"
+NOT_BINARY = "the values are not only 0 and 1; add a threshold to the metric, for example"
 
 
 class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -54,6 +57,14 @@ class Figures(msgspec.Struct, kw_only=True):
     auc: Figure
 
 
+class MetricAgreement(msgspec.Struct, kw_only=True):
+    """The agreement of a metric with a column of labels."""
+
+    metric: str
+    label: str
+    figures: Figures
+
+
 @dataclass(frozen=True)
 class Labelled:
     """Rows with a label and a score. `prompts` are resampled together."""
@@ -67,10 +78,44 @@ class Labelled:
         return ScoreCounts.of(zip(self.scores, self.labels, strict=True))
 
 
+def metric_agreement(
+    metric: RowMetric,
+    measured: Measurements,
+    label: str,
+    labels: Sequence[bool | None],
+    resampling: Resampling,
+) -> MetricAgreement:
+    """Return the agreement of a metric with the labels of all rows of a run.
+
+    A metric with the values 0 and 1 is a verdict. For other metrics, κ and the rates are null, and
+    the AUC is that of their values.
+    """
+    units = [at for at, unit in enumerate(measured.units) if labels[unit] is not None]
+    columns = [measured.columns[part] for part in metric.parts]
+    values = [row_value(metric, [column[at] for column in columns]) for at in units]
+    pairs = [(at, value) for at, value in zip(units, values, strict=True) if value is not None]
+    labelled = Labelled(
+        [value for _, value in pairs],
+        [labels[measured.units[at]] is True for at, _ in pairs],
+        [measured.prompts[at] for at, _ in pairs],
+    )
+    counts = labelled.counts
+    threshold = 1.0 if set(counts.scores) <= {0.0, 1.0} else None
+    found = figures(labelled, counts, threshold, resampling, f"{NOT_BINARY}: {metric!r}>=0.5")
+    return MetricAgreement(metric=repr(metric), label=label, figures=found)
+
+
 def figures(
-    labelled: Labelled, counts: ScoreCounts, threshold: float | None, resampling: Resampling
+    labelled: Labelled,
+    counts: ScoreCounts,
+    threshold: float | None,
+    resampling: Resampling,
+    without_threshold: str = NO_THRESHOLD,
 ) -> Figures:
-    """Return the agreement at a threshold. `counts` are those of the labelled rows."""
+    """Return the agreement at a threshold. `counts` are those of the labelled rows.
+
+    `without_threshold` is the reason for the numbers that are null without a threshold.
+    """
     agreement = counts.at(threshold) if threshold is not None else None
     auc = counts.auc
     values: dict[str, float | None] = {"auc": None if isnan(auc) else auc}
@@ -80,7 +125,9 @@ def figures(
     statistic = _Statistic(counts, auc, sorted(columns), threshold is not None)
     ends = intervals_of([(statistic, columns)], resampling)[0] if prompts else {}
     yes = sum(labelled.labels)
-    reasons = _reasons(len(labelled.labels), yes, threshold)
+    reasons = _reasons(len(labelled.labels), yes)
+    if threshold is None and labelled.labels:
+        reasons |= dict.fromkeys(NAMES[:3], without_threshold)
     shown = {name: _figure(values.get(name), ends.get(name), reasons[name]) for name in NAMES}
     cells = {name: getattr(agreement, name) for name in CELLS} if agreement is not None else {}
     return Figures(rows=len(labelled.labels), prompts=prompts, yes=yes, counts=cells, **shown)
@@ -101,7 +148,7 @@ def _rates(agreement: Agreement) -> dict[str, float | None]:
     return {name: None if isnan(rate) else rate for name, rate in rates.items()}
 
 
-def _reasons(rows: int, yes: int, threshold: float | None) -> dict[str, str]:
+def _reasons(rows: int, yes: int) -> dict[str, str]:
     """Return why each number would not be defined."""
     if not rows:
         return dict.fromkeys(NAMES, NO_ROWS)
@@ -111,8 +158,6 @@ def _reasons(rows: int, yes: int, threshold: float | None) -> dict[str, str]:
         "false_positive_rate": NO_NO,
         "false_negative_rate": NO_YES,
     }
-    if threshold is None:
-        reasons = dict.fromkeys(reasons, NO_THRESHOLD)
     return reasons | {"auc": one_class}
 
 
