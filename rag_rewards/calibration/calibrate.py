@@ -85,7 +85,7 @@ def calibrate(options: CalibrateOptions) -> Calibration:
                 scorer = Scorer(reward, own, **options.models.prompt_options)
                 sources.append(RecipeScores.of(scorer, options.score, **asked))
         column = ClaimColumnScores if options.claims else ColumnScores
-        sources = [*map(column, dict.fromkeys(options.columns)), *sources]
+        sources = [*map(column, dict.fromkeys(options.column)), *sources]
         if options.claims and models.entailment:
             kinds = {"whole": [False], "statements": [True], "both": [False, True]}
             sources += [EntailmentScores(models.entailment, s) for s in kinds[options.claims]]
@@ -122,7 +122,7 @@ def _judges(options: CalibrateOptions) -> Iterator[tuple[str, Any]]:
 
 def _read(options: CalibrateOptions, sources: Sequence[Source]) -> Samples:
     reader = SampleReader(
-        options.labels,
+        options.label,
         sources,
         label_threshold=options.label_threshold,
         by=options.by,
@@ -324,7 +324,7 @@ def _signature(options: CalibrateOptions, sources: Sequence[Source], models: Mod
     """Return one line that identifies everything that affects the numbers."""
     names = ("label_threshold", "max_false_positive_rate", "threshold", "by", "lengths", "seed")
     settings: dict[str, Any] = {name: getattr(options, name) for name in names}
-    settings |= {"labels": options.labels, "resamples": options.resamples}
+    settings |= {"labels": options.label, "resamples": options.resamples}
     settings["scores"] = [source.name for source in sources]
     recipes = [s.scorer.reward for s in sources if isinstance(s, RecipeScores)]
     if recipes:

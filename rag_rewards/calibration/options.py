@@ -77,8 +77,8 @@ class CalibrateOptions:
     """The options of `calibrate`: files, labels, the scores to compare with them, and models.
 
     sources     files of rows; "-" is standard input
-    labels      columns with human labels
-    columns     columns with scores
+    label       columns with human labels
+    column      columns with scores
     metrics     metrics of `evaluate` that have a value for each row
     recipe      a recipe whose `score` is compared
     score       `correct`, `reward` or a component of the recipe; None for `correct`, and for
@@ -91,8 +91,8 @@ class CalibrateOptions:
     """
 
     sources: Sequence[str]
-    labels: Sequence[str]
-    columns: Sequence[str] = ()
+    label: Sequence[str]
+    column: Sequence[str] = ()
     metrics: Sequence[str] = ()
     recipe: RecipeSpec | None = None
     score: str | None = None
@@ -141,17 +141,17 @@ class CalibrateOptions:
             raise OptionError("{output}, {svg} and {threshold_file} must be different files")
 
     def _check_scores(self) -> None:
-        if not self.labels:
-            raise OptionError("no labels are given: set {labels} to the column with human labels")
+        if not self.label:
+            raise OptionError("no labels are given: set {label} to the column with human labels")
         if self.claims and (self.metrics or self.recipe):
             raise OptionError(
                 "{claims} compares columns and the entailment model of {nli} with labels: leave "
                 "out {metrics} and {recipe}"
             )
         has_model = self.claims and self.models.nli
-        if not (self.columns or self.metrics or self.recipe or has_model):
+        if not (self.column or self.metrics or self.recipe or has_model):
             raise OptionError(
-                "no score is given: set {columns}, {metrics} or {recipe}, or {claims} with {nli}"
+                "no score is given: set {column}, {metrics} or {recipe}, or {claims} with {nli}"
             )
         if self.score is not None and not self.recipe:
             raise OptionError("{score} is a score of a recipe: set {recipe}")
@@ -173,13 +173,13 @@ class CalibrateOptions:
             if value is not None and not math.isfinite(value):
                 raise OptionError(f"{{{name}}} must be a finite number, found {{v}}", v=value)
         if self.threshold_file:
-            scores = len(self.columns) + len(self.metrics) + bool(self.recipe)
+            scores = len(self.column) + len(self.metrics) + bool(self.recipe)
             if self.claims and self.models.nli:
                 scores += 1 + (self.claims == "both")
-            if scores > 1 or len(self.labels) > 1 or self.trials.count > 1:
+            if scores > 1 or len(self.label) > 1 or self.trials.count > 1:
                 raise OptionError(
                     "{threshold_file} contains the threshold of one score for one label: give one "
-                    "of {columns}, {metrics}, {recipe} or {claims} (not both), and one {labels}"
+                    "of {column}, {metrics}, {recipe} or {claims} (not both), and one {label}"
                 )
 
     def _check_trials(self) -> None:

@@ -83,7 +83,7 @@ class ThresholdFile:
             fields["threshold"] = self.threshold
         fields["score"] = fields.get("score") or self.score
         fields["metrics"] = (*fields.get("metrics", ()), *([self.metric] if self.metric else []))
-        fields["columns"] = (*fields.get("columns", ()), *([self.column] if self.column else []))
+        fields["column"] = (*fields.get("column", ()), *([self.column] if self.column else []))
         return CalibrateOptions(recipe=self.recipe, **fields)
 
 
@@ -110,7 +110,7 @@ def _content(options: CalibrateOptions, score: str, threshold: float) -> dict[st
         return _recipe(options.recipe) | {"decision": decision}
     if options.metrics:
         return {"decision": {"metric": score, "threshold": threshold}}
-    if options.columns:
+    if options.column:
         return {"decision": {"column": score, "threshold": threshold}}
     return {NLI_THRESHOLD: threshold}
 

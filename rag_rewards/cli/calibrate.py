@@ -111,9 +111,9 @@ def calibrate(
     """
     options = ThresholdFile.of(recipe.spec(required=False)).options(
         sources=sources,
-        labels=labels,
+        label=labels,
         label_threshold=label_threshold,
-        columns=columns,
+        column=columns,
         metrics=metrics,
         score=score,
         claims=claims,
