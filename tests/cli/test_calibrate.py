@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -385,7 +384,7 @@ def test_no_threshold_reaches_the_rate(cli, tmp_path):
 # --- judges --------------------------------------------------------------------------------------
 
 
-def judged(write, verdicts=({"accuracy": 1})):
+def judged(write, verdict=1):
     """Write rows that a judge reads, with verdicts that a repeated question must not use."""
     rows = [
         {
@@ -393,7 +392,7 @@ def judged(write, verdicts=({"accuracy": 1})):
             "answers": ["Rome", "Roma"],
             "response": f"answer {i}",
             "human": i % 2,
-            "verdicts": verdicts,
+            "verdicts": {"accuracy": verdict},
         }
         for i in range(10)
     ]
@@ -453,7 +452,7 @@ def test_a_cached_judge_has_the_same_cost(cli, write, backends, tmp_path):
     pytest.importorskip("httpx")
     from judge_server import JudgeServer
 
-    path = judged(write, verdicts=None)
+    path = judged(write, verdict=None)
     with JudgeServer() as server:
         options = ["--judge", server.url, "--judge-model", "m", "--judge-cache", tmp_path / "v.db"]
         first = calibrate_json(cli, path, "-l", "human", "-m", "judge", *options)
@@ -575,9 +574,8 @@ def test_an_interrupted_run_writes_no_file(tmp_path):
         stderr=subprocess.PIPE,
         cwd=ROOT,
     )
-    process.stdin.write(b'{"score": 1, "human": 1}\n')
+    process.stdin.write(b'{"score": 1, "human": 1}\n' * 100_000)  # more than a pipe can hold
     process.stdin.flush()
-    time.sleep(1.5)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 2
