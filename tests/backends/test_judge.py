@@ -562,12 +562,16 @@ def test_a_second_run_sends_no_request(tmp_path):
     assert len(server.requests) == 40
     again = judge_at(server, cache=VerdictCache(path))  # the server is gone
     assert run(again, make_questions(40)) == first == [i % 2 for i in range(40)]
-    assert again.usage == JudgeUsage(verdicts=40, cache_hits=40)
+    tokens = {"cached_prompt_tokens": 40 * 100, "cached_completion_tokens": 40 * 10}
+    assert again.usage == JudgeUsage(verdicts=40, cache_hits=40, **tokens)
 
 
 @pytest.mark.parametrize(
     "other",
-    [{"temperature": 0.5}, {"max_tokens": 5}, {"extra": {"vote": 1}}, {"model": "other"}],
+    [
+        *({"temperature": 0.5}, {"max_tokens": 5}, {"extra": {"vote": 1}}, {"model": "other"}),
+        {"swapped": True},
+    ],
 )
 def test_other_settings_send_new_requests(tmp_path, other):
     with JudgeServer() as server:
@@ -717,6 +721,7 @@ def test_loops_of_several_threads_at_the_same_time(tmp_path):
     [
         ({}, "votes=1 temperature=0"),
         ({"temperature": None}, "votes=1 temperature=default"),
+        ({"swapped": True}, "votes=1 temperature=0 swapped"),
         ({"votes": 3, "temperature": 0.7}, "votes=3 temperature=0.7"),
         ({"votes": 3, "temperature": (0, 0.5, 0.5)}, "votes=3 temperature=0,0.5,0.5"),
         ({"extra": {"b": 1, "a": "x"}}, 'votes=1 temperature=0 extra={"a":"x","b":1}'),

@@ -60,6 +60,23 @@ def test_accuracy_messages_contain_all_aliases():
     ]
 
 
+@pytest.mark.parametrize("kind", ["accuracy", "outcome"])
+def test_a_swapped_message_has_the_response_before_the_gold_answers(kind):
+    gold = ("Rome", "Roma") if kind == "accuracy" else ("Rome",)
+    question = make_question("Paris", kind, gold=gold)
+    system, user = judge_messages(question, swapped=True)
+    plain_system, plain_user = judge_messages(question)
+    assert system == plain_system
+    # The code is a digest of the texts in their order.
+    lines, plain = (
+        re.sub("[0-9a-f]{16}", "CODE", message["content"]).splitlines()
+        for message in (user, plain_user)
+    )
+    texts = [line for line in lines if line in ("Where?", "Paris", "Rome", "Roma")]
+    assert texts == ["Where?", "Paris", *reversed(gold)]
+    assert sorted(lines) == sorted(plain)
+
+
 def test_reasoning_needs_no_gold_answer():
     assert blocks(make_question("because", kind="reasoning", gold=())) == [
         ("question", "Where?"),
