@@ -221,16 +221,18 @@ def test_equal_settings_are_equal_lines_however_they_were_set(name, hardened):
 
 
 def test_the_shorter_list_of_differences_is_written():
-    profile = RECIPES["arena"].hardened_values
+    profile = RECIPES["rag-total"].hardened_values
     keys = sorted(profile)
-    assert len(keys) == 6
-    one_less = recipe("arena", {key: profile[key] for key in keys[1:]})
-    assert one_less.signature == f'{HEAD} arena {keys[0]}="allow" hardened'
+    assert len(keys) == 8
+    one_less = recipe("rag-total", {key: profile[key] for key in keys[1:]})
+    assert one_less.signature == f'{HEAD} rag-total {keys[0]}="lower" hardened'
     # Of two equally long lists the one from the defaults is written.
-    half = recipe("arena", {key: profile[key] for key in keys[3:]})
-    values = 'format.words=true relevance.min_precision=0.5 sections.repeated="missing"'
-    assert half.signature == f"{HEAD} arena {values}"
-    assert half.signature == recipe("arena", flatten(half.settings), hardened=True).signature
+    half = recipe("rag-total", {key: profile[key] for key in keys[4:]})
+    assert half.signature == (
+        f'{HEAD} rag-total citation.include_thinking=false citation.measure="f1" '
+        'citation.min_precision=0.5 sections.repeated="missing"'
+    )
+    assert half.signature == recipe("rag-total", flatten(half.settings), hardened=True).signature
 
 
 def test_whole_numbers_are_written_without_a_fraction():

@@ -26,7 +26,7 @@ from rag_rewards.output_form import OutputForm
 from rag_rewards.prompts import Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.rewards.answer import AnswerMatch, Metric
-from rag_rewards.rewards.document_relevance import Relevance
+from rag_rewards.rewards.document_relevance import Notation, Relevance
 from rag_rewards.rewards.format import Format
 from rag_rewards.rollout import Rollout
 from rag_rewards.settings import Settings, about
@@ -106,6 +106,14 @@ class RelevanceSettings(Settings, frozen=True):
             le=1,
         ),
     ] = 0.0
+    notation: Annotated[
+        Notation,
+        about(
+            "notation of the listed documents; json: a JSON list such as [1, 3]; any: also [1][3], "
+            "1 and 3, or Documents 1, 3",
+            "authors' code: json",
+        ),
+    ] = "json"
 
 
 class Bonus(Settings, frozen=True):
@@ -132,7 +140,7 @@ def arena(settings: Arena) -> Recipe:
         tags, ("analysis", "answer") if settings.format.words else (), settings.format.words
     )
     accuracy = AnswerMatch(tags=tags, **settings.accuracy.options())  # type: ignore[arg-type]
-    relevance = Relevance(tags, settings.relevance.min_precision)
+    relevance = Relevance(tags, settings.relevance.min_precision, settings.relevance.notation)
     bonus = AllOnes((format_, accuracy, relevance), settings.bonus.value, "bonus")
     components = (format_, accuracy, relevance, bonus)
     total = Sum(tuple((1.0, part) for part in components))
@@ -169,8 +177,8 @@ _EXTRA = HardenedSetting("reject", (1,), "an answer that lists every candidate a
 _STRICT = HardenedSetting(
     True,
     (1, 2, 3),
-    "with accuracy.metric=substring or cascade: listing every candidate answer, or negating the "
-    "answer",
+    "with accuracy.metric=substring, f1 or cascade: listing every candidate answer, or negating "
+    "the answer",
 )
 _CHANGED = (
     *shared.CHANGED_ACCURACY,
@@ -251,14 +259,16 @@ ARENA = RecipeDefinition(
         "sections.repeated": _TAGS,
         "format.words": _WORDS,
         "accuracy.normalizer": _UNICODE,
-        "accuracy.extra": _EXTRA,
         "accuracy.strict": _STRICT,
+        "accuracy.extra": _EXTRA,
         "relevance.min_precision": HardenedSetting(
             0.5, (17,), "listing every document, which earns 0.5"
         ),
+        "relevance.notation": HardenedSetting(
+            "any", (), "a reward of 0 for the right documents in another notation"
+        ),
     },
     rejected=shared.REJECTED,
-    changed_defaults=_CHANGED,
     loopholes=(
         "1: with several required answers, a list of every candidate answer counts as right "
         "(closed: hardened)",
@@ -274,6 +284,10 @@ ARENA = RecipeDefinition(
         "format allows white space around and between the sections, and rejects a line after "
         "the last section",
         "document ids can be strings but not booleans, and an empty answer matches no gold answer",
+    ),
+    changed_defaults=(
+        *_CHANGED,
+        ChangedDefault("0.4.0", "relevance.notation", default="json", hardened="json"),
     ),
 )
 
@@ -292,8 +306,8 @@ NAIVE_GRPO = RecipeDefinition(
         "sections.repeated": _TAGS,
         "format.words": _WORDS,
         "accuracy.normalizer": _UNICODE,
-        "accuracy.extra": _EXTRA,
         "accuracy.strict": _STRICT,
+        "accuracy.extra": _EXTRA,
     },
     rejected=shared.REJECTED,
     changed_defaults=_CHANGED,

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from rag_rewards.compose import Gate, Sum
 from rag_rewards.definition import (
+    ChangedDefault,
     ComponentInfo,
     HardenedSetting,
     Preset,
@@ -26,7 +27,7 @@ from rag_rewards.rewards.process import Process
 from rag_rewards.rewards.refusal import Matcher, RefusalDetector
 from rag_rewards.rollout import Rollout
 from rag_rewards.settings import Settings, about
-from rag_rewards.text.citations import CITATION
+from rag_rewards.text.citations import CITATION, OLD_CITATION
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.text.refusal import REFUSAL
 from rag_rewards.training.settings import Stated, Training
@@ -118,6 +119,13 @@ class Citation(Settings, frozen=True):
     ] = "nli"
     together: Annotated[
         bool, about("count equal statements as one statement with all their citations")
+    ] = False
+    every: Annotated[
+        bool,
+        about(
+            "with aggregate=answers, the citation of an answer is correct only if it is correct "
+            "in each statement that contains the answer and a citation"
+        ),
     ] = False
     pattern: Annotated[
         str, about("regular expression of a citation marker; group 1 contains the numbers")
@@ -223,6 +231,7 @@ def _build(name: str, settings: GroundGrpo, *, stage_two: bool) -> Recipe:
         strict=settings.exact_match.strict,
         precise=settings.exact_match.precise,
         together=settings.citation.together,
+        every=settings.citation.every,
         pattern=settings.citation.pattern,
     )
     parts: list[Reward] = [format_]
@@ -252,9 +261,17 @@ _HARDENED = {
     "citation.together": HardenedSetting(
         True, (17, 18, 25), "repeating one statement with every document"
     ),
+    "citation.every": HardenedSetting(
+        True, (17, 18), "citing each document in turn, in other words each time"
+    ),
     "citation.minimal": HardenedSetting(True, (16, 17, 18), "citing every document"),
     "refusal.strict": HardenedSetting(True, (15,), "a refusal with an answer, or a quoted refusal"),
 }
+_REJECTED = {"refusal.matcher": {"semantic": "accepts a refusal together with an answer"}}
+_CHANGED = (
+    ChangedDefault("0.4.0", "citation.pattern", OLD_CITATION, OLD_CITATION),
+    ChangedDefault("0.4.0", "citation.every", default=False, hardened=False),
+)
 _LOOPHOLES = (
     "1, 2, 3: a gold answer also counts inside a list, a negation or another word (closed: "
     "hardened)",
@@ -334,6 +351,8 @@ GROUND_GRPO = RecipeDefinition(
     ),
     model_free=_GOLD,
     hardened=_HARDENED,
+    rejected=_REJECTED,
+    changed_defaults=_CHANGED,
     loopholes=(
         *_LOOPHOLES,
         "15: a negated or slightly changed refusal counts as a refusal (closed: hardened)",
@@ -360,5 +379,7 @@ GROUND_GRPO_STAGE1 = RecipeDefinition(
     ),
     model_free=_GOLD,
     hardened=_HARDENED,
+    rejected=_REJECTED,
+    changed_defaults=_CHANGED,
     loopholes=_LOOPHOLES,
 )

@@ -142,6 +142,10 @@ class Length(Settings, frozen=True):
     distinct: Annotated[
         bool, about("do not count repeated words and words of the documents as rationale")
     ] = False
+    separated: Annotated[
+        bool,
+        about("count the words of an extract also if no space separates them, as in of_the_city"),
+    ] = False
 
 
 class Decode(Settings, frozen=True):
@@ -224,6 +228,7 @@ def lear(settings: Lear) -> Recipe:
         settings.length.tokenizer,
         gated_by=answers["e"] if settings.length.gated else None,
         distinct=settings.length.distinct,
+        separated=settings.length.separated,
     )
     format_ = Format(tags, tags.names, settings.format.words)
     weights = settings.weights
@@ -317,6 +322,9 @@ LEAR = RecipeDefinition(
         "length.distinct": HardenedSetting(
             True, (25, 26), "a rationale that is longer because of repetition"
         ),
+        "length.separated": HardenedSetting(
+            True, (23,), "a copy of the documents without spaces between the words"
+        ),
     },
     loopholes=(
         "6, 27, 28: the normalizer squad treats 3.14 as 314; invisible words make a rationale "
@@ -333,5 +341,6 @@ LEAR = RecipeDefinition(
     changed_defaults=(
         ChangedDefault("0.3.0", "length.unit", default="words", hardened="words"),
         ChangedDefault("0.3.0", "length.tokenizer", default=None, hardened=None),
+        ChangedDefault("0.4.0", "length.separated", default=False, hardened=False),
     ),
 )

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from rag_rewards.compose import Sum
-from rag_rewards.definition import ComponentInfo, HardenedSetting, Recipe, RecipeDefinition
+from rag_rewards.definition import (
+    ChangedDefault,
+    ComponentInfo,
+    HardenedSetting,
+    Recipe,
+    RecipeDefinition,
+)
 from rag_rewards.output_form import OutputForm
 from rag_rewards.recipes import ctrl_rag, shared
 from rag_rewards.rewards.citation import CitationRecall
 from rag_rewards.rewards.cost import Cost
 from rag_rewards.settings import Settings, about
-from rag_rewards.text.citations import CITATION
+from rag_rewards.text.citations import CITATION, OLD_CITATION
 
 
 class CitationSettings(Settings, frozen=True):
@@ -107,7 +113,10 @@ RAG_TOTAL = RecipeDefinition(
         **ctrl_rag.HARDENED_ACCURACY,
     },
     rejected=shared.REJECTED,
-    changed_defaults=shared.CHANGED_ACCURACY,
+    changed_defaults=(
+        *shared.CHANGED_ACCURACY,
+        ChangedDefault("0.4.0", "citation.pattern", OLD_CITATION, OLD_CITATION),
+    ),
     loopholes=(
         "1, 2, 3, 9, 10, 25, 27, 28, 30: a gold answer also counts inside a list, a negation "
         "or a quotation (closed: hardened)",

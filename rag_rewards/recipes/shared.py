@@ -68,8 +68,9 @@ class Accuracy(Settings, frozen=True):
     strict: Annotated[
         bool,
         about(
-            "with metric=substring, the response must assert the answer, not only mention it; with "
-            "metric=cascade, other answers are right only if a judge accepts them"
+            "with metric=substring, exact or f1, the response must assert the answer, not only "
+            "mention it (f1 of another response is 0); with metric=cascade, other answers are "
+            "right only if a judge accepts them"
         ),
     ] = False
     certainty: Annotated[float, CERTAINTY_ABOUT] = CERTAINTY

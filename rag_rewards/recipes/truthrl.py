@@ -153,7 +153,9 @@ class TruthRL(Settings, frozen=True):
     ] = "last"
     unwrap_text: Annotated[
         bool,
-        about(r"read \boxed{\text{Paris}} as Paris, also with font commands such as \mathrm"),
+        about(
+            r"read LaTeX in the box as text: \text{Paris} as Paris, \$5 as $5, \frac{1}{2} as 1/2"
+        ),
     ] = True
     normalizer: Annotated[NormalizerName, about("text normalizer", "authors' code")] = "squad"
     fold_accents: Annotated[bool, about("with the normalizer unicode, read São as Sao")] = False
@@ -166,8 +168,9 @@ class TruthRL(Settings, frozen=True):
     strict: Annotated[
         bool,
         about(
-            "with verifier=substring, the response must assert the answer, not only mention it; "
-            "with verifier=cascade, other answers are correct only if a judge accepts them"
+            "with verifier=substring, exact or f1>=x, the box must assert the answer, not only "
+            "mention it; with verifier=cascade, other answers are correct only if a judge accepts "
+            "them"
         ),
     ] = False
     extra: Annotated[
@@ -300,6 +303,10 @@ TRUTHRL = RecipeDefinition(
             True, (1, 2, 3), "listing every candidate answer, or negating the answer"
         ),
     },
+    rejected={
+        "box": {"first": "reads the thinking section, so that the box there can be a guess"},
+        "extra": {"allow": "accepts a list of every candidate answer"},
+    },
     loopholes=(
         "1, 2, 3, 9, 10, 25, 27, 28, 30: verifier=substring accepts lists, negations, parts of "
         "words, and quoted or copied text (closed: hardened)",
@@ -316,8 +323,8 @@ TRUTHRL = RecipeDefinition(
         "three spellings of \"I don't know\" count as abstentions; the authors' code accepts one",
         "'invalid question' is also correct in training if it is the gold answer; the "
         "authors' code accepts it in evaluation only",
-        r"\text{…} and font commands are removed from the box; unwrap_text=false keeps them, as in "
-        "the authors' code",
+        r"LaTeX in the box, such as \text{…}, becomes plain text; unwrap_text=false keeps it, as "
+        "in the authors' code",
     ),
     changed_defaults=(
         ChangedDefault("0.3.0", "unwrap_text", default=False, hardened=False),

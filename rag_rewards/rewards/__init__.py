@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from rag_rewards.rewards.answer import (
         AnswerMatch,
         exact_match,
-        list_match,
         multiset_f1,
         substring_match,
         token_f1,
     )
+    from rag_rewards.rewards.answer_list import list_match
     from rag_rewards.rewards.citation import (
         CitationRecall,
         citation_precision,
@@ -46,8 +46,9 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "rag_rewards.rewards.answer": "AnswerMatch exact_match list_match multiset_f1 "
+        "rag_rewards.rewards.answer": "AnswerMatch exact_match multiset_f1 "
         "substring_match token_f1",
+        "rag_rewards.rewards.answer_list": "list_match",
         "rag_rewards.rewards.citation": "CitationRecall citation_precision citation_recall",
         "rag_rewards.rewards.contrastive": "ContrastiveLikelihood contrastive_likelihood "
         "evidential_contribution token_contributions",

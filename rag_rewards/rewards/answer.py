@@ -9,15 +9,23 @@ from typing import Literal
 
 from rag_rewards.evidence.needs import Need, VerdictNeed, unmet
 from rag_rewards.evidence.protocols import JudgeQuestion
+from rag_rewards.rewards.answer_list import list_match
 from rag_rewards.rewards.cascade import CERTAINTY, Decision, check_certainty, decide
+from rag_rewards.rewards.strict_answer import (
+    asserted_answers,
+    is_exact_assertion,
+    precise,
+    shown_answer,
+)
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.gold_forms import GoldForms, GoldTokens
+from rag_rewards.text.lengths import is_passage
 from rag_rewards.text.lenient import LenientGold, LenientMatch, LenientText
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer, squad, tokens
 from rag_rewards.text.sections import Tags
 from rag_rewards.text.statements import sentences
-from rag_rewards.text.strict import LONGEST_ANSWER, StrictText
+from rag_rewards.text.strict import StrictText
 
 Metric = Literal["exact", "substring", "f1", "lenient", "judge", "cascade"]
 Reads = Literal["answer", "response", "final"]
@@ -122,8 +130,8 @@ class AnswerMatch:
             decided. A policy can exploit it. `cascade` leaves uncertain answers to a judge
     reads   `answer`: the answer section; `response`: the response without its thinking; `final`:
             the answer section, or the last statement if there is none
-    strict  `substring`: the response must assert the answer, see `text.strict`; `cascade`: a
-            response is right without a judge only if it asserts the answer
+    strict  the response must assert the answer, see `text.strict`; `f1` of another answer is 0;
+            `cascade`: a response is right without a judge only if it asserts the answer
     certainty  `cascade`: a judge decides below this certainty, see `rewards.cascade`
     extra   `exact` with several required answers: the answer is a comma-separated list, which may
             contain other items (`allow`) or not (`reject`)
@@ -159,7 +167,7 @@ class AnswerMatch:
             self.metric == "cascade" and self.decide(rollout, text).verdict is not None
         ):
             return []
-        if self.strict and not self._is_whole(rollout):
+        if self.strict and self._is_part(rollout, text):
             text = rollout.parsed.visible  # statements before the last one can contradict it
         gold = judge_references(rollout.gold)
         question = JudgeQuestion("accuracy", rollout.question or "", text, gold)
@@ -180,6 +188,10 @@ class AnswerMatch:
 
     def read(self, rollout: Rollout) -> str | None:
         """Return the text that is compared, or None if the response has none."""
+        text = self._read(rollout)
+        return shown_answer(text) if self.strict else text
+
+    def _read(self, rollout: Rollout) -> str | None:
         response = rollout.parsed
         if self.reads == "response":
             return response.visible
@@ -188,9 +200,12 @@ class AnswerMatch:
             return answer
         if "answer" in response.cut(self.tags).repeated:
             return None
+        visible = response.visible
         if len(rollout.gold) > 1:
-            return response.visible  # several answers can be in several statements
-        return _last_statement(response.visible)
+            return visible  # several answers can be in several statements
+        if self.strict and self.metric not in ("exact", "f1") and not is_passage(visible):
+            return visible  # `text.strict` reads a short response as a whole
+        return _last_statement(shown_answer(visible) or "" if self.strict else visible)
 
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
         if self.metric == "lenient":
@@ -200,6 +215,9 @@ class AnswerMatch:
         if self.reads == "answer":
             answer = rollout.parsed.answer(self.tags, forms.normalize)
             text, normal = answer.text, answer.normal
+            if self.strict and text and (visible := shown_answer(text)) != text:
+                text = visible
+                normal = forms.normalize(text) if text and not text.isspace() else None
             value = self._value(rollout, text, normal, forms)
             return Score(value, details={"answer": text})
         value = self.value_of(rollout, self.read(rollout), forms)
@@ -220,7 +238,11 @@ class AnswerMatch:
     def decide(self, rollout: Rollout, text: str | None) -> Decision:
         """Return the decision of the rules of the cascade on a text."""
         decision = decide(text, rollout, self.certainty)
-        if self.strict and decision.verdict and not self._asserts(rollout, text or ""):
+        if (
+            self.strict
+            and decision.verdict
+            and not all(self._asserted(rollout, text or "", self.normalize))
+        ):
             return decision.without_assertion()
         return decision
 
@@ -239,11 +261,12 @@ class AnswerMatch:
             return float(all(lenient_matches(text, rollout)))
         if metric == "cascade":
             return float(self.decide(rollout, text).is_right(rollout, self.name))
-        is_strict = self.strict and metric == "substring"
-        if is_strict or metric == "judge" or (golds := forms.plain(required)) is None:
+        is_rare = metric == "judge" or (self.strict and metric != "exact")
+        if is_rare or (golds := forms.plain(required)) is None:
             return self._compare(rollout, text, required, forms.normalize)
         if metric == "exact":
-            return 1.0 if normal in golds else 0.0
+            is_equal = normal in golds
+            return float(is_equal and self._is_asserted(rollout, text, forms.normalize))
         if metric == "f1":
             return best_f1(normal, forms.tokens_of(required[0]))
         for gold in golds:
@@ -267,27 +290,47 @@ class AnswerMatch:
             if verdict is None:
                 raise unmet(VerdictNeed(self.name))
             return float(verdict)
-        if self.metric == "substring" and self.strict:
-            return float(self._asserts(rollout, text))
         if self.metric == "exact" and len(required) > 1:
-            return list_match(text, required, normalize, extra=self.extra)
+            is_equal = bool(list_match(text, required, normalize, extra=self.extra))
+            return float(is_equal and self._is_asserted(rollout, text, normalize))
+        if self.metric == "substring" and self.strict:
+            return float(all(self._asserted(rollout, text, normalize)))
         best = [_best(_COMPARE[self.metric], text, aliases, normalize) for aliases in required]
-        return sum(best) / len(best) if self.metric == "f1" else min(best)
+        if self.metric == "exact":
+            return float(min(best) == 1.0 and self._is_asserted(rollout, text, normalize))
+        if self.metric == "f1" and self.strict:
+            asserted = self._asserted(rollout, text, normalize) if any(best) else [False]
+            best = [f1 * right for f1, right in zip(best, asserted, strict=False)]
+        return sum(best) / len(required) if self.metric == "f1" else min(best)
 
-    def _asserts(self, rollout: Rollout, text: str) -> bool:
-        """Return whether a text asserts every required answer, see `text.strict`."""
-        section = rollout.parsed.cut(self.tags).content.get("answer")
-        if section is not None and len(section.split()) > LONGEST_ANSWER:
+    def _asserted(self, rollout: Rollout, text: str, normalize: Normalizer) -> list[bool]:
+        """Return for each required answer whether the response asserts it.
+
+        Statements before the last one must not contradict its assertion.
+        """
+        asserted = asserted_answers(rollout, text, normalize)
+        if self._is_part(rollout, text) and any(asserted):
+            required, question, visible = rollout.gold, rollout.question, rollout.parsed.visible
+            whole = StrictText(visible, precise(normalize), required, question=question or "")
+            asserted = [
+                each and whole.contains(aliases)
+                for each, aliases in zip(asserted, required, strict=True)
+            ]
+        return asserted
+
+    def _is_asserted(self, rollout: Rollout, text: str, normalize: Normalizer) -> bool:
+        """Return whether a text that equals the gold answers asserts them, if `strict`."""
+        if not self.strict:
+            return True
+        if self._is_part(rollout, text) and not all(self._asserted(rollout, text, normalize)):
             return False
-        # Statements before the last one must not contradict its assertion.
-        texts = [text] if self._is_whole(rollout) else [text, rollout.parsed.visible]
-        required, question = rollout.gold, rollout.question or ""
-        strict = [StrictText(each, self.normalize, required, question=question) for each in texts]
-        return all(each.contains(aliases) for aliases in required for each in strict)
+        return is_exact_assertion(rollout, text, normalize)
 
-    def _is_whole(self, rollout: Rollout) -> bool:
-        """Return whether the text that is compared is more than the last statement."""
-        return self.reads != "final" or "answer" in rollout.parsed.cut(self.tags).content
+    def _is_part(self, rollout: Rollout, text: str) -> bool:
+        """Return whether a text is only the last statement of a response."""
+        if self.reads != "final" or "answer" in rollout.parsed.cut(self.tags).content:
+            return False
+        return text != shown_answer(rollout.parsed.visible)
 
 
 _RIGHT = Score(1.0)
@@ -343,49 +386,3 @@ def _has_content(sentence: str) -> bool:
 _HEADINGS = frozenset(
     "sources source references reference citations citation see documents document also".split()
 )
-
-
-def list_match(
-    text: str,
-    required: Sequence[Sequence[str]],
-    normalize: Normalizer = squad,
-    *,
-    extra: Literal["allow", "reject"] = "allow",
-) -> float:
-    """Return 1 if a comma-separated list contains every required answer, else 0.
-
-    An alias with commas can match several adjacent items. `extra="reject"` gives 0 to a list with
-    an item that is not a required answer.
-
-    >>> list_match("Rome, Washington, D.C.", [["Washington, D.C."], ["Rome"]])
-    1.0
-    """
-    items = [item for item in text.split(",") if item.strip()]
-    windows: dict[int, dict[str, list[int]]] = {}
-    matched: set[int] = set()
-    for aliases in required:
-        is_listed = False
-        for alias in aliases:
-            width = alias.count(",") + 1
-            if width not in windows:
-                windows[width] = _windows(items, width, normalize)
-            starts = windows[width].get(_form(alias, normalize), [])
-            matched.update(at for start in starts for at in range(start, start + width))
-            is_listed = is_listed or bool(starts)
-        if not is_listed:
-            return 0.0
-    return 1.0 if extra == "allow" or len(matched) == len(items) else 0.0
-
-
-def _windows(items: Sequence[str], width: int, normalize: Normalizer) -> dict[str, list[int]]:
-    """Return the positions of each normalized run of `width` adjacent items."""
-    starts: dict[str, list[int]] = {}
-    for start in range(len(items) - width + 1):
-        form = _form(",".join(items[start : start + width]), normalize)
-        starts.setdefault(form, []).append(start)
-    return starts
-
-
-def _form(text: str, normalize: Normalizer) -> str:
-    """Return the normalized form of a text, or the text without case if that form is empty."""
-    return normalize(text) or "\0" + text.strip().casefold()

@@ -10,9 +10,11 @@ from typing import Literal
 from rag_rewards.evidence.needs import Need
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.text.citations import CITATION, cited_labels, compiled
+from rag_rewards.text.hidden import shown
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.own_text import without_forgeries
 from rag_rewards.text.statements import statements
+from rag_rewards.text.thinking import without_preparation
 
 
 def citation_recall(cited: Collection[str], supporting: Collection[str]) -> float:
@@ -47,7 +49,8 @@ class CitationRecall:
     measure           `f1`: harmonic mean of recall and precision, so that citing every document
                       does not pay
     min_precision     `f1`: a lower precision gives 0
-    claims_only       count a marker only if its statement has three words or a gold answer
+    claims_only       count a marker only if its statement has three words or a gold answer, and
+                      if a reader sees it as a part of the answer
     pattern           regular expression of a marker; group 1 contains the numbers
 
     Raises DataError for a row without `supporting`. Source: CTRL-RAG, Eq. 2.
@@ -73,7 +76,7 @@ class CitationRecall:
         response = rollout.parsed
         text = response.text if self.include_thinking else response.visible
         if self.claims_only:
-            text = without_forgeries(text)
+            text = without_forgeries(shown(without_preparation(text)))
             claims = (s for s in statements(text, pattern) if _is_claim(s.text, rollout))
             cited = tuple(dict.fromkeys(label for s in claims for label in s.cited))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -10,25 +11,50 @@ import msgspec
 
 from rag_rewards.evidence.needs import Need
 from rag_rewards.rollout import Rollout, Score, canonical
+from rag_rewards.text.citations import labels_in
 from rag_rewards.text.sections import Tags
 
+Notation = Literal["json", "any"]
 _IDS = msgspec.json.Decoder(list[int | str])
+_TOKEN = re.compile(
+    r"(?P<ids>\d{1,9}(?: ?[-–] ?\d{1,9})?)(?!\.?\d)|[\s\[\](){}.,;:、，；。\"'“”*•#&-]"
+    r"|(?:and|docs?|documents?|passages?|sources?|refs?|references?)\b",
+    re.IGNORECASE,
+)
 
 
-def relevance_ids(section: str | None) -> list[int | str] | None:
+def relevance_ids(section: str | None, notation: Notation = "json") -> list[int | str] | None:
     """Return the ids in a relevance section, which is a JSON list of integers or strings.
 
-    The result is None for any other text. Booleans and floats are not ids.
+    With the notation `any`, the section can also contain whole numbers with other marks, "and" or
+    a word such as "document" between them. The result is None for any other text. Booleans and
+    floats are not ids.
 
     >>> relevance_ids(' [2, "5", 2] '), relevance_ids("[true]"), relevance_ids("2, 5")
     ([2, '5', 2], None, None)
+    >>> relevance_ids("[2][5].", "any"), relevance_ids("Documents 2 and 5", "any")
+    ([2, 5], [2, 5])
     """
     if section is None:
         return None
     try:
         return _IDS.decode(section)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
+        return _numbers(section) if notation == "any" else None
+
+
+def _numbers(section: str) -> list[int | str] | None:
+    """Return the numbers in a text of numbers, marks and names of documents, else None."""
+    ids: list[int | str] = []
+    at = 0
+    while at < len(section):
+        token = _TOKEN.match(section, at)
+        if token is None:
+            return None
+        if token["ids"]:
+            ids += map(int, labels_in(token["ids"]))
+        at = token.end()
+    return ids or None
 
 
 def relevance(
@@ -53,12 +79,16 @@ def relevance(
 class Relevance:
     """ARENA's relevance reward: 0, 0.5 or 1. A section that is not a list of ids earns 0.
 
+    min_precision  see `relevance`
+    notation       `json`: the section is a JSON list; `any`: see `relevance_ids`
+
     Raises DataError for a row without `supporting`; an empty list is allowed. Source: ARENA,
     section 3.3.
     """
 
     tags: Tags
     min_precision: float = 0.0
+    notation: Notation = "json"
     name: str = "relevance"
     scope: Literal["rollout"] = "rollout"
 
@@ -70,7 +100,8 @@ class Relevance:
 
     def _score(self, rollout: Rollout) -> Score:
         supporting = rollout.supporting_labels
-        named = relevance_ids(rollout.parsed.cut(self.tags).content.get("relevance"))
+        section = rollout.parsed.cut(self.tags).content.get("relevance")
+        named = relevance_ids(section, self.notation)
         if named is None:
             return Score(0.0, details={"relevance": None})
         labels = list(dict.fromkeys([rollout.label_of(name) or canonical(name) for name in named]))

@@ -15,7 +15,7 @@ from rag_rewards.rewards.contrastive import checked_logprobs
 from rag_rewards.rewards.length import LengthUnit, length_function
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.text.gold_forms import GoldForms
-from rag_rewards.text.lengths import auto_words, is_unspaced
+from rag_rewards.text.lengths import auto_words, is_unspaced, separated_length
 from rag_rewards.text.normalize import Normalizer, NormalizerName, fold, normalizer
 from rag_rewards.text.response import strip_end_of_sequence
 from rag_rewards.text.sections import SectionStyle, Tags, cut
@@ -206,6 +206,7 @@ class Lengths:
     count              function that measures a text, in place of `unit`
     gated_by           length counts only if this masked answer is better than 0 (hardened)
     distinct           repetitions of the documents do not count as rationale (hardened)
+    separated          words without spaces between them do not shorten the evidence (hardened)
 
     Titles of documents do not count. Raises DataError for a row without documents, and SettingError
     for the unit tokens without a tokenizer. Source: LEAR, Eq. 6 and 7; the text after Eq. 9 states
@@ -221,6 +222,7 @@ class Lengths:
     count: Callable[[str], int] | None = None
     gated_by: MaskedAnswer | None = None
     distinct: bool = False
+    separated: bool = False
     name: str = "length"
     scope: Literal["rollout"] = "rollout"
 
@@ -250,6 +252,9 @@ class Lengths:
         if self.distinct:
             reason = _own_words(reason, [document.text for document in rollout.documents or ()])
         r, e = count(reason), count(extract)
+        if self.separated:
+            texts = [document.text for document in rollout.documents or ()]
+            e = max(e, separated_length(extract, texts, passages))
         if not r or not e or shut:
             rationale = evidence = 0.0
         else:

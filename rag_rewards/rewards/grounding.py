@@ -11,11 +11,13 @@ from rag_rewards.errors import DataError
 from rag_rewards.evidence.needs import EntailmentNeed, Need, unmet
 from rag_rewards.rewards.format import Format
 from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
+from rag_rewards.rewards.strict_answer import asserted_answers, precise
 from rag_rewards.rollout import Document, Rollout, Score
 from rag_rewards.text.citations import CITATION, compiled, split_valid
 from rag_rewards.text.gold_forms import GoldForms
+from rag_rewards.text.hidden import shown
 from rag_rewards.text.normalize import NormalizerName, normalizer, squad
-from rag_rewards.text.statements import Statement, statements
+from rag_rewards.text.statements import Statement, merged, statements
 from rag_rewards.text.strict import StrictText
 
 Aggregate = Literal["sum", "mean", "answers"]
@@ -80,6 +82,7 @@ class Grounding:
     strict      the response must assert the answer, see `text.strict`
     precise     `aggregate="answers"`: each further item of a list lowers its share
     together    equal statements count as one statement that cites what all of them cite
+    every       `aggregate="answers"`: every citation of an answer must be correct
     pattern     regular expression of a marker; group 1 contains the numbers
 
     Raises DataError for a row without `answerable`, gold answers or required evidence. Source:
@@ -104,6 +107,7 @@ class Grounding:
     strict: bool = False
     precise: bool = False
     together: bool = False
+    every: bool = False
     pattern: str = CITATION
     name: str = "grounding"
     scope: Literal["rollout"] = "rollout"
@@ -180,11 +184,15 @@ class Grounding:
         self, rollout: Rollout, answer: str, pattern: re.Pattern[str]
     ) -> list[Statement]:
         uncut: list[str] = []
-        if self.strict and rollout.answers is not None and rollout.answer_kind != "claims":
+        items = rollout.answer_kind == "list"
+        if (self.strict or items) and rollout.answers is not None:
             # A gold answer can contain a comma or the end of a sentence: "Lynn, MA", "Jeopardy! 2".
             uncut = [alias for aliases in rollout.gold for alias in aliases]
-        parts = statements(answer, pattern, items=rollout.answer_kind == "list", uncut=uncut)
-        return _merged(parts) if self.together else parts
+        if rollout.answer_kind == "claims":
+            uncut = []
+        answer = shown(answer) if self.strict else answer
+        parts = statements(answer, pattern, items=items, uncut=uncut)
+        return merged(parts) if self.together else parts
 
     def _refused(
         self, rollout: Rollout, answer: str, parts: Sequence[Statement]
@@ -205,12 +213,11 @@ class Grounding:
         self, rollout: Rollout, parts: Sequence[Statement], forms: GoldForms
     ) -> Collection[int]:
         """Return the required answers that the response asserts as a whole."""
-        required = rollout.gold
         if not self.strict or rollout.answer_kind in ("list", "claims"):
-            return range(len(required))
+            return range(len(rollout.gold))
         text = "\n".join(statement.text for statement in parts)
-        whole = StrictText(text, forms.normalize, required, question=rollout.question or "")
-        return [i for i, aliases in enumerate(required) if whole.contains(aliases)]
+        asserted = asserted_answers(rollout, text, forms.normalize, passages=True)
+        return [i for i, is_asserted in enumerate(asserted) if is_asserted]
 
     def _check(
         self,
@@ -234,7 +241,7 @@ class Grounding:
         normalize, required = forms.normalize, rollout.gold
         if self.strict:
             question = rollout.question or ""
-            text = StrictText(statement.text, normalize, required, question=question)
+            text = StrictText(statement.text, precise(normalize), required, question=question)
             yield from (i for i, aliases in enumerate(required) if text.contains(aliases))
             return
         normal = normalize(statement.text)
@@ -329,25 +336,21 @@ class Grounding:
     def _credit_answers(self, rollout: Rollout, checked: Sequence[_Checked]) -> tuple[float, float]:
         matched = cited = 0.0
         for i in range(len(rollout.gold)):
-            sufficient = [item.sufficient for item in checked if i in item.answers]
-            if sufficient:
+            stating = [item for item in checked if i in item.answers]
+            if stating:
                 matched += self.match
-                cited += self.good if any(sufficient) else self.bad_penalty
+                cited += self.good if self._is_cited(stating) else self.bad_penalty
         n = supported_answers(rollout)
         if self.precise and rollout.answer_kind == "list":
             n = max(n, len(checked))
         return matched / n, cited / n
 
-
-def _merged(parts: Sequence[Statement]) -> list[Statement]:
-    """Return equal statements as one with all their citations, so that guessing does not pay."""
-    cited: dict[str, dict[str, None]] = {}
-    first: dict[str, str] = {}
-    for statement in parts:
-        form = squad(statement.text)
-        first.setdefault(form, statement.text)
-        cited.setdefault(form, {}).update(dict.fromkeys(statement.cited))
-    return [Statement(first[form], tuple(labels)) for form, labels in cited.items()]
+    def _is_cited(self, stating: Sequence[_Checked]) -> bool:
+        """Return whether the statements of one required answer have a correct citation."""
+        if not self.every:
+            return any(item.sufficient for item in stating)
+        cited = [item.sufficient for item in stating if item.statement.cited]
+        return bool(cited) and all(cited)
 
 
 def supported_answers(rollout: Rollout) -> int:

@@ -14,17 +14,18 @@ from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rewards.answer import (
     exact_match,
     judge_references,
-    list_match,
     substring_match,
     token_f1,
 )
+from rag_rewards.rewards.answer_list import list_match
 from rag_rewards.rewards.cascade import CERTAINTY, NO_ANSWER, Decision, check_certainty, decide
+from rag_rewards.rewards.strict_answer import asserted_answers, is_exact_assertion
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.text.boxed import first_box, last_box, unwrap
+from rag_rewards.text.boxed import first_box, last_box
 from rag_rewards.text.gold_forms import GoldForms
+from rag_rewards.text.latex import plain_latex
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
 from rag_rewards.text.refusal import ABSTENTIONS, EDGES, contains_phrase, phrase
-from rag_rewards.text.strict import LONGEST_ANSWER, StrictText
 
 Truth = Literal["correct", "uncertain", "incorrect"]
 Scheme = Literal["ternary", "binary"]
@@ -95,10 +96,10 @@ class Outcome:
     scheme              rewards of the truth values, see `outcome_reward`
     knowledge_enhanced  on out-of-knowledge rows only an abstention earns 1
     box                 `last`: outside thinking, with nested braces; `first`: as the authors' code
-    unwrap_text         remove \text{…} and font commands from the box
+    unwrap_text         read the box as text: \text{Paris} as Paris, \$5 as $5, see `text.latex`
     phrases, alone      abstentions, and whether one must be the whole answer
-    strict              `substring`: the response must assert the answer, see `text.strict`;
-                        `cascade`: it is correct without a judge only if it asserts the answer
+    strict              the box must assert the answer, see `text.strict`; `cascade`: it is
+                        correct without a judge only if it asserts the answer
     extra               several required answers: an exact match must be the same set (`reject`,
                         Table 11), or can contain other items (`allow`)
 
@@ -153,7 +154,7 @@ class Outcome:
         """Return the content of the box, or None if there is no box."""
         response = rollout.parsed
         content = first_box(response.text) if self.box == "first" else last_box(response.visible)
-        return unwrap(content) if content and self.unwrap_text else content
+        return plain_latex(content) if content and self.unwrap_text else content
 
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
         answer = self.answer(rollout)
@@ -221,7 +222,9 @@ class Outcome:
             is_gold = is_answer and any(_INVALID in alias.lower() for alias in flat)
             return "correct" if is_gold else "incorrect"
         if self.verifier in ("judge", "cascade", "exact"):
-            if _exact(rollout, answer, forms, self.extra):
+            if _exact(rollout, answer, forms, self.extra) and (
+                not self.strict or is_exact_assertion(rollout, answer, forms.normalize)
+            ):
                 return "correct"
             if self.verifier == "exact":
                 return "incorrect"
@@ -238,8 +241,10 @@ class Outcome:
                 raise unmet(VerdictNeed(self.name))
             return verdict == 1
         required, normalize = rollout.gold, forms.normalize
+        if self.strict and not _asserts(rollout, answer, forms):
+            return False
         if self.verifier == "substring" and self.strict:
-            return _asserts(rollout, answer, forms)
+            return True
         if self.verifier == "substring":
             return all(substring_match(answer, aliases, normalize) for aliases in required)
         mean = sum(token_f1(answer, a, normalize) for a in required) / len(required)
@@ -257,10 +262,7 @@ class Outcome:
 
 def _asserts(rollout: Rollout, answer: str, forms: GoldForms) -> bool:
     """Return whether a box asserts every required answer, see `text.strict`."""
-    if len(answer.split()) > LONGEST_ANSWER:
-        return False
-    text = StrictText(answer, forms.normalize, rollout.gold, question=rollout.question or "")
-    return all(map(text.contains, rollout.gold))
+    return all(asserted_answers(rollout, answer, forms.normalize))
 
 
 def outcome_questions(rollout: Rollout, answer: str) -> tuple[JudgeQuestion, ...]:
@@ -283,6 +285,8 @@ def _exact(
     rollout: Rollout, answer: str, forms: GoldForms, extra: Literal["allow", "reject"]
 ) -> bool:
     required = rollout.gold
+    if any("\\" in alias for aliases in required for alias in aliases):
+        required = tuple((*each, *map(plain_latex, each)) for each in required)
     if len(required) > 1:
         return list_match(answer, required, forms.normalize, extra=extra) == 1.0
     normal, golds = forms.normalize(answer), forms.of(required[0])

@@ -1,4 +1,4 @@
-"""Citation markers: [1], [1][2], [1, 3], [doc 2], [Doc. 2], ［1］."""
+"""Citation markers: [1], [1, 3], [1-3], [doc 2], [citation:2], [^2], ［1］, 【1】, (Document 2)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,28 @@ from collections.abc import Collection
 
 import msgspec
 
-_NAME = r"(?:doc(?:ument)?\.?\s{0,8})?\d{1,9}"
-CITATION = rf"[\[［]\s{{0,8}}({_NAME}(?:\s{{0,8}}[,，]\s{{0,8}}{_NAME}){{0,99}})\s{{0,8}}[\]］]"
-"""Default pattern of a marker. The first group contains the cited numbers."""
+_WORD = r"(?:doc(?:ument)?|passage|source|ref(?:erence)?|citation)s?"
+_NAME = (
+    rf"(?:(?:see\s{{1,8}})?{_WORD}(?:\.|\s{{0,8}}:)?\s{{0,8}}(?:{_WORD}\s{{1,8}})?|[#^d])?"
+    r"\d{1,9}(?: ?[-–] ?\d{1,9})?(?:†[^\[\]【】]{0,40})?"
+)
+CITATION = (
+    rf"(?:[\[［【]|[(（](?=(?:see\s{{1,8}})?{_WORD}\b))"
+    rf"\s{{0,8}}({_NAME}(?:\s{{0,8}}(?:[,，;；、&]|and\b)\s{{0,8}}{_NAME}){{0,99}})\s{{0,8}}"
+    r"[\]］】)）]"
+)
+"""Default pattern of a marker. The first group contains the cited numbers.
 
-_NUMBER = re.compile(r"\d+")
+A number in parentheses is a marker only after a word such as "document".
+"""
+OLD_CITATION = (
+    r"[\[［]\s{0,8}((?:doc(?:ument)?\.?\s{0,8})?\d{1,9}"
+    r"(?:\s{0,8}[,，]\s{0,8}(?:doc(?:ument)?\.?\s{0,8})?\d{1,9}){0,99})\s{0,8}[\]］]"
+)
+"""The default pattern before version 0.4.0."""
+
+_RANGE = re.compile(r"(\d+)(?: ?[-–] ?(\d+))?(?:†[^,，;；、]*)?")
+_LONGEST_RANGE = 50
 
 
 class Marker(msgspec.Struct, frozen=True, gc=False):
@@ -34,9 +51,25 @@ def markers(text: str, pattern: re.Pattern[str]) -> list[Marker]:
         content = match[1] or ""
         labels = labels_of.get(content)
         if labels is None:
-            labels = labels_of[content] = tuple(str(int(n)) for n in _NUMBER.findall(content))
+            labels = labels_of[content] = labels_in(content)
         result.append(Marker(*match.span(), labels))
     return result
+
+
+def labels_in(content: str) -> tuple[str, ...]:
+    """Return the numbers in the content of a marker, with those of short ranges.
+
+    >>> labels_in("1-3, doc 7"), labels_in("2†source")
+    (('1', '2', '3', '7'), ('2',))
+    """
+    labels: list[str] = []
+    for match in _RANGE.finditer(content):
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first <= last <= first + _LONGEST_RANGE:
+            labels += map(str, range(first, last + 1))
+        else:
+            labels += (str(first), str(last))
+    return tuple(labels)
 
 
 def compiled(pattern: str = CITATION) -> re.Pattern[str]:

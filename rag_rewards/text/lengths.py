@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Collection, Sequence
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -98,3 +100,82 @@ def _any_word() -> Any:
     import regex
 
     return regex.compile(rf"{_UNSPACED}\p{{M}}*|[\S--{_UNSPACED}]+", regex.V1)
+
+
+# Marks that join words, as in "of_the_city". Apostrophes and hyphens do so from three on, and full
+# stops do so between words, but not in abbreviations and numbers.
+_GLUE = re.compile(r"_|[^\w'’.,\-]|(?<=[^\W\d_]{2})[.,]{1,3}(?=[^\W\d_])")
+_WEAK_GLUE = re.compile(r"['’\-.,]")
+_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_LONGEST_WORD = 24  # letters
+_SHORT_WORD = 0.75  # of the mean length: glued words can be shorter than the others
+
+
+def separated_length(text: str, documents: Sequence[str], length: int) -> int:
+    """Return the number of words in a text, also if nothing or a mark separates them.
+
+    A run of characters that consists of words of the documents counts as these words. A longer run
+    counts as the words that its letters would fill in the documents, whose length is `length`.
+
+    >>> separated_length("The_city liesOn theSeine", ["The city lies on the Seine"], 6)
+    6
+    """
+    words = [word for document in documents for word in _letters(document.casefold()).split()]
+    mean = sum(map(len, words)) / length if length else 1.0
+    known = frozenset(words)
+    return sum(_words_in(run, known, _SHORT_WORD * mean) for run in auto_words(text))
+
+
+def _words_in(run: str, known: Collection[str], mean: float) -> int:
+    """Return the number of words in a run of characters without white space, at least 1."""
+    count = 0
+    for part in _GLUE.split(run):
+        parts = _WEAK_GLUE.split(part) if len(_WEAK_GLUE.findall(part)) > 2 else [part]
+        for piece in parts:
+            word = "".join(_letters(piece.casefold()).split())
+            if len(word) > _LONGEST_WORD:
+                count += math.ceil(len(word) / max(mean, 1))
+            elif word:
+                count += _fewest_words(word, known, len(_CAPITAL.split(piece)))
+    return count or 1
+
+
+def _fewest_words(word: str, known: Collection[str], otherwise: int) -> int:
+    """Return the smallest number of known words that a word consists of, or `otherwise`."""
+    if word in known:
+        return 1
+    fewest: list[int] = [0] + [0] * len(word)
+    for end in range(1, len(word) + 1):
+        counts = [
+            fewest[start] + 1
+            for start in range(end)
+            if (fewest[start] or not start) and word[start:end] in known
+        ]
+        fewest[end] = min(counts, default=0)
+    return fewest[-1] or otherwise
+
+
+def _letters(text: str) -> str:
+    return "".join(char if char.isalnum() else " " for char in text)
+
+
+LONGEST_ANSWER = 60
+"""Words of the longest answer. A longer text is a passage."""
+
+
+def is_passage(text: str) -> bool:
+    """Return whether a text is too long for an answer: more than 60 words.
+
+    Two characters of a script without spaces are a word, as are twelve characters of any text, so
+    that a passage without spaces is one too.
+
+    >>> is_passage("word " * 60), is_passage("word " * 61), is_passage("法" * 121)
+    (False, True, True)
+    """
+    if len(text) <= LONGEST_ANSWER:
+        return False
+    longest = words(text)
+    if not text.isascii():
+        unspaced = len(_unspaced_letter().findall(text))
+        longest = max(longest, auto_length(text) - unspaced + (unspaced + 1) // 2)
+    return max(longest, characters(text) // 12) > LONGEST_ANSWER

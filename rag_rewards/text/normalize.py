@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any, Literal
 
 from rag_rewards.text import quantities
+from rag_rewards.text.citations import compiled
 
 Normalizer = Callable[[str], str]
 NormalizerName = Literal["lower", "squad", "triviaqa", "unicode"]
@@ -75,9 +76,7 @@ def _drop_articles(text: str) -> str:
 
 
 # A citation marker does not belong to an answer: "Paris [1]" becomes "paris".
-MARKER = re.compile(
-    r"\[\s{0,8}(?:doc(?:ument)?\.?\s{0,8})?\d{1,9}(?:\s{0,8},\s{0,8}\d{1,9}){0,99}\s{0,8}\]", re.I
-)
+MARKER = compiled()
 _ASCII_CONTROLS = dict.fromkeys((*range(9), *range(14, 28), 127))
 _TYPOGRAPHY = str.maketrans(
     dict.fromkeys("‘’‚‛ʼʹʻ′´`＇", "'")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import accumulate
 
 import msgspec
 
 from rag_rewards.text.citations import markers
+from rag_rewards.text.normalize import squad
 
 _CJK_END = re.compile(
     r"(?<=[。！？])(?![。！？”’」』）])|(?<=[。！？][”’」』）])(?![。！？”’」』）])"
@@ -143,6 +144,17 @@ def _joined(text: str, pieces: list[str], uncut: Collection[str]) -> list[str]:
             span = next(spans, None)
         is_open = span is not None and span.start() < end
     return out
+
+
+def merged(parts: Sequence[Statement]) -> list[Statement]:
+    """Return equal statements as one with all their citations, so that guessing does not pay."""
+    cited: dict[str, dict[str, None]] = {}
+    first: dict[str, str] = {}
+    for statement in parts:
+        form = squad(statement.text)
+        first.setdefault(form, statement.text)
+        cited.setdefault(form, {}).update(dict.fromkeys(statement.cited))
+    return [Statement(first[form], tuple(labels)) for form, labels in cited.items()]
 
 
 def _without_markers(

@@ -19,6 +19,7 @@ from itertools import chain, islice
 
 from rag_rewards.text.assertions import Assertions
 from rag_rewards.text.glosses import glossed
+from rag_rewards.text.hidden import shown
 from rag_rewards.text.languages import equivalent_marks
 from rag_rewards.text.longer_names import LongerNames
 from rag_rewards.text.normalize import Normalizer, fold
@@ -28,7 +29,6 @@ from rag_rewards.text.rivals import Rivals
 from rag_rewards.text.word_separation import languages_in, separated
 from rag_rewards.text.words import EDGES, Word, read_words
 
-LONGEST_ANSWER = 60  # words; a longer answer section or box is a passage, not an answer
 _LONGEST_QUESTION = 10_000  # characters
 _MAX_MENTIONS = 64  # an answer that has asserted nothing by then asserts nothing
 
@@ -74,7 +74,7 @@ class StrictText:
         question: str = "",
     ) -> None:
         self._normalize = normalize
-        text = _spaced(text, gold)
+        text = _spaced(shown(text), gold)
         self._folded = own_text(fold(text), Initials(gold, normalize))
         self._words = self._read_words(gold)
         stream = [piece for word in self._words for piece in word.pieces]

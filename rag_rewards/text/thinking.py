@@ -39,6 +39,24 @@ def without_thinking(text: str) -> str:
     return replace_thinking(text, "")
 
 
+_PREPARATION = re.compile(
+    r"<(reason|rationale|analysis|plan(?:ning)?|draft|notes?|critique|evidence|extract|relevance"
+    r"|observation|context|documents?|passages?|references?|information|search|results?"
+    r"|tool_call|tool_response)(?:\s[^<>]{0,200})?>.*?(?:</\1\s{0,4}>|\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def without_preparation(text: str) -> str:
+    """Return a text without thinking, and without sections that prepare the answer.
+
+    >>> without_preparation("<analysis>See [1].</analysis> Paris [2]")
+    ' Paris [2]'
+    """
+    text = without_thinking(text)
+    return _PREPARATION.sub("", text) if "<" in text else text
+
+
 def replace_thinking(text: str, replacement: str, kept: Collection[str] = ()) -> str:
     """Return a text with a replacement for each part that is thinking.
 

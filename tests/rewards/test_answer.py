@@ -228,7 +228,7 @@ def test_several_required_answers_as_a_list():
     assert value("<answer>Rome, Paris, Bonn</answer>", both) == 1.0
     assert value("<answer>Rome, Paris, Bonn</answer>", both, extra="reject") == 0.0
     assert value("<answer>Rome, Paris</answer>", both, extra="reject") == 1.0
-    assert value("<answer>Rome and Paris</answer>", both) == 0.0
+    assert value("<answer>Rome or Paris</answer>", both) == 0.0
     assert value("<answer>Rome and Paris</answer>", both, metric="substring") == 1.0
 
 

@@ -103,7 +103,7 @@ def test_the_first_box_ends_at_the_first_brace():
     assert truth(nested, "x^{2") == "correct"  # squad deletes both braces
     rollout = Rollout(response=nested, answers="x")
     assert Outcome(verifier="exact", box="first").answer(rollout) == "x^{2"
-    assert Outcome(verifier="exact").answer(rollout) == "x^{2}"
+    assert Outcome(verifier="exact").answer(rollout) == "x^2"
 
 
 def test_unwrapping():

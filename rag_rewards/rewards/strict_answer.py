@@ -1,0 +1,64 @@
+"""Strict comparison: a response must assert the gold answer in text that a reader sees."""
+
+from __future__ import annotations
+
+from rag_rewards.rewards.answer_list import list_match
+from rag_rewards.rollout import Rollout
+from rag_rewards.text.copies import copies_document
+from rag_rewards.text.hidden import shown
+from rag_rewards.text.lengths import is_passage
+from rag_rewards.text.normalize import Normalizer, Unicode
+from rag_rewards.text.strict import StrictText
+
+_NEGATIONS = ("!", "¬", "≠", "~")
+
+
+def asserted_answers(
+    rollout: Rollout, text: str, normalize: Normalizer, *, passages: bool = False
+) -> list[bool]:
+    """Return for each required answer of a rollout whether a text asserts it.
+
+    A copy of a document asserts nothing, and neither does a passage unless `passages` is true.
+    Numbers and names are compared with the normalizer `unicode`, because others ignore punctuation
+    that changes the meaning.
+
+    >>> row = Rollout(response="", answers=[["Paris"], ["Rome"]])
+    >>> asserted_answers(row, "It is Paris, and not Rome.", Unicode())
+    [True, False]
+    """
+    required = rollout.gold
+    documents = (document.text for document in rollout.documents or ())
+    if (not passages and is_passage(text)) or copies_document(text, documents):
+        return [False] * len(required)
+    strict = StrictText(text, precise(normalize), required, question=rollout.question or "")
+    return [strict.contains(aliases) for aliases in required]
+
+
+def is_exact_assertion(rollout: Rollout, text: str, normalize: Normalizer) -> bool:
+    """Return whether a text that equals the gold answers under a normalizer also asserts them."""
+    required = rollout.gold
+    if text.lstrip().startswith(_NEGATIONS) and not any(
+        alias.lstrip().startswith(_NEGATIONS) for aliases in required for alias in aliases
+    ):
+        return False
+    exact = precise(normalize)
+    if exact is normalize:
+        return True
+    if len(required) > 1:
+        is_equal = bool(list_match(text, required, exact))
+    else:
+        is_equal = exact(text) in map(exact, required[0])
+    return is_equal or all(asserted_answers(rollout, text, exact))
+
+
+def precise(normalize: Normalizer) -> Normalizer:
+    """Return the normalizer, or `unicode` in place of one that ignores punctuation in words."""
+    return normalize if isinstance(normalize, Unicode) else _UNICODE
+
+
+def shown_answer(text: str | None) -> str | None:
+    """Return the part of an answer that a reader sees."""
+    return shown(text) if text else text
+
+
+_UNICODE = Unicode()

@@ -1,0 +1,108 @@
+r"""Text that a reader of the rendered response does not see, or sees struck out.
+
+This is the content of comments, of hidden, collapsed, white or struck-out elements (HTML, Markdown
+and LaTeX), and what stands in attributes and link targets.
+"""
+
+from __future__ import annotations
+
+import re
+
+_ELEMENTS = "script|style|template|head|title|noscript|datalist|details|del|s|strike"
+_ATTRIBUTES = (
+    r"\bhidden\b|display\s*:\s*none|visibility\s*:\s*hidden|opacity\s*:\s*0|font-size\s*:\s*0"
+    r"|color\s*[:=]\s*[\"']?(?:white|transparent|#fff\b|#ffffff|rgba?\(255\s*,\s*255\s*,\s*255)"
+)
+_COMMANDS = (
+    "h?v?phantom|s?out|st|x?b?cancel|label|index|iffalse|nocite|invisible|pdftooltip|comment"
+)
+_HIDING = re.compile(
+    rf"""
+    (?P<comment><!--|<!\[CDATA\[|<\?|/\*|\{{\#|\{{\{{!|<%|\\begin\{{comment\}}|\\iffalse\b)
+    | <(?P<tag>[a-z][a-z0-9]{{0,12}})(?P<attributes>\s[^<>]{{0,1000}})?/?>
+    | \\(?:{_COMMANDS})\s{{0,8}}(?P<argument>\{{)
+    | (?:\\textcolor|\{{?\\color)\s{{0,8}}(?P<color>\{{(?:white|transparent)\}}\s{{0,8}}\{{?)
+    | (?P<struck>~~[^~\n]{{1,1000}}~~|\|\|[^|\n]{{1,1000}}\|\||>![^\n]{{1,1000}}?!<)
+    | (?P<image>!\[[^\[\]]{{0,1000}}\]\([^()\n]{{0,1000}}\))
+    | \[(?P<link>[^\[\]]{{0,1000}})\]\([^()\n]{{0,1000}}(?:\([^()\n]{{0,200}}\))?[^()\n]{{0,200}}\)
+    | (?P<definition>(?:^|\n)[ \t]{{0,3}}\[[^\[\]\n]{{1,200}}\]:[^\n]*)
+    | (?P<unticked>(?:^|\n)[ \t]{{0,8}}[-*+][ \t]\[[ ]\][^\n]*)
+    | (?P<remark>(?:^|(?<=\s))(?<!\d\s)%(?=\s?\w)[^\n]*)
+    | (?P<conceal>\x1b\[8m)
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_MARKS = ("<", "~~", "||", ">!", "](", "]:", "\\", "%", "/*", "{", "\x1b", "[ ]")
+_ENDS = {
+    "<!--": "-->", "<![cdata[": "]]>", "<?": "?>", "/*": "*/", "{#": "#}", "{{!": "}}",
+    "<%": "%>", "\\begin{comment}": "\\end{comment}", "\\iffalse": "\\fi",
+}  # fmt: skip
+_IS_HIDDEN = re.compile(_ATTRIBUTES, re.IGNORECASE)
+_IS_HIDDEN_ELEMENT = re.compile(_ELEMENTS, re.IGNORECASE)
+_VOID = frozenset(("br", "hr", "img", "input", "meta", "link", "wbr", "source", "track", "area"))
+_LABEL = re.compile(r"\D{0,12}\d{1,4}")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+
+
+def shown(text: str) -> str:
+    """Return the text that a reader sees.
+
+    Hidden parts are removed. A link is replaced by its text. The time is linear.
+
+    >>> shown("~~Rome~~ <!-- Oslo --> [Paris](https://example.org/Lima)").split()
+    ['Paris']
+    """
+    if not any(mark in text for mark in _MARKS):
+        return text
+    pieces: list[str] = []
+    at = 0
+    while match := _HIDING.search(text, at):
+        end, replacement = _rest(match)
+        pieces += (text[at : match.start()], replacement)
+        at = end
+    pieces.append(text[at:])
+    return "".join(pieces)
+
+
+def _rest(match: re.Match[str]) -> tuple[int, str]:
+    """Return the end of a part that a mark begins, and what a reader sees of it."""
+    text, end, kind = match.string, match.end(), match.lastgroup
+    if kind == "comment":
+        return _after(text, _ENDS[match[0].lower()], end), " "
+    if kind in ("tag", "attributes"):
+        return _element(match)
+    if kind in ("argument", "color"):
+        return _closed(text, end) if match[0].endswith("{") else len(text), " "
+    if kind == "link":
+        return end, f"[{match['link']}]" if _LABEL.fullmatch(match["link"]) else match["link"]
+    if kind == "conceal":
+        return _after(text, "\x1b[", end), " "
+    return end, "\n" if match[0].startswith("\n") else " "
+
+
+def _element(match: re.Match[str]) -> tuple[int, str]:
+    """Return the end of a hidden element, or that of its opening tag, without the attributes."""
+    name, attributes = match["tag"].lower(), match["attributes"] or ""
+    if name in _VOID:
+        return match.end(), "\n"
+    if _IS_HIDDEN_ELEMENT.fullmatch(name) or (attributes and _IS_HIDDEN.search(attributes)):
+        closing = re.compile(rf"</{name}\s{{0,8}}>", re.IGNORECASE)
+        found = closing.search(match.string, match.end())
+        return found.end() if found else len(match.string), " "
+    return match.end(), f"<{name}>" if attributes else match[0]
+
+
+def _after(text: str, mark: str, start: int) -> int:
+    """Return the position after a mark, or the end of the text."""
+    at = text.find(mark, start)
+    return at + len(mark) if at >= 0 else len(text)
+
+
+def _closed(text: str, start: int) -> int:
+    """Return the position after the brace that closes an argument, or the end of the text."""
+    depth = 1
+    for brace in _BRACE.finditer(text, start):
+        depth += (brace[0] == "{") - (brace[0] == "}")
+        if not depth:
+            return brace.end()
+    return len(text)
