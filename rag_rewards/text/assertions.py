@@ -9,27 +9,20 @@ from itertools import islice, takewhile
 
 from rag_rewards.text.assertion_words import (
     ALTERNATIVES,
-    ASSERTING,
     AUXILIARIES,
-    CLAUSE_ENDS,
-    CLAUSE_WORDS,
     COORDINATORS,
-    DENIALS,
-    DENIED_DENIALS,
-    JUDGED,
     NEGATIONS,
     NOT_AN_ITEM,
-    OPENS,
     PAIRED,
     PLACES,
     QUESTION_MARKS,
     QUOTE,
-    SKIPPED,
-    TENTATIVE,
-    TWO_WORD_NEGATIONS,
 )
+from rag_rewards.text.capitals import Capitals
+from rag_rewards.text.denials import Denials
 from rag_rewards.text.enumerations import Span, is_enumerated, is_majority
 from rag_rewards.text.normalize import ARTICLES
+from rag_rewards.text.reports import is_reported
 from rag_rewards.text.words import Word
 
 
@@ -39,10 +32,14 @@ class Assertions:
     required  number of answers that the question asks for
     echo      whether each word repeats the question; such a word neither denies an answer nor
               names another one
+    capitals  the words with capitals
     """
 
-    def __init__(self, words: Sequence[Word], required: int, echo: Sequence[bool] = ()) -> None:
+    def __init__(
+        self, words: Sequence[Word], required: int, echo: Sequence[bool], capitals: Capitals
+    ) -> None:
         self.words = words
+        self._denials = Denials(words, echo, capitals)
         self.required = required
         self.echo = echo if any(echo) else ()
         self._segments = _segments(words)
@@ -55,8 +52,8 @@ class Assertions:
         """
         words = self.words
         return not (
-            _negated_before(words, first, self.echo)
-            or _denied_after(words, last)
+            self._denials.deny(first, last)
+            or is_reported(words, first, last)
             or is_enumerated(words, first, last, self.required, gold)
             or _in_question(words, last)
             or _quoted(words, first, last)
@@ -218,76 +215,3 @@ def _overruled(words: Sequence[Word], last: int) -> bool:
             answer = [word.text for word in rest[i + 2 : i + 14]]
             return words[last].text not in answer
     return False
-
-
-def _negated_before(words: Sequence[Word], first: int, echo: Sequence[bool]) -> bool:
-    """Return whether a negation is between the beginning of the clause and the mention."""
-    if words[first].before.endswith("!") or words[first].text[:1] in "不非":
-        return True
-    for i in range(first - 1, max(first - 40, -1), -1):
-        word, following = words[i], words[i + 1]
-        if (word.text, following.text) in TWO_WORD_NEGATIONS:
-            return not (i and words[i - 1].text == "none")
-        if word.text in ("right", "correct", "true") and following.text != "to":
-            return i > 0 and words[i - 1].text in NEGATIONS
-        if word.text == "but" and i and words[i - 1].text == "anything":
-            return True
-        if i == first - 1 and word.text == "not" and set(word.after) <= OPENS:
-            return True  # "not: Paris", "not (Paris)"
-        opens = word.text in CLAUSE_WORDS and not (i and words[i - 1].text == "that")
-        if opens or _ends_clause(word, following):
-            return False
-        if word.after.startswith(",") and not _list_continues(words, i, first):
-            return any(w.text == "not" and w.after == "," for w in words[max(i - 8, 0) : i])
-        if (word.text in NEGATIONS or word.text.endswith("n't")) and not (echo and echo[i]):
-            close = {w.text for w in words[i + 1 : i + 3]}
-            if word.text in ("doubt", "doubts") and i and words[i - 1].text in NEGATIONS:
-                return False
-            return following.text not in ASSERTING and close.isdisjoint(DENIED_DENIALS)
-    return False
-
-
-def _denied_after(words: Sequence[Word], last: int) -> bool:
-    """Return whether the words after the mention deny it.
-
-    Examples: "Paris is wrong", "Paris is not the capital", "Paris (wrong)", "Paris: no".
-    """
-    judged = relative = False
-    for i in range(last + 1, min(last + 7, len(words))):
-        here, word = words[i - 1], words[i]
-        if here.after and not (i == last + 1 and set(here.after) <= set(",:(\"'*")):
-            return False
-        if word.text in ("cannot", "can't"):
-            return True
-        if word.text in DENIALS or word.text.endswith("n't"):
-            rest = [w.text for w in words[i + 1 : i + 4]]
-            if relative and word.text in ("not", "never"):
-                return not JUDGED.isdisjoint(rest)
-            alone = (here.after or word.before) and (word.after or not rest)
-            return bool(judged or alone or word.text.endswith("n't")) and (
-                ASSERTING.isdisjoint(rest[:1])
-            )
-        if judged and (word.text == "ruled" or word.text in TENTATIVE):
-            return True
-        relative = relative or word.text in ("which", "that")
-        if word.text in AUXILIARIES:
-            judged = True
-        elif judged:
-            if word.text not in ARTICLES and word.text not in SKIPPED:
-                return False
-        elif not word.text.endswith("ly") and word.text not in ("by", "means"):
-            return False
-    return False
-
-
-def _ends_clause(word: Word, following: Word) -> bool:
-    return not CLAUSE_ENDS.isdisjoint(word.after) or not CLAUSE_ENDS.isdisjoint(following.before)
-
-
-def _list_continues(words: Sequence[Word], comma: int, first: int) -> bool:
-    """Return whether a list continues after a comma, as in "not Rome, Paris or Bonn".
-
-    The negation applies to the whole list.
-    """
-    following = words[comma + 1 : first + 1]
-    return len(following) <= 4 and any(w.text in COORDINATORS for w in words[comma + 1 : first + 4])

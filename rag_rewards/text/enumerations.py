@@ -72,7 +72,17 @@ def _second_of_pair(words: Sequence[Word], first: int, last: int) -> bool:
     if at < 1 or words[at].text not in PAIRING or words[at].after:
         return _second_of_two_names(words, first, last)
     following = words[last + 1].text if last + 1 < len(words) and not words[last].after else ""
-    return following not in SINGULAR_VERBS
+    return following not in SINGULAR_VERBS or _begins_clause(words, at)
+
+
+def _begins_clause(words: Sequence[Word], at: int) -> bool:
+    """Return whether only a name precedes a conjunction in its clause: "Rome and Paris are"."""
+    before = []
+    for word in reversed(words[max(at - 4, 0) : at]):
+        if word.after:
+            break
+        before.append(word.text)
+    return len(before) < 4 and NOT_AN_ITEM.isdisjoint(before) and SINGULAR_VERBS.isdisjoint(before)
 
 
 def _second_of_two_names(words: Sequence[Word], first: int, last: int) -> bool:

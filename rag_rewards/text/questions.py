@@ -1,16 +1,21 @@
-"""Whether a question asks for several answers."""
+"""What a question asks for, and which words of a text repeat it."""
 
 from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
+from rag_rewards.text.assertion_words import NEGATIONS
 from rag_rewards.text.languages import english
 from rag_rewards.text.normalize import fold
+from rag_rewards.text.words import EDGES, Word
 
 SEVERAL = 5  # answers that a list can have if the question does not say how many it asks for
-_LONGEST = 1_000  # characters
+_LONGEST = 1_000  # characters that tell how many answers a question asks for
+_LONGEST_ECHO = 10_000  # characters that a text can repeat
 _WORDS = english().questions
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
@@ -65,3 +70,40 @@ def _is_plural(word: str) -> bool:
         and not word.endswith(("ss", "us", "is", "'s"))
         and word not in _WORDS.singular
     )
+
+
+def echo(words: Sequence[Word], question: str) -> list[bool]:
+    """Return for each word whether it repeats the question.
+
+    It does in a run of three words that the question contains, and if it is a negation before a
+    word of a question that also contains a negation: "Which bird cannot fly? It cannot fly."
+    """
+    echo = [False] * len(words)
+    if not question:
+        return echo
+    repeated, texts = _read(question), [word.text for word in words]
+    for at, run in enumerate(zip(texts, texts[1:], texts[2:], strict=False)):
+        if run in repeated.runs:
+            echo[at : at + 3] = [True] * 3
+    if repeated.negated:
+        for at, text in enumerate(texts[:-1]):
+            if _is_negation(text) and texts[at + 1] in repeated.words:
+                echo[at] = True
+    return echo
+
+
+class _Repeated(NamedTuple):
+    words: frozenset[str]
+    runs: frozenset[tuple[str, ...]]
+    negated: bool
+
+
+@lru_cache(maxsize=4096)
+def _read(question: str) -> _Repeated:
+    texts = [token.strip(EDGES) for token in fold(question[:_LONGEST_ECHO]).split()]
+    runs = frozenset(zip(texts, texts[1:], texts[2:], strict=False))
+    return _Repeated(frozenset(texts), runs, any(map(_is_negation, texts)))
+
+
+def _is_negation(text: str) -> bool:
+    return text in NEGATIONS or text.endswith("n't")

@@ -9,49 +9,117 @@ question than the earlier ones is an answer of its own ("He was born in Rome. He
 
 from __future__ import annotations
 
-import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property, lru_cache
 
 from rag_rewards.text.assertion_words import (
+    COORDINATORS,
     COPULAS,
     FUNCTION_WORDS,
     HEDGES,
     JOINTS,
     NEGATIONS,
+    OPPOSITES,
     PREPOSITIONS,
+    PRONOUNS,
 )
+from rag_rewards.text.capitals import Capitals
 from rag_rewards.text.enumerations import Span
 from rag_rewards.text.normalize import ARTICLES, fold
 from rag_rewards.text.words import EDGES, Word
 
 _MAX_UNIT = 10  # words; a longer sentence contains names for other reasons
 _MAX_UNITS = 64
+_MAX_CLAUSES = 12
 _MAX_NEW_WORDS = 2  # of a unit that only names another answer
 _UNIT_ENDS = frozenset(".!?;\n。！？；")
 _JOINT_WORDS = frozenset(word for joint in JOINTS for word in joint.split())
-_CAPITAL = re.compile(r"(?<![\w'’.-])[^\W\d_a-z][\w'’.-]{0,40}")
 
 
 class Rivals:
     """Tests whether other answers precede a mention.
 
     words     the words of the text
-    text      the text as it is written, with capitals
+    capitals  the words with capitals; names have capitals
     question  the text of the question
     """
 
-    def __init__(self, words: Sequence[Word], text: str, question: str) -> None:
+    def __init__(self, words: Sequence[Word], capitals: Capitals, question: str) -> None:
         self._words = words
-        self._text = text
+        self._capitals = capitals
         self._question = _stems(question)
 
     def precede(self, first: int, last: int, required: int) -> bool:
         """Return whether as many other answers as the question asks for precede a mention."""
         if required == 1 and (self._is_joined(first) or self._is_afterthought(first, last)):
             return True
-        return self._is_label(first, last) or self._in_earlier_units(first, last, required)
+        return (
+            self._is_label(first, last)
+            or self._is_contradicted(first, last)
+            or self._in_earlier_clauses(first, last, required)
+            or self._in_earlier_units(first, last, required)
+        )
+
+    def _is_contradicted(self, first: int, last: int) -> bool:
+        """Return whether a text says both yes and no."""
+        opposite = OPPOSITES.get(self._words[first].text) if first == last else None
+        if opposite is None:
+            return False
+        return any(
+            word.text == opposite and self._is_alone(at) for at, word in enumerate(self._words)
+        )
+
+    def _is_alone(self, at: int) -> bool:
+        """Return whether a word such as "no" is an answer and not part of "no other city"."""
+        words = self._words
+        if words[at].text != "no" or words[at].after or at + 1 == len(words):
+            return True
+        following = words[at + 1]
+        return (
+            bool(following.before)
+            or following.text in FUNCTION_WORDS
+            or (following.text in OPPOSITES)
+        )
+
+    def _in_earlier_clauses(self, first: int, last: int, required: int) -> bool:
+        """Return whether an earlier clause has the same words around another answer.
+
+        Examples: "It is Rome and it is Paris.", "Iron does, copper does."
+        """
+        clauses = self._clauses
+        at = bisect_right(clauses, (first, len(self._words))) - 1
+        if at < 1:
+            return False
+        own = {word.text for word in self._words[first : last + 1]}
+        frame = self._texts(clauses[at]) - own
+        if not frame or clauses[at][1] - clauses[at][0] > _MAX_UNIT:
+            return False
+        rivals = sum(
+            frame <= self._texts(clause) and self._has_candidate(clause, first, own, frame)
+            for clause in clauses[max(at - _MAX_CLAUSES, 0) : at]
+        )
+        return rivals >= required
+
+    @cached_property
+    def _clauses(self) -> list[Span]:
+        """The runs of words between marks and conjunctions."""
+        clauses, start = [], 0
+        for at, word in enumerate(self._words):
+            joins = word.text in COORDINATORS
+            if joins and at > start:
+                clauses.append((start, at))
+            if word.after or joins or at + 1 == len(self._words):
+                if not joins:
+                    clauses.append((start, at + 1))
+                start = at + 1
+        return clauses
+
+    def _texts(self, clause: Span) -> set[str]:
+        """Return the words of a clause that belong to its frame."""
+        texts = {word.text for word in self._words[slice(*clause)] if len(word.text) > 1}
+        return texts - ARTICLES - HEDGES
 
     def _is_joined(self, first: int) -> bool:
         """Return whether joining words are beside another name: "Rome then Paris"."""
@@ -119,6 +187,8 @@ class Rivals:
         at = next((i for i, (start, end) in enumerate(units) if start <= first < end), 0)
         if not at or not self._question or units[at][1] - units[at][0] > _MAX_UNIT:
             return False
+        if self._words[units[at][0]].text in PRONOUNS:
+            return False  # "The author is Homer. He was Greek."
         own = {word.text for word in self._words[first : last + 1]}
         content = self._content(units[at], own)
         rivals = 0
@@ -152,26 +222,20 @@ class Rivals:
                     break
         return units
 
-    @cached_property
-    def _capitalized(self) -> frozenset[str]:
-        """The words that have a capital somewhere in the text."""
-        return frozenset(
-            piece
-            for match in _CAPITAL.finditer(self._text)
-            for piece in [fold(match[0]).strip(EDGES + "-")]
-        )
-
-    def _has_candidate(self, unit: Span, first: int, own: AbstractSet[str]) -> bool:
+    def _has_candidate(
+        self, unit: Span, first: int, own: AbstractSet[str], frame: AbstractSet[str] = frozenset()
+    ) -> bool:
+        """Return whether a unit asserts another answer than the mention."""
         words = self._words[slice(*unit)]
-        texts = {word.text for word in words}
-        if not own.isdisjoint(texts) or any(map(_denies, words)):
+        if own <= {word.text for word in words} or any(map(_denies, words)):
             return False  # the same answer, or a denial
         if words[-1].after.startswith("?"):
             return False
-        return any(self._is_candidate(word, self._words[first]) for word in words)
+        mention, known = self._words[first], own | frame
+        return any(word.text not in known and self._is_candidate(word, mention) for word in words)
 
     def _is_name(self, text: str) -> bool:
-        return text[:1].isdecimal() or text in self._capitalized
+        return text[:1].isdecimal() or text in self._capitals
 
     def _is_candidate(self, word: Word, mention: Word) -> bool:
         """Return whether a word can be an answer of the same kind as a mention."""

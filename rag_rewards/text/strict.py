@@ -18,18 +18,18 @@ from functools import lru_cache
 from itertools import chain, islice
 
 from rag_rewards.text.assertions import Assertions
+from rag_rewards.text.capitals import Capitals
 from rag_rewards.text.glosses import glossed
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.languages import equivalent_marks
 from rag_rewards.text.longer_names import LongerNames
 from rag_rewards.text.normalize import Normalizer, fold
 from rag_rewards.text.own_text import Initials, own_text
-from rag_rewards.text.questions import answers_asked_for
+from rag_rewards.text.questions import answers_asked_for, echo
 from rag_rewards.text.rivals import Rivals
 from rag_rewards.text.word_separation import languages_in, separated
-from rag_rewards.text.words import EDGES, Word, read_words
+from rag_rewards.text.words import Word, read_words
 
-_LONGEST_QUESTION = 10_000  # characters
 _MAX_MENTIONS = 64  # an answer that has asserted nothing by then asserts nothing
 
 
@@ -83,11 +83,13 @@ class StrictText:
         self._texts = _joined([word.text for word in self._words])
         self._longer = LongerNames(self._words, text, question)
         self._required = _required(len(gold) if required is None else required, question)
-        self._rivals = Rivals(self._words, text, question)
+        capitals = Capitals(text)
+        self._rivals = Rivals(self._words, capitals, question)
         self._assertions = Assertions(
             self._words,
             self._required,
-            _echo(self._words, question) if question else (),
+            echo(self._words, question),
+            capitals,
         )
 
     def _read_words(self, gold: Sequence[Sequence[str]]) -> list[Word]:
@@ -193,22 +195,6 @@ _SHORT = 200  # characters; the rollouts of a group read the same short gold ans
 def _required(required: int, question: str) -> int:
     """Return how many answers a response can name."""
     return answers_asked_for(question) if required == 1 and question else required
-
-
-def _echo(words: Sequence[Word], question: str) -> list[bool]:
-    """Return for each word whether it is in a run of three words that the question contains."""
-    runs, texts = _runs_of(question), [word.text for word in words]
-    echo = [False] * len(words)
-    for at, run in enumerate(zip(texts, texts[1:], texts[2:], strict=False)):
-        if run in runs:
-            echo[at : at + 3] = [True] * 3
-    return echo
-
-
-@lru_cache(maxsize=4096)
-def _runs_of(question: str) -> frozenset[tuple[str, ...]]:
-    texts = [token.strip(EDGES) for token in fold(question[:_LONGEST_QUESTION]).split()]
-    return frozenset(zip(texts, texts[1:], texts[2:], strict=False))
 
 
 def _widest(mentions: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:

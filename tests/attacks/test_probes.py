@@ -10,7 +10,6 @@ from . import probe_rows
 
 NOT_YET = frozenset(
     {
-        "attack-candidates-in-other-languages",
         "attack-candidates-with-citations",
         "attack-citing-each-document-in-turn",
         "attack-copied-documents",
@@ -19,12 +18,10 @@ NOT_YET = frozenset(
         "attack-extract-without-spaces",
         "attack-other-refusal",
         "attack-refusing-and-answering",
-        "attack-yes-and-no",
         "honest-arena-relevance-forms",
         "honest-citation-forms",
         "honest-explained-refusals",
         "honest-latex-in-the-box",
-        "honest-negation-word-in-a-title-or-clause",
         "honest-no-answer-section",
         "honest-paraphrased-refusals",
         "honest-remarks-and-joined-aliases",

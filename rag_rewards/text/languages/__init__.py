@@ -45,6 +45,16 @@ class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     copulas           between a subject and an answer: "They are Rome and Paris"
     joints            between two answers in one clause: "Rome then Paris"
     prepositions      between two names, or between a verb and a name: "Rome with Paris"
+    comparatives      exclude the number after them: "before 1900"
+    failures          deny what is before them without an auxiliary: "Paris fails"
+    mentioning        verbs whose object is only mentioned: "I considered Paris"
+    mentioned         predicates of what is only mentioned: "Paris was considered"
+    prepositions_of_reports  between such verbs and a mention: "I thought of Paris"
+    reporters         subjects of the opinion of others: "Some say it is Paris"
+    reporting         verbs of the opinion of others
+    opposites         answers of which only one can be correct: "yes", "no"
+    pronouns          subjects that refer to the sentence before: "He was Greek"
+    universal         before an exception: "all cities but Paris"
     frames            around an answer: "The final answer is Rome"
     """
 
@@ -70,6 +80,16 @@ class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     copulas: Words = frozenset()
     joints: Words = frozenset()
     prepositions: Words = frozenset()
+    comparatives: Words = frozenset()
+    failures: Words = frozenset()
+    mentioning: Words = frozenset()
+    mentioned: Words = frozenset()
+    prepositions_of_reports: Words = frozenset()
+    reporters: Words = frozenset()
+    reporting: Words = frozenset()
+    opposites: dict[str, str] = {}
+    pronouns: Words = frozenset()
+    universal: Words = frozenset()
     frames: Words = frozenset()
 
 

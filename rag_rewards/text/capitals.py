@@ -1,0 +1,31 @@
+"""Which words of a text have a capital."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+
+from rag_rewards.text.normalize import fold
+from rag_rewards.text.words import EDGES
+
+_CAPITAL = re.compile(r"(?<![\w'’.-])[^\W\d_a-z][\w'’.-]{0,40}")
+
+
+class Capitals:
+    """The folded words that have a capital somewhere in a text. They are read on first use.
+
+    >>> capitals = Capitals("The city of Rome")
+    >>> "rome" in capitals, "city" in capitals
+    (True, False)
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __contains__(self, word: str) -> bool:
+        return word in self._words
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        matches = set(_CAPITAL.findall(self._text))
+        return frozenset(fold(match).strip(EDGES + "-") for match in matches)
