@@ -82,7 +82,7 @@ def commands(page: Path) -> list[str]:
     return [line for line in lines if line.startswith("rag-rewards ")]
 
 
-@pytest.mark.parametrize("page", ["index.md", "cookbook.md"])
+@pytest.mark.parametrize("page", ["index.md", "cookbook.md", "calibrate.md"])
 def test_commands_of_a_page_run_in_order(page, tmp_path, monkeypatch, capsys) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)

@@ -23,14 +23,6 @@ def backends(monkeypatch):
     monkeypatch.syspath_prepend(str(BACKENDS))
 
 
-@pytest.fixture
-def tagged(write):
-    """The rows of the example with tags around the answer."""
-    rows = map(json.loads, EXAMPLE.read_text().splitlines())
-    changed = [r | {"response": f"<answer>{r['response']}</answer>"} for r in rows]
-    return write(changed, "tagged.jsonl")
-
-
 def calibrate_json(cli, *arguments, code=0, **options):
     return json.loads(cli("calibrate", *arguments, *FEW, "--json", code=code, **options).out)
 
@@ -320,29 +312,29 @@ def test_control_characters_of_rows_are_not_printed(cli, write):
 
 @pytest.fixture
 def threshold_file(cli, tmp_path):
-    def write_thresholds(*options, rows=EXAMPLE):
+    def write_thresholds(*options):
         path = tmp_path / "threshold.yaml"
-        cli("calibrate", rows, "-l", "human", *options, "--threshold-file", path, *FEW, code=0)
+        cli("calibrate", EXAMPLE, "-l", "human", *options, "--threshold-file", path, *FEW, code=0)
         return path
 
     return write_thresholds
 
 
-def test_a_threshold_of_a_recipe_decides_what_is_correct(cli, tagged, threshold_file):
+def test_a_threshold_of_a_recipe_decides_what_is_correct(cli, threshold_file):
     recipe = ["-r", "naive-grpo", "--set", "accuracy.metric=f1"]
-    path = threshold_file(*recipe, "--max-false-positive-rate", "0.3", rows=tagged)
+    path = threshold_file(*recipe, "--max-false-positive-rate", "0.3")
     content = yaml.safe_load(path.read_text())
     assert content["recipe"] == "naive-grpo"
     assert content["accuracy.metric"] == "f1"
     threshold = content["decision"]["threshold"]
     assert content["decision"] == {"score": "correct", "threshold": threshold}
-    plain = cli("score", tagged, *recipe, code=0).rows
-    decided = cli("score", tagged, "--config", path, code=0).rows
+    plain = cli("score", EXAMPLE, *recipe, code=0).rows
+    decided = cli("score", EXAMPLE, "--config", path, code=0).rows
     assert [r["correct"] for r in decided] == [float(r["correct"] >= threshold) for r in plain]
     assert [r["reward"] for r in decided] == [r["reward"] for r in plain]
     wrong = [r for r in decided if r["human"] is False]
     assert sum(r["correct"] for r in wrong) / len(wrong) <= 0.3
-    again = only(calibrate_json(cli, tagged, "-l", "human", "--config", path))
+    again = only(calibrate_json(cli, EXAMPLE, "-l", "human", "--config", path))
     assert again["threshold"] == {"value": threshold, "rule": "given"}
 
 
