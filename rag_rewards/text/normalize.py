@@ -91,6 +91,7 @@ _LOOK_ALIKES = str.maketrans("аеорсухіјѕԁһкмтвнԛԝαορντι
 # It would read the acute accent, which often serves as an apostrophe, as a space.
 _BEFORE_NFKC = {0xFDFA: 0xF8FA, 0xFDFB: 0xF8FB, 0xB4: "'"}
 _LATIN = re.compile("[a-z]")
+_UNSPACED = re.compile(r"\S+")
 _CJK = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
 
 
@@ -168,10 +169,12 @@ def fold(text: str) -> str:
 
 def _unmixed(text: str) -> str:
     """Return a text whose words of mixed script contain Latin letters in place of look-alikes."""
-    return " ".join(
-        word.translate(_LOOK_ALIKES) if not word.isascii() and _LATIN.search(word) else word
-        for word in text.split(" ")
-    )
+    return _UNSPACED.sub(_with_latin_letters, text)
+
+
+def _with_latin_letters(match: re.Match[str]) -> str:
+    word = match[0]
+    return word if word.isascii() or not _LATIN.search(word) else word.translate(_LOOK_ALIKES)
 
 
 def strip_edges(word: str) -> str:

@@ -96,9 +96,10 @@ class Initials:
         if (before, after) in places:
             return label  # its full stop does not end a sentence
         if (None, after) in places and label not in ARTICLES:  # "A." would begin an apposition
-            return f"\n{label}"
+            is_inside_line = match.string[: match.start()].rstrip(" \t")[-1:].isalnum()
+            return label if is_inside_line else f"\n{label}"
         if (before, None) in places:
-            return f"{label}\n"
+            return f"{label}. "
         return match[0] if (None, None) in places and self._is_alone(match) else "\n"
 
     def _is_alone(self, label: re.Match[str]) -> bool:

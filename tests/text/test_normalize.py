@@ -245,3 +245,8 @@ def test_upstream_values(shared):
     for row in rows:
         assert squad(row["pred"]) == row["squad_norm_pred"]
         assert triviaqa(row["pred"]) == row["arena_norm_pred"]
+
+
+def test_a_line_break_separates_the_scripts_of_words() -> None:
+    assert Unicode()("Это Волга.\nIt is long.") == "это волга it is long"
+    assert fold("Волга.\nIt") == "волга.\nit"

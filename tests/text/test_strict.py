@@ -561,3 +561,15 @@ def test_a_question_for_several_answers_allows_a_list(question, text, expected, 
 )
 def test_a_number_before_a_remark_is_an_answer(text: str, answer: str, expected: bool) -> None:
     assert strict_contains(text, [answer], Unicode()) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("The answer is J. Keats.\nDocument 3 says so.", "J. Keats"),
+        ("The answer is Волга.\nDocument 3 says so.", "Волга"),
+        ("It is plan B.\nDocument 3 says so.", "plan B"),
+    ],
+)
+def test_a_remark_on_the_next_line(text: str, answer: str) -> None:
+    assert strict_contains(text, [answer], Unicode())
