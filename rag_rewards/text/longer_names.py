@@ -21,9 +21,13 @@ _SHORT_NUMBER = re.compile(r"\d{1,2}", re.ASCII)
 _NUMBER = re.compile(r"[-+]?\d[\d.,]*", re.ASCII)
 _YEAR = re.compile(r"\d{4}", re.ASCII)
 _FRACTION = re.compile(r"\d+", re.ASCII)
+_GROUP, _FIRST_GROUP = re.compile(r"\d{3}", re.ASCII), re.compile(r"\d{1,3}", re.ASCII)  # 1 300
 _DISTRICT = re.compile(r"d\.? ?c\.?")
 _SIGNS = frozenset(("minus", "negative"))
 _ERAS = frozenset(("bc", "bce", "b.c", "b.c.e"))
+# "8 dozen", "8 and a half", "8 × 10^3"
+_MULTIPLIERS = frozenset("dozen dozens score gross x × * ^ ÷ + =".split())
+_FRACTIONS = frozenset(("half", "quarter", "third", "quarters", "thirds"))
 _QUALIFIERS = frozenset(
     "new north south east west northern southern eastern western saint st san santa los las el "
     "papua equatorial lake mount port fort".split()
@@ -72,8 +76,10 @@ class LongerNames:
     def _continues(self, first: int, last: int, after: Word) -> bool:
         word, marks = self._words[last], self._words[last].after + after.before
         if _is_number(word.text):
-            return self._is_range(last, last + 2) or _continues_number(
-                word.text, marks, after, is_alone=first == last
+            return (
+                self._is_range(last, last + 2)
+                or self._has_fraction(last)
+                or _continues_number(word.text, marks, after, is_alone=first == last)
             )
         if marks.strip(","):
             return False
@@ -87,7 +93,7 @@ class LongerNames:
             (word.text, after.text) in self._capitals
             and after.text not in _KINDS
             and after.text not in self._question_words
-            and self._question_words.isdisjoint(_PERSON_WORDS)
+            and (first < last or self._question_words.isdisjoint(_PERSON_WORDS))
         )
 
     def _begins_before(self, before: Word, first: int, last: int) -> bool:
@@ -96,16 +102,29 @@ class LongerNames:
             return False
         if _is_number(word.text):
             is_alone = first == last
-            return (
+            return bool(
                 before.text in _SIGNS
                 or self._is_range(first - 2, first)
                 or (_is_number(before.text) and word.text in NUMBER_WORDS)
+                or (_GROUP.fullmatch(word.text) and _FIRST_GROUP.fullmatch(before.text))
                 or (is_alone and before.text in MONTHS and not _YEAR.fullmatch(word.text))
             )
-        return first == last and before.text in _QUALIFIERS and self._is_qualified(before, word)
+        return (
+            first == last
+            and before.text in _QUALIFIERS
+            and (before.text, word.text) in self._capitals
+        )
 
-    def _is_qualified(self, before: Word, word: Word) -> bool:
-        return (before.text, word.text) in self._capitals
+    def have_capitals(self, first: int, second: int) -> bool:
+        """Return whether two adjacent words have capitals, or the second one is an initial."""
+        if len(self._words[second].text.strip(".")) == 1:
+            return True
+        return (self._words[first].text, self._words[second].text) in self._capitals
+
+    def _has_fraction(self, last: int) -> bool:
+        """Return whether "and a half" follows."""
+        following = [word.text for word in self._words[last + 1 : last + 4]]
+        return following[:1] == ["and"] and not _FRACTIONS.isdisjoint(following[2:])
 
     def _is_range(self, start: int, end: int) -> bool:
         """Return whether "to" joins two numbers that are no years: "5 to 7"."""
@@ -146,7 +165,7 @@ def _continues_number(number: str, marks: str, after: Word, *, is_alone: bool) -
         return _FRACTION.fullmatch(after.text) is not None and not _YEAR.fullmatch(number)
     if marks:
         return False
-    if after.text in SCALES or after.text in _ERAS:
+    if after.text in SCALES or after.text in _ERAS or after.text in _MULTIPLIERS:
         return True
     if _FRACTION.fullmatch(after.text) or (number in NUMBER_WORDS and after.text in NUMBER_WORDS):
         return not _YEAR.fullmatch(number)

@@ -84,6 +84,8 @@ class Initials:
             for i, word in enumerate(words):
                 if _LABEL.fullmatch(word):
                     places.setdefault(word, set()).add((forms[i], forms[i + 2]))
+                elif 0 < i < len(words) - 1 and word.isalpha():  # "Anna M. Reed"
+                    places.setdefault(word[0], set()).add((forms[i], forms[i + 2]))
         return places
 
     def separated(self, match: re.Match[str]) -> str:

@@ -20,15 +20,17 @@ from itertools import chain, islice
 from rag_rewards.text.assertions import Assertions
 from rag_rewards.text.capitals import Capitals
 from rag_rewards.text.glosses import glossed
+from rag_rewards.text.gold_words import GoldWords, read_gold
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.languages import equivalent_marks
 from rag_rewards.text.longer_names import LongerNames
+from rag_rewards.text.mentions import Kind, Mention, OtherForms
 from rag_rewards.text.normalize import Normalizer, fold
 from rag_rewards.text.own_text import Initials, own_text
 from rag_rewards.text.questions import answers_asked_for, echo
 from rag_rewards.text.rivals import Rivals
 from rag_rewards.text.word_separation import languages_in, separated
-from rag_rewards.text.words import Word, read_words
+from rag_rewards.text.words import Word, joined, positions_of, read_words
 
 _MAX_MENTIONS = 64  # an answer that has asserted nothing by then asserts nothing
 
@@ -79,9 +81,10 @@ class StrictText:
         self._words = self._read_words(gold)
         stream = [piece for word in self._words for piece in word.pieces]
         self._owner = [i for i, word in enumerate(self._words) for _ in word.pieces]
-        self._pieces = _joined(stream)
-        self._texts = _joined([word.text for word in self._words])
+        self._pieces = joined(stream)
+        self._texts = joined([word.text for word in self._words])
         self._longer = LongerNames(self._words, text, question)
+        self._other_forms = OtherForms(self._words, self._longer)
         self._required = _required(len(gold) if required is None else required, question)
         capitals = Capitals(text)
         self._rivals = Rivals(self._words, capitals, question)
@@ -104,37 +107,69 @@ class StrictText:
 
     def contains(self, aliases: Sequence[str]) -> bool:
         """Return whether the text asserts one of the aliases."""
-        mentions: list[tuple[int, int]] = []
+        return self.find(aliases) is not None
+
+    def find(self, aliases: Sequence[str]) -> Kind | None:
+        """Return the kind of the mention that asserts one of the aliases, or None."""
+        exact: list[Mention] = []
         for alias in _with_heads(aliases):
             words, pieces = _read_alias(alias, self._normalize)
             if len(words) > 1 and not words[-1].pieces:
                 # The last word of "Vitamin A" only looks like an article.
                 if self._ends_in_article([word.text for word in words]):
-                    return True
+                    return "exact"
                 continue
             if not pieces:
                 if words and self._is_named([word.text for word in words]):
-                    return True
+                    return "exact"
                 if not words and alias.strip() and alias.strip().casefold() in self._folded:
-                    return True  # a gold answer without a word is compared as it is written
+                    return "exact"  # a gold answer without a word is compared as it is written
                 continue
             width = pieces.count("\x00") - 2
-            mentions.extend(
-                (self._owner[start], self._owner[start + width])
-                for start in islice(_find(self._pieces, pieces), _MAX_MENTIONS)
+            exact.extend(
+                Mention(self._owner[start], self._owner[start + width], "exact")
+                for start in islice(positions_of(pieces, self._pieces), _MAX_MENTIONS)
             )
-        whole = [span for span in _widest(mentions) if not self._longer.contain(*span)]
-        gold = frozenset(at for first, last in whole for at in range(first, last + 1))
-        return any(
-            self._assertions.asserts(first, last, gold)
-            and not self._rivals.precede(first, last, self._required)
-            for first, last in whole
+        forms = read_gold(aliases)
+        return self._asserted(exact, forms) or self._asserted(
+            [*exact, *(mention for form in forms for mention in self._other_forms.find(form))],
+            forms,
         )
+
+    def _asserted(self, mentions: list[Mention], forms: Sequence[GoldWords]) -> Kind | None:
+        """Return the kind of the first mention that the text asserts."""
+        whole = [
+            mention
+            for mention in _widest(mentions)
+            if not self._longer.contain(mention.first, mention.last)
+            and not self._has_other_date(mention, forms)
+        ]
+        gold = frozenset(at for each in whole for at in range(each.first, each.last + 1))
+        return next(
+            (
+                kind
+                for first, last, kind in whole
+                if self._assertions.asserts(first, last, gold)
+                and not self._rivals.precede(first, last, self._required)
+            ),
+            None,
+        )
+
+    def _has_other_date(self, mention: Mention, forms: Sequence[GoldWords]) -> bool:
+        """Return whether a mention of a year is in a date that the gold answers contradict.
+
+        If the gold answers are "1999" and "May 5, 1999", then "May 6, 1999" is wrong.
+        """
+        dates = [form.date for form in forms if form.date is not None]
+        if not dates:
+            return False
+        date = self._other_forms.date_at(mention.first, mention.last)
+        return date is not None and all(map(date.contradicts, dates))
 
     def _is_named(self, words: list[str]) -> bool:
         """Return whether the text asserts a letter that looks like an article, as in "It is A."."""
         texts = [*(word.text for word in self._words), "is"]
-        starts = islice(_find(self._texts, _joined(words)), _MAX_MENTIONS)
+        starts = islice(positions_of(joined(words), self._texts), _MAX_MENTIONS)
         return any(
             (self._words[at].after or texts[at + 1] in ("is", "was"))
             and self._assertions.asserts(at, at)
@@ -143,7 +178,7 @@ class StrictText:
 
     def _ends_in_article(self, words: list[str]) -> bool:
         """Return whether the text asserts an alias whose last word looks like an article."""
-        starts = islice(_find(self._texts, _joined(words)), _MAX_MENTIONS)
+        starts = islice(positions_of(joined(words), self._texts), _MAX_MENTIONS)
         return any(self._assertions.asserts(at, at + len(words) - 1) for at in starts)
 
 
@@ -186,7 +221,7 @@ def _read_alias(alias: str, normalize: Normalizer) -> tuple[Sequence[Word], str]
 def _read_short_alias(alias: str, normalize: Normalizer) -> tuple[Sequence[Word], str]:
     words = read_words(fold(alias), normalize)
     pieces = [piece for word in words for piece in word.pieces]
-    return words, _joined(pieces) if pieces else ""
+    return words, joined(pieces) if pieces else ""
 
 
 _SHORT = 200  # characters; the rollouts of a group read the same short gold answers
@@ -197,27 +232,13 @@ def _required(required: int, question: str) -> int:
     return answers_asked_for(question) if required == 1 and question else required
 
 
-def _widest(mentions: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _widest(mentions: list[Mention]) -> Iterator[Mention]:
     """Yield the mentions that no wider mention contains.
 
     "Atlantic" in "Atlantic Ocean is wrong" is not a mention of its own.
     """
     reached = -1
-    for first, last in sorted(mentions, key=lambda mention: (mention[0], -mention[1])):
-        if last > reached:
-            reached = last
-            yield first, last
-
-
-def _joined(stream: Sequence[str]) -> str:
-    return "\x00" + "\x00".join(stream) + "\x00"
-
-
-def _find(joined: str, needle: str) -> Iterator[int]:
-    """Yield the positions of joined words in longer joined words, with one linear search."""
-    at, counted, start = joined.find(needle), 0, 0
-    while at >= 0:
-        counted += joined.count("\x00", start, at)
-        start = at
-        yield counted
-        at = joined.find(needle, at + 1)
+    for mention in sorted(mentions, key=lambda each: (each.first, -each.last)):
+        if mention.last > reached:
+            reached = mention.last
+            yield mention

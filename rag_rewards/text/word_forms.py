@@ -19,7 +19,7 @@ _SHORT_RANGE = re.compile(r"\b(\d\d)(\d\d)\s?[-–—/]\s?(\d\d)\b(?!\d)")
 YEAR = re.compile(r"\d{4}")
 _DECIMAL = re.compile(r"\d{1,30}(?:\.\d{1,30})?")
 _ACRONYM = re.compile(r"\b[A-Z]{2,6}\b")
-_ORDINALS = {
+ORDINALS = {
     word: str(value)
     for value, word in enumerate(
         "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth "
@@ -42,7 +42,7 @@ def plain_words(text: str) -> list[str]:
             words.append(number.rstrip("0").rstrip(".") if "." in number else number)
         elif word not in _ORDINAL_ENDINGS or not words or not words[-1].isdecimal():
             word = word.removesuffix("'s")
-            words.append(_ORDINALS.get(word, word))
+            words.append(ORDINALS.get(word, word))
     return quantities.numbers(words)
 
 
@@ -63,13 +63,23 @@ def stem(word: str) -> str:
     ['vesicl', 'country', 'paint', 'colomb']
     """
     if len(word) > 4:
-        for ending, replacement in (("ies", "y"), ("sses", "ss"), ("es", "e"), ("s", "")):
-            if word.endswith(ending) and not word.endswith("ss"):
-                word = word.removesuffix(ending) + replacement
-                break
+        word = singular(word)
         for ending in ("ing", "ed", "ian", "ean", "an", "ish", "ese", "ly", "e"):
             if word.endswith(ending) and len(word) - len(ending) >= 4:
                 return word.removesuffix(ending)
+    return word
+
+
+def singular(word: str) -> str:
+    """Return a word without the ending of a plural.
+
+    >>> [singular(word) for word in ("vesicles", "countries", "classes", "class", "bus")]
+    ['vesicle', 'country', 'class', 'class', 'bus']
+    """
+    if len(word) > 4:
+        for ending, replacement in (("ies", "y"), ("sses", "ss"), ("es", "e"), ("s", "")):
+            if word.endswith(ending) and not word.endswith("ss"):
+                return word.removesuffix(ending) + replacement
     return word
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -71,6 +72,21 @@ def read_words(text: str, normalize: Normalizer) -> list[Word]:
     if isinstance(normalize, Unicode) and (normalize.numbers or normalize.dates):
         return _merged(out, normalize)
     return out
+
+
+def joined(words: Sequence[str]) -> str:
+    """Return words as one text, which can be searched for other joined words."""
+    return "\x00" + "\x00".join(words) + "\x00"
+
+
+def positions_of(needle: str, text: str) -> Iterator[int]:
+    """Yield the positions of joined words in longer joined words, with one linear search."""
+    at, counted, start = text.find(needle), 0, 0
+    while at >= 0:
+        counted += text.count("\x00", start, at)
+        start = at
+        yield counted
+        at = text.find(needle, at + 1)
 
 
 def _few(marks: str) -> str:

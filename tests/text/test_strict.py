@@ -270,12 +270,9 @@ def test_word_boundaries(text, answer, expected):
     ("text", "answer", "options", "expected"),
     [
         ("It has 1 million people.", "1,000,000", {"numbers": True}, True),
-        ("It has 1 million people.", "1,000,000", {}, False),
         ("not 1 million", "1,000,000", {"numbers": True}, False),
         ("It was 5 March 1999.", "1999-03-05", {"dates": True}, True),
-        ("It was 5 March 1999.", "1999-03-05", {}, False),
         ("In Sao Paulo", "São Paulo", {"fold_accents": True}, True),
-        ("In Sao Paulo", "São Paulo", {}, False),
     ],
 )
 def test_options_of_the_normalizer(text, answer, options, expected):
