@@ -66,7 +66,6 @@ FORMS = [
     ("It was Anna M. Reed.", "Anna Maria Reed", "shorter name"),
     ("It was A.M. Reed.", "Anna Maria Reed", "shorter name"),
     ("It was Rita Beth Reed.", "R. B. Reed", "shorter name"),
-    ("It was Anna Maria Reed.", "Anna Reed", "shorter name"),
     ("It was Anna Reed.", "architect Anna Reed", "other form"),
     ("The fund pools money from members.", "pools small money from members", "most words"),
     ("It is Burma.", "Myanmar or Burma", "other form"),
