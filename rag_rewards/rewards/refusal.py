@@ -7,6 +7,7 @@ from typing import Literal
 
 from rag_rewards.evidence.needs import SimilarityNeed, unmet
 from rag_rewards.rollout import Rollout
+from rag_rewards.text.absence import declines, paraphrases
 from rag_rewards.text.refusal import (
     REFUSAL,
     refusal_similarity,
@@ -25,8 +26,9 @@ class RefusalDetector:
     matcher    `ratio`: r of the whole answer, a refusal if r ≥ threshold; `partial_ratio`:
                Trust-Score's detector, a refusal if r > threshold; `semantic`: the evidence
                `similarity` of the answer to each gold refusal
-    strict     only one sentence refuses, the others report that the sources lack something, and
-               nothing is cited; see `text.refusal.strict_refusal`
+    strict     one sentence refuses, the others report what the sources lack, and nothing is
+               cited; see `text.refusal.strict_refusal`. A refusal in other words or in another
+               language is a refusal of r, also below the threshold; see `text.absence`
 
     Source: Ground-GRPO, section 2.2 and Eq. 6.
     """
@@ -63,24 +65,37 @@ class RefusalDetector:
         `cites` states whether the answer has citations. `gold` contains the gold answers in the
         form of `squad`.
         """
-        r = (
-            self._strict(rollout, answer, cites, gold)
-            if self.strict
-            else self.similarity(rollout, answer)
-        )
-        above = r > self.threshold if self.matcher == "partial_ratio" else r >= self.threshold
-        return above, r
+        if self.strict:
+            return self._strict(rollout, answer, cites, gold)
+        r = self.similarity(rollout, answer)
+        return self._is_enough(r), r
 
-    def _strict(self, rollout: Rollout, answer: str, cites: bool, gold: tuple[str, ...]) -> float:
-        if cites:
-            return 0.0
-        if self.matcher == "semantic":
-            return self.similarity(rollout, answer)
+    def _is_enough(self, r: float) -> bool:
+        return r > self.threshold if self.matcher == "partial_ratio" else r >= self.threshold
 
-        def of(sentence: str) -> float:
-            return self.similarity(rollout, sentence)
-
-        return strict_refusal(answer, of, self.texts, threshold=self.threshold, gold=gold)
+    def _strict(
+        self, rollout: Rollout, answer: str, cites: bool, gold: tuple[str, ...]
+    ) -> tuple[bool, float]:
+        question = rollout.question or ""
+        r = 0.0
+        if not cites and self.matcher == "semantic":
+            r = self.similarity(rollout, answer)
+        elif not cites:
+            r = strict_refusal(
+                answer,
+                lambda sentence: self.similarity(rollout, sentence),
+                self.texts,
+                threshold=self.threshold,
+                gold=gold,
+                question=question,
+            )
+        if self._is_enough(r) or not declines(answer, gold):
+            return self._is_enough(r), r
+        if rollout.answerable:
+            return True, 0.0
+        if cites or self.matcher == "semantic" or not paraphrases(answer, question):
+            return False, 0.0
+        return True, refusal_similarity(answer, self.texts)
 
     def _semantic(self, rollout: Rollout, answer: str, text: str) -> float:
         similarity = rollout.similarity_to(answer, text)

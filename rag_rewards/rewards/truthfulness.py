@@ -25,7 +25,13 @@ from rag_rewards.text.boxed import first_box, last_box
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.latex import plain_latex
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
-from rag_rewards.text.refusal import ABSTENTIONS, EDGES, contains_phrase, phrase
+from rag_rewards.text.refusal import (
+    ABSTENTIONS,
+    EDGES,
+    contains_phrase,
+    is_explained_abstention,
+    phrase,
+)
 
 Truth = Literal["correct", "uncertain", "incorrect"]
 Scheme = Literal["ternary", "binary"]
@@ -97,7 +103,8 @@ class Outcome:
     knowledge_enhanced  on out-of-knowledge rows only an abstention earns 1
     box                 `last`: outside thinking, with nested braces; `first`: as the authors' code
     unwrap_text         read the box as text: \text{Paris} as Paris, \$5 as $5, see `text.latex`
-    phrases, alone      abstentions, and whether one must be the whole answer
+    phrases, alone      abstentions, and whether one must be the whole answer, apart from a reason
+                        that names no answer
     strict              the box must assert the answer, see `text.strict`; `cascade`: it is
                         correct without a judge only if it asserts the answer
     extra               several required answers: an exact match must be the same set (`reject`,
@@ -214,6 +221,10 @@ class Outcome:
         flat = required[0] if len(required) == 1 else [a for aliases in required for a in aliases]
         text = phrase(answer)
         if contains_phrase(text, self._phrases, flat, alone=self.alone):
+            return "uncertain"
+        if self.alone and is_explained_abstention(
+            answer, self._phrases, flat, rollout.question or ""
+        ):
             return "uncertain"
         if not _has_letter(text) and any(map(_has_letter, flat)):
             return "incorrect"  # the answer contains nothing that a judge could compare

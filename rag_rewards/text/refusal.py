@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from rag_rewards.text.absence import explains, mentions
 from rag_rewards.text.boxed import unwrap
 from rag_rewards.text.languages import english
 from rag_rewards.text.normalize import fold, squad
@@ -82,12 +83,14 @@ def strict_refusal(
     *,
     threshold: float = 0.85,
     gold: Collection[str] = (),
+    question: str = "",
 ) -> float:
     """Return the similarity of the refusing sentence, or 0 if the answer contains anything else.
 
     One sentence must refuse without a negation, a quotation or other content. Every other sentence
-    must report that the sources lack something. No sentence may contain a gold answer (`gold`, in
-    the form of `squad`). `answer` must contain no citation markers.
+    must report what the sources lack or contain, without a name or number that the question
+    lacks. No sentence may contain a gold answer (`gold`, in the form of `squad`). `answer` must
+    contain no citation markers.
 
     >>> def like(text): return refusal_similarity(text)
     >>> strict_refusal(REFUSAL + " The documents do not mention it.", like)
@@ -96,32 +99,23 @@ def strict_refusal(
     0.0
     """
     flat = [" ".join(squad(text).split()) for text in texts]
-    negations = {sum(word in _WORDS.negators for word in text.split()) for text in flat}
+    negations = {_negations(text.split()) for text in flat}
     vocabulary = _REFUSING.union(*(text.split() for text in flat))
     best = 0.0
-    for sentence in sentences(fold(answer)):
-        words = squad(sentence).split()
+    for sentence in sentences(answer):
+        folded = fold(sentence)
+        words = squad(folded).split()
         if not words:
             continue
-        if any(f" {answer} " in f" {' '.join(words)} " for answer in gold if answer):
+        if mentions(" ".join(words), gold):
             return 0.0
-        score = similarity(sentence.strip())
-        bare = vocabulary.issuperset(words) and not _QUOTES.search(sentence)
+        score = similarity(folded.strip())
+        bare = vocabulary.issuperset(words) and not _QUOTES.search(folded)
         if score >= threshold and bare and _negations(words) in negations:
             best = max(best, score)
-        elif score >= threshold or not _reports_absence(words):
+        elif score >= threshold or not explains(sentence, question):
             return 0.0
     return best
-
-
-def _reports_absence(words: Sequence[str]) -> bool:
-    """Return whether a sentence says only that the sources lack something."""
-    if _WORDS.absence.isdisjoint(words) or _WORDS.sources.isdisjoint(words):
-        return False
-    return not any(
-        word in _WORDS.asserting and following not in _WORDS.absence
-        for word, following in zip(words, [*words[1:], ""], strict=True)
-    )
 
 
 def _negations(words: Sequence[str]) -> int:
@@ -162,6 +156,34 @@ def abstained(
     (True, False)
     """
     return contains_phrase(phrase(answer), [phrase(text) for text in phrases], gold, alone=alone)
+
+
+_FIRST_CLAUSE = re.compile(r"[^.,;!?\n]{1,200}[.,;!?\n]")
+
+
+def is_explained_abstention(
+    answer: str, phrases: Collection[str], gold: Collection[str] = (), question: str = ""
+) -> bool:
+    """Return whether an answer is an abstention and the reason for it, which names no answer.
+
+    `phrases` is in the form that `phrase` returns.
+
+    >>> is_explained_abstention("I don't know. The documents do not say it.", ["i don't know"])
+    True
+    >>> is_explained_abstention("I don't know. It is Rome.", ["i don't know"])
+    False
+    """
+    first = _FIRST_CLAUSE.match(answer)
+    if first is None or not contains_phrase(phrase(first[0]), phrases, gold, alone=True):
+        return False
+    reasons = sentences(answer[first.end() :])
+    normal = [squad(fold(reason)) for reason in reasons]
+    answers = [squad(fold(alias)) for alias in gold]
+    return (
+        any(normal)
+        and not any(mentions(words, answers) for words in normal)
+        and all(explains(reason, question) for reason in reasons if reason.strip())
+    )
 
 
 def contains_phrase(

@@ -101,6 +101,12 @@ class RefusalWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources      what a report of absence is about: "the documents"
     asserting    begin an assertion in a report of absence: "no other than"
     content      words that a refusal may contain, together with `negators`
+    phrases      phrases of which each sentence of a refusal contains one: "no idea"
+    paraphrase   further words of refusals in other words
+    topics       say what the sources are about instead: "The documents describe the plot"
+    requests     ask for further sources: "Please provide more documents"
+    reported     follow "is" or "was" in a report of absence: "No date is given"
+    guesses      begin an assertion after a refusal: "but maybe"
     """
 
     negators: Words
@@ -108,6 +114,12 @@ class RefusalWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: Words
     asserting: Words
     content: Words
+    phrases: Words
+    paraphrase: Words
+    topics: Words
+    requests: Words
+    reported: Words
+    guesses: Words
 
 
 class QuestionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -166,6 +178,7 @@ class ForeignLanguage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clause_markers  show that the text between two marks is a clause, not a name (scripts without
                     spaces)
     final_negation  a negation follows what it negates
+    refusals        phrases of refusals: "weiß nicht"
     """
 
     name: str
@@ -181,6 +194,7 @@ class ForeignLanguage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     commas: str = ""
     clause_markers: tuple[str, ...] = ()
     final_negation: bool = False
+    refusals: tuple[str, ...] = ()
 
 
 class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -202,7 +216,7 @@ class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     equivalents: dict[str, str]
 
 
-FOREIGN = ("ar", "de", "es", "fr", "hi", "ja", "ko", "ru", "th", "zh")
+FOREIGN = ("ar", "de", "es", "fr", "hi", "it", "ja", "ko", "pt", "ru", "th", "zh")
 """The codes of the languages other than English."""
 
 

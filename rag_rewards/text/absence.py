@@ -1,0 +1,155 @@
+"""Sentences that decline to answer, or that report what the sources lack.
+
+`declines` reads refusals in other words and in other languages, and `explains` reads the sentences
+around a refusal. Both read the tables in `text.languages`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+
+from rag_rewards.text.glosses import glossed
+from rag_rewards.text.languages import FOREIGN, english, foreign
+from rag_rewards.text.normalize import fold, squad
+from rag_rewards.text.statements import sentences
+from rag_rewards.text.word_separation import languages_in
+from rag_rewards.text.words import EDGES, read_words
+
+_FAR = 3  # words between a word of absence and the verb that it denies
+_LONGEST = 2_000  # characters; a longer text is an answer
+_WORDS = english().refusals
+_VOCABULARY = frozenset().union(
+    _WORDS.content,
+    _WORDS.sources,
+    _WORDS.absence,
+    _WORDS.paraphrase,
+    _WORDS.negators,
+    _WORDS.reported,
+)
+_QUOTES = re.compile(r"[\"“”„«»「」『』]")
+_AFTER_SENTENCE = (".", "!", "?", "。", "\n")
+_SOURCE_NUMBER = re.compile(
+    r"(?i)\b(?:documents?|passages?|sources?|results?|texts?)\s{1,3}\d{1,2}\b"
+)
+
+
+def declines(answer: str, gold: Collection[str] = ()) -> bool:
+    """Return whether each sentence of an answer declines to answer, in one of the languages.
+
+    A sentence with a gold answer (`gold`, in the form of `squad`) does not decline.
+
+    >>> [declines(text) for text in ("No idea.", "Je ne sais pas.", "わかりません。", "Rome.")]
+    [True, True, True, False]
+    """
+    if len(answer) > _LONGEST:
+        return False
+    folded = fold(answer)
+    phrases = _phrases(languages_in(folded))
+    found = False
+    for sentence in sentences(folded):
+        words = squad(sentence)
+        if not words:
+            continue
+        if not any(phrase in sentence for phrase in phrases) or mentions(words, gold):
+            return False
+        found = True
+    return found
+
+
+def paraphrases(answer: str, question: str) -> bool:
+    """Return whether an answer that declines contains nothing but words of refusals.
+
+    The words of the question are allowed. The answer may not guess after it declines.
+    """
+    folded = fold(answer)
+    words = squad(folded).split()
+    if _has_candidate(answer, question) or not _WORDS.guesses.isdisjoint(_after_refusal(folded)):
+        return False
+    allowed = set(squad(fold(question)).split())
+    codes = languages_in(folded)
+    if not codes:
+        return all(word in _VOCABULARY or word in allowed for word in words)
+    # The words of other languages are not listed: a guess after the refusal is not allowed.
+    return folded.isascii() or all(
+        word.text not in _WORDS.guesses and word.text != "or"
+        for word in glossed(read_words(folded, squad), codes)
+    )
+
+
+def explains(sentence: str, question: str = "") -> bool:
+    """Return whether a sentence beside a refusal says only what the sources lack or contain.
+
+    >>> explains("The documents discuss Lyon but do not mention its mayor.", "Who is Lyon's mayor?")
+    True
+    >>> explains("Answer without source: Jean Dupont.", "Who is Lyon's mayor?")
+    False
+    """
+    if len(sentence) > _LONGEST or _has_candidate(sentence, question):
+        return False
+    words = squad(fold(sentence)).split()
+    about_sources = not _WORDS.sources.isdisjoint(words)
+    lacks = not _WORDS.absence.isdisjoint(words)
+    asks = not _WORDS.requests.isdisjoint(words) and not lacks
+    describes = not _WORDS.topics.isdisjoint(words)
+    if not (about_sources and (lacks or asks or describes)):
+        return False
+    return not _asserts(words, squad(fold(question)).split())
+
+
+def _asserts(words: Sequence[str], known: Sequence[str]) -> bool:
+    """Return whether a word of assertion is not followed by a report, or a word of the question."""
+    reports = _WORDS.absence | _WORDS.reported | set(known)
+    for i, word in enumerate(words):
+        asserting = word in _WORDS.asserting or " ".join(words[i : i + 2]) in _WORDS.asserting
+        if asserting and reports.isdisjoint(words[i + 1 : i + 3]):
+            return True
+    return False
+
+
+def mentions(words: str, gold: Collection[str]) -> bool:
+    """Return whether normalized words contain a gold answer as whole words."""
+    return any(f" {answer} " in f" {words} " for answer in gold if answer)
+
+
+def _has_candidate(text: str, question: str) -> bool:
+    """Return whether a text contains a name, a number or a quotation that the question lacks."""
+    if _QUOTES.search(text) or ":" in text.strip().rstrip(":"):
+        return True
+    known = {token.strip(EDGES).casefold().removesuffix("'s") for token in question.split()}
+    before, denied, since_absence = ".", False, _FAR
+    for token in _SOURCE_NUMBER.sub(" documents ", text).split():
+        word = token.strip(EDGES)
+        folded = word.casefold().removesuffix("'s").removesuffix("’s")
+        begins = before.endswith(_AFTER_SENTENCE)
+        names_absent = denied and word[:1].isupper()
+        since_absence = 0 if squad(fold(word)) in _WORDS.absence else since_absence + 1
+        # "do not mention Rome" and "no document names Rome" deny a name.
+        denied = names_absent or (folded in _WORDS.sources and since_absence < _FAR)
+        denied = denied and token[-1].isalnum()
+        before = token
+        if folded in known or not word or names_absent:
+            continue
+        if any(map(str.isdigit, word)):
+            return True
+        if word[0].isupper() and not begins and squad(fold(word)) not in _VOCABULARY:
+            return True
+    return False
+
+
+def _after_refusal(folded: str) -> list[str]:
+    """Return the words after the last phrase of a refusal."""
+    end = max(
+        (at + len(phrase) for phrase in _WORDS.phrases if (at := folded.rfind(phrase)) >= 0),
+        default=0,
+    )
+    return squad(folded[end:]).split()
+
+
+@lru_cache
+def _phrases(codes: tuple[str, ...]) -> frozenset[str]:
+    """Return the phrases of refusals. Those of Latin scripts are read in each text."""
+    latin = [code for code in FOREIGN if foreign(code).cues]
+    phrases = [phrase for code in {*codes, *latin} for phrase in foreign(code).refusals]
+    return _WORDS.phrases | frozenset(map(fold, phrases))
