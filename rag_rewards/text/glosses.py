@@ -65,6 +65,10 @@ def _append(out: list[Word], here: list[Word], english: tuple[str, ...]) -> None
         here[-1] = _with_after(here[-1], "")  # an abbreviation
     if english == ("that",) and out and out[-1].after == ",":
         out[-1] = _with_after(out[-1], "")  # the comma does not end a negation: "nicht wahr, dass"
+    if len(here) == len(english) == 1:
+        word = here[0]
+        out.append(Word(english[0], word.pieces, word.before, word.after))
+        return
     for i, word in enumerate(here):
         text = english[min(i, len(english) - 1)]
         after = word.after if i + 1 == len(here) else ""
@@ -95,6 +99,8 @@ def _ends_clause(word: Word, gloss: _Gloss | None) -> bool:
 def _gloss_at(words: Sequence[Word], at: int, table: dict[str, list[_Gloss]]) -> _Gloss | None:
     for gloss in table.get(words[at].text, ()):
         size = len(gloss.phrase)
+        if size == 1:
+            return gloss
         here = words[at : at + size]
         if tuple(word.text for word in here) == gloss.phrase and not any(
             word.after for word in here[:-1]

@@ -141,7 +141,7 @@ class _Separator:
         if before and (match := self._ends_with.search(gap, max(len(gap) - _LONGEST, 0))):
             gap, tail = gap[: match.start()], match[0]
         if self._markers:
-            gap = self._markers.sub(r" \g<0> ", gap)
+            gap = self._markers.sub(_with_spaces, gap)
         if self._clitic:
             gap = self._clitic.sub(r"\1 ", gap)
         return _spaced([head, gap, tail]) if head or tail else gap
@@ -183,7 +183,7 @@ class _Separator:
 
         def in_name(match: re.Match[str]) -> str:
             word = match[0]
-            if word in tokens:
+            if len(word) < _SHORTEST_STEM or word in tokens:
                 return word
             return next((stems[stem] for stem in self._stems(word) if stem in stems), word)
 
@@ -196,6 +196,10 @@ class _Separator:
         for ending in self._endings:
             if len(word) - len(ending) >= _SHORTEST_STEM and word.endswith(ending):
                 yield word[: -len(ending)]
+
+
+def _with_spaces(match: re.Match[str]) -> str:
+    return f" {match[0]} "
 
 
 _SHORTEST_STEM = 3
