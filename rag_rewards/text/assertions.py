@@ -18,9 +18,10 @@ from rag_rewards.text.assertion_words import (
     QUESTION_MARKS,
     QUOTE,
 )
+from rag_rewards.text.candidates import Candidates, Span
 from rag_rewards.text.capitals import Capitals
 from rag_rewards.text.denials import Denials
-from rag_rewards.text.enumerations import Span, is_enumerated, is_majority
+from rag_rewards.text.enumerations import Enumerations, is_majority
 from rag_rewards.text.normalize import ARTICLES
 from rag_rewards.text.reports import is_reported
 from rag_rewards.text.words import Word
@@ -33,15 +34,23 @@ class Assertions:
     echo      whether each word repeats the question; such a word neither denies an answer nor
               names another one
     capitals  the words with capitals
+    candidates  which words can be an answer
     """
 
     def __init__(
-        self, words: Sequence[Word], required: int, echo: Sequence[bool], capitals: Capitals
+        self,
+        words: Sequence[Word],
+        required: int,
+        echo: Sequence[bool],
+        capitals: Capitals,
+        candidates: Candidates,
     ) -> None:
         self.words = words
-        self._denials = Denials(words, echo, capitals)
         self.required = required
-        self.echo = echo if any(echo) else ()
+        self.echo = echo
+        self._candidates = candidates
+        self._denials = Denials(words, echo, capitals)
+        self._enumerations = Enumerations(words, required, candidates, echo)
         self._segments = _segments(words)
         self._starts = [start for start, _ in self._segments]
 
@@ -54,7 +63,7 @@ class Assertions:
         return not (
             self._denials.deny(first, last)
             or is_reported(words, first, last)
-            or is_enumerated(words, first, last, self.required, gold)
+            or self._enumerations.contain(first, last, gold)
             or _in_question(words, last)
             or _quoted(words, first, last)
             or _overruled(words, last)
@@ -134,11 +143,13 @@ class Assertions:
         """Return whether a name without other words is beside other names ("Rome: Paris: Oslo")."""
         at = bisect_right(self._starts, start) - 1
         to = bisect_right(self._starts, end - 1) - 1
+        mention = self.words[start]
         before = takewhile(self._is_name, range(at - 1, -1, -1))
         after = takewhile(self._is_name, range(to + 1, len(self._segments)))
         names: dict[str, Span] = {}
         for i in (*islice(before, _MAX_NAMES), *islice(after, _MAX_NAMES)):
-            names.setdefault(self.words[self._segments[i][0]].text, self._segments[i])
+            if self._candidates.is_item(self._segments[i], mention):
+                names.setdefault(self.words[self._segments[i][0]].text, self._segments[i])
         names.pop(self.words[start].text, None)
         return 1 + len(names) > max(2, self.required) and not is_majority([*names.values()], gold)
 
@@ -156,7 +167,7 @@ class Assertions:
 
     def _is_echo(self, start: int, end: int) -> bool:
         """Return whether words repeat the question."""
-        return bool(self.echo) and all(self.echo[start:end])
+        return all(self.echo[start:end]) or self._candidates.is_repeated((start, end))
 
 
 _MAX_SEGMENTS = 512
@@ -172,7 +183,7 @@ def _segments(words: Sequence[Word]) -> list[tuple[int, int]]:
             if i > start:
                 segments.append((start, i))
             start = i + 1 if joins else i
-        if not joins and (word.after or i + 1 == len(words)):
+        if not joins and (word.after.strip("'") or i + 1 == len(words)):
             segments.append((start, i + 1))
             start = i + 1
     return segments

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TypeAlias
 
 from rag_rewards.text.assertion_words import (
     ALTERNATIVES,
@@ -15,39 +15,97 @@ from rag_rewards.text.assertion_words import (
     HEDGES,
     LIST_MARKS,
     MAX_ITEM_WORDS,
+    NAMING,
     NEGATIONS,
     NOT_AN_ITEM,
     OPENERS,
     PAIRING,
     SINGULAR_VERBS,
+    VERB_PREPOSITIONS,
 )
+from rag_rewards.text.candidates import Candidates, Span
 from rag_rewards.text.normalize import ARTICLES
 from rag_rewards.text.words import Word
 
-Span: TypeAlias = tuple[int, int]
+_DAY = re.compile(r"\d{1,2}(?:st|nd|rd|th)?", re.ASCII)
+_YEAR = re.compile(r"\d{4}", re.ASCII)
 _MAX_ITEMS = 24  # on one side of a mention; a longer list is a guess whatever it contains
 
 
-def is_enumerated(
-    words: Sequence[Word], first: int, last: int, required: int, gold: AbstractSet[int]
-) -> bool:
-    """Return whether the mention is one of two alternatives, or an item of a longer list.
+class Enumerations:
+    """Tests whether a mention is one of several answers in its clause.
 
-    `gold` contains the positions of the words of all mentions of the gold answer.
+    required    number of answers that the question asks for
+    candidates  which words can be an answer
+    echo        whether each word repeats the question; such a word joins nothing
     """
-    left, left_or = _items(words, first, -1)
-    right, right_or = _items(words, last, +1)
-    others = [*left, *right]
-    if others and is_majority(others, gold):
-        return False
-    if required == 1 and _second_of_pair(words, first, last):
-        return True
-    enough = max(3, required + 1)
-    if left_or or 1 + len(left) >= enough:
-        return True
-    if not left and not right_or and _has_apposition(words, first, last):
-        return False
-    return right_or or 1 + len(others) >= enough
+
+    def __init__(
+        self,
+        words: Sequence[Word],
+        required: int,
+        candidates: Candidates,
+        echo: Sequence[bool],
+    ) -> None:
+        self._words = words
+        self._required = required
+        self._candidates = candidates
+        self._echo = echo
+
+    def contain(self, first: int, last: int, gold: AbstractSet[int]) -> bool:
+        """Return whether the mention is one of two alternatives, or an item of a longer list.
+
+        `gold` contains the positions of the words of all mentions of the gold answer.
+        """
+        words = self._words
+        left, left_or = self._items(first, -1, first)
+        right, right_or = self._items(last, +1, first)
+        others = [*left, *right]
+        if others and is_majority(others, gold):
+            return False
+        if self._required == 1 and _second_of_pair(words, first, last):
+            return True
+        enough = max(3, self._required + 1)
+        if left_or or 1 + len(left) >= enough:
+            return True
+        if not left and not right_or and _has_apposition(words, first, last):
+            return False
+        if right_or and len(right) == 1 and _is_named(words, first):
+            return False
+        return right_or or 1 + len(others) >= enough
+
+    def _items(self, edge: int, step: int, first: int) -> tuple[list[Span], bool]:
+        """Return the further items on one side of the mention, and whether "or" joins them.
+
+        An item is a run of a few words between list marks or conjunctions. An apposition
+        ("Paris, the capital, …") counts only if a conjunction shows that this is a list.
+        """
+        words, mention = self._words, self._words[first]
+        items: list[Span] = []
+        appositions: list[Span] = []
+        joined = alternative = False
+        for number, (joint, start, end) in enumerate(_runs(words, edge, step, self._echo)):
+            if number == 0:
+                if any(word.text not in HEDGES for word in words[start:end]):
+                    break  # the mention is part of a longer phrase on this side
+                continue
+            alternative = alternative or joint in ALTERNATIVES
+            joined = joined or joint in COORDINATORS or joint in ALTERNATIVES or joint == "\n"
+            if step < 0:
+                start = _after_copula(words, start, end)
+            if start == end:
+                continue
+            if words[start].text in NOT_AN_ITEM or (step > 0 and end - start > MAX_ITEM_WORDS):
+                break
+            if step > 0 and _is_predicate(words, start, end):
+                break  # "written by Anna Reed and sung by Tom Hill"
+            if not self._candidates.is_item((start, end), mention):
+                continue
+            is_apposition = step > 0 and words[start].text in ARTICLES
+            (appositions if is_apposition else items).append((start, end))
+            if end - start > MAX_ITEM_WORDS or len(items) == _MAX_ITEMS:
+                break
+        return items + (appositions if joined else []), alternative
 
 
 def is_majority(others: Sequence[Span], gold: AbstractSet[int]) -> bool:
@@ -114,33 +172,18 @@ def _has_apposition(words: Sequence[Word], first: int, last: int) -> bool:
     )
 
 
-def _items(words: Sequence[Word], edge: int, step: int) -> tuple[list[Span], bool]:
-    """Return the further items on one side of the mention, and whether "or" joins them.
+def _is_predicate(words: Sequence[Word], start: int, end: int) -> bool:
+    """Return whether a run begins with a verb and a preposition: "raised in Lyon"."""
+    return (
+        end - start > 2
+        and words[start + 1].text in VERB_PREPOSITIONS
+        and words[start].text.endswith(("ed", "en", "wn", "ew", "sung", "made", "built", "born"))
+    )
 
-    An item is a run of a few words between list marks or conjunctions. An apposition ("Paris, the
-    capital, …") counts only if a conjunction shows that this is a list.
-    """
-    items: list[Span] = []
-    appositions: list[Span] = []
-    joined = alternative = False
-    for number, (joint, start, end) in enumerate(_runs(words, edge, step)):
-        if number == 0:
-            if any(word.text not in HEDGES for word in words[start:end]):
-                break  # the mention is part of a longer phrase on this side
-            continue
-        alternative = alternative or joint in ALTERNATIVES
-        joined = joined or joint in COORDINATORS or joint in ALTERNATIVES or joint == "\n"
-        if step < 0:
-            start = _after_copula(words, start, end)
-        if start == end:
-            continue
-        if words[start].text in NOT_AN_ITEM or (step > 0 and end - start > MAX_ITEM_WORDS):
-            break
-        is_apposition = step > 0 and words[start].text in ARTICLES
-        (appositions if is_apposition else items).append((start, end))
-        if end - start > MAX_ITEM_WORDS or len(items) == _MAX_ITEMS:
-            break
-    return items + (appositions if joined else []), alternative
+
+def _is_named(words: Sequence[Word], first: int) -> bool:
+    """Return whether a mention is a name that has other forms: "known as the uvea or tract"."""
+    return not NAMING.isdisjoint(word.text for word in words[max(first - 3, 0) : first])
 
 
 def _after_copula(words: Sequence[Word], start: int, end: int) -> int:
@@ -148,7 +191,9 @@ def _after_copula(words: Sequence[Word], start: int, end: int) -> int:
     return next((at + 1 for at in range(end - 2, start, -1) if words[at].text in COPULAS), start)
 
 
-def _runs(words: Sequence[Word], edge: int, step: int) -> Iterator[tuple[str, int, int]]:
+def _runs(
+    words: Sequence[Word], edge: int, step: int, echo: Sequence[bool]
+) -> Iterator[tuple[str, int, int]]:
     """Yield the runs of words on one side of a position, up to the end of the clause.
 
     Each run has the mark or word that joins it to the run before it. The first item of a list can
@@ -163,7 +208,7 @@ def _runs(words: Sequence[Word], edge: int, step: int) -> Iterator[tuple[str, in
             break
         at += step
         word = words[at].text
-        joins = word in COORDINATORS or word in ALTERNATIVES
+        joins = word in ALTERNATIVES or (word in COORDINATORS and not echo[at])
         if mark or joins:
             yield joint, *_span(begin, at - step, step)
             if mark and joins:
@@ -181,5 +226,7 @@ def _between(word: Word, following: Word) -> tuple[str, bool]:
     """Return the list mark between two words, and whether the marks there end a list."""
     written = word.after + following.before
     mark = next((char for char in written if char in LIST_MARKS), "")
+    if mark == "," and _DAY.fullmatch(word.text) and _YEAR.fullmatch(following.text):
+        return "", False  # "May 5, 1999"
     ends = not mark and not CLAUSE_ENDS.isdisjoint(written.replace("(", "").replace(")", ""))
     return mark, ends

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from rag_rewards.text.assertion_words import (
     COORDINATORS,
@@ -25,10 +25,9 @@ from rag_rewards.text.assertion_words import (
     PREPOSITIONS,
     PRONOUNS,
 )
-from rag_rewards.text.capitals import Capitals
-from rag_rewards.text.enumerations import Span
-from rag_rewards.text.normalize import ARTICLES, fold
-from rag_rewards.text.words import EDGES, Word
+from rag_rewards.text.candidates import Candidates, Span, stem
+from rag_rewards.text.normalize import ARTICLES
+from rag_rewards.text.words import Word
 
 _MAX_UNIT = 10  # words; a longer sentence contains names for other reasons
 _MAX_UNITS = 64
@@ -41,15 +40,13 @@ _JOINT_WORDS = frozenset(word for joint in JOINTS for word in joint.split())
 class Rivals:
     """Tests whether other answers precede a mention.
 
-    words     the words of the text
-    capitals  the words with capitals; names have capitals
-    question  the text of the question
+    words       the words of the text
+    candidates  which words can be an answer
     """
 
-    def __init__(self, words: Sequence[Word], capitals: Capitals, question: str) -> None:
+    def __init__(self, words: Sequence[Word], candidates: Candidates) -> None:
         self._words = words
-        self._capitals = capitals
-        self._question = _stems(question)
+        self._candidates = candidates
 
     def precede(self, first: int, last: int, required: int) -> bool:
         """Return whether as many other answers as the question asks for precede a mention."""
@@ -110,7 +107,7 @@ class Rivals:
             joins = word.text in COORDINATORS
             if joins and at > start:
                 clauses.append((start, at))
-            if word.after or joins or at + 1 == len(self._words):
+            if word.after.strip("'") or joins or at + 1 == len(self._words):
                 if not joins:
                     clauses.append((start, at + 1))
                 start = at + 1
@@ -137,12 +134,12 @@ class Rivals:
         if not gap or at < 0 or _ends_unit(words[at]):
             return False
         phrase = " ".join(filter(None, reversed(gap)))
-        if phrase in PREPOSITIONS and not self._is_name(words[first].text):
+        if phrase in PREPOSITIONS and not self._candidates.is_name(words[first].text):
             return False  # "painted with oil"
         is_joint = phrase in JOINTS if phrase else not words[at + 1].text[:1].isalnum()
         return (
             is_joint
-            and self._is_candidate(words[at], words[first])
+            and self._candidates.is_candidate(words[at], words[first])
             and not any(map(_denies, words[max(at - 4, 0) : at]))  # "not Rome but Paris"
         )
 
@@ -158,7 +155,7 @@ class Rivals:
         if not marks or ":" in marks or _ends_unit(words[at]):
             return False
         end = at
-        while at >= 0 and end - at < 4 and self._is_candidate(words[at], mention):
+        while at >= 0 and end - at < 4 and self._candidates.is_candidate(words[at], mention):
             at -= 1
             if at >= 0 and words[at].after:
                 break
@@ -174,7 +171,7 @@ class Rivals:
         if first and not words[first - 1].after:
             return False
         end = last + 1
-        while end < len(words) and self._is_candidate(words[end], words[first]):
+        while end < len(words) and self._candidates.is_candidate(words[end], words[first]):
             if words[end].after:
                 break
             end += 1
@@ -185,7 +182,7 @@ class Rivals:
     def _in_earlier_units(self, first: int, last: int, required: int) -> bool:
         units = self._units
         at = next((i for i, (start, end) in enumerate(units) if start <= first < end), 0)
-        if not at or not self._question or units[at][1] - units[at][0] > _MAX_UNIT:
+        if not at or not self._candidates.question or units[at][1] - units[at][0] > _MAX_UNIT:
             return False
         if self._words[units[at][0]].text in PRONOUNS:
             return False  # "The author is Homer. He was Greek."
@@ -203,12 +200,12 @@ class Rivals:
     def _says_more(self, content: AbstractSet[str], unit: Span, own: AbstractSet[str]) -> bool:
         """Return whether a unit answers another part of the question than an earlier unit."""
         new = content - self._content(unit, own)
-        return len(new) > _MAX_NEW_WORDS or not new.isdisjoint(self._question)
+        return len(new) > _MAX_NEW_WORDS or not new.isdisjoint(self._candidates.question)
 
     def _content(self, unit: Span, own: AbstractSet[str]) -> set[str]:
         """Return the stems of the words of a unit, without function words and the mention."""
         texts = {word.text for word in self._words[slice(*unit)]} - own - FUNCTION_WORDS
-        return {_stem(text) for text in texts}
+        return {stem(text) for text in texts}
 
     @cached_property
     def _units(self) -> list[Span]:
@@ -232,21 +229,10 @@ class Rivals:
         if words[-1].after.startswith("?"):
             return False
         mention, known = self._words[first], own | frame
-        return any(word.text not in known and self._is_candidate(word, mention) for word in words)
-
-    def _is_name(self, text: str) -> bool:
-        return text[:1].isdecimal() or text in self._capitals
-
-    def _is_candidate(self, word: Word, mention: Word) -> bool:
-        """Return whether a word can be an answer of the same kind as a mention."""
-        text, own = word.text, mention.text
-        if text[:1].isdecimal() or own[:1].isdecimal():
-            return text[:1].isdecimal() and own[:1].isdecimal()
-        if text in FUNCTION_WORDS or len(text) < 2 or _stem(text) in self._question:
-            return False
-        if len(word.pieces) > 4:
-            return False  # a clause of a script without spaces
-        return self._is_name(text) or not self._is_name(own)
+        return any(
+            word.text not in known and self._candidates.is_candidate(word, mention)
+            for word in words
+        )
 
 
 def _denies(word: Word) -> bool:
@@ -257,14 +243,3 @@ def _ends_unit(word: Word) -> bool:
     if word.after.startswith(".") and (len(word.text) < 3 or "." in word.text):
         return word.text.isdecimal()  # otherwise it is an initial or an abbreviation
     return not _UNIT_ENDS.isdisjoint(word.after)
-
-
-def _stem(word: str) -> str:
-    """Return the beginning of a word, which its inflected forms share."""
-    return word[: 4 if len(word) > 5 else 3] if word.isascii() else word
-
-
-@lru_cache(maxsize=4096)
-def _stems(question: str) -> frozenset[str]:
-    words = {token.strip(EDGES) for token in fold(question[:10_000]).split()}
-    return frozenset(_stem(word) for word in words - FUNCTION_WORDS if word)

@@ -18,6 +18,7 @@ from functools import lru_cache
 from itertools import chain, islice
 
 from rag_rewards.text.assertions import Assertions
+from rag_rewards.text.candidates import Candidates
 from rag_rewards.text.capitals import Capitals
 from rag_rewards.text.glosses import glossed
 from rag_rewards.text.gold_words import GoldWords, read_gold
@@ -87,12 +88,14 @@ class StrictText:
         self._other_forms = OtherForms(self._words, self._longer)
         self._required = _required(len(gold) if required is None else required, question)
         capitals = Capitals(text)
-        self._rivals = Rivals(self._words, capitals, question)
+        candidates = Candidates(self._words, capitals, question)
+        self._rivals = Rivals(self._words, candidates)
         self._assertions = Assertions(
             self._words,
             self._required,
             echo(self._words, question),
             capitals,
+            candidates,
         )
 
     def _read_words(self, gold: Sequence[Sequence[str]]) -> list[Word]:

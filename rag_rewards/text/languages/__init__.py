@@ -54,6 +54,8 @@ class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reporting         verbs of the opinion of others
     opposites         answers of which only one can be correct: "yes", "no"
     pronouns          subjects that refer to the sentence before: "He was Greek"
+    naming            before a name that has other forms: "known as"
+    verb_prepositions after a verb that begins a predicate: "raised in"
     universal         before an exception: "all cities but Paris"
     frames            around an answer: "The final answer is Rome"
     """
@@ -89,6 +91,8 @@ class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reporting: Words = frozenset()
     opposites: dict[str, str] = {}
     pronouns: Words = frozenset()
+    naming: Words = frozenset()
+    verb_prepositions: Words = frozenset()
     universal: Words = frozenset()
     frames: Words = frozenset()
 

@@ -1,0 +1,77 @@
+"""Which words of a text can be an answer to the question.
+
+A candidate is a word that the question does not contain and that is no function word. Beside a
+number, only numbers are candidates; beside a name with a capital, only names and numbers are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
+from rag_rewards.text.assertion_words import FUNCTION_WORDS
+from rag_rewards.text.capitals import Capitals
+from rag_rewards.text.normalize import fold
+from rag_rewards.text.words import EDGES, Word
+
+Span: TypeAlias = tuple[int, int]
+"""A half-open range of positions of words."""
+
+
+class Candidates:
+    """Tests whether words can be another answer than a mention.
+
+    words     the words of the text
+    capitals  the words with capitals
+    question  the text of the question
+    """
+
+    def __init__(self, words: Sequence[Word], capitals: Capitals, question: str) -> None:
+        self._words = words
+        self._capitals = capitals
+        self.question = stems_of(question)
+
+    def is_name(self, text: str) -> bool:
+        """Return whether a word is a number, or has a capital somewhere in the text."""
+        return text[:1].isdecimal() or text in self._capitals
+
+    def is_candidate(self, word: Word, mention: Word) -> bool:
+        """Return whether a word can be an answer of the same kind as a mention."""
+        text, own = word.text, mention.text
+        if text[:1].isdecimal() or own[:1].isdecimal():
+            return text[:1].isdecimal() and own[:1].isdecimal()
+        if text in FUNCTION_WORDS or len(text) < 2 or stem(text) in self.question:
+            return False
+        if len(word.pieces) > 4:
+            return False  # a clause of a script without spaces
+        return self.is_name(text) or not self.is_name(own)
+
+    def is_item(self, span: Span, mention: Word) -> bool:
+        """Return whether an item of a list can be an answer of the same kind as a mention.
+
+        "A singer" is none beside a name, and neither are the words of the question.
+        """
+        texts = [word.text for word in self._words[slice(*span)]]
+        content = [text for text in texts if text not in FUNCTION_WORDS]
+        if self.is_repeated(span):
+            return False
+        return not content or not self.is_name(mention.text) or any(map(self.is_name, content))
+
+    def is_repeated(self, span: Span) -> bool:
+        """Return whether the question contains all words of a span, except function words."""
+        texts = [word.text for word in self._words[slice(*span)]]
+        content = [text for text in texts if text not in FUNCTION_WORDS]
+        return bool(content) and all(stem(text) in self.question for text in content)
+
+
+def stem(word: str) -> str:
+    """Return the beginning of a word, which its inflected forms share."""
+    return word[: 4 if len(word) > 5 else 3] if word.isascii() else word
+
+
+@lru_cache(maxsize=4096)
+def stems_of(question: str) -> frozenset[str]:
+    """Return the stems of the words of a question, without function words."""
+    words = {token.strip(EDGES) for token in fold(question[:10_000]).split()}
+    return frozenset(stem(word) for word in words - FUNCTION_WORDS if word)
