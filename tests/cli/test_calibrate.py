@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import subprocess
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from rag_rewards.metrics.agreement import Agreement
+from rag_rewards.text.lenient import lenient_match
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "calibration.jsonl"
@@ -131,6 +135,25 @@ def test_rewards_that_compare_a_group(cli):
     options = ["-", "-l", "human", "-r", "ctrl-rag", "--score", "reward"]
     result = calibrate_json(cli, *options, stdin="\n".join(lines).encode())
     assert only(result)["all"]["rows"] == len(rows)
+
+
+def test_answers_with_human_verdicts(cli, shared):
+    """Real answers: the numbers are those of the definition of each matcher."""
+    lines, pairs = [], []
+    with (shared / "data" / "evouna" / "nq_half.jsonl").open() as file:
+        for row in map(json.loads, itertools.islice(file, 150)):
+            aliases = [alias.strip() for alias in row["golden_answer"].split("/")]
+            response, label = row.get("answer_gpt4"), row.get("judge_gpt4")
+            if response is not None and label is not None:
+                fields = {"question": row["question"], "answers": aliases, "response": response}
+                lines.append(json.dumps({**fields, "human": label}))
+                pairs.append((bool(lenient_match(response, aliases, row["question"])), bool(label)))
+    options = ["-", "-l", "human", "-m", "lenient(reads=response)"]
+    report = only(calibrate_json(cli, *options, stdin="\n".join(lines).encode()))
+    expected = Agreement.of(pairs)
+    assert report["all"]["counts"] == vars(expected)
+    assert report["all"]["kappa"]["value"] == pytest.approx(expected.kappa)
+    assert expected.kappa > 0.5
 
 
 # --- subsets -------------------------------------------------------------------------------------

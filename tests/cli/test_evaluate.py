@@ -112,6 +112,40 @@ def test_a_field_in_the_list_of_metrics_or_as_an_option(cli, write):
     }
 
 
+def test_agreement_with_labels(cli, write):
+    rows = [answer("Paris", human="yes"), answer("Paris", human=0), answer("Rome", human=False)]
+    rows += [answer("Paris France", human=True), answer("Rome"), answer("Paris", human=None)]
+    path = write([{"id": i, "question": f"{i}?", **row} for i, row in enumerate(rows)])
+    result = evaluate_json(cli, path, "-m", "em,f1,f1>=0.5,pass@1", "--label", "human")
+    em, f1, passes = result["runs"][0]["agreement"]
+    assert [each["metric"] for each in (em, f1, passes)] == ["em", "f1", "f1>=0.5"]
+    # em accepts one of two labels yes and one of two labels no; f1>=0.5 accepts both labels yes.
+    assert em["figures"]["kappa"]["value"] == 0.0
+    assert passes["figures"]["counts"] == {
+        "true_positives": 2,
+        "false_positives": 1,
+        "false_negatives": 0,
+        "true_negatives": 1,
+    }
+    assert "add a threshold to the metric, for example: f1>=0.5" in f1["figures"]["kappa"]["reason"]
+    assert f1["figures"]["auc"]["value"] == (0.5 + 1 + 0 + 1) / 4
+    assert 'label="human"' in result["signature"]
+    shown = cli("evaluate", path, "-m", "em", "--label", "human", *FEW, code=0).out
+    assert "agreement with human" in shown
+
+
+def test_labels_that_cannot_be_read(cli, write):
+    path = write([answer("Paris", id="a", human=1), answer("Rome", id="b", human=3)])
+    result = evaluate_json(cli, path, "-m", "em", "--label", "human", code=3)
+    [run] = result["runs"]
+    assert run["broken"][0]["first"].startswith("row b: human: expected a label")
+    assert run["agreement"][0]["figures"]["rows"] == 1
+    graded = evaluate_json(cli, path, "-m", "em", "--label", "human", "--label-threshold", "2")
+    assert graded["runs"][0]["agreement"][0]["figures"]["kappa"]["value"] == -1.0
+    message = cli("evaluate", path, "-m", "em", "--label", "people", code=2).err
+    assert "no row has a label in 'people'" in message
+
+
 def test_further_files_are_compared_with_the_first(cli, write):
     base = write([answer("Rome", id=i) for i in range(20)], "base.jsonl")
     other = write([answer("Paris", id=i) for i in range(1, 21)], "other.jsonl")
