@@ -218,11 +218,16 @@ def _quoted(words: Sequence[Word], first: int, last: int) -> bool:
     return inside and not (before and after)
 
 
+_REMARKS = frozenset(("based", "found", "given", "stated", "supported", "taken"))
+
+
 def _overruled(words: Sequence[Word], last: int) -> bool:
     """Return whether a later "the answer is …" gives another answer."""
     rest = words[last + 1 : last + 200]
     for i in range(len(rest) - 2):
         if rest[i].text == "answer" and rest[i + 1].text in ("is", "was"):
+            if rest[i + 2].text in _REMARKS or (i and rest[i - 1].text == "this"):
+                continue  # "This answer is based on document 3."
             answer = [word.text for word in rest[i + 2 : i + 14]]
             return words[last].text not in answer
     return False

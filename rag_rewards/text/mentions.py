@@ -44,8 +44,8 @@ _SEPARATING = frozenset(
     "not no never nor neither or and but versus vs than instead rather without except "
     "unlike".split()
 )
-# "50%" does not mention 50, and "$5" does not mention 5.
-_OF_NUMBERS = frozenset(("percent", *CURRENCIES))
+# "50%" does not mention 50, "$5" does not mention 5, and "5-fold" neither.
+_OF_NUMBERS = frozenset(("percent", "fold", "plus", *CURRENCIES))
 _SENTENCE_MARKS = frozenset(".!?;:\n/|")
 
 
@@ -58,9 +58,13 @@ class Mention(NamedTuple):
 
 
 class OtherForms:
-    """The words of a text in a form that can be compared with gold answers."""
+    """The words of a text in a form that can be compared with gold answers.
 
-    def __init__(self, words: Sequence[Word], names: LongerNames) -> None:
+    written  the words as they are written, before a rule reads them in another language
+    """
+
+    def __init__(self, written: Sequence[str], words: Sequence[Word], names: LongerNames) -> None:
+        self._written = written
         self._words = words
         self._names = names
 
@@ -89,7 +93,7 @@ class OtherForms:
 
     @cached_property
     def _text(self) -> Comparable:
-        return comparable([word.text for word in self._words])
+        return comparable(self._written)
 
     @cached_property
     def _joined(self) -> str:
@@ -124,7 +128,7 @@ class OtherForms:
             return not parts
         if not _OF_NUMBERS.isdisjoint(parts) or any(map(is_number, parts)):
             return False
-        return self._words[owner].text != "one"
+        return self._written[owner] != "one"
 
     def _written_together(self, needle: str) -> Iterator[Mention]:
         text = self._together

@@ -59,6 +59,8 @@ def own_text(text: str, initials: Initials) -> str:
     return _NUMBERING.sub(initials.separated, text)
 
 
+_GLUED_INITIALS = re.compile(r"(?<![^\W\d_])[^\W\d_]\.(?=[^\W\d_])")
+
 _Place = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
 """The normalized words before and after a label; None where the gold answer begins or ends."""
 
@@ -79,7 +81,8 @@ class Initials:
     def _places(self) -> dict[str, set[_Place]]:
         places: dict[str, set[_Place]] = {}
         for alias in itertools.chain.from_iterable(self._gold):
-            words = [token.strip(EDGES) for token in fold(alias).split()]
+            alias = _GLUED_INITIALS.sub(r"\g<0> ", fold(alias))  # "J.R.R. Reed"
+            words = [token.strip(EDGES) for token in alias.split()]
             forms = [None, *(pieces_of(word, self._normalize) for word in words), None]
             for i, word in enumerate(words):
                 if _LABEL.fullmatch(word):

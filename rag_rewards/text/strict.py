@@ -85,7 +85,7 @@ class StrictText:
         self._pieces = joined(stream)
         self._texts = joined([word.text for word in self._words])
         self._longer = LongerNames(self._words, text, question)
-        self._other_forms = OtherForms(self._words, self._longer)
+        self._other_forms = OtherForms(self._written, self._words, self._longer)
         self._required = _required(len(gold) if required is None else required, question)
         capitals = Capitals(text)
         candidates = Candidates(self._words, capitals, question)
@@ -106,6 +106,7 @@ class StrictText:
             text = text.translate(equivalent_marks())
             text = separated(text, languages, chain.from_iterable(gold))
         words = read_words(text.replace("、", "、 "), self._normalize)
+        self._written = [word.text for word in words]
         return glossed(words, languages) if languages else words
 
     def contains(self, aliases: Sequence[str]) -> bool:
@@ -189,6 +190,7 @@ class StrictText:
 _GLUED = re.compile(
     r"\b(about|and|are|as|at|by|called|for|from|in|is|of|on|than|the|to|was|were|with)(?=[A-Z0-9])"
 )
+_GLUED_DASH = re.compile(r"(?<=\w)—(?=\w)")
 # "Reed12." and "19731.": the number of a footnote after a word or a year at the end of a sentence.
 _FOOTNOTE = re.compile(
     r"(?:(?<=[^\W\d_][^\W\d_][^\W\d_])|(?<=\b1[6-9]\d\d)|(?<=\b20\d\d))[1-9]\d?(?=[.!?](?:\s|$))"
@@ -197,12 +199,25 @@ _REMARK = re.compile(r"\s\([^()]{1,200}\)$")
 
 
 def _spaced(text: str, gold: Sequence[Sequence[str]]) -> str:
-    """Return a text with spaces between glued words and without the numbers of footnotes."""
-    text = _GLUED.sub(r"\1 ", text)
+    """Return a text with spaces between glued words and without the numbers of footnotes.
+
+    The question mark of a gold answer ("Who Goes There?") does not make its mention a question.
+    """
+    text = _GLUED_DASH.sub(" — ", _GLUED.sub(r"\1 ", text))
+    if "?" in text:
+        text = _without_question_marks(text, [a for aliases in gold for a in aliases if "?" in a])
     if _FOOTNOTE.search(text) and not any(
         _FOOTNOTE.search(f"{alias}.") for aliases in gold for alias in aliases
     ):
         return _FOOTNOTE.sub("", text)
+    return text
+
+
+def _without_question_marks(text: str, aliases: Sequence[str]) -> str:
+    for alias in aliases:
+        if len(alias) > 2 and alias.lower() in text.lower():
+            pattern = re.compile(re.escape(alias), re.IGNORECASE)
+            text = pattern.sub(lambda match: match[0].replace("?", ""), text)
     return text
 
 
