@@ -184,6 +184,7 @@ class AnswerMatch:
             fold_accents=self.fold_accents,
             numbers=self.numbers,
             dates=self.dates,
+            spellings=self.metric == "exact",
         )
 
     def read(self, rollout: Rollout) -> str | None:

@@ -268,6 +268,7 @@ class Outcome:
             fold_accents=self.fold_accents,
             numbers=self.numbers,
             dates=self.dates,
+            spellings=self.verifier == "exact",
         )
 
 

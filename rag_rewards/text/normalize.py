@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from rag_rewards.text import quantities
 from rag_rewards.text.citations import compiled
+from rag_rewards.text.spellings import one_spelling, with_words_for_signs
 
 Normalizer = Callable[[str], str]
 NormalizerName = Literal["lower", "squad", "triviaqa", "unicode"]
@@ -119,6 +120,7 @@ class Unicode:
     fold_accents  read São as Sao
     numbers       read 1 million as 1,000,000
     dates         read 5 March 1999 as 1999-03-05
+    spellings     read U.S. as US, 1,000 as 1000 and Coca-Cola as Coca Cola
 
     NFKC is quadratic in a run of combining marks, so that runs are cut at 30 before it.
 
@@ -129,9 +131,10 @@ class Unicode:
     fold_accents: bool = False
     numbers: bool = False
     dates: bool = False
+    spellings: bool = False
 
     def __call__(self, text: str) -> str:
-        text = fold(text)
+        text = fold(with_words_for_signs(text) if self.spellings else text)
         if self.fold_accents and not text.isascii():
             split = unicodedata.normalize("NFD", text)
             text = _unmixed(unicodedata.normalize("NFC", split.translate(_NO_ACCENTS)))
@@ -142,7 +145,8 @@ class Unicode:
             words = quantities.dates(words)
         if self.numbers:
             words = quantities.numbers(words)
-        return " ".join(words)
+        normal = " ".join(words)
+        return one_spelling(normal) if self.spellings else normal
 
 
 def _without_articles(words: list[str]) -> list[str]:
@@ -229,11 +233,16 @@ def _unicode_patterns() -> tuple[Any, Any]:
 
 
 def normalizer(
-    name: str = "squad", *, fold_accents: bool = False, numbers: bool = False, dates: bool = False
+    name: str = "squad",
+    *,
+    fold_accents: bool = False,
+    numbers: bool = False,
+    dates: bool = False,
+    spellings: bool = False,
 ) -> Normalizer:
     """Return the normalizer of this name. The options apply to `unicode` only."""
     if name == "unicode":
-        return Unicode(fold_accents, numbers, dates)
+        return Unicode(fold_accents, numbers, dates, spellings)
     return {"lower": lower, "squad": squad, "triviaqa": triviaqa}[name]
 
 
