@@ -13,7 +13,7 @@ from itertools import combinations
 from math import isnan
 from typing import Any
 
-from rag_rewards.calibration.claims import claim_lines
+from rag_rewards.calibration.claims import claim_key, claim_lines
 from rag_rewards.calibration.consistency import consistency_reports, label_pair, score_pair
 from rag_rewards.calibration.options import CalibrateOptions
 from rag_rewards.calibration.reliability_svg import reliability_svg
@@ -54,7 +54,7 @@ from rag_rewards.metrics.agreement import ScoreCounts, calibration_error, reliab
 from rag_rewards.metrics.label_agreement import Labelled, figures
 from rag_rewards.metrics.metric_names import metrics_of
 from rag_rewards.metrics.summary import Resampling
-from rag_rewards.rows import Chunk
+from rag_rewards.rows import Chunk, line_key
 from rag_rewards.scorer import Scorer
 from rag_rewards.signature import Signature
 
@@ -71,7 +71,11 @@ def calibrate(options: CalibrateOptions) -> Calibration:
     """
     resampling = Resampling(options.resamples, options.seed)
     metrics, fields = metrics_of(options.metrics) if options.metrics else ([], [])
-    options = replace(options, by=(*options.by, *fields))
+    options = replace(
+        options,
+        label=list(dict.fromkeys(options.label)),
+        by=list(dict.fromkeys((*options.by, *fields))),
+    )
     reward = load_recipe(options.recipe) if options.recipe else None  # before models are loaded
     trials = list(_judges(options))
     models = options.models.load()
@@ -128,6 +132,7 @@ def _read(options: CalibrateOptions, sources: Sequence[Source]) -> Samples:
         by=options.by,
         lengths=options.lengths,
         several_files=len(options.sources) > 1,
+        key_of=claim_key if options.claims else line_key,
     )
     by_group = any(isinstance(s, RecipeScores) and s.scorer.scope == "group" for s in sources)
     for path in options.sources:
@@ -322,7 +327,10 @@ def _models_of(source: Source) -> Models:
 
 def _signature(options: CalibrateOptions, sources: Sequence[Source], models: Models) -> str:
     """Return one line that identifies everything that affects the numbers."""
-    names = ("label_threshold", "max_false_positive_rate", "threshold", "by", "lengths", "seed")
+    names = (
+        *("label_threshold", "max_false_positive_rate", "threshold", "by", "lengths", "seed"),
+        *("claims", "group_size"),
+    )
     settings: dict[str, Any] = {name: getattr(options, name) for name in names}
     settings |= {"labels": options.label, "resamples": options.resamples}
     settings["scores"] = [source.name for source in sources]

@@ -17,7 +17,7 @@ import msgspec
 
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.io.sources import open_source
-from rag_rewards.rows import Line, decode_line, row_error
+from rag_rewards.rows import Line, decode_line, line_key, row_error
 from rag_rewards.text.statements import sentences
 
 
@@ -51,6 +51,21 @@ def read_claim(line: bytes) -> tuple[str, str]:
     if isinstance(claim, RolloutError):
         raise claim
     return claim.texts
+
+
+def claim_key(line: bytes) -> str | None:
+    """Return the group of a row or, without one, its premise. Claims about it are not independent.
+
+    >>> claim_key(b'{"premise": "A.", "claim": "B."}')
+    'A.'
+    """
+    key = line_key(line)
+    if key is not None:
+        return key
+    try:
+        return read_claim(line)[0]
+    except RolloutError:
+        return None
 
 
 def claim_statements(claim: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import nan
 from typing import Any, Protocol
@@ -118,6 +118,7 @@ class SampleReader:
 
     by       columns by whose values rows are divided
     lengths  upper ends of the ranges of words
+    key_of   a function that returns what identifies the prompt of a line
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class SampleReader:
         by: Sequence[str],
         lengths: Sequence[int],
         several_files: bool,
+        key_of: Callable[[bytes], str | None] = line_key,
     ) -> None:
         names = [*labels, *by, *(name for source in sources for name in source.columns())]
         self._columns = list(dict.fromkeys(names))
@@ -136,6 +138,7 @@ class SampleReader:
         self._label_threshold = label_threshold
         self._by = list(dict.fromkeys(by))
         self._lengths = list(lengths)
+        self._key_of = key_of
         self._prompts: dict[bytes, int] = {}
         subsets = [FILE] * several_files + self._by + [LENGTH]
         self.samples = Samples(
@@ -179,8 +182,8 @@ class SampleReader:
         """Append the prompts and the subsets of rows."""
         samples = self.samples
         for row, line in enumerate(batch.chunk.lines):
-            key = line_key(line)
-            # A row without a question is a prompt of its own.
+            key = self._key_of(line)
+            # A row without a key is a prompt of its own.
             own = f"\0{name}\0{batch.chunk.numbers[row]}" if key is None else key
             samples.prompts.append(self._prompts.setdefault(key_digest(own), len(self._prompts)))
             values = {FILE: name, LENGTH: self._length(batch, row)}

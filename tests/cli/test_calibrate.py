@@ -191,6 +191,16 @@ def test_too_many_values_of_a_field(cli, write):
     assert "'kind' has more than 200 values" in message
 
 
+def test_rows_of_a_parquet_file(cli, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
+    report = only(calibrate_json(cli, path, "-l", "human", "-c", "score"))
+    assert values(report["all"]) == (0.5, 0.25, 0.25, 13 / 16)
+
+
 # --- labels --------------------------------------------------------------------------------------
 
 
@@ -463,6 +473,36 @@ def test_a_judge_with_several_seeds_and_positions(cli, write, backends):
     assert "swapped" in result["signature"]
 
 
+def test_the_judge_of_a_recipe_with_several_seeds(cli, write, backends):
+    pytest.importorskip("httpx")
+    from judge_server import JudgeServer, Reply
+
+    rows = [
+        {
+            "question": f"Question {i}?",
+            "answers": ["Rome"],
+            "response": f"\\boxed{{answer {i}}}",
+            "human": i % 2,
+            "verdicts": {"outcome": 1},
+        }
+        for i in range(4)
+    ]
+
+    def behave(request):
+        number = int(request.material.split("answer ")[1].split("\n")[0])
+        return Reply(json.dumps({"explanation": "x", "score": number % 2}))
+
+    with JudgeServer(behave) as server:
+        options = ["--judge", server.url, "--judge-model", "m", "--repeat", "2"]
+        result = calibrate_json(cli, write(rows), "-l", "human", "-r", "truthrl", *options)
+        assert {request.body["temperature"] for request in server.requests} == {1.0}
+    assert [(r["score"], values(r["all"])[0]) for r in result["scores"]] == [
+        ("truthrl:correct seed=0", 1.0),
+        ("truthrl:correct seed=1", 1.0),
+    ]
+    assert result["consistency"][0]["fleiss_kappa"]["value"] == 1.0
+
+
 def test_a_cached_judge_has_the_same_cost(cli, write, backends, tmp_path):
     pytest.importorskip("httpx")
     from judge_server import JudgeServer
@@ -485,7 +525,7 @@ def test_claims_of_cached_scores(cli):
     options = ["-l", "supported", "--claims", "whole", "-c", "scores.large", "-c", "scores.small"]
     result = calibrate_json(cli, claims, *options)
     assert [r["score"] for r in result["scores"]] == ["scores.large", "scores.small"]
-    assert all(r["all"]["rows"] == 12 for r in result["scores"])
+    assert all((r["all"]["rows"], r["all"]["prompts"]) == (12, 6) for r in result["scores"])
 
 
 def test_claims_with_an_entailment_model(cli, write, tmp_path, backends):
