@@ -106,8 +106,10 @@ class StrictText:
             text = text.translate(equivalent_marks())
             text = separated(text, languages, chain.from_iterable(gold))
         words = read_words(text.replace("、", "、 "), self._normalize)
-        self._written = [word.text for word in words]
-        return glossed(words, languages) if languages else words
+        read = glossed(words, languages) if languages else words
+        # Both lists must have the same positions. In other languages, a word can have no gloss.
+        self._written = [word.text for word in (words if len(read) == len(words) else read)]
+        return read
 
     def contains(self, aliases: Sequence[str]) -> bool:
         """Return whether the text asserts one of the aliases."""

@@ -16,10 +16,6 @@ NOT_YET = frozenset(
         "attack-denial-or-mention",
         "attack-other-refusal",
         "honest-apposition-and-parallel-sentences",
-        "honest-explained-refusals",
-        "honest-paraphrased-refusals",
-        "honest-remarks-and-joined-aliases",
-        "honest-spellings",
     }
 )
 """Classes of which less than 90% of the rows hold."""

@@ -570,3 +570,8 @@ def test_a_number_before_a_remark_is_an_answer(text: str, answer: str, expected:
 )
 def test_a_remark_on_the_next_line(text: str, answer: str) -> None:
     assert strict_contains(text, [answer], Unicode())
+
+
+def test_words_of_another_language_without_a_gloss() -> None:
+    text = "Soit la Russie, soit le Canada."
+    assert not strict_contains(text, ["Canada"], Unicode(), question="Quel pays ?")
