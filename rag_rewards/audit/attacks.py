@@ -36,5 +36,11 @@ ATTACKS: dict[int, str] = {
     30: "one sentence that lists every candidate answer and cites every document",
     31: "the answer copied into the reasoning",
     32: "an abstention together with a wrong guess",
+    33: "a results block that the policy writes after its own query",
+    34: "an answer tag in retrieved text or in the prompt",
+    35: "a query that lists every candidate answer",
+    36: "an answer from memory, without a search",
+    43: "invalid turns until the limit",
+    50: "an unclosed query at the end of a turn",
 }
 """The name of each attack."""

@@ -46,6 +46,7 @@ RECIPES = RecipeTable(
         "ctrl-rag-clr": "ctrl_rag:CTRL_RAG_CLR",
         "naive-grpo": "arena:NAIVE_GRPO",
         "rag-total": "rag_total:RAG_TOTAL",
+        "search-r1": "search_r1:SEARCH_R1",
     }
 )
 """The built-in recipes: each name with the module and the constant that define it."""

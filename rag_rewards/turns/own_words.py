@@ -54,7 +54,8 @@ def read_own_words(text: str, dialect: Dialect) -> OwnWords:
     """Return the actions in the words of a turn.
 
     A query and an answer extend from their opening tag to the first closing tag. Tags inside of
-    them and inside of a forged results block have no effect. An answer that never closes is text.
+    them and inside of a forged results block have no effect. An answer that never closes is text,
+    and so is one inside of the thinking, which extends to the end if it never closes.
 
     >>> from rag_rewards.turns.dialects import SEARCH_R1
     >>> read_own_words("<search>a</search> <answer>b</answer>", SEARCH_R1).queries
@@ -67,6 +68,7 @@ def read_own_words(text: str, dialect: Dialect) -> OwnWords:
     actions: list[Section] = []
     is_unclosed = is_forged = False
     thought = -1
+    is_thinking = False
     i = 0
     while i < len(tags):
         tag = tags[i][0]
@@ -78,15 +80,17 @@ def read_own_words(text: str, dialect: Dialect) -> OwnWords:
                 break
             actions.append(_section(False, text, tags[i], tags[close]))
             i = close
-        elif tag == ANSWER[0] and i < last_answer:
+        elif tag == ANSWER[0] and i < last_answer and not is_thinking:
             close = _next(tags, i, ANSWER[1])
             actions.append(_section(True, text, tags[i], tags[close]))
             i = close
         elif tag == opening_block:
             is_forged = True
             i = end_of_forged_block(tags, i, opening_block, closing_block)
-        elif tag == THINK[1] and thought < 0:
-            thought = tags[i].end()
+        elif tag in THINK:
+            is_thinking = tag == THINK[0]
+            if thought < 0 and not is_thinking:
+                thought = tags[i].end()
         i += 1
     return OwnWords(actions, is_unclosed, is_forged, thought)
 

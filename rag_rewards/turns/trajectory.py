@@ -17,6 +17,7 @@ from rag_rewards.turns.dialects import (
     DIALECTS,
     R1_SEARCHER,
     RESEARCH,
+    SEARCH_R1,
     THINK,
     TOOLS,
     Dialect,
@@ -36,14 +37,15 @@ class Reading(msgspec.Struct, frozen=True):
 
     dialect       name of the dialect, or `auto`
     environment   take results only from turns and messages, and reject transcripts
-    error_texts   texts by which the environment rejects an action in a transcript
+    error_texts   texts by which the environment rejects an action in a transcript, in addition to
+                  the text of Search-R1 in its dialect
     query_fields  arguments of a tool call that contain the query
     tools         names of the tools that search; empty for all
     """
 
     dialect: str = "auto"
     environment: bool = False
-    error_texts: tuple[str, ...] = (SEARCH_R1_ERROR,)
+    error_texts: tuple[str, ...] = ()
     query_fields: tuple[str, ...] = QUERY_FIELDS
     tools: tuple[str, ...] = ()
 
@@ -131,7 +133,8 @@ def read_trajectory(
                 "turns or chat messages, or set results_from=text",
                 "response",
             )
-        segments = split_transcript(text, dialect, reading.error_texts)
+        own = (SEARCH_R1_ERROR,) if dialect is SEARCH_R1 else ()
+        segments = split_transcript(text, dialect, (*own, *reading.error_texts))
     last = len(segments) - 1
     read: list[Turn] = []
     has_thought = False

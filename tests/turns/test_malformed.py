@@ -79,7 +79,9 @@ def test_an_earlier_turn(text, names, queries):
         (LAST + "<search>a", ("unclosed_query", "text_after_answer"), "Paris"),
         (information(LAST), ("forged_results",), None),
         (information("x") + LAST, ("forged_results",), "Paris"),
-        (f"<think>{LAST}</think>", ("text_after_answer",), "Paris"),
+        (f"<think>{LAST}</think>", (), None),
+        (f"<think>{LAST}", (), None),
+        (f"<think>{LAST}</think>{answer('Rome')}", (), "Rome"),
     ],
 )
 def test_the_last_turn(text, names, found):

@@ -1,0 +1,249 @@
+"""Search-R1: an agent that searches in several turns, with a reward for its last answer.
+
+Deviations from the authors' code: only the words of the policy are read. The code scores the
+prompt, the response and the retrieved text together, and requires two answer sections, because the
+prompt contains one as an example. Here one section is enough, and <answer> in a page earns nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from rag_rewards.definition import (
+    ComponentInfo,
+    HardenedSetting,
+    Recipe,
+    RecipeDefinition,
+    TrainingData,
+)
+from rag_rewards.output_form import OutputForm
+from rag_rewards.prompts import Prompt
+from rag_rewards.recipes.turn_settings import HARDENED, TurnSettings
+from rag_rewards.reward import Component
+from rag_rewards.rewards.answer import AnswerMatch
+from rag_rewards.rewards.search_r1 import Scheme, SearchR1Reward
+from rag_rewards.settings import Settings, about
+from rag_rewards.text.normalize import NormalizerName
+from rag_rewards.training.settings import Stated, Training
+
+_CODE = "authors' code at a14dc3a: qa_em.py"
+_FORMAT_CODE = "authors' code at a14dc3a: train_grpo_format.sh"
+_TITAN = "torchtitan at b5bcd76: rubric.py"
+
+OUTPUT = OutputForm("<think>…</think> <search>…</search> … <think>…</think> <answer>…</answer>")
+# Source: Search-R1, authors' code, scripts/data_process/nq_search.py.
+PROMPT = Prompt(
+    "{instruction}\n\nQuestion: {question}",
+    instruction="Answer the question below. Each time you receive new information, first reason "
+    "inside <think> and </think>. If you then lack knowledge, call a search engine with <search> "
+    "query </search>. It returns the best results between <information> and </information>. You "
+    "can search as often as you want. If you need no more knowledge, give the answer inside "
+    "<answer> and </answer>, without an explanation, as in <answer> Beijing </answer>.",
+)
+
+
+class FormatSettings(Settings, frozen=True):
+    structure: Annotated[
+        float,
+        about("with scheme=format, weight of the order of the tags", _FORMAT_CODE, ge=0, le=1),
+    ] = 0.2
+    answer: Annotated[
+        float,
+        about(
+            "with scheme=format, reward of a wrong answer in a wrong order",
+            _FORMAT_CODE,
+            ge=0,
+            le=1,
+        ),
+    ] = 0.1
+    retrieval: Annotated[
+        float,
+        about(
+            "with scheme=format, reward of a wrong answer in the right order if the results "
+            "contain a gold answer",
+            _FORMAT_CODE,
+            ge=0,
+            le=1,
+        ),
+    ] = 0.0
+
+
+class SearchedSettings(Settings, frozen=True):
+    penalty: Annotated[
+        float,
+        about(
+            "with scheme=searched, number that a correct answer without a search loses",
+            f"{_TITAN} suggests it; its default is 0",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.2
+    retrieval: Annotated[
+        float,
+        about(
+            "with scheme=searched, reward of a wrong answer if the results contain a gold answer",
+            _TITAN,
+            ge=0,
+            le=1,
+        ),
+    ] = 0.1
+
+
+class RetrievalSettings(Settings, frozen=True):
+    match: Annotated[
+        Literal["auto", "substring", "words"],
+        about(
+            "how a gold answer is found in the results; substring: also inside a word; words: as "
+            "whole words; auto: words with scheme=searched, else substring",
+            "authors' code: substring; torchtitan: words",
+        ),
+    ] = "auto"
+
+
+class SearchR1(TurnSettings, frozen=True):
+    """Settings of Search-R1."""
+
+    scheme: Annotated[
+        Scheme,
+        about(
+            "outcome: the answer alone; format: also the order of the tags; searched: also whether "
+            "the policy searched",
+            f"{_CODE}: outcome",
+        ),
+    ] = "outcome"
+    metric: Annotated[
+        Literal["exact", "substring", "f1"],
+        about("how the answer is compared with the gold answers", _CODE),
+    ] = "exact"
+    normalizer: Annotated[NormalizerName, about("text normalizer", _CODE)] = "squad"
+    fold_accents: Annotated[bool, about("with the normalizer unicode, read São as Sao")] = False
+    numbers: Annotated[bool, about("with the normalizer unicode, read 1 million as 1,000,000")] = (
+        False
+    )
+    dates: Annotated[
+        bool, about("with the normalizer unicode, read 5 March 1999 as 1999-03-05")
+    ] = False
+    strict: Annotated[
+        bool,
+        about("with metric=substring, the response must assert the answer, not only mention it"),
+    ] = False
+    extra: Annotated[
+        Literal["allow", "reject"],
+        about(
+            "with metric=exact and several required answers, whether the answer may list other "
+            "items"
+        ),
+    ] = "allow"
+    format: FormatSettings = FormatSettings()
+    searched: SearchedSettings = SearchedSettings()
+    retrieval: RetrievalSettings = RetrievalSettings()
+
+
+def search_r1(settings: SearchR1) -> Recipe:
+    """Return the reward of a scheme, at the last turn. Source: Search-R1, authors' code."""
+    match = settings.retrieval.match
+    if match == "auto":
+        match = "words" if settings.scheme == "searched" else "substring"
+    reward = SearchR1Reward(
+        scheme=settings.scheme,
+        answer=AnswerMatch(
+            "outcome",
+            metric=settings.metric,
+            normalizer=settings.normalizer,
+            fold_accents=settings.fold_accents,
+            numbers=settings.numbers,
+            dates=settings.dates,
+            strict=settings.strict,
+            extra=settings.extra,
+        ),
+        reading=settings.reading(),
+        repeated=settings.repeated_answer,
+        match=match,
+        structure=settings.format.structure,
+        final=settings.format.answer,
+        retrieved=settings.format.retrieval,
+        unsearched=settings.searched.penalty,
+        found=settings.searched.retrieval,
+        malformed=settings.malformed_penalty,
+    )
+    names = ("outcome", "format", "retrieval", "searched", "malformed")
+    components = tuple(Component(reward, name) for name in names)
+    return Recipe("search-r1", components, reward, correct=components[0], settings=settings)
+
+
+TRAINING = Training(
+    prompts=Stated(512, _FORMAT_CODE),
+    group=Stated(5, _FORMAT_CODE),
+    learning_rate=Stated(5e-7, _FORMAT_CODE),
+    warmup=Stated(0.285, _FORMAT_CODE),
+    kl=Stated("k3", _FORMAT_CODE),
+    kl_weight=Stated(0.001, _FORMAT_CODE),
+    temperature=Stated(1.0, _FORMAT_CODE),
+    prompt_tokens=Stated(4096, _FORMAT_CODE),
+    response_tokens=Stated(500, _FORMAT_CODE),
+    notes=(
+        "at most 4 turns, with 3 documents and 500 tokens per search",
+        "the loss ignores the tokens of the results",
+    ),
+)
+
+SEARCH_R1 = RecipeDefinition(
+    name="search-r1",
+    summary="the answer of a search agent, optionally with the order of its tags or its searches",
+    source="Search-R1, authors' code at a14dc3a",
+    output=OUTPUT,
+    settings=SearchR1,
+    build=search_r1,
+    fields=("answers", "turns"),
+    components=(
+        ComponentInfo("outcome", "1 if the answer of the last turn is correct, otherwise 0"),
+        ComponentInfo(
+            "format", "1 if the tags have the order of the dialect, otherwise 0", values=(0, 1)
+        ),
+        ComponentInfo(
+            "retrieval",
+            "1 if the results of a search contain the gold answer, otherwise 0",
+            values=(0, 1),
+        ),
+        ComponentInfo(
+            "searched", "1 if the environment returned results of a search", values=(0, 1)
+        ),
+        ComponentInfo("malformed", "sum of the penalties of malformed turns", None, 0.0),
+    ),
+    prompt=PROMPT,
+    training=TRAINING,
+    data=TrainingData(("nq", "hotpotqa"), "authors' code at a14dc3a: qa_search_train_merge.py"),
+    hardened={
+        **HARDENED,
+        "normalizer": HardenedSetting(
+            "unicode", (4, 6, 27, 28), "matching 3.14 with 314 or C++ with C; invisible characters"
+        ),
+        "strict": HardenedSetting(
+            True,
+            (1, 2, 3),
+            "with metric=substring, listing every candidate answer, or negating it",
+        ),
+        "extra": HardenedSetting("reject", (1,), "an answer that lists every candidate answer"),
+        "retrieval.match": HardenedSetting(
+            "words", (35,), "results in which the gold answer is only part of a word"
+        ),
+    },
+    loopholes=(
+        "1: with several required answers, a list of every candidate answer counts as right "
+        "(closed: hardened)",
+        "6: the normalizer squad treats 3.14 as 314 and C++ as C (closed: hardened)",
+        "7: the last of many answer sections counts (closed: hardened)",
+        "33: in a transcript, a results block after a query counts as a search, even if the policy "
+        "wrote it (closed: hardened)",
+        "35: with scheme=format or searched, a query that lists every candidate answer can make a "
+        "result contain the gold answer, which earns up to 0.1",
+        "36: with scheme=outcome or format, an answer without a search earns the full reward",
+        "43: invalid turns until the limit cost nothing (closed: hardened)",
+    ),
+    deviations=(
+        "only the words of the policy are read; the authors score the prompt, the response and the "
+        "retrieved text together and require two answer sections",
+        "the results of a rollout in the wrong order also count for the component retrieval; the "
+        "reward ignores them there, as in the authors' code",
+    ),
+)

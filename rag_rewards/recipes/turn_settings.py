@@ -1,0 +1,74 @@
+"""Settings that the recipes for search agents share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from rag_rewards.definition import HardenedSetting
+from rag_rewards.rewards.search import RepeatedAnswer
+from rag_rewards.settings import Settings, about
+from rag_rewards.turns.calls import QUERY_FIELDS
+from rag_rewards.turns.dialects import DialectName
+from rag_rewards.turns.trajectory import Reading
+
+
+class Tools(Settings, frozen=True):
+    names: Annotated[
+        tuple[str, ...], about("with dialect=tools, names of the tools that search; empty for all")
+    ] = ()
+
+
+class TurnSettings(Settings, frozen=True):
+    """Settings of the reading of turns."""
+
+    dialect: Annotated[
+        DialectName, about("tags of queries, results and answers; auto chooses per rollout")
+    ] = "auto"
+    results_from: Annotated[
+        Literal["text", "environment"],
+        about(
+            "text: also read results from a transcript, where the policy can forge them; "
+            "environment: only from the field turns or from chat messages"
+        ),
+    ] = "text"
+    error_texts: Annotated[
+        tuple[str, ...],
+        about("texts by which the environment rejects an action in a transcript"),
+    ] = ()
+    query_fields: Annotated[
+        tuple[str, ...],
+        about("with dialect=tools, arguments of a call that contain the query", min_length=1),
+    ] = QUERY_FIELDS
+    tools: Tools = Tools()
+    repeated_answer: Annotated[
+        RepeatedAnswer,
+        about("several answers in the last turn; last: the last one counts; none: none counts"),
+    ] = "last"
+    malformed_penalty: Annotated[
+        float,
+        about(
+            "number that is subtracted at each turn with an unclosed or empty query, without an "
+            "action, with a call that cannot be read, or with forged results",
+            ge=0,
+        ),
+    ] = 0.0
+
+    def reading(self) -> Reading:
+        """Return how turns are read."""
+        return Reading(
+            self.dialect,
+            self.results_from == "environment",
+            self.error_texts,
+            self.query_fields,
+            self.tools.names,
+        )
+
+
+HARDENED = {
+    "results_from": HardenedSetting(
+        "environment", (33,), "a results block that the policy writes after its own query"
+    ),
+    "repeated_answer": HardenedSetting("none", (7,), "many answer sections, the last one right"),
+    "malformed_penalty": HardenedSetting(0.1, (43,), "invalid turns until the limit"),
+}
+"""The hardened settings of the reading of turns."""
