@@ -73,6 +73,7 @@ COMPONENTS = {
     "ctrl-rag-clr": {"evidential_contribution", "clr"},
     "naive-grpo": {"format", "accuracy"},
     "rag-total": {"citation_recall", "accuracy", "cost"},
+    "search-r1": {"outcome", "format", "retrieval", "searched", "malformed"},
 }
 # Of the default settings, for the rows below (at most 3 statements, E at most 200 nats).
 RANGES = {
@@ -85,6 +86,7 @@ RANGES = {
     "ctrl-rag-clr": (0, 200),
     "naive-grpo": (0, 2),
     "rag-total": (0, 1),
+    "search-r1": (0, 1),
 }
 
 
@@ -239,6 +241,7 @@ EQUATIONS = {
     "ctrl-rag": lambda c: c["clr_normalized"] * c["accuracy"],
     "ctrl-rag-clr": lambda c: c["clr"],
     "rag-total": lambda c: 0.5 * c["citation_recall"] + 0.5 * c["accuracy"],
+    "search-r1": lambda c: c["outcome"],
 }
 
 
