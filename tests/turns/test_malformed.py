@@ -267,19 +267,19 @@ def test_results_of_turns_are_only_those_of_the_environment(texts, dialect):
 )
 def test_a_megabyte_is_read_in_a_second(unit, dialect):
     text = unit * (1_000_000 // len(unit))
-    started = time.perf_counter()
+    started = time.process_time()
     read_trajectory(text, None, Reading(dialect))
     read_trajectory("<search>a</search><information>" + text, None, Reading(dialect))
     decode_row({"turns": [{"text": text}, {"text": text}]}).steps(dialect)
-    assert time.perf_counter() - started < 4 * 1.0
+    assert time.process_time() - started < 4  # four readings
 
 
 def test_ten_thousand_turns():
-    started = time.perf_counter()
+    started = time.process_time()
     run = raw((search("a") + information("Doc 1(Title: T) b")) * 10_000 + LAST)
     assert run.searches == 10_000
     turns = [{"text": search("a"), "results": [PARIS]}] * 10_000
     assert decode_row({"turns": turns}).trajectory().searches == 10_000
     messages = [{"role": "assistant", "content": search("a")}, {"role": "user", "content": "x"}]
     assert len(decode_row({"response": messages * 10_000}).steps()) == 10_000
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
