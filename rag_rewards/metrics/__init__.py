@@ -2,9 +2,9 @@
 
     metric_of("f1(normalizer=triviaqa)")        # or: F1(normalizer="triviaqa")
 
-Each topic has its module (`answers`, `truth`, `documents`, `retrieval`, `answerability`,
-`trust_score`, `alignment`, `perplexity`, `reasoning`, `group_signal`), whose plain functions are
-the definitions. The other modules use metrics only through the protocol in `metric`.
+Each topic has its module (`answers`, `cascade`, `truth`, `documents`, `retrieval`,
+`answerability`, `trust_score`, `alignment`, `perplexity`, `reasoning`, `group_signal`), whose plain
+functions are the definitions. The other modules use metrics only through the protocol in `metric`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from rag_rewards.metrics.answers import (
     Substring,
 )
 from rag_rewards.metrics.at_least import AtLeast
+from rag_rewards.metrics.cascade import CascadeAccuracy
 from rag_rewards.metrics.documents import AnswerRecall, CitationF1, CompressionRatio, RelevanceF1
 from rag_rewards.metrics.group_signal import GroupSignal
 from rag_rewards.metrics.metric import GroupMetric, Metric, RowMetric
@@ -37,6 +38,7 @@ __all__ = [
     "AnswerRate",
     "AnswerRecall",
     "AtLeast",
+    "CascadeAccuracy",
     "CitationF1",
     "CompressionRatio",
     "ExactMatch",

@@ -21,6 +21,7 @@ from rag_rewards.metrics.answers import (
     Substring,
 )
 from rag_rewards.metrics.at_least import AtLeast
+from rag_rewards.metrics.cascade import CascadeAccuracy
 from rag_rewards.metrics.documents import AnswerRecall, CitationF1, CompressionRatio, RelevanceF1
 from rag_rewards.metrics.group_signal import GroupSignal
 from rag_rewards.metrics.metric import Metric
@@ -37,6 +38,7 @@ METRICS: dict[str, type[Any]] = {
     "substring": Substring,
     "lenient": Lenient,
     "judge": JudgeAccuracy,
+    "cascade": CascadeAccuracy,
     "trust-score": TrustScore,
     "truthfulness": Truthfulness,
     "answer-rate": AnswerRate,

@@ -11,6 +11,7 @@ from rag_rewards.evidence.needs import Need
 from rag_rewards.metrics.answer_text import AnswerCache, Reads, read_answer
 from rag_rewards.metrics.metric import Gauge, MetricBase
 from rag_rewards.metrics.truth import outcome_of
+from rag_rewards.rewards.cascade import CERTAINTY
 from rag_rewards.rewards.truthfulness import Reasoning, Truth
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
@@ -26,13 +27,15 @@ class ReasoningScore(MetricBase):
 
     The verdict `reasoning` is that of the component `reasoning` of the recipe `truthrl`. Further
     values are the same share of the responses whose answer is `correct`, `uncertain` or
-    `incorrect`; `verifier`, `normalizer` and `reads` decide this as in `truthfulness`. A blank
+    `incorrect`; `verifier`, `normalizer`, `reads` and `certainty` decide this as in
+    `truthfulness`. A blank
     response gets 0 without a verdict. Source: TruthRL, section 4.6, Tables 8 and 12.
     """
 
     verifier: str = "judge"
     normalizer: NormalizerName = "squad"
     reads: Reads = "box"
+    certainty: float = CERTAINTY
 
     name = "reasoning-score"
     parts = ("accepted", "rows", *_TRUTHS, *(f"accepted:{truth}" for truth in _TRUTHS))
@@ -40,15 +43,18 @@ class ReasoningScore(MetricBase):
     further_ratios = MappingProxyType({truth: (f"accepted:{truth}", truth) for truth in _TRUTHS})
 
     def __post_init__(self) -> None:
-        outcome_of(self.verifier, self.normalizer)
+        outcome_of(self.verifier, self.normalizer, self.certainty)
 
     def needs(self, rollout: Rollout) -> Sequence[Need]:
-        outcome = outcome_of(self.verifier, self.normalizer)
+        outcome = outcome_of(self.verifier, self.normalizer, self.certainty)
         answer = read_answer(rollout, self.reads)
         return [*_REASONING.needs(rollout), *outcome.needs_of(rollout, answer)]
 
     def gauge(self, cache: AnswerCache) -> Gauge:
-        outcome, forms = outcome_of(self.verifier, self.normalizer), cache.forms(self.normalizer)
+        outcome, forms = (
+            outcome_of(self.verifier, self.normalizer, self.certainty),
+            cache.forms(self.normalizer),
+        )
 
         def measure(row: ScoredRow) -> tuple[float, ...]:
             truth = outcome.truth_of(row, cache.answer(row, self.reads), forms)

@@ -12,6 +12,7 @@ from rag_rewards.errors import GroupError, UsageError
 from rag_rewards.evidence.needs import Need
 from rag_rewards.metrics.answer_text import AnswerCache, Reads, read_answer
 from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values, ratio
+from rag_rewards.rewards.cascade import CERTAINTY
 from rag_rewards.rewards.truthfulness import Outcome, Truth
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
@@ -31,17 +32,19 @@ class _VerifiedMetric(Protocol):
     def normalizer(self) -> NormalizerName: ...
     @property
     def reads(self) -> Reads: ...
+    @property
+    def certainty(self) -> float: ...
 
 
 def _verdict_needs(metric: _VerifiedMetric, rollout: Rollout) -> list[Need]:
     """Return the needs for a verdict of a judge, if the verifier is a judge."""
-    outcome = outcome_of(metric.verifier, metric.normalizer)
+    outcome = outcome_of(metric.verifier, metric.normalizer, metric.certainty)
     return outcome.needs_of(rollout, read_answer(rollout, metric.reads))
 
 
 def _vote_gauge(metric: _VerifiedMetric, cache: AnswerCache) -> Callable[[ScoredRow], Vote]:
     """Return a function from a row to its vote."""
-    outcome = outcome_of(metric.verifier, metric.normalizer)
+    outcome = outcome_of(metric.verifier, metric.normalizer, metric.certainty)
     forms, reads = cache.forms(metric.normalizer), metric.reads
 
     def vote(row: ScoredRow) -> Vote:
@@ -57,10 +60,10 @@ def _vote_gauge(metric: _VerifiedMetric, cache: AnswerCache) -> Callable[[Scored
     return vote
 
 
-def outcome_of(verifier: str, normalizer: NormalizerName) -> Outcome:
-    """Return TruthRL's classification of answers. Raises UsageError for an unknown verifier."""
+def outcome_of(verifier: str, normalizer: NormalizerName, certainty: float = CERTAINTY) -> Outcome:
+    """Return TruthRL's classification of answers. Raises UsageError for invalid arguments."""
     try:
-        return Outcome(verifier=verifier, normalizer=normalizer)
+        return Outcome(verifier=verifier, normalizer=normalizer, certainty=certainty)
     except ValueError as error:
         raise UsageError(str(error)) from None
 
@@ -85,7 +88,9 @@ class Truthfulness(MetricBase):
     """w1·Acc + w2·Unc − w3·Hall, and the three shares. Source: TruthRL, section 2.1.
 
     By default, the answer is the box, and a missing box is a hallucination. `verifier` is that of
-    the recipe `truthrl`: judge (skipped after an exact match), exact, substring or f1>=x.
+    the recipe `truthrl`: judge (skipped after an exact match), cascade, exact, substring or f1>=x.
+    With cascade, a judge decides the answers about which the rules are less certain than
+    `certainty`, and `judge_share` is the share of these answers.
     """
 
     w1: float = 1.0
@@ -94,20 +99,30 @@ class Truthfulness(MetricBase):
     verifier: str = "judge"
     normalizer: NormalizerName = "squad"
     reads: Reads = "box"
+    certainty: float = CERTAINTY
 
     name = "truthfulness"
-    parts = ("correct", "uncertain", "rows")
     needs = _verdict_needs
 
     def __post_init__(self) -> None:
-        outcome_of(self.verifier, self.normalizer)
+        outcome_of(self.verifier, self.normalizer, self.certainty)
+
+    @property
+    def parts(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("correct", "uncertain", "rows", *(["judged"] if self._is_cascade else []))
+
+    @property
+    def _is_cascade(self) -> bool:
+        return self.verifier == "cascade"
 
     def gauge(self, cache: AnswerCache) -> Gauge:
-        vote = _vote_gauge(self, cache)
+        outcome = outcome_of(self.verifier, self.normalizer, self.certainty)
+        forms = cache.forms(self.normalizer)
 
         def measure(row: ScoredRow) -> tuple[float, ...]:
-            truth = vote(row)[1]
-            return float(truth == "correct"), float(truth == "uncertain"), 1.0
+            truth, decision = outcome.verify(row, cache.answer(row, self.reads), forms)
+            numbers = (float(truth == "correct"), float(truth == "uncertain"), 1.0)
+            return numbers if decision is None else (*numbers, float(decision.verdict is None))
 
         return measure
 
@@ -117,12 +132,15 @@ class Truthfulness(MetricBase):
         accuracy, uncertainty = sums["correct"] / rows, sums["uncertain"] / rows
         hallucination = (rows - sums["correct"] - sums["uncertain"]) / rows
         weights = (self.w1, self.w2, self.w3)
-        return {
+        values: Values = {
             self.name: truthfulness(accuracy, uncertainty, hallucination, weights),
             "accuracy": accuracy,
             "uncertainty": uncertainty,
             "hallucination": hallucination,
         }
+        if self._is_cascade:
+            values["judge_share"] = sums["judged"] / rows
+        return values
 
 
 def majority(votes: Sequence[Vote]) -> Truth:
@@ -166,13 +184,14 @@ class MajorityAtK(MetricBase):
     verifier: str = "exact"
     normalizer: NormalizerName = "squad"
     reads: Reads = "auto"
+    certainty: float = CERTAINTY
 
     unit = "group"
     needs = _verdict_needs
     gauge = _vote_gauge
 
     def __post_init__(self) -> None:
-        outcome_of(self.verifier, self.normalizer)
+        outcome_of(self.verifier, self.normalizer, self.certainty)
         check_k(self.k)
 
     @property
@@ -210,6 +229,7 @@ class PassAtK(MetricBase):
     verifier: str = "exact"
     normalizer: NormalizerName = "squad"
     reads: Reads = "auto"
+    certainty: float = CERTAINTY
 
     unit = "group"
     main_ratio = ("passed", "groups")
@@ -217,7 +237,7 @@ class PassAtK(MetricBase):
     gauge = _vote_gauge
 
     def __post_init__(self) -> None:
-        outcome_of(self.verifier, self.normalizer)
+        outcome_of(self.verifier, self.normalizer, self.certainty)
         check_k(self.k)
 
     @property

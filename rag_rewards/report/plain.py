@@ -26,6 +26,10 @@ def summary(totals: Totals, seconds: float, signature: str) -> Iterator[str]:
     yield f"{totals.rows:,} scored, {totals.errors:,} in error{rate}"
     if means := totals.means():
         yield "means: " + " · ".join(f"{name} {value:.4g}" for name, value in means.items())
+    if decided := sum(totals.decided_by.values()):
+        judged = totals.decided_by.get("judge", 0)
+        share = f"{judged / decided:.1%}"
+        yield f"cascade: the judge decided {judged:,} of {decided:,} answers ({share})"
     if totals.truncated:
         yield f"{totals.truncated:,} responses cut at the length limit"
     if totals.error_types:

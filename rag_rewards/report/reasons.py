@@ -14,6 +14,7 @@ def reason(rollout: Rollout, score: Score) -> str:
     details = score.details
     reasons = [
         *_answer(details, score),
+        *_decision(details),
         *_documents(details, rollout),
         *_statements(details),
         *_likelihood(details),
@@ -44,6 +45,12 @@ def _answer(details: Any, score: Score) -> Iterator[str]:
     else:
         verdicts = {1.0: "right", 0.0: "wrong"}
         yield f"{quoted} is {verdicts.get(score.correct, f'partly right ({score.correct:.2f})')}"
+
+
+def _decision(details: Any) -> Iterator[str]:
+    if "decided_by" in details:
+        rule, certainty = details["rule"], details["certainty"]
+        yield f"decided by the {details['decided_by']} (rule {rule}, certainty {certainty:.2f})"
 
 
 def _documents(details: Any, rollout: Rollout) -> Iterator[str]:

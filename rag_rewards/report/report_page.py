@@ -14,6 +14,7 @@ from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.groups import group_by_key
 from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.report.explanation import Explanation, explain
+from rag_rewards.report.facts import Facts, facts_of
 from rag_rewards.report.page import html_page, write_page
 from rag_rewards.report.rows import (
     Configurations,
@@ -24,7 +25,7 @@ from rag_rewards.report.rows import (
     rescored,
 )
 from rag_rewards.report.segments import MAX_CHARACTERS
-from rag_rewards.report.statistics import Facts, Statistics, facts_of, statistics
+from rag_rewards.report.statistics import Statistics, statistics
 from rag_rewards.rows import ScoredRow
 from rag_rewards.scorer import Scorer
 from rag_rewards.shorten import shorten

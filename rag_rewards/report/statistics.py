@@ -7,7 +7,6 @@ unscored rows.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean
@@ -16,9 +15,8 @@ from typing import Any
 import msgspec
 
 from rag_rewards.groups import positions_by_key
+from rag_rewards.report.facts import Facts
 from rag_rewards.rows import ScoredRow
-from rag_rewards.text.citations import compiled, markers
-from rag_rewards.text.refusal import ABSTENTIONS
 from rag_rewards.training.advantages import mean_std
 
 BINS = 24
@@ -26,7 +24,6 @@ MAX_POINTS = 120
 """Points of a line. More training steps are averaged."""
 MAX_DISCRETE = 12
 """Different values of a distribution that is counted by value."""
-_TAG = re.compile(r"</?[A-Za-z]\w{0,20}>")
 
 
 class Distribution(msgspec.Struct, frozen=True):
@@ -76,17 +73,6 @@ class Alarm(msgspec.Struct, frozen=True):
     message: str
 
 
-class Facts(msgspec.Struct, frozen=True):
-    """Properties of a response besides its score."""
-
-    words: int
-    cites: int
-    tags: int
-    refused: bool
-    abstained: bool
-    cut: bool
-
-
 class Statistics(msgspec.Struct, kw_only=True):
     """All statistics of a report.
 
@@ -109,33 +95,6 @@ class Statistics(msgspec.Struct, kw_only=True):
     steps: list[TrainingStep]
     alarms: list[Alarm]
     notes: list[str]
-
-
-def facts_of(row: ScoredRow) -> Facts:
-    """Return the properties of a response.
-
-    Refusals and abstentions are those that the recipe recognized. If the recipe does not recognize
-    them, usual phrases count as an abstention.
-    """
-    text = row.parsed.text
-    details = row.details or {}
-    truth = details.get("truth")
-    refused = bool(details.get("refused")) and truth is None
-    abstained = truth == "uncertain"
-    if not refused and not abstained and truth is None and "refused" not in details:
-        visible = row.parsed.visible.lower().replace("’", "'")
-        abstained = any(phrase.lower() in visible for phrase in ABSTENTIONS)
-    return Facts(
-        words=len(text.split()),
-        cites=sum(len(m.labels) for m in markers(text, _MARKER)),
-        tags=len(_TAG.findall(text)),
-        refused=refused,
-        abstained=abstained,
-        cut=row.finish_reason == "length",
-    )
-
-
-_MARKER = compiled()
 
 
 def statistics(
@@ -253,6 +212,8 @@ def _rates(rows: Sequence[ScoredRow], facts: Sequence[Facts]) -> dict[str, float
         "cut at the length limit": sum(each.cut for each in facts) / n,
     }
     formats = [v for row in rows if (v := (row.components or {}).get("format")) is not None]
+    judged = [each.judged for each in facts if each.judged is not None]
+    shares["decided by the judge"] = fmean(judged) if judged else None
     shares["correct format"] = fmean(value >= 1 for value in formats) if formats else None
     return shares
 

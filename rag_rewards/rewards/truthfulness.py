@@ -165,11 +165,7 @@ class Outcome:
 
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
         answer = self.answer(rollout)
-        decision = self.decide(rollout, answer, forms) if self.verifier == "cascade" else None
-        if decision is None:
-            truth = self.truth_of(rollout, answer, forms)
-        else:
-            truth = self._truth_of_decision(rollout, decision)
+        truth, decision = self.verify(rollout, answer, forms)
         enhanced = False
         if self.knowledge_enhanced:
             if rollout.out_of_knowledge is None:
@@ -191,12 +187,22 @@ class Outcome:
 
     def truth_of(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Truth:
         """Return the truth value of an answer; None is the answer of a response without a box."""
+        return self.verify(rollout, answer, forms)[0]
+
+    def verify(
+        self, rollout: Rollout, answer: str | None, forms: GoldForms
+    ) -> tuple[Truth, Decision | None]:
+        """Return the truth value of an answer, and the decision if the verifier is a cascade."""
         if self.verifier == "cascade":
-            return self._truth_of_decision(rollout, self.decide(rollout, answer, forms))
+            decision = self.decide(rollout, answer, forms)
+            if decision is _DECISIONS["uncertain"]:
+                return "uncertain", decision
+            is_right = decision.is_right(rollout, self.name)
+            return ("correct" if is_right else "incorrect"), decision
         truth = self._truth_by_rule(rollout, answer, forms)
         if truth or answer is None:
-            return truth or "incorrect"
-        return "correct" if self._is_right(rollout, answer, forms) else "incorrect"
+            return truth or "incorrect", None
+        return ("correct" if self._is_right(rollout, answer, forms) else "incorrect"), None
 
     def decide(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Decision:
         """Return the decision of the rules of the cascade on an answer."""
@@ -205,11 +211,6 @@ class Outcome:
         if self.strict and decision.verdict and not _asserts(rollout, answer or "", forms):
             return decision.without_assertion()
         return decision
-
-    def _truth_of_decision(self, rollout: Rollout, decision: Decision) -> Truth:
-        if decision is _DECISIONS["uncertain"]:
-            return "uncertain"
-        return "correct" if decision.is_right(rollout, self.name) else "incorrect"
 
     def _truth_by_rule(
         self, rollout: Rollout, answer: str | None, forms: GoldForms

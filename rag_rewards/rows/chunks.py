@@ -50,6 +50,7 @@ class Totals(msgspec.Struct, kw_only=True):
     reward: float = 0.0
     correct: float = 0.0
     judged: int = 0
+    decided_by: dict[str, int] = {}
     sums: dict[str, float] = {}
     counts: dict[str, int] = {}
     error_types: dict[str, int] = {}
@@ -65,6 +66,8 @@ class Totals(msgspec.Struct, kw_only=True):
         if score.correct is not None:
             self.correct += score.correct
             self.judged += 1
+        if decided_by := score.details.get("decided_by"):
+            self.decided_by[decided_by] = self.decided_by.get(decided_by, 0) + 1
         sums, counts = self.sums, self.counts
         for name, value in score.components.items():
             if value is not None:
@@ -81,6 +84,7 @@ class Totals(msgspec.Struct, kw_only=True):
         """Add the totals of other rows."""
         for name in ("rows", "errors", "not_scored", "truncated", "reward", "correct", "judged"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        _add(self.decided_by, other.decided_by)
         _add(self.sums, other.sums)
         _add(self.counts, other.counts)
         _add(self.error_types, other.error_types)

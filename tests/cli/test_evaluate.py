@@ -309,6 +309,51 @@ def test_only_rows_without_a_verdict_are_sent_to_the_judge(cli, write, backends)
     assert result["asked"] == "1 verdicts"
 
 
+def test_a_cascade_sends_only_uncertain_answers_to_the_judge(cli, write, backends, tmp_path):
+    """`score` and `evaluate` send the same answers and report their share."""
+    pytest.importorskip("httpx")
+    from judge_server import JudgeServer, Reply
+
+    def judge(request):
+        accepts = "Rome, Paris" in request.material
+        return Reply(f'{{"explanation": "as asked", "score": {int(accepts)}}}')
+
+    texts = ("It is Paris.", "Rome, Paris", "It is not Paris.", "It is Rome.")
+    sections = "<relevance>[1]</relevance><analysis>x</analysis><answer>{}</answer>"
+    rows = [
+        {
+            "id": text,
+            "question": "Which city is it?",
+            "documents": [{"text": "Paris"}],
+            "supporting": [1],
+            "answers": ["Paris"],
+            "response": sections.format(text),
+        }
+        for text in texts
+    ]
+    scored = tmp_path / "scored.jsonl"
+    recipe = ("-r", "arena", "--set", "accuracy.metric=cascade", "--keep-evidence")
+    with JudgeServer(judge) as server:
+        model = ["--judge", server.url, "--judge-model", "m"]
+        ran = cli("score", write(rows), "-o", scored, *recipe, *model, code=0)
+        assert len(server.requests) == 2
+        result = evaluate_json(cli, write(rows), "-m", "cascade", *model)
+        assert len(server.requests) == 4
+    assert "cascade: the judge decided 2 of 4 answers (50.0%)" in ran.err
+    found = [json.loads(line) for line in scored.read_text().splitlines()]
+    assert [row["correct"] for row in found] == [1.0, 1.0, 0.0, 0.0]
+    deciders = [row["details"]["decided_by"] for row in found]
+    assert deciders == ["rules", "judge", "judge", "rules"]
+    assert [row.get("verdicts") for row in found] == [None, {"accuracy": 1}, {"accuracy": 0}, None]
+    expected = {"cascade": 0.5, "judge_share": 0.5}
+    assert values_of(result["runs"][0]["metrics"][0]) == expected
+    without_judge = evaluate_json(cli, scored, "-m", "cascade")
+    assert values_of(without_judge["runs"][0]["metrics"][0]) == expected
+    # Without a judge, only the uncertain rows are in error.
+    failed = cli("score", write(rows), "-o", scored, *recipe, code=3)
+    assert "2 scored, 2 in error" in failed.err
+
+
 def test_verdicts_on_the_reasoning_are_requested_once(cli, write, backends, tmp_path):
     """The reward, the metric and a replay use the same verdict of the judge."""
     pytest.importorskip("httpx")

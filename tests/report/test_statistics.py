@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from rag_rewards.groups import group_by_key
+from rag_rewards.report.facts import facts_of
 from rag_rewards.report.rows import advantages
 from rag_rewards.report.statistics import (
     Statistics,
     correlation,
     distribution,
-    facts_of,
     statistics,
 )
 from rag_rewards.rows import ScoredRow
@@ -100,6 +100,13 @@ def test_properties_of_a_response() -> None:
     assert not facts_of(make_row(1, response="I don't know", details={"refused": False})).abstained
     assert facts_of(make_row(1, details={"truth": "uncertain", "refused": True})).abstained
     assert facts_of(make_row(1, details={"refused": True})).refused
+
+
+def test_the_share_of_answers_that_a_judge_decides() -> None:
+    assert statistics_of([make_row(1)]).rates["decided by the judge"] is None
+    deciders = ("rules", "judge", "rules", "rules")
+    rows = [make_row(i, details={"decided_by": by}) for i, by in enumerate(deciders)]
+    assert statistics_of(rows).rates["decided by the judge"] == 0.25
 
 
 def run(**drifts: Any) -> list[ScoredRow]:

@@ -1,0 +1,60 @@
+"""Accuracy according to a judge cascade, and the share of answers that the judge decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from rag_rewards.errors import UsageError
+from rag_rewards.evidence.needs import Need, VerdictNeed
+from rag_rewards.evidence.protocols import JudgeQuestion
+from rag_rewards.metrics.answer_text import AnswerCache, Reads, read_answer
+from rag_rewards.metrics.metric import Gauge, MetricBase
+from rag_rewards.rewards.answer import judge_references
+from rag_rewards.rewards.cascade import CERTAINTY, check_certainty, decide
+from rag_rewards.rollout import Rollout
+from rag_rewards.rows import ScoredRow
+
+COMPONENT = "accuracy"
+"""Name of the verdict in the row."""
+
+
+@dataclass(frozen=True, repr=False)
+class CascadeAccuracy(MetricBase):
+    """(1/N) Σ 1[the answer is right], where rules decide certain answers and a judge the others.
+
+    Range 0 to 1. `judge_share` is the share of the answers that the judge decides: those about
+    which the rules are less certain than `certainty`, 0.5 to 1. The judge gets the question of
+    ARENA. If several answers are required, the answer must contain all of them.
+    """
+
+    certainty: float = CERTAINTY
+    reads: Reads = "auto"
+
+    name = "cascade"
+    parts = ("right", "judged", "rows")
+    further_ratios = MappingProxyType({"judge_share": ("judged", "rows")})
+
+    def __post_init__(self) -> None:
+        try:
+            check_certainty(self.certainty)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+    def needs(self, rollout: Rollout) -> Sequence[Need]:
+        text = (read_answer(rollout, self.reads) or "").strip()
+        if decide(text, rollout, self.certainty).verdict is not None:
+            return ()
+        gold = judge_references(rollout.gold)
+        question = JudgeQuestion("accuracy", rollout.question or "", text, gold)
+        return [VerdictNeed(COMPONENT, (question,))]
+
+    def gauge(self, cache: AnswerCache) -> Gauge:
+        def measure(row: ScoredRow) -> tuple[float, ...]:
+            text = (cache.answer(row, self.reads) or "").strip()
+            decision = decide(text, row, self.certainty)
+            is_right = decision.is_right(row, COMPONENT)
+            return float(is_right), float(decision.verdict is None), 1.0
+
+        return measure

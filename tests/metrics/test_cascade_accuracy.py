@@ -1,0 +1,50 @@
+"""Accuracy according to a judge cascade."""
+
+from __future__ import annotations
+
+import pytest
+
+from rag_rewards.errors import UsageError
+from rag_rewards.metrics import metric_of
+
+
+def row(text: str, verdict: int | None = None) -> dict[str, object]:
+    fields = {"response": text, "answers": ["Paris"], "question": "Which city is it?"}
+    return fields if verdict is None else fields | {"verdicts": {"accuracy": verdict}}
+
+
+def test_values(values, reported) -> None:
+    rows = [row("It is Paris."), row("It is Rome."), row("Paris or Rome", 1), row("", 1)]
+    assert values("cascade", rows) == {"cascade": 0.5, "judge_share": 0.25}
+    report = reported("cascade", rows)
+    assert report.counts == {"right": 2, "judged": 1, "rows": 4}
+
+
+def test_a_verdict_is_needed_for_uncertain_answers_only(values, reported) -> None:
+    rows = [row("It is Paris."), row("not Paris")]
+    [error] = reported("cascade", rows).left_out
+    assert (error.path, error.count) == ("verdicts.accuracy", 1)
+    assert values("cascade(certainty=0.5)", rows) == {"cascade": 1.0, "judge_share": 0.0}
+    everything = values("cascade(certainty=1)", [row("It is Paris.", 0), row("Paris", 0)])
+    assert everything == {"cascade": 0.5, "judge_share": 0.5}  # an exact match needs no judge
+
+
+def test_truthfulness_with_a_cascade(values) -> None:
+    texts = (("Paris", None), ("I don't know", None), ("Rome", None), ("Paris or Rome", 1))
+    rows = [
+        {**row(f"\\boxed{{{text}}}"), "verdicts": {"outcome": verdict}} for text, verdict in texts
+    ]
+    assert values("truthfulness(verifier=cascade)", rows) == {
+        "truthfulness": 0.25,
+        "accuracy": 0.5,
+        "uncertainty": 0.25,
+        "hallucination": 0.25,
+        "judge_share": 0.25,
+    }
+    assert "judge_share" not in values("truthfulness(verifier=exact)", rows)
+
+
+@pytest.mark.parametrize("metric", ["cascade", "truthfulness", "pass@2", "reasoning-score"])
+def test_a_certainty_outside_its_range_is_an_error(metric) -> None:
+    with pytest.raises(UsageError, match=r"certainty must be from 0\.5 to 1, found 0\.4"):
+        metric_of(f"{metric}(certainty=0.4)")
