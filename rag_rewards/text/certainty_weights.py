@@ -6,13 +6,13 @@ A positive weight increases the probability that a person accepts the answer.
 from __future__ import annotations
 
 WEIGHTS: dict[str, float] = {
-    "all words": 2.83,
-    "asserted": 3.28,
-    "asserted, later": -1.11,
+    "all words": 2.84,
+    "asserted": 3.26,
+    "asserted, later": -1.14,
     "asserted, length": -0.42,
     "matched, doubt": -0.50,
-    "matched, in question": -1.15,
-    "matched, later": -0.43,
+    "matched, in question": -1.16,
+    "matched, later": -0.41,
     "missing, aliases": -0.25,
     "missing, doubt": -0.76,
     "missing, gold words": -0.09,
@@ -26,7 +26,7 @@ WEIGHTS: dict[str, float] = {
     "missing, year": 0.91,
     "most words": 2.14,
     "number missing": -0.83,
-    "other form": 2.41,
+    "other form": 2.42,
     "other name": 0.99,
     "words missing": 0.11,
 }
