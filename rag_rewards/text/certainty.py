@@ -32,7 +32,7 @@ from rag_rewards.text.word_forms import plain_words, stem
 _UNCERTAIN = 0.5
 _MOST_WORDS = 400  # words that the length of an answer counts
 _MOST_ALIASES, _MOST_GOLD_WORDS, _MOST_NAMES = 8, 10, 50
-_LONGEST_QUESTION = 10_000  # characters
+_LONGEST_QUESTION, _LONGEST_COMPARED, _LONGEST_FORM = 10_000, 2_000, 100  # characters
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 _YEAR = re.compile(r"\b\d{4}\b")
@@ -128,11 +128,13 @@ class _Answer:
         gold = LenientGold.of(aliases)
         match = self.lenient.find(gold, self.question)
         is_asserted = self.strict.contains(aliases)
-        forms = [form for form in map(_normal, aliases) if form]
+        forms = tuple(form for form in map(_normal, aliases) if form)
         contains = any(f" {form} " in self.normal for form in forms)
         return _Comparison(
             self.text,
+            self.normal,
             aliases,
+            forms,
             self.question,
             match,
             is_exact=bool(match) and is_asserted and self.normal.strip() in forms,
@@ -152,6 +154,7 @@ class _Answer:
 class _Comparison:
     """The comparison of an answer with the aliases of a gold answer.
 
+    normal, forms  the normalized answer, and the normalized aliases that are not empty
     match         lenient match
     is_exact      the answer equals an alias
     is_asserted   strict matching accepts the answer
@@ -161,7 +164,9 @@ class _Comparison:
     """
 
     text: str
+    normal: str
     aliases: tuple[str, ...]
+    forms: tuple[str, ...]
     question: str
     match: LenientMatch
     is_exact: bool
@@ -182,6 +187,8 @@ class _Comparison:
             rule: 1.0,
             "asserted": float(self.is_asserted),
             "asserted, length": self._length * self.is_asserted,
+            "matched, coverage": self.match.coverage,
+            "matched, gold words": self._gold_length,
             "matched, later": float(self.is_later),
             "asserted, later": float(self.is_later and self.is_asserted),
             "matched, in question": self._share_in_question,
@@ -197,7 +204,8 @@ class _Comparison:
             "missing, substring": float(self.is_substring),
             "missing, nothing found": float(not self.match.coverage),
             "missing, length": self._length,
-            "missing, gold words": float(min(len(self._gold_words), _MOST_GOLD_WORDS)),
+            "missing, similarity": self._similarity,
+            "missing, gold words": self._gold_length,
             "missing, aliases": float(min(len(self.aliases), _MOST_ALIASES)),
             "missing, name": float(is_name),
             "missing, other names": self._other_names * is_name,
@@ -218,6 +226,19 @@ class _Comparison:
     @property
     def _length(self) -> float:
         return math.log1p(min(len(self.text.split()), _MOST_WORDS))
+
+    @property
+    def _gold_length(self) -> float:
+        return float(min(len(self._gold_words), _MOST_GOLD_WORDS))
+
+    @property
+    def _similarity(self) -> float:
+        """Similarity of the most similar alias to the part of the answer that is most like it."""
+        from rapidfuzz import fuzz
+
+        text = self.normal[:_LONGEST_COMPARED]
+        forms = [form[:_LONGEST_FORM] for form in self.forms[:_MOST_ALIASES]]
+        return max((fuzz.partial_ratio(form, text) for form in forms), default=0.0) / 100
 
     @property
     def _share_in_question(self) -> float:

@@ -28,31 +28,58 @@ def features(text: str, *aliases: str, question: str = QUESTION) -> dict[str, fl
     """Return the features that are not 0."""
     values = answer_features(text, aliases, question)
     assert values is not None
+    assert values.get("missing, similarity", 0.0) <= 1
     return {name: value for name, value in values.items() if value}
+
+
+def test_similarity() -> None:
+    # The common letters of "seine" and "soine" are "s", "i", "n" and "e": 2·4 / (5 + 5).
+    assert features("Soine", "Seine")["missing, similarity"] == pytest.approx(0.8)
+    assert features("comparison", "Paris")["missing, similarity"] == 1
+    assert "missing, similarity" not in features("Bonn", "Mali")
 
 
 def test_features_of_a_match() -> None:
     assert features("It is the Seine.", "Seine") == {
         "all words": 1,
+        "matched, coverage": 1,
+        "matched, gold words": 1,
         "asserted": 1,
         "asserted, length": math.log(5),
     }
-    assert features("A city. It is the river Seine, sorry.", "river Seine") == {
+    assert features("I am sorry to be late. It is the Seine.", "Seine") == {
         "all words": 1,
+        "matched, coverage": 1,
+        "matched, gold words": 1,
         "asserted": 1,
-        "asserted, length": math.log(9),
+        "asserted, length": math.log(11),
         "matched, later": 1,
         "asserted, later": 1,
-        "matched, in question": 0.5,
         "matched, doubt": 1,
     }
+    assert features("It is the river Seine.", "river Seine")["matched, in question"] == 0.5
     # Only the lenient matcher accepts part of a name.
-    assert features("It was Maria Berg.", "Anna Maria Berg") == {"most words": 1}
-    assert features("It was ABC.", "American Broadcasting Company") == {"other form": 1}
+    assert features("It was Maria Berg.", "Anna Maria Berg") == {
+        "most words": 1,
+        "matched, coverage": 1.4 / 2.4,  # the middle name weighs 0.4
+        "matched, gold words": 3,
+    }
+    assert features("It was ABC.", "American Broadcasting Company") == {
+        "other form": 1,
+        "matched, coverage": 1,
+        "matched, gold words": 3,
+    }
+
+
+def dissimilar(text: str, *aliases: str, question: str = QUESTION) -> dict[str, float]:
+    """Return the features other than the similarity."""
+    values = features(text, *aliases, question=question)
+    del values["missing, similarity"]
+    return values
 
 
 def test_features_of_an_answer_that_does_not_match() -> None:
-    assert features("I am not sure. It may be the Loire.", "Seine", "La Seine") == {
+    assert dissimilar("I am not sure. It may be the Loire.", "Seine", "La Seine") == {
         "words missing": 1,
         "missing, nothing found": 1,
         "missing, length": math.log(10),
@@ -62,7 +89,7 @@ def test_features_of_an_answer_that_does_not_match() -> None:
         "missing, other names": math.log(2),  # "Loire", and not the first word of a sentence
         "missing, doubt": 1,
     }
-    assert features("It was in 1945.", "May 1944", question="When was it?") == {
+    assert dissimilar("It was in 1945.", "May 1944", question="When was it?") == {
         "number missing": 1,
         "missing, length": math.log(5),
         "missing, nothing found": 1,
@@ -72,7 +99,7 @@ def test_features_of_an_answer_that_does_not_match() -> None:
         "missing, other year": 1,
     }
     # The alias is part of a word; "Paris" is in the question.
-    assert features("comparison", "Paris") == {
+    assert dissimilar("comparison", "Paris") == {
         "words missing": 1,
         "missing, substring": 1,
         "missing, nothing found": 1,
