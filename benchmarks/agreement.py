@@ -7,8 +7,8 @@ answers separated by "/", and for each system an answer and a human verdict. Row
 improper and answers without a verdict are left out. The answers are those of four systems that
 answer in sentences. The rules were developed on 70% of the questions ("development"), chosen by the
 hash of the question; the others are for tests. Results are written to results/agreement.md, with
-the agreement of a judge cascade (`cascade_curve.py`). With --picture, the script also draws this
-agreement, which needs matplotlib.
+the agreement of a judge cascade (`cascade_curve.py`), which is also written to docs/cascade.md.
+With --picture, the script draws this agreement, which needs matplotlib.
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ import argparse
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cascade_curve import Parts, RuledAnswer, draw, section
-
 from rag_rewards.metrics.agreement import Agreement
-from rag_rewards.text.certainty import rule_verdict
 from rag_rewards.text.lenient import lenient_match
 from rag_rewards.text.normalize import Unicode, squad
 from rag_rewards.text.strict import strict_contains
@@ -99,20 +96,6 @@ def line(name: str, rows: Sequence[Labelled], data: str) -> str:
     return f"| {name} | {data} | {' | '.join(cells)} | {speed:,.0f} |"
 
 
-def cascades(labelled: Mapping[str, Sequence[Labelled]]) -> dict[str, Parts]:
-    """Return the answers with the verdicts of the rules by data set, and those of all sets."""
-    data: dict[str, dict[str, list[RuledAnswer]]] = {}
-    for name, rows in labelled.items():
-        parts = data[name] = {part: [] for part in PARTS}
-        for row in rows:
-            verdict = rule_verdict(row.answer, row.aliases, row.question)
-            text = f"{row.question}\n{row.answer}"
-            answer = RuledAnswer(text, verdict.is_right, verdict.certainty, row.label)
-            parts[row.part].append(answer)
-    together = {part: [each for parts in data.values() for each in parts[part]] for part in PARTS}
-    return {" and ".join(data): together, **data}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", type=Path, nargs="+")
@@ -135,10 +118,14 @@ def main() -> None:
         for name in MATCHERS:
             lines.append(line(name, rows, f"{data}, {len(rows):,} answers"))
             print(lines[-1], flush=True)
-    data = cascades(labelled)
-    lines += section(data)
+    # Imported here because tests import this file without the folder of the other one.
+    from cascade_curve import draw, ruled_answers, section, write_page
+
+    curves = ruled_answers(labelled)
+    lines += section(curves)
+    write_page(next(iter(curves.values())))
     if options.picture:
-        draw(data)
+        draw(curves)
     RESULTS.write_text("\n".join(lines) + "\n", "utf-8")
 
 

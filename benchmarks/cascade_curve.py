@@ -11,10 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 from rag_rewards.metrics.agreement import Agreement
+from rag_rewards.text.certainty import rule_verdict
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "pictures" / "cascade.svg"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "cascade.md"
+BEGIN, END = "<!-- benchmarks/agreement.py writes this table. -->", "<!-- end -->"
 THRESHOLDS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99, 1.0)
 JUDGES = {"perfect judge": 0.0, "judge with 5% errors": 0.05}
 TARGET = 0.9
@@ -66,6 +70,31 @@ Parts = Mapping[str, Sequence[RuledAnswer]]
 """The answers of the development part and of the test part."""
 
 
+class Labelled(Protocol):
+    """An answer with the verdict of a person, and the part to which its question belongs."""
+
+    question: str
+    aliases: tuple[str, ...]
+    answer: str
+    label: bool
+    part: str
+
+
+def ruled_answers(labelled: Mapping[str, Sequence[Labelled]]) -> dict[str, Parts]:
+    """Return the answers of all data sets together, and then those of each, by part."""
+    data: dict[str, dict[str, list[RuledAnswer]]] = {" and ".join(labelled): {}}
+    together = next(iter(data.values()))
+    for name, rows in labelled.items():
+        parts = data[name] = {}
+        for row in rows:
+            verdict = rule_verdict(row.answer, row.aliases, row.question)
+            text = f"{row.question}\n{row.answer}"
+            answer = RuledAnswer(text, verdict.is_right, verdict.certainty, row.label)
+            for group in (together, parts):
+                group.setdefault(row.part, []).append(answer)
+    return dict(data)
+
+
 def section(data: Mapping[str, Parts]) -> Iterator[str]:
     """Yield the lines of the page about the cascade."""
     yield from (
@@ -91,6 +120,21 @@ def section(data: Mapping[str, Parts]) -> Iterator[str]:
             yield f"| {name} | {part} | {' | '.join(cells)} |"
     for name, parts in data.items():
         yield from _table(name, parts)
+
+
+def write_page(parts: Parts, page: Path = PAGE) -> None:
+    """Write the table of the test part into the page about the cascade."""
+    answers = parts["test"]
+    rows = [
+        [f"{threshold:.2f}", f"{share(answers, threshold):.1%}"]
+        + [f"{kappa(answers, threshold, errors):.2f}" for errors in JUDGES.values()]
+        for threshold in THRESHOLDS
+    ]
+    heads = ["certainty", "share that the judge decides", *(f"κ, {judge}" for judge in JUDGES)]
+    table = [heads, ["---"] * len(heads), *rows]
+    lines = "\n".join(f"| {' | '.join(cells)} |" for cells in table)
+    before, begin, rest = page.read_text("utf-8").partition(BEGIN)
+    page.write_text(f"{before}{begin}\n{lines}\n{END}{rest.partition(END)[2]}", "utf-8")
 
 
 def _smallest_cells(answers: Sequence[RuledAnswer], errors: float) -> str:
