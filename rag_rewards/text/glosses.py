@@ -16,15 +16,21 @@ from rag_rewards.text.words import Word
 
 
 class _Gloss(NamedTuple):
-    """A phrase and its English words. `final` is whether it negates what is before it."""
+    """A phrase and its English words.
+
+    final     whether it negates what is before it
+    is_plain  whether it is one word for one word, and the words beside it do not matter
+    """
 
     phrase: tuple[str, ...]
     english: tuple[str, ...]
     final: bool
+    is_plain: bool
 
 
 _DENIALS = frozenset(("isn't", "wrong"))
 _CLAUSE_WORDS = frozenset(("but", "because"))
+_PLAIN = frozenset("is are was has in for of the a which only and correct answer yes".split())
 _SENTENCE_ENDS = frozenset(".!?;。！？\n")
 
 
@@ -35,9 +41,12 @@ def glossed(words: Sequence[Word], codes: tuple[str, ...]) -> list[Word]:
     out: list[Word] = []
     clause = at = 0
     while at < len(words):
-        gloss = _gloss_at(words, at, table)
+        word = words[at]
+        gloss = _gloss_at(words, at, table) if word.text in table else None
         if gloss is None:
-            out.append(words[at])
+            out.append(word)
+        elif gloss.is_plain:
+            out.append(Word(gloss.english[0], word.pieces, word.before, word.after))
         else:
             here = words[at : at + len(gloss.phrase)]
             at += len(here) - 1
@@ -49,8 +58,8 @@ def glossed(words: Sequence[Word], codes: tuple[str, ...]) -> list[Word]:
                 words[at + 1] = _merged(here[0], words[at + 1])
             else:
                 _append(out, here, gloss.english or ("the",))
-        if out and _ends_clause(out[-1], gloss):
-            clause = len(out)
+        if (gloss and not gloss.is_plain) or word.after:
+            clause = len(out) if out and _ends_clause(out[-1], gloss) else clause
         at += 1
     return out
 
@@ -123,7 +132,8 @@ def _table(codes: tuple[str, ...]) -> dict[str, list[_Gloss]]:
                     phrase = tuple(fold(entry).split())
                     if phrase not in seen:
                         seen.add(phrase)
-                        gloss = _Gloss(phrase, tuple(english.split()), final)
+                        is_plain = len(phrase) == 1 and english in _PLAIN
+                        gloss = _Gloss(phrase, tuple(english.split()), final, is_plain)
                         table.setdefault(phrase[0], []).append(gloss)
     for found in table.values():
         found.sort(key=lambda gloss: -len(gloss.phrase))

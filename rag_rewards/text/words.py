@@ -41,6 +41,12 @@ def read_words(text: str, normalize: Normalizer) -> list[Word]:
             out.append(Word(token, () if dropped else (token,), _few(pending), ""))
             pending = ""
             continue
+        if token.isalnum():
+            pieces = pieces_of_word.get(token) or pieces_of(token, normalize)
+            pieces_of_word[token] = pieces
+            out.append(Word(token, pieces, _few(pending), ""))
+            pending = ""
+            continue
         core = token.strip(EDGES)
         start = token.find(core) if core else len(token)
         quotes += token.count('"') if core else 0
@@ -62,7 +68,7 @@ def read_words(text: str, normalize: Normalizer) -> list[Word]:
             continue
         word = core + after[:1] if after[:1] in ("+", "#", "%", "-") else core
         if normalize is not lower and core in ARTICLES:
-            pieces: tuple[str, ...] = ()
+            pieces = ()
         elif word in pieces_of_word:
             pieces = pieces_of_word[word]
         else:

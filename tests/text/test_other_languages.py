@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import budget
 
-from rag_rewards.text.languages import FOREIGN
+from rag_rewards.text.languages import FOREIGN, foreign
 from rag_rewards.text.normalize import Unicode, squad
 from rag_rewards.text.strict import strict_contains
 
@@ -32,3 +36,44 @@ def test_every_language_has_rows_of_both_kinds() -> None:
 @pytest.mark.parametrize(("text", "answer", "expected"), CASES)
 def test_assertions(text: str, answer: str, expected: bool, normalize: Any) -> None:
     assert strict_contains(text, [answer], normalize) is expected
+
+
+def entries_of(code: str) -> list[str]:
+    table = foreign(code)
+    tables = (table.words, table.before, table.after, table.joins)
+    words = [entry for glosses in tables for entries in glosses.values() for entry in entries]
+    return [*words, *table.clause_markers, *table.endings, *(f"{c}'" for c in table.clitics)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", FOREIGN)
+@given(st.data())
+@budget(15)
+def test_no_entry_of_a_table_makes_the_time_super_linear(code: str, data: st.DataObject) -> None:
+    answer = ROWS[code]["answer"]
+    pieces = st.lists(
+        st.sampled_from([*entries_of(code), answer, " ", ", "]), min_size=1, max_size=4
+    )
+    text = "".join(data.draw(pieces))
+    aliases = [answer, *(f"{answer}{chr(0x4E00 + i)}" for i in range(59))]
+
+    def seconds(size: int) -> float:
+        long = text * (size // len(text.encode()) + 1)
+        start = time.process_time()
+        strict_contains(long, aliases, squad)
+        return time.process_time() - start
+
+    assert min(seconds(80_000) for _ in range(2)) < 16 * seconds(10_000) + 0.1
+
+
+@given(st.sampled_from(FOREIGN), st.data())
+@budget(100)
+def test_any_mixture_of_entries_has_a_result(code: str, data: st.DataObject) -> None:
+    answer = ROWS[code]["answer"]
+    pieces = st.lists(
+        st.sampled_from([*entries_of(code), answer, " ", ", ", "。", "'"]), max_size=12
+    )
+    text = "".join(data.draw(pieces))
+    assert strict_contains(text, [answer], squad) in (True, False)
+    if answer not in text:
+        assert not strict_contains(text, [answer], squad) or code in ("de", "ru")
