@@ -106,6 +106,7 @@ docs: $(CORE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	$(BIN)/python docs/build_hardened.py
 	$(BIN)/python docs/build_hardening_cost.py
+	$(BIN)/python docs/build_languages.py
 	$(BIN)/python docs/build_matrix.py
 	$(BIN)/python docs/build_papers.py
 	$(BIN)/python docs/build_recipes.py

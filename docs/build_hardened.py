@@ -28,6 +28,7 @@ answer. These rules have known errors:
   words.
 - They can read names without punctuation between them ("Paris Rome Berlin") as one name.
 
+[languages.md](languages.md) lists the languages that the rules read.
 [hardening-cost.md](hardening-cost.md) lists, for each recipe, how many attacks the profile stops
 and how many honest responses it rejects.
 
