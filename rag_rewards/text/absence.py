@@ -74,7 +74,7 @@ def paraphrases(answer: str, question: str) -> bool:
     # The words of other languages are not listed: a guess after the refusal is not allowed.
     return folded.isascii() or all(
         word.text not in _WORDS.guesses and word.text != "or"
-        for word in glossed(read_words(folded, squad), codes)
+        for word in glossed(read_words(folded, squad), codes)[0]
     )
 
 

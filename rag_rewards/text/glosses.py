@@ -34,34 +34,44 @@ _PLAIN = frozenset("is are was has in for of the a which only and correct answer
 _SENTENCE_ENDS = frozenset(".!?;。！？\n")
 
 
-def glossed(words: Sequence[Word], codes: tuple[str, ...]) -> list[Word]:
-    """Return words whose texts are English where the tables of the languages contain them."""
+def glossed(words: Sequence[Word], codes: tuple[str, ...]) -> tuple[list[Word], list[str]]:
+    """Return words in English and, for each of them, the text as it is written.
+
+    The texts are English where the tables of the languages contain them. An English word without
+    a word in the text has an empty text.
+    """
     table = _table(codes)
     words = list(words)
     out: list[Word] = []
+    written: list[str] = []
     clause = at = 0
     while at < len(words):
         word = words[at]
         gloss = _gloss_at(words, at, table) if word.text in table else None
         if gloss is None:
             out.append(word)
+            written.append(word.text)
         elif gloss.is_plain:
             out.append(Word(gloss.english[0], word.pieces, word.before, word.after))
+            written.append(word.text)
         else:
             here = words[at : at + len(gloss.phrase)]
             at += len(here) - 1
             if gloss.final and len(out) > clause:
                 # The negation stands before what it negates, as in English.
                 out.insert(clause, Word("not", (), "", ""))
+                written.insert(clause, "")
                 here[-1] = _with_after(here[-1], "." + here[-1].after)
             if not gloss.english and at + 1 < len(words) and not here[-1].after:
                 words[at + 1] = _merged(here[0], words[at + 1])
             else:
                 _append(out, here, gloss.english or ("the",))
+                written += [each.text for each in here]
+                written += [""] * (len(out) - len(written))
         if (gloss and not gloss.is_plain) or word.after:
             clause = len(out) if out and _ends_clause(out[-1], gloss) else clause
         at += 1
-    return out
+    return out, written
 
 
 def _append(out: list[Word], here: list[Word], english: tuple[str, ...]) -> None:
@@ -79,7 +89,8 @@ def _append(out: list[Word], here: list[Word], english: tuple[str, ...]) -> None
         out.append(Word(english[0], word.pieces, word.before, word.after))
         return
     for i, word in enumerate(here):
-        text = english[min(i, len(english) - 1)]
+        # A phrase with more words than its English one repeats the first English word.
+        text = english[max(i - max(len(here) - len(english), 0), 0)]
         after = word.after if i + 1 == len(here) else ""
         out.append(Word(text, word.pieces, word.before, after))
     if len(english) > len(here):

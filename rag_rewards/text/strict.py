@@ -106,10 +106,11 @@ class StrictText:
             text = text.translate(equivalent_marks())
             text = separated(text, languages, chain.from_iterable(gold))
         words = read_words(text.replace("、", "、 "), self._normalize)
-        read = glossed(words, languages) if languages else words
-        # Both lists must have the same positions. In other languages, a word can have no gloss.
-        self._written = [word.text for word in (words if len(read) == len(words) else read)]
-        return read
+        if languages:
+            words, self._written = glossed(words, languages)
+        else:
+            self._written = [word.text for word in words]
+        return words
 
     def contains(self, aliases: Sequence[str]) -> bool:
         """Return whether the text asserts one of the aliases."""
