@@ -159,7 +159,8 @@ def _chunks(path: str, options: CalibrateOptions, by_group: bool) -> Generator[C
 def _check_columns(samples: Samples, options: CalibrateOptions) -> None:
     """Raise UsageError for a column of labels, scores or subsets that no row has."""
     for labels in samples.labels:
-        if len(samples) and not labels.errors.counts() and set(labels.values) == {MISSING}:
+        rows = len(labels.values) + labels.left_out
+        if rows and not labels.errors.counts() and set(labels.values) <= {MISSING}:
             raise UsageError(
                 f"no row has a label in the column {labels.name!r}: set --label to the column with "
                 "the human labels"
@@ -225,7 +226,7 @@ def _calibration(
 def _label_report(labels: LabelColumn) -> LabelReport:
     no, yes, missing = (labels.values.count(value) for value in (NO, YES, MISSING))
     errors = labels.errors.counts()
-    missing -= sum(error.count for error in errors)
+    missing += labels.left_out - sum(error.count for error in errors)
     return LabelReport(label=labels.name, yes=yes, no=no, missing=missing, errors=errors)
 
 

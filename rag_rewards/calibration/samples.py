@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import nan
 from typing import Any, Protocol
 
@@ -69,10 +70,14 @@ class ScoreSource(Protocol):
 
 @dataclass
 class LabelColumn:
-    """The labels of a column: NO, YES or MISSING for each row."""
+    """The labels of a column: NO, YES or MISSING for each row.
+
+    `left_out` is the number of rows without a label in any column. They are not scored.
+    """
 
     name: str
     values: bytearray = field(default_factory=bytearray)
+    left_out: int = 0
     errors: ErrorCounter = field(default_factory=ErrorCounter)
 
 
@@ -150,33 +155,39 @@ class SampleReader:
     def read(self, name: str, chunks: Iterable[Chunk]) -> None:
         """Read the rows of a file. Raises UsageError if a column has too many values."""
         for chunk in chunks:
-            batch, numbers = self._batch(chunk, name)
-            places = [self._place(name, number) for number in numbers]
+            batch = self._batch(chunk, name)
             self._add_rows(batch, name)
-            for labels in self.samples.labels:
-                self._add_labels(labels, batch, places)
             for source, scores in zip(self._sources, self.samples.scores, strict=True):
-                _add_scores(scores, source.scores(batch), batch, places)
+                self._add_scores(scores, source.scores(batch), batch, name)
 
-    def _place(self, name: str, number: int) -> str:
-        return f"{name}, line {number}" if FILE in self.samples.subsets else f"line {number}"
+    def _place(self, name: str, number: int, line: bytes) -> str:
+        """Return the place of a line for messages."""
+        file = f"{name}, " if FILE in self.samples.subsets else ""
+        own = line_id(line)
+        return f"{file}line {number}" + (f" (id {shorten(own, 60)})" if own else "")
 
-    def _batch(self, chunk: Chunk, name: str) -> tuple[RowBatch, list[int]]:
-        """Return the rows of a chunk, and the number of each line that is a row."""
+    def _batch(self, chunk: Chunk, name: str) -> RowBatch:
+        """Return the rows of a chunk, and append their labels.
+
+        Rows without any label are left out, unless a recipe compares them with others.
+        """
         columns: list[dict[str, Any]] = []
-        good: list[int] = []
+        chosen: list[int] = []
         for at, line in enumerate(chunk.lines):
             self.samples.lines += 1
+            place = partial(self._place, name, chunk.numbers[at], line)
             try:
-                columns.append(read_columns(line, self._columns))
+                own = read_columns(line, self._columns)
             except RolloutError as error:
-                self.samples.errors.add(error, self._place(name, chunk.numbers[at]))
-            else:
-                good.append(at)
-        if len(good) < len(chunk.lines):
-            chunk = _chosen(chunk, good)
+                self.samples.errors.add(error, place())
+                continue
+            if self._add_labels(own, place, keep=chunk.groups is not None):
+                columns.append(own)
+                chosen.append(at)
+        if len(chosen) < len(chunk.lines):
+            chunk = _chosen(chunk, chosen)
         rollouts = [decode_line(line, _ROW) for line in chunk.lines]
-        return RowBatch(chunk, columns, rollouts), chunk.numbers
+        return RowBatch(chunk, columns, rollouts)
 
     def _add_rows(self, batch: RowBatch, name: str) -> None:
         """Append the prompts and the subsets of rows."""
@@ -207,31 +218,37 @@ class SampleReader:
         low = self._lengths[at - 1] + 1 if at else 0
         return f"{low}-{self._lengths[at]}" if at < len(self._lengths) else f"{low}+"
 
-    def _add_labels(self, labels: LabelColumn, batch: RowBatch, places: Sequence[str]) -> None:
-        for row, columns in enumerate(batch.columns):
+    def _add_labels(self, columns: dict[str, Any], place: Callable[[], str], keep: bool) -> bool:
+        """Append the labels of a row, unless it has none. Return whether they were appended.
+
+        `place` returns the place of the row for messages, `keep` is for rows without a label.
+        """
+        values = []
+        for labels in self.samples.labels:
             try:
                 label = label_of(columns[labels.name], self._label_threshold, labels.name)
             except RolloutError as error:
-                labels.errors.add(error, _where(batch, row, places))
+                labels.errors.add(error, place())
                 label = None
-            labels.values.append(MISSING if label is None else int(label))
+            values.append(MISSING if label is None else int(label))
+        is_labelled = keep or values.count(MISSING) < len(values)
+        for labels, value in zip(self.samples.labels, values, strict=True):
+            if is_labelled:
+                labels.values.append(value)
+            else:
+                labels.left_out += 1
+        return is_labelled
 
-
-def _add_scores(
-    scores: ScoreColumn, results: Sequence[Result], batch: RowBatch, places: Sequence[str]
-) -> None:
-    for row, result in enumerate(results):
-        if isinstance(result, RolloutError):
-            scores.errors.add(result, _where(batch, row, places))
-        elif result is None:
-            scores.missing += 1
-        number = isinstance(result, float)
-        scores.values.append(result if number else nan)  # type: ignore[arg-type]
-
-
-def _where(batch: RowBatch, row: int, places: Sequence[str]) -> str:
-    name = line_id(batch.chunk.lines[row])
-    return places[row] + (f" (id {shorten(name, 60)})" if name else "")
+    def _add_scores(
+        self, scores: ScoreColumn, results: Sequence[Result], batch: RowBatch, name: str
+    ) -> None:
+        for row, result in enumerate(results):
+            if isinstance(result, RolloutError):
+                number, line = batch.chunk.numbers[row], batch.chunk.lines[row]
+                scores.errors.add(result, self._place(name, number, line))
+            elif result is None:
+                scores.missing += 1
+            scores.values.append(result if isinstance(result, float) else nan)
 
 
 _ROW = msgspec.json.Decoder(ScoredRow)

@@ -204,11 +204,12 @@ def _figures(figures: Figures) -> tuple[Figure, Figure, Figure, Figure]:
 def _with_interval(figure: Figure) -> str:
     if figure.low is None or figure.high is None:
         return _number(figure)
-    return f"{_number(figure)} ({figure.low:.2f} to {figure.high:.2f})"
+    low, high = (round(end, 2) + 0.0 for end in (figure.low, figure.high))  # no negative zero
+    return f"{_number(figure)} ({low:.2f} to {high:.2f})"
 
 
 def _number(figure: Figure) -> str:
-    return "—" if figure.value is None else f"{figure.value:.3f}"
+    return "—" if figure.value is None else f"{round(figure.value, 3) + 0.0:.3f}"
 
 
 def _reasons(report: ScoreReport) -> Iterator[str]:

@@ -211,6 +211,22 @@ def test_missing_labels_are_left_out(cli, write):
     assert only(result)["all"]["rows"] == 8
 
 
+def test_a_judge_gets_no_rows_without_a_label(cli, write, backends):
+    pytest.importorskip("httpx")
+    from judge_server import JudgeServer
+
+    rows = [
+        {"question": f"{i}?", "answers": ["Rome"], "response": f"answer {i}", "human": label}
+        for i, label in enumerate([1, None, 0, "", "maybe"])
+    ]
+    with JudgeServer() as server:
+        judge = ["--judge", server.url, "--judge-model", "m"]
+        result = calibrate_json(cli, write(rows), "-l", "human", "-m", "judge", *judge, code=3)
+        assert len(server.requests) == 2
+    [labels] = result["labels"]
+    assert (labels["missing"], labels["errors"][0]["count"], result["rows"]) == (2, 1, 5)
+
+
 def test_rows_without_any_label(cli, write):
     path = write([{"score": 0.5}, {"score": 0.7, "human": None}])
     message = cli("calibrate", path, "-l", "human", "-c", "score", code=2).err
