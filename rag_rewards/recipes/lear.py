@@ -214,6 +214,7 @@ def lear(settings: Lear) -> Recipe:
             settings.dates,
             settings.decode.temperature,
             settings.decode.max_tokens,
+            settings.format.words,
         )
         for letter, part in _PARTS.items()
     }

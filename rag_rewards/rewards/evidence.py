@@ -69,6 +69,7 @@ class MaskedAnswer:
                  `likelihood`: e to the mean token log-probability of the best alias
     required     whether missing evidence is an error; otherwise the value is None
     temperature, max_tokens  of the generation
+    words        a section must contain a letter or digit
 
     A response without the section of the context gets 0, also if the row contains evidence for it,
     and no model is called for it. Raises DataError for missing evidence and gold answers. Source:
@@ -86,6 +87,7 @@ class MaskedAnswer:
     dates: bool = False
     temperature: float = 0.0
     max_tokens: int = 64
+    words: bool = False
     scope: Literal["rollout"] = "rollout"
 
     def needs(self, rollout: Rollout) -> list[Need]:
@@ -137,7 +139,8 @@ class MaskedAnswer:
         return Score(0.0)
 
     def _has_section(self, rollout: Rollout) -> bool:
-        return bool(rollout.parsed.cut(self.tags).content.get(_SECTION[self.part], "").strip())
+        section = rollout.parsed.cut(self.tags).content.get(_SECTION[self.part], "").strip()
+        return any(map(str.isalnum, section)) if self.words else bool(section)
 
 
 def output_answer(output: str) -> str:
