@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from rag_rewards.rewards.answer_list import list_match
 from rag_rewards.rollout import Rollout
 from rag_rewards.text.copies import copies_document
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.lengths import is_passage
-from rag_rewards.text.normalize import Normalizer, Unicode
+from rag_rewards.text.normalize import Normalizer, Unicode, fold
 from rag_rewards.text.strict import StrictText
 
 _NEGATIONS = ("!", "¬", "≠", "~")
@@ -18,7 +21,8 @@ def asserted_answers(
 ) -> list[bool]:
     """Return for each required answer of a rollout whether a text asserts it.
 
-    A copy of a document asserts nothing, and neither does a passage unless `passages` is true.
+    A copy of a document and a text that declines to answer assert nothing, and neither does a
+    passage unless `passages` is true.
     Numbers and names are compared with the normalizer `unicode`, because others ignore punctuation
     that changes the meaning.
 
@@ -28,10 +32,29 @@ def asserted_answers(
     """
     required = rollout.gold
     documents = (document.text for document in rollout.documents or ())
-    if (not passages and is_passage(text)) or copies_document(text, documents):
+    is_long = not passages and is_passage(text)
+    if is_long or _declines(text, required) or copies_document(text, documents):
         return [False] * len(required)
     strict = StrictText(text, precise(normalize), required, question=rollout.question or "")
-    return [strict.contains(aliases) for aliases in required]
+    return [strict.contains(aliases) and not _says_both(text, aliases) for aliases in required]
+
+
+def _declines(text: str, required: Sequence[Sequence[str]]) -> bool:
+    """Return whether a text states that the model does not know or give the answer."""
+    if (match := _DECLINES.search(fold(text))) is None:
+        return False
+    return not any(match[0] in fold(alias) for aliases in required for alias in aliases)
+
+
+def _says_both(text: str, aliases: Sequence[str]) -> bool:
+    """Return whether the gold answer is yes or no and a text contains the other one too.
+
+    The word "no" before a noun is not an answer: "Yes, there is no doubt."
+    """
+    answers = {alias.strip(" .").casefold() for alias in aliases}
+    if answers <= {"yes"}:
+        return _NO.search(text) is not None
+    return answers <= {"no"} and _YES.search(text) is not None
 
 
 def is_exact_assertion(rollout: Rollout, text: str, normalize: Normalizer) -> bool:
@@ -62,3 +85,13 @@ def shown_answer(text: str | None) -> str | None:
 
 
 _UNICODE = Unicode()
+_DECLINES = re.compile(
+    r"\bi (?:really |just |honestly |simply )?(?:(?:do not|don't|dont) know\b"
+    r"|(?:cannot|can't|could not|couldn't|am unable to|am not able to|refuse to|decline to|will not"
+    r"|won't) (?:say|tell|answer|determine the answer|find (?:an|the|any) answer)\b)"
+)
+_YES = re.compile(r"(?<![\w-])yes(?![\w-])", re.IGNORECASE)
+_NO = re.compile(
+    r"(?<![\w-])no(?![\w-])(?=\s*(?:[.,;:!?()/\n]|$)|\s+(?:and|but|or|also|yes)\b)(?!\.\s?\d)",
+    re.IGNORECASE,
+)
