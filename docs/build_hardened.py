@@ -15,8 +15,11 @@ PAGE = Path(__file__).with_name("hardened.md")
 INTRO = """# The hardened profile
 
 `--hardened` (in Python `rr.recipe(name, hardened=True)`) changes the settings in the tables below.
-`--set` can reset each of them. The recipes whose reward contains an accuracy reject
-`accuracy.metric=lenient` with this profile, because this metric is only for evaluation. An attack
+`--set` can reset each of them, so that its effect can be measured. With this profile, a recipe
+rejects other settings that a policy can exploit: `accuracy.metric=lenient`, which is only for
+evaluation, `box=first` and `extra=allow` of TruthRL, and `refusal.matcher=semantic` of Ground-GRPO.
+Metrics that are exploitable by default are matched strictly: with `accuracy.metric=substring` or
+`f1` and with `verifier=f1>=x`, a response that does not assert the gold answer earns 0. An attack
 increases the reward of a response without making its answer more correct. `rag-rewards audit`
 ([look.md](look.md)) tries about nine hundred variants of the attacks below.
 
@@ -26,6 +29,8 @@ answer. These rules have known errors:
 - They miss a right answer in three cases: in a list of three places ("Paris, Île-de-France,
   France"), before a semicolon that is followed by a list, and in an answer section of more than 60
   words.
+- They do not count an answer beside the statement that the model does not know the answer, and a
+  copy of a whole document with several clauses.
 - They can read names without punctuation between them ("Paris Rome Berlin") as one name.
 
 [languages.md](languages.md) lists the languages that the rules read.

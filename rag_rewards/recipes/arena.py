@@ -272,6 +272,7 @@ ARENA = RecipeDefinition(
     loopholes=(
         "1: with several required answers, a list of every candidate answer counts as right "
         "(closed: hardened)",
+        "1, 2: accuracy.metric=substring and f1 also reward lists and negations (closed: hardened)",
         "6: the normalizer triviaqa treats -5 as 5 and C++ as C (closed: hardened)",
         "7: the first of many answer sections counts (closed: hardened)",
         "11: empty sections earn the format reward (closed: hardened)",
@@ -314,6 +315,7 @@ NAIVE_GRPO = RecipeDefinition(
     loopholes=(
         "1: with several required answers, a list of every candidate answer counts as right "
         "(closed: hardened)",
+        "1, 2: accuracy.metric=substring and f1 also reward lists and negations (closed: hardened)",
         "6: the normalizer triviaqa treats -5 as 5 and C++ as C (closed: hardened)",
         "7: the first of many answer sections counts (closed: hardened)",
         "11: empty sections earn the format reward (closed: hardened)",

@@ -332,6 +332,8 @@ LEAR = RecipeDefinition(
         "longer (closed: hardened)",
         "7: the first of many answer sections counts (closed: hardened)",
         "24: an extract that contains only '.' earns the full length reward (closed: hardened)",
+        "23: a copy of the documents without spaces between the words counts as short evidence "
+        "(closed: hardened)",
         "13: a well-formed wrong response earns the format reward, as the paper defines it",
         "1, 2, 3, 9, 10, 30: a list, a negation or a quotation has an F1 above 0, as the paper "
         "defines it",

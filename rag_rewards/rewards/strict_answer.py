@@ -36,7 +36,7 @@ def asserted_answers(
     if is_long or _declines(text, required) or copies_document(text, documents):
         return [False] * len(required)
     strict = StrictText(text, precise(normalize), required, question=rollout.question or "")
-    return [strict.contains(aliases) and not _says_both(text, aliases) for aliases in required]
+    return [strict.contains(aliases) for aliases in required]
 
 
 def _declines(text: str, required: Sequence[Sequence[str]]) -> bool:
@@ -44,17 +44,6 @@ def _declines(text: str, required: Sequence[Sequence[str]]) -> bool:
     if (match := _DECLINES.search(fold(text))) is None:
         return False
     return not any(match[0] in fold(alias) for aliases in required for alias in aliases)
-
-
-def _says_both(text: str, aliases: Sequence[str]) -> bool:
-    """Return whether the gold answer is yes or no and a text contains the other one too.
-
-    The word "no" before a noun is not an answer: "Yes, there is no doubt."
-    """
-    answers = {alias.strip(" .").casefold() for alias in aliases}
-    if answers <= {"yes"}:
-        return _NO.search(text) is not None
-    return answers <= {"no"} and _YES.search(text) is not None
 
 
 def is_exact_assertion(rollout: Rollout, text: str, normalize: Normalizer) -> bool:
@@ -65,6 +54,8 @@ def is_exact_assertion(rollout: Rollout, text: str, normalize: Normalizer) -> bo
     ):
         return False
     exact = precise(normalize)
+    if (visible := shown(text)) != text and exact(visible) != exact(text):
+        return False
     if exact is normalize:
         return True
     if len(required) > 1:
@@ -89,9 +80,4 @@ _DECLINES = re.compile(
     r"\bi (?:really |just |honestly |simply )?(?:(?:do not|don't|dont) know\b"
     r"|(?:cannot|can't|could not|couldn't|am unable to|am not able to|refuse to|decline to|will not"
     r"|won't) (?:say|tell|answer|determine the answer|find (?:an|the|any) answer)\b)"
-)
-_YES = re.compile(r"(?<![\w-])yes(?![\w-])", re.IGNORECASE)
-_NO = re.compile(
-    r"(?<![\w-])no(?![\w-])(?=\s*(?:[.,;:!?()/\n]|$)|\s+(?:and|but|or|also|yes)\b)(?!\.\s?\d)",
-    re.IGNORECASE,
 )

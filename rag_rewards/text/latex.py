@@ -3,6 +3,7 @@ r"""LaTeX in a short text, such as the content of \boxed{…}, as plain text."""
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from rag_rewards.text.boxed import unwrap
 
@@ -92,7 +93,7 @@ def _plain(match: re.Match[str]) -> str:
     """Return the characters that a command stands for, or the command if it is unknown."""
     if accent := match["accent"]:
         letter = (match["braced"] or match["letter"]).removeprefix("\\")
-        return letter + _ACCENTS[accent]
+        return unicodedata.normalize("NFC", letter + _ACCENTS[accent])
     if word := match["word"]:
         symbol = _SYMBOLS.get(word)
         if symbol is None:

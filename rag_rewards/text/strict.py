@@ -32,6 +32,7 @@ from rag_rewards.text.questions import answers_asked_for, echo
 from rag_rewards.text.rivals import Rivals
 from rag_rewards.text.word_separation import languages_in, separated
 from rag_rewards.text.words import Word, joined, positions_of, read_words
+from rag_rewards.text.yes_no import says_both
 
 _MAX_MENTIONS = 64  # an answer that has asserted nothing by then asserts nothing
 
@@ -118,6 +119,8 @@ class StrictText:
 
     def find(self, aliases: Sequence[str]) -> Kind | None:
         """Return the kind of the mention that asserts one of the aliases, or None."""
+        if says_both(self._folded, aliases):
+            return None
         exact: list[Mention] = []
         for alias in _with_heads(aliases):
             words, pieces = _read_alias(alias, self._normalize)

@@ -232,3 +232,51 @@ def test_hardened():
     assert hard(wrap(REFUSAL + " It is Paris."), answerable=False).value == 2.0
     assert hard(wrap(REFUSAL + " [1]"), answerable=False).value == 2.0
     assert hard(wrap(REFUSAL.replace("couldn't", "could")), answerable=False).value == 2.0
+
+
+@pytest.mark.parametrize(
+    ("text", "citation"),
+    [
+        ("It is Paris [1].", 0.5),
+        ("It is Paris [1]. It is in Europe.", 0.5),
+        ("It is Paris [1]. So it is Paris.", 0.5),
+        ("It is Paris. So it is Paris [1].", 0.5),
+        ("It is Paris [1]. Thus the answer is Paris [1].", 0.5),
+        ("It is Paris [2].", -0.5),
+        ("It is Paris.", -0.5),
+        ("It is Paris [2]. So it is Paris [1].", -0.5),
+        ("It is Paris [1]. So it is Paris [2].", -0.5),
+        ("It is Paris [2]. Thus the answer is Paris [1]. So it is Paris.", -0.5),
+    ],
+)
+def test_hardened_every_citation_of_an_answer_must_be_correct(text, citation):
+    documents = (
+        Document(text="The capital of France is Paris."),
+        Document(text="Rome is old."),
+    )
+    rollout = Rollout(
+        response=wrap(text), answers="Paris", answerable=True, documents=documents, supporting=(1,)
+    )
+    gold = {"citation.judge_by": "gold"}
+    result = recipe("ground-grpo", gold, hardened=True)([rollout])[0]
+    assert result.components["exact_match"] == 0.5
+    assert result.components["citation"] == citation
+
+
+@pytest.mark.parametrize("hardened", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    ["Washington, D.C. [1], Rome [2]", "Rome [2], Washington, D.C. [1]"],
+)  # fmt: skip
+def test_an_item_of_a_list_can_contain_a_comma(text, hardened):
+    rollout = Rollout(
+        response=wrap(text),
+        answers=[["Washington, D.C."], ["Rome"]],
+        answer_kind="list",
+        answerable=True,
+        documents=(Document(text="Washington, D.C. is a capital."), Document(text="Rome is too.")),
+        supporting=(1, 2),
+    )
+    gold = {"citation.judge_by": "gold", "aggregate": "answers"}
+    result = recipe("ground-grpo", gold, hardened=hardened)([rollout])[0]
+    assert (result.components["exact_match"], result.components["citation"]) == (0.5, 0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -161,3 +162,36 @@ def test_supporting_is_required_for_every_response():
             score(section, None)
     with pytest.raises(DataError, match=r"supporting\[1\]: document id 'zz' does not exist"):
         score("[1]", (1, "zz"), [Document(text="x")])
+
+
+@pytest.mark.parametrize(
+    "section",
+    ["[1, 3]", "[1][3]", "[1], [3]", "1, 3", "[1, 3].", "1 and 3", "[1] and [3]", "1;3", "1 3",
+     "Documents 1 and 3", "Document 1, Document 3", "[doc 1, doc 3]", "(1, 3)", "{1, 3}",
+     "['1', '3']", "- 1\n- 3", "[1]\n[3]", "\n1, 3\n", "References: 1, 3"],
+)  # fmt: skip
+def test_other_notations_of_ids(section: str) -> None:
+    ids = relevance_ids(section, "any")
+    assert ids is not None
+    assert [int(each) for each in ids] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "section",
+    ["", "none", "1.5", "true", "[true]", "document", "the first one", "1, x", "1 or 3", "one",
+     "[1e3]", "1st", "1, 3, because they help", "1/3", "<1>", "x" * 100, "1234567890123"],
+)  # fmt: skip
+def test_other_texts_are_not_ids(section: str) -> None:
+    assert relevance_ids(section, "any") is None
+
+
+def test_ranges_of_ids() -> None:
+    assert relevance_ids("1-3", "any") == [1, 2, 3]
+    assert relevance_ids("[2–3]", "any") == [2, 3]
+
+
+@pytest.mark.parametrize("unit", ["1", "1 ", "[", "1-", "doc ", "-"])
+def test_notations_are_read_in_linear_time(unit: str) -> None:
+    start = time.process_time()
+    relevance_ids(unit * 100_000, "any")
+    assert time.process_time() - start < 1.0

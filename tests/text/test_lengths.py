@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
 
-from rag_rewards.text.lengths import auto_length, auto_words, characters, first_words, words
+from rag_rewards.text.lengths import (
+    auto_length,
+    auto_words,
+    characters,
+    first_words,
+    is_passage,
+    separated_length,
+    words,
+)
 
 quick = budget(150)
 UNSPACED = (
@@ -94,3 +102,75 @@ def test_scripts_with_spaces_are_counted_by_word(text):
 )
 def test_lengths_of_words(text, expected):
     assert auto_length(text) == expected
+
+
+DOCUMENT = "The city lies on the Seine. It has two million people, and ships of the river stop."
+WORDS = DOCUMENT.split()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "_".join(WORDS),
+        "-".join(WORDS),
+        "".join(WORDS),
+        ".".join(WORDS),
+        ",".join(WORDS),
+        "'".join(WORDS),
+        "·".join(WORDS),
+        "/".join(WORDS),
+        "|".join(WORDS),
+        ":".join(WORDS),
+        "—".join(WORDS),
+        "\u200b".join(WORDS),
+        "".join(word.capitalize() for word in WORDS),
+        "".join(filter(str.isalnum, DOCUMENT)).lower(),
+        " ".join("_".join(WORDS[at : at + 2]) for at in range(0, len(WORDS), 2)),
+        " ".join("".join(WORDS[at : at + 2]) for at in range(0, len(WORDS), 2)),
+        " ".join("".join(WORDS[at : at + 3]) for at in range(0, len(WORDS), 3)),
+        " ".join("-".join(WORDS[at : at + 4]) for at in range(0, len(WORDS), 4)),
+    ],
+)
+def test_words_without_spaces_are_counted(text: str) -> None:
+    assert separated_length(text, [DOCUMENT], len(WORDS)) >= len(WORDS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The city lies on the Seine.",
+        "Ships of the river stop.",
+        "a well-known port",
+        "It's the people's city.",
+        "In 1,000 years, 3.5 million ships",
+        "the U.S. ships",
+        "polyethylene glycol",
+        "(the city)",
+        "“the” ‘city’",
+        "",
+        "...",
+        "法国的首都",
+        "in 法国",
+        "Düsseldorf und Köln",
+        "the 2nd ship",
+    ],
+)
+def test_words_with_spaces_are_counted_once(text: str) -> None:
+    assert separated_length(text, [DOCUMENT], len(WORDS)) == auto_length(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("word " * 60, False),
+        ("word " * 61, True),
+        ("法" * 120, False),
+        ("法" * 121, True),
+        ("x" * 700, False),
+        ("x" * 800, True),
+        ("_".join(["word"] * 200), True),
+        ("", False),
+    ],
+)
+def test_passages(text: str, expected: bool) -> None:
+    assert is_passage(text) is expected

@@ -102,7 +102,10 @@ QUOTE_FIRST = RecipeDefinition(
         "sections.repeated": HardenedSetting("missing", (7,), "many answer sections, one right"),
         "format.words": HardenedSetting(True, (16, 24), "an answer that is '.' or a citation"),
         "accuracy.normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "3.14 is not 314"),
+        "accuracy.strict": HardenedSetting(True, (1, 2, 3), "a list, with another metric"),
+        "accuracy.extra": HardenedSetting("reject", (1,), "a list of every candidate answer"),
     },
+    rejected=shared.REJECTED,
     loopholes=(
         "7: of many answer sections the first counts (closed: hardened)",
         "16, 24: an answer without a word earns the format's weight (closed: hardened)",
