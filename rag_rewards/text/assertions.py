@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from functools import cached_property
 from itertools import islice, takewhile
 
 from rag_rewards.text.assertion_words import (
@@ -23,6 +24,7 @@ from rag_rewards.text.capitals import Capitals
 from rag_rewards.text.denials import Denials
 from rag_rewards.text.enumerations import Enumerations, is_majority
 from rag_rewards.text.normalize import ARTICLES
+from rag_rewards.text.questions import Echo
 from rag_rewards.text.reports import is_reported
 from rag_rewards.text.words import Word
 
@@ -41,7 +43,7 @@ class Assertions:
         self,
         words: Sequence[Word],
         required: int,
-        echo: Sequence[bool],
+        echo: Echo,
         capitals: Capitals,
         candidates: Candidates,
     ) -> None:
@@ -51,8 +53,14 @@ class Assertions:
         self._candidates = candidates
         self._denials = Denials(words, echo, capitals)
         self._enumerations = Enumerations(words, required, candidates, echo)
-        self._segments = _segments(words)
-        self._starts = [start for start, _ in self._segments]
+
+    @cached_property
+    def _segments(self) -> list[Span]:
+        return _segments(self.words)
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [start for start, _ in self._segments]
 
     def asserts(self, first: int, last: int, gold: AbstractSet[int] = frozenset()) -> bool:
         """Return whether the text asserts the words from `first` to `last`.
@@ -167,7 +175,7 @@ class Assertions:
 
     def _is_echo(self, start: int, end: int) -> bool:
         """Return whether words repeat the question."""
-        return all(self.echo[start:end]) or self._candidates.is_repeated((start, end))
+        return self.echo.covers(start, end) or self._candidates.is_repeated((start, end))
 
 
 _MAX_SEGMENTS = 512

@@ -27,6 +27,7 @@ from rag_rewards.text.assertion_words import (
 )
 from rag_rewards.text.capitals import Capitals
 from rag_rewards.text.normalize import ARTICLES
+from rag_rewards.text.questions import Echo
 from rag_rewards.text.words import Word
 
 
@@ -37,7 +38,7 @@ class Denials:
     capitals  the words with capitals, of which titles consist
     """
 
-    def __init__(self, words: Sequence[Word], echo: Sequence[bool], capitals: Capitals) -> None:
+    def __init__(self, words: Sequence[Word], echo: Echo, capitals: Capitals) -> None:
         self._words = words
         self._echo = echo
         self._capitals = capitals

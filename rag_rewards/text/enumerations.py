@@ -25,6 +25,7 @@ from rag_rewards.text.assertion_words import (
 )
 from rag_rewards.text.candidates import Candidates, Span
 from rag_rewards.text.normalize import ARTICLES
+from rag_rewards.text.questions import Echo
 from rag_rewards.text.words import Word
 
 _DAY = re.compile(r"\d{1,2}(?:st|nd|rd|th)?", re.ASCII)
@@ -45,7 +46,7 @@ class Enumerations:
         words: Sequence[Word],
         required: int,
         candidates: Candidates,
-        echo: Sequence[bool],
+        echo: Echo,
     ) -> None:
         self._words = words
         self._required = required
@@ -192,7 +193,7 @@ def _after_copula(words: Sequence[Word], start: int, end: int) -> int:
 
 
 def _runs(
-    words: Sequence[Word], edge: int, step: int, echo: Sequence[bool]
+    words: Sequence[Word], edge: int, step: int, echo: Echo
 ) -> Iterator[tuple[str, int, int]]:
     """Yield the runs of words on one side of a position, up to the end of the clause.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from rag_rewards.text.assertion_words import NEGATIONS
@@ -72,24 +72,38 @@ def _is_plural(word: str) -> bool:
     )
 
 
-def echo(words: Sequence[Word], question: str) -> list[bool]:
-    """Return for each word whether it repeats the question.
+class Echo:
+    """The words of a text that repeat the question. They are found on first use.
 
-    It does in a run of three words that the question contains, and if it is a negation before a
-    word of a question that also contains a negation: "Which bird cannot fly? It cannot fly."
+    A word does in a run of three words that the question contains. A negation does before a word
+    of a question that also contains a negation ("Which bird cannot fly?", "It cannot fly.").
     """
-    echo = [False] * len(words)
-    if not question:
+
+    def __init__(self, words: Sequence[Word], question: str) -> None:
+        self._words = words
+        self._question = question
+
+    def __getitem__(self, at: int) -> bool:
+        return self._flags[at]
+
+    def covers(self, start: int, end: int) -> bool:
+        """Return whether all words of a half-open range repeat the question."""
+        return all(self._flags[start:end])
+
+    @cached_property
+    def _flags(self) -> list[bool]:
+        echo = [False] * len(self._words)
+        if not self._question:
+            return echo
+        repeated, texts = _read(self._question), [word.text for word in self._words]
+        for at, run in enumerate(zip(texts, texts[1:], texts[2:], strict=False)):
+            if run in repeated.runs:
+                echo[at : at + 3] = [True] * 3
+        if repeated.negated:
+            for at, text in enumerate(texts[:-1]):
+                if _is_negation(text) and texts[at + 1] in repeated.words:
+                    echo[at] = True
         return echo
-    repeated, texts = _read(question), [word.text for word in words]
-    for at, run in enumerate(zip(texts, texts[1:], texts[2:], strict=False)):
-        if run in repeated.runs:
-            echo[at : at + 3] = [True] * 3
-    if repeated.negated:
-        for at, text in enumerate(texts[:-1]):
-            if _is_negation(text) and texts[at + 1] in repeated.words:
-                echo[at] = True
-    return echo
 
 
 class _Repeated(NamedTuple):

@@ -28,7 +28,7 @@ from rag_rewards.text.longer_names import LongerNames
 from rag_rewards.text.mentions import Kind, Mention, OtherForms
 from rag_rewards.text.normalize import Normalizer, fold
 from rag_rewards.text.own_text import Initials, own_text
-from rag_rewards.text.questions import answers_asked_for, echo
+from rag_rewards.text.questions import Echo, answers_asked_for
 from rag_rewards.text.rivals import Rivals
 from rag_rewards.text.word_separation import languages_in, separated
 from rag_rewards.text.words import Word, joined, positions_of, read_words
@@ -94,7 +94,7 @@ class StrictText:
         self._assertions = Assertions(
             self._words,
             self._required,
-            echo(self._words, question),
+            Echo(self._words, question),
             capitals,
             candidates,
         )
