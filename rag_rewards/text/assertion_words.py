@@ -45,6 +45,7 @@ REPORTERS = _WORDS.reporters
 REPORTING = _WORDS.reporting
 NAMING = _WORDS.naming
 VERB_PREPOSITIONS = _WORDS.verb_prepositions
+OPEN_ENDED = _WORDS.open_ended
 PRONOUNS = _WORDS.pronouns
 SOURCES = english().refusals.sources
 UNIVERSAL = _WORDS.universal

@@ -212,7 +212,10 @@ _ANY_END = _SENTENCE_ENDS | QUESTION_MARKS
 
 
 def _quoted(words: Sequence[Word], first: int, last: int) -> bool:
-    """Return whether the mention is part of a longer quotation. An article does not count."""
+    """Return whether the mention is part of a longer quotation. An article does not count.
+
+    A quotation has an end; the other mark of the last quotation can be missing from the text.
+    """
     while first and words[first - 1].text in ARTICLES and words[first - 1].before:
         first -= 1
     opened = sum(
@@ -222,8 +225,11 @@ def _quoted(words: Sequence[Word], first: int, last: int) -> bool:
     )
     before = sum(char in QUOTE for char in words[first].before)
     after = sum(char in QUOTE for char in words[last].after)
-    inside = (opened + before) % 2 == 1
-    return inside and not (before and after)
+    if (opened + before) % 2 == 0 or (before and after):
+        return False
+    return bool(after) or any(
+        not QUOTE.isdisjoint(word.before + word.after) for word in words[last + 1 : last + 60]
+    )
 
 
 _REMARKS = frozenset(("based", "found", "given", "stated", "supported", "taken"))

@@ -45,6 +45,8 @@ class Candidates:
             return False
         if len(word.pieces) > 4:
             return False  # a clause of a script without spaces
+        if text.endswith("ly") and not self.is_name(text):
+            return False  # "It is simply Paris"
         return self.is_name(text) or not self.is_name(own)
 
     def is_item(self, span: Span, mention: Word) -> bool:

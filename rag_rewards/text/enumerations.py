@@ -18,6 +18,7 @@ from rag_rewards.text.assertion_words import (
     NAMING,
     NEGATIONS,
     NOT_AN_ITEM,
+    OPEN_ENDED,
     OPENERS,
     PAIRING,
     SINGULAR_VERBS,
@@ -90,7 +91,8 @@ class Enumerations:
                 if any(word.text not in HEDGES for word in words[start:end]):
                     break  # the mention is part of a longer phrase on this side
                 continue
-            alternative = alternative or joint in ALTERNATIVES
+            if joint in ALTERNATIVES and not self._is_other_form(edge, start, end, step, first):
+                alternative = True
             joined = joined or joint in COORDINATORS or joint in ALTERNATIVES or joint == "\n"
             if step < 0:
                 start = _after_copula(words, start, end)
@@ -107,6 +109,23 @@ class Enumerations:
             if end - start > MAX_ITEM_WORDS or len(items) == _MAX_ITEMS:
                 break
         return items + (appositions if joined else []), alternative
+
+    def _is_other_form(self, edge: int, start: int, end: int, step: int, first: int) -> bool:
+        """Return whether "or" after a mention begins no other answer.
+
+        Examples: "8 years or until 2000", "5 or more", "24 hours or 1 day", "Bonn (or Beuel)".
+        """
+        words = self._words
+        if step < 0 or start == end:
+            return False
+        if words[edge + 1].before.startswith("("):
+            return True
+        item, is_number = words[start].text, words[first].text[:1].isdecimal()
+        if item in OPEN_ENDED:
+            return is_number or end - start == 1
+        has_units = is_number and edge > first and end - start > 1
+        is_amount = item[:1].isdecimal() or item == "one"
+        return has_units and is_amount and words[end - 1].text != words[edge].text
 
 
 def is_majority(others: Sequence[Span], gold: AbstractSet[int]) -> bool:

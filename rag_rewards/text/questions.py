@@ -32,6 +32,8 @@ def answers_asked_for(question: str) -> int:
     words = _WORD.findall(fold(question[:_LONGEST]))
     if not words or words[-1] in _WORDS.naming:
         return 1
+    if "(s)" in question or not _WORDS.several_verbs.isdisjoint(words):
+        return SEVERAL
     at = next((i for i, word in enumerate(words) if word in _WORDS.interrogatives), -1)
     subject = words[at + 1 : at + 6]
     # "(what are) the three books"

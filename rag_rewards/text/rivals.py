@@ -152,7 +152,8 @@ class Rivals:
         while at > 0 and words[at].text in ARTICLES:
             at -= 1
         marks = words[at].after + words[at + 1].before if at >= 0 else ""
-        if not marks or ":" in marks or _ends_unit(words[at]):
+        is_title = marks == "." and len(words[at].text) < 4  # "Dr. Reed"
+        if not marks or ":" in marks or is_title or _ends_unit(words[at]):
             return False
         end = at
         while at >= 0 and end - at < 4 and self._candidates.is_candidate(words[at], mention):

@@ -56,6 +56,7 @@ class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pronouns          subjects that refer to the sentence before: "He was Greek"
     naming            before a name that has other forms: "known as"
     verb_prepositions after a verb that begins a predicate: "raised in"
+    open_ended        after "or", begin no other answer: "5 or more"
     universal         before an exception: "all cities but Paris"
     frames            around an answer: "The final answer is Rome"
     """
@@ -93,6 +94,7 @@ class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pronouns: Words = frozenset()
     naming: Words = frozenset()
     verb_prepositions: Words = frozenset()
+    open_ended: Words = frozenset()
     universal: Words = frozenset()
     frames: Words = frozenset()
 
@@ -135,6 +137,7 @@ class QuestionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     auxiliaries     follow a plural in a question for several answers: "which cities do"
     determiners     between an interrogative and a noun: "what are the three books"
     collections     nouns and verbs of several things: "the members of the band", "who starred in"
+    several_verbs   are in a question for several answers: "where was it filmed"
     naming          end a question for one name: "what are such towns called"
     singular        end like a plural, but are none: "what does"
     numbers         number words
@@ -147,6 +150,7 @@ class QuestionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     determiners: Words = frozenset()
     collections: Words = frozenset()
     naming: Words = frozenset()
+    several_verbs: Words = frozenset()
     singular: Words = frozenset()
     numbers: dict[str, int] = {}
 
