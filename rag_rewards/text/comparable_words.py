@@ -69,10 +69,11 @@ _SAME = {
     "mt": "mount",
 } | {name: _NAME_OF_MONTH[number] for name, number in quantities.MONTHS.items()}
 _ROMAN = {
-    numeral: str(value)
+    numeral: str(value)  # "v" and "x" are rather initials
     for value, numeral in enumerate(
         "ii iii iv v vi vii viii ix x xi xii xiii xiv xv xvi xvii xviii xix xx".split(), start=2
     )
+    if len(numeral) > 1
 }
 
 

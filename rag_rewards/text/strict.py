@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, islice
 
 from rag_rewards.text.assertions import Assertions
 from rag_rewards.text.candidates import Candidates
 from rag_rewards.text.capitals import Capitals
 from rag_rewards.text.glosses import glossed
+from rag_rewards.text.glued_words import unglued
 from rag_rewards.text.gold_words import GoldWords, read_gold
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.languages import equivalent_marks
@@ -84,7 +85,6 @@ class StrictText:
         stream = [piece for word in self._words for piece in word.pieces]
         self._owner = [i for i, word in enumerate(self._words) for _ in word.pieces]
         self._pieces = joined(stream)
-        self._texts = joined([word.text for word in self._words])
         self._longer = LongerNames(self._words, text, question)
         self._other_forms = OtherForms(self._written, self._words, self._longer)
         self._required = _required(len(gold) if required is None else required, question)
@@ -112,6 +112,10 @@ class StrictText:
         else:
             self._written = [word.text for word in words]
         return words
+
+    @cached_property
+    def _texts(self) -> str:
+        return joined([word.text for word in self._words])
 
     def contains(self, aliases: Sequence[str]) -> bool:
         """Return whether the text asserts one of the aliases."""
@@ -192,11 +196,6 @@ class StrictText:
         return any(self._assertions.asserts(at, at + len(words) - 1) for at in starts)
 
 
-# "byJohn": a short word and a name without the space between them.
-_GLUED = re.compile(
-    r"\b(about|and|are|as|at|by|called|for|from|in|is|of|on|than|the|to|was|were|with)(?=[A-Z0-9])"
-)
-_GLUED_DASH = re.compile(r"(?<=\w)—(?=\w)")
 # "Reed12." and "19731.": the number of a footnote after a word or a year at the end of a sentence.
 _FOOTNOTE = re.compile(
     r"(?:(?<=[^\W\d_][^\W\d_][^\W\d_])|(?<=\b1[6-9]\d\d)|(?<=\b20\d\d))[1-9]\d?(?=[.!?](?:\s|$))"
@@ -209,7 +208,7 @@ def _spaced(text: str, gold: Sequence[Sequence[str]]) -> str:
 
     The question mark of a gold answer ("Who Goes There?") does not make its mention a question.
     """
-    text = _GLUED_DASH.sub(" — ", _GLUED.sub(r"\1 ", text))
+    text = unglued(text, gold)
     if "?" in text:
         text = _without_question_marks(text, [a for aliases in gold for a in aliases if "?" in a])
     if _FOOTNOTE.search(text) and not any(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 
 import msgspec
 
@@ -27,57 +28,59 @@ def read_words(text: str, normalize: Normalizer) -> list[Word]:
     """Return the words of a text. An article has no pieces if the normalizer removes articles."""
     out: list[Word] = []
     pending, quotes = "", 0
-    pieces_of_word: dict[str, tuple[str, ...]] = {}
-    for match in _SPLIT.finditer(text):
-        token = match[0]
+    read_token = _cached_reader(normalize)
+    for token in _SPLIT.findall(text):
         if token in "/|\n":  # noqa: S105 (no password)
             if out:
-                last = out[-1]
-                out[-1] = Word(last.text, last.pieces, last.before, _few(last.after + token))
+                out[-1] = _followed(out[-1], token)
             continue
-        if token.isascii() and token.isalnum():
-            # Every normalizer keeps a plain word as it is, or removes it as an article.
-            dropped = token in ARTICLES and normalize is not lower
-            out.append(Word(token, () if dropped else (token,), _few(pending), ""))
-            pending = ""
-            continue
-        if token.isalnum():
-            pieces = pieces_of_word.get(token) or pieces_of(token, normalize)
-            pieces_of_word[token] = pieces
-            out.append(Word(token, pieces, _few(pending), ""))
-            pending = ""
-            continue
-        core = token.strip(EDGES)
-        start = token.find(core) if core else len(token)
-        quotes += token.count('"') if core else 0
-        if (
-            core[:1].isdigit()
-            and token[start - 1 : start] == "."
-            and token[start - 2 : start - 1] != "."
-        ):
-            start, core = start - 1, f".{core}"  # the number .5
-        before, after = token[:start], token[start + len(core) :]
-        if not core:
+        word = read_token(token) if len(token) <= _LONGEST else _read(token, normalize)
+        if word is None:
             opens = token[0] in "“「『([{" or (token[0] == '"' and quotes % 2 == 0)
-            quotes += token.count('"')
             if out and not opens:
-                last = out[-1]
-                out[-1] = Word(last.text, last.pieces, last.before, _few(last.after + token))
+                out[-1] = _followed(out[-1], token)
             else:
                 pending += token
-            continue
-        word = core + after[:1] if after[:1] in ("+", "#", "%", "-") else core
-        if normalize is not lower and core in ARTICLES:
-            pieces = ()
-        elif word in pieces_of_word:
-            pieces = pieces_of_word[word]
+        elif pending:
+            out.append(Word(word.text, word.pieces, _few(pending + word.before), word.after))
+            pending = ""
         else:
-            pieces = pieces_of_word[word] = pieces_of(word, normalize)
-        out.append(Word(core, pieces, _few(pending + before), _few(after)))
-        pending = ""
+            out.append(word)
+        quotes += token.count('"')
     if isinstance(normalize, Unicode) and (normalize.numbers or normalize.dates):
         return _merged(out, normalize)
     return out
+
+
+_LONGEST = 40  # characters of a token whose word is cached
+
+
+def _read(token: str, normalize: Normalizer) -> Word | None:
+    """Return the word of a token, or None if the token has only marks."""
+    if token.isascii() and token.isalnum():
+        # Every normalizer keeps a plain word as it is, or removes it as an article.
+        dropped = token in ARTICLES and normalize is not lower
+        return Word(token, () if dropped else (token,), "", "")
+    core = token.strip(EDGES)
+    if not core:
+        return None
+    start = token.find(core)
+    if core[0].isdigit() and start and token[start - 1] == "." != token[start - 2 : start - 1]:
+        start, core = start - 1, f".{core}"  # the number .5
+    before, after = token[:start], token[start + len(core) :]
+    word = core + after[:1] if after[:1] in ("+", "#", "%", "-") else core
+    dropped = normalize is not lower and core in ARTICLES
+    pieces = () if dropped else pieces_of(word, normalize)
+    return Word(core, pieces, _few(before), _few(after))
+
+
+@lru_cache(maxsize=16)
+def _cached_reader(normalize: Normalizer) -> Callable[[str], Word | None]:
+    return lru_cache(maxsize=65536)(partial(_read, normalize=normalize))
+
+
+def _followed(word: Word, marks: str) -> Word:
+    return Word(word.text, word.pieces, word.before, _few(word.after + marks))
 
 
 def joined(words: Sequence[str]) -> str:
