@@ -11,7 +11,8 @@ max(probability, 1 − probability), is below a threshold, a judge decides.
 
 An answer that contains a gold answer without asserting it ("Paris or Rome", "not Paris") has a
 certainty of 0.5: a policy can learn to write such mentions, although most of them are right in
-natural answers. Time and memory are linear in the length of the text.
+natural answers. Time and memory are linear in the length of the text. At most 100,000 characters
+are read.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from rag_rewards.text.certainty_weights import WEIGHTS
-from rag_rewards.text.lenient import LenientGold, LenientMatch, LenientText
+from rag_rewards.text.lenient import LONGEST_TEXT, LenientGold, LenientMatch, LenientText
 from rag_rewards.text.normalize import Unicode
 from rag_rewards.text.strict import StrictText
 from rag_rewards.text.word_forms import plain_words, stem
@@ -111,6 +112,7 @@ class _Answer:
     """An answer that both matchers have read."""
 
     def __init__(self, text: str, required: Sequence[Sequence[str]], question: str) -> None:
+        text = text[:LONGEST_TEXT]
         self.text, self.question = text, question
         self.lenient = LenientText(text)
         self.strict = StrictText(text, _NORMALIZE, required, question=question)

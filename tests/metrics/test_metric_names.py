@@ -103,6 +103,7 @@ def test_the_page_lists_each_metric_with_its_settings():
         if line.startswith("| `") and len(cells) == 3:
             settings |= dict.fromkeys(re.findall(r"`([^`]+)`", cells[0]), cells[2])
     assert settings.pop("by:FIELD") == ""
+    assert settings.pop("METRIC>=T") == "those of the metric"
     assert {name.replace("@K", "@k") for name in settings} == set(METRICS)
     for name, metric_type in METRICS.items():
         listed = set(re.findall(r"`(\w+)`", settings[name.replace("@k", "@K")])) - {"f1"}

@@ -9,6 +9,7 @@ import tracemalloc
 import pytest
 
 from rag_rewards.text.boxed import first_box, last_box, unwrap
+from rag_rewards.text.certainty import rule_verdict
 from rag_rewards.text.citations import cited_labels, compiled, markers, strip_markers
 from rag_rewards.text.lengths import auto_length, characters, first_words, words
 from rag_rewards.text.lenient import lenient_match
@@ -132,6 +133,8 @@ FUNCTIONS = {
     "abstained": abstained,
     "abstained, alone": lambda text: abstained(text, alone=True),
     "lenient_match": lambda text: lenient_match(text, LENIENT_ALIASES, "Which?"),
+    "rule_verdict": lambda text: rule_verdict(text, LENIENT_ALIASES, "Which?"),
+    "rule_verdict, gold": lambda text: rule_verdict("Paris", [text], "Which?"),
     "lenient_match, gold": lambda text: lenient_match("Paris", [text], "Which?"),
     "strict_contains": lambda text: strict_contains(text, ["Paris"], squad),
     "strict_contains, unicode": lambda text: strict_contains(text, ["Paris"], Unicode()),
