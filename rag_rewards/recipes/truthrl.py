@@ -92,9 +92,7 @@ class Abstention(Settings, frozen=True):
             min_length=1,
         ),
     ] = ABSTENTIONS
-    alone: Annotated[bool, about("an abstention counts only if the box contains no other text")] = (
-        False
-    )
+    alone: Annotated[bool, about("an abstention counts only alone or with a reason")] = False
 
 
 class ReasoningSettings(Settings, frozen=True):

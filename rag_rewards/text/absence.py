@@ -102,6 +102,14 @@ def _asserts(words: Sequence[str], known: Sequence[str]) -> bool:
     """Return whether a word of assertion is not followed by a report, or a word of the question."""
     reports = _WORDS.absence | _WORDS.reported | set(known)
     for i, word in enumerate(words):
+        following = words[i + 1 : i + 5]
+        absent = next((at for at, each in enumerate(following) if each in _WORDS.absence), 4)
+        if (
+            word in _WORDS.guesses
+            and _VOCABULARY.issuperset(following[: absent + 1])
+            and absent < 4
+        ):
+            continue  # "but it does not state the number"
         asserting = word in _WORDS.asserting or " ".join(words[i : i + 2]) in _WORDS.asserting
         if asserting and reports.isdisjoint(words[i + 1 : i + 3]):
             return True
