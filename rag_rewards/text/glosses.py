@@ -31,7 +31,7 @@ class _Gloss(NamedTuple):
 _DENIALS = frozenset(("isn't", "wrong"))
 _CLAUSE_WORDS = frozenset(("but", "because"))
 _PLAIN = frozenset("is are was has in for of the a which only and correct answer yes".split())
-_SENTENCE_ENDS = frozenset(".!?;。！？\n")
+_SENTENCE_ENDS = frozenset(".!?;—。！？\n")
 
 
 def glossed(words: Sequence[Word], codes: tuple[str, ...]) -> tuple[list[Word], list[str]]:

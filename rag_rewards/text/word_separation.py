@@ -159,7 +159,7 @@ class _Separator:
         return not self._clause_or_marker.search(start) and not self._clause_or_marker.search(rest)
 
     def _with_clause_ends(self, text: str, clause: re.Pattern[str]) -> str:
-        """Return a text whose commas between two clauses are full stops."""
+        """Return a text whose commas between two clauses are dashes."""
         pieces = self._commas.split(text)
         are_clauses = [bool(clause.search(piece)) for piece in pieces[::2]]
         alternatives = tuple(self._language.words["or"])
@@ -171,7 +171,7 @@ class _Separator:
                 and are_clauses[at + 1]
                 and not pieces[i + 1].lstrip().startswith(alternatives)
             ):
-                pieces[i] = "。"
+                pieces[i] = "— "  # ends a clause, but not a sentence
         return "".join(pieces)
 
     def _without_endings(self, text: str, names: Sequence[str]) -> str:
