@@ -245,7 +245,8 @@ class OtherForms:
             return False
         if gold.has_number and any(is_number(word) for word in extra):
             return False
-        return _SENTENCE_MARKS.isdisjoint(self._marks(first, last))
+        marks = self._marks(first, last)
+        return _SENTENCE_MARKS.isdisjoint(marks) and marks.count("(") == marks.count(")")
 
 
 def _fits(given: Sequence[str], names: Sequence[str]) -> bool:

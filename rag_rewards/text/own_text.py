@@ -23,6 +23,7 @@ _NUMBERING = re.compile(
     r"|\s(?:[-–—+→•·]|->)\s"
 )
 _LABEL = re.compile(r"\d{1,2}|[a-z]")
+_MOST_FORMS = 1024  # neighbors whose normalized form is computed once
 _NEIGHBOR = 64  # characters that are searched for the words beside a label
 _SHORTEST_REMARK, _LONGEST_REMARK = 3, 400  # words, characters
 _SHORT_WORDS = frozenset(("i", "a", "", "&"))
@@ -76,6 +77,7 @@ class Initials:
     def __init__(self, gold: Sequence[Sequence[str]], normalize: Normalizer) -> None:
         self._gold, self._normalize = gold, normalize
         self._counts: Counter[str | None] | None = None
+        self._forms: dict[str, tuple[str, ...]] = {}
 
     @cached_property
     def _places(self) -> dict[str, set[_Place]]:
@@ -133,7 +135,14 @@ class Initials:
         return self._form(match.string[match.end() : match.end() + _NEIGHBOR].split()[:1])
 
     def _form(self, tokens: list[str]) -> tuple[str, ...]:
-        return pieces_of(tokens[0].strip(EDGES), self._normalize) if tokens else ()
+        if not tokens:
+            return ()
+        form = self._forms.get(tokens[0])
+        if form is None:
+            form = pieces_of(tokens[0].strip(EDGES), self._normalize)
+            if len(self._forms) < _MOST_FORMS:
+                self._forms[tokens[0]] = form
+        return form
 
 
 def _is_remark(text: str, label: str) -> bool:

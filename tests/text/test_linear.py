@@ -41,6 +41,12 @@ def filled(piece):
 
 
 LENIENT_ALIASES = [f"May {day % 28 + 1}, {1900 + day} by Anna Paris{day}" for day in range(60)]
+STRICT_ALIASES = [
+    *(f"May {day % 28 + 1}, {1900 + day} by Anna Paris{day}" for day in range(40)),
+    *("Paris Rome", "Rome Maria Paris", "not paris words", "Paris?", "one", "1999", "1 million"),
+    *("May 1999", "C. D. Paris", "Paris or Rome", "architect Anna Paris", "rome is a word not b"),
+    *(f"New Paris{number}" for number in range(8)),
+]
 TEXTS = {
     "answers": filled("<answer>x"),
     "pairs": filled("<answer>x</answer>"),
@@ -139,6 +145,7 @@ FUNCTIONS = {
     "strict_contains": lambda text: strict_contains(text, ["Paris"], squad),
     "strict_contains, unicode": lambda text: strict_contains(text, ["Paris"], Unicode()),
     "strict_contains, initials": lambda text: strict_contains(text, ["1", "a", "x. a."], squad),
+    "strict_contains, 60 aliases": lambda text: strict_contains(text, STRICT_ALIASES, Unicode()),
     "strict_contains, gold": lambda text: strict_contains("Paris", [text], squad),
 }
 

@@ -125,6 +125,7 @@ OTHERS = [
     ("It is sugar.", "sugarcane"),
     # separate words
     ("The states and the people.", "the states or the people"),
+    ("It is the sector (also called public by many) of trade.", "public sector"),
     ("It is a left foot. The ring is on a finger of the hand.", "left hand ring finger"),
 ]
 
