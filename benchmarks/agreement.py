@@ -118,9 +118,11 @@ def main() -> None:
         for name in MATCHERS:
             lines.append(line(name, rows, f"{data}, {len(rows):,} answers"))
             print(lines[-1], flush=True)
-    # Imported here because tests import this file without the folder of the other one.
+    # Imported here because tests import this file without the folder of the other ones.
+    import rule_groups
     from cascade_curve import draw, ruled_answers, section, write_page
 
+    lines += rule_groups.section(labelled, strict)
     curves = ruled_answers(labelled)
     lines += section(curves)
     write_page(next(iter(curves.values())))
