@@ -117,6 +117,7 @@ class _Answer:
         self.lenient = LenientText(text)
         self.strict = StrictText(text, _NORMALIZE, required, question=question)
         self.normal = f" {_NORMALIZE(text)} "
+        self.words = f" {' '.join(self.lenient.words)} "
 
     def verdict(self, aliases: tuple[str, ...]) -> RuleVerdict:
         compared = self.compare(aliases)
@@ -132,6 +133,8 @@ class _Answer:
         is_asserted = self.strict.contains(aliases)
         forms = tuple(form for form in map(_normal, aliases) if form)
         contains = any(f" {form} " in self.normal for form in forms)
+        # The normalizer joins "Paris/Rome" to one word. Lenient matching reads two words.
+        contains = contains or any(f" {words} " in self.words for words in _words(aliases))
         return _Comparison(
             self.text,
             self.normal,
@@ -272,6 +275,12 @@ def probability_of(values: Mapping[str, float], weights: Mapping[str, float] = W
 @lru_cache(maxsize=4096)
 def _normal(alias: str) -> str:
     return _NORMALIZE(alias)
+
+
+@lru_cache(maxsize=4096)
+def _words(aliases: tuple[str, ...]) -> list[str]:
+    """Return the words of each alias that has words."""
+    return [" ".join(words) for words in map(plain_words, aliases) if words]
 
 
 @lru_cache(maxsize=4096)

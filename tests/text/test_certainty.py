@@ -17,9 +17,10 @@ from rag_rewards.text.certainty import (
     rule_verdicts,
 )
 from rag_rewards.text.certainty_weights import WEIGHTS
-from rag_rewards.text.lenient import lenient_match
+from rag_rewards.text.lenient import LenientText, lenient_match
 from rag_rewards.text.normalize import Unicode
 from rag_rewards.text.strict import strict_contains
+from rag_rewards.text.word_forms import plain_words
 
 QUESTION = "Which river runs through Paris?"
 
@@ -134,6 +135,11 @@ def test_texts_without_words(text: str, aliases: tuple[str, ...]) -> None:
         "Paris is wrong.",
         "Is it Paris?",
         "The answer is Paris. The answer is Rome.",
+        # Words that the normalizer joins:
+        "Rome/Paris/Berlin",
+        "<answer>Rome, Berlin and Paris</answer>",
+        "罗马、Paris、柏林",
+        "It's not:Paris",
     ],
 )
 def test_a_mention_that_is_not_an_assertion_is_uncertain(text: str) -> None:
@@ -163,7 +169,10 @@ def naive(text: str, aliases: list[str], question: str) -> tuple[float, float]:
     assert values is not None
     odds = math.prod(math.exp(WEIGHTS[name]) ** value for name, value in values.items())
     probability = odds / (1 + odds)
-    blocked = not asserted and any(f" {norm} " in f" {normalize(text)} " for norm in norms)
+    words = f" {' '.join(LenientText(text).words)} "
+    contains = any(f" {norm} " in f" {normalize(text)} " for norm in norms)
+    contains |= any(f" {' '.join(plain_words(a))} " in words for a in aliases if plain_words(a))
+    blocked = not asserted and contains
     if blocked or (asserted and not match):
         return probability, 0.5
     return probability, max(probability, 1 - probability)
