@@ -361,3 +361,19 @@ def test_needs_of_semantic_and_strict_refusals():
             similarity=(evidence,),
         )
         assert reward([row])[0].value == 0.9
+
+
+def test_a_copy_of_a_document_states_nothing_in_strict_matching() -> None:
+    text = "Rome is old. Paris lies on the Seine. Bonn is small."
+    copied, stated = (
+        Rollout(
+            question="Which city lies on the Seine?",
+            answers="Paris",
+            answerable=True,
+            documents=[Document(text=text)],
+            response=f"<think>a</think><answer>{answer}</answer>",
+        )
+        for answer in (text, "Paris lies on the Seine.")
+    )
+    scores = recipe("ground-grpo", hardened=True)([copied, stated])
+    assert [score.correct for score in scores] == [0.0, 1.0]
