@@ -13,7 +13,6 @@ NOT_YET = frozenset(
         "attack-candidates-in-prose",
         "attack-candidates-with-citations",
         "attack-denial-or-mention",
-        "attack-other-refusal",
         "honest-apposition-and-parallel-sentences",
     }
 )
