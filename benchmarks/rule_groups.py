@@ -14,11 +14,10 @@ from unittest.mock import patch
 
 from rag_rewards.audit.cases import TEMPLATES
 from rag_rewards.metrics.agreement import Agreement
-from rag_rewards.text import assertions, rivals
-from rag_rewards.text.denials import Denials
-from rag_rewards.text.enumerations import Enumerations
 from rag_rewards.text.normalize import Unicode
-from rag_rewards.text.strict import strict_contains
+from rag_rewards.text.strict import assertions, rivals, strict_contains
+from rag_rewards.text.strict.denials import Denials
+from rag_rewards.text.strict.enumerations import Enumerations
 
 PROBES = Path(__file__).resolve().parents[1] / "tests" / "attacks" / "probes"
 GROUPS: Mapping[str, Sequence[tuple[Any, str]]] = {

@@ -10,11 +10,11 @@ import re
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 
-from rag_rewards.text.glosses import glossed
 from rag_rewards.text.languages import FOREIGN, english, foreign
+from rag_rewards.text.languages.glosses import glossed
+from rag_rewards.text.languages.word_separation import languages_in
 from rag_rewards.text.normalize import fold, squad
 from rag_rewards.text.statements import sentences
-from rag_rewards.text.word_separation import languages_in
 from rag_rewards.text.words import EDGES, read_words
 
 _FAR = 3  # words between a word of absence and the verb that it denies

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
 
-from rag_rewards.text.glued_words import unglued
 from rag_rewards.text.normalize import Unicode
 from rag_rewards.text.strict import strict_contains
+from rag_rewards.text.strict.glued_words import unglued
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
 
-from rag_rewards.text.comparable_words import comparable
-from rag_rewards.text.gold_words import read_gold
-from rag_rewards.text.longer_names import LongerNames
-from rag_rewards.text.mentions import OtherForms
 from rag_rewards.text.normalize import Unicode
 from rag_rewards.text.strict import StrictText, strict_contains
+from rag_rewards.text.strict.comparable_words import comparable
+from rag_rewards.text.strict.gold_words import read_gold
+from rag_rewards.text.strict.longer_names import LongerNames
+from rag_rewards.text.strict.mentions import OtherForms
+from rag_rewards.text.strict.written_dates import written_dates
 from rag_rewards.text.words import read_words
-from rag_rewards.text.written_dates import written_dates
 
 NORMALIZER = Unicode()
 

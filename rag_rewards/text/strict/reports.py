@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rag_rewards.text.assertion_words import (
+from rag_rewards.text.normalize import ARTICLES
+from rag_rewards.text.strict.assertion_words import (
     AUXILIARIES,
     CLAUSE_ENDS,
     CLAUSE_WORDS,
@@ -15,7 +16,6 @@ from rag_rewards.text.assertion_words import (
     REPORTING,
     SOURCES,
 )
-from rag_rewards.text.normalize import ARTICLES
 from rag_rewards.text.words import Word
 
 _LONGEST = 12  # words between a report and a mention

@@ -8,7 +8,8 @@ from collections.abc import Set as AbstractSet
 from functools import cached_property
 from itertools import islice, takewhile
 
-from rag_rewards.text.assertion_words import (
+from rag_rewards.text.normalize import ARTICLES
+from rag_rewards.text.strict.assertion_words import (
     ALTERNATIVES,
     AUXILIARIES,
     COORDINATORS,
@@ -19,13 +20,12 @@ from rag_rewards.text.assertion_words import (
     QUESTION_MARKS,
     QUOTE,
 )
-from rag_rewards.text.candidates import Candidates, Span
-from rag_rewards.text.capitals import Capitals
-from rag_rewards.text.denials import Denials
-from rag_rewards.text.enumerations import Enumerations, is_majority
-from rag_rewards.text.normalize import ARTICLES
-from rag_rewards.text.questions import Echo
-from rag_rewards.text.reports import is_reported
+from rag_rewards.text.strict.candidates import Candidates, Span
+from rag_rewards.text.strict.capitals import Capitals
+from rag_rewards.text.strict.denials import Denials
+from rag_rewards.text.strict.enumerations import Enumerations, is_majority
+from rag_rewards.text.strict.questions import Echo
+from rag_rewards.text.strict.reports import is_reported
 from rag_rewards.text.words import Word
 
 

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
 
-from rag_rewards.text.assertion_words import (
+from rag_rewards.text.normalize import ARTICLES
+from rag_rewards.text.strict.assertion_words import (
     COORDINATORS,
     COPULAS,
     FUNCTION_WORDS,
@@ -25,8 +26,7 @@ from rag_rewards.text.assertion_words import (
     PREPOSITIONS,
     PRONOUNS,
 )
-from rag_rewards.text.candidates import Candidates, Span, stem
-from rag_rewards.text.normalize import ARTICLES
+from rag_rewards.text.strict.candidates import Candidates, Span, stem
 from rag_rewards.text.words import Word
 
 _MAX_UNIT = 10  # words; a longer sentence contains names for other reasons

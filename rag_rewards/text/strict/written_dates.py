@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rag_rewards.text.comparable_words import MONTH_NAMES
+from rag_rewards.text.strict.comparable_words import MONTH_NAMES
 
 _DAY = re.compile(r"([12]?\d|3[01])(?:st|nd|rd|th)?", re.ASCII)
 _YEAR = re.compile(r"\d{4}", re.ASCII)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
-from rag_rewards.text.assertion_words import FUNCTION_WORDS
-from rag_rewards.text.capitals import Capitals
 from rag_rewards.text.normalize import fold
+from rag_rewards.text.strict.assertion_words import FUNCTION_WORDS
+from rag_rewards.text.strict.capitals import Capitals
 from rag_rewards.text.words import EDGES, Word
 
 Span: TypeAlias = tuple[int, int]

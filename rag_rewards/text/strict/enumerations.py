@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
-from rag_rewards.text.assertion_words import (
+from rag_rewards.text.normalize import ARTICLES
+from rag_rewards.text.strict.assertion_words import (
     ALTERNATIVES,
     BEFORE_PLACE,
     CLAUSE_ENDS,
@@ -24,9 +25,8 @@ from rag_rewards.text.assertion_words import (
     SINGULAR_VERBS,
     VERB_PREPOSITIONS,
 )
-from rag_rewards.text.candidates import Candidates, Span
-from rag_rewards.text.normalize import ARTICLES
-from rag_rewards.text.questions import Echo
+from rag_rewards.text.strict.candidates import Candidates, Span
+from rag_rewards.text.strict.questions import Echo
 from rag_rewards.text.words import Word
 
 _DAY = re.compile(r"\d{1,2}(?:st|nd|rd|th)?", re.ASCII)

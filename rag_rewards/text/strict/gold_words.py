@@ -1,4 +1,4 @@
-"""The forms in which a text can contain a gold answer, for `text.mentions`."""
+"""The forms in which a text can contain a gold answer, for `text.strict.mentions`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from rag_rewards.text.comparable_words import comparable, is_number
 from rag_rewards.text.normalize import ARTICLES, MARKER, fold
+from rag_rewards.text.strict.comparable_words import comparable, is_number
+from rag_rewards.text.strict.written_dates import WrittenDate, written_dates
 from rag_rewards.text.word_forms import stem
 from rag_rewards.text.words import EDGES
-from rag_rewards.text.written_dates import WrittenDate, written_dates
 
 FUNCTION_WORDS = frozenset(
     "of in on at by for to from with as is was are were be been its their his her this that it "

@@ -20,11 +20,11 @@ from functools import cached_property
 from itertools import islice, pairwise
 from typing import Literal, NamedTuple
 
-from rag_rewards.text.comparable_words import CURRENCIES, Comparable, comparable, is_number
-from rag_rewards.text.gold_words import FUNCTION_WORDS, GoldWords, root
-from rag_rewards.text.longer_names import LongerNames
+from rag_rewards.text.strict.comparable_words import CURRENCIES, Comparable, comparable, is_number
+from rag_rewards.text.strict.gold_words import FUNCTION_WORDS, GoldWords, root
+from rag_rewards.text.strict.longer_names import LongerNames
+from rag_rewards.text.strict.written_dates import WrittenDate, written_dates
 from rag_rewards.text.words import Word, joined, positions_of
-from rag_rewards.text.written_dates import WrittenDate, written_dates
 
 Kind = Literal[
     "exact",

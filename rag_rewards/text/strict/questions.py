@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from rag_rewards.text.assertion_words import NEGATIONS
 from rag_rewards.text.languages import english
 from rag_rewards.text.normalize import fold
+from rag_rewards.text.strict.assertion_words import NEGATIONS
 from rag_rewards.text.words import EDGES, Word
 
 SEVERAL = 5  # answers that a list can have if the question does not say how many it asks for

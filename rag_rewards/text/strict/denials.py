@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rag_rewards.text.assertion_words import (
+from rag_rewards.text.normalize import ARTICLES
+from rag_rewards.text.strict.assertion_words import (
     ASSERTING,
     AUXILIARIES,
     CLAUSE_ENDS,
@@ -25,9 +26,8 @@ from rag_rewards.text.assertion_words import (
     TWO_WORD_NEGATIONS,
     UNIVERSAL,
 )
-from rag_rewards.text.capitals import Capitals
-from rag_rewards.text.normalize import ARTICLES
-from rag_rewards.text.questions import Echo
+from rag_rewards.text.strict.capitals import Capitals
+from rag_rewards.text.strict.questions import Echo
 from rag_rewards.text.words import Word
 
 

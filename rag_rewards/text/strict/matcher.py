@@ -6,8 +6,8 @@ A mention of the answer begins and ends at word boundaries. It is an assertion i
 - it is not one of two alternatives, and not an item of a list of three or more;
 - it is not part of a question, of a quotation, or of document text in the response.
 
-`text.own_text` removes document text, `text.words` splits the text into words, and
-`text.assertions` reads the words around a mention. The time is linear in the length of the text.
+`own_text` removes document text, `text.words` splits the text into words, and `assertions` reads
+the words around a mention. The time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, islice
 
-from rag_rewards.text.assertions import Assertions
-from rag_rewards.text.candidates import Candidates
-from rag_rewards.text.capitals import Capitals
-from rag_rewards.text.glosses import glossed
-from rag_rewards.text.glued_words import unglued
-from rag_rewards.text.gold_words import GoldWords, read_gold
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.languages import equivalent_marks
-from rag_rewards.text.longer_names import LongerNames
-from rag_rewards.text.mentions import Kind, Mention, OtherForms
+from rag_rewards.text.languages.glosses import glossed
+from rag_rewards.text.languages.word_separation import languages_in, separated
 from rag_rewards.text.normalize import Normalizer, fold
-from rag_rewards.text.own_text import Initials, own_text
-from rag_rewards.text.questions import Echo, answers_asked_for
-from rag_rewards.text.rivals import Rivals
-from rag_rewards.text.word_separation import languages_in, separated
+from rag_rewards.text.strict.assertions import Assertions
+from rag_rewards.text.strict.candidates import Candidates
+from rag_rewards.text.strict.capitals import Capitals
+from rag_rewards.text.strict.glued_words import unglued
+from rag_rewards.text.strict.gold_words import GoldWords, read_gold
+from rag_rewards.text.strict.longer_names import LongerNames
+from rag_rewards.text.strict.mentions import Kind, Mention, OtherForms
+from rag_rewards.text.strict.own_text import Initials, own_text
+from rag_rewards.text.strict.questions import Echo, answers_asked_for
+from rag_rewards.text.strict.rivals import Rivals
+from rag_rewards.text.strict.yes_no import says_both
 from rag_rewards.text.words import Word, joined, positions_of, read_words
-from rag_rewards.text.yes_no import says_both
 
 _MAX_MENTIONS = 64  # an answer that has asserted nothing by then asserts nothing
 
