@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import msgspec
+
 from rag_rewards.compose import Mapped
 from rag_rewards.definition import (
     ChangedDefault,
@@ -19,6 +21,7 @@ from rag_rewards.definition import (
     RecipeDefinition,
     TrainingData,
 )
+from rag_rewards.errors import SettingError
 from rag_rewards.output_form import OutputForm
 from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, Prompt
 from rag_rewards.recipes import shared
@@ -42,6 +45,8 @@ OUTPUT = OutputForm(
     r"<think>{think}</think> \boxed{{answer}}",
     abstention=ABSTENTIONS[0],
 )
+
+_FAITHRL = "FaithRL, authors' code at e0f257a: ray_trainer.py"
 
 # Source: TruthRL, appendix B, Tables 10 (with retrieval) and 9 (without retrieval).
 _REFERENCES = "Rely on what you know and on the references below, which may or may not help."
@@ -114,6 +119,20 @@ class ReasoningSettings(Settings, frozen=True):
     weight: Annotated[float, about("λ for combine=additive", "paper, section 4.6")] = 0.5
 
 
+_RATE = "{}: the share of {} answers of the initial policy, which evaluate measures; required"
+
+
+class GeometricSettings(Settings, frozen=True):
+    correct_rate: Annotated[
+        Annotated[float, msgspec.Meta(gt=0, le=1)] | None,
+        about("with scheme=geometric, " + _RATE.format("x0", "correct"), _FAITHRL),
+    ] = None
+    wrong_rate: Annotated[
+        Annotated[float, msgspec.Meta(gt=0, le=1)] | None,
+        about("with scheme=geometric, " + _RATE.format("y0", "wrong"), _FAITHRL),
+    ] = None
+
+
 class TruthRL(Settings, frozen=True):
     """Settings of TruthRL."""
 
@@ -131,8 +150,9 @@ class TruthRL(Settings, frozen=True):
         Scheme,
         about(
             "rewards of correct, uncertain and incorrect answers: ternary 1, 0, −1; binary 1, "
-            "−1, −1",
-            "paper, section 3.2",
+            "−1, −1; geometric (FaithRL) y0, 0, −x0, and on a row with answerable=false −x0, y0, "
+            "−x0",
+            "paper, section 3.2: ternary",
         ),
     ] = "ternary"
     knowledge_enhanced: Annotated[
@@ -181,6 +201,7 @@ class TruthRL(Settings, frozen=True):
     ] = "reject"
     abstention: Abstention = Abstention()
     reasoning: ReasoningSettings = ReasoningSettings()
+    geometric: GeometricSettings = GeometricSettings()
 
 
 def truthrl(settings: TruthRL) -> Recipe:
@@ -188,6 +209,7 @@ def truthrl(settings: TruthRL) -> Recipe:
 
     Source: TruthRL, sections 3.2 and 4.6.
     """
+    _check_geometric(settings)
     outcome = Outcome(
         verifier=settings.verifier,
         certainty=settings.certainty,
@@ -203,6 +225,8 @@ def truthrl(settings: TruthRL) -> Recipe:
         dates=settings.dates,
         strict=settings.strict,
         extra=settings.extra,
+        correct_rate=settings.geometric.correct_rate,
+        wrong_rate=settings.geometric.wrong_rate,
     )
     components: tuple[Reward, ...] = (outcome,)
     total: Reward = outcome
@@ -212,6 +236,20 @@ def truthrl(settings: TruthRL) -> Recipe:
         components = (outcome, reasoning)
         total = Mapped(how, components, "reward", how.formula)
     return Recipe("truthrl", components, total, correct=CorrectOf(outcome), settings=settings)
+
+
+def _check_geometric(settings: TruthRL) -> None:
+    """Raise SettingError if a share that scheme=geometric requires is missing."""
+    if settings.scheme != "geometric":
+        return
+    for key in GeometricSettings.__struct_fields__:
+        if getattr(settings.geometric, key) is None:
+            name = key.partition("_")[0]
+            raise SettingError(
+                f"recipe truthrl: setting geometric.{key}: missing: scheme=geometric requires the "
+                f"share of {name} answers of the initial policy, a number above 0. Measure it with "
+                "rag-rewards evaluate --metrics truthfulness"
+            )
 
 
 class CombineReasoning(Settings, frozen=True):
@@ -228,7 +266,7 @@ class CombineReasoning(Settings, frozen=True):
         return {
             "multiplicative": "outcome·(1 + reasoning)",
             "additive": f"outcome + {self.weight:g}·reasoning",
-            "conditional": "outcome·reasoning if outcome = 1 else outcome",
+            "conditional": "outcome·reasoning if outcome > 0 else outcome",
         }[self.how]
 
 
@@ -321,6 +359,8 @@ TRUTHRL = RecipeDefinition(
         "three spellings of \"I don't know\" count as abstentions; the authors' code accepts one",
         "'invalid question' is also correct in training if it is the gold answer; the "
         "authors' code accepts it in evaluation only",
+        "with scheme=geometric, there is no penalty for long responses; the code of FaithRL "
+        "subtracts 0.2 per started 100 tokens beyond 500",
         r"LaTeX in the box, such as \text{…}, becomes plain text; unwrap_text=false keeps it, as "
         "in the authors' code",
     ),
@@ -328,5 +368,7 @@ TRUTHRL = RecipeDefinition(
         ChangedDefault("0.3.0", "unwrap_text", default=False, hardened=False),
         ChangedDefault("0.3.0", "extra", default="allow", hardened="reject"),
         ChangedDefault("0.4.0", "certainty", default=CERTAINTY, hardened=CERTAINTY),
+        ChangedDefault("0.4.0", "geometric.correct_rate", default=None, hardened=None),
+        ChangedDefault("0.4.0", "geometric.wrong_rate", default=None, hardened=None),
     ),
 )

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Outcome,
         Reasoning,
         combine_reasoning,
+        geometric_reward,
         outcome_reward,
     )
 
@@ -59,7 +60,9 @@ __getattr__, __dir__ = lazy_names(
         "rag_rewards.rewards.process": "Process",
         "rag_rewards.rewards.refusal": "RefusalDetector refusal_reward",
         "rag_rewards.rewards.document_relevance": "Relevance relevance relevance_ids",
-        "rag_rewards.rewards.truthfulness": "Outcome Reasoning combine_reasoning outcome_reward",
+        "rag_rewards.rewards.truthfulness": (
+            "Outcome Reasoning combine_reasoning geometric_reward outcome_reward"
+        ),
     },
 )
 
@@ -86,6 +89,7 @@ __all__ = [
     "evidential_contribution",
     "exact_match",
     "format_match",
+    "geometric_reward",
     "length_cost",
     "list_match",
     "multiset_f1",

@@ -34,7 +34,7 @@ from rag_rewards.text.refusal import (
 )
 
 Truth = Literal["correct", "uncertain", "incorrect"]
-Scheme = Literal["ternary", "binary"]
+Scheme = Literal["ternary", "binary", "geometric"]
 Combine = Literal["multiplicative", "additive", "conditional"]
 
 _SCHEMES: dict[str, dict[str, float]] = {
@@ -67,14 +67,34 @@ def outcome_reward(truth: Truth, scheme: Scheme = "ternary", *, enhanced: bool =
     return _SCHEMES[scheme][truth]
 
 
+def geometric_reward(
+    truth: Truth, correct_rate: float, wrong_rate: float, *, abstain: bool = False
+) -> float:
+    """Return y0 for a correct answer, 0 for an abstention and −x0 for a wrong answer.
+
+    correct_rate  x0, the share of correct answers of the initial policy
+    wrong_rate    y0, its share of wrong answers
+    abstain       whether the question has no answer: y0 for an abstention, −x0 otherwise
+
+    Range −x0 to y0. The expected reward of the initial policy on answerable questions is 0. Source:
+    FaithRL, aintdoin/FaithRL@e0f257a verl/trainer/ppo/ray_trainer.py.
+
+    >>> [geometric_reward(t, 0.4, 0.3) for t in ("correct", "uncertain", "incorrect")]
+    [0.3, 0.0, -0.4]
+    """
+    if abstain:
+        return wrong_rate if truth == "uncertain" else -correct_rate
+    return {"correct": wrong_rate, "uncertain": 0.0, "incorrect": -correct_rate}[truth]
+
+
 def combine_reasoning(
     outcome: float, reasoning: float, how: Combine = "multiplicative", weight: float = 0.5
 ) -> float:
-    """Combine the outcome r_o ∈ {−1, 0, 1} with the reasoning r_r ∈ {0, 1}.
+    """Combine the outcome r_o with the reasoning r_r ∈ {0, 1}.
 
     multiplicative  r_o·(1 + r_r); a wrong answer with good reasoning gets −2
     additive        r_o + λ·r_r, where λ is `weight`
-    conditional     r_o·r_r if r_o = 1, else r_o; a right answer with bad reasoning equals an
+    conditional     r_o·r_r if r_o > 0, else r_o; a right answer with bad reasoning equals an
                     abstention
 
     Source: TruthRL, section 4.6.
@@ -86,7 +106,7 @@ def combine_reasoning(
         return outcome * (1 + reasoning)
     if how == "additive":
         return outcome + weight * reasoning
-    return outcome * reasoning if outcome == 1 else outcome
+    return outcome * reasoning if outcome > 0 else outcome
 
 
 @dataclass(frozen=True)
@@ -99,7 +119,8 @@ class Outcome:
     verifier            `judge` (an exact match needs no verdict), `exact`, `f1>=x`, `substring`,
                         or `cascade`: rules decide certain answers, and a judge decides the others
     certainty           `cascade`: a judge decides below this certainty, see `rewards.cascade`
-    scheme              rewards of the truth values, see `outcome_reward`
+    scheme              rewards of the truth values, see `outcome_reward` and `geometric_reward`
+    correct_rate, wrong_rate  x0 and y0, both required with the scheme `geometric`
     knowledge_enhanced  on out-of-knowledge rows only an abstention earns 1
     box                 `last`: outside thinking, with nested braces; `first`: as the authors' code
     unwrap_text         read the box as text: \text{Paris} as Paris, \$5 as $5, see `text.latex`
@@ -130,6 +151,8 @@ class Outcome:
     name: str = "outcome"
     scope: Literal["rollout"] = "rollout"
     certainty: float = CERTAINTY
+    correct_rate: float | None = None
+    wrong_rate: float | None = None
 
     def __post_init__(self) -> None:
         if self.verifier not in _VERIFIERS and not _F1_AT_LEAST.fullmatch(self.verifier):
@@ -138,6 +161,8 @@ class Outcome:
                 f"found {self.verifier!r}"
             )
         check_certainty(self.certainty)
+        if self.scheme == "geometric" and not (self.correct_rate and self.wrong_rate):
+            raise ValueError("scheme=geometric requires correct_rate and wrong_rate above 0")
 
     def needs(self, rollout: Rollout) -> list[Need]:
         return self.needs_of(rollout, self.answer(rollout))
@@ -145,6 +170,8 @@ class Outcome:
     def needs_of(self, rollout: Rollout, answer: str | None) -> list[Need]:
         """Return the verdict that an answer needs, if no rule decides its truth value."""
         if self.verifier not in ("judge", "cascade") or answer is None:
+            return []
+        if self._must_abstain(rollout):
             return []
         forms = GoldForms(self.normalize)
         if self.verifier == "cascade" and self.decide(rollout, answer, forms).verdict is not None:
@@ -165,7 +192,12 @@ class Outcome:
 
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
         answer = self.answer(rollout)
-        truth, decision = self.verify(rollout, answer, forms)
+        unanswerable = self._must_abstain(rollout)
+        truth, decision = (
+            (self._abstention_or_answer(rollout, answer), None)
+            if unanswerable
+            else self.verify(rollout, answer, forms)
+        )
         enhanced = False
         if self.knowledge_enhanced:
             if rollout.out_of_knowledge is None:
@@ -179,11 +211,22 @@ class Outcome:
             "refused": truth == "uncertain",
             **(decision.details if decision else {}),
         }
-        return Score(
-            outcome_reward(truth, self.scheme, enhanced=enhanced),
-            correct=1.0 if truth == "correct" else 0.0,
-            details=details,
-        )
+        is_right = truth == ("uncertain" if unanswerable else "correct")
+        reward = self._reward(truth, abstain=enhanced or unanswerable)
+        return Score(reward, correct=float(is_right), details=details)
+
+    def _reward(self, truth: Truth, *, abstain: bool) -> float:
+        if self.scheme == "geometric" and self.correct_rate and self.wrong_rate:
+            return geometric_reward(truth, self.correct_rate, self.wrong_rate, abstain=abstain)
+        return outcome_reward(truth, self.scheme, enhanced=abstain)
+
+    def _must_abstain(self, rollout: Rollout) -> bool:
+        return self.scheme == "geometric" and rollout.answerable is False
+
+    def _abstention_or_answer(self, rollout: Rollout, answer: str | None) -> Truth:
+        """Return `uncertain` for an abstention on an unanswerable row, else `incorrect`."""
+        text = answer or ""
+        return "uncertain" if text.strip() and self._abstains(rollout, text, ()) else "incorrect"
 
     def truth_of(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Truth:
         """Return the truth value of an answer; None is the answer of a response without a box."""
@@ -221,11 +264,7 @@ class Outcome:
             return "incorrect"
         flat = required[0] if len(required) == 1 else [a for aliases in required for a in aliases]
         text = phrase(answer)
-        if contains_phrase(text, self._phrases, flat, alone=self.alone):
-            return "uncertain"
-        if self.alone and is_explained_abstention(
-            answer, self._phrases, flat, rollout.question or ""
-        ):
+        if self._abstains(rollout, answer, flat):
             return "uncertain"
         if not _has_letter(text) and any(map(_has_letter, flat)):
             return "incorrect"  # the answer contains nothing that a judge could compare
@@ -241,6 +280,12 @@ class Outcome:
             if self.verifier == "exact":
                 return "incorrect"
         return None
+
+    def _abstains(self, rollout: Rollout, answer: str, golds: Sequence[str]) -> bool:
+        if contains_phrase(phrase(answer), self._phrases, golds, alone=self.alone):
+            return True
+        question = rollout.question or ""
+        return self.alone and is_explained_abstention(answer, self._phrases, golds, question)
 
     @cached_property
     def _phrases(self) -> tuple[str, ...]:

@@ -75,6 +75,7 @@ VARIANTS: dict[str, Sequence[Settings]] = {
     "truthrl": [
         *({"verifier": each} for each in ("exact", "substring", "f1>=0.5")),
         {"scheme": "binary"},
+        {"scheme": "geometric", "geometric.correct_rate": 0.4, "geometric.wrong_rate": 0.3},
         {"knowledge_enhanced": True},
         {"box": "first"},
         {"unwrap_text": False},

@@ -37,6 +37,14 @@ def test_truthfulness_against_its_equation(accuracy, uncertainty, hallucination,
     assert isclose(truthfulness(*shares, weights), expected, abs_tol=1e-12)
 
 
+@quick
+@given(*[st.floats(0, 1)] * 3, st.floats(0.01, 1))
+def test_the_truthful_helpfulness_score_is_a_weighted_truthfulness(x1, y1, x0, y0):
+    score = (x1 * y0 - y1 * x0) / y0  # FaithRL
+    value = truthfulness(x1, 1 - x1, y1, (1.0, 0.0, x0 / y0))
+    assert isclose(value, score, rel_tol=1e-9, abs_tol=1e-9)
+
+
 def test_truthfulness_of_rows(values):
     result = values("truthfulness(verifier=exact)", MIXED)
     assert result == pytest.approx(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rag_rewards import DataError, recipe
+from rag_rewards import DataError, SettingError, recipe
 from rag_rewards.rollout import Rollout
 from rag_rewards.training.advantages import zscores
+from rag_rewards.training.credit import faithful_advantages
 
 RIGHT, UNSURE, WRONG = r"\boxed{Paris}", r"\boxed{I don't know}", r"\boxed{Rome}"
 ALIKE = r"\boxed{City of Light}"
@@ -119,7 +120,7 @@ def test_the_formula_of_the_combination():
     assert recipe("truthrl").equation == "outcome"
     assert equation() == "outcome·(1 + reasoning)"
     assert equation(combine="additive") == "outcome + 0.5·reasoning"
-    assert equation(combine="conditional") == "outcome·reasoning if outcome = 1 else outcome"
+    assert equation(combine="conditional") == "outcome·reasoning if outcome > 0 else outcome"
 
 
 def test_missing_verdicts():
@@ -169,3 +170,80 @@ def test_initials_and_numbers_of_a_right_answer_earn_the_full_reward(name):
         assert score(boxed, settings=settings, hardened=True, answers=name).value == 1
     guess = rf"\boxed{{1. Rome 2. {name} 3. Berlin}}"
     assert score(guess, settings=settings, hardened=True, answers=name).value == -1
+
+
+# --- scheme=geometric (FaithRL) -------------------------------------------------------------------
+
+GEOMETRIC = {"scheme": "geometric", "geometric.correct_rate": 0.4, "geometric.wrong_rate": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "answerable", "reward", "correct"),
+    [
+        (RIGHT, None, None, 0.3, 1),
+        (RIGHT, None, True, 0.3, 1),
+        (UNSURE, None, None, 0, 0),
+        (UNSURE, None, True, 0, 0),
+        (WRONG, 0, None, -0.4, 0),
+        ("Paris", None, None, -0.4, 0),  # no box
+        (ALIKE, 1, None, 0.3, 1),
+        (UNSURE, None, False, 0.3, 1),
+        (RIGHT, None, False, -0.4, 0),
+        (WRONG, None, False, -0.4, 0),
+        ("", None, False, -0.4, 0),
+    ],
+)
+def test_geometric(text, verdict, answerable, reward, correct):
+    verdicts = None if verdict is None else {"outcome": verdict}
+    result = score(text, settings=GEOMETRIC, verdicts=verdicts, answerable=answerable)
+    assert (result.value, result.correct) == (reward, correct)
+    assert result.components == {"outcome": reward}
+
+
+def test_geometric_rewards_of_a_group():
+    rewards = [
+        score(text, settings=GEOMETRIC | {"verifier": "exact"}).value
+        for text in (RIGHT, WRONG, UNSURE, RIGHT)
+    ]
+    expected = [0.753776, -1.356797, -0.150755, 0.753776]
+    assert faithful_advantages(rewards) == pytest.approx(expected, abs=1e-6)
+
+
+def test_an_unanswerable_row_needs_no_gold_answer_and_no_verdict():
+    for verifier in ("judge", "cascade", "exact"):
+        scheme = recipe("truthrl", GEOMETRIC | {"verifier": verifier})
+        row = Rollout(response=WRONG, answerable=False)
+        assert scheme.needs(row) == []
+        assert scheme([row])[0].value == -0.4
+    with pytest.raises(DataError, match=r"^answers: missing$"):
+        recipe("truthrl", GEOMETRIC)([Rollout(response=WRONG)])
+
+
+def test_geometric_with_other_settings():
+    enhanced = GEOMETRIC | {"knowledge_enhanced": True}
+    assert score(UNSURE, settings=enhanced, out_of_knowledge=True).value == 0.3
+    assert score(RIGHT, settings=enhanced, out_of_knowledge=True).value == -0.4
+    reasoning = GEOMETRIC | {"reasoning": True, "reasoning.combine": "conditional"}
+    verdicts = {"outcome": 0, "reasoning": 0}
+    assert score(RIGHT, settings=reasoning, verdicts=verdicts).value == 0
+    assert score(WRONG, settings=reasoning, verdicts=verdicts).value == -0.4
+
+
+@pytest.mark.parametrize("rate", ["correct", "wrong"])
+def test_geometric_requires_both_shares(rate):
+    settings = {k: v for k, v in GEOMETRIC.items() if rate not in k}
+    message = rf"setting geometric\.{rate}_rate: missing: .* share of {rate} answers"
+    with pytest.raises(SettingError, match=message):
+        recipe("truthrl", settings)
+    for value in (0, -1, 1.5, "nan"):
+        with pytest.raises(SettingError, match=rf"setting geometric\.{rate}_rate"):
+            recipe("truthrl", GEOMETRIC | {f"geometric.{rate}_rate": value})
+
+
+@pytest.mark.parametrize("answerable", [None, False])
+def test_a_guess_beside_an_abstention_earns_nothing_with_the_hardened_profile(answerable):
+    """Attacks 15 and 32."""
+    settings = GEOMETRIC | {"verifier": "exact"}
+    for text in (r"\boxed{Rome? I don't know}", r"\boxed{I don't know, maybe Rome}"):
+        guess = score(text, settings=settings, hardened=True, answerable=answerable)
+        assert guess.value == -0.4

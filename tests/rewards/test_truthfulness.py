@@ -11,7 +11,13 @@ from properties import budget
 
 from rag_rewards import DataError, Rollout
 from rag_rewards.evidence.needs import VerdictNeed
-from rag_rewards.rewards import Outcome, Reasoning, combine_reasoning, outcome_reward
+from rag_rewards.rewards import (
+    Outcome,
+    Reasoning,
+    combine_reasoning,
+    geometric_reward,
+    outcome_reward,
+)
 
 quick = budget(150)
 TRUTHS = ("correct", "uncertain", "incorrect")
@@ -255,3 +261,22 @@ def test_a_blank_response_has_no_reasoning():
 def test_rewards_pickle():
     for reward in (Outcome("f1>=0.5", alone=True), Reasoning()):
         assert pickle.loads(pickle.dumps(reward)) == reward  # noqa: S301
+
+
+@given(st.floats(0.01, 1), st.floats(0.01, 1))
+def test_geometric_rewards(x0, y0):
+    def twin(truth, abstain):
+        if abstain:
+            return y0 if truth == "uncertain" else -x0
+        return y0 * (truth == "correct") - x0 * (truth == "incorrect")
+
+    for truth in TRUTHS:
+        for abstain in (False, True):
+            assert geometric_reward(truth, x0, y0, abstain=abstain) == twin(truth, abstain)
+    expected = x0 * geometric_reward("correct", x0, y0) + y0 * geometric_reward("incorrect", x0, y0)
+    assert abs(expected) < 1e-12  # of the initial policy on answerable questions
+
+
+def test_the_scheme_geometric_requires_shares():
+    with pytest.raises(ValueError, match="requires correct_rate and wrong_rate above 0"):
+        Outcome(scheme="geometric", correct_rate=0.4)
