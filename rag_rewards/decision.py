@@ -65,8 +65,13 @@ def split_decision(settings: Mapping[str, Any]) -> tuple[dict[str, Any], Decisio
                 "calibrate a score of the recipe with --recipe"
             )
         if key not in KEYS:
-            raise SettingError(f"unknown setting decision.{key}{did_you_mean(key, KEYS)}")
-    return rest, Decision(_threshold(own.get("threshold")), str(own.get("score", "correct")))
+            raise SettingError(
+                f"unknown setting {PREFIX}{key}"
+                + did_you_mean(f"{PREFIX}{key}", [PREFIX + each for each in KEYS])
+            )
+    if "threshold" not in own:
+        raise SettingError("decision.score has no threshold: set decision.threshold")
+    return rest, Decision(_threshold(own["threshold"]), str(own.get("score", "correct")))
 
 
 def _threshold(value: Any) -> float:

@@ -70,10 +70,11 @@ def test_a_decision_applies_to_all_stages():
     ("settings", "message"),
     [
         ({"decision.threshold": "high"}, "decision.threshold must be a finite number"),
-        ({"decision.score": "reward"}, "decision.threshold must be a finite number, found None"),
+        ({"decision.score": "reward"}, "decision.score has no threshold: set decision.threshold"),
         ({"decision.threshold": float("nan")}, "finite"),
         ({"decision.threshold": True}, "finite"),
         ({"decision": {"threshold": 1, "above": 2}}, "unknown setting decision.above"),
+        ({"decision.thresold": 1}, "did you mean 'decision.threshold'"),
         ({"decision": {"threshold": 1, "score": "acuracy"}}, "did you mean 'accuracy'"),
         ({"decision": {"threshold": 1, "metric": "f1"}}, "evaluate --config"),
     ],

@@ -51,7 +51,7 @@ from rag_rewards.io.output import Output
 from rag_rewards.io.sources import chunks, group_chunks, open_source, read_groups
 from rag_rewards.loading import load_recipe
 from rag_rewards.metrics.agreement import ScoreCounts, calibration_error, reliability_bins
-from rag_rewards.metrics.label_agreement import Labelled, figures
+from rag_rewards.metrics.label_agreement import NO_NO, NO_ROWS, NO_YES, Labelled, figures
 from rag_rewards.metrics.metric_names import metrics_of
 from rag_rewards.metrics.summary import Resampling
 from rag_rewards.rows import Chunk, line_key
@@ -83,11 +83,11 @@ def calibrate(options: CalibrateOptions) -> Calibration:
     try:
         for label, judge in trials:
             own = replace(models, judge=judge) if judge else models
-            asked = {"label": label, "drops_verdicts": bool(label)}
-            sources += [MetricScores(metric, own, **asked) for metric in metrics]  # type: ignore[arg-type]
+            trial = {"label": label, "drops_verdicts": bool(label)}
+            sources += [MetricScores(metric, own, **trial) for metric in metrics]  # type: ignore[arg-type]
             if reward is not None:
                 scorer = Scorer(reward, own, **options.models.prompt_options)
-                sources.append(RecipeScores.of(scorer, options.score, **asked))
+                sources.append(RecipeScores.of(scorer, options.score, **trial))
         column = ClaimColumnScores if options.claims else ColumnScores
         sources = [*map(column, dict.fromkeys(options.column)), *sources]
         if options.claims and models.entailment:
@@ -262,9 +262,18 @@ def _threshold(counts: ScoreCounts, options: CalibrateOptions) -> Threshold:
         return _within_rate(counts, options.max_false_positive_rate)
     if set(counts.scores) <= {0.0, 1.0} and counts.scores:
         return Threshold(value=1.0, rule="binary")
-    best = counts.best_kappa()
-    reason = "" if best is not None else "both labels must occur to choose a threshold"
-    return Threshold(value=best, rule="best_kappa", reason=reason)
+    reason = _one_class(counts)
+    return Threshold(value=counts.best_kappa(), rule="best_kappa", reason=reason)
+
+
+def _one_class(counts: ScoreCounts) -> str:
+    """Return the reason why the rows do not have both labels, or an empty text if they do."""
+    if not counts.scores:
+        return NO_ROWS
+    missing = [
+        reason for rows, reason in ((counts.yes, NO_YES), (counts.no, NO_NO)) if not any(rows)
+    ]
+    return f"{missing[0]}; add rows with this label" if missing else ""
 
 
 def _within_rate(counts: ScoreCounts, limit: float) -> Threshold:
@@ -273,20 +282,21 @@ def _within_rate(counts: ScoreCounts, limit: float) -> Threshold:
     if value is not None:
         return Threshold(value=value, rule=rule)
     if not any(counts.no):
-        reason = "no row has the label no, so that the false-positive rate is not defined"
+        reason = _one_class(counts)
     else:
         highest = counts.scores[-1]
         rate = counts.at(highest).false_positive_rate
         reason = (
             f"the threshold {highest:g}, which is the highest score, has the false-positive rate "
-            f"{rate:.4f}, which is more than {limit:g}"
+            f"{rate:.4f}, which is more than {limit:g}; allow a higher false-positive rate, or use "
+            "another score"
         )
     return Threshold(value=None, rule=rule, reason=reason)
 
 
 def _reliability(counts: ScoreCounts) -> Reliability:
     if not counts.scores:
-        return Reliability(error=None, bins=[], reason="there is no row with a label and a score")
+        return Reliability(error=None, bins=[], reason=NO_ROWS)
     bins = reliability_bins(counts)
     if bins is None:
         low, high = counts.scores[0], counts.scores[-1]

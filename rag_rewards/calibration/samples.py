@@ -248,7 +248,7 @@ class SampleReader:
                 scores.errors.add(result, self._place(name, number, line))
             elif result is None:
                 scores.missing += 1
-            scores.values.append(result if isinstance(result, float) else nan)
+            scores.values.append(result if isinstance(result, (int, float)) else nan)
 
 
 _ROW = msgspec.json.Decoder(ScoredRow)
@@ -276,14 +276,14 @@ def _chosen(chunk: Chunk, good: Sequence[int]) -> Chunk:
     numbers = [chunk.numbers[at] for at in good]
     if chunk.groups is None:
         return Chunk(lines=lines, numbers=numbers)
-    kept = set(good)
+    rows = set(good)
     sizes, problems = [], []
     for group, problem in zip(chunk.groups, chunk.problems, strict=True):
-        size = len(kept.intersection(group))
+        size = len(rows.intersection(group))
         if size:
             sizes.append(size)
-            lost = "a row of this group cannot be decoded" if size < len(group) else ""
-            problems.append(problem or lost)
+            reason = "a row of this group cannot be decoded" if size < len(group) else ""
+            problems.append(problem or reason)
     return Chunk(lines=lines, numbers=numbers, sizes=sizes, problems=problems)
 
 

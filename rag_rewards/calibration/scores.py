@@ -14,6 +14,7 @@ from rag_rewards.calibration.claims import claim_statements, read_claim
 from rag_rewards.calibration.columns import score_of
 from rag_rewards.calibration.samples import Result, RowBatch, response_length
 from rag_rewards.errors import (
+    BackendError,
     DataError,
     GroupError,
     OptionError,
@@ -234,7 +235,18 @@ def _lowest(values: Sequence[Any], span: range) -> Result:
             return values[at]  # type: ignore[no-any-return]
         if isinstance(values[at], BaseException):
             return DataError(str(values[at]), "claim")
-    return float(min(values[at] for at in span))
+    try:
+        return min(_probability(values[at]) for at in span)
+    except RolloutError as error:
+        return error.with_traceback(None)
+
+
+def _probability(value: Any) -> float:
+    """Return the output of an entailment model. Raises BackendError if it is no probability."""
+    number = float(value)
+    if 0.0 <= number <= 1.0:
+        return number
+    raise BackendError(f"the entailment model returned {number}, which is not from 0 to 1", "claim")
 
 
 def _claim_length(batch: RowBatch, row: int) -> int | None:

@@ -67,11 +67,11 @@ class ThresholdFile:
             names = ", ".join(settings) or "hardened"
             raise SettingError(f"{names}: settings belong to a recipe: set the recipe")
         nli = split_decision({f"{PREFIX}threshold": own})[1] if own is not None else None
-        found = decision or nli
+        decision = decision or nli
         return cls(
             metric=others["metric"] and str(others["metric"]),
             column=others["column"] and str(others["column"]),
-            threshold=found.threshold if found else None,
+            threshold=decision.threshold if decision else None,
         )
 
     def options(self, **fields: Any) -> CalibrateOptions:
@@ -95,10 +95,7 @@ def threshold_yaml(options: CalibrateOptions, report: ScoreReport) -> str:
     import yaml
 
     if report.threshold.value is None:
-        raise UsageError(
-            f"no threshold file is written: {report.threshold.reason}; allow a higher "
-            "false-positive rate, or use another score"
-        )
+        raise UsageError(f"no threshold file is written: {report.threshold.reason}")
     content = _content(options, report.score, report.threshold.value)
     body = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     return "".join(f"# {line}\n" for line in _comments(report)) + body

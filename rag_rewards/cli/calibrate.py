@@ -215,7 +215,8 @@ def _number(figure: Figure) -> str:
 def _reasons(report: ScoreReport) -> Iterator[str]:
     """Yield why the report has no threshold, or lacks a number."""
     if report.missing:
-        yield f"{report.missing:,} rows with a label have no score"
+        rows = "row with a label has" if report.missing == 1 else "rows with a label have"
+        yield f"{report.missing:,} {rows} no score"
     if report.threshold.reason:
         yield f"no threshold: {report.threshold.reason}"
     if report.reliability.reason:

@@ -52,13 +52,13 @@ class Agreement:
         >>> Agreement.of([(True, True), (False, False), (True, False), (False, False)]).kappa
         0.5
         """
-        if not self.count:
-            return nan
-        observed = (self.true_positives + self.true_negatives) / self.count
-        yes = (self.true_positives + self.false_positives) / self.count
-        label = (self.true_positives + self.false_negatives) / self.count
-        expected = yes * label + (1 - yes) * (1 - label)
-        return (observed - expected) / (1 - expected) if expected < 1 else nan
+        verdicts = self.true_positives + self.false_positives
+        labels = self.true_positives + self.false_negatives
+        # All terms are multiplied by count², so that equal κ are equal numbers.
+        observed = (self.true_positives + self.true_negatives) * self.count
+        expected = verdicts * labels + (self.count - verdicts) * (self.count - labels)
+        rest = self.count**2 - expected
+        return (observed - expected) / rest if rest else nan
 
     @property
     def false_positive_rate(self) -> float:
@@ -151,12 +151,12 @@ class ScoreCounts:
         >>> counts.for_false_positive_rate(0.5), counts.for_false_positive_rate(0.0)
         (0.5, 0.9)
         """
-        reached = None
+        lowest = None
         for threshold, agreement in self.thresholds():
             if not agreement.false_positive_rate <= limit:
                 break
-            reached = threshold
-        return reached
+            lowest = threshold
+        return lowest
 
 
 def area_under_curve(yes: Sequence[float], no: Sequence[float]) -> float:

@@ -62,6 +62,8 @@ class EvaluateOptions:
     def __post_init__(self) -> None:
         if not self.sources:
             raise UsageError("no file of rows is given: give at least one")
+        if self.label_threshold is not None and not self.label:
+            raise OptionError("{label_threshold} is an option of labels: set {label}")
         if self.sources.count("-") > 1:
             raise UsageError("standard input (-) is given twice, and it can be read only once")
         for path in (self.output, partial_of(self.output or "-")):

@@ -101,8 +101,8 @@ def metric_agreement(
     )
     counts = labelled.counts
     threshold = 1.0 if set(counts.scores) <= {0.0, 1.0} else None
-    found = figures(labelled, counts, threshold, resampling, f"{NOT_BINARY}: {metric!r}>=0.5")
-    return MetricAgreement(metric=repr(metric), label=label, figures=found)
+    result = figures(labelled, counts, threshold, resampling, f"{NOT_BINARY}: {metric!r}>=0.5")
+    return MetricAgreement(metric=repr(metric), label=label, figures=result)
 
 
 def figures(

@@ -273,11 +273,21 @@ def test_one_class(cli, write, tmp_path, label, missing):
     assert report["threshold"] == {
         "value": None,
         "rule": "best_kappa",
-        "reason": "both labels must occur to choose a threshold",
+        "reason": f"no row has the label {missing}; add rows with this label",
     }
     assert report["all"]["auc"] == {"value": None, "reason": f"no row has the label {missing}"}
     shown = cli("calibrate", path, *options, *FEW, code=0).out
     assert f"score: no AUC: no row has the label {missing}" in shown
+
+
+def test_a_threshold_file_needs_both_labels(cli, write, tmp_path):
+    path = write([row(0.9, 1), row(0.2, 1)])
+    options = ["-l", "human", "-c", "score", "--threshold-file", tmp_path / "t.yaml"]
+    for rule in ([], ["--max-false-positive-rate", "0.1"]):
+        error = cli("calibrate", path, *options, *rule, code=2).err
+        assert "no row has the label no; add rows with this label" in error
+        assert "allow a higher" not in error
+    assert not (tmp_path / "t.yaml").exists()
 
 
 # --- rows in error -------------------------------------------------------------------------------

@@ -134,6 +134,11 @@ def test_agreement_with_labels(cli, write):
     assert "agreement with human" in shown
 
 
+def test_a_threshold_of_labels_needs_labels(cli, write):
+    error = cli("evaluate", write([{"id": "a"}]), "-m", "em", "--label-threshold", "2", code=2).err
+    assert "--label-threshold is an option of labels: set --label" in error
+
+
 def test_labels_that_cannot_be_read(cli, write):
     path = write([answer("Paris", id="a", human=1), answer("Rome", id="b", human=3)])
     result = evaluate_json(cli, path, "-m", "em", "--label", "human", code=3)

@@ -52,6 +52,13 @@ def test_one_class_has_no_kappa():
     assert Agreement.of([(True, False), (False, True)]).kappa == -1.0
 
 
+@given(st.tuples(*[st.integers(0, 40)] * 4).filter(any))
+def test_equal_kappas_are_equal_numbers(cells):
+    agreement = Agreement(*cells)
+    doubled = Agreement(*(3 * cell for cell in cells))
+    assert agreement.kappa == doubled.kappa or (isnan(agreement.kappa) and isnan(doubled.kappa))
+
+
 # --- scores ------------------------------------------------------------------------------------
 
 PAIRS = [(0.9, True), (0.8, True), (0.8, False), (0.6, True), (0.4, False), (0.4, True)]
