@@ -19,6 +19,8 @@ from rag_rewards.text.words import EDGES, read_words
 
 _FAR = 3  # words between a word of absence and the verb that it denies
 _LONGEST = 2_000  # characters; a longer text is an answer
+_SHORT = 4  # characters; a phrase that is not longer is a whole word
+_BETWEEN_WORDS = re.compile(r"[^\w'’]+")
 _WORDS = english().refusals
 _VOCABULARY = frozenset().union(
     _WORDS.content,
@@ -28,7 +30,7 @@ _VOCABULARY = frozenset().union(
     _WORDS.negators,
     _WORDS.reported,
 )
-_QUOTES = re.compile(r"[\"“”„«»「」『』]")
+QUOTES = re.compile(r"[\"“”„«»「」『』]")
 _AFTER_SENTENCE = (".", "!", "?", "。", "\n")
 _SOURCE_NUMBER = re.compile(
     r"(?i)\b(?:documents?|passages?|sources?|results?|texts?)\s{1,3}\d{1,2}\b"
@@ -46,13 +48,17 @@ def declines(answer: str, gold: Collection[str] = ()) -> bool:
     if len(answer) > _LONGEST:
         return False
     folded = fold(answer)
-    phrases = _phrases(languages_in(folded))
+    anywhere, at_words = _phrases(languages_in(folded))
     found = False
     for sentence in sentences(folded):
         words = squad(sentence)
         if not words:
             continue
-        if not any(phrase in sentence for phrase in phrases) or mentions(words, gold):
+        spaced = f" {_BETWEEN_WORDS.sub(' ', sentence)} "
+        refuses = any(phrase in sentence for phrase in anywhere) or any(
+            phrase in spaced for phrase in at_words
+        )
+        if not refuses or mentions(words, gold):
             return False
         found = True
     return found
@@ -117,13 +123,25 @@ def _asserts(words: Sequence[str], known: Sequence[str]) -> bool:
 
 
 def mentions(words: str, gold: Collection[str]) -> bool:
-    """Return whether normalized words contain a gold answer as whole words."""
-    return any(f" {answer} " in f" {words} " for answer in gold if answer)
+    """Return whether normalized words contain a gold answer as whole words.
+
+    Words of many scripts have no spaces between them, or have endings and prefixes. A gold answer
+    that is not in ASCII can therefore be anywhere.
+
+    >>> mentions("bohemian rhapsody", ["bohemia"]), mentions("答案是不明飞行物", ["不明飞行物"])
+    (False, True)
+    """
+    return any(
+        f" {answer} " in f" {words} "
+        or (len(answer) > 1 and not answer.isascii() and answer in words)
+        for answer in gold
+        if answer
+    )
 
 
 def _has_candidate(text: str, question: str) -> bool:
     """Return whether a text contains a name, a number or a quotation that the question lacks."""
-    if _QUOTES.search(text) or ":" in text.strip().rstrip(":"):
+    if QUOTES.search(text) or ":" in text.strip().rstrip(":"):
         return True
     known = {token.strip(EDGES).casefold().removesuffix("'s") for token in question.split()}
     before, denied, since_absence = ".", False, _FAR
@@ -156,8 +174,14 @@ def _after_refusal(folded: str) -> list[str]:
 
 
 @lru_cache
-def _phrases(codes: tuple[str, ...]) -> frozenset[str]:
-    """Return the phrases of refusals. Those of Latin scripts are read in each text."""
+def _phrases(codes: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the phrases of refusals that can be anywhere, and those that begin with a space.
+
+    The phrases of other languages in Latin letters are read in each text, but only at the beginning
+    of a word. They can end inside a word, unless they are short: "boh" is not in "Bohemian".
+    """
     latin = [code for code in FOREIGN if foreign(code).cues]
-    phrases = [phrase for code in {*codes, *latin} for phrase in foreign(code).refusals]
-    return _WORDS.phrases | frozenset(map(fold, phrases))
+    anywhere = {fold(phrase) for code in codes for phrase in foreign(code).refusals}
+    at_words = {fold(phrase) for code in latin for phrase in foreign(code).refusals}
+    spaced = {f" {each}" if len(each) > _SHORT else f" {each} " for each in at_words}
+    return _WORDS.phrases | (anywhere - at_words), frozenset(spaced)

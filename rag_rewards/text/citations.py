@@ -10,7 +10,7 @@ import msgspec
 _WORD = r"(?:doc(?:ument)?|passage|source|ref(?:erence)?|citation)s?"
 _NAME = (
     rf"(?:(?:see\s{{1,8}})?{_WORD}(?:\.|\s{{0,8}}:)?\s{{0,8}}(?:{_WORD}\s{{1,8}})?|[#^d])?"
-    r"\d{1,9}(?: ?[-–] ?\d{1,9})?(?:†[^\[\]【】]{0,40})?"
+    r"\d{1,9}(?: ?[-–] ?\d{1,9})?(?:†[^\s\[\]【】,，;；、&†#^]{0,40})?"
 )
 CITATION = (
     rf"(?:[\[［【]|[(（](?=(?:see\s{{1,8}})?{_WORD}\b))"
@@ -19,7 +19,8 @@ CITATION = (
 )
 """Default pattern of a marker. The first group contains the cited numbers.
 
-A number in parentheses is a marker only after a word such as "document".
+A number in parentheses is a marker only after a word such as "document". The text after † contains
+no separator: otherwise an unclosed marker could be read in exponentially many ways.
 """
 OLD_CITATION = (
     r"[\[［]\s{0,8}((?:doc(?:ument)?\.?\s{0,8})?\d{1,9}"

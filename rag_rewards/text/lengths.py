@@ -123,7 +123,8 @@ def separated_length(text: str, documents: Sequence[str], length: int) -> int:
     words = [word for document in documents for word in _letters(document.casefold()).split()]
     mean = sum(map(len, words)) / length if length else 1.0
     known = frozenset(words)
-    return sum(_words_in(run, known, _SHORT_WORD * mean) for run in auto_words(text))
+    mean *= _SHORT_WORD
+    return sum(_words_in(run, known, mean) if len(run) > 1 else 1 for run in auto_words(text))
 
 
 def _words_in(run: str, known: Collection[str], mean: float) -> int:

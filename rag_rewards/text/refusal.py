@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from rag_rewards.text.absence import explains, mentions
+from rag_rewards.text.absence import QUOTES, explains, mentions
 from rag_rewards.text.boxed import unwrap
 from rag_rewards.text.languages import english
 from rag_rewards.text.normalize import fold, squad
@@ -73,7 +73,6 @@ def trust_score_refusal(output: str, texts: Iterable[str] = (SHORT_REFUSAL,)) ->
 _WORDS = english().refusals
 # Words that a refusal may contain beyond those of the gold text.
 _REFUSING = _WORDS.negators | _WORDS.content
-_QUOTES = re.compile(r"[\"“”„«»「」『』]")
 
 
 def strict_refusal(
@@ -110,7 +109,7 @@ def strict_refusal(
         if mentions(" ".join(words), gold):
             return 0.0
         score = similarity(folded.strip())
-        bare = vocabulary.issuperset(words) and not _QUOTES.search(folded)
+        bare = vocabulary.issuperset(words) and not QUOTES.search(folded)
         if score >= threshold and bare and _negations(words) in negations:
             best = max(best, score)
         elif score >= threshold or not explains(sentence, question):

@@ -56,6 +56,19 @@ def test_a_sentence_with_a_gold_answer_does_not_decline() -> None:
     assert STRICT.refused(row(True), "Unknown.", gold=("unknown",)) == (False, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("text", "gold"),
+    [
+        ("It is Bohemian Rhapsody.", "freddie mercury"),
+        ("She grew up in Rimpossibile.", "rome"),
+        ("答案是不明飞行物。", "不明飞行物"),
+        ("Это неизвестный солдат.", "неизвестный солдат"),
+    ],
+)
+def test_a_phrase_of_a_refusal_inside_a_name_does_not_decline(text: str, gold: str) -> None:
+    assert not declines(text, [gold])
+
+
 def test_a_long_text_is_an_answer() -> None:
     assert not declines("I don't know. " * 200)
 

@@ -180,3 +180,8 @@ def test_upstream_removal(shared):
         ours = strip_markers(row["in"], DEFAULT)
         assert ours == REMOVAL_DEVIATIONS.get(row["in"], row["out"])
         assert (ours != row["out"]) == (row["in"] in REMOVAL_DEVIATIONS)
+
+
+@pytest.mark.parametrize("item", ["1†,", "1†and 1 and ", "1†a&", "1†and#1and#1†"])
+def test_an_unclosed_marker_takes_linear_time(item: str) -> None:
+    assert markers(f"[{item * 99}", DEFAULT) == []
