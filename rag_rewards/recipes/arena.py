@@ -84,7 +84,9 @@ RATIONALE = GoldRationale(
 
 
 class FormatSettings(Settings, frozen=True):
-    words: Annotated[bool, about("analysis and answer must contain a letter or digit")] = False
+    words: Annotated[
+        bool, about("analysis and answer must contain a letter, a digit or an emoji")
+    ] = False
 
 
 class Accuracy(shared.Accuracy, frozen=True):
@@ -148,7 +150,7 @@ def arena(settings: Arena) -> Recipe:
 
 
 class NaiveFormatSettings(FormatSettings, frozen=True):
-    words: Annotated[bool, about("the answer must contain a letter or digit")] = False
+    words: Annotated[bool, about("the answer must contain a letter, a digit or an emoji")] = False
 
 
 class NaiveGrpo(Settings, frozen=True):

@@ -66,7 +66,7 @@ PROMPT = Prompt(LAYOUT, instruction=instruction)
 
 
 class FormatSettings(Settings, frozen=True):
-    words: Annotated[bool, about("the answer must contain a letter or digit")] = False
+    words: Annotated[bool, about("the answer must contain a letter, a digit or an emoji")] = False
 
 
 class ExactMatchSettings(Settings, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+from unicodedata import category
 
 from rag_rewards.evidence.needs import Need
 from rag_rewards.rollout import Rollout, Score
@@ -18,8 +19,8 @@ def format_match(
     """Return 1 if the response consists of the sections of `tags`, in order, each once, else 0.
 
     White space around the sections is allowed. The sections in `filled` must not be empty. With
-    `words`, they must contain a letter or digit outside citation markers, so that "." and "[1]"
-    are empty too. Source: ARENA, section 3.3.
+    `words`, they must contain a letter, a digit or an emoji outside citation markers, so that "."
+    and "[1]" are empty too. Source: ARENA, section 3.3.
 
     >>> from rag_rewards.text.sections import cut
     >>> t = Tags(("think", "answer"))
@@ -36,10 +37,14 @@ def format_match(
 
 
 def _has_word(text: str) -> bool:
-    return any(map(str.isalnum, strip_markers(text, _MARKERS)))
+    return any(
+        character.isalnum() or category(character) == _SYMBOL
+        for character in strip_markers(text, _MARKERS)
+    )
 
 
 _MARKERS = compiled()
+_SYMBOL = "So"  # the Unicode category of emojis and signs, without marks of punctuation
 
 
 def tag_count(cut: Cut, tags: Tags) -> float:
@@ -66,7 +71,8 @@ class Format:
     """1 if the response consists of these sections, in order, each once, else 0.
 
     filled  sections that must not be empty
-    words   whether these sections must contain a letter or digit outside citation markers
+    words   whether these sections must contain a letter, a digit or an emoji outside citation
+            markers
     """
 
     tags: Tags

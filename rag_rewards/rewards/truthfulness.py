@@ -266,7 +266,7 @@ class Outcome:
         text = phrase(answer)
         if self._abstains(rollout, answer, flat):
             return "uncertain"
-        if not _has_letter(text) and any(map(_has_letter, flat)):
+        if not _has_letter(text) and not _is_symbol(text, flat) and any(map(_has_letter, flat)):
             return "incorrect"  # the answer contains nothing that a judge could compare
         if _INVALID in text:
             is_answer = not self.alone or text.strip(EDGES) == _INVALID
@@ -337,6 +337,11 @@ def outcome_questions(rollout: Rollout, answer: str) -> tuple[JudgeQuestion, ...
 
 def _has_letter(text: str) -> bool:
     return any(map(str.isalnum, text))
+
+
+def _is_symbol(text: str, aliases: Sequence[str]) -> bool:
+    """Return whether a text without letters is a gold answer without letters, as an emoji."""
+    return any(phrase(alias) in (text, text.strip(EDGES)) for alias in aliases)
 
 
 def _exact(

@@ -91,8 +91,9 @@ def statements(
 
     The markers are removed before the text is cut, so that they cannot mislead the splitter. A
     marker after a full stop belongs to the sentence before it. A piece without a word is not a
-    statement. `items` cuts at commas instead of sentence ends. No cut is made inside a text of
-    `uncut`, such as a name that contains a comma.
+    statement, unless it contains a text of `uncut` without a word, such as an emoji. `items` cuts
+    at commas instead of sentence ends. No cut is made inside a text of `uncut`, such as a name
+    that contains a comma.
 
     >>> from rag_rewards.text.citations import compiled
     >>> [(s.text, s.cited) for s in statements("A won. [1] B lost [2][3]. [2] C.", compiled())]
@@ -111,17 +112,22 @@ def statements(
             at += 1
         if pieces:
             cited.setdefault(at, {}).update(dict.fromkeys(labels))
+    symbols = [each for each in map(str.strip, uncut) if each and not _has_word(each)]
     out: list[tuple[str, dict[str, None]]] = []
     waiting: dict[str, None] = {}
     for i, piece in enumerate(pieces):
         own = cited.get(i) or {}
         clean = piece.strip(" \t\n.,，、") if items else piece.strip()
-        if any(map(str.isalnum, clean)):
+        if _has_word(clean) or any(symbol in clean for symbol in symbols):
             out.append((clean, waiting | own if waiting else own))
             waiting = {}
         else:  # "A won. … [1]": the piece is not a statement, but its citation counts
             (out[-1][1] if out else waiting).update(own)
     return [Statement(text, tuple(labels)) for text, labels in out]
+
+
+def _has_word(text: str) -> bool:
+    return any(map(str.isalnum, text))
 
 
 def _joined(text: str, pieces: list[str], uncut: Collection[str]) -> list[str]:

@@ -68,6 +68,8 @@ def test_a_format_of_one_has_every_tag_once(text):
         ("<think>.</think><answer>.</answer>", ("think", "answer"), False, 1.0),
         ("<think>.</think><answer>.</answer>", ("think", "answer"), True, 0.0),
         ("<think>.</think><answer>7</answer>", ("answer",), True, 1.0),
+        ("<think>.</think><answer>🍐</answer>", ("answer",), True, 1.0),
+        ("<think>.</think><answer>• – [1]</answer>", ("answer",), True, 0.0),
         ("<answer>x</answer><think>y</think>", (), False, 0.0),
         ("<think>y</think> so <answer>x</answer>", (), False, 0.0),
         ("<think>y</think><answer>x</answer>!", (), False, 0.0),

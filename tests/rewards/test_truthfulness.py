@@ -280,3 +280,15 @@ def test_geometric_rewards(x0, y0):
 def test_the_scheme_geometric_requires_shares():
     with pytest.raises(ValueError, match="requires correct_rate and wrong_rate above 0"):
         Outcome(scheme="geometric", correct_rate=0.4)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("verifier", ["substring", "exact", "judge", "cascade"])
+@pytest.mark.parametrize(
+    ("box", "expected"),
+    [("🍐", "correct"), ("'🍐'.", "correct"), ("🍎", "incorrect"), (".", "incorrect")],
+)
+def test_an_answer_without_letters_can_be_right(verifier, strict, box, expected):
+    response = f"\\boxed{{{box}}}"
+    answers = ["pear", "🍐"]
+    assert truth(response, answers, verifier=verifier, strict=strict) == expected

@@ -220,3 +220,18 @@ def test_items_that_contain_commas_keep_their_citations() -> None:
 def test_a_text_without_a_cut_changes_nothing() -> None:
     text = "Rome is old. Bonn is not."
     assert statements(text, DEFAULT, uncut=["Rome", "is old."]) == statements(text, DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("text", "uncut", "expected"),
+    [
+        ("🍐 [1]", ["pear", "🍐"], [("🍐", ("1",))]),
+        ("🍐. [1] I hope this helps!", ["🍐"], [("🍐.", ("1",)), ("I hope this helps!", ())]),
+        ("🍐 [1]", ["pear"], []),
+        ("It is a pear. 🎉 [1]", ["🍐"], [("It is a pear.", ("1",))]),
+        (". [1]", ["", " "], []),
+    ],
+)
+def test_a_symbol_is_a_statement_only_as_a_given_text(text, uncut, expected) -> None:
+    parts = statements(text, DEFAULT, uncut=uncut)
+    assert [(part.text, part.cited) for part in parts] == expected
