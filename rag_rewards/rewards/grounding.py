@@ -12,6 +12,7 @@ from rag_rewards.evidence.needs import EntailmentNeed, Need, unmet
 from rag_rewards.rewards.format import Format
 from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
 from rag_rewards.rewards.strict_answer import asserted_answers, precise
+from rag_rewards.rewards.supported_answers import supported_answers
 from rag_rewards.rollout import Document, Rollout, Score
 from rag_rewards.text.citations import CITATION, compiled, split_valid
 from rag_rewards.text.gold_forms import GoldForms
@@ -351,27 +352,6 @@ class Grounding:
             return any(item.sufficient for item in stating)
         cited = [item.sufficient for item in stating if item.statement.cited]
         return bool(cited) and all(cited)
-
-
-def supported_answers(rollout: Rollout) -> int:
-    """Return the number of required answers that a document supports; all if that is unknown.
-
-    Raises DataError if `supports` of a document does not have one boolean per required answer.
-    """
-    n = len(rollout.gold)
-    supported: set[int] = set()
-    is_known = False
-    for at, document in enumerate(rollout.documents or ()):
-        if document.supports is None:
-            continue
-        if len(document.supports) != n:
-            raise DataError(
-                f"one boolean per required answer: expected {n}, found {len(document.supports)}",
-                f"documents[{at}].supports",
-            )
-        is_known = True
-        supported.update(i for i, bit in enumerate(document.supports) if bit)
-    return len(supported) or n if is_known else n
 
 
 def _score(
