@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from functools import cached_property
 from itertools import islice, takewhile
 
+from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import ARTICLES
 from rag_rewards.text.strict.assertion_words import (
     ALTERNATIVES,
@@ -54,11 +54,11 @@ class Assertions:
         self._denials = Denials(words, echo, capitals)
         self._enumerations = Enumerations(words, required, candidates, echo)
 
-    @cached_property
+    @lazy
     def _segments(self) -> list[Span]:
         return _segments(self.words)
 
-    @cached_property
+    @lazy
     def _starts(self) -> list[int]:
         return [start for start, _ in self._segments]
 

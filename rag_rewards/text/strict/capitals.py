@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from functools import cached_property
 
+from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import fold
 from rag_rewards.text.words import EDGES
 
@@ -25,7 +25,7 @@ class Capitals:
     def __contains__(self, word: str) -> bool:
         return word in self._words
 
-    @cached_property
+    @lazy
     def _words(self) -> frozenset[str]:
         matches = set(_CAPITAL.findall(self._text))
         return frozenset(fold(match).strip(EDGES + "-") for match in matches)

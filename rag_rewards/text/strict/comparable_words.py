@@ -68,7 +68,7 @@ _SAME = {
     "st": "saint",
     "mt": "mount",
 } | {name: _NAME_OF_MONTH[number] for name, number in quantities.MONTHS.items()}
-_ROMAN = {
+ROMAN = {
     numeral: str(value)  # "v" and "x" are rather initials
     for value, numeral in enumerate(
         "ii iii iv v vi vii viii ix x xi xii xiii xiv xv xvi xvii xviii xix xx".split(), start=2
@@ -97,11 +97,11 @@ def comparable(texts: Iterable[str]) -> Comparable:
         for part in _parts(text) if len(text) <= _LONGEST_WORD else _parts.__wrapped__(text):
             words.append(part)
             owner.append(i)
-    if _ROMAN.keys().isdisjoint(words) and quantities.NUMBER_WORDS.isdisjoint(words):
+    if ROMAN.keys().isdisjoint(words) and quantities.NUMBER_WORDS.isdisjoint(words):
         return Comparable(words, owner, owner)
     for at in range(1, len(words)):
-        if words[at] in _ROMAN and words[at - 1].isalpha():
-            words[at] = _ROMAN[words[at]]
+        if words[at] in ROMAN and words[at - 1].isalpha():
+            words[at] = ROMAN[words[at]]
     spans = quantities.number_spans([(word, 1) for word in words])
     first, last, at = [], [], 0
     for _, taken in spans:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
+from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import ARTICLES, MARKER, fold
 from rag_rewards.text.strict.comparable_words import comparable, is_number
 from rag_rewards.text.strict.written_dates import WrittenDate, written_dates
@@ -39,20 +40,20 @@ class GoldWords:
     is_name: bool = False
     is_one: bool = False
 
-    @cached_property
+    @lazy
     def content(self) -> tuple[str, ...]:
         """The stems of the words with a meaning of their own."""
         words = [word for word in self.words if word not in FUNCTION_WORDS]
         return tuple(dict.fromkeys(root(word) for word in words))
 
-    @cached_property
+    @lazy
     def together(self) -> str:
         """The words without spaces; empty if they are too short or contain no letter."""
         text = "".join(self.words)
         long_enough = len(text) >= _SHORTEST_TOGETHER and text.isalnum()
         return text if long_enough and not text.isdecimal() else ""
 
-    @cached_property
+    @lazy
     def date(self) -> WrittenDate | None:
         """The date, if the answer is a date with a month and nothing else."""
         dates = written_dates(self.words)
@@ -60,11 +61,11 @@ class GoldWords:
             return None
         return dates[0] if dates[0].day or dates[0].year else None
 
-    @cached_property
+    @lazy
     def has_number(self) -> bool:
         return any(map(is_number, self.words))
 
-    @cached_property
+    @lazy
     def ordered(self) -> tuple[tuple[str, ...], ...]:
         """The words, and the same with an ordinal: "season 4" for "fourth season"."""
         if len(self.words) != 2:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
+from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import fold
 from rag_rewards.text.quantities import MONTHS, NUMBER_WORDS, SCALES
 from rag_rewards.text.words import EDGES, Word
@@ -134,11 +135,11 @@ class LongerNames:
         texts = words[start].text, words[end].text
         return all(_is_number(text) and not _YEAR.fullmatch(text) for text in texts)
 
-    @cached_property
+    @lazy
     def _question_words(self) -> frozenset[str]:
         return _words_of(self._question)
 
-    @cached_property
+    @lazy
     def _capitals(self) -> frozenset[tuple[str, str]]:
         """The pairs of adjacent words with capitals, in lower case."""
         return frozenset(
@@ -147,7 +148,7 @@ class LongerNames:
             if not a.endswith(".")
         )
 
-    @cached_property
+    @lazy
     def _numbered(self) -> frozenset[tuple[str, str]]:
         """The pairs of a word with a capital and a number of one or two digits."""
         return frozenset((a.lower(), b) for a, b in _NUMBERED.findall(self._text))

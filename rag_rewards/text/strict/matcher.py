@@ -14,24 +14,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import chain, islice
 
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.languages import equivalent_marks
 from rag_rewards.text.languages.glosses import glossed
 from rag_rewards.text.languages.word_separation import languages_in, separated
+from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import Normalizer, fold
 from rag_rewards.text.strict.assertions import Assertions
 from rag_rewards.text.strict.candidates import Candidates
 from rag_rewards.text.strict.capitals import Capitals
 from rag_rewards.text.strict.glued_words import unglued
-from rag_rewards.text.strict.gold_words import GoldWords, read_gold
+from rag_rewards.text.strict.gold_words import read_gold
 from rag_rewards.text.strict.longer_names import LongerNames
 from rag_rewards.text.strict.mentions import Kind, Mention, OtherForms
 from rag_rewards.text.strict.own_text import Initials, own_text
 from rag_rewards.text.strict.questions import Echo, answers_asked_for
 from rag_rewards.text.strict.rivals import Rivals
+from rag_rewards.text.strict.written_dates import can_be_in_date
 from rag_rewards.text.strict.yes_no import says_both
 from rag_rewards.text.words import Word, joined, positions_of, read_words
 
@@ -113,7 +115,7 @@ class StrictText:
             self._written = [word.text for word in words]
         return words
 
-    @cached_property
+    @lazy
     def _texts(self) -> str:
         return joined([word.text for word in self._words])
 
@@ -128,6 +130,8 @@ class StrictText:
         exact: list[Mention] = []
         for alias in _with_heads(aliases):
             words, pieces = _read_alias(alias, self._normalize)
+            if pieces and pieces not in self._pieces and words[-1].pieces:
+                continue
             if len(words) > 1 and not words[-1].pieces:
                 # The last word of "Vitamin A" only looks like an article.
                 if self._ends_in_article([word.text for word in words]):
@@ -144,19 +148,24 @@ class StrictText:
                 Mention(self._owner[start], self._owner[start + width], "exact")
                 for start in islice(positions_of(pieces, self._pieces), _MAX_MENTIONS)
             )
-        forms = read_gold(aliases)
-        return self._asserted(exact, forms) or self._asserted(
-            [*exact, *(mention for form in forms for mention in self._other_forms.find(form))],
-            forms,
-        )
+        kind = self._asserted(exact, aliases) if exact else None
+        return kind or self._asserted_in_other_form(exact, aliases)
 
-    def _asserted(self, mentions: list[Mention], forms: Sequence[GoldWords]) -> Kind | None:
+    def _asserted_in_other_form(
+        self, exact: Sequence[Mention], aliases: Sequence[str]
+    ) -> Kind | None:
+        """Return the kind of the first mention that the text asserts, in any form."""
+        find = self._other_forms.find
+        others = [mention for form in read_gold(aliases) for mention in find(form)]
+        return self._asserted([*exact, *others], aliases) if others else None
+
+    def _asserted(self, mentions: Sequence[Mention], aliases: Sequence[str]) -> Kind | None:
         """Return the kind of the first mention that the text asserts."""
         whole = [
             mention
             for mention in _widest(mentions)
             if not self._longer.contain(mention.first, mention.last)
-            and not self._has_other_date(mention, forms)
+            and not self._has_other_date(mention, aliases)
         ]
         gold = frozenset(at for each in whole for at in range(each.first, each.last + 1))
         return next(
@@ -169,12 +178,14 @@ class StrictText:
             None,
         )
 
-    def _has_other_date(self, mention: Mention, forms: Sequence[GoldWords]) -> bool:
+    def _has_other_date(self, mention: Mention, aliases: Sequence[str]) -> bool:
         """Return whether a mention of a year is in a date that the gold answers contradict.
 
         If the gold answers are "1999" and "May 5, 1999", then "May 6, 1999" is wrong.
         """
-        dates = [form.date for form in forms if form.date is not None]
+        if not can_be_in_date(self._written[mention.first]):
+            return False
+        dates = [form.date for form in read_gold(aliases) if form.date is not None]
         if not dates:
             return False
         date = self._other_forms.date_at(mention.first, mention.last)
@@ -255,7 +266,7 @@ def _required(required: int, question: str) -> int:
     return answers_asked_for(question) if required == 1 and question else required
 
 
-def _widest(mentions: list[Mention]) -> Iterator[Mention]:
+def _widest(mentions: Sequence[Mention]) -> Iterator[Mention]:
     """Yield the mentions that no wider mention contains.
 
     "Atlantic" in "Atlantic Ocean is wrong" is not a mention of its own.

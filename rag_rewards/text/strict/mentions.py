@@ -16,10 +16,10 @@ Time and memory are linear in the length of the text.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from itertools import islice, pairwise
 from typing import Literal, NamedTuple
 
+from rag_rewards.text.lazy import lazy
 from rag_rewards.text.strict.comparable_words import CURRENCIES, Comparable, comparable, is_number
 from rag_rewards.text.strict.gold_words import FUNCTION_WORDS, GoldWords, root
 from rag_rewards.text.strict.longer_names import LongerNames
@@ -87,15 +87,15 @@ class OtherForms:
                 return date
         return None
 
-    @cached_property
+    @lazy
     def dates(self) -> list[WrittenDate]:
         return written_dates(self._text.words)
 
-    @cached_property
+    @lazy
     def _text(self) -> Comparable:
         return comparable(self._written)
 
-    @cached_property
+    @lazy
     def _joined(self) -> str:
         return joined(self._text.words)
 
@@ -141,11 +141,11 @@ class OtherForms:
                 yield self._mention(first, last, "written together")
             at = text.find(needle, at + 1)
 
-    @cached_property
+    @lazy
     def _together(self) -> str:
         return "".join(self._text.words)
 
-    @cached_property
+    @lazy
     def _edges(self) -> tuple[dict[int, int], dict[int, int]]:
         """The places in the text without spaces where written words begin and end."""
         starts: dict[int, int] = {}
@@ -202,7 +202,7 @@ class OtherForms:
 
     # --- words in another order ------------------------------------------------------------------
 
-    @cached_property
+    @lazy
     def _places(self) -> dict[str, list[int]]:
         """The positions of each stem."""
         places: dict[str, list[int]] = {}

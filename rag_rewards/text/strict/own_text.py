@@ -9,8 +9,8 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import cached_property
 
+from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import ARTICLES, MARKER, Normalizer, fold
 from rag_rewards.text.quantities import numbers
 from rag_rewards.text.words import EDGES, pieces_of
@@ -79,7 +79,7 @@ class Initials:
         self._counts: Counter[str | None] | None = None
         self._forms: dict[str, tuple[str, ...]] = {}
 
-    @cached_property
+    @lazy
     def _places(self) -> dict[str, set[_Place]]:
         places: dict[str, set[_Place]] = {}
         for alias in itertools.chain.from_iterable(self._gold):

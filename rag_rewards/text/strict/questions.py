@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from rag_rewards.text.languages import english
+from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import fold
 from rag_rewards.text.strict.assertion_words import NEGATIONS
 from rag_rewards.text.words import EDGES, Word
@@ -92,7 +93,7 @@ class Echo:
         """Return whether all words of a half-open range repeat the question."""
         return all(self._flags[start:end])
 
-    @cached_property
+    @lazy
     def _flags(self) -> list[bool]:
         echo = [False] * len(self._words)
         if not self._question:

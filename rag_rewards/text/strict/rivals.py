@@ -12,8 +12,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from functools import cached_property
 
+from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import ARTICLES
 from rag_rewards.text.strict.assertion_words import (
     COORDINATORS,
@@ -99,7 +99,7 @@ class Rivals:
         )
         return rivals >= required
 
-    @cached_property
+    @lazy
     def _clauses(self) -> list[Span]:
         """The runs of words between marks and conjunctions."""
         clauses, start = [], 0
@@ -208,7 +208,7 @@ class Rivals:
         texts = {word.text for word in self._words[slice(*unit)]} - own - FUNCTION_WORDS
         return {stem(text) for text in texts}
 
-    @cached_property
+    @lazy
     def _units(self) -> list[Span]:
         """The sentences, lines and parts between semicolons."""
         units, start = [], 0

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rag_rewards.text.strict.comparable_words import MONTH_NAMES
+from rag_rewards.text.strict.comparable_words import MONTH_NAMES, ROMAN, comparable, is_number
 
 _DAY = re.compile(r"([12]?\d|3[01])(?:st|nd|rd|th)?", re.ASCII)
 _YEAR = re.compile(r"\d{4}", re.ASCII)
@@ -33,6 +33,14 @@ class WrittenDate(NamedTuple):
             mine and theirs and mine != theirs
             for mine, theirs in zip(self[2:], other[2:], strict=True)
         )
+
+
+def can_be_in_date(text: str) -> bool:
+    """Return whether a written word can begin a part of a date."""
+    words = comparable((text,)).words
+    return not words or any(
+        word in MONTH_NAMES or word == "of" or word in ROMAN or is_number(word) for word in words
+    )
 
 
 def written_dates(words: Sequence[str]) -> list[WrittenDate]:
