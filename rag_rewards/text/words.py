@@ -27,15 +27,15 @@ class Word(msgspec.Struct, frozen=True, gc=False):
 def read_words(text: str, normalize: Normalizer) -> list[Word]:
     """Return the words of a text. An article has no pieces if the normalizer removes articles."""
     out: list[Word] = []
-    pending, quotes = "", 0
+    pending, quotes, has_quotes = "", 0, '"' in text
     read_token = _cached_reader(normalize)
     for token in _SPLIT.findall(text):
-        if token in "/|\n":  # noqa: S105 (no password)
-            if out:
-                out[-1] = _followed(out[-1], token)
-            continue
         word = read_token(token) if len(token) <= _LONGEST else _read(token, normalize)
         if word is None:
+            if token in "/|\n":  # noqa: S105 (no password)
+                if out:
+                    out[-1] = _followed(out[-1], token)
+                continue
             opens = token[0] in "“「『([{" or (token[0] == '"' and quotes % 2 == 0)
             if out and not opens:
                 out[-1] = _followed(out[-1], token)
@@ -46,7 +46,8 @@ def read_words(text: str, normalize: Normalizer) -> list[Word]:
             pending = ""
         else:
             out.append(word)
-        quotes += token.count('"')
+        if has_quotes:
+            quotes += token.count('"')
     if isinstance(normalize, Unicode) and (normalize.numbers or normalize.dates):
         return _merged(out, normalize)
     return out
@@ -62,7 +63,7 @@ def _read(token: str, normalize: Normalizer) -> Word | None:
         dropped = token in ARTICLES and normalize is not lower
         return Word(token, () if dropped else (token,), "", "")
     core = token.strip(EDGES)
-    if not core:
+    if not core or token in "/|\n":  # noqa: S105 (no password)
         return None
     start = token.find(core)
     if core[0].isdigit() and start and token[start - 1] == "." != token[start - 2 : start - 1]:

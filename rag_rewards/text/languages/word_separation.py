@@ -203,7 +203,7 @@ def _with_spaces(match: re.Match[str]) -> str:
 
 
 _SHORTEST_STEM = 3
-_ELISION = re.compile(r"(?<!\w)(?:c|j|l|n|qu|s)'(?=[^\W\d_]{2})")  # French
+_ELISION = re.compile(r"'(?:(?<=\b[cjlns]')|(?<=\bqu'))(?=[^\W\d_]{2})")  # French
 
 
 def entries(glosses: Glosses) -> list[str]:

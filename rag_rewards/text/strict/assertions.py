@@ -178,6 +178,7 @@ class Assertions:
         return self.echo.covers(start, end) or self._candidates.is_repeated((start, end))
 
 
+_JOINING = COORDINATORS | ALTERNATIVES | PAIRED
 _MAX_SEGMENTS = 512
 _MAX_NAMES = 24  # on one side of a mention
 
@@ -186,12 +187,12 @@ def _segments(words: Sequence[Word]) -> list[tuple[int, int]]:
     """Return the runs of words between marks and conjunctions, as half-open ranges."""
     segments, start = [], 0
     for i, word in enumerate(words):
-        joins = word.text in COORDINATORS or word.text in ALTERNATIVES or word.text in PAIRED
+        joins = word.text in _JOINING
         if joins or (i > start and word.before):
             if i > start:
                 segments.append((start, i))
             start = i + 1 if joins else i
-        if not joins and (word.after.strip("'") or i + 1 == len(words)):
+        if not joins and ((word.after and word.after.strip("'")) or i + 1 == len(words)):
             segments.append((start, i + 1))
             start = i + 1
     return segments

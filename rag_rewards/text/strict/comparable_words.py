@@ -75,6 +75,7 @@ ROMAN = {
     )
     if len(numeral) > 1
 }
+_NUMERALS = quantities.NUMBER_WORDS | ROMAN.keys()
 
 
 class Comparable(NamedTuple):
@@ -91,13 +92,12 @@ def comparable(texts: Iterable[str]) -> Comparable:
     >>> comparable("the 2nd of nov. in world war ii and 5 million".split()).words
     ['2nd', 'of', 'november', 'in', 'world', 'war', '2', 'and', '5000000']
     """
-    words: list[str] = []
-    owner: list[int] = []
-    for i, text in enumerate(texts):
-        for part in _parts(text) if len(text) <= _LONGEST_WORD else _parts.__wrapped__(text):
-            words.append(part)
-            owner.append(i)
-    if ROMAN.keys().isdisjoint(words) and quantities.NUMBER_WORDS.isdisjoint(words):
+    parts = [
+        _parts(text) if len(text) <= _LONGEST_WORD else _parts.__wrapped__(text) for text in texts
+    ]
+    words = [word for each in parts for word in each]
+    owner = [i for i, each in enumerate(parts) for _ in each]
+    if _NUMERALS.isdisjoint(words):
         return Comparable(words, owner, owner)
     for at in range(1, len(words)):
         if words[at] in ROMAN and words[at - 1].isalpha():

@@ -30,6 +30,13 @@ from rag_rewards.text.strict.capitals import Capitals
 from rag_rewards.text.strict.questions import Echo
 from rag_rewards.text.words import Word
 
+# Words that decide without a mark beside them.
+_DECIDING = (
+    CLAUSE_WORDS
+    | {first for first, _ in TWO_WORD_NEGATIONS}
+    | {"right", "correct", "true", "but", "not"}
+)
+
 
 class Denials:
     """Tests whether the words around a mention deny it.
@@ -73,6 +80,8 @@ class Denials:
         """Return whether a word decides that the mention is denied; None if it decides nothing."""
         words = self._words
         word, following = words[at], words[at + 1]
+        if not (word.after or following.before or word.text in _DECIDING):
+            return None
         before = words[at - 1].text if at else ""
         if (word.text, following.text) in TWO_WORD_NEGATIONS:
             return not (before in NOBODY or (before == "one" and words[at - 2].text == "no"))
@@ -108,10 +117,11 @@ class Denials:
         """Return whether a comparison precedes a mention: "more than 7", "before 1900"."""
         at = self._bound(first)
         word = self._words[at].text
-        if at >= first or self._words[at].after or self._echo[at]:
+        if at >= first or self._words[at].after:
             return False
         is_number = self._words[first].text[:1].isdecimal()
-        return word == "than" or (is_number and word in COMPARATIVES)
+        compares = word == "than" or (is_number and word in COMPARATIVES)
+        return compares and not self._echo[at]
 
     def _is_title(self, at: int) -> bool:
         """Return whether a negation begins a title: "Nobody Knows was directed by"."""
@@ -129,7 +139,7 @@ class Denials:
             here, word = words[i - 1], words[i]
             if here.after and not (i == last + 1 and set(here.after) <= set(",:(\"'*")):
                 return False
-            if self._echo[i] and _is_negation(word):
+            if _is_negation(word) and self._echo[i]:
                 return False
             if word.text in ("cannot", "can't"):
                 return True

@@ -245,6 +245,8 @@ def _span(begin: int, end: int, step: int) -> Span:
 def _between(word: Word, following: Word) -> tuple[str, bool]:
     """Return the list mark between two words, and whether the marks there end a list."""
     written = word.after + following.before
+    if not written:
+        return "", False
     mark = next((char for char in written if char in LIST_MARKS), "")
     if mark == "," and _DAY.fullmatch(word.text) and _YEAR.fullmatch(following.text):
         return "", False  # "May 5, 1999"

@@ -86,6 +86,7 @@ def _ordinal(number: str) -> str:
     return number + ("th" if teen else {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th"))
 
 
+@lru_cache(maxsize=65536)
 def root(word: str) -> str:
     """Return the stem of a comparable word. A number has no stem."""
     return word if is_number(word) else stem(word)

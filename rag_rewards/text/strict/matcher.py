@@ -85,7 +85,6 @@ class StrictText:
         self._folded = own_text(fold(text), Initials(gold, normalize))
         self._words = self._read_words(gold)
         stream = [piece for word in self._words for piece in word.pieces]
-        self._owner = [i for i, word in enumerate(self._words) for _ in word.pieces]
         self._pieces = joined(stream)
         self._longer = LongerNames(self._words, text, question)
         self._other_forms = OtherForms(self._written, self._words, self._longer)
@@ -114,6 +113,11 @@ class StrictText:
         else:
             self._written = [word.text for word in words]
         return words
+
+    @lazy
+    def _owner(self) -> list[int]:
+        """The word of each piece."""
+        return [i for i, word in enumerate(self._words) for _ in word.pieces]
 
     @lazy
     def _texts(self) -> str:
@@ -209,7 +213,7 @@ class StrictText:
 
 # "Reed12." and "19731.": the number of a footnote after a word or a year at the end of a sentence.
 _FOOTNOTE = re.compile(
-    r"(?:(?<=[^\W\d_][^\W\d_][^\W\d_])|(?<=\b1[6-9]\d\d)|(?<=\b20\d\d))[1-9]\d?(?=[.!?](?:\s|$))"
+    r"[1-9](?:(?<=[^\W\d_][^\W\d_][^\W\d_].)|(?<=\b1[6-9]\d\d.)|(?<=\b20\d\d.))\d?(?=[.!?](?:\s|$))"
 )
 _REMARK = re.compile(r"\s\([^()]{1,200}\)$")
 

@@ -107,7 +107,7 @@ class Rivals:
             joins = word.text in COORDINATORS
             if joins and at > start:
                 clauses.append((start, at))
-            if word.after.strip("'") or joins or at + 1 == len(self._words):
+            if joins or (word.after and word.after.strip("'")) or at + 1 == len(self._words):
                 if not joins:
                     clauses.append((start, at + 1))
                 start = at + 1
@@ -213,7 +213,7 @@ class Rivals:
         """The sentences, lines and parts between semicolons."""
         units, start = [], 0
         for at, word in enumerate(self._words):
-            if _ends_unit(word) or at + 1 == len(self._words):
+            if (word.after and _ends_unit(word)) or at + 1 == len(self._words):
                 units.append((start, at + 1))
                 start = at + 1
                 if len(units) == _MAX_UNITS:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
+from itertools import islice
 
 _YES = re.compile(r"(?<![\w-])yes(?![\w-])", re.IGNORECASE)
 _NO = re.compile(
@@ -12,7 +13,7 @@ _NO = re.compile(
 )
 
 
-def says_both(text: str, aliases: Iterable[str]) -> bool:
+def says_both(text: str, aliases: Sequence[str]) -> bool:
     """Return whether the gold answer is yes or no and a text contains the other one too.
 
     The word "no" before a noun is not an answer.
@@ -20,6 +21,8 @@ def says_both(text: str, aliases: Iterable[str]) -> bool:
     >>> says_both("Yes. No.", ["yes"]), says_both("Yes, there is no doubt.", ["yes"])
     (True, False)
     """
+    if not any(alias.strip(" .").casefold() in ("yes", "no") for alias in islice(aliases, 1)):
+        return False
     answers = {alias.strip(" .").casefold() for alias in aliases}
     if answers == {"yes"}:
         return _NO.search(text) is not None
