@@ -50,6 +50,10 @@ of refusals and of the question. A refusal can explain itself in English: “The
 Lyon but do not mention its mayor.” It can contain no name, number or quotation that the question
 lacks, except for a name that the documents “do not mention”.
 
+The phrases of languages in Latin letters are read in each response, at the beginning of a word. The
+other phrases are read if the response contains the letters of the language. A sentence with a gold
+answer is not a refusal.
+
 The abstention of TruthRL is one of `abstention.phrases`, as in the paper. With `abstention.alone`,
 an explanation in English can follow it.
 
@@ -72,6 +76,8 @@ LIMITS = """
   gender, so that “Александра” is also read as the genitive of Александр.
 - Declined forms with a change inside the word, plurals, transliterations (Paris and Париж) and the
   definite article inside an Arabic name are not read. Add such forms to the gold answers.
+- The Portuguese article “o” is read as “or”, its meaning in Spanish and Italian: “Foi o Brasil”
+  does not assert Brasil.
 - Explanations of refusals are read in English only.
 - A guess after a refusal (“Je ne sais pas, Rome”) is found by its capital letter or number, not in
   scripts without capitals.
