@@ -123,6 +123,15 @@ class TestRewards:
             "Which, in Paris?",
         ]
 
+    def test_a_cascade_sends_only_uncertain_answers_to_the_judge(self) -> None:
+        judge = TableJudge(lambda question: int(question.response == "Rhone, Seine"))
+        settings = {"verifier": "cascade"}
+        reward = RagReward("truthrl", settings=settings, models=Models(judge=judge))
+        texts = ("It is the Seine.", "Rhone, Seine", "It is not the Seine.", "It is the Rhone.")
+        boxes = [f"\\boxed{{{text}}}" for text in texts]
+        assert reward(**batch(*boxes)) == [1.0, 1.0, -1.0, -1.0]
+        assert [question.response for question in judge.requests] == [texts[1], texts[2]]
+
     def test_stages_depend_on_the_training_step(self) -> None:
         reward = RagReward(stages=[{"recipe": "naive-grpo", "until_step": 5}, {"recipe": "arena"}])
         early = reward(**batch(RIGHT, trainer_state=SimpleNamespace(global_step=4)))

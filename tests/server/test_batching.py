@@ -18,6 +18,7 @@ from rag_rewards.evidence.protocols import JudgeQuestion, Models
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.rewards import truthfulness
 from rag_rewards.server.telemetry import Circuit, Rate
+from rag_rewards.testing import TableJudge
 from rag_rewards.text.boxed import last_box
 
 PLAN = RecipeSpec(recipe="truthrl")
@@ -91,6 +92,31 @@ def test_a_request_larger_than_a_batch_is_one_batch() -> None:
             answer = await client.post("/score", json={"rollouts": [row(i) for i in range(9)]})
         assert judge.calls == [9]
         assert {score["reward"] for score in answer.json()["scores"]} == {1.0}
+
+    run_in_virtual_time(test())
+
+
+def test_a_cascade_sends_only_uncertain_answers_to_the_judge() -> None:
+    texts = ("It is Paris.", "Rome, Paris", "It is not Paris.", "It is Rome.")
+    rows = [
+        {
+            "question": "Which city is it?",
+            "response": rf"\boxed{{{text}}}",
+            "answers": "Paris",
+        }
+        for text in texts
+    ]
+    plan = RecipeSpec(recipe="truthrl", settings={"verifier": "cascade"})
+
+    async def test() -> None:
+        judge = TableJudge(lambda question: int(question.response == texts[1]))
+        async with connect(plan, Models(judge=judge)) as (client, _):
+            answer = await client.post("/score", json={"rollouts": rows})
+        scores = answer.json()["scores"]
+        assert [score["reward"] for score in scores] == [1.0, 1.0, -1.0, -1.0]
+        deciders = [score["details"]["decided_by"] for score in scores]
+        assert deciders == ["rules", "judge", "judge", "rules"]
+        assert [question.response for question in judge.requests] == [texts[1], texts[2]]
 
     run_in_virtual_time(test())
 
