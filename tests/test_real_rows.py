@@ -73,13 +73,15 @@ VARIANTS = {name: partial(recipe, name) for name in RECIPES} | {
     "truthrl reasoning": partial(recipe, "truthrl", {"reasoning": True}),
 }
 
+NOT_HARDENED = {"ground-grpo semantic"}  # the hardened profile rejects refusal.matcher=semantic
+
 
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
 @pytest.mark.parametrize("source", SOURCES, ids=lambda s: s.__name__)
 def test_real_rows_score(shared, source, variant):
     rows = list(source(shared / "data"))
     assert rows
-    for hardened in (False, True):
+    for hardened in (False, True)[: 1 if variant in NOT_HARDENED else 2]:
         scheme = VARIANTS[variant](hardened=hardened)
         row_scores = []
         for i, row in enumerate(rows):

@@ -149,10 +149,11 @@ def test_descriptions():
     result = {s.key: s for s in describe(TruthRL)}
     assert result["scheme"] == Setting(
         "scheme",
-        "ternary | binary",
+        "ternary | binary | geometric",
         "ternary",
-        "rewards of correct, uncertain and incorrect answers: ternary 1, 0, −1; binary 1, −1, −1",
-        "paper, section 3.2",
+        "rewards of correct, uncertain and incorrect answers: ternary 1, 0, −1; binary 1, −1, −1; "
+        "geometric (FaithRL) y0, 0, −x0, and on a row with answerable=false −x0, y0, −x0",
+        "paper, section 3.2: ternary",
     )
     assert result["abstention.phrases"].type == "list of text"
     assert result["unwrap_text"].source == "not stated"

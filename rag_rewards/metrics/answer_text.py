@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from rag_rewards.rollout import Rollout
-from rag_rewards.text.boxed import last_box, unwrap
+from rag_rewards.text.boxed import last_box
+from rag_rewards.text.latex import plain_latex
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
 from rag_rewards.text.sections import Tags
@@ -20,7 +21,7 @@ ANSWER = Tags(("answer",))
 
 
 def read_answer(rollout: Rollout, reads: Reads = "auto") -> str | None:
-    r"""Return the answer of a response, or None if it has none. `\text{…}` in a box is removed.
+    r"""Return the answer of a response, or None if it has none. LaTeX in a box becomes plain text.
 
     >>> read_answer(Rollout(response=r"<think>?</think> So \boxed{Rome}.")), read_answer(
     ...     Rollout(response="It is Rome."), "box")
@@ -34,7 +35,7 @@ def read_answer(rollout: Rollout, reads: Reads = "auto") -> str | None:
     if reads in ("auto", "box"):
         box = last_box(response.visible)
         if box is not None or reads == "box":
-            return unwrap(box) if box else box
+            return plain_latex(box) if box else box
     return response.visible
 
 

@@ -40,7 +40,20 @@ GROUND_GRPO = {
     "schedule": "cosine",
     "warmup": 0.1,
 }
+# Search-R1, authors' code at a14dc3a, train_grpo_format.sh.
+SEARCH_R1 = {
+    "prompts": 512,
+    "group": 5,
+    "learning_rate": 5e-7,
+    "warmup": 0.285,
+    "kl": "k3",
+    "kl_weight": 0.001,
+    "temperature": 1.0,
+    "prompt_tokens": 4096,
+    "response_tokens": 500,
+}
 PAPERS = {
+    "search-r1": SEARCH_R1,
     "ctrl-rag": CTRL_RAG,
     "ctrl-rag-clr": CTRL_RAG,
     "rag-total": CTRL_RAG,
