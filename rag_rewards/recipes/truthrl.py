@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
-
 from rag_rewards.compose import Mapped
 from rag_rewards.definition import (
     ChangedDefault,
@@ -119,18 +117,18 @@ class ReasoningSettings(Settings, frozen=True):
     weight: Annotated[float, about("λ for combine=additive", "paper, section 4.6")] = 0.5
 
 
-_RATE = "{}: the share of {} answers of the initial policy, which evaluate measures; required"
+_RATE = "{}: the share of {} answers of the initial policy, which evaluate measures; above 0"
 
 
 class GeometricSettings(Settings, frozen=True):
     correct_rate: Annotated[
-        Annotated[float, msgspec.Meta(gt=0, le=1)] | None,
-        about("with scheme=geometric, " + _RATE.format("x0", "correct"), _FAITHRL),
-    ] = None
+        float,
+        about("with scheme=geometric, " + _RATE.format("x0", "correct"), _FAITHRL, ge=0, le=1),
+    ] = 0.0
     wrong_rate: Annotated[
-        Annotated[float, msgspec.Meta(gt=0, le=1)] | None,
-        about("with scheme=geometric, " + _RATE.format("y0", "wrong"), _FAITHRL),
-    ] = None
+        float,
+        about("with scheme=geometric, " + _RATE.format("y0", "wrong"), _FAITHRL, ge=0, le=1),
+    ] = 0.0
 
 
 class TruthRL(Settings, frozen=True):
@@ -243,7 +241,7 @@ def _check_geometric(settings: TruthRL) -> None:
     if settings.scheme != "geometric":
         return
     for key in GeometricSettings.__struct_fields__:
-        if getattr(settings.geometric, key) is None:
+        if not getattr(settings.geometric, key):
             name = key.partition("_")[0]
             raise SettingError(
                 f"recipe truthrl: setting geometric.{key}: missing: scheme=geometric requires the "
@@ -368,7 +366,7 @@ TRUTHRL = RecipeDefinition(
         ChangedDefault("0.3.0", "unwrap_text", default=False, hardened=False),
         ChangedDefault("0.3.0", "extra", default="allow", hardened="reject"),
         ChangedDefault("0.4.0", "certainty", default=CERTAINTY, hardened=CERTAINTY),
-        ChangedDefault("0.4.0", "geometric.correct_rate", default=None, hardened=None),
-        ChangedDefault("0.4.0", "geometric.wrong_rate", default=None, hardened=None),
+        ChangedDefault("0.4.0", "geometric.correct_rate", default=0.0, hardened=0.0),
+        ChangedDefault("0.4.0", "geometric.wrong_rate", default=0.0, hardened=0.0),
     ),
 )

@@ -151,8 +151,8 @@ class Outcome:
     name: str = "outcome"
     scope: Literal["rollout"] = "rollout"
     certainty: float = CERTAINTY
-    correct_rate: float | None = None
-    wrong_rate: float | None = None
+    correct_rate: float = 0.0
+    wrong_rate: float = 0.0
 
     def __post_init__(self) -> None:
         if self.verifier not in _VERIFIERS and not _F1_AT_LEAST.fullmatch(self.verifier):
@@ -161,7 +161,7 @@ class Outcome:
                 f"found {self.verifier!r}"
             )
         check_certainty(self.certainty)
-        if self.scheme == "geometric" and not (self.correct_rate and self.wrong_rate):
+        if self.scheme == "geometric" and not (self.correct_rate > 0 and self.wrong_rate > 0):
             raise ValueError("scheme=geometric requires correct_rate and wrong_rate above 0")
 
     def needs(self, rollout: Rollout) -> list[Need]:
@@ -216,7 +216,7 @@ class Outcome:
         return Score(reward, correct=float(is_right), details=details)
 
     def _reward(self, truth: Truth, *, abstain: bool) -> float:
-        if self.scheme == "geometric" and self.correct_rate and self.wrong_rate:
+        if self.scheme == "geometric":
             return geometric_reward(truth, self.correct_rate, self.wrong_rate, abstain=abstain)
         return outcome_reward(truth, self.scheme, enhanced=abstain)
 
