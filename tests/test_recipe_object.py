@@ -332,8 +332,6 @@ def other(setting):
         return default + 1 if isinstance(default, int) else default / 2 + 0.125
     if isinstance(default, tuple):
         return [*default, "No idea."]
-    if default is None and "number" in choices:
-        return 0.5
     return next(v for v in choices if v != default) if len(choices) > 1 else default + "?"
 
 

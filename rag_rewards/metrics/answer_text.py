@@ -6,8 +6,8 @@ from typing import Literal
 
 from rag_rewards.rollout import Rollout
 from rag_rewards.text.boxed import last_box
-from rag_rewards.text.latex import plain_latex
 from rag_rewards.text.gold_forms import GoldForms
+from rag_rewards.text.latex import plain_latex
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
 from rag_rewards.text.sections import Tags
 
