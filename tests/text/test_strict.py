@@ -575,3 +575,21 @@ def test_a_remark_on_the_next_line(text: str, answer: str) -> None:
 def test_words_of_another_language_without_a_gloss() -> None:
     text = "Soit la Russie, soit le Canada."
     assert not strict_contains(text, ["Canada"], Unicode(), question="Quel pays ?")
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "question", "asserted"),
+    [
+        ("The wife of Orwell.", "Orwell", "Who is the author?", False),
+        ("A neighbour of Greece", "Greece", "Which country hosted it?", False),
+        ("The adoptive father of Augustus.", "Augustus", "Who ruled Rome?", False),
+        ("It was the successor of Augustus.", "Augustus", "Who ruled Rome?", False),
+        ("The wife of Orwell.", "the wife of Orwell", "Who is the author?", True),
+        ("He was the son of Ann Hill.", "Ann Hill", "Whose son was Tom Hill?", True),
+        ("Tom Hill, the son of Ann Hill.", "Tom Hill", "Who is it?", True),
+    ],
+)
+def test_a_relation_to_the_answer_is_another_answer(
+    text: str, gold: str, question: str, asserted: bool
+) -> None:
+    assert strict_contains(text, [gold], UNICODE, question=question) is asserted

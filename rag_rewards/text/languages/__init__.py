@@ -58,6 +58,7 @@ class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verb_prepositions after a verb that begins a predicate: "raised in"
     open_ended        after "or", begin no other answer: "5 or more"
     universal         before an exception: "all cities but Paris"
+    relatives         name a person or place by a relation to another: "the wife of Orwell"
     frames            around an answer: "The final answer is Rome"
     """
 
@@ -96,6 +97,7 @@ class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verb_prepositions: Words = frozenset()
     open_ended: Words = frozenset()
     universal: Words = frozenset()
+    relatives: Words = frozenset()
     frames: Words = frozenset()
 
 

@@ -44,6 +44,7 @@ PREPOSITIONS_OF_REPORTS = _WORDS.prepositions_of_reports
 REPORTERS = _WORDS.reporters
 REPORTING = _WORDS.reporting
 NAMING = _WORDS.naming
+RELATIVES = _WORDS.relatives
 VERB_PREPOSITIONS = _WORDS.verb_prepositions
 OPEN_ENDED = _WORDS.open_ended
 PRONOUNS = _WORDS.pronouns

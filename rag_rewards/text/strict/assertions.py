@@ -25,6 +25,7 @@ from rag_rewards.text.strict.capitals import Capitals
 from rag_rewards.text.strict.denials import Denials
 from rag_rewards.text.strict.enumerations import Enumerations, is_majority
 from rag_rewards.text.strict.questions import Echo
+from rag_rewards.text.strict.relations import is_relation
 from rag_rewards.text.strict.reports import is_reported
 from rag_rewards.text.words import Word
 
@@ -71,6 +72,7 @@ class Assertions:
         return not (
             self._denials.deny(first, last)
             or is_reported(words, first, last)
+            or is_relation(words, first, last, self._candidates.question)
             or self._enumerations.contain(first, last, gold)
             or _in_question(words, last)
             or _quoted(words, first, last)
