@@ -157,6 +157,11 @@ def _without_articles(words: list[str]) -> list[str]:
     return others + words[-1:]
 
 
+def without_invisible(text: str) -> str:
+    """Return a text without invisible characters, such as a word joiner."""
+    return text if text.isascii() else _unicode_patterns()[1].sub("", text)
+
+
 def fold(text: str) -> str:
     """Fold case, compatibility forms and typography, and remove invisible characters."""
     if text.isascii():

@@ -31,6 +31,7 @@ class Candidates:
         self._words = words
         self._capitals = capitals
         self.question = stems_of(question)
+        self.has_question = bool(question.strip())
 
     def is_name(self, text: str) -> bool:
         """Return whether a word is a number, or has a capital somewhere in the text."""

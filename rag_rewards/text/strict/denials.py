@@ -148,10 +148,13 @@ class Denials:
                 if relative and word.text in ("not", "never"):
                     return not JUDGED.isdisjoint(rest)
                 alone = (here.after or word.before) and (word.after or not rest)
+                alone = alone or (word.text == "never" and i == last + 1 and not here.after)
                 return bool(judged or alone or word.text.endswith("n't")) and (
                     ASSERTING.isdisjoint(rest[:1])
                 )
-            if word.text in FAILURES or (judged and word.text in TENTATIVE):
+            if word.text in FAILURES and not self._echo[i]:
+                return True
+            if judged and word.text in TENTATIVE:
                 return True
             if (
                 judged

@@ -13,6 +13,7 @@ from rag_rewards.text.strict.assertion_words import (
     CLAUSE_ENDS,
     COORDINATORS,
     COPULAS,
+    FUNCTION_WORDS,
     HEDGES,
     LIST_MARKS,
     MAX_ITEM_WORDS,
@@ -25,12 +26,13 @@ from rag_rewards.text.strict.assertion_words import (
     SINGULAR_VERBS,
     VERB_PREPOSITIONS,
 )
-from rag_rewards.text.strict.candidates import Candidates, Span
+from rag_rewards.text.strict.candidates import Candidates, Span, stem
 from rag_rewards.text.strict.questions import Echo
 from rag_rewards.text.words import Word
 
 _DAY = re.compile(r"\d{1,2}(?:st|nd|rd|th)?", re.ASCII)
 _YEAR = re.compile(r"\d{4}", re.ASCII)
+_LONGEST_CLAUSE = 8  # words
 _MAX_ITEMS = 24  # on one side of a mention; a longer list is a guess whatever it contains
 
 
@@ -60,6 +62,8 @@ class Enumerations:
         `gold` contains the positions of the words of all mentions of the gold answer.
         """
         words = self._words
+        if self._begins_clause(first):
+            return False
         left, left_or = self._items(first, -1, first)
         right, right_or = self._items(last, +1, first)
         others = [*left, *right]
@@ -126,6 +130,30 @@ class Enumerations:
         has_units = is_number and edge > first and end - start > 1
         is_amount = item[:1].isdecimal() or item == "one"
         return has_units and is_amount and words[end - 1].text != words[edge].text
+
+    def _begins_clause(self, first: int) -> bool:
+        """Return whether a mention is in a clause of its own that repeats words of the question.
+
+        In "Reed played guitar, and Hill was the drummer", the clause before it has a predicate and
+        repeats none of them.
+        """
+        words, candidates = self._words, self._candidates
+        end = first - 1
+        if end < 2 or words[end].text not in COORDINATORS or words[end].after:
+            return False
+        start = end - 1
+        while start and not words[start - 1].after and end - start < _LONGEST_CLAUSE:
+            start -= 1
+        subjects = words[start].text, words[first].text
+        if any(text in FUNCTION_WORDS or not candidates.is_name(text) for text in subjects):
+            return False
+        before = [word.text for word in words[start:end] if not candidates.is_name(word.text)]
+        after = {stem(word.text) for word in words[first : first + _LONGEST_CLAUSE]}
+        return (
+            any(text in COPULAS or text not in FUNCTION_WORDS for text in before)
+            and candidates.question.isdisjoint(map(stem, before))
+            and not candidates.question.isdisjoint(after)
+        )
 
 
 def is_majority(others: Sequence[Span], gold: AbstractSet[int]) -> bool:

@@ -22,7 +22,7 @@ from rag_rewards.text.languages import equivalent_marks
 from rag_rewards.text.languages.glosses import glossed
 from rag_rewards.text.languages.word_separation import languages_in, separated
 from rag_rewards.text.lazy import lazy
-from rag_rewards.text.normalize import Normalizer, fold
+from rag_rewards.text.normalize import Normalizer, fold, without_invisible
 from rag_rewards.text.strict.assertions import Assertions
 from rag_rewards.text.strict.candidates import Candidates
 from rag_rewards.text.strict.capitals import Capitals
@@ -81,7 +81,7 @@ class StrictText:
         question: str = "",
     ) -> None:
         self._normalize = normalize
-        text = _spaced(shown(text), gold)
+        text = _spaced(shown(without_invisible(text)), gold)
         self._folded = own_text(fold(text), Initials(gold, normalize))
         self._words = self._read_words(gold)
         stream = [piece for word in self._words for piece in word.pieces]

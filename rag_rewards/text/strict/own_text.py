@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import ARTICLES, MARKER, Normalizer, fold
 from rag_rewards.text.quantities import numbers
+from rag_rewards.text.strict.assertion_words import FUNCTION_WORDS
 from rag_rewards.text.words import EDGES, pieces_of
 
 # "1. Rome", "- Rome", "2) Rome", "(b) Rome": the label or bullet of an item is not a word. An
@@ -60,8 +61,31 @@ def own_text(text: str, initials: Initials) -> str:
     text = _FORGED_LINE.sub("\n", text)
     if "source" in text:
         text = _SOURCE.sub(" ", text)
-    text = MARKER.sub(" ", text).replace(" as well as ", " and ").replace("\t", "\n")
+    if "[" in text or not text.isascii() or "(" in text:
+        text = _without_markers(text)
+    text = text.replace(" as well as ", " and ").replace("\t", "\n")
     return _NUMBERING.sub(initials.separated, text) if _END_OF_LABEL.search(text) else text
+
+
+_LONGEST_NAMES = 400  # characters
+_SPACE_BEFORE_MARK = re.compile(r"(?<! ) {1,3}(?=[,;.])")
+
+
+def _without_markers(text: str) -> str:
+    """Return a text without citation markers. Markers separate names: "Rome [1] Paris [2]"."""
+    bare = MARKER.sub("\0", text)
+    if "\0" not in bare:
+        return text
+    if len(text) <= _LONGEST_NAMES:
+        pieces = [piece.split() for piece in bare.split("\0")]
+        if sum(map(bool, pieces)) > 1 and all(map(_is_name, pieces)):
+            return bare.replace("\0", "\n")
+    return _SPACE_BEFORE_MARK.sub("", bare.replace("\0", " "))
+
+
+def _is_name(words: list[str]) -> bool:
+    """Return whether words can be a name: up to four words, none a function word."""
+    return len(words) <= 4 and FUNCTION_WORDS.isdisjoint(word.strip(EDGES) for word in words)
 
 
 _GLUED_INITIALS = re.compile(r"(?<![^\W\d_])[^\W\d_]\.(?=[^\W\d_])")
@@ -81,6 +105,7 @@ class Initials:
     def __init__(self, gold: Sequence[Sequence[str]], normalize: Normalizer) -> None:
         self._gold, self._normalize = gold, normalize
         self._counts: Counter[str | None] | None = None
+        self._numbers: set[int] | None = None
         self._forms: dict[str, tuple[str, ...]] = {}
 
     @lazy
@@ -101,7 +126,7 @@ class Initials:
         """Return the text that replaces a bullet or label: a line break, or the initial."""
         kind = match.lastgroup
         if kind is None or not (places := self._places.get(match[kind])):
-            return "\n"
+            return match[0] if kind == "number" and self._ends_sentence(match) else "\n"
         label = match[kind]
         before, after = self._form_before(match), self._form_after(match)
         if (before, after) in places:
@@ -112,6 +137,23 @@ class Initials:
         if (before, None) in places:
             return f"{label}. "
         return match[0] if (None, None) in places and self._is_alone(match) else "\n"
+
+    def _ends_sentence(self, label: re.Match[str]) -> bool:
+        """Return whether a number ends a sentence, as in "It is 12. It is odd.".
+
+        A number at the beginning of a line, in parentheses, or one below or above another label
+        begins an item.
+        """
+        if label[0].endswith(")") or label[0].startswith("("):
+            return False
+        if self._numbers is None:
+            labels = _NUMBERING.finditer(label.string)
+            self._numbers = {int(each["number"]) for each in labels if each["number"]}
+        number = int(label["number"])
+        if not self._numbers.isdisjoint((number - 1, number + 1)):
+            return False
+        before = label.string[max(label.start() - _NEIGHBOR, 0) : label.start()]
+        return before.rpartition("\n")[2].rstrip()[-1:].isalpha()
 
     def _is_alone(self, label: re.Match[str]) -> bool:
         """Return whether a label does not number an item: "The answer is 5. It is odd.".

@@ -19,6 +19,7 @@ from rag_rewards.text.strict.assertion_words import (
 from rag_rewards.text.words import Word
 
 _LONGEST = 12  # words between a report and a mention
+REPETITIONS = frozenset(("several", "many", "once", "twice", "repeatedly", "often", "only"))
 _NOT_THE_END = frozenset(("as", "to"))  # "Paris is mentioned as the capital"
 
 
@@ -73,8 +74,10 @@ def _is_mentioned(words: Sequence[Word], last: int) -> bool:
             return True  # "Paris comes to mind"
         if judged and word in MENTIONED:
             following = {each.text for each in words[at + 1 : at + 5]}
+            further = words[at + 1].text if at + 1 < len(words) else ""
             return _ends(words, at) or (
-                words[at + 1].text in PREPOSITIONS_OF_REPORTS and following.isdisjoint(_NOT_THE_END)
+                (further in PREPOSITIONS_OF_REPORTS or further in REPETITIONS)
+                and following.isdisjoint(_NOT_THE_END)
             )
         if word in AUXILIARIES:
             judged = True

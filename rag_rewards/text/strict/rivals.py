@@ -183,8 +183,11 @@ class Rivals:
     def _in_earlier_units(self, first: int, last: int, required: int) -> bool:
         units = self._units
         at = next((i for i, (start, end) in enumerate(units) if start <= first < end), 0)
-        if not at or not self._candidates.question or units[at][1] - units[at][0] > _MAX_UNIT:
+        if not at or units[at][1] - units[at][0] > _MAX_UNIT:
             return False
+        asked = bool(self._candidates.question)
+        if not asked and not (self._candidates.has_question and self._is_bare(units[at])):
+            return False  # beside "Where is it?", only names can be compared: "Rome. Paris."
         if self._words[units[at][0]].text in PRONOUNS:
             return False  # "The author is Homer. He was Greek."
         own = {word.text for word in self._words[first : last + 1]}
@@ -193,10 +196,19 @@ class Rivals:
         for unit in units[:at]:
             if unit[1] - unit[0] > _MAX_UNIT or self._says_more(content, unit, own):
                 continue
+            if not asked and not self._is_bare(unit):
+                continue
             rivals += self._has_candidate(unit, first, own)
             if rivals >= required:
                 return True
         return False
+
+    def _is_bare(self, unit: Span) -> bool:
+        """Return whether a unit consists of a name: up to four words, none a function word."""
+        start, end = unit
+        return end - start <= 4 and FUNCTION_WORDS.isdisjoint(
+            word.text for word in self._words[start:end]
+        )
 
     def _says_more(self, content: AbstractSet[str], unit: Span, own: AbstractSet[str]) -> bool:
         """Return whether a unit answers another part of the question than an earlier unit."""
