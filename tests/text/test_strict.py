@@ -465,10 +465,11 @@ SOUP = st.lists(st.sampled_from(PIECES), max_size=16)
 @example("Pari\u015b", FOLDING)
 @budget(400)
 def test_an_asserted_answer_is_contained(text, normalize):
-    # The oracle folds accents where the normalizer does.
+    # The oracle folds accents where the normalizer does. A number after a word can be a footnote.
     oracle = Unicode(fold_accents=normalize == FOLDING)
     if strict_contains(text, ["Paris"], normalize):
-        assert "paris" in tokens(re.sub(r"[^\w]", " ", oracle(text)))
+        words = re.sub(r"[^\w]", " ", oracle(text))
+        assert "paris" in tokens(re.sub(r"(?<=[^\W\d_])\d{1,2}\b", "", words))
 
 
 @given(SOUP.map(" ".join), st.text(max_size=10), st.sampled_from(EVERY), st.integers(1, 4))
