@@ -1,7 +1,7 @@
 r"""Text that a reader of the rendered response does not see, or sees struck out.
 
 This is the content of comments, of hidden, collapsed, white or struck-out elements (HTML, Markdown
-and LaTeX), and what stands in attributes and link targets.
+and LaTeX), and what is in attributes and link targets.
 """
 
 from __future__ import annotations

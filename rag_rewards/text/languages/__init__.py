@@ -51,6 +51,7 @@ class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mentioned         predicates of what is only mentioned: "Paris was considered"
     prepositions_of_reports  between such verbs and a mention: "I thought of Paris"
     reporters         subjects of the opinion of others: "Some say it is Paris"
+    repetitions       after "is mentioned": "several times"
     reporting         verbs of the opinion of others
     opposites         answers of which only one can be correct: "yes", "no"
     pronouns          subjects that refer to the sentence before: "He was Greek"
@@ -90,6 +91,7 @@ class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mentioned: Words = frozenset()
     prepositions_of_reports: Words = frozenset()
     reporters: Words = frozenset()
+    repetitions: Words = frozenset()
     reporting: Words = frozenset()
     opposites: dict[str, str] = {}
     pronouns: Words = frozenset()

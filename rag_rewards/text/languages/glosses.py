@@ -58,7 +58,7 @@ def glossed(words: Sequence[Word], codes: tuple[str, ...]) -> tuple[list[Word], 
             here = words[at : at + len(gloss.phrase)]
             at += len(here) - 1
             if gloss.final and len(out) > clause:
-                # The negation stands before what it negates, as in English.
+                # The negation is before what it negates, as in English.
                 out.insert(clause, Word("not", (), "", ""))
                 written.insert(clause, "")
                 here[-1] = _with_after(here[-1], "." + here[-1].after)

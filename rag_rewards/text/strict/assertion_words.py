@@ -41,6 +41,7 @@ MENTIONED = _WORDS.mentioned
 MENTIONING = _WORDS.mentioning
 NOBODY = frozenset(("none", "nobody"))
 PREPOSITIONS_OF_REPORTS = _WORDS.prepositions_of_reports
+REPETITIONS = _WORDS.repetitions
 REPORTERS = _WORDS.reporters
 REPORTING = _WORDS.reporting
 NAMING = _WORDS.naming

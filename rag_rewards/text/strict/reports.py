@@ -12,6 +12,7 @@ from rag_rewards.text.strict.assertion_words import (
     MENTIONED,
     MENTIONING,
     PREPOSITIONS_OF_REPORTS,
+    REPETITIONS,
     REPORTERS,
     REPORTING,
     SOURCES,
@@ -19,7 +20,6 @@ from rag_rewards.text.strict.assertion_words import (
 from rag_rewards.text.words import Word
 
 _LONGEST = 12  # words between a report and a mention
-REPETITIONS = frozenset(("several", "many", "once", "twice", "repeatedly", "often", "only"))
 _NOT_THE_END = frozenset(("as", "to"))  # "Paris is mentioned as the capital"
 
 
