@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 
 import pytest
+from growth import assert_linear
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from properties import budget
@@ -511,14 +511,11 @@ def test_any_text_is_rejected_or_parsed(text):
     ],
 )
 def test_reading_takes_linear_time(piece):
-    def seconds(count):
+    def read(count):
         text = "".join(piece.replace("{}", str(i), 1) for i in range(count)).replace("{{", "{")
-        started = time.process_time()
         assert len(Signature.parse(f"{HEAD} arena{text}").settings) == count
-        return time.process_time() - started
 
-    # Quadratic time would take 64 times as long. A busy machine gets several attempts.
-    assert any(seconds(16_000) < 32 * seconds(2_000) for _ in range(5))
+    assert_linear(read, 16_000)
 
 
 def test_a_curriculum_has_no_settings_of_its_own():

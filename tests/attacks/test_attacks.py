@@ -7,11 +7,11 @@ the recipe list its number without the word "hardened".
 from __future__ import annotations
 
 import re
-import time
 from functools import cache
 from typing import Any
 
 import pytest
+from growth import assert_linear
 
 import rag_rewards as rr
 from rag_rewards.audit import audit
@@ -113,21 +113,21 @@ SPAM = (
 
 
 @pytest.mark.parametrize("spam", SPAM, ids=ascii)
-def test_long_responses_are_scored_quickly(spam: str) -> None:
-    text = (spam * (SIZE // len(spam) + 1))[:SIZE]
-    for recipe, response, settings in (
-        ("arena", arena(text), {"accuracy.numbers": True, "accuracy.dates": True}),
-        ("ground-grpo", tagged(text), {"citation.judge_by": "gold"}),
-        ("lear", lear(text, extract=text, reason=text), {}),
-        ("truthrl", boxed(text), {"verifier": "substring"}),
-        ("rag-total", text, {}),
-    ):
-        built = rr.recipe(recipe, settings, hardened=True)
-        row = {"response": response, "masked_answers": {"rationale": text, "evidence": "Paris"}}
-        rollout = rollout_of(built, row | SAME_LIKELIHOOD)
-        start = time.process_time()
-        built([rollout])
-        assert time.process_time() - start < 0.8, recipe
+def test_long_responses_are_scored_in_linear_time(spam: str) -> None:
+    def score(size: int) -> None:
+        text = (spam * (size // len(spam) + 1))[:size]
+        for recipe, response, settings in (
+            ("arena", arena(text), {"accuracy.numbers": True, "accuracy.dates": True}),
+            ("ground-grpo", tagged(text), {"citation.judge_by": "gold"}),
+            ("lear", lear(text, extract=text, reason=text), {}),
+            ("truthrl", boxed(text), {"verifier": "substring"}),
+            ("rag-total", text, {}),
+        ):
+            built = rr.recipe(recipe, settings, hardened=True)
+            row = {"response": response, "masked_answers": {"rationale": text, "evidence": "Paris"}}
+            built([rollout_of(built, row | SAME_LIKELIHOOD)])
+
+    assert_linear(score, SIZE)
 
 
 # --- false negatives ---------------------------------------------------------------------------

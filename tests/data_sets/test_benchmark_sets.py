@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from itertools import product
 
 import msgspec
 import pytest
 from constructed_rows import PRGB, PUBMED, RAGQA, TEXTS
+from growth import assert_linear
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -201,10 +201,8 @@ def test_problems_of_prgb(item, reason):
 def test_growing_documents_are_refused_before_they_grow():
     values = {chr(97 + n): chr(98 + n) * 10 for n in range(25)}
     item = {"placeholders": [values], "answer": ["x"]}
-    started = time.process_time()
     problem = of_prgb({"placeholder_item": item, "golden_doc": ["a"]})
     assert problem.detail == f"golden_doc[0]: more than {LARGEST_DOCUMENT:,} characters"
-    assert time.process_time() - started < 2
 
 
 # --- answers that are expressions --------------------------------------------------------------
@@ -272,16 +270,16 @@ def test_required_answers_are_equivalent_to_the_expression(tree):
     ],
 )
 def test_very_large_expressions_are_refused(expression):
-    started = time.process_time()
     assert required_answers(expression).reason.startswith("the answer ")
-    assert time.process_time() - started < 1
 
 
 def test_long_expressions_take_linear_time():
     terms = " & ".join(f"a{n}" for n in range(900))
-    started = time.process_time()
-    assert len(required_answers(terms + " & a1" * 2_000)) == 900
-    assert time.process_time() - started < 5
+
+    def read(count):
+        assert len(required_answers(terms + " & a1" * count)) == 900
+
+    assert_linear(read, 2_000)
 
 
 def test_required_answers_of_prgb_are_scored(tmp_path):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
+from growth import assert_linear
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
@@ -192,6 +192,4 @@ def test_ranges_of_ids() -> None:
 
 @pytest.mark.parametrize("unit", ["1", "1 ", "[", "1-", "doc ", "-"])
 def test_notations_are_read_in_linear_time(unit: str) -> None:
-    start = time.process_time()
-    relevance_ids(unit * 100_000, "any")
-    assert time.process_time() - start < 1.0
+    assert_linear(lambda size: relevance_ids(unit * size, "any"), 100_000)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-import time
 import tracemalloc
 
 import pytest
+from growth import assert_linear
 
 from rag_rewards.text.boxed import first_box, last_box, unwrap
 from rag_rewards.text.certainty import rule_verdict
@@ -150,29 +150,15 @@ FUNCTIONS = {
 }
 
 
-def seconds(function, text, enough):
-    """Return the shortest processor time of up to three runs."""
-    best = float("inf")
-    for _ in range(3):
-        begun = time.process_time()
-        function(text)
-        best = min(best, time.process_time() - begun)
-        if best < enough:
-            break
-    return best
-
-
-# A quadratic function takes 64 times as long on eight times the text, a linear one eight times.
-SMALL, LARGE, TIMES, FLOOR = MEGABYTE // 256, MEGABYTE // 32, 24, 0.02
+LARGE = MEGABYTE // 32
 
 
 def is_linear(function, make):
-    """Return whether one of several measurements is linear, because a busy machine can be slow."""
-    for _ in range(4):
-        took = seconds(function, make(LARGE), FLOOR)
-        if took < FLOOR or took < TIMES * seconds(function, make(SMALL), 0):
-            return True
-    return False
+    try:
+        assert_linear(lambda size: function(make(size)), LARGE)
+    except AssertionError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -205,10 +191,10 @@ WORST = {
 
 
 @pytest.mark.parametrize(("name", "kind"), [(n, kind) for n in WORST for kind in WORST[n]])
-def test_a_megabyte_takes_less_than_five_seconds(name, kind):
+def test_a_megabyte_takes_linear_time(name, kind):
     if sys.gettrace():
         pytest.skip("a tracer multiplies the time of every line")
-    assert seconds(FUNCTIONS[name], TEXTS[kind](MEGABYTE), 5) < 5
+    assert_linear(lambda size: FUNCTIONS[name](TEXTS[kind](size)), MEGABYTE)
 
 
 @pytest.mark.parametrize("name", WORST)
