@@ -33,8 +33,9 @@ class Result(Document, frozen=True, kw_only=True, gc=False):
 class Message(msgspec.Struct, frozen=True):
     """A chat message. The content is text, or a list of parts of which only text is read.
 
-    The other fields have the meaning of the OpenAI chat format. A model can write anything into
-    them, so they have no type and are checked where they are read.
+    `token_span` is the half-open range of an assistant message in `response_token_ids`. The other
+    fields have the meaning of the OpenAI chat format. A model can write anything into them, so they
+    have no type and are checked where they are read.
     """
 
     role: str
@@ -43,6 +44,7 @@ class Message(msgspec.Struct, frozen=True):
     tool_call_id: Any = None
     name: Any = None
     reasoning_content: Any = None
+    token_span: tuple[int, int] | None = None
 
     @property
     def text(self) -> str:

@@ -19,6 +19,7 @@ from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.columns import check_columns, column_names
 from rag_rewards.scorer import Scorer, required_models
 from rag_rewards.training.advantages import advantages_of_groups
+from rag_rewards_adapters.turn_sums import TurnSums
 from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
 T = TypeVar("T")
@@ -54,6 +55,11 @@ class TrainerReward(ABC, Generic[B]):
 
     _way_to_policy = "set"
     """The words before the option that provides a policy, in the error of a missing one."""
+    _way_to_turn_credit = ""
+    """What gives turns their own advantages in this trainer, if anything does."""
+
+    has_turn_credit = False
+    """Whether the trainer reads the rewards of turns from `last_scores`."""
 
     def __init__(
         self,
@@ -68,6 +74,9 @@ class TrainerReward(ABC, Generic[B]):
         check_columns(self._columns)
         self._std_floor = std_floor
         self._unscored = UnscoredHandler(patience)
+        self._sums = TurnSums(self._way_to_turn_credit)
+        self.last_scores: list[Score | None] = []
+        """The scores of the last batch, None for an unscored completion."""
 
     @property
     @abstractmethod
@@ -83,6 +92,11 @@ class TrainerReward(ABC, Generic[B]):
     def not_scored(self) -> int:
         """The number of unscored completions so far."""
         return self._unscored.count
+
+    @property
+    def std_floor(self) -> float | None:
+        """The floor of the standard deviation of an advantage in place of the reward."""
+        return self._std_floor
 
     @property
     def _compares_groups(self) -> bool:
@@ -152,6 +166,9 @@ class TrainerReward(ABC, Generic[B]):
     ) -> list[Any]:
         """Return the values that the trainer gets. None marks an unscored completion."""
         scores = self._unscored.handle(results, batch.positions)
+        self.last_scores = scores
+        if not self.has_turn_credit:
+            self._sums.check(scores)
         values = [score.value if score else None for score in scores]
         self._log(batch, scores, values)
         if self._std_floor is None:

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from rag_rewards.definition import Recipe
-from rag_rewards.errors import GroupError, RolloutError, UsageError
+from rag_rewards.errors import DataError, GroupError, RolloutError, UsageError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import group_by_position
+from rag_rewards.lazy import lazy_names
 from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, Score
@@ -28,7 +29,9 @@ from rag_rewards.rows.columns import last_question, response_prefix_of, rollout_
 from rag_rewards.scorer import Scorer, required_models, split_options
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards_adapters.base import TrainerReward
+from rag_rewards_adapters.response_text import response_text
 from rag_rewards_adapters.row_checks import check_rows, example_rollouts
+from rag_rewards_adapters.trl_batch import Batch
 from rag_rewards_adapters.trl_trainer import (
     TrainerSettings,
     check_groups,
@@ -37,41 +40,18 @@ from rag_rewards_adapters.trl_trainer import (
     tokenizer_of,
     training_policy,
 )
+from rag_rewards_adapters.trl_turns import last_message, turn_columns, turn_fields
 
 log = logging.getLogger("rag_rewards")
+
+__getattr__, __dir__ = lazy_names(
+    __name__, {"rag_rewards_adapters.trl_turn_trainer": "TurnGRPOTrainer"}
+)
 
 _BIND = "call reward.bind(trainer) after you create the trainer"
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """One batch, as the trainer passes it."""
-
-    prompts: Sequence[Any]
-    completions: Sequence[Any]
-    completion_ids: Sequence[Sequence[int]] | None = None
-    trainer_state: Any = None
-    log_extra: Any = None
-    log_metric: Any = None
-    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, *, environments: Any = None, **arguments: Any) -> _Batch:
-        named = {
-            name: arguments.pop(name) for name in cls.__dataclass_fields__ if name in arguments
-        }
-        return cls(**named, columns=arguments)
-
-    @property
-    def positions(self) -> range:
-        return range(len(self.prompts))
-
-    @property
-    def step(self) -> int | None:
-        return getattr(self.trainer_state, "global_step", None)
-
-
-class RagReward(TrainerReward[_Batch]):
+class RagReward(TrainerReward[Batch]):
     """A recipe as a reward function: one float per completion, or None if it is unscored.
 
     recipe           a recipe in any form: a name, `module:name`, a Recipe, a reward, a function
@@ -98,6 +78,7 @@ class RagReward(TrainerReward[_Batch]):
     """
 
     _way_to_policy = f"{_BIND}, or set"
+    _way_to_turn_credit = "use rag_rewards_adapters.trl.TurnGRPOTrainer"
 
     def __init__(
         self,
@@ -129,6 +110,8 @@ class RagReward(TrainerReward[_Batch]):
         self._settings: TrainerSettings | None = None
         self._trainer: Any = None
         self._training_policy: Any = None
+        self.last_rollouts: list[Rollout | None] = []
+        """The rollouts of the last batch, None for a completion that is no valid row."""
         self._scorer: Scorer | None = self._build_scorer(models or self._options.load())
         super().__init__(
             name or self._scorer.reward.name,
@@ -139,7 +122,7 @@ class RagReward(TrainerReward[_Batch]):
 
     def __call__(self, **batch: Any) -> list[float | None]:
         """Return the rewards of a batch: prompts, completions, completion_ids and the columns."""
-        return self._score(_Batch.of(**batch))
+        return self._score(Batch.of(**batch))
 
     # --- the scorer ----------------------------------------------------------------------------
 
@@ -158,7 +141,8 @@ class RagReward(TrainerReward[_Batch]):
 
     def __getstate__(self) -> dict[str, Any]:
         not_pickled = ("_scorer", "_reward", "_trainer", "_training_policy", "_models")
-        return self.__dict__ | dict.fromkeys(not_pickled)
+        last: dict[str, Any] = {"last_scores": [], "last_rollouts": []}
+        return self.__dict__ | dict.fromkeys(not_pickled) | last
 
     # --- the trainer ---------------------------------------------------------------------------
 
@@ -208,7 +192,7 @@ class RagReward(TrainerReward[_Batch]):
 
     # --- groups --------------------------------------------------------------------------------
 
-    def _groups(self, batch: _Batch) -> list[range] | None:
+    def _groups(self, batch: Batch) -> list[range] | None:
         """Return blocks of `num_generations` completions, the groups of the trainer."""
         if not self._compares_groups:
             return None
@@ -239,19 +223,27 @@ class RagReward(TrainerReward[_Batch]):
 
     # --- rollouts ------------------------------------------------------------------------------
 
-    def _rollouts(self, batch: _Batch) -> list[Rollout | RolloutError]:
+    def _rollouts(self, batch: Batch) -> list[Rollout | RolloutError]:
         rollouts = super()._rollouts(batch)
+        self.last_rollouts = [r if isinstance(r, Rollout) else None for r in rollouts]
         self._warn_of_unopened_thoughts(rollouts)
         if self._training_policy is not None:
             self._training_policy.weight_version = batch.step
         return rollouts
 
     def _rollout(
-        self, batch: _Batch, position: int, fields: dict[str, Any]
+        self, batch: Batch, position: int, fields: dict[str, Any]
     ) -> Rollout | RolloutError:
         whole = batch.completions[position]
-        prompt, completion = _last_turn(batch.prompts[position], whole)
         ids = batch.completion_ids[position] if batch.completion_ids is not None else None
+        if self._reads_turns:
+            try:
+                rollout = self._rollout_with_turns(batch, position, fields, ids)
+            except DataError as error:
+                return error
+            if rollout is not None:
+                return rollout
+        prompt, completion = last_message(batch.prompts[position], whole)
         # With tool turns, the ids are those of the whole conversation.
         response_ids = ids if completion is whole else None
         response, prefix = self._response(completion, response_ids, self._prompt_prefix(prompt))
@@ -267,6 +259,42 @@ class RagReward(TrainerReward[_Batch]):
             step=batch.step,
             weight_version=batch.step,
         )
+
+    @property
+    def _reads_turns(self) -> bool:
+        return any(recipe.reads_turns for recipe in self.scorer.recipes)
+
+    def _rollout_with_turns(
+        self, batch: Batch, position: int, fields: dict[str, Any], ids: Sequence[int] | None
+    ) -> Rollout | RolloutError | None:
+        """Return a completion with its turns, None if it has none. Raises DataError."""
+        prompt, tokens = batch.prompts[position], turn_columns(batch.columns, position)
+        turns = turn_fields(
+            batch.completions[position],
+            fields.pop("turns", None),
+            ids,
+            tokens,
+            self._decode if self._trainer is not None else None,
+            getattr(self.scorer.recipes[0].settings, "dialect", "auto"),
+        )
+        if turns is None:
+            return None
+        if fields.get("question") is None:
+            fields["question"] = last_question(prompt)
+        return rollout_from_columns(
+            fields,
+            prompt=prompt,
+            response_prefix=self._prompt_prefix(prompt),
+            prompt_token_ids=tokens.get("prompt_token_ids"),
+            response_token_ids=list(ids) if ids is not None else None,
+            finish_reason=self._finish_reason(ids),
+            step=batch.step,
+            weight_version=batch.step,
+            **turns,
+        )
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return response_text(tokenizer_of(self._trainer), ids)
 
     def _prompt_prefix(self, prompt: Any) -> str | None:
         """Return the tag that a prompt opens for the model."""
@@ -329,7 +357,7 @@ class RagReward(TrainerReward[_Batch]):
 
     def _write_log(
         self,
-        batch: _Batch,
+        batch: Batch,
         columns: Mapping[str, Sequence[float | None]],
         means: Mapping[str, float],
     ) -> None:
@@ -346,20 +374,7 @@ class AsyncRagReward(RagReward):
 
     async def __call__(self, **batch: Any) -> list[float | None]:  # type: ignore[override]
         """Return the rewards of a batch, on the trainer's event loop."""
-        return await self._score_async(_Batch.of(**batch))
-
-
-# --- prompts and completions -------------------------------------------------------------------
-
-
-def _last_turn(prompt: Any, completion: Any) -> tuple[Any, Any]:
-    """Return the last assistant message of a completion with tool turns, and all before it."""
-    if isinstance(completion, str) or isinstance(prompt, str) or len(completion) < 2:
-        return prompt, completion
-    own = [i for i, message in enumerate(completion) if message["role"] == "assistant"]
-    if not own:
-        return prompt, completion
-    return [*prompt, *completion[: own[-1]]], [completion[own[-1]]]
+        return await self._score_async(Batch.of(**batch))
 
 
 def _text(response: Any) -> str:

@@ -124,16 +124,16 @@ def check_groups(trainer: Any, group_size: int | None) -> None:
         )
 
 
-def check_scaling(args: Any) -> None:
+def check_scaling(args: Any, normalization: str = "std_floor") -> None:
     """Raise UsageError if the trainer would normalize the advantage of the reward again."""
     if args.scale_rewards != "none":
         raise UsageError(
-            f"std_floor and scale_rewards={args.scale_rewards!r} would normalize twice: set "
+            f"{normalization} and scale_rewards={args.scale_rewards!r} would normalize twice: set "
             'scale_rewards="none"'
         )
     if args.multi_objective_aggregation != "sum_then_normalize":
         raise UsageError(
-            "std_floor and multi_objective_aggregation="
+            f"{normalization} and multi_objective_aggregation="
             f"{args.multi_objective_aggregation!r} would normalize twice: set "
             'multi_objective_aggregation="sum_then_normalize"'
         )

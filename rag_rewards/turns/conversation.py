@@ -72,6 +72,7 @@ def _segment(
         observation="\n".join(reply.text for reply in replies) if replies else None,
         calls=None if calls is None else tuple(calls),
         reasoning=reasoning if isinstance(reasoning, str) else None,
+        token_span=message.token_span,
     )
 
 

@@ -26,6 +26,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[Call, ...] | None = None
     reasoning: str | None = None
     trusted: bool = True
+    token_span: tuple[int, int] | None = None
     row: TurnRow | None = None
 
 
@@ -37,6 +38,7 @@ def segments_of_rows(turns: tuple[TurnRow, ...]) -> list[Segment]:
             queries=turn.given_queries,
             results=turn.flat_results,
             observation=turn.observation,
+            token_span=turn.token_span,
             row=turn,
         )
         for turn in turns

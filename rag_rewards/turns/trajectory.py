@@ -306,7 +306,7 @@ def _turn(
         calls=calls,
         reasoning=segment.reasoning,
         answer=answer,
-        token_span=row.token_span if row else None,
+        token_span=segment.token_span,
         token_ids=row.token_ids if row else None,
         reward=row.reward if row else None,
     )

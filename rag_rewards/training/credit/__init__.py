@@ -15,10 +15,13 @@ from rag_rewards.training.credit.groups import METHODS, credit_of_groups
 from rag_rewards.training.credit.mt_grpo import mt_grpo
 from rag_rewards.training.credit.pools import GdpoPreset, gdpo, igpo, whiten
 from rag_rewards.training.credit.returns import return_to_go
+from rag_rewards.training.credit.settings import Credit, CreditSettings
 from rag_rewards.training.credit.tokens import place, spread
 
 __all__ = [
     "METHODS",
+    "Credit",
+    "CreditSettings",
     "GdpoPreset",
     "GigpoCredit",
     "credit_of_groups",

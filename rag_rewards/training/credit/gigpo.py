@@ -16,6 +16,7 @@ from rag_rewards.training.credit.entries import (
     sample_std,
 )
 from rag_rewards.turn_entries import total
+from rag_rewards.turns.turn import Turn
 
 EPSILON = 1e-6
 Anchors = Sequence[Sequence[str] | None]
@@ -26,6 +27,20 @@ class GigpoCredit(NamedTuple):
 
     advantages: Advantages
     alone: float | None
+
+
+def anchors_of(turns: Sequence[Turn]) -> list[str]:
+    """Return the state before each turn: the last observation, or "" for the prompt.
+
+    The members of a group share the prompt, so "" is the same state for all of them.
+    """
+    anchors = [""]
+    for turn in turns[:-1]:
+        text = turn.observation
+        if text is None and turn.results is not None:
+            text = "\n".join(result.premise for result in turn.results)
+        anchors.append(anchors[-1] if text is None else text)
+    return anchors
 
 
 def gigpo(

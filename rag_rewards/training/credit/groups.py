@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 from rag_rewards.errors import RolloutError, UsageError
@@ -17,10 +18,12 @@ from rag_rewards.training.credit.returns import return_to_go
 from rag_rewards.turn_entries import TurnEntries
 
 
+@wraps(gigpo)
 def _gigpo(rewards: Rewards, **options: Any) -> Advantages:
     return gigpo(rewards, **options).advantages
 
 
+@wraps(gdpo)
 def _gdpo(rewards: Rewards, **options: Any) -> Advantages:
     members = [None if entries is None else {"reward": entries} for entries in rewards]
     return gdpo(members, **options)

@@ -1,0 +1,100 @@
+"""The credit method of a recipe: its settings, and the function with its options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from rag_rewards.errors import UsageError
+from rag_rewards.groups import Groups
+from rag_rewards.rollout import ScoreOrError
+from rag_rewards.settings import Settings, about, did_you_mean
+from rag_rewards.training.credit.entries import Advantages
+from rag_rewards.training.credit.gigpo import Anchors
+from rag_rewards.training.credit.groups import METHODS, credit_of_groups
+
+GROUP = "group"
+"""The method that gives all turns the advantage of the reward in its group, by the trainer."""
+
+
+class CreditSettings(Settings, frozen=True):
+    """Settings of the credit of a recipe, which the adapters of trainers read."""
+
+    method: Annotated[
+        Literal["group", "return", "igpo", "mt_grpo"],
+        about("advantages of the turns; group: all turns share the advantage of the reward"),
+    ] = "group"
+    norm: Annotated[
+        Literal["joint", "separate"],
+        about("with method=igpo, whether process rewards and outcomes are one pool or two"),
+    ] = "joint"
+    gamma: Annotated[float, about("discount of the rewards of later turns", ge=0, le=1)] = 1.0
+
+
+@dataclass(frozen=True)
+class Credit:
+    """A credit method with its options.
+
+    method   name of a method in `METHODS`
+    options  keyword arguments of its function
+
+    Raises UsageError for an unknown method or option.
+
+    >>> from rag_rewards.rollout import Score
+    >>> scores = [Score(1.3, turns=(0.3, 1.0)), Score(0.0, turns=(0.0, 0.0))]
+    >>> Credit("return", {"scale": "none"})(scores, [[0, 1]])
+    [[0.65, 0.5], [-0.65, -0.5]]
+    """
+
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise UsageError(
+                f"no credit method {self.method!r}{did_you_mean(self.method, METHODS)}"
+            )
+        known = _options(self.method)
+        for name in self.options:
+            if name not in known:
+                raise UsageError(
+                    f"the credit method {self.method} has no option {name!r}"
+                    f"{did_you_mean(name, known)}: choose {', '.join(known)}"
+                )
+
+    def __call__(
+        self,
+        scores: Sequence[ScoreOrError | None],
+        groups: Groups,
+        anchors: Anchors | None = None,
+    ) -> Advantages:
+        """Return the advantages of the turns of each score, None for an unscored rollout.
+
+        `anchors` is the state before each turn of each score, which only `gigpo` reads.
+        """
+        options = dict(self.options)
+        if self.method == "gigpo":
+            options["anchors"] = anchors
+        return credit_of_groups(scores, groups, self.method, **options)
+
+    @classmethod
+    def of_settings(cls, settings: Settings | None) -> Credit | None:
+        """Return the credit of the settings of a recipe, None if all turns share one advantage."""
+        credit = getattr(settings, "credit", None)
+        if not isinstance(credit, CreditSettings) or credit.method == GROUP:
+            return None
+        known = _options(credit.method)
+        names = [name for name in ("norm", "gamma") if name in known]
+        return cls(credit.method, {name: getattr(credit, name) for name in names})
+
+
+def _options(method: str) -> list[str]:
+    """Return the names of the options of a method."""
+    parameters = inspect.signature(METHODS[method]).parameters
+    return [
+        name
+        for name, parameter in parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
