@@ -63,12 +63,13 @@ class MaskedLogProbs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     full: tuple[tuple[float, ...], ...] | None = None
 
 
-class Entailment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The probability, 0 to 1, that a premise entails a hypothesis."""
+class Entailment(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """The probability, 0 to 1, that a premise entails a hypothesis, or that it contradicts it."""
 
     premise: str
     hypothesis: str
     entailment: float
+    contradiction: float | None = None
 
 
 class Similarity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -88,6 +89,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     verdicts: dict[str, Literal[0, 1] | None] | None = None
     nli: tuple[Entailment, ...] | None = None
     similarity: tuple[Similarity, ...] | None = None
+    entities: dict[str, str | None] | None = None
 
 
 EVIDENCE_FIELDS: tuple[str, ...] = Evidence.__struct_fields__
@@ -126,6 +128,7 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
     answer_kind: Literal["short", "list", "claims"] | None = None
     answerable: bool | None = None
     out_of_knowledge: bool | None = None
+    rubrics: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.turns is not None:
@@ -305,20 +308,27 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
         return tuple(labels)
 
     @lazy
-    def _entailed(self) -> dict[tuple[str, str], float]:
+    def _nli_by_pair(self) -> dict[tuple[str, str], Entailment]:
         pairs = {}
         for i, item in enumerate(self.nli or ()):
-            if not 0.0 <= item.entailment <= 1.0:
-                raise EvidenceError(
-                    f"a probability must be between 0 and 1, found {item.entailment}",
-                    f"nli[{i}].entailment",
-                )
-            pairs[item.premise.strip(), item.hypothesis.strip()] = item.entailment
+            for name in ("entailment", "contradiction"):
+                value = getattr(item, name)
+                if value is not None and not 0.0 <= value <= 1.0:
+                    raise EvidenceError(
+                        f"a probability must be between 0 and 1, found {value}", f"nli[{i}].{name}"
+                    )
+            pairs[item.premise.strip(), item.hypothesis.strip()] = item
         return pairs
 
     def entailment(self, premise: str, hypothesis: str) -> float | None:
         """Return the probability that the premise entails the hypothesis, or None if unknown."""
-        return self._entailed.get((premise.strip(), hypothesis.strip()))
+        item = self._nli_by_pair.get((premise.strip(), hypothesis.strip()))
+        return None if item is None else item.entailment
+
+    def contradiction(self, premise: str, hypothesis: str) -> float | None:
+        """Return the probability that the premise contradicts the hypothesis, None if unknown."""
+        item = self._nli_by_pair.get((premise.strip(), hypothesis.strip()))
+        return None if item is None else item.contradiction
 
     @lazy
     def _similar(self) -> dict[tuple[str, str], float]:

@@ -24,6 +24,8 @@ from typing import Any, TypeVar
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import (
     Capabilities,
+    Entities,
+    EntityQuestion,
     GenerateAnswer,
     GenerateRequest,
     JudgeQuestion,
@@ -84,6 +86,30 @@ class TableEntailment(_PairTable):
         return self._outputs(pairs)
 
 
+class TableContradiction(_PairTable):
+    """An entailment model with contradictions, from a table by (premise, hypothesis).
+
+    The table, or a function of both texts, contains the probability of a contradiction. That of an
+    entailment is the rest.
+
+    >>> import asyncio
+    >>> nli = TableContradiction({("Paris is in France.", "Paris is in Italy."): 0.75})
+    >>> asyncio.run(nli.entail_and_contradict([("Paris is in France.", "Paris is in Italy.")]))
+    [(0.25, 0.75)]
+    """
+
+    async def entail(self, pairs: Sequence[Pair]) -> list[float]:
+        """Return the probabilities of an entailment, 0 to 1, in the order of the pairs."""
+        return [1 - value for value in self._outputs(pairs)]
+
+    async def entail_and_contradict(self, pairs: Sequence[Pair]) -> list[tuple[float, float]]:
+        """Return the probabilities of an entailment and of a contradiction.
+
+        Raises BackendError for a pair that is not in the table.
+        """
+        return [(1 - value, value) for value in self._outputs(pairs)]
+
+
 class TableSimilarity(_PairTable):
     """A similarity model from a table by (text, reference), or from a function of both.
 
@@ -107,6 +133,7 @@ class TableJudge:
     """A judge from a table by JudgeQuestion, or from a function of a question.
 
     An exception in the table, or one that the function returns, is the result of its question.
+    `entities` is a table by EntityQuestion, or a function of such a question.
 
     >>> import asyncio
     >>> judge = TableJudge(lambda question: int(question.response in question.gold))
@@ -120,11 +147,15 @@ class TableJudge:
         table: Mapping[JudgeQuestion, int | Exception]
         | Callable[[JudgeQuestion], int | Exception | None],
         *,
+        entities: Mapping[EntityQuestion, Entities | Exception]
+        | Callable[[EntityQuestion], Entities | Exception | None]
+        | None = None,
         fingerprint: str = "table",
     ) -> None:
         self.table = table
+        self.names = {} if entities is None else entities
         self.fingerprint = fingerprint
-        self.requests: list[JudgeQuestion] = []
+        self.requests: list[JudgeQuestion | EntityQuestion] = []
         self.closed = False
 
     async def judge(self, questions: Sequence[JudgeQuestion]) -> list[int | Exception]:
@@ -134,6 +165,14 @@ class TableJudge:
         """
         self.requests.extend(questions)
         return [self._verdict(question) for question in questions]
+
+    async def entities(self, questions: Sequence[EntityQuestion]) -> list[Entities | Exception]:
+        """Return the names or an exception for each question.
+
+        Raises BackendError for a question that is not in the table.
+        """
+        self.requests.extend(questions)
+        return [_look_up(self.names, question, question) for question in questions]
 
     def _verdict(self, question: JudgeQuestion) -> int | Exception:
         verdict = _look_up(self.table, question, question)

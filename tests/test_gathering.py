@@ -11,10 +11,18 @@ import pytest
 from rag_rewards import decode_row, recipe
 from rag_rewards.errors import BackendError, DataError
 from rag_rewards.evidence.gather import Gatherer
-from rag_rewards.evidence.protocols import GenerateRequest, Models, ScoreRequest
+from rag_rewards.evidence.needs import ContradictionNeed, EntailmentNeed, EntitiesNeed, VerdictNeed
+from rag_rewards.evidence.protocols import (
+    EntityQuestion,
+    GenerateRequest,
+    JudgeQuestion,
+    Models,
+    ScoreRequest,
+)
 from rag_rewards.prompts import Prompt
 from rag_rewards.testing import (
     CodePoints,
+    TableContradiction,
     TableEntailment,
     TableJudge,
     TablePolicy,
@@ -551,3 +559,81 @@ def test_models_are_closed_together():
     asyncio.run(models.close())
     assert policy.closed
     assert judge.closed
+
+
+# --- further needs of new evidence ---------------------------------------------------------------
+
+
+class Completed:
+    """A reward that asks for a name, and then whether the claim with this name is supported."""
+
+    name, scope = "completed", "rollout"
+
+    def needs(self, rollout):
+        question = EntityQuestion("Where?", "In Oslo.", ("E0 is a city.",), ("E0",))
+        needs = [EntitiesNeed(("E0",), question)]
+        if rollout.entities and (name := rollout.entities["E0"]):
+            claim = JudgeQuestion("supported", "Where?", f"{name} is a city.")
+            needs.append(VerdictNeed("supported:1", (claim,)))
+        return needs
+
+
+def test_new_evidence_raises_further_needs():
+    judge = TableJudge(lambda question: 1, entities=lambda question: {"E0": "Oslo"})
+    gatherer = Gatherer(Models(judge=judge))
+    first, second = informed(gatherer, Completed(), [row(0), row(1)])
+    assert first.entities == second.entities == {"E0": "Oslo"}
+    assert first.verdicts == {"supported:1": 1}
+    assert [type(each).__name__ for each in judge.requests] == ["EntityQuestion", "JudgeQuestion"]
+    assert gatherer.usage.verdicts == 2
+
+
+def test_a_failure_in_a_later_round_is_the_error_of_its_rollout():
+    judge = TableJudge(
+        lambda question: BackendError("busy"), entities=lambda question: {"E0": "Oslo"}
+    )
+    rows = [row(0), row(1, entities={"E0": None})]
+    failed, fine = Gatherer(Models(judge=judge)).gather_sync(Completed(), rows)
+    assert isinstance(failed, BackendError)
+    assert (failed.path, failed.row) == ("verdicts.supported:1", "r0")
+    assert fine.entities == {"E0": None}
+
+
+def test_a_judge_without_names_is_an_error():
+    class Plain:
+        fingerprint = "plain"
+
+        async def judge(self, questions):
+            return [1] * len(questions)
+
+        async def close(self):
+            pass
+
+    (result,) = Gatherer(Models(judge=Plain())).gather_sync(Completed(), [row(0)])
+    assert isinstance(result, BackendError)
+    assert "the judge cannot read names" in str(result)
+
+
+class Contradicted:
+    name, scope = "contradicted", "rollout"
+
+    def needs(self, rollout):
+        return [ContradictionNeed("Rome is old.", "Rome is new."), EntailmentNeed("a", "b")]
+
+
+def test_contradictions_and_entailments_of_one_rollout():
+    model = TableContradiction({("Rome is old.", "Rome is new."): 0.75, ("a", "b"): 0.5})
+    (result,) = informed(Gatherer(Models(entailment=model)), Contradicted(), [row(0)])
+    assert result.contradiction("Rome is old.", "Rome is new.") == 0.75
+    assert result.entailment("Rome is old.", "Rome is new.") == 0.25
+    assert result.entailment("a", "b") == 0.5
+    assert result.contradiction("a", "b") is None
+    again = decode_row(decoded(result))
+    assert again.nli == result.nli
+
+
+def test_a_model_without_contradictions_is_an_error():
+    model = TableEntailment(lambda premise, hypothesis: 0.5)
+    (result,) = Gatherer(Models(entailment=model)).gather_sync(Contradicted(), [row(0)])
+    assert isinstance(result, BackendError)
+    assert "no label for contradiction" in str(result)

@@ -5,14 +5,19 @@ versions alike. Models replace the rules when they are available. The rules:
 
 - Log-probabilities: a word of a left-out document is more likely with the document, by 0.5 nats.
 - Entailment: the premise contains most words of the hypothesis.
+- Contradiction: the premise contains half of the words of the hypothesis, but not all of its names
+  and numbers.
 - Masked answers: the gold answer if the section contains it.
-- Verdicts: 1 if the response asserts the gold answer.
+- Verdicts: 1 if the response asserts the gold answer, if the documents entail a claim, or if no
+  document contradicts a sentence of the response.
+- Entities: the answer is the gold answer if the response asserts it; other names are missing.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import product
 from typing import Literal
 
 import msgspec
@@ -22,7 +27,9 @@ from rag_rewards.audit.capitals import Row
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import RolloutError
 from rag_rewards.evidence.needs import (
+    ContradictionNeed,
     EntailmentNeed,
+    EntitiesNeed,
     LogProbsNeed,
     MaskedAnswersNeed,
     MaskedLogProbsNeed,
@@ -43,6 +50,8 @@ from rag_rewards.rollout import (
 )
 from rag_rewards.rows import decode_row
 from rag_rewards.text.normalize import Unicode
+from rag_rewards.text.rubrics import ROOT
+from rag_rewards.text.statements import sentences
 from rag_rewards.text.strict import strict_contains
 
 COMPANIONS: tuple[Row, ...] = (
@@ -51,6 +60,7 @@ COMPANIONS: tuple[Row, ...] = (
 )
 """A right and a wrong rollout in the group of a row, for recipes that compare."""
 _WORD = re.compile(r"\w+")
+_NAME = re.compile(r"\b[A-Z]\w*|\d+")
 _FUNCTION_WORDS = frozenset(_WORD.findall("the a an is of it in on and was that this answer to i"))
 _MAX_ANSWER_WORDS = 20
 """A longer response is a passage, which the judge's rule rejects."""
@@ -101,6 +111,18 @@ def entailment_score(premise: str, hypothesis: str) -> float:
     return 0.95 if len(claims & premise_words) >= 0.75 * len(claims) else 0.05
 
 
+def contradiction_score(premise: str, hypothesis: str) -> float:
+    """Return 0.95 if the premise has half of the words of the hypothesis and not all names in it.
+
+    Names are words with a capital letter, and numbers.
+    """
+    premise_words = set(_WORD.findall(premise.lower()))
+    claims = set(_WORD.findall(hypothesis.lower())) - _FUNCTION_WORDS
+    names = {word.lower() for word in _NAME.findall(hypothesis)} & claims
+    shares = len(claims & premise_words) >= 0.5 * len(claims)
+    return 0.95 if claims and shares and names - premise_words else 0.05
+
+
 def log_probs(rollout: Rollout, labels: Sequence[str]) -> LogProbs:
     """Return log-probabilities with one token per word of the response."""
     response = rollout.parsed.text
@@ -127,6 +149,16 @@ def _meet(rollout: Rollout, need: Need) -> Rollout:
         score = entailment_score(need.premise, need.hypothesis)
         entailment = Entailment(premise=need.premise, hypothesis=need.hypothesis, entailment=score)
         return replace(rollout, nli=(*(rollout.nli or ()), entailment))
+    if isinstance(need, ContradictionNeed):
+        contradiction = Entailment(
+            premise=need.premise,
+            hypothesis=need.hypothesis,
+            entailment=entailment_score(need.premise, need.hypothesis),
+            contradiction=contradiction_score(need.premise, need.hypothesis),
+        )
+        return replace(rollout, nli=(*(rollout.nli or ()), contradiction))
+    if isinstance(need, EntitiesNeed):
+        return replace(rollout, entities=_names(rollout, need))
     if isinstance(need, LogProbsNeed):
         return replace(rollout, logprobs=log_probs(rollout, need.without))
     if isinstance(need, SimilarityNeed):
@@ -155,8 +187,29 @@ def _section_names_gold(rollout: Rollout, part: str) -> bool:
     return any(strict_contains(content, aliases, Unicode()) for aliases in rollout.gold)
 
 
+def _names(rollout: Rollout, need: EntitiesNeed) -> dict[str, str | None]:
+    """Return the gold answer as the name of the answer if the response asserts it."""
+    text = need.question.response if need.question else ""
+    gold = rollout.gold[0]
+    names: dict[str, str | None] = dict.fromkeys(need.placeholders)
+    if ROOT in names and strict_contains(text, gold, Unicode()):
+        names[ROOT] = gold[0]
+    return names
+
+
 def _verdict(need: VerdictNeed) -> Literal[0, 1]:
-    """Return 1 if a short response asserts a gold answer, as a judge that no text misleads."""
+    """Return the verdict of a judge that no text misleads.
+
+    Of the questions about an answer, a short response must assert a gold answer.
+    """
+    for question in need.questions:
+        if question.kind == "supported":
+            return (
+                1 if entailment_score("\n".join(question.documents), question.response) > 0.5 else 0
+            )
+        if question.kind == "consistent":
+            pairs = product(question.documents, sentences(question.response))
+            return 0 if any(contradiction_score(*pair) > 0.5 for pair in pairs) else 1
     golds = [alias for question in need.questions for alias in question.gold]
     is_right = any(
         strict_contains(question.response.replace("、", ", "), golds, Unicode())

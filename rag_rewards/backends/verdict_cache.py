@@ -41,13 +41,17 @@ CREATE TABLE IF NOT EXISTS verdicts (
 """
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """A verdict, its number of tokens, and the (beginning of the) output that contains it."""
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A verdict, its number of tokens, and the (beginning of the) output that contains it.
 
-    verdict: Literal[0, 1]
+    The entry of a question for names has `entities` and no verdict.
+    """
+
+    verdict: Literal[0, 1] | None
     prompt_tokens: int = 0
     completion_tokens: int = 0
     text: str = ""
+    entities: dict[str, str | None] | None = None
 
 
 def cache_key(**content: Any) -> bytes:

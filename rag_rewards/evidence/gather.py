@@ -21,7 +21,9 @@ from typing import Any, TypeVar
 from rag_rewards.errors import BackendError, RolloutError, describe, is_control_flow
 from rag_rewards.evidence.contexts import Contexts
 from rag_rewards.evidence.needs import (
+    ContradictionNeed,
     EntailmentNeed,
+    EntitiesNeed,
     LogProbsNeed,
     MaskedAnswersNeed,
     MaskedLogProbsNeed,
@@ -34,17 +36,27 @@ from rag_rewards.evidence.outcomes import (
     Outcomes,
     R,
     call_model,
+    further_needs,
     needs_of_type,
     unmet_needs,
 )
 from rag_rewards.evidence.policy_evidence import Place, PolicyEvidence, places_of
-from rag_rewards.evidence.protocols import Judge, Models, Policy
+from rag_rewards.evidence.protocols import (
+    ContradictionModel,
+    EntailmentModel,
+    EntityJudge,
+    Judge,
+    Models,
+    Policy,
+)
 from rag_rewards.evidence.usage import EvidenceUsage
 from rag_rewards.groups import Groups
 from rag_rewards.prompts import GROUNDED, Prompt
 from rag_rewards.rollout import Entailment, Rollout, Similarity
 
 T = TypeVar("T")
+_MAX_ROUNDS = 8
+"""Largest number of rounds in which evidence can raise further needs."""
 
 
 @dataclass
@@ -100,28 +112,51 @@ class Gatherer:
         rollouts  a batch of rollouts
         groups    positions of the members of each group; default: the rollouts' own keys
 
-        The evidence of a rollout depends only on its group, not on the rest of the batch.
+        The evidence of a rollout depends only on its group, not on the rest of the batch. New
+        evidence can raise further needs, such as a verdict on a claim that a judge completed.
         """
         started = time.perf_counter()
-        outcomes = Outcomes(len(rollouts))
-        needs = unmet_needs(reward, rollouts)
+        informed = list(rollouts)
+        errors: dict[int, RolloutError] = {}
+        needs: NeedsByRollout = unmet_needs(reward, rollouts)
+        for _ in range(_MAX_ROUNDS):
+            outcomes = Outcomes(len(rollouts))
+            await self._meet(needs, informed, groups, outcomes)
+            answered: list[int] = []
+            for i in needs:
+                result = outcomes.result(i, informed[i])
+                if isinstance(result, RolloutError):
+                    errors[i] = result
+                elif result is not informed[i]:
+                    informed[i] = result
+                    answered.append(i)
+            needs = further_needs(reward, informed, needs, answered)
+            if not needs:
+                break
+        self.usage.seconds += time.perf_counter() - started
+        return [errors.get(i, rollout) for i, rollout in enumerate(informed)]
+
+    async def _meet(
+        self,
+        needs: NeedsByRollout,
+        rollouts: Sequence[Rollout],
+        groups: Groups | None,
+        outcomes: Outcomes,
+    ) -> None:
+        """Call all models for the needs of a round."""
         tasks: list[Coroutine[Any, Any, None]] = []
         if (policy := self.models.policy) is not None:
             places = places_of(rollouts, groups)
             tasks.append(self._policy_evidence(policy, needs, rollouts, places, outcomes))
         if (entailment := self.models.entailment) is not None:
-            pairs = needs_of_type(needs, EntailmentNeed)
-            tasks.append(
-                self._pairs(pairs, entailment.entail, "nli", Entailment, rollouts, outcomes)
-            )
+            tasks.append(self._entailments(entailment, needs, rollouts, outcomes))
         if (similarity := self.models.similarity) is not None:
             call, texts = similarity.similarity, needs_of_type(needs, SimilarityNeed)
-            tasks.append(self._pairs(texts, call, "similarity", Similarity, rollouts, outcomes))
+            tasks.append(self._pairs(texts, call, "similarity", _similarity, rollouts, outcomes))
         if (judge := self.models.judge) is not None:
             tasks.append(self._verdicts(judge, needs, rollouts, outcomes))
+            tasks.append(self._entities(judge, needs, outcomes))
         await _run_all(tasks)
-        self.usage.seconds += time.perf_counter() - started
-        return [outcomes.result(i, rollout) for i, rollout in enumerate(rollouts)]
 
     async def check(self, policy: Policy) -> None:
         """Run the policy's self-check once; concurrent callers wait for it.
@@ -164,12 +199,28 @@ class Gatherer:
             ]
         )
 
+    async def _entailments(
+        self,
+        model: EntailmentModel,
+        needs: NeedsByRollout,
+        rollouts: Sequence[Rollout],
+        outcomes: Outcomes,
+    ) -> None:
+        """Add the probabilities of entailments and contradictions."""
+        both = needs_of_type(needs, ContradictionNeed)
+        call: Callable[[Sequence[tuple[str, str]]], Awaitable[list[Any]]] = _no_contradictions
+        if isinstance(model, ContradictionModel):
+            call = model.entail_and_contradict
+        await self._pairs(both, call, "nli", _contradiction, rollouts, outcomes)
+        pairs = needs_of_type(needs, EntailmentNeed)
+        await self._pairs(pairs, model.entail, "nli", _entailment, rollouts, outcomes)
+
     async def _pairs(
         self,
-        needs: Mapping[int, Sequence[EntailmentNeed | SimilarityNeed]],
-        call: Callable[[Sequence[tuple[str, str]]], Awaitable[list[float]]],
+        needs: Mapping[int, Sequence[EntailmentNeed | ContradictionNeed | SimilarityNeed]],
+        call: Callable[[Sequence[tuple[str, str]]], Awaitable[list[Any]]],
         field_name: str,
-        entry: type[Entailment] | type[Similarity],
+        entry: Callable[[str, str, Any], Entailment | Similarity],
         rollouts: Sequence[Rollout],
         outcomes: Outcomes,
     ) -> None:
@@ -179,14 +230,15 @@ class Gatherer:
         result_of = dict(zip(pairs, results, strict=True))
         self.usage.pairs += len(pairs)
         for i, own in needs.items():
-            entries = list(getattr(rollouts[i], field_name) or ())
+            known = outcomes.evidence[i].get(field_name) or getattr(rollouts[i], field_name)
+            entries = list(known or ())
             for pair in map(astuple, own):
                 result = result_of[pair]
                 if isinstance(result, BaseException):
                     outcomes.fail(i, result, field_name)
                 else:
-                    values = zip(entry.__struct_fields__, (*pair, result), strict=True)
-                    entries.append(entry(**dict(values)))
+                    first, second = pair
+                    entries.append(entry(first, second, result))
             outcomes.evidence[i][field_name] = tuple(entries)
 
     async def _verdicts(
@@ -218,6 +270,56 @@ class Gatherer:
                 elif verdict is not None:
                     verdicts[need.component] = verdict
             outcomes.evidence[i]["verdicts"] = verdicts
+
+    async def _entities(self, judge: Judge, needs: NeedsByRollout, outcomes: Outcomes) -> None:
+        """Add the names that a judge reads from responses."""
+        of_entities = needs_of_type(needs, EntitiesNeed)
+        question_of = {i: own[0].question for i, own in of_entities.items()}
+        questions = list(dict.fromkeys(q for q in question_of.values() if q is not None))
+        if not questions:
+            return
+        if isinstance(judge, EntityJudge):
+            reader = judge
+            answers = await call_model(lambda: reader.entities(questions), len(questions))
+        else:
+            answers = [BackendError(_NO_ENTITIES)] * len(questions)
+        self.usage.verdicts += len(questions)
+        answer_of = dict(zip(questions, answers, strict=True))
+        for i, question in question_of.items():
+            if question is None:
+                continue
+            answer = answer_of[question]
+            if isinstance(answer, BaseException):
+                outcomes.fail(i, answer, "entities")
+            else:
+                outcomes.evidence[i]["entities"] = dict(answer)
+
+
+_NO_ENTITIES = "the judge cannot read names: give it a method entities, or add the field entities"
+
+
+async def _no_contradictions(pairs: Sequence[tuple[str, str]]) -> list[Any]:
+    raise BackendError(
+        "the entailment model has no label for contradiction: set nli to a model with three labels"
+    )
+
+
+def _entailment(premise: str, hypothesis: str, entailment: float) -> Entailment:
+    return Entailment(premise=premise, hypothesis=hypothesis, entailment=entailment)
+
+
+def _contradiction(premise: str, hypothesis: str, both: tuple[float, float]) -> Entailment:
+    entailment, contradiction = both
+    return Entailment(
+        premise=premise,
+        hypothesis=hypothesis,
+        entailment=entailment,
+        contradiction=contradiction,
+    )
+
+
+def _similarity(text: str, reference: str, similarity: float) -> Similarity:
+    return Similarity(text=text, reference=reference, similarity=similarity)
 
 
 def _any_yes(answers: Sequence[int | BaseException]) -> int | BaseException | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from rag_rewards.errors import DataError
-from rag_rewards.evidence.protocols import JudgeQuestion
+from rag_rewards.evidence.protocols import EntityQuestion, JudgeQuestion
 from rag_rewards.rollout import Rollout
 from rag_rewards.shorten import shorten
 from rag_rewards.text.sections import Tags
@@ -71,6 +71,18 @@ class EntailmentNeed:
 
 
 @dataclass(frozen=True)
+class ContradictionNeed:
+    """The probability that the premise contradicts the hypothesis."""
+
+    model_kind: ClassVar[ModelKind] = "entailment"
+    premise: str
+    hypothesis: str
+
+    def is_met(self, rollout: Rollout) -> bool:
+        return rollout.contradiction(self.premise, self.hypothesis) is not None
+
+
+@dataclass(frozen=True)
 class SimilarityNeed:
     """The similarity of a text to a reference."""
 
@@ -94,13 +106,29 @@ class VerdictNeed:
         return rollout.verdict(self.component) is not None
 
 
+@dataclass(frozen=True)
+class EntitiesNeed:
+    """The names that a response states for these placeholders."""
+
+    model_kind: ClassVar[ModelKind] = "judge"
+    placeholders: tuple[str, ...]
+    question: EntityQuestion | None = field(default=None, compare=False, repr=False)
+
+    def is_met(self, rollout: Rollout) -> bool:
+        return rollout.entities is not None and all(
+            placeholder in rollout.entities for placeholder in self.placeholders
+        )
+
+
 Need = (
     LogProbsNeed
     | MaskedAnswersNeed
     | MaskedLogProbsNeed
     | EntailmentNeed
+    | ContradictionNeed
     | SimilarityNeed
     | VerdictNeed
+    | EntitiesNeed
 )
 
 
@@ -121,6 +149,19 @@ def unmet(need: Need) -> DataError:
             f"{shorten(need.hypothesis, 60)!r}; add it, set the option nli to an entailment "
             "model, or set citation.judge_by=gold if the recipe has this setting",
             "nli",
+        )
+    if isinstance(need, ContradictionNeed):
+        return DataError(
+            f"no entry with `contradiction` for premise {shorten(need.premise, 60)!r} and "
+            f"hypothesis {shorten(need.hypothesis, 60)!r}; add it, or set the option nli to a "
+            "model with the label contradiction",
+            "nli",
+        )
+    if isinstance(need, EntitiesNeed):
+        names = ", ".join(need.placeholders)
+        return DataError(
+            f"missing; add the name that the response states for each of {names}, or null",
+            "entities",
         )
     if isinstance(need, SimilarityNeed):
         return DataError(f"no entry for text {shorten(need.text, 60)!r}", "similarity")

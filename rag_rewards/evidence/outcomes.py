@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -95,6 +95,29 @@ def unmet_needs(reward: HasNeeds, rollouts: Sequence[Rollout]) -> dict[int, list
         except RolloutError:
             continue
     return needs
+
+
+def further_needs(
+    reward: HasNeeds,
+    rollouts: Sequence[Rollout],
+    earlier: NeedsByRollout,
+    answered: Iterable[int],
+) -> dict[int, list[Need]]:
+    """Return the needs that new evidence raised, without rollouts that have none.
+
+    rollouts  the rollouts with their new evidence
+    earlier   the needs before it, which are not requested again
+    answered  positions of the rollouts with new evidence
+    """
+    positions = list(answered)
+    unmet = unmet_needs(reward, [rollouts[i] for i in positions])
+    further: dict[int, list[Need]] = {}
+    for at, own in unmet.items():
+        i = positions[at]
+        known = set(earlier[i])
+        if new := [need for need in own if need not in known]:
+            further[i] = new
+    return further
 
 
 def needs_of_type(needs: NeedsByRollout, kind: type[N]) -> dict[int, list[N]]:

@@ -8,7 +8,7 @@ are called in the same way.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -160,6 +160,17 @@ class EntailmentModel(Protocol):
 
 
 @runtime_checkable
+class ContradictionModel(EntailmentModel, Protocol):
+    """An entailment model that also gives the probability, 0 to 1, of a contradiction."""
+
+    async def entail_and_contradict(
+        self, pairs: Sequence[tuple[str, str]]
+    ) -> list[tuple[float, float]]:
+        """Return the probabilities of entailment and of contradiction for each pair."""
+        ...
+
+
+@runtime_checkable
 class SimilarityModel(Protocol):
     """A model of the similarity, −1 to 1, of a text to a reference."""
 
@@ -171,7 +182,7 @@ class SimilarityModel(Protocol):
 
 # --- a judge -----------------------------------------------------------------------------------
 
-JudgeKind = Literal["accuracy", "outcome", "reasoning"]
+JudgeKind = Literal["accuracy", "outcome", "reasoning", "supported", "consistent"]
 
 
 @dataclass(frozen=True)
@@ -181,6 +192,8 @@ class JudgeQuestion:
     accuracy   does `response` (an extracted answer) agree with any of `gold`?      (ARENA)
     outcome    is `response` (an extracted answer) correct, given the one `gold`?   (TruthRL)
     reasoning  is the reasoning in `response` (a whole response) sound?             (TruthRL)
+    supported  do the `documents` support the claim `response`?                     (CaRR)
+    consistent do the `documents` contradict nothing in `response`?                 (Binary RAR)
     """
 
     kind: JudgeKind
@@ -202,6 +215,36 @@ class Judge(Protocol):
     def fingerprint(self) -> str: ...
     async def judge(self, questions: Sequence[JudgeQuestion]) -> list[int | Exception]: ...
     async def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class EntityQuestion:
+    """A question to a judge for the names that a response states for placeholders (CaRR).
+
+    question      question that the response answers
+    response      final text of the response
+    rubrics       statements with the placeholders as words: "E0 was born in E1."
+    placeholders  placeholders, such as "E0", each once
+    """
+
+    question: str
+    response: str
+    rubrics: tuple[str, ...]
+    placeholders: tuple[str, ...]
+
+
+Entities = Mapping[str, str | None]
+"""The name of each placeholder, None if the response states no name."""
+
+
+@runtime_checkable
+class EntityJudge(Judge, Protocol):
+    """A judge that also reads names from a response.
+
+    The result of a question without a readable output is its error, never a missing name.
+    """
+
+    async def entities(self, questions: Sequence[EntityQuestion]) -> list[Entities | Exception]: ...
 
 
 # --- all together ------------------------------------------------------------------------------

@@ -13,8 +13,14 @@ from rag_rewards.backends.judge_prompts import _code, _plain, judge_messages, pa
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import JudgeQuestion
 
-KINDS = ("accuracy", "outcome", "reasoning")
-GRADED = {"accuracy": "prediction", "outcome": "prediction", "reasoning": "response"}
+GRADED = {
+    "accuracy": "prediction",
+    "outcome": "prediction",
+    "reasoning": "response",
+    "supported": "claim",
+    "consistent": "response",
+}
+KINDS = tuple(GRADED)
 
 
 def make_question(response="Paris", kind="outcome", question="Where?", gold=("Rome",), **more):
@@ -110,6 +116,10 @@ RULES = {
         *("is about this very question", "main points bear on the answer", "precise"),
         *("vague, beside the point", '"explanation"', '"score": S'),
     ),
+    # CaRR: the cited pages alone support a rubric
+    "supported": ("Only the sources count", "alone or together, state the claim", "In doubt"),
+    # Binary RAR: a statement that the documents do not mention is no contradiction
+    "consistent": ("Only the documents count", "at least one statement", "do not mention is no"),
 }
 
 

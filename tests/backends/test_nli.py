@@ -252,6 +252,30 @@ def test_classifiers_against_plain_transformers(name, order, tmp_path):
     assert model.entail_sync(PAIRS) == close(expected)
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_contradictions_against_plain_transformers(order, tmp_path):
+    labels = ORDERS[order]
+    save_classifier(tmp_path, "bert", labels)
+    model = load(tmp_path)
+    first_letters = [label.lower()[:6] for label in labels]
+    if "contra" not in first_letters:
+        with pytest.raises(BackendError, match="no label for contradiction"):
+            asyncio.run(model.entail_and_contradict(PAIRS))
+        return
+    columns = [first_letters.index(each) for each in ("entail", "contra")]
+    expected = zip(*(twin_classifier(tmp_path, PAIRS, index) for index in columns), strict=True)
+    both = asyncio.run(model.entail_and_contradict([*PAIRS, ("", "Paris")]))
+    assert [value for pair in both for value in pair] == close(
+        [v for p in expected for v in p] + [0, 0]
+    )
+    assert [entailment for entailment, _ in both[:-1]] == model.entail_sync(PAIRS)
+
+
+def test_t5_has_no_contradictions(t5):
+    with pytest.raises(BackendError, match="no label for contradiction"):
+        asyncio.run(load(t5).entail_and_contradict(PAIRS))
+
+
 def test_t5_against_plain_transformers(t5):
     expected = twin_t5(t5, PAIRS, "▁1", "▁")
     assert max(expected) - min(expected) > 0.01

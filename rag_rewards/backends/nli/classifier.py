@@ -24,13 +24,15 @@ from rag_rewards.errors import BackendError, UsageError
 class PairClassifier:
     """A classifier of text pairs with one logit per label.
 
-    `index` is the label "entailment". If there is a single logit, it is that of entailment.
+    `index` is the label "entailment", and `contradiction` the label of that name, None if there is
+    none. If there is a single logit, it is that of entailment.
     """
 
     model: Any
     tokenizer: Any
     pad: int
     index: int
+    contradiction: int | None = None
 
     @property
     def label(self) -> str:
@@ -58,6 +60,11 @@ class PairClassifier:
             return logits[:, 0].sigmoid()
         return logits.softmax(-1)[:, self.index]
 
+    def probabilities_of_both(self, inputs: Mapping[str, Any]) -> Any:
+        """Return the probabilities of entailment and contradiction, a tensor with two columns."""
+        shares = self.model(**inputs).logits.float().softmax(-1)
+        return shares[:, [self.index, self.contradiction]]
+
 
 def load_classifier(
     folder: Path, dtype: Any, device: Any, config: Mapping[str, Any], label: str | int | None
@@ -74,7 +81,8 @@ def load_classifier(
     names = names or [f"LABEL_{i}" for i in range(model.config.num_labels)]
     index = entailment_index(names, label)
     tokenizer = load_tokenizer(folder, model)
-    return PairClassifier(model, tokenizer, padding_id(tokenizer, model), index)
+    pad = padding_id(tokenizer, model)
+    return PairClassifier(model, tokenizer, pad, index, contradiction_index(names))
 
 
 def label_names(config: Mapping[str, Any]) -> list[str]:
@@ -129,6 +137,21 @@ def entailment_index(names: Sequence[str], label: str | int | None = None) -> in
             "is an entailment model, name the index with entailment_label=…"
         )
     return matches[0]
+
+
+def contradiction_index(names: Sequence[str]) -> int | None:
+    """Return the index of the only label for contradiction, None without one.
+
+    >>> contradiction_index(["CONTRADICTION", "NEUTRAL", "ENTAILMENT"])
+    0
+    >>> contradiction_index(["not_entailment", "entailment"]) is None
+    True
+    """
+    matches = [i for i, name in enumerate(names) if _CONTRADICTION.fullmatch(name)]
+    return matches[0] if len(matches) == 1 else None
+
+
+_CONTRADICTION = re.compile(r"[\W\d_]*contradict(?:s|ed|ing|ion|ions|ory)?[\W\d_]*", re.IGNORECASE)
 
 
 def _means_entailment(name: str) -> bool:

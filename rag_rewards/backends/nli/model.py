@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +34,8 @@ from rag_rewards.errors import BackendError, UsageError, needs_extra
 from rag_rewards.shorten import shorten
 
 Network = PairClassifier | Seq2SeqEntailment
+Outputs = Callable[[Mapping[str, Any]], Any]
+"""A function from the inputs of a batch to the probabilities of its rows, as a tensor."""
 TooLong = Literal["zero", "cut", "error"]
 _TOKEN_BUDGET = {"cuda": 16_384, "cpu": 1_024}
 """Tokens of a batch, including padding. On a CPU, larger batches only add padding."""
@@ -162,10 +164,42 @@ class LocalEntailment:
         with self._lock:
             if self._network is None:
                 raise BackendError("the entailment model is closed")
-            distinct = list(dict.fromkeys((p, h) for p, h in pairs if p.strip() and h.strip()))
-            probabilities = dict(zip(distinct, self._best(self._network, distinct), strict=True))
-            self.usage.pairs += len(distinct)
-            return [probabilities.get((p, h), 0.0) for p, h in pairs]
+            network = self._network
+            values = self._of_pairs(network, pairs, lambda inputs: network.probabilities(inputs))
+            return [value for (value,) in values]
+
+    async def entail_and_contradict(
+        self, pairs: Sequence[tuple[str, str]]
+    ) -> list[tuple[float, float]]:
+        """Return the probabilities of entailment and of contradiction of each pair, in order.
+
+        Of a premise in pieces, the highest probability of a piece counts for each of the two.
+        Raises BackendError as `entail`, and for a model without a label for contradiction.
+        """
+        return await asyncio.to_thread(self._entail_and_contradict, pairs)
+
+    def _entail_and_contradict(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, float]]:
+        with self._lock:
+            if self._network is None:
+                raise BackendError("the entailment model is closed")
+            network = self._network
+            if not isinstance(network, PairClassifier) or network.contradiction is None:
+                raise BackendError(
+                    "the entailment model has no label for contradiction: use a classifier with "
+                    "the labels entailment, neutral and contradiction"
+                )
+            both = self._of_pairs(network, pairs, network.probabilities_of_both, columns=2)
+            return [(entailment, contradiction) for entailment, contradiction in both]
+
+    def _of_pairs(
+        self, network: Network, pairs: Sequence[tuple[str, str]], outputs: Outputs, columns: int = 1
+    ) -> list[list[float]]:
+        """Return the probabilities of each pair, which are computed once for equal pairs."""
+        distinct = list(dict.fromkeys((p, h) for p, h in pairs if p.strip() and h.strip()))
+        best = self._best(network, distinct, outputs, columns)
+        values = dict(zip(distinct, best, strict=True))
+        self.usage.pairs += len(distinct)
+        return [values.get((p, h), [0.0] * columns) for p, h in pairs]
 
     async def close(self) -> None:
         """Release the model. Later calls raise BackendError."""
@@ -176,8 +210,10 @@ class LocalEntailment:
             self._network = None
             free_memory()
 
-    def _best(self, network: Network, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """Return the highest probability of a piece for each pair."""
+    def _best(
+        self, network: Network, pairs: Sequence[tuple[str, str]], outputs: Outputs, columns: int
+    ) -> list[list[float]]:
+        """Return the highest probabilities of a piece for each pair."""
         pieces: list[Piece] = []
         owners: list[int] = []
         for i, pair in enumerate(network.encode(pairs)):
@@ -191,24 +227,26 @@ class LocalEntailment:
                 raise BackendError(f"{error}: {shorten(pairs[i][1], 60)!r}") from None
             pieces.extend(parts)
             owners.extend([i] * len(parts))
-        best = [0.0] * len(pairs)
-        for owner, value in zip(owners, self._run(network, pieces), strict=True):
-            best[owner] = max(best[owner], value)
+        best = [[0.0] * columns for _ in pairs]
+        for owner, values in zip(owners, self._run(network, pieces, outputs), strict=True):
+            best[owner] = list(map(max, best[owner], values))
         return best
 
-    def _run(self, network: Network, pieces: Sequence[Piece]) -> list[float]:
-        """Return the probability of each piece.
+    def _run(
+        self, network: Network, pieces: Sequence[Piece], outputs: Outputs
+    ) -> list[list[float]]:
+        """Return the probabilities of each piece.
 
         The longest pieces run first: batches need little padding, and insufficient memory shows at
         once.
         """
         order = sorted(range(len(pieces)), key=lambda i: len(pieces[i].ids), reverse=True)
-        values = [0.0] * len(pieces)
+        values: list[list[float]] = [[]] * len(pieces)
         done = 0
         while done < len(order):
             longest = len(pieces[order[done]].ids)
             batch = order[done : done + max(1, self.token_budget // longest)]
-            results = self._run_within_memory(network, [pieces[i] for i in batch])
+            results = self._run_within_memory(network, [pieces[i] for i in batch], outputs)
             if results is None:
                 continue
             for i, value in zip(batch, results, strict=True):
@@ -216,11 +254,13 @@ class LocalEntailment:
             done += len(batch)
         return values
 
-    def _run_within_memory(self, network: Network, batch: Sequence[Piece]) -> list[float] | None:
+    def _run_within_memory(
+        self, network: Network, batch: Sequence[Piece], outputs: Outputs
+    ) -> list[list[float]] | None:
         """Return the values of a batch; None if memory is exhausted and the budget is halved."""
         padded = len(batch) * max(len(piece.ids) for piece in batch)
         try:
-            values = _probabilities(network, batch)
+            values = _probabilities(network, batch, outputs)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise BackendError(f"the entailment model failed: {error}") from error
@@ -239,7 +279,7 @@ class LocalEntailment:
         return None
 
 
-def _probabilities(network: Network, batch: Sequence[Piece]) -> list[float]:
+def _probabilities(network: Network, batch: Sequence[Piece], outputs: Outputs) -> list[list[float]]:
     """Return the probabilities of pieces that run as one padded batch."""
     import torch
 
@@ -257,13 +297,13 @@ def _probabilities(network: Network, batch: Sequence[Piece]) -> list[float]:
     with torch.inference_mode():
         device = network.model.device
         tensors = {name: torch.tensor(rows, device=device) for name, rows in inputs.items()}
-        probabilities = network.probabilities(tensors)
+        probabilities = outputs(tensors)
         if not bool(torch.isfinite(probabilities).all()):
             raise BackendError(
                 "the entailment model computes values that are not finite in "
                 f"{network.model.dtype}; try dtype='bfloat16' or 'float32'"
             )
-        values: list[float] = probabilities.tolist()
+        values: list[list[float]] = probabilities.reshape(len(batch), -1).tolist()
     return values
 
 

@@ -8,14 +8,16 @@ import logging
 import math
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from rag_rewards.backends.entity_prompts import entity_messages, parse_entities
 from rag_rewards.backends.judge_prompts import PROMPT_VERSION, judge_messages, parse_verdict
 from rag_rewards.backends.openai.chat import (
     RETRIES_OF_UNUSABLE,
@@ -35,7 +37,7 @@ from rag_rewards.backends.verdict_cache import (
     cache_key,
 )
 from rag_rewards.errors import BackendError, UsageError
-from rag_rewards.evidence.protocols import JudgeQuestion
+from rag_rewards.evidence.protocols import Entities, EntityQuestion, JudgeQuestion
 from rag_rewards.shorten import shorten
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rag_rewards")
 OPENAI = "https://api.openai.com/v1"
+Question = JudgeQuestion | EntityQuestion
+_Answer = TypeVar("_Answer")
 _MAX_FAILURES = 32
 """Number of consecutive questions without a verdict after which no further question is sent."""
 _MAX_BACKOFF_S = 30.0
@@ -162,25 +166,43 @@ class OpenAIJudge:
 
     async def judge(self, questions: Sequence[JudgeQuestion]) -> list[int | Exception]:
         """Return 0, 1 or an error for each question, in order. Equal questions are sent once."""
-        if not questions:
-            return []
-        shared = self._enter()
-        try:
-            answers = await self._answer_all(shared, list(dict.fromkeys(questions)))
-        finally:
-            await self._leave(shared)
-        return [answers[question] for question in questions]
+        return await self._answer_each(questions, self._majority)
+
+    async def entities(self, questions: Sequence[EntityQuestion]) -> list[Entities | Exception]:
+        """Return the names or an error for each question, in order.
+
+        With several votes, a name counts if more than half of the votes state it.
+        """
+        return await self._answer_each(questions, self._common_names)
 
     async def close(self) -> None:
         """Do nothing: no connection is kept open between calls."""
 
     # --- one call ------------------------------------------------------------------------------
 
+    async def _answer_each(
+        self,
+        questions: Sequence[Question],
+        answer: Callable[[_Call, Any], Awaitable[_Answer]],
+    ) -> list[_Answer | Exception]:
+        """Return an answer or an error for each question, in order."""
+        if not questions:
+            return []
+        shared = self._enter()
+        try:
+            answers = await self._answer_all(shared, list(dict.fromkeys(questions)), answer)
+        finally:
+            await self._leave(shared)
+        return [answers[question] for question in questions]
+
     async def _answer_all(
-        self, shared: _SharedState, questions: list[JudgeQuestion]
-    ) -> dict[JudgeQuestion, int | Exception]:
+        self,
+        shared: _SharedState,
+        questions: list[Question],
+        answer: Callable[[_Call, Any], Awaitable[_Answer]],
+    ) -> dict[Question, _Answer | Exception]:
         """Answer distinct questions, with one task for each simultaneous request."""
-        answers: dict[JudgeQuestion, int | Exception] = {}
+        answers: dict[Question, _Answer | Exception] = {}
         call = _Call(shared)
         await self._prepare(call, questions, answers)
         call.deadline = math.inf if self._deadline is None else time.monotonic() + self._deadline
@@ -189,7 +211,7 @@ class OpenAIJudge:
         async def work() -> None:
             for question in waiting:
                 try:
-                    answers[question] = await self._majority(call, question)
+                    answers[question] = await answer(call, question)
                 except BackendError as error:
                     answers[question] = error.with_traceback(None)  # its frames keep objects alive
 
@@ -215,8 +237,8 @@ class OpenAIJudge:
     async def _prepare(
         self,
         call: _Call,
-        questions: list[JudgeQuestion],
-        answers: dict[JudgeQuestion, int | Exception],
+        questions: list[Question],
+        answers: dict[Question, _Answer | Exception],
     ) -> None:
         """Compute the cache key of each vote, and read all of them from the cache at once."""
         for question in questions:
@@ -237,12 +259,23 @@ class OpenAIJudge:
         """Request votes one after the other, until one verdict has more than half of them."""
         counts = [0, 0]
         while True:
-            verdict = await self._vote(call, question, sum(counts))
+            verdict = int((await self._vote(call, question, sum(counts))).verdict or 0)
             counts[verdict] += 1
             if 2 * counts[verdict] > len(self._temperatures):
                 return verdict
 
-    async def _vote(self, call: _Call, question: JudgeQuestion, vote: int) -> int:
+    async def _common_names(self, call: _Call, question: EntityQuestion) -> Entities:
+        """Return the names that more than half of the votes state."""
+        votes = len(self._temperatures)
+        entries = [await self._vote(call, question, vote) for vote in range(votes)]
+        names: dict[str, str | None] = {}
+        for placeholder in question.placeholders:
+            stated = Counter((entry.entities or {}).get(placeholder) for entry in entries)
+            name, count = stated.most_common(1)[0]
+            names[placeholder] = name if 2 * count > votes else None
+        return names
+
+    async def _vote(self, call: _Call, question: Question, vote: int) -> Entry:
         key = call.keys[question][vote]
         entry = call.cached.get(key)
         if entry is None:
@@ -254,22 +287,23 @@ class OpenAIJudge:
             self._counter.cached_prompt_tokens += entry.prompt_tokens
             self._counter.cached_completion_tokens += entry.completion_tokens
         self._counter.verdicts += 1
-        return entry.verdict
+        return entry
 
-    def _body(self, question: JudgeQuestion, vote: int) -> dict[str, Any]:
-        messages = judge_messages(question, swapped=self._swapped)
+    def _body(self, question: Question, vote: int) -> dict[str, Any]:
+        if isinstance(question, EntityQuestion):
+            messages = entity_messages(question)
+        else:
+            messages = judge_messages(question, swapped=self._swapped)
         body = {**self._constant_fields, "messages": messages}
         temperature = self._temperatures[vote]
         return body if temperature is None else {**body, "temperature": temperature}
 
-    def _key(self, question: JudgeQuestion, vote: int) -> bytes:
+    def _key(self, question: Question, vote: int) -> bytes:
         return cache_key(prompt=PROMPT_VERSION, vote=vote, request=self._body(question, vote))
 
     # --- one vote ------------------------------------------------------------------------------
 
-    async def _request_vote(
-        self, call: _Call, question: JudgeQuestion, body: dict[str, Any]
-    ) -> Entry:
+    async def _request_vote(self, call: _Call, question: Question, body: dict[str, Any]) -> Entry:
         """Repeat a request until it has a verdict, or attempts or time are exhausted."""
         content = msgspec.json.encode(body, order="sorted")
         attempt = 0
@@ -303,7 +337,7 @@ class OpenAIJudge:
             ) from failure
         await asyncio.sleep(wait)
 
-    async def _attempt(self, call: _Call, question: JudgeQuestion, content: bytes) -> Entry:
+    async def _attempt(self, call: _Call, question: Question, content: bytes) -> Entry:
         """Send one request. Raises TemporaryFailure or FinalFailure."""
         shared = call.shared
         tokens = len(content) // 4 + self._constant_fields.get("max_tokens", 0)
@@ -347,7 +381,7 @@ class OpenAIJudge:
         finally:
             self._counter.add_latency(time.monotonic() - start)
 
-    def _entry(self, response: ChatResponse, question: JudgeQuestion, tokens: int) -> Entry:
+    def _entry(self, response: ChatResponse, question: Question, tokens: int) -> Entry:
         """Return the verdict of a response. `tokens` is the estimate for the token limit."""
         prompt, completion = response.prompt_tokens, response.completion_tokens
         self._counter.prompt_tokens += prompt
@@ -358,15 +392,20 @@ class OpenAIJudge:
         if response.is_truncated:
             end = self._endpoint.shorten(text[-99:])
             raise TemporaryFailure(f"cut off at max_tokens: …{end}", retries=RETRIES_OF_UNUSABLE)
-        verdict = parse_verdict(text, question.kind)
-        if verdict is None:
-            content = self._endpoint.shorten(text or response.refusal or "nothing")
-            raise TemporaryFailure(f"no verdict in {content!r}", retries=RETRIES_OF_UNUSABLE)
-        return Entry(1 if verdict else 0, prompt, completion, text)
+        if isinstance(question, EntityQuestion):
+            entities = parse_entities(text, question.placeholders)
+            if entities is not None:
+                return Entry(None, prompt, completion, text, dict(entities))
+        elif (verdict := parse_verdict(text, question.kind)) is not None:
+            return Entry(1 if verdict else 0, prompt, completion, text)
+        content = self._endpoint.shorten(text or response.refusal or "nothing")
+        wanted = "names" if isinstance(question, EntityQuestion) else "verdict"
+        raise TemporaryFailure(f"no {wanted} in {content!r}", retries=RETRIES_OF_UNUSABLE)
 
-    def _error(self, question: JudgeQuestion, message: str) -> BackendError:
+    def _error(self, question: Question, message: str) -> BackendError:
+        kind = "entity" if isinstance(question, EntityQuestion) else question.kind
         return BackendError(
-            f"judge {self.model} at {self._endpoint.shown_url}, {question.kind} question "
+            f"judge {self.model} at {self._endpoint.shown_url}, {kind} question "
             f"{shorten(question.question, 60)!r}: {message}"
         )
 
@@ -447,7 +486,7 @@ class _Call:
 
     shared: _SharedState
     deadline: float = math.inf
-    keys: dict[JudgeQuestion, list[bytes]] = field(default_factory=dict)
+    keys: dict[Question, list[bytes]] = field(default_factory=dict)
     cached: dict[bytes, Entry] = field(default_factory=dict)
 
 
