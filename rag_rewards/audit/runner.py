@@ -25,6 +25,7 @@ from rag_rewards.recipes import RECIPES
 from rag_rewards.recipes.sample import ROW
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_row
+from rag_rewards.rows.last_turn import with_last_turn
 from rag_rewards.scorer import Scorer
 from rag_rewards.settings import flatten
 
@@ -353,15 +354,13 @@ _EVIDENCE_FIELDS = (
     "similarity",
     "response_token_ids",
     "prompt_token_ids",
-    "response_prefix",
 )
 
 
 def _with_response(row: Rollout, text: str | None) -> Rollout:
     """Return a row with another response (None: the same) and without evidence."""
     response = row.parsed.text if text is None else text
-    without_evidence: dict[str, Any] = dict.fromkeys(_EVIDENCE_FIELDS)
-    return msgspec.structs.replace(row, response=response, **without_evidence)
+    return with_last_turn(row, response, **dict.fromkeys(_EVIDENCE_FIELDS))
 
 
 def _name(row: Rollout) -> str:

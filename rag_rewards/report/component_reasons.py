@@ -7,6 +7,7 @@ from collections.abc import Callable
 from rag_rewards.errors import RolloutError
 from rag_rewards.recipes import RECIPES
 from rag_rewards.report.rows import Configuration
+from rag_rewards.report.search_reasons import is_search_agent, search_reason
 from rag_rewards.rows import ScoredRow
 from rag_rewards.shorten import shorten
 
@@ -20,6 +21,8 @@ def component_reason(
     """Return the reason for the value of a component, and how to increase it."""
     if value is None:
         return "not computed under these settings", ""
+    if reason := search_reason(row, name, value):
+        return reason
     return _REASONS[name](row, value, configuration) if name in _REASONS else ("", "")
 
 
@@ -95,6 +98,8 @@ def _refusal(row: ScoredRow, value: float, configuration: Configuration) -> Reas
 
 
 def _outcome(row: ScoredRow, value: float, configuration: Configuration) -> Reason:
+    if is_search_agent(row):
+        return _accuracy(row, value, configuration)
     truth = str((row.details or {}).get("truth", ""))
     box = f"box {_gold(row)}"
     return truth, {"correct": "", "uncertain": box}.get(truth, f"{box}, or abstain for 0")

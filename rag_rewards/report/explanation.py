@@ -21,8 +21,16 @@ from rag_rewards.report.segments import (
     segments,
     token_texts,
 )
+from rag_rewards.report.turns import (
+    MAX_TURNS,
+    TurnExplanation,
+    document_key,
+    trajectory_of,
+    turn_explanations,
+)
 from rag_rewards.rows import ScoredRow
 from rag_rewards.text.citations import compiled, markers
+from rag_rewards.turns.trajectory import Trajectory
 
 
 class ComponentExplanation(
@@ -71,6 +79,9 @@ class Explanation(
 
     tokens    how the texts of the tokens were determined
     shades    contribution of each document to each segment
+    turns     turns of a search agent
+    dialect   how the agent writes its actions; empty for a response of one turn
+    searches  number of its searches
     variants  variants of the response with another reward
     """
 
@@ -91,7 +102,15 @@ class Explanation(
     components: list[ComponentExplanation] = []
     passages: list[DocumentExplanation] = []
     variants: list[Variant] = []
+    turns: list[TurnExplanation] = []
+    dialect: str = ""
+    searches: int | None = None
     notes: list[str] = []
+
+    @property
+    def has_response(self) -> bool:
+        """Whether the response is shown besides the turns: with contributions of documents."""
+        return not self.turns or any(each.value is not None for each in self.segments)
 
 
 def explain(
@@ -111,6 +130,7 @@ def explain(
     scored_with = configuration or Configurations().of(row)
     values, labels = contributions(row, scored_with)
     texts, method = token_texts(row, len(values), tokenizer) if values else ([], "")
+    run = trajectory_of(row, scored_with)
     return Explanation(
         id=str(row.id),
         reward=row.reward,
@@ -130,9 +150,33 @@ def explain(
             ComponentExplanation(name, value, *component_reason(row, name, value, scored_with))
             for name, value in (row.components or {}).items()
         ],
-        passages=passages(row, scored_with),
-        notes=_notes(row, labels, scored_with),
+        passages=_other_passages(row, run, passages(row, scored_with)),
+        turns=turn_explanations(row, run) if run else [],
+        dialect=run.dialect.name if run else "",
+        searches=run.searches if run else None,
+        notes=[*_notes(row, labels, scored_with), *_turn_notes(run)],
     )
+
+
+def _other_passages(
+    row: ScoredRow, run: Trajectory | None, shown: list[DocumentExplanation]
+) -> list[DocumentExplanation]:
+    """Return the documents with an effect, and those that are not among the results of turns."""
+    results = {document_key(result) for result in run.results} if run else set()
+    return [
+        passage
+        for passage, document in zip(shown, row.documents or (), strict=True)
+        if passage.effect is not None or document_key(document) not in results
+    ]
+
+
+def _turn_notes(run: Trajectory | None) -> list[str]:
+    notes = []
+    if run and len(run.turns) > MAX_TURNS:
+        notes.append(f"{MAX_TURNS} of {len(run.turns):,} turns are shown, the last one among them")
+    if run and not run.trusted:
+        notes.append("the results are from a transcript, in which the policy could have forged them")
+    return notes
 
 
 def passages(row: ScoredRow, configuration: Configuration) -> list[DocumentExplanation]:

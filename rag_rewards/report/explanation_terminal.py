@@ -12,6 +12,7 @@ from rag_rewards.report.explanation import Explanation
 from rag_rewards.report.plain import plain
 from rag_rewards.report.segments import Segment
 from rag_rewards.report.terminal import titled_table
+from rag_rewards.report.turns_terminal import turn_parts
 
 FULL_COLOR = 2.0
 """Nats at which a word has the full color."""
@@ -40,8 +41,10 @@ def explanation_parts(explanation: Explanation) -> Iterator[RenderableType]:
         yield Text.assemble(("\nquestion  ", "bold"), plain(explanation.question))
     for aliases in explanation.gold:
         yield Text.assemble(("gold      ", "bold"), plain(" | ".join(aliases)))
-    yield Text("\nresponse", style="bold")
-    yield colored_response(explanation)
+    yield from turn_parts(explanation)
+    if explanation.has_response:
+        yield Text("\nresponse", style="bold")
+        yield colored_response(explanation)
     if any(segment.value is not None for segment in explanation.segments):
         yield _legend(explanation)
     for note in explanation.notes:

@@ -19,6 +19,7 @@ def reason(rollout: Rollout, score: Score) -> str:
         *_statements(details),
         *_likelihood(details),
         *_lengths(details),
+        *_turns(details),
     ]
     if score.components.get("format") == 0.0:
         reasons.append("wrong format")
@@ -92,3 +93,14 @@ def _lengths(details: Any) -> Iterator[str]:
             f"{lengths['reason']} {unit} of reasoning, {lengths['extract']} of "
             f"{lengths['documents']} {unit} extracted"
         )
+
+
+def _turns(details: Any) -> Iterator[str]:
+    searches, turns = details.get("searches"), details.get("turns")
+    if searches is None:
+        return
+    yield "1 search" if searches == 1 else f"{searches} searches"
+    if isinstance(turns, list):
+        names = dict.fromkeys(name for turn in turns for name in turn.get("malformed", ()))
+        if names:
+            yield f"malformed: {', '.join(names)}"

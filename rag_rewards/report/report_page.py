@@ -235,7 +235,12 @@ def _compact(explanation: Explanation, texts: dict[str, int]) -> dict[str, Any]:
     """Return an explanation as data, with positions in `texts` in place of document texts."""
     passages = explanation.passages
     explanation.passages, explanation.signature = [], ""
+    if not explanation.has_response:
+        explanation.segments = []
     data: dict[str, Any] = msgspec.to_builtins(explanation)
+    for turn in data.get("turns", ()):
+        for result in turn.get("results") or ():
+            result["text"] = texts.setdefault(result["text"], len(texts))
     data["passages"] = [
         msgspec.to_builtins(each) | {"text": texts.setdefault(each.text, len(texts))}
         for each in passages

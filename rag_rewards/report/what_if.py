@@ -6,13 +6,12 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
 from rag_rewards.audit.row_attacks import ABSTENTION, Target, target_of
 from rag_rewards.errors import RolloutError
 from rag_rewards.report.explanation import Variant
-from rag_rewards.rollout import Score
+from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows import ScoredRow
+from rag_rewards.rows.last_turn import with_last_turn
 from rag_rewards.scorer import Scorer
 
 _RELEVANCE = re.compile(r"<relevance>[^<]*</relevance>")
@@ -22,7 +21,6 @@ _EVIDENCE_FIELDS = (
     "masked_logprobs",
     "verdicts",
     "response_token_ids",
-    "response_prefix",
 )
 """Evidence for the response of a row, which does not hold for a variant."""
 
@@ -40,8 +38,7 @@ def scored_variants(group: Sequence[ScoredRow], index: int, scorer: Scorer) -> I
     for name, response in _responses(target):
         if response == target.response:
             continue
-        fields = dict.fromkeys(_EVIDENCE_FIELDS) | {"response": response}
-        variant = msgspec.structs.replace(row, **fields)
+        variant = with_last_turn(row, response, **dict.fromkeys(_EVIDENCE_FIELDS))
         score = _score(variant, group, index, scorer)
         if score is None or score.value is None:
             continue
@@ -69,9 +66,18 @@ def _responses(target: Target) -> Iterator[tuple[str, str]]:
         markers = "".join(f"[{label}]" for label in supporting)
         cited = target.with_answer(f"{target.answer.rstrip(' .')} {markers}.")
         yield f"citing {markers}", cited
-    if "</think>" in target.before:
+    if "</think>" in target.before and not _is_transcript(target.rollout):
         visible = target.before[target.before.rfind("</think>") + len("</think>") :]
         yield "without its thinking", visible + target.answer + target.after
+
+
+def _is_transcript(rollout: Rollout) -> bool:
+    """Return whether the response is one string with several turns, each with its thinking."""
+    return (
+        rollout.turns is None
+        and isinstance(rollout.response, str)
+        and len(rollout.trajectory().turns) > 1
+    )
 
 
 def _score(

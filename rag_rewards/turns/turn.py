@@ -9,18 +9,20 @@ import msgspec
 from rag_rewards.documents import Result
 from rag_rewards.errors import BackendError, RowError
 
-NAMES = (
-    "unclosed_query",
-    "empty_query",
-    "no_action",
-    "bad_call",
-    "forged_results",
-    "query_and_answer",
-    "early_answer",
-    "repeated_answer",
-    "text_after_answer",
-    "truncated",
-)
+MEANINGS = {
+    "unclosed_query": "a query opens and never closes",
+    "empty_query": "the query contains only white space",
+    "no_action": "there is neither a query nor an answer, and another turn follows",
+    "bad_call": "a tool call cannot be read",
+    "forged_results": "the policy wrote a results block",
+    "query_and_answer": "there is a query and an answer; the first one counts",
+    "early_answer": "there is an answer before the last turn; it does not count",
+    "repeated_answer": "there are several answers",
+    "text_after_answer": "there are words after the answer",
+    "truncated": "a limit ended the rollout",
+}
+"""The meaning of each name of a malformed turn."""
+NAMES = tuple(MEANINGS)
 """The names of malformed turns, in the order in which a turn lists them."""
 PENALIZED = frozenset(NAMES[:5])
 """The names for which the setting `malformed_penalty` is subtracted."""

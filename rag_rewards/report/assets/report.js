@@ -196,7 +196,8 @@ async function rollout(i, folded) {
   if (!blocks.has(place)) blocks.set(place, unpack("block-" + place));
   const block = await blocks.get(place), entry = block.rows[i];
   const passages = (entry.passages || []).map(each => ({ ...each, text: block.texts[each.text] }));
-  return explanation({ ...entry, passages, equation: data.equation }, folded);
+  const turns = (entry.turns || []).map(turn => turn.results ? { ...turn, results: turn.results.map(each => ({ ...each, text: block.texts[each.text] })) } : turn);
+  return explanation({ ...entry, passages, turns, equation: data.equation }, folded);
 }
 function explanationOfNumbers(i) {
   const parts = Object.keys(columns.parts).map(name => ({ name, value: columns.parts[name][i] }));

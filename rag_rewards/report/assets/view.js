@@ -59,7 +59,9 @@ function explanation(data, folded = false) {
   if (data.question) box.append(el("h3", { text: "Question" }), el("p", { class: "text", text: data.question }));
   if ((data.gold || []).length) box.append(el("h3", { text: "Gold answer" }), ...data.gold.map(all => el("p", { class: "text", text: all.join(" | ") })));
   const segments = data.segments || [];
-  box.append(el("h3", { text: "Response" }), segments.length
+  const turns = data.turns || [];
+  if (turns.length) box.append(...turnSections(turns, data));
+  if (!turns.length || segments.some(each => each.v !== undefined && each.v !== null)) box.append(el("h3", { text: turns.length ? "Last turn" : "Response" }), segments.length
     ? el("p", { class: "response" }, ...segments.map(each => segment(each, names)))
     : el("p", { class: "soft", text: "The response is empty." }));
   const shades = Object.entries(data.shades || {}).filter(([, values]) => values.length === segments.length);
@@ -81,9 +83,37 @@ function explanation(data, folded = false) {
     if (hasEffects) order.sort((a, b) => (b[0].effect ?? -1e9) - (a[0].effect ?? -1e9));
     const title = hasEffects ? "Documents by their contribution" : "Documents", sections = order.map(([each, i]) => passage(each, mark + i, largest));
     box.append(...folded ? [el("details", {}, el("summary", { text: title }), ...sections)] : [el("h3", { text: title }), ...sections]);
-  } else box.append(el("p", { class: "soft", text: "The row has no documents." }));
+  } else if (!turns.length) box.append(el("p", { class: "soft", text: "The row has no documents." }));
   if (data.signature) box.append(el("p", { class: "soft" }, el("code", { text: data.signature })));
   return box;
+}
+function turnSections(turns, data) {
+  const searches = `${data.searches} ${data.searches === 1 ? "search" : "searches"}`;
+  const sections = [el("h3", {}, "Turns ", el("span", { class: "soft", text: `dialect ${data.dialect}, ${searches}` }))];
+  let previous = 0;
+  for (const each of turns) {
+    if (each.number > previous + 1) sections.push(el("p", { class: "soft", text: `… ${(each.number - previous - 1).toLocaleString()} turns …` }));
+    previous = each.number;
+    sections.push(turnSection(each));
+  }
+  return sections;
+}
+function turnSection(each) {
+  const facts = Object.entries(each.components || {}).map(([name, value]) => el("span", { class: "soft", text: `${name} ${short(value, 3)}` }));
+  const reward = each.reward === undefined || each.reward === null ? null : el("span", { class: "number", text: "reward " + signed(each.reward) });
+  const parts = [el("div", { class: "head" }, el("b", { text: "Turn " + each.number }), reward, ...facts), el("p", { class: "response" }, ...tagged(each.text))];
+  for (const query of each.queries || []) parts.push(el("p", { class: "query" }, el("b", { text: "Query " }), query));
+  for (const fault of each.malformed || []) parts.push(el("p", { class: "bad" }, el("b", { text: "Malformed " }), fault));
+  const results = each.results || [];
+  if (!results.length && (each.queries || []).length) parts.push(el("p", { class: "warn", text: each.results ? "The search found no document." : "The environment returned no results." }));
+  for (const result of results) parts.push(el("p", { class: (result.marks || []).length ? "result marked" : "result" },
+    el("b", { text: `${result.label ? `[${result.label}] ` : ""}${result.title || ""} ` }), el("span", { class: "marks", text: (result.marks || []).join(", ") + " " }), result.text));
+  if (each.count > results.length) parts.push(el("p", { class: "soft", text: `… ${(each.count - results.length).toLocaleString()} more documents` }));
+  if (each.observation && !results.length) parts.push(el("p", { class: "soft", text: "Observation: " + each.observation }));
+  return el("section", { class: "turn", "aria-label": "turn " + each.number }, ...parts);
+}
+function tagged(text) {
+  return (text || "").split(/(<\/?\w{1,20}>|<\|\w{1,30}\|>)/).map((piece, i) => el("span", { class: i % 2 ? "tag" : "", text: piece }));
 }
 function colorBy(response, segments, shades) {
   const choose = (button, values) => () => {

@@ -1,0 +1,175 @@
+"""The turns of a scored row: texts, queries, results, rewards, and what is malformed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from rag_rewards.datasets.gold import contains_answer, normal_forms
+from rag_rewards.documents import Document, Result
+from rag_rewards.errors import RolloutError
+from rag_rewards.report.component_reasons import gold_aliases
+from rag_rewards.report.rows import Configuration
+from rag_rewards.rollout import canonical
+from rag_rewards.rows import ScoredRow
+from rag_rewards.shorten import shorten
+from rag_rewards.text.normalize import squad
+from rag_rewards.turns.calls import QUERY_FIELDS
+from rag_rewards.turns.trajectory import Reading, Trajectory
+from rag_rewards.turns.turn import MEANINGS, Turn
+
+MAX_TURNS = 40
+"""Turns that are shown: the first ones and the last one."""
+MAX_RESULTS = 10
+"""Results of a turn that are shown."""
+TURN_CHARACTERS = 4_000
+"""Characters of a turn that are shown."""
+RESULT_CHARACTERS = 1_000
+"""Characters of a result that are shown."""
+_COUNTS = frozenset(("queries", "results", "malformed"))
+"""The entries of `details["turns"]` that are not components."""
+
+
+class ResultExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A result of a search.
+
+    label  label of the document among the documents of the row
+    marks  properties: supporting, contains the gold answer
+    """
+
+    text: str
+    title: str = ""
+    label: str = ""
+    marks: list[str] = []
+
+
+class TurnExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A turn of a rollout.
+
+    number       number of the turn, counted from 1
+    results      the results, None if the environment returned none
+    count        number of results, of which `results` contains the first
+    observation  reply of the environment to a turn without results
+    malformed    what is wrong with the turn: names with their meanings
+    components   values of components for this turn
+    """
+
+    number: int
+    text: str
+    queries: list[str] = []
+    results: list[ResultExplanation] | None = None
+    count: int = 0
+    observation: str = ""
+    malformed: list[str] = []
+    reward: float | None = None
+    components: dict[str, float] = {}
+
+
+def reading_of(configuration: Configuration) -> Reading:
+    """Return how the recipe that scored a row reads turns. Transcripts are always read."""
+    settings = configuration.settings
+    return Reading(
+        dialect=settings.get("dialect", "auto"),
+        error_texts=tuple(settings.get("error_texts", ())),
+        query_fields=tuple(settings.get("query_fields", QUERY_FIELDS)),
+        tools=tuple(settings.get("tools.names", ())),
+    )
+
+
+def trajectory_of(row: ScoredRow, configuration: Configuration) -> Trajectory | None:
+    """Return the turns of a row, or None for a response of one turn without a query."""
+    run = row.trajectory(reading_of(configuration))
+    has_turns = row.turns is not None or len(run.turns) > 1 or bool(run.turns[0].queries)
+    return run if has_turns else None
+
+
+def turn_explanations(row: ScoredRow, run: Trajectory) -> list[TurnExplanation]:
+    """Return the turns of a row: at most MAX_TURNS, the last one among them."""
+    rewards = row.turn_rewards or ()
+    details = _details(row)
+    marks = _Marks(row)
+    last = len(run.turns) - 1
+    return [
+        _explained(
+            t,
+            turn,
+            rewards[t] if t < len(rewards) else None,
+            details[t] if t < len(details) else {},
+            marks,
+        )
+        for t, turn in enumerate(run.turns)
+        if t < MAX_TURNS - 1 or t == last
+    ]
+
+
+def _details(row: ScoredRow) -> list[Mapping[str, Any]]:
+    """Return the details of each turn; empty if a recipe recorded none."""
+    details = (row.details or {}).get("turns")
+    if not isinstance(details, list):
+        return []
+    return [each if isinstance(each, dict) else {} for each in details]
+
+
+def _explained(
+    t: int, turn: Turn, reward: float | None, details: Mapping[str, Any], marks: _Marks
+) -> TurnExplanation:
+    results = turn.results
+    return TurnExplanation(
+        number=t + 1,
+        text=_cut(turn.text),
+        queries=[shorten(query, RESULT_CHARACTERS) for query in turn.queries[:MAX_RESULTS]],
+        results=None if results is None else [marks.shown(r) for r in results[:MAX_RESULTS]],
+        count=len(results or ()),
+        observation=shorten(turn.observation or "", RESULT_CHARACTERS) if not results else "",
+        malformed=[f"{name}: {MEANINGS[name]}" for name in turn.malformed],
+        reward=reward,
+        components={
+            name: float(value)
+            for name, value in details.items()
+            if name not in _COUNTS and isinstance(value, int | float)
+        },
+    )
+
+
+class _Marks:
+    """The marks of results: the label and the role of a document, and whether it has the answer."""
+
+    def __init__(self, row: ScoredRow) -> None:
+        self.labels: dict[str, str] = {}
+        with contextlib.suppress(RolloutError):
+            for label, document in zip(row.labels, row.documents or (), strict=True):
+                self.labels.setdefault(document_key(document), label)
+        self.forms = normal_forms(alias for aliases in gold_aliases(row) for alias in aliases)
+        references = map(canonical, row.supporting or ())
+        self.supporting = frozenset(row.label_of(each) or each for each in references)
+
+    def shown(self, result: Result) -> ResultExplanation:
+        label = self.labels.get(document_key(result))
+        marks = []
+        names = {label, None if result.id is None else canonical(result.id)}
+        if not self.supporting.isdisjoint(names):
+            marks.append("supporting")
+        text = f"{result.title}\n{result.text}" if result.title else result.text
+        if self.forms and contains_answer(squad(text[:20_000]), self.forms):
+            marks.append("contains the gold answer")
+        return ResultExplanation(
+            shorten(result.text, RESULT_CHARACTERS),
+            shorten(result.title or "", 200),
+            label or "",
+            marks,
+        )
+
+
+def document_key(document: Document) -> str:
+    """Return a text that is equal for equal documents: the id, else the title and the text."""
+    if document.id is not None:
+        return f"id {canonical(document.id)}"
+    return f"text {document.title or ''}\n{document.text}"
+
+
+def _cut(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= TURN_CHARACTERS else f"{text[:TURN_CHARACTERS]}…"
