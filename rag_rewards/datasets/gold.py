@@ -9,12 +9,10 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from rag_rewards.rollout import Document, Rollout
+from rag_rewards.text.answer_in_text import contains_answer, normal_forms
 from rag_rewards.text.normalize import squad
 
 Kind = Literal["short", "list", "claims"]
-_TOO_SHORT = frozenset(("", "yes", "no", "noanswer"))
-"""Normalized answers that occur in texts without answering anything."""
-
 
 SOURCE_FIELDS = (
     *("hops", "type", "level", "difficulty", "domain", "subdomain", "question_type"),
@@ -136,25 +134,6 @@ def normal_answers(gold: Gold) -> list[list[str]]:
     if gold.answer_kind == "claims":
         return [[] for _ in gold.answers]
     return [normal_forms(aliases) for aliases in gold.answers]
-
-
-def normal_forms(aliases: Iterable[str]) -> list[str]:
-    """Return the normalized forms of aliases that answer something where a text contains them.
-
-    >>> normal_forms(["The Seine!", "yes"])
-    ['seine']
-    """
-    return [form for form in map(squad, aliases) if form not in _TOO_SHORT]
-
-
-def contains_answer(normal_text: str, forms: Iterable[str]) -> bool:
-    """Return whether a normalized text contains one of the normalized answers as whole words.
-
-    >>> contains_answer("paris lies on seine", ["on seine"]), contains_answer("parisian", ["paris"])
-    (True, False)
-    """
-    padded = f" {normal_text} "
-    return any(f" {form} " in padded for form in forms)
 
 
 def documents_contain_answers(gold: Gold) -> bool:

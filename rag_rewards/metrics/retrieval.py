@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, Protocol
 
-from rag_rewards.datasets.gold import contains_answer, normal_forms
 from rag_rewards.errors import DataError
 from rag_rewards.metrics.answer_text import AnswerCache
 from rag_rewards.metrics.metric import Gauge, MetricBase
 from rag_rewards.metrics.truth import check_k
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
+from rag_rewards.text.answer_in_text import contains_answer, normal_forms
 from rag_rewards.text.normalize import squad
 
 Relevance = Literal["answers", "supporting"]

@@ -175,7 +175,9 @@ def _turn_notes(run: Trajectory | None) -> list[str]:
     if run and len(run.turns) > MAX_TURNS:
         notes.append(f"{MAX_TURNS} of {len(run.turns):,} turns are shown, the last one among them")
     if run and not run.trusted:
-        notes.append("the results are from a transcript, in which the policy could have forged them")
+        notes.append(
+            "the results are from a transcript, in which the policy could have forged them"
+        )
     return notes
 
 

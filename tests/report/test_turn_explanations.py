@@ -1,0 +1,209 @@
+"""The turns of a search agent in explanations: terminal, SVG, HTML data, and variants."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from rag_rewards.cli import main
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.report.explain_row import explain_row
+from rag_rewards.report.explanation import Explanation, explain
+from rag_rewards.report.explanation_svg import explanation_svg
+from rag_rewards.report.explanation_terminal import print_explanation
+from rag_rewards.report.turns import MAX_RESULTS, MAX_TURNS
+from rag_rewards.rows import ScoredRow, decode_row
+from rag_rewards.rows.last_turn import with_last_turn
+from rag_rewards.turns.turn import MEANINGS, NAMES
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SEARCH = "<think>I look.</think><search>{}</search>"
+ROW: dict[str, Any] = {
+    "id": "1",
+    "question": "Which river runs through Paris?",
+    "answers": ["Seine"],
+    "turns": [
+        {"text": SEARCH.format("Paris"), "results": [{"id": "a", "text": "Paris is a city."}]},
+        {"text": "<think>Again.</think>"},
+        {"text": SEARCH.format("river"), "results": [{"id": "b", "title": "Seine", "text": "It."}]},
+        {"text": SEARCH.format("sea"), "results": []},
+        {"text": "<think>So.</think><answer>Seine</answer>"},
+    ],
+    "supporting": ["b"],
+}
+
+
+def row(**fields: Any) -> ScoredRow:
+    return msgspec.json.decode(msgspec.json.encode(ROW | fields), type=ScoredRow)
+
+
+def printed(explanation: Explanation, width: int = 110) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    print_explanation(console, explanation)
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return text
+
+
+def of_example(row_id: str, **settings: Any) -> Explanation:
+    spec = {"recipe": "search-r1", "settings": settings}
+    return explain_row(str(EXAMPLES / "search-r1.jsonl"), row_id, spec, ModelOptions())
+
+
+def test_each_turn_has_its_query_results_faults_and_reward() -> None:
+    details = {"turns": [{"queries": ["Paris"], "results": 1, "malformed": [], "gain": 0.25}]}
+    explanation = explain(row(turn_rewards=[0.25, None, 0.0, None, 1.0], details=details))
+    turns = explanation.turns
+    assert [turn.number for turn in turns] == [1, 2, 3, 4, 5]
+    assert [turn.queries for turn in turns] == [["Paris"], [], ["river"], ["sea"], []]
+    assert [turn.count for turn in turns] == [1, 0, 1, 0, 0]
+    assert [turn.results is None for turn in turns] == [False, True, False, False, True]
+    assert [turn.reward for turn in turns] == [0.25, None, 0.0, None, 1.0]
+    assert turns[0].components == {"gain": 0.25}
+    assert turns[1].malformed == [f"no_action: {MEANINGS['no_action']}"]
+    assert (explanation.dialect, explanation.searches) == ("search-r1", 3)
+
+
+def test_results_are_marked_as_supporting_and_with_the_gold_answer() -> None:
+    first, _, third, *_ = explain(row()).turns
+    assert first.results is not None
+    assert third.results is not None
+    assert (first.results[0].label, first.results[0].marks) == ("1", [])
+    assert third.results[0].label == "2"
+    assert third.results[0].marks == ["supporting", "contains the gold answer"]
+
+
+def test_documents_that_turns_found_are_not_repeated() -> None:
+    assert explain(row()).passages == []
+    documents = [{"id": "b", "title": "Seine", "text": "It."}, {"id": "z", "text": "Another."}]
+    assert [each.text for each in explain(row(documents=documents)).passages] == ["Another."]
+
+
+def test_the_terminal_shows_every_turn() -> None:
+    text = printed(explain(row(turn_rewards=[0.25, None, 0.0, None, 1.0])))
+    for expected in (
+        "dialect search-r1, 3 searches",
+        "turn 1  reward +0.25",
+        "query  Paris",
+        "result  [1] Paris is a city.",
+        "malformed  no_action",
+        "result  [2] (supporting, contains the gold answer) Seine: It.",
+        "no document found",
+        "turn 5  reward +1",
+    ):
+        assert expected in text
+    assert "\nresponse\n" not in text
+
+
+def test_the_picture_shows_every_turn() -> None:
+    svg = explanation_svg(explain(row()))
+    assert ">Paris is a city.<" in svg
+    assert svg == explanation_svg(explain(row()))
+
+
+def test_a_response_without_a_query_is_shown_as_before() -> None:
+    explanation = explain(row(turns=None, supporting=None, response="It is the <b>Seine</b>."))
+    assert explanation.turns == []
+    assert "turn 1" not in printed(explanation)
+    assert "It is the" in printed(explanation)
+
+
+def test_long_rollouts_are_cut_and_say_so() -> None:
+    results = [{"text": f"page {i}"} for i in range(MAX_RESULTS + 5)]
+    turns = [{"text": SEARCH.format(i), "results": results} for i in range(10_000)]
+    explanation = explain(row(turns=turns, supporting=None))
+    assert len(explanation.turns) == MAX_TURNS
+    assert explanation.turns[-1].number == 10_000
+    text = printed(explanation)
+    assert f"{MAX_TURNS} of 10,000 turns are shown" in text
+    assert "9,960 turns" in text
+    assert "5 more documents" in text
+
+
+def test_control_characters_and_markup_are_text() -> None:
+    hostile = "\x1b[31m[bold]<search>\x07q</search></script>"
+    text = printed(explain(row(turns=[{"text": hostile, "results": [{"text": hostile}]}])))
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "[bold]" in text
+
+
+def test_the_turns_are_read_as_the_recipe_read_them() -> None:
+    signature = 'rag-rewards 0.4.0 search-r1 query_fields=["ask"]'
+    call = {"function": {"name": "search", "arguments": '{"ask": "Paris"}'}}
+    messages = [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "Paris lies on the Seine."},
+        {"role": "assistant", "content": "Seine"},
+    ]
+    fields = {"turns": None, "supporting": None, "response": messages}
+    assert explain(row(**fields)).turns[0].queries == []
+    assert explain(row(**fields, signature=signature)).turns[0].queries == ["Paris"]
+
+
+def test_a_transcript_is_shown_with_a_note() -> None:
+    text = "<search>a</search><information>Doc 1(Title: A) b</information><answer>Seine</answer>"
+    explanation = explain(row(turns=None, supporting=None, response=text))
+    assert [turn.queries for turn in explanation.turns] == [["a"], []]
+    assert any("transcript" in note for note in explanation.notes)
+
+
+def test_variants_change_the_last_turn_only() -> None:
+    explanation = of_example("wrong-after-retrieval", scheme="format")
+    rewards = {variant.name: variant.reward for variant in explanation.variants}
+    assert rewards["with the answer “Seine”"] == 1.0
+
+
+@pytest.mark.parametrize("form", ["turns", "messages", "string"])
+def test_the_last_turn_is_replaced_in_every_form(form: str) -> None:
+    searching, final = SEARCH.format("Paris"), "<answer>Rhine</answer>"
+    if form == "turns":
+        rollout = decode_row({"turns": [{"text": searching, "results": []}, {"text": final}]})
+    elif form == "messages":
+        roles = [("assistant", searching), ("user", "nothing"), ("assistant", final)]
+        rollout = decode_row({"response": [{"role": r, "content": c} for r, c in roles]})
+    else:
+        rollout = decode_row({"response": final})
+    changed = with_last_turn(rollout, "<answer>Seine</answer>")
+    assert changed.parsed.text == "<answer>Seine</answer>"
+    steps = changed.steps()
+    assert steps[-1].answer == "Seine"
+    assert steps[:-1] == rollout.steps()[:-1]
+
+
+def test_the_prefix_of_the_first_turn_is_kept() -> None:
+    row = {"response_prefix": "<think>", "turns": [{"text": "a</think>"}, {"text": "b"}]}
+    changed = with_last_turn(decode_row(row), "c")
+    assert [step.text for step in changed.steps()] == ["<think>a</think>", "c"]
+    single = {"response_prefix": "<think>", "turns": [{"text": "a</think>b"}]}
+    assert with_last_turn(decode_row(single), "<think>c").parsed.text == "<think>c"
+
+
+def test_every_name_of_a_malformed_turn_has_a_meaning() -> None:
+    assert set(NAMES) == set(MEANINGS)
+    assert all(MEANINGS.values())
+
+
+@pytest.mark.parametrize(
+    ("row_id", "words"),
+    [
+        ("two-searches", ["“Seine” is right; 2 searches", "the results contain the gold answer"]),
+        ("without-search", ["0 searches", "there is no search"]),
+        ("text-after-the-answer", ["malformed: text_after_answer", "turn 3: text_after_answer"]),
+    ],
+)
+def test_components_have_reasons(row_id: str, words: list[str]) -> None:
+    text = printed(of_example(row_id, scheme="format"), 200)
+    assert all(word in text for word in words), text
+    assert "abstain" not in text
+
+
+def test_an_audit_attacks_rows_with_turns(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["audit", str(EXAMPLES / "search-r1.jsonl"), "-r", "search-r1"])
+    assert ended.value.code in (0, 1)
+    assert "attacks tried" in capsys.readouterr().out
