@@ -74,6 +74,7 @@ COMPONENTS = {
     "naive-grpo": {"format", "accuracy"},
     "rag-total": {"citation_recall", "accuracy", "cost"},
     "search-r1": {"outcome", "format", "retrieval", "searched", "malformed"},
+    "stepsearch": {"answer", "search_keys", "gain", "redundancy", "malformed"},
 }
 # Of the default settings, for the rows below (at most 3 statements, E at most 200 nats).
 RANGES = {
@@ -87,6 +88,7 @@ RANGES = {
     "naive-grpo": (0, 2),
     "rag-total": (0, 1),
     "search-r1": (0, 1),
+    "stepsearch": (-1, 1.618),
 }
 
 
@@ -169,6 +171,7 @@ ROW = {
     "answers": ["Paris", "City of Light"],
     "answerable": True,
     "out_of_knowledge": False,
+    "search_keys": (("capital of France",),),
 }
 
 
@@ -242,6 +245,11 @@ EQUATIONS = {
     "ctrl-rag-clr": lambda c: c["clr"],
     "rag-total": lambda c: 0.5 * c["citation_recall"] + 0.5 * c["accuracy"],
     "search-r1": lambda c: c["outcome"],
+    "stepsearch": lambda c: (
+        c["answer"]
+        + 0.618 * (c["search_keys"] or 0)
+        + 0.6 * ((c["gain"] or 0) - (c["redundancy"] or 0))
+    ),
 }
 
 
@@ -434,7 +442,7 @@ def test_end_of_sequence_text_changes_nothing(name, end):
 
 @each_recipe
 def test_tool_turns_never_count(name):
-    scheme = recipe(name)
+    scheme = recipe(name, {"dialect": "search-r1"} if reads_turns(name) else None)
     tool = RESPONSES[0] + RESPONSES[1] + RESPONSES[3] + RESPONSES[4]
     for plain in rows(name):
         chat = [
@@ -449,7 +457,7 @@ def test_tool_turns_never_count(name):
         if reads_turns(name):
             (score,) = scheme([talked])
             assert score.value == scheme([plain])[0].value
-            assert score.components["retrieval"] == score.components["searched"] == 0.0
+            assert score.details["searches"] == 0
         else:
             assert flat(scheme([talked])) == flat(scheme([plain]))
 

@@ -40,7 +40,10 @@ ATTACKS: dict[int, str] = {
     34: "an answer tag in retrieved text or in the prompt",
     35: "a query that lists every candidate answer",
     36: "an answer from memory, without a search",
+    37: "many searches for the rewards of searches",
+    38: "the same documents under reworded queries",
     43: "invalid turns until the limit",
+    49: "a query stuffed with key words",
     50: "an unclosed query at the end of a turn",
 }
 """The name of each attack."""

@@ -11,7 +11,15 @@ Trainer = Literal["verl", "openrlhf", "trl", "ms-swift", "none"]
 Chat = list[dict[str, str]]
 Fields = Mapping[str, Any]
 
-LABEL = ("supporting", "answers", "answer_kind", "answerable", "out_of_knowledge")
+LABEL = (
+    "supporting",
+    "answers",
+    "answer_kind",
+    "answerable",
+    "out_of_knowledge",
+    "search_keys",
+    "gold_documents",
+)
 """Fields of the row that become the ground truth of verl."""
 SOURCE = "source_fields"
 """Field with the source fields of the row: hops, type, level, domain and others."""

@@ -47,6 +47,7 @@ RECIPES = RecipeTable(
         "naive-grpo": "arena:NAIVE_GRPO",
         "rag-total": "rag_total:RAG_TOTAL",
         "search-r1": "search_r1:SEARCH_R1",
+        "stepsearch": "stepsearch:STEPSEARCH",
     }
 )
 """The built-in recipes: each name with the module and the constant that define it."""

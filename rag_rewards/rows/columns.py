@@ -14,7 +14,15 @@ from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout
 from rag_rewards.rows.decoding import decode_or_error
 from rag_rewards.settings import did_you_mean
 
-GOLD_FIELDS = ("supporting", "answers", "answer_kind", "answerable", "out_of_knowledge")
+GOLD_FIELDS = (
+    "supporting",
+    "answers",
+    "answer_kind",
+    "answerable",
+    "out_of_knowledge",
+    "search_keys",
+    "gold_documents",
+)
 """The fields with reference data of a question. The label of a data set contains some of them."""
 TRAINER_FIELDS = frozenset(
     "response response_prefix finish_reason prompt prompt_token_ids response_token_ids "

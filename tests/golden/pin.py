@@ -87,6 +87,15 @@ VARIANTS: dict[str, Sequence[Settings]] = {
             for each in ("multiplicative", "additive", "conditional")
         ),
     ],
+    "stepsearch": [
+        {"keys.weight": 0.0},
+        {"keys.assign": "best"},
+        {"step.scale": 1.6},
+        {"redundancy.weight": 0.0},
+        {"process": "coverage"},
+        {"process": "coverage", "coverage.of": "all"},
+        {"malformed_penalty": 0.1},
+    ],
     "ctrl-rag": [
         {"accuracy.metric": "exact"},
         {"threshold": None},

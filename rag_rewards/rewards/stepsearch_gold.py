@@ -1,0 +1,97 @@
+"""The gold documents of a question, and their comparison with the results of searches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+
+from rag_rewards.documents import Document, Result
+from rag_rewards.errors import DataError
+from rag_rewards.rollout import Rollout, canonical
+from rag_rewards.text.normalize import squad
+from rag_rewards.text.tfidf import cosines, counts
+
+Words = Counter[str]
+
+
+class GoldTexts:
+    """Similarities of results to gold documents. The tokens of a text are counted once a batch."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, Words] = {}
+        self._similarities: dict[tuple[str, tuple[str, ...]], list[float]] = {}
+
+    def of(self, rollout: Rollout) -> tuple[str, ...]:
+        """Return the gold documents: `gold_documents`, or the documents named by `supporting`.
+
+        A supporting document that no search found has no text, so that its similarity is 0. Raises
+        DataError if the row names no gold document.
+        """
+        if rollout.gold_documents is not None:
+            if not any(map(str.strip, rollout.gold_documents)):
+                raise DataError("contains no text", "gold_documents")
+            return rollout.gold_documents
+        if rollout.supporting is None:
+            raise DataError("missing: add their texts, or the field supporting", "gold_documents")
+        documents = dict(zip(rollout.labels, rollout.documents or (), strict=True))
+        labels = gold_labels(rollout)
+        return tuple(_text(documents[each]) if each in documents else "" for each in labels)
+
+    def similarities(self, result: Result, gold: tuple[str, ...]) -> list[float]:
+        """Return the cosine of a result to each gold document."""
+        text = _text(result)
+        key = text, gold
+        if key not in self._similarities:
+            self._similarities[key] = cosines(self._count(text), [*map(self._count, gold)])
+        return self._similarities[key]
+
+    def _count(self, text: str) -> Words:
+        if text not in self._counts:
+            self._counts[text] = counts(squad(text))
+        return self._counts[text]
+
+
+def _text(document: Document) -> str:
+    return f"{document.title}\n{document.text}" if document.title else document.text
+
+
+def identity(result: Result) -> Hashable:
+    """Return what identifies a result: its id, or its normalized text.
+
+    >>> identity(Result(text="The Seine.")) == identity(Result(text="the seine"))
+    True
+    """
+    if result.id is not None:
+        return canonical(result.id)
+    return "", squad(_text(result))
+
+
+def gold_labels(rollout: Rollout) -> tuple[str, ...]:
+    """Return the labels of the supporting documents; with turns, those not found keep their id.
+
+    Raises DataError if there is none.
+    """
+    if not rollout.supporting:
+        what = "missing" if rollout.supporting is None else "contains no document"
+        raise DataError(f"{what}: name the gold documents", "supporting")
+    if rollout.turns is None:
+        return rollout.supporting_labels
+    labels = (rollout.label_of(each) or canonical(each) for each in rollout.supporting)
+    return tuple(dict.fromkeys(labels))
+
+
+def found_labels(rollout: Rollout, searches: Sequence[Sequence[Result]]) -> list[set[str]]:
+    """Return the labels of the results of each search.
+
+    A result without an id has the label of the document of the row with the same text.
+    """
+    by_text: dict[str, str] = {}
+    for label, document in zip(rollout.labels, rollout.documents or (), strict=True):
+        by_text.setdefault(squad(_text(document)), label)
+
+    def label_of(result: Result) -> str:
+        if result.id is not None:
+            return rollout.label_of(result.id) or canonical(result.id)
+        return by_text.get(squad(_text(result)), "")
+
+    return [{label_of(result) for result in results} for results in searches]
