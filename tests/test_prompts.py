@@ -24,6 +24,7 @@ ROW = {
     "supporting": [1],
     "answers": "Paris",
     "answerable": True,
+    "search_keys": [["city of the Seine"]],
     "response": "",
 }
 

@@ -39,6 +39,7 @@ GOLD: Row = {
     "answers": ["English Channel", "the Channel"],
     "answerable": True,
     "out_of_knowledge": False,
+    "search_keys": [["river of Paris", "Paris river"], ["mouth of the Seine"]],
 }
 """The gold data of the question: the columns or the label of a trainer."""
 
