@@ -24,6 +24,7 @@ def question_row(number: int, response: str, **more: Any) -> Row:
         "question": f"What is the capital of {COUNTRIES[number]}?",
         "answers": [CITIES[number]],
         "supporting": [number + 1],
+        "search_keys": [[f"capital of {COUNTRIES[number]}"]],
         "response": response,
         **more,
     }

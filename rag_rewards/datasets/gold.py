@@ -47,6 +47,8 @@ class Gold(msgspec.Struct, frozen=True, kw_only=True):
     query_time: str | None = None
     source_fields: dict[str, str | int] = {}
     """Values of SOURCE_FIELDS that the row of the data set contains."""
+    gold_documents: tuple[str, ...] | None = None
+    """The texts of the supporting documents, for a row without documents."""
     ranked: bool = True
     """Whether the order of the documents is a ranking. Another order may reveal the answer."""
 
@@ -70,9 +72,19 @@ class Gold(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def without_documents(self) -> Gold:
-        """Return the gold data without documents and without the fields that describe them."""
+        """Return the gold data without documents and without the fields that describe them.
+
+        The texts of the supporting documents stay as `gold_documents`.
+        """
+        found = [self.documents[at] for at in self.supporting or ()]
+        gold = tuple(f"{each.title}\n{each.text}" if each.title else each.text for each in found)
         return msgspec.structs.replace(
-            self, documents=(), supporting=None, unsupported=None, answerable=None
+            self,
+            documents=(),
+            supporting=None,
+            unsupported=None,
+            answerable=None,
+            gold_documents=gold or None,
         )
 
     def fields(self, supports: bool = True) -> dict[str, Any]:
@@ -97,6 +109,7 @@ class Gold(msgspec.Struct, frozen=True, kw_only=True):
             "answer_kind": self.answer_kind,
             "answerable": self.answerable,
             "out_of_knowledge": self.out_of_knowledge,
+            "gold_documents": None if self.gold_documents is None else list(self.gold_documents),
             "source_fields": self.source_fields,
         }
 

@@ -40,7 +40,7 @@ from rag_rewards.preparation.data_card import data_card
 from rag_rewards.preparation.noise import NoisePool, offer_corpus
 from rag_rewards.preparation.options import PrepareOptions
 from rag_rewards.preparation.prompt import prepared_prompt, prompt_name
-from rag_rewards.preparation.suitability import answer_problem, suitability_problem
+from rag_rewards.preparation.suitability import GOLD_DOCUMENTS, answer_problem, suitability_problem
 from rag_rewards.preparation.trainer_files import JsonLinesFile, ParquetFile, TrainerFile
 from rag_rewards.preparation.trainer_rows import ms_swift, openrlhf, plain, trl, verl
 from rag_rewards.prompts import Prompt
@@ -218,7 +218,12 @@ class _Preparation:
 
     def shown(self, gold: Gold) -> Gold:
         """Return what the row contains of the gold data."""
-        return gold if self.prompt.shows_documents else gold.without_documents()
+        if self.prompt.shows_documents:
+            return gold
+        gold = gold.without_documents()
+        if GOLD_DOCUMENTS in self.recipe.fields:
+            return gold
+        return msgspec.structs.replace(gold, gold_documents=None)
 
     def drop(self, number: int, problem: Problem, name: str | None = None) -> None:
         reason, detail = problem

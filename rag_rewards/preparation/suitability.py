@@ -5,6 +5,9 @@ from __future__ import annotations
 from rag_rewards.datasets.gold import Gold, Problem, documents_contain_answers
 from rag_rewards.definition import RecipeDefinition
 
+GOLD_DOCUMENTS = "gold_documents"
+"""Field with the texts of the supporting documents, for recipes whose prompt has no documents."""
+
 
 def suitability_problem(gold: Gold, recipe: RecipeDefinition) -> Problem | None:
     """Return why a recipe cannot score the responses, or gives all of them the same score."""
@@ -16,6 +19,8 @@ def suitability_problem(gold: Gold, recipe: RecipeDefinition) -> Problem | None:
             return gold.unsupported or Problem("the supporting documents are unknown")
         if not gold.supporting or gold.answerable is False:
             return Problem("no document supports an answer")
+    if GOLD_DOCUMENTS in reads and not gold.supporting:
+        return gold.unsupported or Problem("the supporting documents are unknown")
     if "answerable" in reads:
         if gold.answerable is None:
             detail = gold.unsupported.reason if gold.unsupported else "the row has no `answerable`"

@@ -50,6 +50,7 @@ ROW: dict[str, Any] = {
     "supporting": [1],
     "answers": ["Paris"],
     "answerable": True,
+    "search_keys": [["capital of France"]],
 }
 STATEMENT = "Paris is the capital of France"
 

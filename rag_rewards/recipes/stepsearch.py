@@ -175,7 +175,8 @@ STEPSEARCH = RecipeDefinition(
         "answers",
         "turns",
         "search_keys (keys.weight > 0)",
-        "gold_documents or supporting (coverage: supporting)",
+        "gold_documents",
+        "supporting (without gold_documents, or with process=coverage)",
     ),
     components=(
         ComponentInfo(
@@ -213,10 +214,11 @@ STEPSEARCH = RecipeDefinition(
         ),
     },
     loopholes=(
-        "1, 2, 3: the F1 of a list or of a negation of the gold answer is above 0 (closed: "
-        "hardened)",
+        "1, 2, 9, 10, 25, 30: the F1 of a text that contains the gold answer is above 0 "
+        "(closed: hardened)",
         "6: the normalizer squad treats 3.14 as 314 and C++ as C (closed: hardened)",
         "7: the last of many answer sections counts (closed: hardened)",
+        "16, 24: an answer without content earns 0 and not bad_end (closed: hardened)",
         "33: in a transcript, a results block after a query counts as a search, even if the policy "
         "wrote it (closed: hardened)",
         "43: invalid turns until the limit cost nothing (closed: hardened)",

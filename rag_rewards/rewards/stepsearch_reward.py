@@ -105,7 +105,7 @@ class StepSearchReward:
         correct = self.exact.value_of(rollout, text, exact)
         keys = self._keys(rollout, run)
         steps = self._steps(rollout, run, texts)
-        if not (text or "").strip() or "text_after_answer" in run.turns[-1].malformed:
+        if self._is_bad_end(run, text, value):
             value, correct, keys = self.bad_end, 0.0, None
             steps = _nothing(len(run.turns))
             outcome = value
@@ -125,6 +125,15 @@ class StepSearchReward:
         per_turn = {"gain": steps.gain, "redundancy": steps.redundancy}
         details = details_of(run, text, per_turn)
         return Score(total(entries), components, correct, details, entries)
+
+    def _is_bad_end(self, run: Trajectory, text: str | None, value: float) -> bool:
+        """Return whether there is no answer, or whether words follow it.
+
+        If the answer must assert the gold answer, a wrong one without content is no answer.
+        """
+        if not text or text.isspace() or "text_after_answer" in run.turns[-1].malformed:
+            return True
+        return self.answer.strict and not value and not self.answer.normalize(text)
 
     def _keys(self, rollout: Rollout, run: Trajectory) -> float | None:
         """Return the score of the search keys, None if the reward does not read it."""

@@ -99,7 +99,8 @@ def with_evidence(name: str, row: Rollout, right: bool) -> Rollout:
 def check(options: PrepareOptions) -> int:
     """Prepare rows, and score a right and a wrong response to each question."""
     result = prepare(options)
-    scorer = recipe(options.recipe)
+    # The data sets contain no search keys.
+    scorer = recipe(options.recipe, {"keys.weight": 0} if options.recipe == "stepsearch" else None)
     if "judge" in models_needed(scorer):
         scorer = recipe(options.recipe, RECIPES[options.recipe].model_free)
     entailment = TableEntailment(lambda premise, hypothesis: float("zzz" not in hypothesis))
