@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rag_rewards.rows import decode_row
     from rag_rewards.scorer import Scorer
     from rag_rewards.signature import Signature
+    from rag_rewards.tables.score import score
     from rag_rewards.text.response import Response
     from rag_rewards.training.curriculum import Curriculum, Stage
 
@@ -59,6 +60,7 @@ __getattr__, __dir__ = lazy_names(
         "rag_rewards.rows": "decode_row",
         "rag_rewards.scorer": "Scorer",
         "rag_rewards.signature": "Signature",
+        "rag_rewards.tables.score": "score",
         "rag_rewards.text.response": "Response",
         "rag_rewards.training.curriculum": "Curriculum Stage",
     },
@@ -109,5 +111,6 @@ __all__ = [
     "custom",
     "decode_row",
     "recipe",
+    "score",
     "weighted",
 ]

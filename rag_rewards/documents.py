@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,6 +22,13 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def premise(self) -> str:
         """The document as the premise of an entailment: "Title: t\\ntext", or the text alone."""
         return f"Title: {self.title}\n{self.text}" if self.title else self.text
+
+
+if TYPE_CHECKING:
+    DocumentOrText = Document
+else:
+    # A row can contain the text of a document in place of an object. `Rollout` replaces it.
+    DocumentOrText = Document | str
 
 
 class Result(Document, frozen=True, kw_only=True, gc=False):

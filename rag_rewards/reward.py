@@ -43,7 +43,7 @@ class Batch:
     """
 
     def __init__(self, rollouts: Iterable[Rollout], groups: Groups | None = None) -> None:
-        self.rollouts = list(rollouts)
+        self.rollouts = _checked(rollouts)
         self._groups = groups
         self._scores: dict[int, tuple[Any, list[Score]]] = {}
         self._values: dict[int, tuple[Any, list[Value]]] = {}
@@ -230,6 +230,21 @@ class BatchReward:
                     f"reward {self.name} returned {score!r}: return a Score for each rollout"
                 )
         return scores
+
+
+def _checked(rollouts: Iterable[Rollout]) -> list[Rollout]:
+    """Return the rollouts as a list. Raises UsageError for anything else than rollouts."""
+    found = type(rollouts).__name__
+    if not isinstance(rollouts, (Rollout, str)):
+        checked = list(rollouts)
+        other = next((each for each in checked if not isinstance(each, Rollout)), None)
+        if other is None:
+            return checked
+        found += f" of {type(other).__name__}"
+    raise UsageError(
+        f"a recipe scores a list of rollouts, found {found}: use rag_rewards.score(data, recipe) "
+        "for mappings and data frames, and put one rollout into a list"
+    )
 
 
 def as_reward(reward: Any) -> Reward:

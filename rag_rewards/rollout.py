@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from rag_rewards.documents import Document as Document
+from rag_rewards.documents import DocumentOrText, Result
 from rag_rewards.documents import Message as Message
-from rag_rewards.documents import Result
 from rag_rewards.errors import DataError, EvidenceError, RolloutError, RowError
 from rag_rewards.text.lazy import lazy
 from rag_rewards.text.response import Response, read_response
@@ -114,7 +114,7 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
     group: str | int | None = None
     question: str | None = None
     query_time: str | None = None
-    documents: tuple[Document, ...] | None = None
+    documents: tuple[DocumentOrText, ...] | None = None
     response_prefix: str | None = None
     finish_reason: str | None = None
     prompt: str | list[dict[str, Any]] | None = None
@@ -133,6 +133,8 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
     gold_documents: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.documents and str in map(type, self.documents):
+            msgspec.structs.force_setattr(self, "documents", tuple(map(_document, self.documents)))
         if self.turns is not None:
             self._complete(self.turns)
         elif self.response is _NO_RESPONSE:
@@ -415,6 +417,10 @@ def gold_text(value: Text) -> str:
     if value is False:
         return "no"
     return value if isinstance(value, str) else str(value)
+
+
+def _document(document: Document | str) -> Document:
+    return Document(text=document) if isinstance(document, str) else document
 
 
 def _gold(answers: Any) -> tuple[tuple[str, ...], ...]:

@@ -38,7 +38,7 @@ LAYERS = [
     ["scorer"],
     ["training.scripts"],
     ["audit"],
-    ["io"],
+    ["io", "tables"],
     ["report", "server", "replay"],
     ["datasets"],
     ["metrics", "preparation"],

@@ -1,0 +1,210 @@
+"""`score`, which scores rollouts in the form in which a Python user holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rag_rewards.errors import RolloutError, UsageError, needs_extra
+from rag_rewards.groups import group_by_position
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.rollout import Rollout, ScoreOrError
+from rag_rewards.rows.scored import score_entries
+from rag_rewards.scorer import Scorer
+from rag_rewards.tables.fields import rollouts_of
+from rag_rewards.tables.rows import RowTable
+from rag_rewards.tables.table import Table
+
+if TYPE_CHECKING:
+    from rag_rewards.evidence.protocols import Models
+    from rag_rewards.loading import RecipeSource
+    from rag_rewards.turn_entries import TurnEntries
+
+CHUNK = 4096
+"""Number of rows that are decoded and scored together. A recipe that compares rollouts, and models,
+see all rows at once."""
+
+WRITTEN = ("reward", "components", "correct", "error")
+"""The columns that `score` adds. `turn_rewards` is added where a row has turns."""
+
+
+def score(
+    data: Any,
+    recipe: RecipeSource | Scorer,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    hardened: bool = False,
+    columns: Mapping[str, str] | None = None,
+    group_size: int | None = None,
+    prefix: str = "",
+    models: Models | Mapping[str, Any] | None = None,
+) -> Any:
+    """Score rollouts, and return them in the same form with their scores as new columns.
+
+    data        a list of mappings, a data frame of pandas or polars, an Arrow table, a
+                `datasets.Dataset`, or a list of `Rollout`
+    recipe      a recipe in any form of `load_recipe`, or a `Scorer`
+    settings    changed settings by dotted key
+    hardened    whether to use the hardened profile
+    columns     column of each field that has another name, as in `{"response": "completion"}`
+    group_size  number of adjacent rows in a group; by default, rows with equal keys form a group
+    prefix      text before the names of the new columns
+    models      models that provide missing evidence, or the options of `ModelOptions`, as in
+                `{"judge": "http://localhost:8000/v1", "judge_model": "my-judge"}`
+
+    The new columns are `reward`, `components` (a mapping), `correct` and `error`, and
+    `turn_rewards` if a row has turns. A row that cannot be scored has no reward, and `error` is the
+    reason. NaN and None are missing values. The input is not changed. Columns of an earlier scoring
+    are replaced. For a list of `Rollout`, the result is a list with a `Score` or a `RolloutError`
+    for each of them.
+
+    Raises UsageError for data of another kind, a column that does not exist, or a column of your
+    own with the name of a new one.
+
+    >>> rows = [{"response": "<answer>Paris</answer>", "answers": "Paris"}, {"response": "Paris"}]
+    >>> [row["reward"] for row in score(rows, "naive-grpo")]
+    [1.0, None]
+    >>> score(rows, "naive-grpo")[1]["error"]
+    'answers: missing'
+    """
+    scorer = _scorer(recipe, settings, hardened, models)
+    if _are_rollouts(data):
+        return _results(scorer, data, group_size)
+    table = read_table(data)
+    together = scorer.scope == "group" or scorer.has_models
+    new = _Columns()
+    for rollouts in rollouts_of(table, columns or {}, len(table) or 1 if together else CHUNK):
+        new.add(rollouts, _results(scorer, rollouts, group_size))
+    return table.with_columns(new.named(prefix, table.columns))
+
+
+def _scorer(
+    recipe: RecipeSource | Scorer,
+    settings: Mapping[str, Any] | None,
+    hardened: bool,
+    models: Models | Mapping[str, Any] | None,
+) -> Scorer:
+    if not isinstance(recipe, Scorer):
+        given = ModelOptions.of(models) if isinstance(models, Mapping) else models
+        return Scorer.load(recipe, settings, hardened=hardened, models=given)
+    if settings or hardened or models is not None:
+        raise UsageError("settings, hardened and models belong to the Scorer: give them there")
+    return recipe
+
+
+def _results(
+    scorer: Scorer, rollouts: Sequence[Rollout | RolloutError], group_size: int | None
+) -> list[ScoreOrError]:
+    if group_size is None or scorer.scope != "group":
+        return scorer.score_each(rollouts)
+    groups = group_by_position(len(rollouts), group_size)
+    return scorer.score_each(rollouts, groups)
+
+
+class _Columns:
+    """The values of the new columns."""
+
+    def __init__(self) -> None:
+        self.reward: list[float | None] = []
+        self.components: list[Mapping[str, float | None] | None] = []
+        self.correct: list[float | None] = []
+        self.error: list[str | None] = []
+        self.turn_rewards: list[TurnEntries | None] = []
+
+    def add(
+        self, rollouts: Sequence[Rollout | RolloutError], results: Sequence[ScoreOrError]
+    ) -> None:
+        for rollout, result in zip(rollouts, results, strict=True):
+            if isinstance(result, RolloutError) or isinstance(rollout, RolloutError):
+                self._add(None, None, None, str(result), None)
+            else:
+                entries = None if rollout.turns is None else score_entries(rollout, result)
+                components = result.components or None
+                self._add(result.value, components, result.correct, None, entries)
+
+    def _add(
+        self,
+        reward: float | None,
+        components: Mapping[str, float | None] | None,
+        correct: float | None,
+        error: str | None,
+        turn_rewards: TurnEntries | None,
+    ) -> None:
+        self.reward.append(reward)
+        self.components.append(components)
+        self.correct.append(correct)
+        self.error.append(error)
+        self.turn_rewards.append(turn_rewards)
+
+    def named(self, prefix: str, present: Sequence[str]) -> dict[str, Sequence[Any]]:
+        """Return the columns by name. Raises UsageError if a column of the user has a name."""
+        names = list(WRITTEN)
+        if any(entries is not None for entries in self.turn_rewards):
+            names.append("turn_rewards")
+        new = {prefix + name: getattr(self, name) for name in names}
+        _refuse_own_columns(present, new)
+        return new
+
+
+def _refuse_own_columns(present: Sequence[str], new: Mapping[str, Any]) -> None:
+    """Raise UsageError if some, but not all, of the new columns exist: they are the user's."""
+    existing = [name for name in new if name in present]
+    if existing and len(existing) < len(WRITTEN):
+        raise UsageError(
+            f"the data has a column {existing[0]!r}, which is also the name of a new column: "
+            'choose a prefix for the new columns, as in prefix="rag_"'
+        )
+
+
+# --- kinds of data -----------------------------------------------------------------------------
+
+
+def read_table(data: Any) -> Table:
+    """Return data of any supported kind as a table. Raises UsageError for any other kind."""
+    if isinstance(data, (list, tuple)):
+        if all(isinstance(row, Mapping) for row in data):
+            return RowTable(data)
+        kinds = sorted({type(row).__name__ for row in data})
+        raise UsageError(f"a list must contain only rows or only rollouts, found {kinds}")
+    if isinstance(data, Mapping) and _is_of_datasets(data):
+        raise UsageError("the data has several splits: choose one split, as in data['train']")
+    if isinstance(data, Mapping):
+        raise UsageError("the data is one mapping: put the row into a list, as in score([row], …)")
+    if isinstance(data, Rollout):
+        raise UsageError("the data is one rollout: put it into a list, as in score([rollout], …)")
+    if isinstance(data, (str, bytes)) or hasattr(data, "__fspath__"):
+        raise UsageError(
+            "the data is a text or a path: read the file first, or score it with "
+            "`rag-rewards score FILE`"
+        )
+    return _read_frame(data)
+
+
+def _read_frame(data: Any) -> Table:
+    with needs_extra("tables"):
+        import narwhals as nw
+
+        from rag_rewards.tables.frames import FrameTable
+    if _is_of_datasets(data):
+        from rag_rewards.tables.dataset import DatasetTable
+
+        if not hasattr(data, "num_rows"):
+            raise UsageError("a streamed data set has no end: load it without streaming")
+        return DatasetTable(data)
+    if isinstance(nw.from_native(data, pass_through=True), nw.LazyFrame):
+        raise UsageError("the data frame is lazy: call collect() first")
+    try:
+        return FrameTable(data)
+    except TypeError:
+        raise UsageError(
+            f"{type(data).__name__} is no table: give a list of rows, a pandas or polars data "
+            "frame, an Arrow table, or a datasets.Dataset"
+        ) from None
+
+
+def _is_of_datasets(data: Any) -> bool:
+    return type(data).__module__.partition(".")[0] == "datasets"
+
+
+def _are_rollouts(data: Any) -> bool:
+    return isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], Rollout)

@@ -1,0 +1,241 @@
+"""`score` returns every kind of table with its scores."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import datasets
+import narwhals as nw
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import rag_rewards as rr
+
+RIGHT = {"id": "a", "response": "<think>x</think><answer>Paris</answer>", "answers": ["Paris"]}
+WRONG = {"id": "b", "response": "<think>x</think><answer>Rome</answer>", "answers": ["Paris"]}
+BROKEN = {"id": "c", "response": "<answer>Rome</answer>", "answers": None}
+ROWS: list[dict[str, Any]] = [RIGHT, WRONG, BROKEN]
+
+TABLES = {
+    "rows": lambda rows: list(rows),
+    "pandas": pd.DataFrame,
+    "polars": pl.DataFrame,
+    "arrow": pa.Table.from_pylist,
+    "datasets": datasets.Dataset.from_list,
+}
+
+
+def rows_of(table: Any) -> list[dict[str, Any]]:
+    if isinstance(table, list):
+        return table
+    if isinstance(table, datasets.Dataset):
+        return list(table)
+    rows = nw.from_native(table).rows(named=True)
+    return [{k: None if v is np.nan or v != v else v for k, v in row.items()} for row in rows]
+
+
+@pytest.fixture(params=TABLES)
+def make(request: pytest.FixtureRequest) -> Any:
+    return TABLES[request.param]
+
+
+def test_scores_are_new_columns(make: Any) -> None:
+    data = make(ROWS)
+    before = copy.deepcopy(data)
+    scored = rr.score(data, "naive-grpo")
+    assert type(scored) is type(data)
+    rows = rows_of(scored)
+    assert [row["reward"] for row in rows] == [2.0, 1.0, None]
+    assert [row["correct"] for row in rows] == [1.0, 0.0, None]
+    assert [row["components"] for row in rows] == [
+        {"format": 1.0, "accuracy": 1.0},
+        {"format": 1.0, "accuracy": 0.0},
+        None,
+    ]
+    assert [row["error"] for row in rows] == [None, None, "row c: answers: missing"]
+    assert rows_of(data) == rows_of(before)  # the input is not changed
+
+
+def test_the_scores_are_those_of_rollouts(make: Any) -> None:
+    rollouts = [rr.decode_row(RIGHT), rr.decode_row(WRONG)]
+    scores = rr.score(rollouts, "naive-grpo")
+    assert scores == rr.recipe("naive-grpo")(rollouts)
+    rewards = [row["reward"] for row in rows_of(rr.score(make(ROWS[:2]), "naive-grpo"))]
+    assert rewards == [score.value for score in scores]
+
+
+def test_an_unscored_rollout_keeps_its_error() -> None:
+    [good, bad] = rr.score([rr.decode_row(RIGHT), rr.decode_row(BROKEN)], "naive-grpo")
+    assert good.value == 2.0
+    assert isinstance(bad, rr.DataError)
+
+
+def test_columns_of_other_names(make: Any) -> None:
+    rows = [{"completion": row["response"], "gold": "Paris"} for row in ROWS[:2]]
+    names = {"response": "completion", "answers": "gold"}
+    scored = rr.score(make(rows), "naive-grpo", columns=names)
+    assert [row["reward"] for row in rows_of(scored)] == [2.0, 1.0]
+
+
+def test_a_prefix_compares_recipes(make: Any) -> None:
+    once = rr.score(make(ROWS[:2]), "naive-grpo", prefix="naive_")
+    rows = rows_of(rr.score(once, "truthrl", {"verifier": "exact"}, prefix="truthrl_"))
+    assert [row["naive_reward"] for row in rows] == [2.0, 1.0]
+    assert [row["truthrl_reward"] for row in rows] == [-1.0, -1.0]
+
+
+def test_an_earlier_scoring_is_replaced(make: Any) -> None:
+    once = rr.score(make(ROWS), "truthrl", {"verifier": "exact"})
+    assert rows_of(rr.score(once, "naive-grpo")) == rows_of(rr.score(make(ROWS), "naive-grpo"))
+
+
+@pytest.mark.parametrize("column", ["reward", "correct", "error", "components"])
+def test_a_column_of_the_user_is_not_replaced(make: Any, column: str) -> None:
+    data = make([{**RIGHT, column: "mine"}])
+    with pytest.raises(rr.UsageError, match=f"a column '{column}'.*prefix="):
+        rr.score(data, "naive-grpo")
+    assert rows_of(rr.score(data, "naive-grpo", prefix="rag_"))[0][column] == "mine"
+
+
+def test_documents_can_be_texts(make: Any) -> None:
+    response = "<relevance>1</relevance><analysis>x</analysis><answer>Paris</answer>"
+    row = RIGHT | {"response": response, "documents": ["Paris.", "Rome."], "supporting": [1]}
+    [scored] = rows_of(rr.score(make([row]), "arena"))
+    as_objects = row | {"documents": [{"text": "Paris."}, {"text": "Rome."}]}
+    assert scored["reward"] == rr.recipe("arena")([rr.decode_row(as_objects)])[0].value
+
+
+def test_groups(make: Any) -> None:
+    """A recipe that compares rollouts sees whole groups, and an error fails its group."""
+    rows = [row | {"group": key} for key, row in zip("xyxy", [*ROWS, RIGHT], strict=True)]
+
+    recipe = rr.custom("relative", rr.GroupMinMax(rr.recipe("naive-grpo").total))
+    scored = rows_of(rr.score(make(rows), recipe))
+    assert [row["reward"] for row in scored] == [None, 0.0, None, pytest.approx(1)]
+    assert "the group contains a row in error" in scored[0]["error"]
+    adjacent = rows_of(rr.score(make([RIGHT, WRONG, WRONG, WRONG]), recipe, group_size=2))
+    assert [row["reward"] for row in adjacent] == [pytest.approx(1), 0.0, 0.0, 0.0]
+    with pytest.raises(rr.GroupError, match="not a multiple"):
+        rr.score(make([RIGHT, WRONG, WRONG]), recipe, group_size=2)
+
+
+def test_turns_have_rewards(make: Any) -> None:
+    turns = [
+        {"text": "<think>a</think><search>x</search>", "results": [{"text": "Paris"}]},
+        {"text": "<think>b</think><answer>Paris</answer>"},
+    ]
+    [row] = rows_of(rr.score(make([{"turns": turns, "answers": ["Paris"]}]), "search-r1"))
+    assert list(row["turn_rewards"]) == [None, 1.0]
+    assert row["reward"] == 1.0
+
+
+def test_no_rows(make: Any) -> None:
+    assert rows_of(rr.score(make([]), "naive-grpo")) == []
+
+
+# --- data frames -------------------------------------------------------------------------------
+
+
+def test_an_index_with_duplicates_stays() -> None:
+    frame = pd.DataFrame(ROWS, index=[7, 7, 3])
+    scored = rr.score(frame, "naive-grpo")
+    assert scored.index.tolist() == [7, 7, 3]
+    assert scored["reward"].tolist()[:2] == [2.0, 1.0]
+
+
+def test_missing_values_of_pandas() -> None:
+    frame = pd.DataFrame(
+        {
+            "response": [RIGHT["response"], RIGHT["response"], None],
+            "answers": ["Paris", np.nan, "Paris"],
+            "question": [pd.NA, "Which?", pd.NaT],
+            "step": [1, None, None],
+            "documents": [np.array([{"text": "a", "title": np.nan}]), None, None],
+        }
+    )
+    scored = rr.score(frame, "naive-grpo")
+    assert scored["reward"].tolist()[0] == 2.0
+    assert scored["error"].tolist()[1:] == ["answers: missing", "response: missing"]
+
+
+def test_parquet_files_with_arrays(tmp_path: Any) -> None:
+    """pandas reads lists of Parquet as arrays."""
+    pd.DataFrame(ROWS[:2]).to_parquet(tmp_path / "rows.parquet")
+    frame = pd.read_parquet(tmp_path / "rows.parquet")
+    assert isinstance(frame["answers"][0], np.ndarray)
+    assert rr.score(frame, "naive-grpo")["reward"].tolist() == [2.0, 1.0]
+
+
+def test_a_selection_of_a_data_set() -> None:
+    data = datasets.Dataset.from_list(ROWS).select([1, 0]).with_format("numpy")
+    assert rr.score(data, "naive-grpo").with_format(None)["reward"][:] == [1.0, 2.0]
+
+
+def test_more_rows_than_are_scored_together(make: Any) -> None:
+    rows = [ROWS[i % 2] for i in range(5000)]
+    scored = rows_of(rr.score(make(rows), "naive-grpo"))
+    assert [row["reward"] for row in scored] == [2.0, 1.0] * 2500
+
+
+# --- other data --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (RIGHT, "put the row into a list"),
+        (rr.decode_row(RIGHT), "put it into a list"),
+        ("rows.jsonl", "rag-rewards score FILE"),
+        (7, "int is no table"),
+        ([RIGHT, 7], "found \\['dict', 'int'\\]"),
+        (pl.DataFrame(ROWS).lazy(), "call collect"),
+        (datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS)), "several splits"),
+        (datasets.Dataset.from_list(ROWS).to_iterable_dataset(), "streaming"),
+        (pd.DataFrame({"completion": ["a"]}), "did you mean|columns={"),
+    ],
+)
+def test_data_that_is_no_table(data: Any, message: str) -> None:
+    with pytest.raises(rr.UsageError, match=message):
+        rr.score(data, "naive-grpo")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"respons": "completion"}, "no field 'respons'; did you mean 'response'"),
+        ({"response": "completions"}, "no column 'completions'; did you mean 'completion'"),
+    ],
+)
+def test_wrong_names_of_columns(columns: dict[str, str], message: str) -> None:
+    with pytest.raises(rr.UsageError, match=message):
+        rr.score([{"completion": "a"}], "naive-grpo", columns=columns)
+
+
+@pytest.mark.parametrize("data", [pd.DataFrame(ROWS), ROWS, RIGHT, "text", rr.decode_row(RIGHT)])
+def test_a_recipe_names_the_function_for_other_data(data: Any) -> None:
+    with pytest.raises(rr.UsageError, match=r"rag_rewards\.score\(data, recipe\)"):
+        rr.recipe("naive-grpo")(data)
+
+
+def test_a_scorer_has_its_own_settings() -> None:
+    scorer = rr.Scorer.load("naive-grpo")
+    assert rr.score([RIGHT], scorer)[0]["reward"] == 2.0
+    with pytest.raises(rr.UsageError, match="belong to the Scorer"):
+        rr.score([RIGHT], scorer, hardened=True)
+
+
+def test_options_of_models() -> None:
+    with pytest.raises(rr.UsageError, match="judge_model"):
+        rr.score([RIGHT], "truthrl", models={"judge": "http://localhost:1/v1"})
+    with pytest.raises(rr.UsageError, match="no_model"):
+        rr.score([RIGHT], "truthrl", models={"no_model": "x"})
+
+
+def test_narwhals_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "narwhals", None)
+    with pytest.raises(rr.MissingExtraError, match=r"rag-rewards\[tables\]"):
+        rr.score(pd.DataFrame(ROWS), "naive-grpo")
