@@ -118,17 +118,20 @@ class Recipe:
         return tuple(component.name for component in self.components)
 
     @cached_property
-    def reads_turns(self) -> bool:
-        """Whether the reward can read the turns of a rollout, and not only its last response.
+    def needs_turns(self) -> bool:
+        """Whether the reward reads the turns of a rollout, and not only its last response.
 
-        This is true for a definition with the field `turns`, a reward with the field `reading`, and
-        a function of your own, which could read them.
+        This is true for a definition with the field `turns`, and for a reward with the field
+        `reading`.
         """
         if self.definition is not None and "turns" in self.definition.fields:
             return True
-        return any(
-            isinstance(leaf, FunctionReward) or hasattr(leaf, "reading") for leaf in self._leaves
-        )
+        return any(hasattr(leaf, "reading") for leaf in self._leaves)
+
+    @property
+    def reads_turns(self) -> bool:
+        """Whether the reward can read the turns of a rollout, which also a plain function can."""
+        return self.needs_turns or any(isinstance(leaf, FunctionReward) for leaf in self._leaves)
 
     @cached_property
     def _leaves(self) -> tuple[Reward, ...]:

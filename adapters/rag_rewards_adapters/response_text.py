@@ -14,7 +14,8 @@ _USE_RAG_GROUP = (
     "so the text of the model cannot be separated from that of the tools: use the agent loop "
     "rag_group, which reads the loop's own mask"
 )
-_CHAT_WITH_TOOL = [
+_MARKER = "tool-message-text"
+_CHAT_WITH_TOOL: list[dict[str, Any]] = [
     {"role": "user", "content": "?"},
     {
         "role": "assistant",
@@ -79,6 +80,25 @@ def turn_header(tokenizer: Any, template: Mapping[str, Any] | None = None) -> st
             f"the chat template writes nothing before the model's turn, {_USE_RAG_GROUP}"
         )
     return header
+
+
+def tool_message_borders(
+    tokenizer: Any, template: Mapping[str, Any] | None = None
+) -> tuple[str, str]:
+    """Return the text that the chat template writes before and after the text of a tool message.
+
+    Both are "" if the template does not accept tool messages. White space at their ends is removed.
+    """
+    options = {"tokenize": False, **(template or {})}
+    marked = [*_CHAT_WITH_TOOL[:2], {**_CHAT_WITH_TOOL[2], "content": _MARKER}]
+    try:
+        chat = str(tokenizer.apply_chat_template(_CHAT_WITH_TOOL[:2], **options))
+        whole = str(tokenizer.apply_chat_template(marked, add_generation_prompt=True, **options))
+    except Exception:  # a template is code of the model's authors
+        return "", ""
+    start = len(chat) if whole.startswith(chat) else 0
+    before, marker, after = whole[start:].partition(_MARKER)
+    return (before.strip(), after.strip()) if marker else ("", "")
 
 
 def last_turn(text: str, header: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from rag_rewards.errors import DataError
 from rag_rewards.rows.columns import to_builtins
 from rag_rewards.turns.masks import Span, runs, turns_of_mask
+from rag_rewards_adapters.turn_rows import turn_rows, with_spans
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -59,34 +60,12 @@ def turn_fields(
     """
     mask = tokens.get("response_mask")
     if turns is not None:
-        return {"turns": _with_spans(turns, tokens)}
+        return {"turns": with_spans(turns, tokens)}
     if not isinstance(completion, str) and _is_conversation(completion):
-        return {"response": _messages_with_spans(completion, mask)}
+        return {"response": _messageswith_spans(completion, mask)}
     if mask is None or ids is None or decode is None:
         return None
-    rows = turns_of_mask(ids, mask, decode, dialect)
-    return {"turns": [_row(turn) for turn in rows]}
-
-
-def _with_spans(
-    turns: Sequence[Mapping[str, Any]], tokens: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    rows = [
-        {name: value for name, value in to_builtins(turn).items() if value is not None}
-        for turn in turns
-    ]
-    if "token_span" not in tokens and all("token_span" in row for row in rows):
-        return rows
-    spans = tokens.get("token_span")
-    if spans is None and "response_mask" in tokens:
-        spans = runs(tokens["response_mask"])
-    if spans is None:
-        return rows
-    if len(spans) != len(rows):
-        raise DataError(
-            f"{len(spans)} spans for {len(rows)} turns: return one span per turn", "token_span"
-        )
-    return [row | {"token_span": list(span)} for row, span in zip(rows, spans, strict=True)]
+    return {"turns": turn_rows(turns_of_mask(ids, mask, decode, dialect))}
 
 
 def _is_conversation(messages: Sequence[Mapping[str, Any]]) -> bool:
@@ -94,7 +73,7 @@ def _is_conversation(messages: Sequence[Mapping[str, Any]]) -> bool:
     return len(messages) > 1 or any(message.get("tool_calls") for message in messages)
 
 
-def _messages_with_spans(
+def _messageswith_spans(
     messages: Sequence[Mapping[str, Any]], mask: Sequence[int] | None
 ) -> list[dict[str, Any]]:
     """Return messages with the runs of the mask as the spans of the assistant messages."""
@@ -117,20 +96,3 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return a message with the names of the OpenAI chat format."""
     renamed = {"thinking": "reasoning_content"}
     return {renamed.get(name, name): value for name, value in message.items() if value is not None}
-
-
-def _row(turn: Any) -> dict[str, Any]:
-    """Return a turn as fields of a row."""
-    fields: dict[str, Any] = {"text": turn.text, "token_span": list(turn.token_span)}
-    if turn.observation is not None:
-        fields["observation"] = turn.observation
-    if turn.results is not None:
-        fields["results"] = [
-            {
-                name: value
-                for name in ("id", "title", "text", "url")
-                if (value := getattr(result, name)) is not None
-            }
-            for result in turn.results
-        ]
-    return fields

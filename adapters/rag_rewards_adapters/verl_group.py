@@ -25,6 +25,7 @@ from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import to_builtins
 from rag_rewards_adapters.response_text import finish_reason, opened_tag, response_text
 from rag_rewards_adapters.session_groups import SessionGroup, SessionGroups
+from rag_rewards_adapters.turn_sums import TurnSums
 from rag_rewards_adapters.verl_config import load_scorer, reward_options, template_arguments
 from rag_rewards_adapters.verl_rows import (
     defines_correct,
@@ -32,6 +33,8 @@ from rag_rewards_adapters.verl_rows import (
     rollout_from_row,
     valid_score,
 )
+from rag_rewards_adapters.verl_trajectory import turn_fields
+from rag_rewards_adapters.verl_turns import VALUE, TurnCredit, token_values, with_token_values
 
 if TYPE_CHECKING:
     from rag_rewards.evidence.protocols import Models
@@ -56,10 +59,16 @@ class _Session:
 
 @dataclass
 class _WorkerState:
-    """What the sessions of one agent worker share: their groups and the scorer of each engine."""
+    """What the sessions of one agent worker share: their groups and the scorer of each engine.
+
+    `sums` logs once per worker that rewards of turns are summed.
+    """
 
     groups: SessionGroups[_Session, Any] = field(default_factory=SessionGroups)
     scorers: dict[Any, Scorer] = field(default_factory=dict)
+    sums: TurnSums = field(
+        default_factory=lambda: TurnSums("set algorithm.adv_estimator=rag_turn_return")
+    )
 
 
 _STATES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _WorkerState] = (
@@ -127,7 +136,7 @@ class RagGroupAgentLoop:
         self._scorer(state)  # raises errors of the settings before anything is generated
         output = await self._inner_loop().run(sampling_params, **columns)
         last = output[-1] if isinstance(output, list) else output
-        return _Session(output, last, self._rollout(last, columns))
+        return _Session(output, last, await self._rollout(state, last, columns))
 
     def _inner_loop(self) -> Any:
         import hydra
@@ -147,6 +156,7 @@ class RagGroupAgentLoop:
     def _scorer(self, state: _WorkerState) -> Scorer:
         """Return the scorer of all sessions of a worker, so that its policy is checked once."""
         if self.server_manager not in state.scorers:
+            TurnCredit.of(self.config.algorithm).check_config(self.config)
             options = reward_options(self.config)
             state.scorers[self.server_manager] = load_scorer(
                 options, template=template_arguments(self.config), models=self._models(options)
@@ -178,28 +188,66 @@ class RagGroupAgentLoop:
         scores = [result for result in results if isinstance(result, Score)]
         if not scores:
             return results
+        credit = TurnCredit.of(self.config.algorithm, scorer.recipes[0].settings)
+        values = _token_values(credit, sessions, scores)
+        if not credit.reads_tokens:
+            state.sums.check(scores)
         has_correct, seconds = defines_correct(scorer.reward), time.perf_counter() - started
         for session, score in zip(sessions, scores, strict=True):
+            information = extra_numbers(score, has_correct)
+            if credit.gives_advantages:
+                information[VALUE] = float(score.value or 0.0)
             session.last.reward_score = score.value
-            session.last.extra_fields["reward_extra_info"] = extra_numbers(score, has_correct)
+            session.last.extra_fields["reward_extra_info"] = information
             session.last.metrics.compute_score = seconds
-        return [session.output for session in sessions]
+        if values is None:
+            return [session.output for session in sessions]
+        return [
+            with_token_values(session.output, tokens)
+            for session, tokens in zip(sessions, values, strict=True)
+        ]
 
     # --- rollouts ------------------------------------------------------------------------------
 
-    def _rollout(self, output: Any, columns: Mapping[str, Any]) -> Rollout | RolloutError:
+    async def _rollout(
+        self, state: _WorkerState, output: Any, columns: Mapping[str, Any]
+    ) -> Rollout | RolloutError:
         """Return an output as a rollout. The loop's mask marks the tokens of the model."""
+        scorer = self._scorer(state)
+        if not any(recipe.reads_turns for recipe in scorer.recipes):
+            return self._last_response(output, columns)
+        try:
+            fields = await turn_fields(
+                output,
+                inner=self.inner,
+                tokenizer=self.tokenizer,
+                tool_format=str(self.config.actor_rollout_ref.rollout.multi_turn.format),
+                template=template_arguments(self.config),
+                dialect=getattr(scorer.recipes[0].settings, "dialect", "auto"),
+            )
+        except RolloutError as error:
+            return error
+        prefix = opened_tag(self.tokenizer, output.prompt_ids)
+        return self._row(output, columns, {"response_prefix": prefix, **fields})
+
+    def _last_response(self, output: Any, columns: Mapping[str, Any]) -> Rollout | RolloutError:
+        """Return an output as a rollout whose response is the last turn."""
         turns = list(_turns(output.response_ids, output.response_mask))
+        prefix = opened_tag(self.tokenizer, _before_last_turn(output.prompt_ids, turns))
+        fields = {"response_prefix": prefix, "prompt_token_ids": tuple(output.prompt_ids)}
+        return self._row(output, columns, fields | self._response_fields(turns))
+
+    def _row(
+        self, output: Any, columns: Mapping[str, Any], fields: dict[str, Any]
+    ) -> Rollout | RolloutError:
         response_length = self.config.actor_rollout_ref.rollout.response_length
         return rollout_from_row(
             {**columns, "tool_extra_fields": output.extra_fields},
             group=self._prompt_id(columns),
             prompt=to_builtins(list(columns["raw_prompt"])),
-            prompt_token_ids=tuple(output.prompt_ids),
-            response_prefix=opened_tag(self.tokenizer, _before_last_turn(output.prompt_ids, turns)),
             finish_reason=finish_reason(self.tokenizer, output.response_ids, response_length),
             weight_version=_weight_version(output.extra_fields),
-            **self._response_fields(turns),
+            **fields,
         )
 
     def _response_fields(self, turns: Sequence[tuple[bool, list[int]]]) -> dict[str, Any]:
@@ -220,6 +268,26 @@ class RagGroupAgentLoop:
             for is_model, ids in turns
         ]
         return {"response": messages if any(is_model for is_model, _ in turns) else ""}
+
+
+def _token_values(
+    credit: TurnCredit, sessions: Sequence[_Session], scores: Sequence[Score]
+) -> list[list[float]] | None:
+    """Return the values of the tokens of a group, None if only the last token has one."""
+    if credit.method is None and not any(score.turns for score in scores):
+        return None
+    if any(isinstance(session.output, list) for session in sessions):
+        raise UsageError(
+            "the inner agent loop returns several outputs for a rollout, and rewards of turns "
+            "require one: choose another inner loop"
+        )
+    credit.check_scores(scores)
+    return token_values(
+        credit,
+        scores,
+        [session.rollout for session in sessions if isinstance(session.rollout, Rollout)],
+        [session.last.response_mask for session in sessions],
+    )
 
 
 def _score_or_error(result: ScoreOrError, models: Models) -> ScoreOrError:

@@ -21,6 +21,7 @@ from rag_rewards_adapters.response_text import (
     turn_header,
 )
 from rag_rewards_adapters.verl import NEEDS_GROUP_LOOP
+from rag_rewards_adapters.turn_sums import TurnSums
 from rag_rewards_adapters.verl_config import (
     compares_groups,
     load_scorer,
@@ -51,6 +52,7 @@ class RagRewardManager(RewardManagerBase):  # type: ignore[misc]
         self.name = str(options.get("recipe") or "curriculum")
         # The agent loop scores recipes of group scope, so no model is loaded for them here.
         self.scorer: Scorer | None = None
+        self._sums = TurnSums("use the agent loop rag_group with a rag_turn_ estimator")
         if not compares_groups(options):
             self.scorer = load_scorer(options, template=self.template)
 
@@ -60,6 +62,7 @@ class RagRewardManager(RewardManagerBase):  # type: ignore[misc]
             raise UsageError(NEEDS_GROUP_LOOP.format(name=self.name))
         item = data[-1:][0]  # if there are several outputs, the last one is the rollout
         score = valid_score(await self._score(self.scorer, item), self.scorer.models)
+        self._sums.check([score])
         return {
             "reward_score": float(score.value or 0.0),
             "reward_extra_info": extra_numbers(score, defines_correct(self.scorer.reward)),
@@ -107,6 +110,12 @@ class RagRewardManager(RewardManagerBase):  # type: ignore[misc]
         return fields
 
     def _last_turn_fields(self, text: str) -> dict[str, Any]:
+        if self.scorer is not None and any(recipe.needs_turns for recipe in self.scorer.recipes):
+            raise DataError(
+                f"has tool turns, which {self.name} reads, and a reward worker gets no mask of "
+                "the tokens of the model: use the agent loop rag_group",
+                "response",
+            )
         if self._has_policy:
             raise DataError(
                 "has tool turns, and a scoring server reads a prompt and one response: use the "

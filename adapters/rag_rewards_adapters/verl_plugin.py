@@ -37,7 +37,8 @@ def add_loop(module: Any) -> None:
 
 
 def add_estimator(module: Any) -> None:
-    module.register_adv_est("rag_grpo_clip_std")(rag_grpo_clip_std)
+    for name, estimator in ESTIMATORS.items():
+        module.register_adv_est(name)(estimator)
 
 
 def rag_grpo_clip_std(*arguments: Any, **named: Any) -> tuple[Any, Any]:
@@ -45,6 +46,26 @@ def rag_grpo_clip_std(*arguments: Any, **named: Any) -> tuple[Any, Any]:
     from rag_rewards_adapters.verl import grpo_clip_std
 
     return grpo_clip_std(*arguments, **named)
+
+
+def _turn_estimator(name: str) -> Callable[..., tuple[Any, Any]]:
+    """Return the estimator of a credit method. Its first call imports the functions."""
+
+    def estimate(
+        token_level_rewards: Any, response_mask: Any, index: Any, config: Any = None, **_: Any
+    ) -> tuple[Any, Any]:
+        from rag_rewards_adapters.verl_turns import turn_advantages
+
+        return turn_advantages(name, token_level_rewards, response_mask, index, config)
+
+    return estimate
+
+
+TURN_ESTIMATORS = ("rag_turn_igpo", "rag_turn_mt_grpo", "rag_turn_return", "rag_turn_given")
+ESTIMATORS: dict[str, Callable[..., tuple[Any, Any]]] = {
+    "rag_grpo_clip_std": rag_grpo_clip_std,
+    **{name: _turn_estimator(name) for name in TURN_ESTIMATORS},
+}
 
 
 class AfterImport(MetaPathFinder):
@@ -111,5 +132,5 @@ def loaded() -> dict[str, str]:
 
     verl reports a plugin that fails only at the level DEBUG.
     """
-    names = {"rag_rewards": MANAGER, "rag_group": LOOP, "rag_grpo_clip_std": ESTIMATOR}
+    names = {"rag_rewards": MANAGER, "rag_group": LOOP, **dict.fromkeys(ESTIMATORS, ESTIMATOR)}
     return {name: PLUGIN.done.get(module, "not imported yet") for name, module in names.items()}

@@ -201,4 +201,5 @@ def test_a_failing_step_is_logged_and_does_not_stop_the_import(
 
 
 def test_the_state_of_each_registration() -> None:
-    assert loaded().keys() == {"rag_rewards", "rag_group", "rag_grpo_clip_std"}
+    turns = {f"rag_turn_{method}" for method in ("igpo", "mt_grpo", "return", "given")}
+    assert loaded().keys() == {"rag_rewards", "rag_group", "rag_grpo_clip_std", *turns}

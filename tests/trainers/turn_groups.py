@@ -73,3 +73,23 @@ def _rewards_of_environment(rollout: Rollout) -> Score:
 
 ENVIRONMENT = custom("environment", _rewards_of_environment)
 """A recipe whose rewards of turns are those that the environment gave."""
+
+
+def _half_per_search(rollout: Rollout) -> Score:
+    *searches, last = rollout.steps()
+    entries = (*(0.5 * turn.is_search for turn in searches), float(last.answer == "Seine"))
+    return Score(sum(entries), turns=entries)
+
+
+SEARCHES = custom("searches", _half_per_search)
+"""A recipe that rewards each search with 0.5, and the answer Seine with 1."""
+
+
+def _outcome_only(rollout: Rollout) -> Score:
+    *searches, last = rollout.steps()
+    value = float(last.answer == "Seine")
+    return Score(value, turns=(*[None] * len(searches), value))
+
+
+OUTCOME = custom("outcome", _outcome_only)
+"""A recipe without a reward before the last turn."""

@@ -27,7 +27,10 @@ def plugin_finding(**environment: str) -> dict[str, Any]:
 def test_the_plugin_is_registered_by_verl_itself() -> None:
     finding = plugin_finding()
     assert (finding["state"], finding["code"]) == ("ok", 0)
-    assert finding["found"] == "registered: rag_group, rag_grpo_clip_std, rag_rewards"
+    assert finding["found"] == (
+        "registered: rag_group, rag_grpo_clip_std, rag_rewards, rag_turn_given, rag_turn_igpo, "
+        "rag_turn_mt_grpo, rag_turn_return"
+    )
 
 
 def test_a_disabled_plugin_is_a_problem_with_a_solution() -> None:

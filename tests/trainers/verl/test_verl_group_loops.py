@@ -339,13 +339,13 @@ def test_an_unknown_inner_loop_is_named(monkeypatch, folder, tmp_path, registry,
 
 def test_a_prefilled_think_tag_belongs_to_the_response(monkeypatch, folder):
     rollouts = []
-    read = verl_group.RagGroupAgentLoop._rollout
+    read = verl_group.RagGroupAgentLoop._last_response
 
     def spy(self, output, columns):
         rollouts.append(read(self, output, columns))
         return rollouts[-1]
 
-    monkeypatch.setattr(verl_group.RagGroupAgentLoop, "_rollout", spy)
+    monkeypatch.setattr(verl_group.RagGroupAgentLoop, "_last_response", spy)
     template = v1.TEMPLATE.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
     config = v1.configuration(folder, "naive-grpo")
     config.actor_rollout_ref.model.custom_chat_template = template
@@ -359,10 +359,10 @@ def test_a_prefilled_think_tag_belongs_to_the_response(monkeypatch, folder):
 
 def test_a_response_of_the_maximum_length_is_truncated(monkeypatch, folder):
     rollouts = []
-    read = verl_group.RagGroupAgentLoop._rollout
+    read = verl_group.RagGroupAgentLoop._last_response
     monkeypatch.setattr(
         verl_group.RagGroupAgentLoop,
-        "_rollout",
+        "_last_response",
         lambda self, output, columns: rollouts.append(read(self, output, columns)) or rollouts[-1],
     )
     engine = engine_of(folder, {"Paris": ["word " * 200]})

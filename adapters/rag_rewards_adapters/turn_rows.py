@@ -1,0 +1,60 @@
+"""Turns as values of the field `turns` of a row, with their spans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rag_rewards.errors import DataError
+from rag_rewards.rows.columns import to_builtins
+from rag_rewards.turns.masks import runs
+from rag_rewards.turns.turn import TurnRow
+
+
+def with_spans(
+    turns: Sequence[Mapping[str, Any]], tokens: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return turns with their spans: their own, `token_span`, or the runs of `response_mask`.
+
+    Raises DataError if their number differs.
+    """
+    rows = [
+        {name: value for name, value in to_builtins(turn).items() if value is not None}
+        for turn in turns
+    ]
+    if "token_span" not in tokens and all("token_span" in row for row in rows):
+        return rows
+    spans = tokens.get("token_span")
+    if spans is None and "response_mask" in tokens:
+        spans = runs(tokens["response_mask"])
+    if spans is None:
+        return rows
+    if len(spans) != len(rows):
+        raise DataError(
+            f"{len(spans)} spans for {len(rows)} turns: return one span per turn", "token_span"
+        )
+    return [row | {"token_span": list(span)} for row, span in zip(rows, spans, strict=True)]
+
+
+def turn_rows(turns: Sequence[TurnRow]) -> list[dict[str, Any]]:
+    """Return turns as values of the field `turns` of a row."""
+    return [_row(turn) for turn in turns]
+
+
+def _row(turn: TurnRow) -> dict[str, Any]:
+    """Return a turn as fields of a row."""
+    fields: dict[str, Any] = {"text": turn.text}
+    if turn.token_span is not None:
+        fields["token_span"] = list(turn.token_span)
+    if turn.observation is not None:
+        fields["observation"] = turn.observation
+    if turn.results is not None:
+        fields["results"] = [
+            {
+                name: value
+                for name in ("id", "title", "text", "url")
+                if (value := getattr(result, name)) is not None
+            }
+            for result in turn.flat_results or ()
+        ]
+    return fields

@@ -1,0 +1,92 @@
+"""The turns of an output of verl's agent loops, for recipes that read turns.
+
+The turns are the runs of the loop's mask. `tool_agent` does not return its messages, so its calls
+are parsed with the parser of verl (`rollout.multi_turn.format`), and the text of the chat template
+around a tool message is removed. For other loops, the dialect of the recipe reads queries and
+results, unless the loop returns `turns` in its `extra_fields`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rag_rewards.errors import DataError, UsageError
+from rag_rewards.turns.masks import runs, turns_of_mask
+from rag_rewards_adapters.response_text import response_text, tool_message_borders
+from rag_rewards_adapters.turn_rows import turn_rows, with_spans
+
+TOOL_AGENT = "tool_agent"
+
+
+async def turn_fields(
+    output: Any,
+    *,
+    inner: str,
+    tokenizer: Any,
+    tool_format: str,
+    template: Mapping[str, Any],
+    dialect: str,
+) -> dict[str, Any]:
+    """Return the turns of an output as fields of a row: `turns`, or messages as `response`.
+
+    Raises DataError for an output without own tokens.
+    """
+    ids, mask = list(output.response_ids), list(output.response_mask)
+    tokens = {"response_token_ids": tuple(ids), "prompt_token_ids": tuple(output.prompt_ids)}
+    if (given := output.extra_fields.get("turns")) is not None:
+        return {"turns": with_spans(given, {"response_mask": mask}), **tokens}
+
+    def decode(part: Sequence[int]) -> str:
+        return response_text(tokenizer, part)
+
+    if inner == TOOL_AGENT and dialect in ("auto", "tools"):
+        messages = await _messages(ids, mask, tokenizer, tool_format, template)
+        return {"response": messages, **tokens}
+    return {"turns": turn_rows(turns_of_mask(ids, mask, decode, dialect)), **tokens}
+
+
+async def _messages(
+    ids: list[int],
+    mask: list[int],
+    tokenizer: Any,
+    tool_format: str,
+    template: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Return the assistant messages with their calls, and the tool messages between them."""
+    from verl.experimental.agent_loop.tool_parser import ToolParser
+
+    spans = runs(mask)
+    if not spans:
+        raise DataError("contains no token of the policy", "response_mask")
+    try:
+        parser = ToolParser.get_tool_parser(tool_format, tokenizer)
+    except ValueError as error:
+        raise UsageError(f"actor_rollout_ref.rollout.multi_turn.format: {error}") from None
+    before, after = tool_message_borders(tokenizer, template)
+    messages: list[dict[str, Any]] = []
+    ends = [start for start, _ in spans[1:]] + [len(ids)]
+    for (start, end), following in zip(spans, ends, strict=True):
+        content, calls = await parser.extract_tool_calls(ids[start:end], [])
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": _without_end(content, tokenizer)
+            if calls
+            else response_text(tokenizer, ids[start:end]),
+            "token_span": [start, end],
+        }
+        if calls:
+            message["tool_calls"] = [
+                {"type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+                for c in calls
+            ]
+        messages.append(message)
+        if following > end:
+            text = str(tokenizer.decode(ids[end:following], skip_special_tokens=False)).strip()
+            text = text.removeprefix(before).removesuffix(after).strip()
+            messages.append({"role": "tool", "content": text})
+    return messages
+
+
+def _without_end(text: str, tokenizer: Any) -> str:
+    return text.strip().removesuffix(tokenizer.eos_token or "").rstrip()
