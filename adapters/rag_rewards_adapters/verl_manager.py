@@ -20,8 +20,8 @@ from rag_rewards_adapters.response_text import (
     response_text,
     turn_header,
 )
-from rag_rewards_adapters.verl import NEEDS_GROUP_LOOP
 from rag_rewards_adapters.turn_sums import TurnSums
+from rag_rewards_adapters.verl import NEEDS_GROUP_LOOP
 from rag_rewards_adapters.verl_config import (
     compares_groups,
     load_scorer,

@@ -27,6 +27,7 @@ from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from rag_rewards_adapters import verl_group
 from rag_rewards_adapters.verl_turns import TurnCredit, with_token_values
 from turn_groups import GROUPS, GROUPS_BY_NAME, TurnGroup
 
@@ -193,6 +194,31 @@ def test_tool_turns_get_their_rewards(monkeypatch, folder, tmp_path, registry, c
         assert member[:-1] == [0.5] * (len(member) - 1)
         assert member[-1] in (0.0, 1.0)
     assert "summed" not in caplog.text
+
+
+def test_queries_and_results_come_from_the_tools(monkeypatch, folder, tmp_path, registry):  # noqa: F811
+    seen = []
+    read = verl_group.turn_fields
+
+    async def spy(output, **options):
+        seen.append(await read(output, **options))
+        return seen[-1]
+
+    monkeypatch.setattr(verl_group, "turn_fields", spy)
+    run_group(monkeypatch, folder, tmp_path, SEARCHES)
+    conversations = [fields["response"] for fields in seen]
+    assert {len(messages) for messages in conversations} <= {1, 3, 5}
+    assert max(map(len, conversations)) > 1
+    for messages in conversations:
+        for message in messages[1::2]:
+            assert message["content"] == "<answer>Rhone</answer> is what the tool says."
+        first = messages[0]
+        if len(messages) > 1:
+            assert first["tool_calls"][0]["function"] == {
+                "name": "search",
+                "arguments": '{"query": "river"}',
+            }
+            assert first["token_span"][0] == 0
 
 
 def test_the_sum_is_said_once(monkeypatch, folder, tmp_path, registry, caplog):  # noqa: F811
