@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
 
 import msgspec
 
+from rag_rewards.report.rows import UNKNOWN, Configuration
+from rag_rewards.report.turns import trajectory_of
 from rag_rewards.rows import ScoredRow
 from rag_rewards.text.citations import compiled, markers
 from rag_rewards.text.refusal import ABSTENTIONS
+from rag_rewards.turns.counts import TurnCounts, turn_counts
+from rag_rewards.turns.turn import Turn
 
 _TAG = re.compile(r"</?[A-Za-z]\w{0,20}>")
 
@@ -16,7 +21,11 @@ _TAG = re.compile(r"</?[A-Za-z]\w{0,20}>")
 class Facts(msgspec.Struct, frozen=True):
     """Properties of a response besides its score.
 
-    judged  whether a judge decided the answer; None if the recipe uses no cascade
+    words          words of the policy in all turns
+    judged         whether a judge decided the answer; None if the recipe uses no cascade
+    turns          counts of the turns; None for a response of one turn without a query
+    at_turn_limit  whether the largest number of turns ended the rollout
+    replies        digests of the results of each turn but the last one
     """
 
     words: int
@@ -26,10 +35,13 @@ class Facts(msgspec.Struct, frozen=True):
     abstained: bool
     cut: bool
     judged: bool | None = None
+    turns: TurnCounts | None = None
+    at_turn_limit: bool = False
+    replies: tuple[str, ...] = ()
 
 
-def facts_of(row: ScoredRow) -> Facts:
-    """Return the properties of a response.
+def facts_of(row: ScoredRow, configuration: Configuration = UNKNOWN) -> Facts:
+    """Return the properties of a response, whose turns are read as by a recipe with its settings.
 
     Refusals and abstentions are those that the recipe recognized. If the recipe does not recognize
     them, usual phrases count as an abstention.
@@ -42,15 +54,25 @@ def facts_of(row: ScoredRow) -> Facts:
     if not refused and not abstained and truth is None and "refused" not in details:
         visible = row.parsed.visible.lower().replace("’", "'")
         abstained = any(phrase.lower() in visible for phrase in ABSTENTIONS)
+    run = trajectory_of(row, configuration)
+    own = "\n".join(turn.text for turn in run.turns) if run else text
     return Facts(
-        words=len(text.split()),
+        words=len(own.split()),
         cites=sum(len(m.labels) for m in markers(text, _MARKER)),
-        tags=len(_TAG.findall(text)),
+        tags=len(_TAG.findall(own)),
         refused=refused,
         abstained=abstained,
         cut=row.finish_reason == "length",
         judged=details["decided_by"] == "judge" if "decided_by" in details else None,
+        turns=turn_counts(run) if run else None,
+        at_turn_limit=row.finish_reason == "max_turns",
+        replies=tuple(map(_digest, run.turns[:-1])) if run else (),
     )
+
+
+def _digest(turn: Turn) -> str:
+    texts = [turn.observation or "", *(result.text for result in turn.results or ())]
+    return blake2b("\0".join(texts).encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 _MARKER = compiled()

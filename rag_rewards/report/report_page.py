@@ -88,7 +88,8 @@ def contents(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the data of the page, and the compressed data: columns of the table, and texts."""
     groups = group_by_key(rows)
-    facts = list(map(facts_of, rows))
+    configurations = Configurations()
+    facts = [facts_of(row, configurations.of(row)) for row in rows]
     row_advantages = advantages(rows, groups)
     numbers = statistics(rows, facts, groups)
     blocks, block_of = _explanation_blocks(rows, groups, row_advantages)
@@ -138,6 +139,9 @@ def _columns(
         "cites": [each.cites for each in facts],
         "refused": [int(each.refused or each.abstained) for each in facts],
         "cut": [int(each.cut) for each in facts],
+        "searches": [each.turns.searches if each.turns else None for each in facts],
+        "repeated": [each.turns.repeated if each.turns else 0 for each in facts],
+        "malformed": [each.turns.malformed if each.turns else 0 for each in facts],
         "answer": [_answer(row) for row in rows],
         "block": list(block_of),
     }

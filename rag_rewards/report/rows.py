@@ -96,6 +96,10 @@ class Configuration:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+UNKNOWN = Configuration()
+"""The configuration of a row without a signature."""
+
+
 class Configurations:
     """Reads configurations from signatures. Each distinct signature is parsed once."""
 

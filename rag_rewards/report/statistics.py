@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
-from typing import Any
 
 import msgspec
 
 from rag_rewards.groups import positions_by_key
+from rag_rewards.report.drift import Alarm, TrainingStep, alarms, mean_of
 from rag_rewards.report.facts import Facts
+from rag_rewards.report.turn_statistics import (
+    TurnStatistics,
+    turn_notes,
+    turn_rates,
+    turn_statistics,
+)
 from rag_rewards.rows import ScoredRow
 from rag_rewards.training.advantages import mean_std
 
@@ -58,21 +64,6 @@ class Signal(msgspec.Struct, frozen=True):
     spread: float | None
 
 
-class TrainingStep(msgspec.Struct, frozen=True):
-    """Means over the rollouts of one training step, or of several adjacent steps."""
-
-    step: int
-    n: int
-    values: dict[str, float | None]
-
-
-class Alarm(msgspec.Struct, frozen=True):
-    """A change from the first to the last quarter of the training steps."""
-
-    name: str
-    message: str
-
-
 class Statistics(msgspec.Struct, kw_only=True):
     """All statistics of a report.
 
@@ -80,6 +71,7 @@ class Statistics(msgspec.Struct, kw_only=True):
     matrix   correlation of each pair of names
     sizes    number of groups by their number of rollouts
     spreads  standard deviations of the reward within groups
+    turns    statistics of search agents, and the distribution of their numbers of searches
     """
 
     rows: int
@@ -95,6 +87,8 @@ class Statistics(msgspec.Struct, kw_only=True):
     steps: list[TrainingStep]
     alarms: list[Alarm]
     notes: list[str]
+    turns: TurnStatistics | None = None
+    searches: Distribution | None = None
 
 
 def statistics(
@@ -108,6 +102,7 @@ def statistics(
     if any(row.correct is not None for row in rows) and "correct" not in columns:
         columns["correct"] = [row.correct for row in rows]
     steps = _steps(rows, facts, columns, groups)
+    turns = turn_statistics(rows, facts, groups)
     return Statistics(
         rows=len(rows),
         scored=sum(row.reward is not None for row in rows),
@@ -122,8 +117,10 @@ def statistics(
         rates=_rates(rows, facts),
         words=distribution("words", [float(each.words) for each in facts]),
         steps=steps,
-        alarms=alarms(steps, columns),
-        notes=_notes(rows, columns, groups),
+        alarms=alarms(steps, columns, max(turns.searches) if turns else 0.0),
+        notes=[*_notes(rows, columns, groups), *turn_notes(turns)],
+        turns=turns,
+        searches=distribution("searches per rollout", turns.searches) if turns else None,
     )
 
 
@@ -280,22 +277,20 @@ def _steps(
     if len(order) < 2:
         return []
     dead = _dead_by_row(columns["reward"], groups)
+    has_turns = any(each.turns for each in facts)
     size = math.ceil(len(order) / MAX_POINTS)
     points = []
     for start in range(0, len(order), size):
         inside = [i for step in order[start : start + size] for i in members[step]]
-        values = {name: _mean(column[i] for i in inside) for name, column in columns.items()}
+        values = {name: mean_of(column[i] for i in inside) for name, column in columns.items()}
         values |= {
             name: fmean(measure(facts[i]) for i in inside) for name, measure in _MEASURES.items()
         }
-        values["groups without signal"] = _mean(dead[i] for i in inside)
+        if has_turns:
+            values |= turn_rates([facts[i] for i in inside])
+        values["groups without signal"] = mean_of(dead[i] for i in inside)
         points.append(TrainingStep(order[start], len(inside), values))
     return points
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    present = [value for value in values if value is not None]
-    return fmean(present) if present else None
 
 
 def _dead_by_row(
@@ -309,52 +304,3 @@ def _dead_by_row(
             for i in group:
                 out[i] = float(max(values) == min(values))
     return out
-
-
-def alarms(steps: Sequence[TrainingStep], columns: dict[str, Any]) -> list[Alarm]:
-    """Return the changes from the first to the last quarter of the steps.
-
-    They are: length, tags or citations by half or more; abstentions, cut responses and groups
-    without signal by 0.2 or more; a component whose mean reaches 98% of its range; a reward that
-    falls by half its standard deviation.
-    """
-    if len(steps) < 4:
-        return []
-    quarter = max(len(steps) // 4, 1)
-    result: list[Alarm] = []
-
-    def means(name: str) -> tuple[float, float] | None:
-        first = _mean(step.values.get(name) for step in steps[:quarter])
-        last = _mean(step.values.get(name) for step in steps[-quarter:])
-        return None if first is None or last is None else (first, last)
-
-    for name, title in (("words", "length"), ("tags", "tags"), ("citations", "citations")):
-        if (pair := means(name)) and max(pair) >= 1 and max(pair) >= 1.5 * min(pair):
-            change = f"from {pair[0]:.3g} to {pair[1]:.3g}"
-            result.append(Alarm(title, f"{name} per response changed {change}"))
-    for name in ("abstentions and refusals", "cut at the length limit", "groups without signal"):
-        if (pair := means(name)) and pair[1] - pair[0] >= 0.2:
-            result.append(Alarm(name, f"increased from {pair[0]:.0%} to {pair[1]:.0%}"))
-    for name, values in columns.items():
-        if name not in ("reward", "correct") and (pair := means(name)):
-            result += _saturation(name, [value for value in values if value is not None], pair)
-    if (pair := means("reward")) and pair[1] < pair[0]:
-        spread = mean_std([v for v in columns["reward"] if v is not None])[1]
-        if pair[0] - pair[1] > 0.5 * spread > 0:
-            result.append(Alarm("reward", f"decreased from {pair[0]:.3g} to {pair[1]:.3g}"))
-    return result
-
-
-def _saturation(name: str, values: Sequence[float], means: tuple[float, float]) -> Iterator[Alarm]:
-    """Yield an alarm for a component whose mean has come close to an end of its range."""
-    low, high = min(values), max(values)
-    if low == high:
-        return
-    first, last = ((mean - low) / (high - low) for mean in means)
-    for end, before, after in ((high, first, last), (low, 1 - first, 1 - last)):
-        if after >= 0.98 and before < 0.9:
-            yield Alarm(
-                f"{name} saturated",
-                f"the mean changed from {means[0]:.3g} to {means[1]:.3g}, and the range ends at "
-                f"{end:g}: the component gives hardly any training signal",
-            )

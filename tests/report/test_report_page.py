@@ -279,3 +279,61 @@ def test_a_large_page_contains_all_numbers_and_some_texts(
     view.page.wait_for_selector("dialog article")
     assert "rag-rewards explain FILE --id 7-0" in view.page.inner_text("dialog")
     assert view.is_quiet, view.console
+
+
+def agent(member: int, step: int) -> dict[str, Any]:
+    """A rollout of a search agent that searches more in later steps."""
+    page = {"title": "Paris", "text": f"Paris lies on the Seine. {MARKUP}"}
+    searches = [
+        {"text": f"<think>I look.</think><search>river {MARKUP}</search>", "results": [page]}
+        for _ in range(1 + step // 3)
+    ]
+    answer = "Seine" if member else "Rhine"
+    return {
+        "id": f"{step}-{member}",
+        "group": f"g{step}",
+        "step": step,
+        "question": "Which river runs through Paris?",
+        "answers": ["Seine"],
+        "turns": [*searches, {"text": f"<think>So.</think><answer>{answer}</answer> Done."}],
+    }
+
+
+def test_turns_of_a_search_agent(browser: Any, make: Make) -> None:
+    rows = [agent(member, step) for step in range(12) for member in range(2)]
+    view = OpenPage(browser, make("report", rows, "-r", "search-r1"))
+    page = view.page
+    assert "searches per rollout" in page.inner_text("#searches")
+    assert "text_after_answer" in page.inner_text("#searches")
+    assert "igpo (joint)" in page.inner_text("#searches")
+    assert "close to the largest number (4)" in page.inner_text("#training .notes")
+    page.select_option("#look", "duplicate query")
+    assert page.inner_text("#found") == "18 of 24 rollouts"
+    page.select_option("#look", "no search")
+    assert page.inner_text("#found") == "0 of 24 rollouts"
+    page.select_option("#look", "all")
+    page.select_option("#order", "most searches")
+    page.locator("#table button").first.click()
+    page.wait_for_selector("dialog article")
+    assert page.locator("dialog .turn").count() == 5
+    text = page.inner_text("dialog")
+    assert "contains the gold answer" in text
+    assert "Malformed" in text
+    assert "</script>" in text
+    assert page.title() != "owned"
+    assert view.is_quiet, (view.console, view.requests)
+
+
+def test_the_page_of_a_search_agent(browser: Any, make: Make) -> None:
+    rows = [agent(member, 3) for member in range(2)]
+    view = OpenPage(browser, make("explain", rows, "-r", "search-r1", "--id", "3-1"))
+    assert view.texts(".turn .head b") == ["Turn 1", "Turn 2", "Turn 3"]
+    assert view.page.locator(".turn").first.locator(".result.marked").count() == 1
+    assert view.page.title() != "owned"
+    assert view.is_quiet, (view.console, view.requests)
+
+
+def test_reports_without_a_search_agent_have_no_searches(browser: Any, make: Make) -> None:
+    view = OpenPage(browser, make("report", training(), "-r", "arena"))
+    assert view.page.locator("#searches").count() == 0
+    assert "searches" not in view.texts("#table th")

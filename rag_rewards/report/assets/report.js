@@ -125,6 +125,16 @@ function responses() {
   const shares = Object.entries(stats.rates).filter(([, value]) => value !== null);
   return [el("div", { class: "facts" }, ...shares.map(([name, value]) => fact(name, name.endsWith("per response") ? short(value, 3) : percent(value)))), el("div", { class: "charts" }, distribution(stats.words))];
 }
+function searches() {
+  const turns = stats.turns, value = name => name.endsWith("per rollout") ? short(turns.rates[name], 3) : percent(turns.rates[name]);
+  const parts = [el("div", { class: "facts" }, ...Object.keys(turns.rates).map(name => fact(name, value(name)))), el("div", { class: "charts" }, distribution(stats.searches))];
+  parts.push(turns.malformed.length ? table(["malformed turns", "turns", "meaning"], turns.malformed.map(each => el("tr", {}, cell(each.name), cell(each.turns.toLocaleString()), cell(each.meaning))), "malformed")
+    : el("p", { class: "soft", text: "No turn is malformed." }));
+  const credit = turns.credit.filter(each => each.dead !== null);
+  if (credit.length) parts.push(table(["method of credit", "groups without signal"], credit.map(each => el("tr", {}, cell(each.method), cell(percent(each.dead), each.dead > 0.5 ? "number bad" : "number"))), "signal"),
+    el("p", { class: "soft", text: "A group has no signal if the advantage of every turn is 0. Groups of one rollout are left out." }));
+  return parts;
+}
 function training() {
   if (!stats.steps.length) return [el("p", { class: "soft", text: "This section requires rows with at least two different values of `step`." })];
   const names = Object.keys(stats.steps[0].values);
@@ -141,11 +151,13 @@ const blocks = new Map();
 const FILTERS = {
   all: () => true, "correct": i => columns.correct[i] === 1, "incorrect": i => columns.correct[i] !== null && columns.correct[i] < 1,
   "abstention or refusal": i => columns.refused[i] === 1, "no citation": i => columns.cites[i] === 0, "cut at the length limit": i => columns.cut[i] === 1,
+  ...(stats.turns ? { "no search": i => columns.searches[i] === 0, "duplicate query": i => columns.repeated[i] > 0, "malformed turn": i => columns.malformed[i] > 0 } : {}),
   "wrong format": i => columns.parts.format && columns.parts.format[i] < 1, "unscored": i => columns.reward[i] === null, "with text in this page": i => columns.block[i] !== null,
 };
 const ORDERS = {
   "order of the file": null, "highest reward": i => columns.reward[i] === null ? Infinity : -columns.reward[i], "lowest reward": i => columns.reward[i] ?? Infinity,
   "highest advantage": i => -(columns.advantage[i] ?? -1e9), "lowest advantage": i => columns.advantage[i] ?? 1e9, "longest": i => -columns.words[i], "shortest": i => columns.words[i],
+  ...(stats.turns ? { "most searches": i => -(columns.searches[i] ?? -1) } : {}),
 };
 function rollouts() {
   const options = all => Object.keys(all).map(text => el("option", { text }));
@@ -178,10 +190,10 @@ function filter() {
 }
 function turn(way) { at = Math.min(Math.max(at + way * PAGE, 0), Math.max(chosen.length - 1, 0)); at -= at % PAGE; show(); }
 function show() {
-  const parts = Object.keys(columns.parts), heads = ["rollout", "reward", "answer", "question", ...parts];
+  const parts = Object.keys(columns.parts), heads = ["rollout", "reward", "answer", "question", ...(stats.turns ? ["searches"] : []), ...parts];
   const rows = chosen.slice(at, at + PAGE).map(i => el("tr", { onclick: () => open(i) },
     el("td", {}, el("button", { type: "button", text: columns.id[i], onclick: event => { event.stopPropagation(); open(i); } })),
-    cell(short(columns.reward[i]), "number"), cell(columns.answer[i]), cell(columns.question[columns.group[i]], "wide"), ...parts.map(name => cell(short(columns.parts[name][i], 3), "number wide"))));
+    cell(short(columns.reward[i]), "number"), cell(columns.answer[i]), cell(columns.question[columns.group[i]], "wide"), stats.turns ? cell(short(columns.searches[i]), "number wide") : null, ...parts.map(name => cell(short(columns.parts[name][i], 3), "number wide"))));
   const element = table(heads, rows, "rollouts");
   element.querySelectorAll("th").forEach((head, i) => { if (i > 2) head.className = "wide"; });
   document.getElementById("table").replaceChildren(chosen.length ? element : el("p", { class: "soft", text: columns.id.length ? "No rollout matches the filters." : "The file has no rollouts." }));
@@ -217,7 +229,7 @@ async function open(i) {
 }
 
 // --- first the sections, then the table, which is compressed -------------------------------------------------------
-const sections = [["distributions", "Distributions"], ["against", "Correlations of components"], ["groups", "Groups"], ["responses", "Responses"], ["training", "Changes over training"], ["rollouts", "Rollouts"]];
+const sections = [["distributions", "Distributions"], ["against", "Correlations of components"], ["groups", "Groups"], ["responses", "Responses"], ...(stats.turns ? [["searches", "Searches"]] : []), ["training", "Changes over training"], ["rollouts", "Rollouts"]];
 document.getElementById("page").replaceChildren(
   el("header", {}, el("h1", { text: data.title }), el("nav", { "aria-label": "sections" }, ...sections.map(([id, text]) => el("a", { href: "#" + id, text })))),
   ...overview(),
@@ -225,6 +237,7 @@ document.getElementById("page").replaceChildren(
   section("against", "Correlations of components", ...against()),
   section("groups", "Groups", ...groups()),
   section("responses", "Responses", ...responses()),
+  ...(stats.turns ? [section("searches", "Searches", ...searches())] : []),
   section("training", "Changes over training", ...training()),
   section("rollouts", "Rollouts", ...rollouts()),
   el("p", { class: "soft" }, el("code", { text: data.signature || "" }), ` rag-rewards ${data.version}`));
