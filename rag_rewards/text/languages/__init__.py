@@ -143,6 +143,8 @@ class QuestionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     collections     nouns and verbs of several things: "the members of the band", "who starred in"
     several_verbs   are in a question for several answers: "where was it filmed"
     naming          end a question for one name: "what are such towns called"
+    times           are in a question for a time: "when was it built"
+    parts_of_dates  are in a question for a day or a month: "on which day"
     singular        end like a plural, but are none: "what does"
     numbers         number words
     """
@@ -155,6 +157,8 @@ class QuestionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     collections: Words = frozenset()
     naming: Words = frozenset()
     several_verbs: Words = frozenset()
+    times: Words = frozenset()
+    parts_of_dates: Words = frozenset()
     singular: Words = frozenset()
     numbers: dict[str, int] = {}
 

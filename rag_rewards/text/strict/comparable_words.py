@@ -97,6 +97,8 @@ def comparable(texts: Iterable[str]) -> Comparable:
     ]
     words = [word for each in parts for word in each]
     owner = [i for i, each in enumerate(parts) for _ in each]
+    if "m" in words:
+        words = _with_meters(words)
     if _NUMERALS.isdisjoint(words):
         return Comparable(words, owner, owner)
     for at in range(1, len(words)):
@@ -109,6 +111,14 @@ def comparable(texts: Iterable[str]) -> Comparable:
         at += taken
         last.append(owner[at - 1])
     return Comparable([word for word, _ in spans], first, last)
+
+
+def _with_meters(words: list[str]) -> list[str]:
+    """Return words with "meter" for an "m" after a number. Elsewhere it can be an initial."""
+    return [
+        "meter" if word == "m" and at and is_number(words[at - 1]) else word
+        for at, word in enumerate(words)
+    ]
 
 
 @lru_cache(maxsize=65536)

@@ -12,13 +12,14 @@ _SHORT_WORDS = (
     "about|and|are|as|at|by|called|during|for|from|in|is|of|on|than|that|the|to|was|were|which|who"
     "|with"
 )
-_BEFORE = re.compile(rf"\b({_SHORT_WORDS})(?=[A-Z0-9])")
+_BEFORE = re.compile(rf"\b({_SHORT_WORDS}|The(?=[A-Z][a-z]))(?=[A-Z0-9])")
 # A lower-case word of four or more letters is no part of a name such as "McReed" or "iReed".
 _LONGER_BEFORE = re.compile(r"(?<![^\W_])([a-z]{4,24})(?=[A-Z][a-z])")
 _CAPITAL_INSIDE = re.compile(r"[A-Z](?<=[a-z]{4}[A-Z])(?=[a-z])")
 _AFTER_NUMBER = re.compile(rf"\d(?=(?:{_SHORT_WORDS})\b)")
 _AFTER = re.compile(rf"(?:{_SHORT_WORDS})(?=[\sA-Z]|$)")
 _DASH = re.compile(r"(?<=\w)—(?=\w)")
+_QUOTATION = re.compile(r"(?<=\w)(?=“\w)|(?<=\w”)(?=\w)")
 _SHORTEST = 5  # characters of a gold answer that a word can follow
 _MOST = 64  # places of one gold answer
 
@@ -34,6 +35,8 @@ def unglued(text: str, gold: Sequence[Sequence[str]]) -> str:
     text = _BEFORE.sub(r"\1 ", text)
     if "—" in text:
         text = _DASH.sub(" — ", text)
+    if "“" in text:
+        text = _QUOTATION.sub(" ", text)
     text = _AFTER_NUMBER.sub(r"\g<0> ", text)
     if _CAPITAL_INSIDE.search(text) and not any(
         _CAPITAL_INSIDE.search(alias) for aliases in gold for alias in aliases

@@ -18,10 +18,18 @@ FUNCTION_WORDS = frozenset(
     "of in on at by for to from with as is was are were be been its their his her this that it "
     "or and about during who which".split()
 )
-_LEADING = frozenset("in on at by for to from as during about since is was it".split())
+_LEADING = frozenset(
+    "in on at by for to from as during about since is was it approximately around roughly".split()
+)
 _SHORT = 4000  # characters; the rollouts of a group read the same short gold answers
 _SHORTEST_TOGETHER = 4  # letters and digits of words that a text may write without spaces
-_REMARK = re.compile(r"\s\([^()]{1,200}\)$")
+# "Oasis (band)", "Anna Reed, who was a singer"
+_REMARK = re.compile(r"\s\([^()]{1,200}\)$|,\s(?:who|which|whose|where)\s.*$", re.DOTALL)
+_GLUED_INITIALS = re.compile(r"\b[A-Z](?:\.[A-Z])+\b")
+_TITLES = frozenset(
+    "general justice judge president chancellor senator governor admiral colonel captain sir dame "
+    "dr doctor professor prof reverend bishop archbishop cardinal mr mrs ms king queen".split()
+)
 _SEVERAL = re.compile(r"[,;&/]|\b(?:and|or)\b")
 _OR = re.compile(r"\sor\s", re.I)
 _SPLIT = re.compile(r"[^\s/]+")
@@ -34,11 +42,13 @@ class GoldWords:
     words    all comparable words but a leading preposition
     is_name  whether the answer is a name of two to five words, each with a capital
     is_one   whether the answer begins with "a", so that "7 weeks" is not "a week"
+    is_list  whether the answer consists of several answers
     """
 
     words: tuple[str, ...]
     is_name: bool = False
     is_one: bool = False
+    is_list: bool = False
 
     @lazy
     def content(self) -> tuple[str, ...]:
@@ -50,7 +60,8 @@ class GoldWords:
     def together(self) -> str:
         """The words without spaces; empty if they are too short or contain no letter."""
         text = "".join(self.words)
-        long_enough = len(text) >= _SHORTEST_TOGETHER and text.isalnum()
+        shortest = 3 if len(text) == len(self.words) else _SHORTEST_TOGETHER  # "J K L"
+        long_enough = len(text) >= shortest and text.isalnum()
         return text if long_enough and not text.isdecimal() else ""
 
     @lazy
@@ -108,15 +119,37 @@ def _read_aliases(aliases: tuple[str, ...]) -> tuple[GoldWords, ...]:
 
 
 def _read(alias: str) -> tuple[GoldWords, ...]:
-    head = _REMARK.sub("", alias)
+    head = head_of(alias)
     forms = []
-    for answer in (head, *_alternatives(head)):
+    for answer in (head, *_alternatives(head), *_separate_initials(head)):
         written = _words_of(answer)
-        for words in (written, _name_at_end(written)):
+        for words in (written, _name_at_end(written), _without_title(written)):
             # The last word of "Vitamin A" only looks like an article.
             if words and words[-1].casefold() not in ARTICLES:
                 forms.append(_gold(words, " ".join(words) if words is not written else answer))
     return tuple(form for form in forms if form.words)
+
+
+def head_of(alias: str) -> str:
+    """Return a gold answer without the remark or the relative clause at its end.
+
+    >>> head_of("Oasis (band)"), head_of("Anna Reed, who was a singer")
+    ('Oasis', 'Anna Reed')
+    """
+    return _REMARK.sub("", alias)
+
+
+def _separate_initials(alias: str) -> list[str]:
+    """Return "A. M. Reed" for "A.M. Reed", so that each initial can be that of a name."""
+    if not _GLUED_INITIALS.search(alias):
+        return []
+    return [_GLUED_INITIALS.sub(lambda match: match[0].replace(".", ". "), alias)]
+
+
+def _without_title(written: Sequence[str]) -> Sequence[str]:
+    """Return the name after a title: "Anna Reed" for "Professor Anna Reed"."""
+    is_titled = len(written) > 2 and written[0].casefold() in _TITLES
+    return written[1:] if is_titled and all(word[:1].isupper() for word in written) else ()
 
 
 def _alternatives(alias: str) -> list[str]:
@@ -145,7 +178,9 @@ def _gold(written: Sequence[str], alias: str) -> GoldWords:
         and not _SEVERAL.search(alias)
         and not any(map(is_number, words))
     )
-    return GoldWords(tuple(words[lead:]), is_name, written[0].casefold() in ("a", "an"))
+    is_one = written[0].casefold() in ("a", "an")
+    is_list = _SEVERAL.search(alias) is not None and "or" not in words
+    return GoldWords(tuple(words[lead:]), is_name, is_one, is_list)
 
 
 def _name_at_end(written: Sequence[str]) -> Sequence[str]:

@@ -27,11 +27,11 @@ from rag_rewards.text.strict.assertions import Assertions
 from rag_rewards.text.strict.candidates import Candidates
 from rag_rewards.text.strict.capitals import Capitals
 from rag_rewards.text.strict.glued_words import unglued
-from rag_rewards.text.strict.gold_words import read_gold
+from rag_rewards.text.strict.gold_words import head_of, read_gold
 from rag_rewards.text.strict.longer_names import LongerNames
 from rag_rewards.text.strict.mentions import Kind, Mention, OtherForms
 from rag_rewards.text.strict.own_text import Initials, own_text
-from rag_rewards.text.strict.questions import Echo, answers_asked_for
+from rag_rewards.text.strict.questions import Echo, accepts_coarser_dates, answers_asked_for
 from rag_rewards.text.strict.rivals import Rivals
 from rag_rewards.text.strict.written_dates import can_be_in_date
 from rag_rewards.text.strict.yes_no import says_both
@@ -87,7 +87,12 @@ class StrictText:
         stream = [piece for word in self._words for piece in word.pieces]
         self._pieces = joined(stream)
         self._longer = LongerNames(self._words, text, question)
-        self._other_forms = OtherForms(self._written, self._words, self._longer)
+        self._other_forms = OtherForms(
+            self._written,
+            self._words,
+            self._longer,
+            question if accepts_coarser_dates(question) else "",
+        )
         self._required = _required(len(gold) if required is None else required, question)
         capitals = Capitals(text)
         candidates = Candidates(self._words, capitals, question)
@@ -190,10 +195,11 @@ class StrictText:
         if not can_be_in_date(self._written[mention.first]):
             return False
         dates = [form.date for form in read_gold(aliases) if form.date is not None]
-        if not dates:
+        date = self._other_forms.date_at(mention.first, mention.last) if dates else None
+        if date is None:
             return False
-        date = self._other_forms.date_at(mention.first, mention.last)
-        return date is not None and all(map(date.contradicts, dates))
+        same_year = [each for each in dates if not each.year or each.year == date.year]
+        return bool(same_year) and all(map(date.contradicts, same_year))
 
     def _is_named(self, words: list[str]) -> bool:
         """Return whether the text asserts a letter that looks like an article, as in "It is A."."""
@@ -213,9 +219,11 @@ class StrictText:
 
 # "Reed12." and "19731.": the number of a footnote after a word or a year at the end of a sentence.
 _FOOTNOTE = re.compile(
-    r"[1-9](?:(?<=[^\W\d_][^\W\d_][^\W\d_].)|(?<=\b1[6-9]\d\d.)|(?<=\b20\d\d.))\d?(?=[.!?](?:\s|$))"
+    r"[1-9](?:(?<=[^\W\d_][^\W\d_][^\W\d_].)|(?<=\b1[6-9]\d\d.)|(?<=\b20\d\d.)"
+    r"|(?<=\b1[6-9]\d0s.)|(?<=\b20\d0s.))\d?(?=[.!?](?:\s|$))"
 )
-_REMARK = re.compile(r"\s\([^()]{1,200}\)$")
+# The same as a raised number ("Reed⁶"), which is no exponent ("km²") after three letters.
+_RAISED = re.compile("(?:(?<=[^\\W\\d_][^\\W\\d_][^\\W\\d_])|(?<=[.,;:!?)]))[⁰¹²³⁴-⁹]+")
 
 
 def _spaced(text: str, gold: Sequence[Sequence[str]]) -> str:
@@ -224,6 +232,8 @@ def _spaced(text: str, gold: Sequence[Sequence[str]]) -> str:
     The question mark of a gold answer ("Who Goes There?") does not make its mention a question.
     """
     text = unglued(text, gold)
+    if not text.isascii():
+        text = _RAISED.sub("", text)
     if "?" in text:
         text = _without_question_marks(text, [a for aliases in gold for a in aliases if "?" in a])
     if _FOOTNOTE.search(text) and not any(
@@ -243,9 +253,9 @@ def _without_question_marks(text: str, aliases: Sequence[str]) -> str:
 
 def _with_heads(aliases: Sequence[str]) -> Sequence[str]:
     """Return the aliases, and the heads of those that end with a remark: "Oasis (band)"."""
-    if not any(alias.endswith(")") for alias in aliases):
+    if not any(alias.endswith(")") or ", w" in alias for alias in aliases):
         return aliases
-    heads = [_REMARK.sub("", alias) for alias in aliases]
+    heads = [head_of(alias) for alias in aliases]
     return list(dict.fromkeys([*aliases, *(head for head in heads if len(head) > 2)]))
 
 

@@ -5,6 +5,7 @@ A mention is a range of words. Its kind says how the words differ from the gold 
 other form         numbers, accents, plurals, units, hyphens: "two" for 2, "Sao Paulo" for São Paulo
 written together   "CocaCola" for Coca Cola, "JK Rowling" for J. K. Rowling
 same date          "2 November 1999" for "November 2, 1999"
+coarser date       "November 1999" or "1999", if the question asks when something happened
 other order        all words within a few words: "Roberts, John" for John Roberts
 shorter name       "Anna Reed" or "A. M. Reed" for Anna Maria Reed
 most words         all words of four or more but one
@@ -31,6 +32,7 @@ Kind = Literal[
     "other form",
     "written together",
     "same date",
+    "coarser date",
     "other order",
     "shorter name",
     "most words",
@@ -44,6 +46,7 @@ _SEPARATING = frozenset(
     "not no never nor neither or and but versus vs than instead rather without except "
     "unlike".split()
 )
+_JOINING = frozenset(("and",))
 # "50%" does not mention 50, "$5" does not mention 5, and "5-fold" neither.
 _OF_NUMBERS = frozenset(("percent", "fold", "plus", *CURRENCIES))
 _SENTENCE_MARKS = frozenset(".!?;:\n/|")
@@ -61,12 +64,20 @@ class OtherForms:
     """The words of a text in a form that can be compared with gold answers.
 
     written  the words as they are written, before a rule reads them in another language
+    time_question  a question that a date without the day or the month of the gold answer answers
     """
 
-    def __init__(self, written: Sequence[str], words: Sequence[Word], names: LongerNames) -> None:
+    def __init__(
+        self,
+        written: Sequence[str],
+        words: Sequence[Word],
+        names: LongerNames,
+        time_question: str = "",
+    ) -> None:
         self._written = written
         self._words = words
         self._names = names
+        self._time_question = time_question
 
     def find(self, gold: GoldWords) -> Iterator[Mention]:
         """Yield the mentions of a gold answer."""
@@ -164,6 +175,18 @@ class OtherForms:
     def _dates(self, gold: WrittenDate) -> Iterator[Mention]:
         for date in islice((each for each in self.dates if each.is_same(gold)), _MAX_MENTIONS):
             yield self._mention(date.first, date.last, "same date")
+        if gold.year and self._time_question and gold.year not in self._time_question:
+            yield from self._years(gold)
+
+    def _years(self, gold: WrittenDate) -> Iterator[Mention]:
+        """Yield the mentions of the year of a date without another month or day."""
+        dates = {date.last: date for date in self.dates if date.year == gold.year}
+        for at in self._places.get(gold.year, ()):
+            date = dates.get(at)
+            if date is None:
+                yield self._mention(at, at, "coarser date")
+            elif gold.is_same(date):
+                yield self._mention(date.first, date.last, "coarser date")
 
     # --- names -----------------------------------------------------------------------------------
 
@@ -241,7 +264,7 @@ class OtherForms:
         """Return whether nothing inside a range separates its words."""
         inside = self._text.words[first : last + 1]
         extra = [word for word in inside if word not in gold.words]
-        if not _SEPARATING.isdisjoint(extra):
+        if not _SEPARATING.isdisjoint(extra) and not (gold.is_list and set(extra) <= _JOINING):
             return False
         if gold.has_number and any(is_number(word) for word in extra):
             return False

@@ -136,7 +136,9 @@ class Initials:
             return label if is_inside_line else f"\n{label}"
         if (before, None) in places:
             return f"{label}. "
-        return match[0] if (None, None) in places and self._is_alone(match) else "\n"
+        if (None, None) in places and self._is_alone(match):
+            return match[0]
+        return match[0] if kind == "number" and self._ends_sentence(match) else "\n"
 
     def _ends_sentence(self, label: re.Match[str]) -> bool:
         """Return whether a number ends a sentence, as in "It is 12. It is odd.".

@@ -46,6 +46,18 @@ def answers_asked_for(question: str) -> int:
     return SEVERAL if subject and _asks_for_several(interrogative, subject, start) else 1
 
 
+@lru_cache(maxsize=4096)
+def accepts_coarser_dates(question: str) -> bool:
+    """Return whether "1999" answers a question if the gold answer is a day of that year.
+
+    >>> [accepts_coarser_dates(q) for q in (
+    ...     "When was it built?", "On which date was it built?", "Who built it?")]
+    [True, False, False]
+    """
+    words = frozenset(_WORD.findall(fold(question[:_LONGEST])))
+    return not words.isdisjoint(_WORDS.times) and words.isdisjoint(_WORDS.parts_of_dates)
+
+
 def _asks_for_several(interrogative: str, subject: list[str], start: int) -> bool:
     """Return whether the words after "which" or "who" are about several things."""
     if subject[start] in _WORDS.collections:
