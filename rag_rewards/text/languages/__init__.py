@@ -57,6 +57,8 @@ class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pronouns          subjects that refer to the sentence before: "He was Greek"
     naming            before a name that has other forms: "known as"
     verb_prepositions after a verb that begins a predicate: "raised in"
+    defeating         precede the one that loses: "France beat Spain"
+    specifying        precede further words about a mention: "in France, especially in Paris"
     open_ended        after "or", begin no other answer: "5 or more"
     universal         before an exception: "all cities but Paris"
     relatives         name a person or place by a relation to another: "the wife of Orwell"
@@ -97,6 +99,8 @@ class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pronouns: Words = frozenset()
     naming: Words = frozenset()
     verb_prepositions: Words = frozenset()
+    defeating: Words = frozenset()
+    specifying: Words = frozenset()
     open_ended: Words = frozenset()
     universal: Words = frozenset()
     relatives: Words = frozenset()
@@ -144,6 +148,7 @@ class QuestionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     several_verbs   are in a question for several answers: "where was it filmed"
     naming          end a question for one name: "what are such towns called"
     times           are in a question for a time: "when was it built"
+    winning         are in a question for a winner: "who won the final"
     parts_of_dates  are in a question for a day or a month: "on which day"
     singular        end like a plural, but are none: "what does"
     numbers         number words
@@ -159,6 +164,7 @@ class QuestionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     several_verbs: Words = frozenset()
     times: Words = frozenset()
     parts_of_dates: Words = frozenset()
+    winning: Words = frozenset()
     singular: Words = frozenset()
     numbers: dict[str, int] = {}
 

@@ -9,10 +9,13 @@ from itertools import islice, takewhile
 
 from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import ARTICLES
+from rag_rewards.text.strict.acronyms import is_acronym
 from rag_rewards.text.strict.assertion_words import (
     ALTERNATIVES,
     AUXILIARIES,
     COORDINATORS,
+    COPULAS,
+    NAMING,
     NEGATIONS,
     NOT_AN_ITEM,
     PAIRED,
@@ -25,7 +28,7 @@ from rag_rewards.text.strict.capitals import Capitals
 from rag_rewards.text.strict.denials import Denials
 from rag_rewards.text.strict.enumerations import Enumerations, is_majority
 from rag_rewards.text.strict.questions import Echo
-from rag_rewards.text.strict.relations import is_relation
+from rag_rewards.text.strict.relations import is_loser, is_relation
 from rag_rewards.text.strict.reports import is_reported
 from rag_rewards.text.words import Word
 
@@ -71,7 +74,8 @@ class Assertions:
         words = self.words
         return not (
             self._denials.deny(first, last)
-            or is_reported(words, first, last)
+            or is_reported(words, first, last, self.echo)
+            or (self._candidates.asks_for_winner and is_loser(words, first))
             or is_relation(words, first, last, self._candidates.question)
             or self._enumerations.contain(first, last, gold)
             or _in_question(words, last)
@@ -79,7 +83,7 @@ class Assertions:
             or _overruled(words, last)
             or self._side_by_side(first, last)
             or self._in_turn(first, last, gold)
-            or self._one_of_many(first, last, gold)
+            or (self._one_of_many(first, last, gold) and not is_acronym(words, first))
         )
 
     def _side_by_side(self, first: int, last: int) -> bool:
@@ -153,15 +157,22 @@ class Assertions:
         """Return whether a name without other words is beside other names ("Rome: Paris: Oslo")."""
         at = bisect_right(self._starts, start) - 1
         to = bisect_right(self._starts, end - 1) - 1
-        mention = self.words[start]
+        mention = self._candidates.head(start, end - 1)
+        is_count = mention.text[:1].isdecimal() and "(" in self._marks_after(end - 1)
         before = takewhile(self._is_name, range(at - 1, -1, -1))
         after = takewhile(self._is_name, range(to + 1, len(self._segments)))
         names: dict[str, Span] = {}
         for i in (*islice(before, _MAX_NAMES), *islice(after, _MAX_NAMES)):
+            if is_count and not self.words[self._segments[i][0]].text[:1].isdecimal():
+                continue  # "3 (Rome, Paris and Bonn)"
             if self._candidates.is_item(self._segments[i], mention):
                 names.setdefault(self.words[self._segments[i][0]].text, self._segments[i])
         names.pop(self.words[start].text, None)
         return 1 + len(names) > max(2, self.required) and not is_majority([*names.values()], gold)
+
+    def _marks_after(self, at: int) -> str:
+        following = self.words[at + 1].before if at + 1 < len(self.words) else ""
+        return self.words[at].after + following
 
     def _is_name(self, at: int) -> bool:
         """Return whether a segment can be another answer: up to three words of its own."""
@@ -172,6 +183,7 @@ class Assertions:
             and text not in ARTICLES
             and text not in NOT_AN_ITEM
             and text not in NEGATIONS
+            and text not in NAMING
             and not self._is_echo(start, end)
         )
 
@@ -219,8 +231,9 @@ def _quoted(words: Sequence[Word], first: int, last: int) -> bool:
 
     A quotation has an end; the other mark of the last quotation can be missing from the text.
     """
-    while first and words[first - 1].text in ARTICLES and words[first - 1].before:
-        first -= 1
+    first = _start_of_phrase(words, first)
+    if words[last].after.startswith(":") and words[first].before and first:
+        return words[first - 1].text not in COPULAS | NAMING  # "is "Bonn: A City""
     opened = sum(
         char in QUOTE
         for word in words[max(first - 60, 0) : first]
@@ -233,6 +246,16 @@ def _quoted(words: Sequence[Word], first: int, last: int) -> bool:
     return bool(after) or any(
         not QUOTE.isdisjoint(word.before + word.after) for word in words[last + 1 : last + 60]
     )
+
+
+def _start_of_phrase(words: Sequence[Word], first: int) -> int:
+    """Return where a quotation begins if only function words precede a mention in it."""
+    for at in range(first - 1, max(first - 4, -1), -1):
+        if words[at].after or (words[at].text not in ARTICLES and words[at].text not in PLACES):
+            break
+        if words[at].before:
+            return at
+    return first
 
 
 _REMARKS = frozenset(("based", "found", "given", "stated", "supported", "taken"))

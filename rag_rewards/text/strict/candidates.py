@@ -13,6 +13,8 @@ from typing import TypeAlias
 from rag_rewards.text.normalize import fold
 from rag_rewards.text.strict.assertion_words import FUNCTION_WORDS
 from rag_rewards.text.strict.capitals import Capitals
+from rag_rewards.text.strict.questions import asks_for_winner, is_choice
+from rag_rewards.text.word_forms import plain
 from rag_rewards.text.words import EDGES, Word
 
 Span: TypeAlias = tuple[int, int]
@@ -32,10 +34,20 @@ class Candidates:
         self._capitals = capitals
         self.question = stems_of(question)
         self.has_question = bool(question.strip())
+        self.is_choice = is_choice(question)
+        self.asks_for_winner = asks_for_winner(question)
 
     def is_name(self, text: str) -> bool:
         """Return whether a word is a number, or has a capital somewhere in the text."""
         return text[:1].isdecimal() or text in self._capitals
+
+    def head(self, first: int, last: int) -> Word:
+        """Return the word of a mention that shows its kind: "1994" of "published in 1994"."""
+        mention = self._words[first : last + 1]
+        names = (word for word in mention if self.is_name(word.text))
+        return next(names, None) or next(
+            (word for word in mention if word.text not in FUNCTION_WORDS), mention[0]
+        )
 
     def is_candidate(self, word: Word, mention: Word) -> bool:
         """Return whether a word can be an answer of the same kind as a mention."""
@@ -49,6 +61,11 @@ class Candidates:
         if text.endswith("ly") and not self.is_name(text):
             return False  # "It is simply Paris"
         return self.is_name(text) or not self.is_name(own)
+
+    def is_asked(self, at: int) -> bool:
+        """Return whether a word is a name that the question contains."""
+        text = self._words[at].text
+        return text not in FUNCTION_WORDS and stem(text) in self.question and self.is_name(text)
 
     def is_item(self, span: Span, mention: Word) -> bool:
         """Return whether an item of a list can be an answer of the same kind as a mention.
@@ -70,6 +87,8 @@ class Candidates:
 
 def stem(word: str) -> str:
     """Return the beginning of a word, which its inflected forms share."""
+    if not word.isascii():
+        word = plain(word)
     return word[: 4 if len(word) > 5 else 3] if word.isascii() else word
 
 

@@ -16,10 +16,12 @@ from rag_rewards.text.strict.assertion_words import (
     DENIALS,
     DENIED_DENIALS,
     FAILURES,
+    FUNCTION_WORDS,
     JUDGED,
     NEGATIONS,
     NOBODY,
     OPENS,
+    PRONOUNS,
     QUOTE,
     SKIPPED,
     TENTATIVE,
@@ -36,6 +38,10 @@ _DECIDING = (
     | {first for first, _ in TWO_WORD_NEGATIONS}
     | {"right", "correct", "true", "but", "not"}
 )
+
+
+# Begin a further clause: "critics not convinced it is Paris".
+_CLAUSE_SUBJECTS = PRONOUNS | {"it", "that", "this"}
 
 
 class Denials:
@@ -70,7 +76,8 @@ class Denials:
             if start < at:
                 at = start - 1  # a title: "No Exit" was written by
                 continue
-            if _is_negation(word) and not self._echo[at] and not (linked and self._is_title(at)):
+            is_aside = linked and (self._is_title(at) or self._modifies(at, first))
+            if _is_negation(word) and not self._echo[at] and not is_aside:
                 return not self._asserts(at, first)
             linked = linked or word.text in COPULAS
             at -= 1
@@ -127,6 +134,18 @@ class Denials:
         """Return whether a negation begins a title: "Nobody Knows was directed by"."""
         words = self._words
         return words[at].text in self._capitals and words[at + 1].text in self._capitals
+
+    def _modifies(self, at: int, first: int) -> bool:
+        """Return whether a negation and a participle describe the noun before them.
+
+        Example: "The powers not given to one are reserved for Paris".
+        """
+        words = self._words
+        if not at or words[at - 1].after or not words[at + 1].text.endswith(("ed", "en")):
+            return False
+        noun = words[at - 1].text
+        is_subject = any(word.text in _CLAUSE_SUBJECTS for word in words[at + 1 : first])
+        return noun not in FUNCTION_WORDS and "'" not in noun and not is_subject
 
     def _after(self, last: int) -> bool:
         """Return whether the words after the mention deny it.

@@ -24,6 +24,7 @@ from rag_rewards.text.strict.assertion_words import (
     OPENERS,
     PAIRING,
     SINGULAR_VERBS,
+    SPECIFYING,
     VERB_PREPOSITIONS,
 )
 from rag_rewards.text.strict.candidates import Candidates, Span, stem
@@ -69,7 +70,9 @@ class Enumerations:
         others = [*left, *right]
         if others and is_majority(others, gold):
             return False
-        if self._required == 1 and _second_of_pair(words, first, last):
+        if self._required == 1 and (
+            self._is_second_of_pair(first, last) or self._is_undecided(first, last)
+        ):
             return True
         enough = max(3, self._required + 1)
         if left_or or 1 + len(left) >= enough:
@@ -86,7 +89,7 @@ class Enumerations:
         An item is a run of a few words between list marks or conjunctions. An apposition
         ("Paris, the capital, …") counts only if a conjunction shows that this is a list.
         """
-        words, mention = self._words, self._words[first]
+        words, mention = self._words, self._candidates.head(*sorted((edge, first)))
         items: list[Span] = []
         appositions: list[Span] = []
         joined = alternative = False
@@ -104,8 +107,8 @@ class Enumerations:
                 continue
             if words[start].text in NOT_AN_ITEM or (step > 0 and end - start > MAX_ITEM_WORDS):
                 break
-            if step > 0 and _is_predicate(words, start, end):
-                break  # "written by Anna Reed and sung by Tom Hill"
+            if step > 0 and (_is_predicate(words, start, end) or _specifies(words, start)):
+                break  # "written by Anna Reed and sung by Tom Hill", "in Bonn, especially in Beuel"
             if not self._candidates.is_item((start, end), mention):
                 continue
             is_apposition = step > 0 and words[start].text in ARTICLES
@@ -130,6 +133,31 @@ class Enumerations:
         has_units = is_number and edge > first and end - start > 1
         is_amount = item[:1].isdecimal() or item == "one"
         return has_units and is_amount and words[end - 1].text != words[edge].text
+
+    def _is_second_of_pair(self, first: int, last: int) -> bool:
+        """Return whether a mention is the second of two answers.
+
+        A name that the question contains is no answer: "For whom did Reed play besides Bonn?",
+        "For Bonn and Rome". The alternatives of a question are answers.
+        """
+        if not _second_of_pair(self._words, first, last):
+            return False
+        if self._candidates.is_choice:
+            return True
+        at = first - 1
+        while at >= 0 and first - at < _LONGEST_CLAUSE and not self._candidates.is_asked(at):
+            if at < first - 1 and self._words[at].after:
+                return True
+            at -= 1
+        return at < 0 or first - at == _LONGEST_CLAUSE or self._candidates.is_asked(first)
+
+    def _is_undecided(self, first: int, last: int) -> bool:
+        """Return whether a mention and "and" join both alternatives of the question."""
+        words, at = self._words, last + 1
+        if not self._candidates.is_choice or at + 1 >= len(words) or words[last].after:
+            return False
+        pairs = words[at].text in PAIRING and self._candidates.is_asked(at + 1)
+        return pairs and self._candidates.is_asked(first)
 
     def _begins_clause(self, first: int) -> bool:
         """Return whether a mention is in a clause of its own that repeats words of the question.
@@ -212,11 +240,13 @@ def _has_apposition(words: Sequence[Word], first: int, last: int) -> bool:
     """
     if last + 1 >= len(words) or not words[last].after.startswith((",", " –")):
         return False
-    following = words[last + 1].text
+    following, at = words[last + 1].text, first - 1
+    if at > 0 and words[at].text in ARTICLES:
+        at -= 1
     return (
         following in ARTICLES
         or following[:1].isdigit()
-        or (first > 0 and words[first - 1].text in BEFORE_PLACE)
+        or (at >= 0 and words[at].text in BEFORE_PLACE)
     )
 
 
@@ -227,6 +257,14 @@ def _is_predicate(words: Sequence[Word], start: int, end: int) -> bool:
         and words[start + 1].text in VERB_PREPOSITIONS
         and words[start].text.endswith(("ed", "en", "wn", "ew", "sung", "made", "built", "born"))
     )
+
+
+def _specifies(words: Sequence[Word], start: int) -> bool:
+    """Return whether a run says more about the mention: "including …", "especially in …"."""
+    text = words[start].text
+    if text == "including":
+        return True
+    return text in SPECIFYING and start + 1 < len(words) and words[start + 1].text in NOT_AN_ITEM
 
 
 def _is_named(words: Sequence[Word], first: int) -> bool:

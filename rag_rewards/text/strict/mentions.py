@@ -16,6 +16,7 @@ Time and memory are linear in the length of the text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 from typing import Literal, NamedTuple
@@ -47,6 +48,7 @@ _SEPARATING = frozenset(
     "unlike".split()
 )
 _JOINING = frozenset(("and",))
+_YEAR = re.compile(r"1\d{3}|20\d\d", re.ASCII)
 # "50%" does not mention 50, "$5" does not mention 5, and "5-fold" neither.
 _OF_NUMBERS = frozenset(("percent", "fold", "plus", *CURRENCIES))
 _SENTENCE_MARKS = frozenset(".!?;:\n/|")
@@ -179,7 +181,13 @@ class OtherForms:
             yield from self._years(gold)
 
     def _years(self, gold: WrittenDate) -> Iterator[Mention]:
-        """Yield the mentions of the year of a date without another month or day."""
+        """Yield the mentions of the year of a date without another month or day.
+
+        A text that names a further year does not say which one it means.
+        """
+        years = {word for word in self._text.words if _YEAR.fullmatch(word)}
+        if any(year not in self._time_question for year in years - {gold.year}):
+            return
         dates = {date.last: date for date in self.dates if date.year == gold.year}
         for at in self._places.get(gold.year, ()):
             date = dates.get(at)

@@ -54,8 +54,24 @@ def accepts_coarser_dates(question: str) -> bool:
     ...     "When was it built?", "On which date was it built?", "Who built it?")]
     [True, False, False]
     """
-    words = frozenset(_WORD.findall(fold(question[:_LONGEST])))
+    words = _words_of(question)
     return not words.isdisjoint(_WORDS.times) and words.isdisjoint(_WORDS.parts_of_dates)
+
+
+@lru_cache(maxsize=4096)
+def asks_for_winner(question: str) -> bool:
+    """Return whether a question asks who won: "Who won the final?"."""
+    return not _words_of(question).isdisjoint(_WORDS.winning)
+
+
+@lru_cache(maxsize=4096)
+def is_choice(question: str) -> bool:
+    """Return whether a question names alternatives: "Is it Rome or Paris?"."""
+    return "or" in _words_of(question)
+
+
+def _words_of(question: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(fold(question[:_LONGEST])))
 
 
 def _asks_for_several(interrogative: str, subject: list[str], start: int) -> bool:

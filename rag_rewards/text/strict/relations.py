@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from rag_rewards.text.normalize import ARTICLES
-from rag_rewards.text.strict.assertion_words import COPULAS, RELATIVES
+from rag_rewards.text.strict.assertion_words import COPULAS, DEFEATING, RELATIVES
 from rag_rewards.text.strict.candidates import stem
 from rag_rewards.text.words import Word
 
+_LONGEST_CLAUSE = 10  # words
 _LONGEST = 5  # words between the beginning of an answer and "of"
 _STEMS = frozenset(map(stem, RELATIVES))
 _SUBJECTS = frozenset(("it", "this", "that", "he", "she", "they", "answer"))
@@ -33,6 +34,27 @@ def is_relation(words: Sequence[Word], first: int, last: int, question: Abstract
             return _begins(words, at)
         at -= 1
     return at < 0
+
+
+def is_loser(words: Sequence[Word], first: int) -> bool:
+    """Return whether a mention is the object of a verb of winning: "France beat Spain".
+
+    In "They lost the title in 2016", the mention is in a clause about losing; in "lost to Spain",
+    it is the winner.
+    """
+    at = first - 1
+    if at > 0 and words[at].text in ARTICLES:
+        at -= 1
+    if at < 0 or words[at].after:
+        return False
+    if words[at].text in DEFEATING:
+        return True
+    for before in range(at, max(first - _LONGEST_CLAUSE, -1), -1):
+        if words[before].after:
+            return False
+        if words[before].text in ("lost", "lose", "loses"):
+            return words[before + 1].text != "to"
+    return False
 
 
 def _begins(words: Sequence[Word], at: int) -> bool:

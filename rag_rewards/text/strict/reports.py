@@ -17,15 +17,20 @@ from rag_rewards.text.strict.assertion_words import (
     REPORTING,
     SOURCES,
 )
+from rag_rewards.text.strict.questions import Echo
 from rag_rewards.text.words import Word
 
 _LONGEST = 12  # words between a report and a mention
 _NOT_THE_END = frozenset(("as", "to"))  # "Paris is mentioned as the capital"
 
 
-def is_reported(words: Sequence[Word], first: int, last: int) -> bool:
+def is_reported(words: Sequence[Word], first: int, last: int, echo: Echo) -> bool:
     """Return whether a text only reports that someone or something names the mention."""
-    return _is_object(words, first, last) or _is_opinion(words, first) or _is_mentioned(words, last)
+    return (
+        _is_object(words, first, last)
+        or _is_opinion(words, first, echo)
+        or _is_mentioned(words, last)
+    )
 
 
 def _is_object(words: Sequence[Word], first: int, last: int) -> bool:
@@ -34,7 +39,7 @@ def _is_object(words: Sequence[Word], first: int, last: int) -> bool:
         word = words[at]
         if word.after:
             return False
-        if word.text in MENTIONING:
+        if word.text in MENTIONING or f"{word.text} {words[at + 1].text}" in MENTIONING:
             return _ends(words, last)
         if word.text == "about":  # "Document 3 is about Paris"
             before = {each.text for each in words[max(at - 5, 0) : at]}
@@ -44,14 +49,14 @@ def _is_object(words: Sequence[Word], first: int, last: int) -> bool:
     return False
 
 
-def _is_opinion(words: Sequence[Word], first: int) -> bool:
+def _is_opinion(words: Sequence[Word], first: int, echo: Echo) -> bool:
     """Return whether a clause reports an opinion of others: "Some say it is Paris"."""
     for at in range(first - 1, max(first - _LONGEST, 0), -1):
         if not CLAUSE_ENDS.isdisjoint(words[at].after) or "," in words[at].after:
             return False
         if words[at].text in CLAUSE_WORDS:
             return False
-        if words[at].text in REPORTING:
+        if words[at].text in REPORTING and not echo[at]:
             subject = at - 1
             while subject > 0 and (
                 words[subject].text in AUXILIARIES

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from itertools import pairwise
 
 from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import ARTICLES
@@ -90,14 +91,30 @@ class Rivals:
         if at < 1:
             return False
         own = {word.text for word in self._words[first : last + 1]}
+        head = self._candidates.head(first, last)
         frame = self._texts(clauses[at]) - own
         if not frame or clauses[at][1] - clauses[at][0] > _MAX_UNIT:
             return False
         rivals = sum(
-            frame <= self._texts(clause) and self._has_candidate(clause, first, own, frame)
+            frame <= self._texts(clause)
+            and self._has_candidate(clause, head, own, frame)
+            and (len(frame) > 1 or self._is_beside(clause, next(iter(frame)), head))
             for clause in clauses[max(at - _MAX_CLAUSES, 0) : at]
         )
         return rivals >= required
+
+    def _is_beside(self, clause: Span, frame: str, head: Word) -> bool:
+        """Return whether a candidate is directly beside a word of a clause: "is Rome"."""
+        skipped = ARTICLES | HEDGES
+        texts = [word for word in self._words[slice(*clause)] if word.text not in skipped]
+        return any(
+            frame in (word.text, following.text)
+            and (
+                self._candidates.is_candidate(word, head)
+                or self._candidates.is_candidate(following, head)
+            )
+            for word, following in pairwise(texts)
+        )
 
     @lazy
     def _clauses(self) -> list[Span]:
@@ -145,7 +162,7 @@ class Rivals:
 
     def _is_afterthought(self, first: int, last: int) -> bool:
         """Return whether a mention ends a unit that names another answer: "It is Rome, Paris."."""
-        words, mention = self._words, self._words[first]
+        words, mention = self._words, self._candidates.head(first, last)
         if last + 1 < len(words) and not _ends_unit(words[last]):
             return False
         at = first - 1
@@ -191,14 +208,14 @@ class Rivals:
         if self._words[units[at][0]].text in PRONOUNS:
             return False  # "The author is Homer. He was Greek."
         own = {word.text for word in self._words[first : last + 1]}
-        content = self._content(units[at], own)
+        content, head = self._content(units[at], own), self._candidates.head(first, last)
         rivals = 0
         for unit in units[:at]:
             if unit[1] - unit[0] > _MAX_UNIT or self._says_more(content, unit, own):
                 continue
             if not asked and not self._is_bare(unit):
                 continue
-            rivals += self._has_candidate(unit, first, own)
+            rivals += self._has_candidate(unit, head, own)
             if rivals >= required:
                 return True
         return False
@@ -233,7 +250,7 @@ class Rivals:
         return units
 
     def _has_candidate(
-        self, unit: Span, first: int, own: AbstractSet[str], frame: AbstractSet[str] = frozenset()
+        self, unit: Span, head: Word, own: AbstractSet[str], frame: AbstractSet[str] = frozenset()
     ) -> bool:
         """Return whether a unit asserts another answer than the mention."""
         words = self._words[slice(*unit)]
@@ -241,10 +258,9 @@ class Rivals:
             return False  # the same answer, or a denial
         if words[-1].after.startswith("?"):
             return False
-        mention, known = self._words[first], own | frame
+        known = own | frame
         return any(
-            word.text not in known and self._candidates.is_candidate(word, mention)
-            for word in words
+            word.text not in known and self._candidates.is_candidate(word, head) for word in words
         )
 
 
