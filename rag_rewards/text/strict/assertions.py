@@ -13,6 +13,7 @@ from rag_rewards.text.strict.acronyms import is_acronym
 from rag_rewards.text.strict.assertion_words import (
     ALTERNATIVES,
     AUXILIARIES,
+    BEFORE_PLACE,
     COORDINATORS,
     COPULAS,
     NAMING,
@@ -251,13 +252,14 @@ def _quoted(words: Sequence[Word], first: int, last: int) -> bool:
 def _start_of_phrase(words: Sequence[Word], first: int) -> int:
     """Return where a quotation begins if only function words precede a mention in it."""
     for at in range(first - 1, max(first - 4, -1), -1):
-        if words[at].after or (words[at].text not in ARTICLES and words[at].text not in PLACES):
+        if words[at].after or words[at].text not in _BEFORE_NOUNS:
             break
         if words[at].before:
             return at
     return first
 
 
+_BEFORE_NOUNS = ARTICLES | PLACES | BEFORE_PLACE
 _REMARKS = frozenset(("based", "found", "given", "stated", "supported", "taken"))
 
 
