@@ -39,6 +39,7 @@ _ENDS = {
 }  # fmt: skip
 _IS_HIDDEN = re.compile(_ATTRIBUTES, re.IGNORECASE)
 _IS_HIDDEN_ELEMENT = re.compile(_ELEMENTS, re.IGNORECASE)
+_COMMAND = re.compile(r"\\[a-zA-Z]")  # a "%" begins a comment in LaTeX
 _VOID = frozenset(("br", "hr", "img", "input", "meta", "link", "wbr", "source", "track", "area"))
 _LABEL = re.compile(r"\D{0,12}\d{1,4}")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -56,12 +57,21 @@ def shown(text: str) -> str:
         return text
     pieces: list[str] = []
     at = 0
+    is_latex = _COMMAND.search(text) is not None
     while match := _HIDING.search(text, at):
-        end, replacement = _rest(match)
+        if match.lastgroup == "remark" and not is_latex and not _begins_line(match):
+            end, replacement = match.start() + 1, "%"  # "a share in % of all"
+        else:
+            end, replacement = _rest(match)
         pieces += (text[at : match.start()], replacement)
         at = end
     pieces.append(text[at:])
     return "".join(pieces)
+
+
+def _begins_line(match: re.Match[str]) -> bool:
+    before = match.string[max(match.start() - 1, 0) : match.start()]
+    return before in ("", "\n")
 
 
 def _rest(match: re.Match[str]) -> tuple[int, str]:
@@ -88,6 +98,8 @@ def _element(match: re.Match[str]) -> tuple[int, str]:
     if _IS_HIDDEN_ELEMENT.fullmatch(name) or (attributes and _IS_HIDDEN.search(attributes)):
         closing = re.compile(rf"</{name}\s{{0,8}}>", re.IGNORECASE)
         found = closing.search(match.string, match.end())
+        if name == "s" and not found and not match.string[: match.start()].strip():
+            return match.end(), " "  # the token that begins a sequence
         return found.end() if found else len(match.string), " "
     return match.end(), f"<{name}>" if attributes else match[0]
 

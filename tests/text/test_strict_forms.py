@@ -164,3 +164,55 @@ def test_an_acronym_has_the_initials_of_the_words_before_it() -> None:
         True,
         False,
     ]
+
+
+WEAKNESSES = [
+    ("It is located in Rome, situated in Paris.", "Paris", "Where is it?", False),
+    ("It is located in Rome, situated in Paris.", "Rome", "Where is it?", True),
+    ("located in Rome, situated in Paris", "Paris", "Where is it located?", False),
+    ("She was born in Rome, raised in Paris.", "Paris", "Where was she born?", False),
+    ("She was born in Rome, raised in Paris.", "Paris", "Where was she raised?", True),
+    ("1st Rome, 2nd Paris", "Paris", "Where is it?", False),
+    ("1st Rome, 2nd Paris", "Paris", "Which city came 2nd?", True),
+    ("First Rome, second Paris", "Paris", "Where is it?", False),
+    ("Rome, Paris too", "Paris", "Where is it?", False),
+    ("Rome, Paris too", "Rome", "Where is it?", True),
+    ("It is in Paris too.", "Paris", "Where is it?", True),
+    ("Orwell's wife", "Orwell", "Who is the author?", False),
+    ("It was Orwell's first wife.", "Orwell", "Who is the author?", False),
+    ("It is Orwell's novel.", "Orwell", "Who is the author?", True),
+    ("Orwell's wife", "Orwell", "Whose wife was she?", True),
+    ("Orwell's wife wrote it.", "Orwell's wife", "Who is the author?", True),
+    # Other languages
+    ("Boca no ganó.", "Boca", "¿Quién ganó?", False),
+    ("Boca ganó.", "Boca", "¿Quién ganó?", True),
+    ("Foi o Brasil.", "Brasil", "Quem ganhou?", True),
+    ("Roma o París.", "París", "¿Dónde está?", False),
+    ("Não foi o Brasil.", "Brasil", "Quem ganhou?", False),
+    ("Ответ — Париж, а не Рим.", "Париж", "Какой город?", True),
+    ("Ответ — Рим, а не Париж.", "Париж", "Какой город?", False),
+    ("Juan y María son los autores.", "María", "¿Quién es el autor?", False),
+    # Failures, "outside" and "never"
+    ("Paris failed to become the capital.", "Paris", "What is the capital?", False),
+    ("It is outside Paris.", "Paris", "Where is it?", False),
+    ("It is not outside Paris, only in Paris.", "Paris", "Where is it?", True),
+    ("Paris, never.", "Paris", "What is the capital?", False),
+    ("Paris never was the capital.", "Paris", "What is the capital?", False),
+    ("Paris is the capital that never sleeps.", "Paris", "What is the capital?", True),
+    # Citation markers between names
+    ("Rome [1] Paris [2] Oslo [3]", "Paris", "What is the capital?", False),
+    ("It is Paris [1].", "Paris", "What is the capital?", True),
+    # Numbers that end sentences, and numbers of items
+    ("The answer is 12. It is even.", "12", "What is it?", True),
+    ("It has 12. Rome 13. Paris", "12", "What is it?", False),
+    # A clause that begins with a mention
+    ("Reed played guitar, and Hill was the drummer.", "Hill", "Who was the drummer?", True),
+    ("Reed was the drummer, and Hill was the drummer.", "Hill", "Who was the drummer?", False),
+]
+
+
+@pytest.mark.parametrize(("text", "gold", "question", "right"), WEAKNESSES)
+def test_phrases_ranks_possessives_languages_and_numbers(
+    text: str, gold: str, question: str, right: bool
+) -> None:
+    assert accepted(text, [gold], question) is right

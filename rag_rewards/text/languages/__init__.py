@@ -58,6 +58,7 @@ class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     naming            before a name that has other forms: "known as"
     verb_prepositions after a verb that begins a predicate: "raised in"
     defeating         precede the one that loses: "France beat Spain"
+    locating          precede a place: "situated in Paris"
     specifying        precede further words about a mention: "in France, especially in Paris"
     open_ended        after "or", begin no other answer: "5 or more"
     universal         before an exception: "all cities but Paris"
@@ -100,6 +101,7 @@ class AssertionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     naming: Words = frozenset()
     verb_prepositions: Words = frozenset()
     defeating: Words = frozenset()
+    locating: Words = frozenset()
     specifying: Words = frozenset()
     open_ended: Words = frozenset()
     universal: Words = frozenset()

@@ -29,11 +29,30 @@ def languages_in(text: str) -> tuple[str, ...]:
     if not text.isascii() and _any_script().search(text):
         codes = [code for code in FOREIGN if code not in _latin() and _script(code).search(text)]
     words = text.split()
+    if not text.isascii():
+        words += [word.rstrip(".,;:!?") for word in words if not word.isascii()]
     if not _all_cues().isdisjoint(words):
-        codes += [code for code, cues in _latin().items() if not cues.isdisjoint(words)]
+        codes += _in_latin_letters(frozenset(words))
     if "'" in text and "fr" not in codes and _ELISION.search(text):
         codes.append("fr")
     return tuple(codes)
+
+
+def _in_latin_letters(words: frozenset[str]) -> list[str]:
+    """Return the languages of which words are cues.
+
+    A language is left out if another one explains all of its cues and further ones: "o" is an
+    article beside the Portuguese "foi", and it means "or" in Spanish.
+    """
+    found = {code: cues & words for code, cues in _latin().items() if not cues.isdisjoint(words)}
+    return [
+        code
+        for code, cues in found.items()
+        if not any(
+            code != other and cues <= _words(other) and not further <= _words(code)
+            for other, further in found.items()
+        )
+    ]
 
 
 def separated(text: str, codes: Sequence[str], aliases: Iterable[str]) -> str:
@@ -270,6 +289,12 @@ def _latin() -> dict[str, frozenset[str]]:
     """Return the cues of the languages in Latin letters."""
     tables = {code: foreign(code) for code in FOREIGN}
     return {code: frozenset(map(fold, table.cues)) for code, table in tables.items() if table.cues}
+
+
+@lru_cache
+def _words(code: str) -> frozenset[str]:
+    """Return the single words of a language that the table reads in English."""
+    return frozenset(map(fold, entries(foreign(code).words)))
 
 
 @lru_cache

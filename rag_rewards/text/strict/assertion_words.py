@@ -48,6 +48,7 @@ NAMING = _WORDS.naming
 RELATIVES = _WORDS.relatives
 VERB_PREPOSITIONS = _WORDS.verb_prepositions
 DEFEATING = _WORDS.defeating
+LOCATING = _WORDS.locating
 SPECIFYING = _WORDS.specifying
 OPEN_ENDED = _WORDS.open_ended
 PRONOUNS = _WORDS.pronouns

@@ -22,6 +22,8 @@ def is_relation(words: Sequence[Word], first: int, last: int, question: Abstract
     `question` contains the stems of the question. If it asks for a relation, or if the answer also
     contains a name ("He was Tom Hill, a son of Ann Hill"), the mention can be the answer.
     """
+    if _owns_relation(words, first, last):
+        return _STEMS.isdisjoint(question)
     if first < 2 or words[first - 1].text != "of" or words[first - 2].text not in RELATIVES:
         return False
     if last + 1 < len(words) and not words[last].after:
@@ -34,6 +36,24 @@ def is_relation(words: Sequence[Word], first: int, last: int, question: Abstract
             return _begins(words, at)
         at -= 1
     return at < 0
+
+
+def _owns_relation(words: Sequence[Word], first: int, last: int) -> bool:
+    """Return whether an answer begins with a relation of the mention: "Orwell's wife"."""
+    if last + 1 >= len(words) or words[last].after or not words[last].text.endswith(("'s", "s'")):
+        return False
+    relation = next(
+        (
+            at
+            for at in range(last + 1, min(last + _LONGEST, len(words)))
+            if words[at].text in RELATIVES or words[at].after
+        ),
+        last,
+    )
+    if words[relation].text not in RELATIVES:
+        return False
+    at = first - 1 if first and words[first - 1].text in ARTICLES else first
+    return _begins(words, at)
 
 
 def is_loser(words: Sequence[Word], first: int) -> bool:

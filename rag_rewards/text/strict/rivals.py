@@ -9,6 +9,7 @@ question than the earlier ones is an answer of its own ("He was born in Rome. He
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -22,16 +23,22 @@ from rag_rewards.text.strict.assertion_words import (
     FUNCTION_WORDS,
     HEDGES,
     JOINTS,
+    LOCATING,
     NEGATIONS,
     OPPOSITES,
     PREPOSITIONS,
     PRONOUNS,
+    VERB_PREPOSITIONS,
 )
 from rag_rewards.text.strict.candidates import Candidates, Span, stem
+from rag_rewards.text.word_forms import ORDINALS
 from rag_rewards.text.words import Word
 
 _MAX_UNIT = 10  # words; a longer sentence contains names for other reasons
 _MAX_UNITS = 64
+_MAX_PHRASES = 40  # words before a mention
+_ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th)", re.ASCII)
+_TOO = HEDGES | {"too"}
 _MAX_CLAUSES = 12
 _MAX_NEW_WORDS = 2  # of a unit that only names another answer
 _UNIT_ENDS = frozenset(".!?;\n。！？；")
@@ -57,6 +64,8 @@ class Rivals:
             self._is_label(first, last)
             or self._is_contradicted(first, last)
             or self._in_earlier_clauses(first, last, required)
+            or self._in_earlier_phrases(first, last, required)
+            or self._is_ranked(first, required)
             or self._in_earlier_units(first, last, required)
         )
 
@@ -102,6 +111,56 @@ class Rivals:
             for clause in clauses[max(at - _MAX_CLAUSES, 0) : at]
         )
         return rivals >= required
+
+    def _in_earlier_phrases(self, first: int, last: int, required: int) -> bool:
+        """Return whether an earlier phrase with the same preposition answers the question.
+
+        In "located in Rome, situated in Paris", both verbs are about a place. In "born in Rome,
+        raised in Paris", the question decides: it contains the verb of one phrase only.
+        """
+        words = self._words
+        preposition, verb = self._phrase(first)
+        if not verb or required > 1:
+            return False
+        asked = stem(verb) in self._candidates.question
+        head = self._candidates.head(first, last)
+        for at in range(max(first - _MAX_PHRASES, 1), first - 1):
+            if words[at].text != preposition or at + 1 >= first:
+                continue
+            name = at + 2 if words[at + 1].text in ARTICLES else at + 1
+            other = words[at - 1].text
+            answers = stem(other) in self._candidates.question and not asked
+            if (
+                (answers or (other in LOCATING and verb in LOCATING and not asked))
+                and _is_verb(other)
+                and name < first - 1
+                and words[name].text != words[first].text
+                and self._candidates.is_candidate(words[name], head)
+            ):
+                return True
+        return False
+
+    def _phrase(self, first: int) -> tuple[str, str]:
+        """Return the preposition and the verb before a mention, after a mark: ", situated in"."""
+        words, at = self._words, first - 1
+        if at > 1 and words[at].text in ARTICLES:
+            at -= 1
+        if at < 2 or words[at].text not in VERB_PREPOSITIONS or words[at].after:
+            return "", ""
+        verb, before = words[at - 1], words[at - 2]
+        separate = before.after.startswith(",") or before.text in COORDINATORS
+        return (words[at].text, verb.text) if separate and _is_verb(verb.text) else ("", "")
+
+    def _is_ranked(self, first: int, required: int) -> bool:
+        """Return whether a mention has a lower rank than another name: "1st Rome, 2nd Paris"."""
+        words, rank = self._words, _rank(self._words[first - 1]) if first else 0
+        if rank < 2 or required > 1 or stem(words[first - 1].text) in self._candidates.question:
+            return False
+        return any(
+            0 < _rank(words[at]) < rank
+            and self._candidates.is_candidate(words[at + 1], words[first])
+            for at in range(max(first - _MAX_PHRASES, 0), first - 2)
+        )
 
     def _is_beside(self, clause: Span, frame: str, head: Word) -> bool:
         """Return whether a candidate is directly beside a word of a clause: "is Rome"."""
@@ -163,7 +222,7 @@ class Rivals:
     def _is_afterthought(self, first: int, last: int) -> bool:
         """Return whether a mention ends a unit that names another answer: "It is Rome, Paris."."""
         words, mention = self._words, self._candidates.head(first, last)
-        if last + 1 < len(words) and not _ends_unit(words[last]):
+        if not self._ends_with(last):
             return False
         at = first - 1
         while at > 0 and words[at].text in ARTICLES:
@@ -180,6 +239,13 @@ class Rivals:
         while at >= 0 and words[at].text in ARTICLES:
             at -= 1
         return at < end and (at < 0 or words[at].text in COPULAS or _ends_unit(words[at]))
+
+    def _ends_with(self, last: int) -> bool:
+        """Return whether a unit ends after a mention, also after "too" or "also"."""
+        words, at = self._words, last
+        while at + 1 < len(words) and not words[at].after and words[at + 1].text in _TOO:
+            at += 1
+        return at + 1 >= len(words) or _ends_unit(words[at])
 
     def _is_label(self, first: int, last: int) -> bool:
         """Return whether a mention is before a colon and a name: "Rome: Paris"."""
@@ -262,6 +328,17 @@ class Rivals:
         return any(
             word.text not in known and self._candidates.is_candidate(word, head) for word in words
         )
+
+
+def _is_verb(text: str) -> bool:
+    return text in LOCATING or text.endswith(("ed", "born", "grown", "made", "built", "held"))
+
+
+def _rank(word: Word) -> int:
+    """Return the number of "2nd" or "second", or 0."""
+    text = ORDINALS.get(word.text, word.text)
+    match = None if word.after else _ORDINAL.fullmatch(text)
+    return int(match[1]) if match else int(text) if text != word.text else 0
 
 
 def _denies(word: Word) -> bool:
