@@ -185,16 +185,24 @@ class OtherForms:
 
         A text that names a further year does not say which one it means.
         """
-        years = {word for word in self._text.words if _YEAR.fullmatch(word)}
-        if any(year not in self._time_question for year in years - {gold.year}):
+        if self._years_in_text - {gold.year}:
             return
-        dates = {date.last: date for date in self.dates if date.year == gold.year}
         for at in self._places.get(gold.year, ()):
-            date = dates.get(at)
+            date = self._dates_by_end.get(at)
             if date is None:
                 yield self._mention(at, at, "coarser date")
             elif gold.is_same(date):
                 yield self._mention(date.first, date.last, "coarser date")
+
+    @lazy
+    def _years_in_text(self) -> frozenset[str]:
+        """The years that the question does not contain."""
+        years = {word for word in self._text.words if _YEAR.fullmatch(word)}
+        return frozenset(year for year in years if year not in self._time_question)
+
+    @lazy
+    def _dates_by_end(self) -> dict[int, WrittenDate]:
+        return {date.last: date for date in self.dates if date.year}
 
     # --- names -----------------------------------------------------------------------------------
 
