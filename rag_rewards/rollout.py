@@ -63,6 +63,29 @@ class MaskedLogProbs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     full: tuple[tuple[float, ...], ...] | None = None
 
 
+AliasLogProbs = tuple[tuple[float, ...] | None, ...]
+"""Token log-probabilities, in nats, of each gold alias; None for one that was not requested."""
+
+
+class TurnLogProbs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Token log-probabilities of the gold aliases after the turns of a search agent (IGPO).
+
+    The aliases have the order of `answers`, those of all required answers in one list.
+
+    prior   after the prompt
+    after   after each turn but the last one
+    empty   after each turn but the last one, as if its search had no hits; None for a turn without
+            results
+    random  after each turn but the last one, one value for each draw of results of another prompt;
+            None for a turn without results
+    """
+
+    prior: AliasLogProbs
+    after: tuple[AliasLogProbs | None, ...] = ()
+    empty: tuple[AliasLogProbs | None, ...] | None = None
+    random: tuple[tuple[AliasLogProbs, ...] | None, ...] | None = None
+
+
 class Entailment(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """The probability, 0 to 1, that a premise entails a hypothesis, or that it contradicts it."""
 
@@ -86,6 +109,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     logprobs: LogProbs | None = None
     masked_answers: MaskedAnswers | None = None
     masked_logprobs: MaskedLogProbs | None = None
+    turn_logprobs: TurnLogProbs | None = None
     verdicts: dict[str, Literal[0, 1] | None] | None = None
     nli: tuple[Entailment, ...] | None = None
     similarity: tuple[Similarity, ...] | None = None

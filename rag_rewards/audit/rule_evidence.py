@@ -11,6 +11,7 @@ versions alike. Models replace the rules when they are available. The rules:
 - Verdicts: 1 if the response asserts the gold answer, if the documents entail a claim, or if no
   document contradicts a sentence of the response.
 - Entities: the answer is the gold answer if the response asserts it; other names are missing.
+- Log-probabilities of an answer after a turn: high if the turns so far name the answer.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from rag_rewards.evidence.needs import (
     MaskedLogProbsNeed,
     Need,
     SimilarityNeed,
+    TurnLogProbsNeed,
     VerdictNeed,
 )
 from rag_rewards.output_form import ANY_FORM
@@ -47,6 +49,7 @@ from rag_rewards.rollout import (
     MaskedLogProbs,
     Rollout,
     Similarity,
+    TurnLogProbs,
 )
 from rag_rewards.rows import decode_row
 from rag_rewards.text.normalize import Unicode
@@ -142,6 +145,31 @@ def log_probs(rollout: Rollout, labels: Sequence[str]) -> LogProbs:
     )
 
 
+def turn_log_probs(rollout: Rollout, need: TurnLogProbsNeed) -> TurnLogProbs:
+    """Return log-probabilities of one token per alias, high where the context names the alias."""
+    turns = rollout.trajectory(need.reading).turns[:-1]
+    aliases = [alias for aliases in rollout.gold for alias in aliases]
+
+    def values(parts: Sequence[str]) -> tuple[tuple[float, ...], ...]:
+        text = "\n".join(parts)
+        contained = (strict_contains(text, (alias,), Unicode()) for alias in aliases)
+        return tuple((-0.1 if is_contained else -3.0,) for is_contained in contained)
+
+    parts = [rollout.question or ""]
+    prior, after, without = values(parts), [], []
+    for turn in turns:
+        parts.append(turn.text)
+        without.append(None if turn.results is None else values(parts))
+        parts += [result.text for result in turn.results or ()]
+        after.append(values(parts))
+    return TurnLogProbs(
+        prior=prior,
+        after=tuple(after),
+        empty=tuple(without),
+        random=tuple(None if each is None else (each,) for each in without),
+    )
+
+
 def _meet(rollout: Rollout, need: Need) -> Rollout:
     """Return the rollout with the evidence for one need."""
     replace = msgspec.structs.replace
@@ -174,6 +202,8 @@ def _meet(rollout: Rollout, need: Need) -> Rollout:
         values = tuple((value,) for aliases in rollout.gold for _ in aliases)
         likelihoods = rollout.masked_logprobs or MaskedLogProbs()
         return replace(rollout, masked_logprobs=replace(likelihoods, **{need.part: values}))
+    if isinstance(need, TurnLogProbsNeed):
+        return replace(rollout, turn_logprobs=turn_log_probs(rollout, need))
     return replace(rollout, verdicts={**(rollout.verdicts or {}), need.component: _verdict(need)})
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from rag_rewards.evidence.protocols import ScoreRequest, TokenIds
 
@@ -61,22 +62,58 @@ def common_prefix(sequences: Sequence[TokenIds]) -> int:
 
 
 def build_trie(contexts: Sequence[TokenIds], positions: Sequence[int]) -> Node:
-    """Return the trie of the contexts at these positions."""
-    return _node([(contexts[i], i) for i in sorted(set(positions))], 0)
+    """Return the trie of the contexts at these positions.
+
+    The time is linear in their total length, and the depth of the trie is not limited.
+    """
+    order = sorted(set(positions), key=contexts.__getitem__)
+    first = contexts[order[0]]
+    path = [_Open(first, len(first), [order[0]])]  # the nodes from the root to the last context
+    for before, position in pairwise(order):
+        tokens = contexts[position]
+        shared = common_prefix([contexts[before], tokens])
+        while path[-1].end > shared:
+            node = path.pop()
+            if not path or path[-1].end < shared:
+                path.append(_Open(tokens, shared))
+            path[-1].add(node)
+        if len(tokens) == shared:
+            path[-1].contexts.append(position)
+        else:
+            path.append(_Open(tokens, len(tokens), [position]))
+    while len(path) > 1:
+        node = path.pop()
+        path[-1].add(node)
+    return path[0].close(0)
 
 
-def _node(sequences: list[tuple[TokenIds, int]], start: int) -> Node:
-    """Return the node after `start` tokens that all sequences share."""
-    until = start + common_prefix([tokens[start:] for tokens, _ in sequences])
-    tokens = sequences[0][0][start:until]
-    ends = tuple(i for sequence, i in sequences if len(sequence) == until)
-    branches: dict[int, list[tuple[TokenIds, int]]] = {}
-    for sequence, i in sequences:
-        if len(sequence) > until:
-            branches.setdefault(sequence[until], []).append((sequence, i))
-    # The last branch uses the cache itself and the others use copies: the largest is the last.
-    ordered = sorted(branches.values(), key=len)
-    return Node(tokens, ends, tuple(_node(branch, until) for branch in ordered))
+@dataclass
+class _Open:
+    """A node whose children are not complete yet.
+
+    context   tokens of a context through the node
+    end       number of tokens to the end of the node
+    contexts  positions of the contexts that end here
+    children  children, each with the number of contexts below it
+    """
+
+    context: TokenIds
+    end: int
+    contexts: list[int] = field(default_factory=list)
+    children: list[tuple[int, Node]] = field(default_factory=list)
+
+    def add(self, child: _Open) -> None:
+        self.children.append((child.count, child.close(self.end)))
+
+    @property
+    def count(self) -> int:
+        return len(self.contexts) + sum(count for count, _ in self.children)
+
+    def close(self, start: int) -> Node:
+        # The last branch uses the cache itself and the others use copies: the largest is the last.
+        ordered = sorted(self.children, key=lambda child: child[0])
+        children = tuple(node for _, node in ordered)
+        return Node(self.context[start : self.end], tuple(self.contexts), children)
 
 
 def continuations(request: ScoreRequest) -> dict[int, Continuations]:
@@ -114,6 +151,8 @@ def naive_tokens(request: ScoreRequest) -> int:
 
 def walk(node: Node) -> Iterator[Node]:
     """Yield a node and all nodes below it."""
-    yield node
-    for child in node.children:
-        yield from walk(child)
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending.extend(reversed(node.children))

@@ -90,7 +90,7 @@ class Contexts:
         prefix = rollout.response_prefix or ""
         if prefix and not text.rstrip().endswith(prefix.strip()):
             text += prefix
-        return self._encode(text, special, rollout)
+        return self.encode(text, special, rollout)
 
     def masked(self, rollout: Rollout, part: str, tags: Tags = _LEAR, room: int = 0) -> TokenIds:
         """Return LEAR's context for one of its answers, up to the opening <answer>.
@@ -113,7 +113,7 @@ class Contexts:
         def render(dropped: tuple[str, ...]) -> TokenIds:
             without = rollout.labels if part == "evidence" else dropped
             text, special = self._render(rollout, without)
-            return self._encode(text + "".join(blocks) + "<answer>", special, rollout)
+            return self.encode(text + "".join(blocks) + "<answer>", special, rollout)
 
         return render(self._dropped(rollout, room, render))
 
@@ -163,7 +163,7 @@ class Contexts:
         if prompt is None:
             if rollout.question is None:
                 raise DataError("missing; the prompt contains it, or add `prompt`", "question")
-            return self._chat(self.prompt.messages(rollout, without))
+            return self.chat(self.prompt.messages(rollout, without))
         removal = _Removal(self.prompt, rollout, without)
         if isinstance(prompt, str):
             text = removal.remove_from(prompt)
@@ -176,9 +176,13 @@ class Contexts:
             for message in prompt
         ]
         removal.check()
-        return self._chat(messages)
+        return self.chat(messages)
 
-    def _chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
+    def chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
+        """Return the text of a chat, and whether the tokenizer adds special tokens to it.
+
+        Raises DataError if the chat template rejects the messages.
+        """
         if getattr(self.tokenizer, "chat_template", None) is None:
             # The prompt of a base model consists of the texts of the messages.
             texts = [str(message.get("content") or "") for message in messages]
@@ -194,7 +198,8 @@ class Contexts:
             raise DataError(f"the chat template rejects it: {error}", "prompt") from error
         return str(text), False
 
-    def _encode(self, text: str, special: bool, rollout: Rollout) -> TokenIds:
+    def encode(self, text: str, special: bool, rollout: Rollout) -> TokenIds:
+        """Return the token ids of a text that begins a context, with special tokens if wanted."""
         bos = getattr(self.tokenizer, "bos_token", None)
         special = special and not (bos and text.startswith(bos))
         row_ids = rollout.prompt_token_ids

@@ -28,6 +28,7 @@ from rag_rewards.evidence.needs import (
     MaskedAnswersNeed,
     MaskedLogProbsNeed,
     SimilarityNeed,
+    TurnLogProbsNeed,
     VerdictNeed,
 )
 from rag_rewards.evidence.outcomes import (
@@ -49,6 +50,7 @@ from rag_rewards.evidence.protocols import (
     Models,
     Policy,
 )
+from rag_rewards.evidence.turn_evidence import TurnEvidence
 from rag_rewards.evidence.usage import EvidenceUsage
 from rag_rewards.groups import Groups
 from rag_rewards.prompts import GROUNDED, Prompt
@@ -184,7 +186,8 @@ class Gatherer:
         logprobs = needs_of_type(needs, LogProbsNeed)
         masked_answers = needs_of_type(needs, MaskedAnswersNeed)
         masked_logprobs = needs_of_type(needs, MaskedLogProbsNeed)
-        if not (logprobs or masked_answers or masked_logprobs):
+        turn_logprobs = needs_of_type(needs, TurnLogProbsNeed)
+        if not (logprobs or masked_answers or masked_logprobs or turn_logprobs):
             return
         await self.check(policy)
         contexts = Contexts(
@@ -196,6 +199,7 @@ class Gatherer:
                 evidence.logprobs(logprobs),
                 evidence.masked_answers(masked_answers),
                 evidence.masked_logprobs(masked_logprobs),
+                TurnEvidence(evidence, turn_logprobs).gather(),
             ]
         )
 

@@ -14,9 +14,12 @@ from rag_rewards.evidence.protocols import EntityQuestion, JudgeQuestion
 from rag_rewards.rollout import Rollout
 from rag_rewards.shorten import shorten
 from rag_rewards.text.sections import Tags
+from rag_rewards.turns.trajectory import READING, Reading
 
 ModelKind = Literal["policy", "entailment", "similarity", "judge"]
 """The four kinds of models."""
+Baseline = Literal["previous", "empty", "random"]
+"""What the likelihood of an answer after a turn is compared with."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,34 @@ class MaskedLogProbsNeed:
 
     def is_met(self, rollout: Rollout) -> bool:
         return getattr(rollout.masked_logprobs, self.part, None) is not None
+
+
+@dataclass(frozen=True)
+class TurnLogProbsNeed:
+    """Log-probabilities of the gold aliases before and after the turns of a search agent.
+
+    turns     number of turns
+    baseline  `previous`: after the prompt and after each turn but the last one; `empty`: also as if
+              the search of a turn had no hits; `random`: also with results of other prompts
+    draws     with baseline=random, number of prompts whose results replace those of a turn
+    template  text between a turn and the answer, see `evidence.answer_template`
+    aliases   `first`: only the first alias of each required answer
+    reading   how the turns are read
+    """
+
+    model_kind: ClassVar[ModelKind] = "policy"
+    turns: int
+    baseline: Baseline = "previous"
+    draws: int = 0
+    template: str = "igpo"
+    aliases: Literal["first", "all"] = "all"
+    reading: Reading = field(default=READING, compare=False, repr=False)
+
+    def is_met(self, rollout: Rollout) -> bool:
+        evidence = rollout.turn_logprobs
+        if evidence is None or self.baseline == "previous":
+            return evidence is not None
+        return getattr(evidence, self.baseline) is not None
 
 
 @dataclass(frozen=True)
@@ -124,6 +155,7 @@ Need = (
     LogProbsNeed
     | MaskedAnswersNeed
     | MaskedLogProbsNeed
+    | TurnLogProbsNeed
     | EntailmentNeed
     | ContradictionNeed
     | SimilarityNeed
@@ -143,6 +175,11 @@ def unmet(need: Need) -> DataError:
         )
     if isinstance(need, MaskedLogProbsNeed):
         return DataError("missing; add one list per gold alias", f"masked_logprobs.{need.part}")
+    if isinstance(need, TurnLogProbsNeed):
+        parts = "`prior` and `after`, with one list per gold alias"
+        if need.baseline != "previous":
+            parts = f"`{need.baseline}`, with an entry for each turn but the last one"
+        return DataError(f"missing; add {parts}, or set the option model", "turn_logprobs")
     if isinstance(need, EntailmentNeed):
         return DataError(
             f"no entry for premise {shorten(need.premise, 60)!r} and hypothesis "

@@ -96,7 +96,7 @@ class PolicyEvidence:
                 group.members.append((i, labels, response))
         requests = [group.request() for group in groups.values()]
         members = [[i for i, _, _ in group.members] for group in groups.values()]
-        answers = await self._score(requests, members)
+        answers = await self.score(requests, members)
         for group, answer in zip(groups.values(), answers, strict=True):
             if answer is not None:
                 self._add_logprobs(group, answer, spans)
@@ -128,7 +128,7 @@ class PolicyEvidence:
                 contexts = [self._masked_context(i, need, room) for need in own]
                 requests.extend(ScoreRequest((context,), responses) for context in contexts)
                 parts.extend((i, need.part) for need in own)
-        answers = await self._score(requests, [[i] for i, _ in parts])
+        answers = await self.score(requests, [[i] for i, _ in parts])
         fields: dict[int, dict[str, Any]] = {}
         for (i, part), request, answer in zip(parts, requests, answers, strict=True):
             if answer is not None:
@@ -174,7 +174,7 @@ class PolicyEvidence:
         tags = {} if need.tags is None else {"tags": need.tags}
         return self.contexts.masked(self.rollouts[i], need.part, room=room, **tags)
 
-    async def _score(
+    async def score(
         self, requests: Sequence[ScoreRequest], members: Sequence[Sequence[int]]
     ) -> list[ScoreAnswer | None]:
         """Return the answers; the rollouts of a request without an answer get its error."""

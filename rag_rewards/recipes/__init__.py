@@ -48,6 +48,7 @@ RECIPES = RecipeTable(
         "rag-total": "rag_total:RAG_TOTAL",
         "search-r1": "search_r1:SEARCH_R1",
         "stepsearch": "stepsearch:STEPSEARCH",
+        "igpo": "igpo:IGPO",
     }
 )
 """The built-in recipes: each name with the module and the constant that define it."""

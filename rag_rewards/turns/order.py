@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rag_rewards.turns.dialects import ANSWER, R1_SEARCHER, THINK, TOOLS, Dialect, Pair
@@ -36,6 +37,24 @@ def is_well_formed(run: Trajectory) -> bool:
     return all(_is_ordered(turn, run.dialect, query) for turn in earlier) and _is_ordered(
         last, run.dialect, ANSWER
     )
+
+
+def is_balanced(run: Trajectory) -> bool:
+    """Return whether each tag of the dialect opens as often as it closes in the policy's words.
+
+    An opening tag of the thinking at the end of an observation belongs to the next turn, because
+    the chat template wrote it there.
+
+    >>> from rag_rewards.turns.trajectory import read_trajectory
+    >>> is_balanced(read_trajectory("<think>a<answer>b</answer>"))
+    False
+    """
+    counts: Counter[str] = Counter()
+    for turn in run.turns:
+        counts.update(tag[0] for tag in run.dialect.pattern.finditer(_closed(turn, run.dialect)))
+    for turn in run.turns[:-1]:
+        counts[THINK[0]] += (turn.observation or "").rstrip().endswith(THINK[0])
+    return all(counts[opening] == counts[closing] for opening, closing in run.dialect.pairs)
 
 
 def _is_ordered(turn: Turn, dialect: Dialect, action: Pair) -> bool:

@@ -53,19 +53,27 @@ class GroupScoring:
         of_contexts = continuations(request)
         root = build_trie(request.contexts, list(of_contexts))
         cache = DynamicCache(config=self.forward.causal.config.get_text_config())
-        return self._visit(root, cache, of_contexts)
+        values: Values = {}
+        pending = [(root, cache, True)]  # the nodes to run, the next one last
+        while pending:
+            node, cache, is_last = pending.pop()
+            # Only the last child may change the cache of its parent.
+            cache = cache if is_last else copy_cache(cache, 1)
+            values.update(self._visit(node, cache, of_contexts))
+            last = len(node.children) - 1
+            pending += [
+                (child, cache, number == last)
+                for number, child in reversed(list(enumerate(node.children)))
+            ]
+        return values
 
     def _visit(self, node: Node, cache: Any, of_contexts: Mapping[int, Continuations]) -> Values:
-        """Run the tokens of a node, score the contexts that end there, and visit its children."""
+        """Run the tokens of a node into the cache, and score the contexts that end there."""
         values: Values = {}
         last_hidden = self._prefill(node.tokens, cache)
         for number, context in enumerate(node.contexts, start=1):
             keep = bool(node.children) or number < len(node.contexts)
             values.update(self._score_context(of_contexts[context], cache, last_hidden, keep))
-        for child in node.children[:-1]:
-            values.update(self._visit(child, copy_cache(cache, 1), of_contexts))
-        for child in node.children[-1:]:
-            values.update(self._visit(child, cache, of_contexts))
         return values
 
     def _prefill(self, tokens: TokenIds, cache: Any) -> Any:

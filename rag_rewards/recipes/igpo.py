@@ -1,0 +1,262 @@
+"""IGPO: an agent that searches in several turns, with the information gain of each turn.
+
+Deviations from the authors' code: the end of a turn is known, so that a gain of exactly 0 needs no
+substitute. Log-probabilities that do not fit the turns are an error; the code then uses the outcome
+alone.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from rag_rewards.definition import (
+    ComponentInfo,
+    HardenedSetting,
+    Recipe,
+    RecipeDefinition,
+    TrainingData,
+)
+from rag_rewards.evidence.answer_template import before_answer
+from rag_rewards.evidence.needs import Baseline
+from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT
+from rag_rewards.recipes.turn_settings import HARDENED, TurnSettings
+from rag_rewards.reward import Component, CorrectOf
+from rag_rewards.rewards.answer import AnswerMatch
+from rag_rewards.rewards.igpo import Curriculum, IgpoReward, Tokens
+from rag_rewards.rewards.information_gain import Kind
+from rag_rewards.rewards.turn_likelihoods import Alias, LikelihoodReader
+from rag_rewards.settings import Settings, about
+from rag_rewards.text.normalize import NormalizerName
+from rag_rewards.training.settings import Stated, Training
+
+_CODE = "authors' code at 745078b: info_gain.py"
+_TEMPLATE = "authors' code at 745078b: generation.py"
+_IG_SEARCH = "IG-Search, authors' code at da299c4: ig_reward.py"
+
+
+class GainSettings(Settings, frozen=True):
+    kind: Annotated[
+        Kind,
+        about(
+            "prob: difference of probabilities; log: difference of log-probabilities, in nats",
+            f"{_CODE}: prob; its train.sh: log",
+        ),
+    ] = "prob"
+    baseline: Annotated[
+        Baseline,
+        about(
+            "what the likelihood after a turn is compared with; previous: before the turn; empty: "
+            "as if the search had no hits; random: with results of other prompts",
+            f"{_CODE}: previous; {_IG_SEARCH}: random",
+        ),
+    ] = "previous"
+    random: Annotated[
+        int, about("with baseline=random, number of other prompts", _IG_SEARCH, ge=1)
+    ] = 3
+    weight: Annotated[float, about("weight of the gains", _CODE, ge=0)] = 1.0
+    curriculum: Annotated[
+        int,
+        about(
+            "number of training steps in which the weight of the outcome rises from 0.5 to 1 and "
+            "that of the gains falls from 1 to 0.5; 0: both are 1",
+            _CODE,
+            ge=0,
+        ),
+    ] = 0
+    alias: Annotated[
+        Alias,
+        about(
+            "alias of a gold answer that counts; first: the first one; best: the most likely one "
+            "after the last search",
+            f"{_CODE}: first",
+        ),
+    ] = "first"
+    first_tokens: Annotated[
+        int, about("number of tokens of an answer with the weight first_weight", _IG_SEARCH, ge=0)
+    ] = 0
+    first_weight: Annotated[
+        float, about("weight of the first tokens of an answer", _IG_SEARCH, gt=0)
+    ] = 1.0
+
+
+class OutcomeSettings(Settings, frozen=True):
+    metric: Annotated[
+        Literal["f1", "exact"], about("how the answer is compared with the gold answers", _CODE)
+    ] = "f1"
+    tokens: Annotated[
+        Tokens,
+        about(
+            "with metric=f1, what is compared; multiset: normalized tokens; set: the set of "
+            "lower-case words",
+            f"paper: word-level F1; {_CODE}: set",
+        ),
+    ] = "multiset"
+
+
+class Credit(Settings, frozen=True):
+    method: Annotated[
+        Literal["igpo", "return"],
+        about("credit method that trainers with turn credit use", "authors' code: igpo"),
+    ] = "igpo"
+    norm: Annotated[
+        Literal["joint", "separate"],
+        about(
+            "with method=igpo, gains and outcomes are normalized in one pool or in two",
+            "authors' code: joint; its train.sh: separate",
+        ),
+    ] = "joint"
+    gamma: Annotated[float, about("discount of later turns", "authors' code", ge=0, le=1)] = 1.0
+
+
+class Igpo(TurnSettings, frozen=True):
+    """Settings of IGPO."""
+
+    gain: GainSettings = GainSettings()
+    template: Annotated[
+        str,
+        about(
+            "text between a turn and the answer whose likelihood is measured: igpo, plain, or a "
+            "text with one {answer}",
+            f"{_TEMPLATE}; {_IG_SEARCH}: plain",
+        ),
+    ] = "igpo"
+    outcome: OutcomeSettings = OutcomeSettings()
+    bad_format: Annotated[
+        float, about("outcome of a rollout without an answer, or with unbalanced tags", _CODE)
+    ] = -2.0
+    normalizer: Annotated[NormalizerName, about("text normalizer of the answer", _CODE)] = "squad"
+    fold_accents: Annotated[bool, about("with the normalizer unicode, read São as Sao")] = False
+    numbers: Annotated[bool, about("with the normalizer unicode, read 1 million as 1,000,000")] = (
+        False
+    )
+    dates: Annotated[
+        bool, about("with the normalizer unicode, read 5 March 1999 as 1999-03-05")
+    ] = False
+    strict: Annotated[
+        bool, about("the answer must assert the gold answer, not only mention it")
+    ] = False
+    credit: Credit = Credit()
+
+
+def igpo(settings: Igpo) -> Recipe:
+    """Return the gain of each turn and the outcome. Source: IGPO, authors' code."""
+    before_answer(settings.template)
+    gain = settings.gain
+    f1, exact = (
+        AnswerMatch(
+            "outcome",
+            metric=metric,
+            normalizer=settings.normalizer,
+            fold_accents=settings.fold_accents,
+            numbers=settings.numbers,
+            dates=settings.dates,
+            strict=settings.strict,
+        )
+        for metric in (settings.outcome.metric, "exact")
+    )
+    reward = IgpoReward(
+        kind=gain.kind,
+        baseline=gain.baseline,
+        draws=gain.random,
+        weight=gain.weight,
+        curriculum=Curriculum(gain.curriculum),
+        likelihood=LikelihoodReader(gain.alias, gain.first_tokens, gain.first_weight),
+        template=settings.template,
+        answer=f1,
+        tokens=settings.outcome.tokens,
+        exact=exact,
+        bad_format=settings.bad_format,
+        reading=settings.reading(),
+        repeated=settings.repeated_answer,
+        malformed=settings.malformed_penalty,
+    )
+    names = ("outcome", "info_gain", "prior", "posterior", "malformed")
+    components = tuple(Component(reward, name) for name in names)
+    return Recipe("igpo", components, reward, correct=CorrectOf(reward), settings=settings)
+
+
+_TRAINING = "authors' code at 745078b: train.sh"
+TRAINING = Training(
+    prompts=Stated(32, _TRAINING),
+    group=Stated(16, _TRAINING),
+    learning_rate=Stated(1e-6, _TRAINING),
+    kl_weight=Stated(0.001, _TRAINING),
+    notes=(
+        "at most 10 turns",
+        "the loss ignores the tokens of the results",
+        "without turn credit, the reward is the sum of the turns: the outcome, and the likelihood "
+        "of the answer after the last search minus the one before the first turn",
+    ),
+)
+
+IGPO = RecipeDefinition(
+    name="igpo",
+    summary="the answer of a search agent, and how much each turn raises its likelihood",
+    source="IGPO, authors' code at 745078b",
+    output=OUTPUT,
+    settings=Igpo,
+    build=igpo,
+    fields=("answers", "turns", "turn_logprobs"),
+    components=(
+        ComponentInfo(
+            "outcome",
+            "token F1 of the answer, or bad_format without an answer or with unbalanced tags",
+            -2.0,
+        ),
+        ComponentInfo(
+            "info_gain",
+            "sum over the turns of the rise of the likelihood of the gold answer",
+            -1.0,
+        ),
+        ComponentInfo("prior", "likelihood of the gold answer before the first turn, per token"),
+        ComponentInfo("posterior", "likelihood of the gold answer after the last search"),
+        ComponentInfo("malformed", "sum of the penalties of malformed turns", None, 0.0),
+    ),
+    prompt=PROMPT,
+    training=TRAINING,
+    data=TrainingData(("nq", "hotpotqa"), "authors' code at 745078b"),
+    hardened={
+        **HARDENED,
+        "normalizer": HardenedSetting(
+            "unicode", (4, 6, 27, 28), "matching 3.14 with 314 or C++ with C; invisible characters"
+        ),
+        "strict": HardenedSetting(
+            True, (1, 2, 3), "listing every candidate answer, or negating the answer"
+        ),
+        "gain.baseline": HardenedSetting(
+            "empty",
+            (39, 40),
+            "writing a guess, which raises the likelihood without evidence, or lowering the "
+            "likelihood to regain it",
+        ),
+        "credit.method": HardenedSetting(
+            "return", (42,), "stopping early, or never, because the number of turns has an effect"
+        ),
+    },
+    rejected={
+        "gain.kind": {"log": "log gains have no bound and outweigh the outcome (attack 41)"},
+        "outcome.tokens": {"set": "a set of words does not show what the answer asserts"},
+    },
+    loopholes=(
+        "1, 2, 3: the F1 of a list or of a negation of the gold answer is above 0 (closed: "
+        "hardened)",
+        "6: the normalizer squad treats 3.14 as 314 and C++ as C (closed: hardened)",
+        "7: the last of many answer sections counts (closed: hardened)",
+        "33: in a transcript, a results block after a query counts as a search, even if the policy "
+        "wrote it (closed: hardened)",
+        "39: a turn can lower the likelihood of the answer, and the next one regain it; the sum is "
+        "0, but normalized turn credit is not (closed: hardened)",
+        "40: a guess in the words or in the query raises the likelihood without evidence (closed: "
+        "hardened)",
+        "41: with gain.kind=log, the gains have no bound and outweigh the outcome",
+        "42: with credit.method=igpo, the number of turns has an effect of its own on the "
+        "advantages (closed: hardened)",
+        "43: invalid turns until the limit cost nothing (closed: hardened)",
+    ),
+    deviations=(
+        "log-probabilities that do not fit the turns are an error; the authors' code then uses the "
+        "outcome alone",
+        "the first public release discounts before it normalizes; the authors call it an early "
+        "attempt",
+    ),
+)
