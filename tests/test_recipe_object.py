@@ -74,6 +74,7 @@ COMPONENTS = {
     "naive-grpo": {"format", "accuracy"},
     "rag-total": {"citation_recall", "accuracy", "cost"},
     "search-r1": {"outcome", "format", "retrieval", "searched", "malformed"},
+    "igpo": {"outcome", "info_gain", "prior", "posterior", "malformed"},
     "stepsearch": {"answer", "search_keys", "gain", "redundancy", "malformed"},
 }
 # Of the default settings, for the rows below (at most 3 statements, E at most 200 nats).
@@ -89,6 +90,7 @@ RANGES = {
     "rag-total": (0, 1),
     "search-r1": (0, 1),
     "stepsearch": (-1, 1.618),
+    "igpo": (-2, 1),
 }
 
 
@@ -245,6 +247,7 @@ EQUATIONS = {
     "ctrl-rag-clr": lambda c: c["clr"],
     "rag-total": lambda c: 0.5 * c["citation_recall"] + 0.5 * c["accuracy"],
     "search-r1": lambda c: c["outcome"],
+    "igpo": lambda c: c["outcome"] + (c["info_gain"] or 0),
     "stepsearch": lambda c: (
         c["answer"]
         + 0.618 * (c["search_keys"] or 0)
@@ -331,7 +334,12 @@ def test_recipes_are_rewards(name):
 # Another value of each setting, which must change the signature.
 def other(setting):
     default, choices = setting.default, setting.type.split(" | ")
-    particular = {"verifier": "f1>=0.5", "answers": ["f"], "length.tokenizer": str(CHECKPOINT)}
+    particular = {
+        "verifier": "f1>=0.5",
+        "answers": ["f"],
+        "length.tokenizer": str(CHECKPOINT),
+        "template": "plain",
+    }
     if setting.key in particular:
         return particular[setting.key]
     if isinstance(default, bool):

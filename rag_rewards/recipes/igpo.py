@@ -27,6 +27,7 @@ from rag_rewards.rewards.information_gain import Kind
 from rag_rewards.rewards.turn_likelihoods import Alias, LikelihoodReader
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
+from rag_rewards.training.credit.settings import CreditMethod, CreditSettings
 from rag_rewards.training.settings import Stated, Training
 
 _CODE = "authors' code at 745078b: info_gain.py"
@@ -93,19 +94,24 @@ class OutcomeSettings(Settings, frozen=True):
     ] = "multiset"
 
 
-class Credit(Settings, frozen=True):
+class Credit(CreditSettings, frozen=True):
     method: Annotated[
-        Literal["igpo", "return"],
-        about("credit method that trainers with turn credit use", "authors' code: igpo"),
+        CreditMethod,
+        about(
+            "advantages of the turns; group: all turns share the advantage of the reward",
+            "authors' code: igpo",
+        ),
     ] = "igpo"
     norm: Annotated[
         Literal["joint", "separate"],
         about(
-            "with method=igpo, gains and outcomes are normalized in one pool or in two",
+            "with method=igpo, whether process rewards and outcomes are one pool or two",
             "authors' code: joint; its train.sh: separate",
         ),
     ] = "joint"
-    gamma: Annotated[float, about("discount of later turns", "authors' code", ge=0, le=1)] = 1.0
+    gamma: Annotated[
+        float, about("discount of the rewards of later turns", "authors' code", ge=0, le=1)
+    ] = 1.0
 
 
 class Igpo(TurnSettings, frozen=True):

@@ -112,7 +112,7 @@ def test_the_example_of_the_documentation():
     contexts = {prompt + template: None}
     count = 0
     for g in range(8):
-        whole = prompt + (1000 + g,) + tuple(tokens(1679, 7 + g))
+        whole = (*prompt, 1000 + g, *tokens(1679, 7 + g))
         for length in (200, 760, 1320, 1880):
             contexts[whole[:length] + template] = None
             count += length + len(template) + len(answer) - 1

@@ -96,6 +96,18 @@ VARIANTS: dict[str, Sequence[Settings]] = {
         {"process": "coverage", "coverage.of": "all"},
         {"malformed_penalty": 0.1},
     ],
+    "igpo": [
+        {"gain.kind": "log"},
+        {"gain.baseline": "empty"},
+        {"gain.baseline": "random"},
+        {"gain.weight": 0.5},
+        {"gain.alias": "best"},
+        {"gain.first_tokens": 1, "gain.first_weight": 3.0},
+        {"outcome.tokens": "set"},
+        {"outcome.metric": "exact"},
+        {"bad_format": 0.0},
+        {"malformed_penalty": 0.1},
+    ],
     "ctrl-rag": [
         {"accuracy.metric": "exact"},
         {"threshold": None},

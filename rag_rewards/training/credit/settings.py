@@ -19,11 +19,14 @@ GROUP = "group"
 """The method that gives all turns the advantage of the reward in its group, by the trainer."""
 
 
+CreditMethod = Literal["group", "return", "igpo", "mt_grpo"]
+
+
 class CreditSettings(Settings, frozen=True):
     """Settings of the credit of a recipe, which the adapters of trainers read."""
 
     method: Annotated[
-        Literal["group", "return", "igpo", "mt_grpo"],
+        CreditMethod,
         about("advantages of the turns; group: all turns share the advantage of the reward"),
     ] = "group"
     norm: Annotated[
