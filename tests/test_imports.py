@@ -15,7 +15,15 @@ PACKAGE = Path(__file__).resolve().parents[1] / "rag_rewards"
 HEAVY = "torch transformers numpy pandas pyarrow cyclopts rich pydantic yaml".split()
 
 LAYERS = [
-    ["version", "lazy", "shorten", "errors", "packages", "turn_entries"],
+    [
+        "version",
+        "lazy",
+        "shorten",
+        "errors",
+        "packages",
+        "turn_entries",
+        "evidence.answer_template",
+    ],
     ["evidence.protocols", "evidence.usage"],
     ["backends", "testing"],
     ["text"],
@@ -33,8 +41,8 @@ LAYERS = [
     ["group_normalization", "decision"],
     ["definition"],
     ["recipes", "training.curriculum"],
-    ["loading", "model_options", "evidence.contexts"],
-    ["evidence.outcomes", "evidence.policy_evidence", "evidence.gather"],
+    ["loading", "model_options", "evidence.contexts", "evidence.turn_contexts"],
+    ["evidence.outcomes", "evidence.policy_evidence", "evidence.turn_evidence", "evidence.gather"],
     ["scorer"],
     ["training.scripts"],
     ["audit"],
