@@ -75,6 +75,9 @@ class PromptOptions:
     prompt: str | None = None
     """Use this prompt of the recipe: direct, closed-book, or another one that
     `rag-rewards recipes NAME` lists."""
+    dialect: str | None = None
+    """Use the prompt of this dialect of a search agent: search-r1, r1-searcher, research or tools.
+    The default is that of the recipe."""
     no_documents: bool = False
     """Write rows without documents, with the closed-book prompt of the recipe."""
     prompt_template: str | None = None
@@ -126,6 +129,12 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
         if self.document_pool and self.dataset != "ragqa":
             raise OptionError(
                 "{document_pool} is for ragqa, not for {dataset}", dataset=self.dataset
+            )
+        if self.dialect is not None and self.prompt is not None:
+            raise OptionError("{dialect} and {prompt} both select a prompt: use one of them")
+        if self.dialect is not None and self.no_documents:
+            raise OptionError(
+                "the prompt of a {dialect} contains no documents: leave out {no_documents}"
             )
         if self.no_documents and (self.noise or self.noise_to):
             raise OptionError("{no_documents} leaves out what {noise} and {noise_to} add")

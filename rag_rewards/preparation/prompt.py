@@ -8,6 +8,7 @@ from rag_rewards.errors import OptionError
 from rag_rewards.preparation.options import PrepareOptions
 from rag_rewards.prompt_template import PromptTemplate, adjusted
 from rag_rewards.prompts import Prompt
+from rag_rewards.turns.dialects import DIALECTS
 
 _ABOUT_DOCUMENTS = ("documents", "supporting", "answerable")
 
@@ -19,6 +20,8 @@ def prepared_prompt(options: PrepareOptions, recipe: RecipeDefinition) -> Prompt
     a prompt that contains the documents that the options leave out, and for training with a prompt
     that contains gold data or with rows without documents that the recipe cannot score.
     """
+    if options.dialect is not None:
+        _check_dialect(options.dialect, recipe)
     name = prompt_name(options)
     prompt = prompt_named(name, recipe.prompts, recipe.name)
     if options.no_documents and prompt.shows_documents:
@@ -44,6 +47,22 @@ def prepared_prompt(options: PrepareOptions, recipe: RecipeDefinition) -> Prompt
     return prompt
 
 
+def _check_dialect(dialect: str, recipe: RecipeDefinition) -> None:
+    """Raise OptionError for a recipe that is not for search agents, and for an unknown dialect."""
+    if "dialect" not in recipe.defaults():
+        raise OptionError(
+            "{dialect}: {name} is not for search agents: use {recipe} search-r1, or leave out "
+            "{dialect}",
+            name=recipe.name,
+        )
+    if dialect not in DIALECTS or dialect not in recipe.prompts:
+        raise OptionError(
+            "{dialect}: unknown dialect {value!r}: choose {names}",
+            value=dialect,
+            names=", ".join(name for name in DIALECTS if name in recipe.prompts),
+        )
+
+
 def _check_training(recipe: RecipeDefinition, trainer: str) -> None:
     """Raise OptionError if a recipe cannot score rows without documents."""
     field = next((name for name in recipe.fields if name in _ABOUT_DOCUMENTS), None)
@@ -59,4 +78,4 @@ def _check_training(recipe: RecipeDefinition, trainer: str) -> None:
 
 def prompt_name(options: PrepareOptions) -> str:
     """Return the name of the prompt that the options select."""
-    return options.prompt or (CLOSED_BOOK if options.no_documents else DEFAULT)
+    return options.prompt or options.dialect or (CLOSED_BOOK if options.no_documents else DEFAULT)

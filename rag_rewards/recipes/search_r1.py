@@ -17,7 +17,7 @@ from rag_rewards.definition import (
     TrainingData,
 )
 from rag_rewards.output_form import OutputForm
-from rag_rewards.prompts import Prompt
+from rag_rewards.recipes.search_prompts import SEARCH_PROMPTS
 from rag_rewards.recipes.turn_settings import HARDENED, TurnSettings
 from rag_rewards.reward import Component
 from rag_rewards.rewards.answer import AnswerMatch
@@ -31,15 +31,7 @@ _FORMAT_CODE = "authors' code at a14dc3a: train_grpo_format.sh"
 _TITAN = "torchtitan at b5bcd76: rubric.py"
 
 OUTPUT = OutputForm("<think>…</think> <search>…</search> … <think>…</think> <answer>…</answer>")
-# Source: Search-R1, authors' code, scripts/data_process/nq_search.py.
-PROMPT = Prompt(
-    "{instruction}\n\nQuestion: {question}",
-    instruction="Answer the question below. Each time you receive new information, first reason "
-    "inside <think> and </think>. If you then lack knowledge, call a search engine with <search> "
-    "query </search>. It returns the best results between <information> and </information>. You "
-    "can search as often as you want. If you need no more knowledge, give the answer inside "
-    "<answer> and </answer>, without an explanation, as in <answer> Beijing </answer>.",
-)
+PROMPT = SEARCH_PROMPTS["search-r1"]
 
 
 class FormatSettings(Settings, frozen=True):
@@ -211,6 +203,7 @@ SEARCH_R1 = RecipeDefinition(
         ComponentInfo("malformed", "sum of the penalties of malformed turns", None, 0.0),
     ),
     prompt=PROMPT,
+    baselines=SEARCH_PROMPTS,
     training=TRAINING,
     data=TrainingData(("nq", "hotpotqa"), "authors' code at a14dc3a: qa_search_train_merge.py"),
     hardened={

@@ -16,6 +16,7 @@ from rag_rewards.definition import (
     RecipeDefinition,
     TrainingData,
 )
+from rag_rewards.recipes.search_prompts import SEARCH_PROMPTS
 from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT
 from rag_rewards.recipes.turn_settings import HARDENED, TurnSettings
 from rag_rewards.reward import Component, CorrectOf
@@ -199,6 +200,7 @@ STEPSEARCH = RecipeDefinition(
         ComponentInfo("malformed", "sum of the penalties of malformed turns", None, 0.0),
     ),
     prompt=PROMPT,
+    baselines=SEARCH_PROMPTS,
     training=TRAINING,
     data=TrainingData(("musique",), "authors' code at 43215ba"),
     hardened={

@@ -35,7 +35,7 @@ NAMES = {
     "--max-rows --deadline --batch-ms --on-error --error-value",
     "init": "--recipe -r --policy --data --validation --output -o --set --config --hardened",
     "doctor": "--json",
-    "prepare": "--output -o --recipe -r --prompt --no-documents --prompt-template "
+    "prepare": "--output -o --recipe -r --prompt --dialect --no-documents --prompt-template "
     "--document-form --document-separator --trainer -t --preset --sample --unanswerable --seed "
     "--order --top --noise --noise-to --noise-from --find-answers --documents-from "
     "--answer-in-documents --pages --document-pool --split --progress --no-progress",

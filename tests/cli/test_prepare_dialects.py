@@ -1,0 +1,110 @@
+"""`rag-rewards prepare --dialect`: the prompts of search agents."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from rag_rewards import decode_row, recipe
+from rag_rewards.recipes import RECIPES, definition_of
+from rag_rewards.recipes.search_prompts import SEARCH_PROMPTS
+from rag_rewards.text.normalize import squad
+from rag_rewards.turns.dialects import DIALECTS
+from rag_rewards.turns.own_words import read_own_words
+
+AGENTS = [name for name, definition in RECIPES.items() if "dialect" in definition.defaults()]
+TAGS = {
+    "search-r1": ("<think>", "<search>", "<information>", "<answer>"),
+    "r1-searcher": ("<think>", "<|begin_of_query|>", "<|begin_of_documents|>", "<answer>"),
+    "research": ("<think>", "<search>", "<result>", "<answer>", "\\boxed"),
+    "tools": ("<answer>", "tool"),
+}
+ROW = {
+    "id": 1,
+    "question": "Which river?",
+    "answers": ["Seine"],
+    "documents": [{"text": "The Seine."}],
+    "supporting": [1],
+    "search_keys": [["river"]],
+    "response": "",
+}
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(ROW))
+    return path
+
+
+def test_each_dialect_has_a_prompt_and_each_agent_has_them_all():
+    assert SEARCH_PROMPTS.keys() == DIALECTS.keys() == TAGS.keys()
+    assert "search-r1" in AGENTS
+    for name in AGENTS:
+        prompts = definition_of(name).prompts
+        assert {key: prompts[key] for key in SEARCH_PROMPTS} == SEARCH_PROMPTS
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_prompt_of_a_dialect_is_written(cli, source, tmp_path, dialect):
+    out = tmp_path / "out.jsonl"
+    cli("prepare", "rows", source, "-o", out, "-r", "search-r1", "--dialect", dialect, code=0)
+    [row] = map(json.loads, out.read_text().splitlines())
+    [message] = row["prompt"]
+    assert message["content"].endswith("Question: Which river?")
+    assert all(tag in message["content"] for tag in TAGS[dialect])
+    others = {tag for tags in TAGS.values() for tag in tags[1:3]} - set(TAGS[dialect])
+    assert not any(tag in message["content"] for tag in others if tag.startswith("<"))
+    assert f"prompt: {dialect}" in (tmp_path / "out.jsonl.card.md").read_text()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_no_prompt_contains_an_answer_that_could_be_scored(dialect):
+    """A trainer may put the prompt into the response. Attack 34."""
+    [message] = SEARCH_PROMPTS[dialect].messages(decode_row(ROW))
+    text = message["content"]
+    answers = [action.text for action in read_own_words(text, DIALECTS[dialect]).actions]
+    answers += re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)
+    answers += re.findall(r"\\boxed\{([^}]*)\}", text)
+    assert all(answer.strip() in ("", "…", "query", "and") for answer in answers)
+    assert not re.search(r"<answer>[^<]", text)
+    reward = recipe("search-r1", {"dialect": dialect, "scheme": "format"})
+    for gold in filter(None, {squad(word) for word in text.split()} - {"alone"}):
+        row = decode_row({"answers": [gold], "response": f"{text}\nI do not know it."})
+        if dialect != "tools":  # there, the whole text of a last turn is the answer
+            assert reward([row])[0].components["outcome"] == 0, gold
+
+
+def test_the_default_is_the_prompt_of_the_recipe(cli, source, tmp_path):
+    outs = [tmp_path / "default.jsonl", tmp_path / "named.jsonl"]
+    cli("prepare", "rows", source, "-o", outs[0], "-r", "search-r1", code=0)
+    cli("prepare", "rows", source, "-o", outs[1], "-r", "search-r1", "--dialect", "search-r1")
+    assert outs[0].read_bytes() == outs[1].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            ["-r", "search-r1", "--dialect", "react"],
+            ["--dialect: unknown dialect 'react'", "search-r1, r1-searcher, research, tools"],
+        ),
+        (["-r", "search-r1", "--dialect", "auto"], ["unknown dialect 'auto'"]),
+        (["-r", "search-r1", "--dialect", "direct"], ["unknown dialect 'direct'"]),
+        (["-r", "arena", "--dialect", "tools"], ["arena is not for search agents", "--recipe"]),
+        (
+            ["-r", "search-r1", "--dialect", "tools", "--prompt", "direct"],
+            ["--dialect and --prompt both select a prompt"],
+        ),
+        (
+            ["-r", "search-r1", "--dialect", "tools", "--no-documents"],
+            ["leave out --no-documents"],
+        ),
+    ],
+)
+def test_errors_name_the_option_and_the_fix(cli, source, tmp_path, options, words):
+    result = cli("prepare", "rows", source, "-o", tmp_path / "out.jsonl", *options, code=2)
+    assert all(word in result.err for word in words), result.err
+    assert not (tmp_path / "out.jsonl").exists()
