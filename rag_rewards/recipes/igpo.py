@@ -18,6 +18,7 @@ from rag_rewards.definition import (
 )
 from rag_rewards.evidence.answer_template import before_answer
 from rag_rewards.evidence.needs import Baseline
+from rag_rewards.recipes.search_prompts import SEARCH_PROMPTS
 from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT
 from rag_rewards.recipes.turn_settings import HARDENED, TurnSettings
 from rag_rewards.reward import Component, CorrectOf
@@ -219,6 +220,7 @@ IGPO = RecipeDefinition(
         ComponentInfo("malformed", "sum of the penalties of malformed turns", None, 0.0),
     ),
     prompt=PROMPT,
+    baselines=SEARCH_PROMPTS,
     training=TRAINING,
     data=TrainingData(("nq", "hotpotqa"), "authors' code at 745078b"),
     hardened={
