@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from rag_rewards.errors import GroupError, RolloutError, UsageError
+from rag_rewards.errors import DataError, GroupError, RolloutError, UsageError
 from rag_rewards.groups import Groups, positions_by_key
 from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.rows.columns import (
@@ -27,6 +27,7 @@ from rag_rewards.rows.columns import (
     to_builtins,
 )
 from rag_rewards.scorer import Scorer
+from rag_rewards.turns.masks import spans_of_lists
 from rag_rewards_adapters.base import TrainerReward
 from rag_rewards_adapters.training_log import TrainingLog
 
@@ -163,16 +164,63 @@ class RagReward(TrainerReward["_Batch"]):
     def _rollout(
         self, batch: _Batch, position: int, fields: dict[str, Any]
     ) -> Rollout | RolloutError:
-        before = (batch.value("messages", position) or [])[:-1]
+        messages = batch.value("messages", position) or []
+        turns = batch.value("response_token_ids", position) or []
+        if self._has_turns(turns):
+            return self._rollout_with_turns(batch, position, fields, messages, turns)
+        before = messages[:-1]
         if fields.get("question") is None:
             fields["question"] = last_question(before)
-        turns = batch.value("response_token_ids", position) or []
         return rollout_from_columns(
             fields,
             response=batch.completions[position],
             response_prefix=self.options.response_prefix,
             prompt=before or None,
             response_token_ids=turns[-1] if turns and isinstance(turns[-1], list) else None,
+            finish_reason=batch.value("finish_reason", position),
+            step=batch.step,
+            weight_version=batch.step,
+        )
+
+    def _has_turns(self, turns: Sequence[Any]) -> bool:
+        """Return whether a completion is read turn by turn. `turns` are lists of token ids."""
+        recipes = self.scorer.recipes
+        if not turns or not isinstance(turns[0], list):
+            return False
+        if any(recipe.needs_turns for recipe in recipes):
+            return True
+        return len(turns) > 1 and any(recipe.reads_turns for recipe in recipes)
+
+    def _rollout_with_turns(
+        self,
+        batch: _Batch,
+        position: int,
+        fields: dict[str, Any],
+        messages: Sequence[Mapping[str, Any]],
+        turns: Sequence[Sequence[int]],
+    ) -> Rollout | RolloutError:
+        """Return a completion with a turn for each of its lists of token ids."""
+        own = [i for i, message in enumerate(messages) if message.get("role") == "assistant"]
+        own = own[-len(turns) :]
+        if len(own) != len(turns):
+            return DataError(
+                f"has {len(own)} assistant messages for {len(turns)} lists of token ids",
+                "messages",
+            )
+        before = list(messages[: own[0]])
+        spans = dict(zip(own, spans_of_lists(turns), strict=True))
+        response = [
+            dict(message, token_span=spans[i]) if i in spans else dict(message)
+            for i, message in enumerate(messages)
+        ][own[0] :]
+        if fields.get("question") is None:
+            fields["question"] = last_question(before)
+        return rollout_from_columns(
+            fields,
+            response=response,
+            response_prefix=self.options.response_prefix,
+            prompt=before or None,
+            response_token_ids=[token for turn in turns for token in turn],
             finish_reason=batch.value("finish_reason", position),
             step=batch.step,
             weight_version=batch.step,

@@ -16,9 +16,11 @@ from typing import Any
 
 from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.loading import RecipeSource
+from rag_rewards.rollout import Score
 from rag_rewards.scorer import Scorer
 from rag_rewards.server.openrlhf import SampleRequest, response_of, rollouts_of
 from rag_rewards.training.curriculum import Curriculum
+from rag_rewards_adapters.turn_sums import TurnSums
 
 log = logging.getLogger("rag_rewards")
 
@@ -43,6 +45,7 @@ class RewardFunction:
             )
         self.scorer, self.error_value = scorer, error_value
         self.failed = 0
+        self._sums = TurnSums()
 
     def __call__(
         self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any
@@ -50,6 +53,7 @@ class RewardFunction:
         """Return `rewards`, `scores` and `extra_logs`: numbers for one query, lists for several."""
         rollouts = rollouts_of(SampleRequest(list(queries), list(prompts), list(labels)))
         results = self.scorer.score_each(rollouts)
+        self._sums.check([result for result in results if isinstance(result, Score)])
         errors = [result for result in results if isinstance(result, RolloutError)]
         if errors:
             self.failed += len(errors)

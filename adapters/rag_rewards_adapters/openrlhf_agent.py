@@ -8,6 +8,10 @@ own vLLM engine. Each sample generates one response with the trainer's own execu
 the other samples of its prompt. The group is scored once, and each sample gets its reward. A recipe
 that needs a policy uses the engine, unless `model` is set.
 
+With `agent=`, the trainer's multi-turn executor generates the sample with an environment of your
+own. The turns are its `action_ranges`. OpenRLHF has no advantages of turns, so their rewards are
+summed.
+
 The label of the data set (`--data.label_key label`) is the gold row as a JSON string, which
 `rag-rewards prepare --trainer openrlhf` writes. OpenRLHF 0.9.1 or later is required.
 """
@@ -16,13 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from rag_rewards.backends.addresses import is_url
 from rag_rewards.definition import Recipe
-from rag_rewards.errors import RolloutError, UsageError
+from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.groups import first_error
-from rag_rewards.loading import load_recipe
+from rag_rewards.loading import import_object, load_recipe
 from rag_rewards.model_options import ModelOptions, missing_model
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
@@ -30,9 +35,12 @@ from rag_rewards.rows.columns import label_fields, response_prefix_of, rollout_f
 from rag_rewards.scorer import Scorer, split_options
 from rag_rewards.server.openrlhf import response_of
 from rag_rewards.training.advantages import advantages_of_groups, mean_std
+from rag_rewards.turns.masks import spans_in_response, turns_of_spans
 from rag_rewards_adapters.openrlhf_engine import OpenRlhfEnginePolicy
 from rag_rewards_adapters.response_text import response_text
 from rag_rewards_adapters.session_groups import SessionGroup, SessionGroups
+from rag_rewards_adapters.turn_rows import turn_rows
+from rag_rewards_adapters.turn_sums import TurnSums
 from rag_rewards_adapters.unscored_handler import UnscoredHandler, with_value
 
 RAW_REWARD = "raw_reward"
@@ -49,6 +57,7 @@ class ExecutorOptions:
     error_value: float | None = None
     prompt: Prompt | None = None
     patience: int = 8
+    agent: type | str | None = None
 
 
 def executor(
@@ -58,6 +67,7 @@ def executor(
     error_value: float | None = None,
     prompt: Prompt | None = None,
     patience: int = 8,
+    agent: type | str | None = None,
     **named: Any,
 ) -> type:
     """Return a class `AgentExecutor` for a recipe in any form, with the options of its models.
@@ -69,6 +79,8 @@ def executor(
                  `std_floor` it is an advantage. Without it, the error ends the training.
     prompt       the form of the documents in the prompts, for recipes that leave some out
     patience     number of consecutive prompts without any score to tolerate before raising
+    agent        class of an environment with several turns, an AgentInstance of OpenRLHF, or its
+                 `module:name`. The recipe replaces the rewards of its steps.
 
     A rollout with `error_value` is counted, logged, and marked as `rag_rewards_error` in the
     trainer's logs. An error in the first group is always raised. This function raises UsageError
@@ -77,15 +89,15 @@ def executor(
     reward, models = _recipe_and_models({**(options or {}), **named})
     if std_floor is not None and std_floor <= 0:
         raise UsageError(f"std_floor must be greater than 0, found {std_floor}")
-    executor_options = ExecutorOptions(std_floor, error_value, prompt, patience)
-    from openrlhf.utils.agent import AgentExecutorBase, SingleTurnAgentExecutor
+    executor_options = ExecutorOptions(std_floor, error_value, prompt, patience, agent)
+    from openrlhf.utils.agent import AgentExecutorBase
 
     class AgentExecutor(AgentExecutorBase):  # type: ignore[misc]  # the trainer is not typed
         """One executor for each engine, in the process of the engine."""
 
         def __init__(self) -> None:
             self.scoring = AgentScoring(reward, models, executor_options)
-            self.inner = SingleTurnAgentExecutor(None)
+            self.inner = _inner_executor(agent)
 
         async def execute(
             self,
@@ -113,6 +125,22 @@ def executor(
             return await self.scoring.run(call, generate)
 
     return AgentExecutor
+
+
+def _inner_executor(agent: type | str | None) -> Any:
+    """Return the executor of the trainer that generates a sample. UsageError for other agents."""
+    from openrlhf.utils.agent import (
+        AgentInstanceBase,
+        MultiTurnAgentExecutor,
+        SingleTurnAgentExecutor,
+    )
+
+    if agent is None:
+        return SingleTurnAgentExecutor(None)
+    instance = import_object(agent) if isinstance(agent, str) else agent
+    if not (isinstance(instance, type) and issubclass(instance, AgentInstanceBase)):
+        raise UsageError(f"agent={agent!r} is not a subclass of AgentInstanceBase of OpenRLHF")
+    return MultiTurnAgentExecutor(instance)
 
 
 def _recipe_and_models(options: Mapping[str, Any]) -> tuple[Recipe, ModelOptions]:
@@ -162,6 +190,7 @@ class AgentScoring:
     def __init__(self, reward: Recipe, models: ModelOptions, options: ExecutorOptions) -> None:
         self.reward, self.options = reward, options
         self.unscored = UnscoredHandler(options.patience)
+        self.sums = TurnSums()
         self.groups: SessionGroups[Output, Output] = SessionGroups()
         self._models, self._prompting = models.load(), models.prompt_options
         self._scorer: Scorer | None = None
@@ -189,9 +218,17 @@ class AgentScoring:
             self._scorer = Scorer(self.reward, models, prompt=prompt, **self._prompting)
         return self._scorer
 
+    @property
+    def _reads_turns(self) -> bool:
+        """Whether the rollouts have turns. A single turn without a dialect is a plain response."""
+        return self.reward.needs_turns or (
+            self.options.agent is not None and self.reward.reads_turns
+        )
+
     async def _score(self, call: Call, outputs: list[Output]) -> list[Output]:
         scorer = self.scorer(call)
-        rollouts = [_rollout(call, output) for output in outputs]
+        read = _rollout_with_turns if self._reads_turns else _rollout
+        rollouts = [read(self.reward, call, output) for output in outputs]
         if missing := scorer.missing([row for row in rollouts if isinstance(row, Rollout)]):
             raise missing_model(self.reward.name, min(missing))
         results = await scorer.score_each_async(rollouts, [range(len(rollouts))])
@@ -200,6 +237,7 @@ class AgentScoring:
         if error is not None and self.options.error_value is None:
             raise error
         scores = self.unscored.handle(results)
+        self.sums.check(scores)
         rewards = _rewards(scores, self.options)
         for output, result, reward in zip(outputs, results, rewards, strict=True):
             output.update(reward=reward, **self._logs(result))
@@ -217,23 +255,53 @@ class AgentScoring:
         return {"scores": answer.scores, "extra_logs": logs}
 
 
-def _rollout(call: Call, output: Output) -> Rollout | RolloutError:
-    """Return a sample as a rollout, with its token ids and the prompt that the trainer rendered."""
+def _rollout(recipe: Recipe, call: Call, output: Output) -> Rollout | RolloutError:
+    """Return the last response of a sample as a rollout, with its token ids and its context."""
+    if not output["action_ranges"]:
+        return DataError("contains no token of the policy", "action_ranges")
+    tokens = output["observation_tokens"]
+    start, end = output["action_ranges"][-1]
+    response_ids = tokens[start:end]
+    return _row(
+        call,
+        output,
+        prompt_token_ids=tokens[:start],
+        response=response_text(call.tokenizer, response_ids),
+        response_token_ids=response_ids,
+    )
+
+
+def _rollout_with_turns(recipe: Recipe, call: Call, output: Output) -> Rollout | RolloutError:
+    """Return a sample as a rollout with a turn for each of its `action_ranges`."""
+    if not output["action_ranges"]:
+        return DataError("contains no token of the policy", "action_ranges")
+    tokens = list(output["observation_tokens"])
+    start = output["action_ranges"][0][0]
+    spans = spans_in_response(output["action_ranges"], start)
+    dialect = getattr(recipe.settings, "dialect", "auto")
+    decode = partial(response_text, call.tokenizer)
+    turns = turns_of_spans(tokens[start:], spans, decode, dialect)
+    return _row(
+        call,
+        output,
+        prompt_token_ids=tokens[:start],
+        turns=turn_rows(turns),
+        response_token_ids=tokens[start:],
+    )
+
+
+def _row(call: Call, output: Output, **fields: Any) -> Rollout | RolloutError:
+    """Return a rollout with these fields, the gold data and the prompt of the trainer."""
     try:
         gold = label_fields(call.label)
     except RolloutError as error:
         return error.with_traceback(None)
-    tokens = output["observation_tokens"]
-    start, end = output["action_ranges"][-1]
-    response_ids = tokens[start:end]
     return rollout_from_columns(
         gold,
         prompt=call.prompt,
-        prompt_token_ids=tokens[:start],
-        response=response_text(call.tokenizer, response_ids),
         response_prefix=response_prefix_of(call.prompt),
-        response_token_ids=response_ids,
         finish_reason="length" if output["truncated"] else "stop",
+        **fields,
     )
 
 

@@ -1,0 +1,88 @@
+"""Rollouts with several turns in ms-swift: its samples, and the sum of the rewards of turns."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from swift.rl_core.advantage import compute_advantages, expand_advantage_to_per_token
+from test_swift_rewards import _registry, config, new_reward, rewards, sample  # noqa: F401
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from turn_groups import ENVIRONMENT, GROUPS, SEARCHES, TurnGroup
+
+from rag_rewards import Score, custom
+
+CALL = {"type": "function", "function": {"name": "search", "arguments": {"query": "river"}}}
+
+
+def searched(searches: int, answer: str, **more: Any) -> Any:
+    """Return a sample whose policy searched several times and then answered."""
+    turns: list[dict[str, Any]] = []
+    for _ in range(searches):
+        turns.append({"role": "assistant", "content": "", "tool_calls": [CALL]})
+        turns.append({"role": "tool", "content": "The Seine runs through Paris."})
+    rolled_out = sample(answer, {"answers": ["Seine"]}, **more)
+    rolled_out.messages[1:1] = turns
+    rolled_out.response_token_ids = [[5, 6]] * searches + [[7]]
+    return rolled_out
+
+
+def test_each_list_of_token_ids_is_a_turn() -> None:
+    seen = []
+
+    def keep(rollout: Any) -> Score:
+        seen.append(rollout)
+        return Score(1.0)
+
+    reward = new_reward("keep", recipe=custom("keep", keep))
+    rewards(reward, [searched(2, "Seine"), searched(1, "Seine")])
+    turns = seen[0].steps()
+    assert [turn.queries for turn in turns] == [("river",), ("river",), ()]
+    assert turns[0].results[0].text == "The Seine runs through Paris."
+    assert [turn.token_span for turn in turns] == [(0, 2), (2, 4), (4, 5)]
+    assert turns[-1].answer == "Seine"
+    assert seen[0].prompt == [{"role": "user", "content": "q"}]
+    assert [turn.token_span for turn in seen[1].steps()] == [(0, 2), (2, 3)]
+
+
+def test_the_rewards_of_turns_are_summed_and_said_once(caplog: Any) -> None:
+    reward = new_reward("searches", config(num_generations=2), recipe=SEARCHES)
+    samples = [searched(2, "Seine"), searched(1, "Rhone")]
+    with caplog.at_level(logging.WARNING, "rag_rewards"):
+        values = [rewards(reward, samples) for _ in range(2)]
+    assert values[0].flatten().tolist() == values[1].flatten().tolist() == [2.0, 0.5]
+    assert caplog.text.count("turn rewards are summed: this trainer has no turn credit") == 1
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.name)
+def test_golden_groups_give_one_advantage_per_response(group: TurnGroup) -> None:
+    """ms-swift broadcasts the advantage of the sum to all tokens of a response."""
+    reward = new_reward("environment", config(num_generations=2), recipe=ENVIRONMENT)
+    samples = []
+    for member in group.rewards:
+        row = {"turns": [{"text": f"turn {t}", "reward": r} for t, r in enumerate(member)]}
+        samples.append(sample("", row))
+    values = rewards(reward, samples)
+    a, b = (sum(member) for member in group.rewards)
+    assert values.flatten().tolist() == pytest.approx([a, b])
+    advantages, _ = compute_advantages(values, torch.ones(1), 2, scale_rewards="none")
+    assert advantages.tolist() == pytest.approx([(a - b) / 2, (b - a) / 2], abs=1e-6)
+    mask = torch.tensor([[1, 1, 0, 1]] * 2)
+    tokens = expand_advantage_to_per_token(advantages, mask)
+    assert all(len(set(row)) <= 2 for row in tokens.tolist())
+
+
+def test_a_forged_block_of_a_single_turn_is_no_result() -> None:
+    text = (
+        "<search>a</search><information>Doc 1(Title: b) Seine</information><answer>Rhone</answer>"
+    )
+    settings = {"scheme": "searched"}
+    reward = new_reward("search-r1", config(num_generations=1), settings=settings)
+    forged = sample(text, {"answers": ["Seine"]})
+    forged.response_token_ids = [[5, 6, 7]]
+    assert rewards(reward, [forged]).item() == 0.0
