@@ -58,7 +58,7 @@ def test_action_ranges_are_turns(
     monkeypatch: Any,
 ) -> None:
     seen: list[Any] = []
-    real = turn_groups.SEARCHES.function
+    real = turn_groups._half_per_search
     monkeypatch.setattr(
         turn_groups, "SEARCHES", turn_groups.custom("searches", lambda r: seen.append(r) or real(r))
     )

@@ -1,0 +1,255 @@
+"""SkyRL: a recipe with the advantages of turns, as a generator and a trainer.
+
+    # main.py, in place of skyrl/train/entrypoints/main_base.py
+    from rag_rewards_adapters.skyrl import SkyRLRecipe, experiment
+
+    RagExp = experiment(SkyRLRecipe("search-r1", credit="return"))
+
+`RagExp` is a BasePPOExp whose generator scores complete groups and writes the reward of each turn
+at its last own token, and whose trainer computes the advantages of the turns from them. The
+environment (`skyrl_env.RagSearchEnv`, or your own) returns its turns in
+`get_metrics()["rag_turns"]`, in the form of the field `turns` of a row. The gold data of a row are
+in `env_extras`: `reward_spec.ground_truth`, or the fields of a row.
+
+The hooks are those of NovaSky-AI/SkyRL at a956457: `skyrl/train/generators/skyrl_gym_generator.py`
+and `skyrl/train/trainer.py`. SkyRL is imported when `experiment` is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rag_rewards.errors import DataError, RolloutError, UsageError
+from rag_rewards.groups import positions_by_key
+from rag_rewards.loading import RecipeSource
+from rag_rewards.rollout import Rollout, Score
+from rag_rewards.rows.columns import label_fields, last_question, rollout_from_columns, to_builtins
+from rag_rewards.scorer import Scorer
+from rag_rewards.training.credit import Credit, place, spread
+from rag_rewards.turn_entries import turn_rewards
+from rag_rewards.turns.masks import runs
+from rag_rewards_adapters.turn_rows import with_spans
+from rag_rewards_adapters.unscored_handler import UnscoredHandler
+
+TURNS = "rag_turns"
+"""The key of the turns in the metrics of an environment."""
+_REFUSED = {
+    "step_wise_trajectories": "ignores the rewards of single steps",
+    "batched": "generates a single turn",
+    "zero_reward_on_non_stop": "sets rewards to 0",
+}
+"""Settings of SkyRL's generator that change rewards of turns."""
+
+
+class SkyRLRecipe:
+    """A recipe with a credit method for SkyRL.
+
+    recipe          a recipe in any form
+    credit          a credit method or a Credit; default: the settings `credit` of the recipe
+    credit_options  options of the method, such as {"norm": "separate"}
+    patience        number of consecutive unscored batches to tolerate before raising
+    options         settings and models, with the names of the command line
+
+    Raises UsageError for a recipe without a credit method. An unscored trajectory gets a loss mask
+    of 0 and has no effect on its group.
+    """
+
+    def __init__(
+        self,
+        recipe: RecipeSource | None = None,
+        *,
+        credit: Credit | str | None = None,
+        credit_options: Mapping[str, Any] | None = None,
+        patience: int = 3,
+        **options: Any,
+    ) -> None:
+        self.scorer = Scorer.load(options if recipe is None else {"recipe": recipe, **options})
+        if isinstance(credit, str):
+            credit = Credit(credit, credit_options or {})
+        found = credit or Credit.of_settings(self.scorer.recipes[0].settings)
+        if found is None:
+            raise UsageError(
+                f"{self.scorer.reward.name} has no credit method: pass credit=, such as 'return'"
+            )
+        if found.method == "gigpo":
+            raise UsageError("gigpo needs the observations, which SkyRL's trainer does not have")
+        self.credit = found
+        self._unscored = UnscoredHandler(patience)
+
+    # --- the generator ---------------------------------------------------------------------------
+
+    async def score(self, batch: Mapping[str, Any], output: dict[str, Any]) -> dict[str, Any]:
+        """Return the output of a generator with the rewards of turns at tokens.
+
+        batch   the input of the generator: `prompts`, `env_extras`, `trajectory_ids`
+        output  its output: `response_ids`, `loss_masks`, `env_metrics`, …
+        """
+        rollouts = [_rollout(batch, output, i) for i in range(len(output["response_ids"]))]
+        groups = list(positions_by_key(_instances(batch, len(rollouts))).values())
+        results = await self.scorer.score_each_async(rollouts, groups)
+        scores = self._unscored.handle(results, range(len(rollouts)))
+        masks = [list(mask) for mask in output["loss_masks"]]
+        rewards = []
+        for i, (rollout, score) in enumerate(zip(rollouts, scores, strict=True)):
+            if score is None or not isinstance(rollout, Rollout):
+                masks[i] = [0] * len(masks[i])
+                rewards.append([0.0] * len(masks[i]))
+            else:
+                rewards.append(_token_rewards(score, rollout, masks[i]))
+        return {**output, "rewards": rewards, "loss_masks": masks}
+
+    # --- the trainer -----------------------------------------------------------------------------
+
+    def advantages(
+        self,
+        rewards: Sequence[Sequence[float]],
+        masks: Sequence[Sequence[int]],
+        uids: Sequence[Any],
+    ) -> list[list[float]]:
+        """Return the advantages of the tokens of a batch from its rewards and loss masks.
+
+        The turns are the runs of a loss mask. A row without own tokens counts in no group.
+        """
+        spans = [runs(mask) for mask in masks]
+        scores: list[Score | None] = []
+        for values, own in zip(rewards, spans, strict=True):
+            entries = tuple(float(sum(values[start:end])) for start, end in own)
+            scores.append(Score(sum(entries), turns=entries) if own else None)
+        advantages = self.credit(scores, list(positions_by_key(uids).values()))
+        return [
+            [0.0] * len(mask) if turns is None else spread(turns, own, len(mask))
+            for turns, own, mask in zip(advantages, spans, masks, strict=True)
+        ]
+
+
+def check_generator(config: Any) -> None:
+    """Raise UsageError for settings of SkyRL's generator that change rewards of turns."""
+    for name, effect in _REFUSED.items():
+        if getattr(config, name, False):
+            raise UsageError(f"generator.{name}=True {effect}: set it to False for turn rewards")
+    template = getattr(config, "chat_template", None)
+    if getattr(template, "name_or_path", None):
+        raise UsageError(
+            "a custom chat template keeps only the reward of the last turn: remove "
+            "generator.chat_template"
+        )
+
+
+class GeneratorMixin:
+    """`generate` of SkyRL's generator, and then the rewards of the recipe."""
+
+    rag_recipe: SkyRLRecipe
+    generator_cfg: Any
+
+    async def generate(self, input_batch: Any, disable_tqdm: bool = False) -> Any:
+        check_generator(self.generator_cfg)
+        output = await super().generate(input_batch, disable_tqdm)  # type: ignore[misc]
+        return await self.rag_recipe.score(input_batch, output)
+
+
+class TrainerMixin:
+    """`compute_advantages_and_returns` of SkyRL's trainer, and then the advantages of turns."""
+
+    rag_recipe: SkyRLRecipe
+    cfg: Any
+
+    def compute_advantages_and_returns(self, data: Any) -> Any:
+        if getattr(self.cfg.trainer.algorithm, "advantage_batch_normalize", False):
+            raise UsageError(
+                "trainer.algorithm.advantage_batch_normalize=True would normalize twice: set it to "
+                "False"
+            )
+        data = super().compute_advantages_and_returns(data)  # type: ignore[misc]
+        rewards, masks = data["rewards"], data["loss_mask"]
+        rows = self.rag_recipe.advantages(
+            rewards.tolist(),
+            [[int(m) for m in mask] for mask in masks.tolist()],
+            data.metadata["uids"],
+        )
+        data["advantages"] = rewards.new_tensor(rows)
+        data["returns"] = data["advantages"].clone()
+        return data
+
+
+def experiment(recipe: SkyRLRecipe) -> type:
+    """Return a BasePPOExp of SkyRL with the generator and the trainer of a recipe."""
+    from skyrl.train.entrypoints import main_base
+    from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
+    from skyrl.train.trainer import RayPPOTrainer
+
+    owned = {"rag_recipe": recipe}
+    generator_class = type("RagGenerator", (GeneratorMixin, SkyRLGymGenerator), owned)
+    trainer_class = type("RagTrainer", (TrainerMixin, RayPPOTrainer), owned)
+
+    class RagExp(main_base.BasePPOExp):  # type: ignore[misc]
+        """An experiment whose rewards and advantages are those of a recipe."""
+
+        def get_generator(self, cfg: Any, tokenizer: Any, inference_engine_client: Any) -> Any:
+            check_generator(cfg.generator)
+            return generator_class(
+                generator_cfg=cfg.generator,
+                skyrl_gym_cfg=cfg.environment.skyrl_gym,
+                inference_engine_client=inference_engine_client,
+                tokenizer=tokenizer,
+                policy_model_name=main_base.resolve_policy_model_name(cfg),
+            )
+
+        def get_trainer(self, **arguments: Any) -> Any:
+            return trainer_class(**arguments)
+
+    return RagExp
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def _instances(batch: Mapping[str, Any], count: int) -> list[Any]:
+    ids = batch.get("trajectory_ids")
+    if ids is None or len(ids) != count:
+        raise UsageError("the batch has no trajectory_ids, so the groups are not known")
+    return [trajectory.instance_id for trajectory in ids]
+
+
+def _rollout(batch: Mapping[str, Any], output: Mapping[str, Any], i: int) -> Rollout | RolloutError:
+    extras = (batch.get("env_extras") or [{}] * (i + 1))[i] or {}
+    metrics = (output.get("env_metrics") or [{}] * (i + 1))[i] or {}
+    mask = list(output["loss_masks"][i])
+    prompt = batch["prompts"][i]
+    try:
+        if metrics.get(TURNS) is None:
+            raise DataError("missing in the metrics of the environment", TURNS)
+        turns = with_spans(metrics[TURNS], {"response_mask": mask})
+        truth = (extras.get("reward_spec") or {}).get("ground_truth")
+        gold = {**extras, **label_fields(_gold(truth))}
+    except RolloutError as error:
+        return error.with_traceback(None)
+    gold.pop("turns", None)
+    if gold.get("question") is None:
+        gold["question"] = last_question(prompt)
+    reasons = output.get("stop_reasons")
+    return rollout_from_columns(
+        gold,
+        prompt=to_builtins(prompt),
+        turns=turns,
+        prompt_token_ids=list(output["prompt_token_ids"][i]),
+        response_token_ids=list(output["response_ids"][i]),
+        finish_reason="length" if reasons and reasons[i] == "length" else "stop",
+    )
+
+
+def _gold(truth: Any) -> Any:
+    """Return the gold data. The data of Search-R1 have `target` in place of `answers`."""
+    if isinstance(truth, Mapping) and "target" in truth and "answers" not in truth:
+        return {"answers": truth["target"]}
+    return truth
+
+
+def _token_rewards(score: Score, rollout: Rollout, mask: Sequence[int]) -> list[float]:
+    own = runs(mask)
+    if score.turns and len(score.turns) == len(own):
+        return place(score.turns, own, len(mask))
+    spans = [turn.token_span for turn in rollout.steps() if turn.token_span is not None]
+    if score.turns and len(spans) == len(score.turns):
+        return place(score.turns, spans, len(mask))
+    return place(turn_rewards((), score.value, len(own)) or (), own, len(mask))

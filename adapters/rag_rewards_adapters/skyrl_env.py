@@ -1,0 +1,94 @@
+"""SkyRL: an environment with a search engine, for the dialects with tags. It imports skyrl_gym.
+
+    import skyrl_gym
+    skyrl_gym.register("rag-search", "rag_rewards_adapters.skyrl_env:RagSearchEnv")
+
+`env_extras` of a row contain `retriever`, the `module:name` of a function from a query to a list of
+documents (`{id?, title?, text}`), and optionally `dialect`. The environment gives no reward:
+rewards need the group, which only the generator has. It returns its turns in
+`get_metrics()["rag_turns"]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
+
+from rag_rewards.errors import UsageError
+from rag_rewards.loading import import_object
+from rag_rewards.turns.dialects import DIALECTS, Dialect
+from rag_rewards.turns.trajectory import Reading, read_trajectory
+
+Retriever = Callable[[str], Sequence[Mapping[str, Any]]]
+
+
+class RagSearchEnv(BaseTextEnv):  # type: ignore[misc]
+    """Replies to each query with the documents of a retriever, and ends at an answer.
+
+    A turn without a query ends the episode, and so does the last turn of `max_turns`. An error of
+    the retriever ends it too, and leaves the trajectory unscored.
+    """
+
+    def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        extras = extras or {}
+        name = extras.get("dialect") or "search-r1"
+        if name not in DIALECTS or DIALECTS[name].block is None:
+            tags = ", ".join(key for key, value in DIALECTS.items() if value.block)
+            raise UsageError(f"env_extras.dialect={name!r}: choose {tags}")
+        if "retriever" not in extras:
+            raise UsageError("env_extras.retriever is missing: set module:name of a function")
+        self.dialect = DIALECTS[name]
+        self.retrieve: Retriever = import_object(extras["retriever"])
+        self.max_turns = int(extras.get("max_turns") or 4)
+        self.rag_turns: list[dict[str, Any]] = []
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        """Return the reply to a message of the policy, with the reward 0."""
+        self.turns += 1
+        turn: dict[str, Any] = {"text": action}
+        self.rag_turns.append(turn)
+        queries = read_trajectory(action, None, Reading(self.dialect.name)).turns[0].queries
+        is_done = not queries or self.turns >= self.max_turns
+        if is_done:
+            return self._reply([], done=True)
+        try:
+            documents = [dict(document) for document in self.retrieve(queries[0])]
+        except Exception as error:
+            turn["error"] = f"{type(error).__name__}: {error}"
+            return self._reply([], done=True)
+        observation = block_of(documents, self.dialect)
+        turn |= {"queries": [queries[0]], "results": documents, "observation": observation}
+        return self._reply([{"role": "user", "content": observation}], done=False)
+
+    @staticmethod
+    def _reply(observations: list[dict[str, str]], *, done: bool) -> BaseTextEnvStepOutput:
+        return BaseTextEnvStepOutput(observations=observations, reward=0.0, done=done, metadata={})
+
+    def get_metrics(self) -> dict[str, Any]:
+        """Return the turns, and their number, which SkyRL averages."""
+        searches = sum("results" in turn for turn in self.rag_turns)
+        return {
+            "rag_turns": self.rag_turns,
+            "n_turns": len(self.rag_turns),
+            "searches": searches,
+        }
+
+
+def block_of(documents: Sequence[Mapping[str, Any]], dialect: Dialect) -> str:
+    """Return the results block of a dialect, as the environment of its authors writes it."""
+    if not documents or dialect.block is None:
+        return dialect.empty_block
+    opening, closing = dialect.block
+    if dialect.name == "search-r1":
+        texts = [
+            f"Doc {i}(Title: {document.get('title') or ''}) {document['text']}"
+            for i, document in enumerate(documents, 1)
+        ]
+        return f"\n\n{opening}" + "\n".join(texts) + f"{closing}\n\n"
+    if dialect.name == "r1-searcher":
+        texts = [f"({i}){document['text']}" for i, document in enumerate(documents, 1)]
+        return f"\n\n{opening}" + "\n".join(texts) + f"{closing}\n\n"
+    return f" {opening}\n" + "\n\n".join(str(d["text"]) for d in documents) + f"\n{closing}"

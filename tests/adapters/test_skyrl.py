@@ -1,0 +1,273 @@
+"""SkyRL: its generator, trainer and environment, with stand-ins for the classes of SkyRL.
+
+The stand-ins have the calls and the fields of NovaSky-AI/SkyRL at a956457:
+`skyrl-gym/skyrl_gym/envs/base_text_env.py`, `skyrl/train/generators/skyrl_gym_generator.py`
+(agent_loop, generate) and `skyrl/train/trainer.py` (compute_advantages_and_returns). SkyRL itself
+was not run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from rag_rewards_adapters.skyrl import SkyRLRecipe, check_generator, experiment
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trainers"))
+from turn_groups import ENVIRONMENT, GROUPS, GROUPS_BY_NAME, SEARCHES, TurnGroup
+
+from rag_rewards import custom
+from rag_rewards.errors import UsageError
+
+torch = pytest.importorskip("torch")
+OWN, OTHER = 2, 3
+RETURN = GROUPS_BY_NAME["return"]
+
+
+@dataclass
+class TrajectoryID:
+    instance_id: str
+    repetition_id: int
+
+
+class BaseTextEnv:
+    def __init__(self) -> None:
+        self.turns = 0
+        self.max_turns = 1
+
+    def init(self, prompt: Any) -> tuple[Any, dict[str, Any]]:
+        return prompt, {}
+
+
+class SkyRLGymGenerator:
+    """Plays given policies in environments, with tokens of fixed numbers for each message."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.generator_cfg = arguments["generator_cfg"]
+        self.policies = arguments["inference_engine_client"]
+
+    async def generate(self, input_batch: Any, disable_tqdm: bool = False) -> dict[str, Any]:
+        responses, masks, metrics = [], [], []
+        extras = input_batch["env_extras"]
+        for i, actions in enumerate(self.policies):
+            environment = extras[i]["environment"](extras=extras[i])
+            environment.init(input_batch["prompts"][i])
+            mask: list[int] = []
+            for action in actions:
+                step = environment.step(action)
+                assert step["reward"] == 0.0
+                mask += [1] * OWN + [0] * OTHER * bool(step["observations"])
+                if step["done"]:
+                    break
+            responses.append([7] * len(mask))
+            masks.append(mask)
+            metrics.append(environment.get_metrics())
+        return {
+            "prompt_token_ids": [[4]] * len(masks),
+            "response_ids": responses,
+            "rewards": [[0.0] * len(mask) for mask in masks],
+            "loss_masks": masks,
+            "stop_reasons": ["stop"] * len(masks),
+            "trajectory_ids": None,
+            "env_metrics": metrics,
+        }
+
+
+class RayPPOTrainer:
+    def __init__(self, **arguments: Any) -> None:
+        self.cfg = arguments["cfg"]
+
+    def compute_advantages_and_returns(self, data: Any) -> Any:
+        data["advantages"] = data["returns"] = torch.zeros_like(data["rewards"])
+        data.metadata["metrics"] = {"avg_final_rewards": 1.0}
+        return data
+
+
+class Batch(dict[str, Any]):
+    def __init__(self, metadata: dict[str, Any], **tensors: Any) -> None:
+        super().__init__(tensors)
+        self.metadata = metadata
+
+
+@pytest.fixture(autouse=True)
+def _skyrl(monkeypatch: Any) -> None:
+    modules = {
+        "skyrl_gym.envs.base_text_env": {
+            "BaseTextEnv": BaseTextEnv,
+            "BaseTextEnvStepOutput": dict,
+        },
+        "skyrl.train.entrypoints.main_base": {
+            "BasePPOExp": object,
+            "resolve_policy_model_name": lambda cfg: "policy",
+        },
+        "skyrl.train.generators.skyrl_gym_generator": {"SkyRLGymGenerator": SkyRLGymGenerator},
+        "skyrl.train.trainer": {"RayPPOTrainer": RayPPOTrainer},
+    }
+    for name, content in modules.items():
+        parts = name.split(".")
+        for count in range(1, len(parts) + 1):
+            path = ".".join(parts[:count])
+            if path not in sys.modules:
+                monkeypatch.setitem(sys.modules, path, ModuleType(path))
+        vars(sys.modules[name]).update(content)
+        parent = sys.modules[".".join(parts[:-1])]
+        setattr(parent, parts[-1], sys.modules[name])
+    monkeypatch.delitem(sys.modules, "rag_rewards_adapters.skyrl_env", raising=False)
+
+
+def config(**generator: Any) -> SimpleNamespace:
+    return SimpleNamespace(
+        generator=SimpleNamespace(**generator),
+        environment=SimpleNamespace(skyrl_gym={}),
+        trainer=SimpleNamespace(algorithm=SimpleNamespace(advantage_batch_normalize=False)),
+    )
+
+
+def output_of(groups: list[tuple[tuple[float, ...], ...]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a batch of these groups, and the output of a generator for it."""
+    members = [(str(g), entries) for g, group in enumerate(groups) for entries in group]
+    masks = [([1] * OWN + [0] * OTHER) * (len(e) - 1) + [1] * OWN for _, e in members]
+    batch = {
+        "prompts": [[{"role": "user", "content": "Which river?"}]] * len(members),
+        "env_extras": [{"reward_spec": {"ground_truth": {"target": ["Seine"]}}}] * len(members),
+        "trajectory_ids": [TrajectoryID(uid, i) for i, (uid, _) in enumerate(members)],
+    }
+    output = {
+        "prompt_token_ids": [[4]] * len(members),
+        "response_ids": [[7] * len(mask) for mask in masks],
+        "rewards": [0.0] * len(members),
+        "loss_masks": masks,
+        "stop_reasons": None,
+        "env_metrics": [
+            {"rag_turns": [{"text": f"turn {t}", "reward": r} for t, r in enumerate(entries)]}
+            for _, entries in members
+        ],
+    }
+    return batch, output
+
+
+def padded(rows: list[list[Any]]) -> Any:
+    length = max(map(len, rows))
+    return torch.tensor([[*row, *[0] * (length - len(row))] for row in rows], dtype=torch.float32)
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.name)
+def test_golden_groups_pass_through_the_generator_and_the_trainer(group: TurnGroup) -> None:
+    recipe = SkyRLRecipe(ENVIRONMENT, credit=group.method, credit_options=group.options)
+    batch, output = output_of([group.rewards, ((5.0, 7.0), (1.0,))])
+    output = asyncio.run(recipe.score(batch, output))
+    for row, entries in zip(output["rewards"], group.rewards, strict=False):
+        ends = [t * (OWN + OTHER) + OWN - 1 for t in range(len(entries))]
+        assert [row[end] for end in ends] == list(entries)
+        assert sum(row) == pytest.approx(sum(entries))
+    data = Batch(
+        {"uids": [identifier.instance_id for identifier in batch["trajectory_ids"]]},
+        rewards=padded(output["rewards"]),
+        loss_mask=padded(output["loss_masks"]),
+    )
+    trainer = experiment(recipe)().get_trainer(cfg=config())
+    data = trainer.compute_advantages_and_returns(data)
+    for row, golden in zip(data["advantages"].tolist(), group.advantages, strict=False):
+        expected: list[float] = []
+        for advantage in golden:
+            expected += [advantage] * OWN + [0.0] * OTHER
+        expected = (expected + [0.0] * len(row))[: len(row)]
+        assert row == pytest.approx(expected, abs=group.tolerance)
+    assert torch.equal(data["returns"], data["advantages"])
+    assert data.metadata["metrics"] == {"avg_final_rewards": 1.0}
+
+
+def test_the_environment_and_the_generator_together(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "corpus.py").write_text(
+        "def search(query):\n"
+        "    if query == 'down':\n"
+        "        raise TimeoutError('no reply')\n"
+        "    return [{'title': 'Paris', 'text': f'About {query}.'}]\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    environment = importlib.import_module("rag_rewards_adapters.skyrl_env").RagSearchEnv
+    policies = [
+        ["<search>river</search>", "<answer>Seine</answer>"],
+        ["<answer>Rhone</answer>"],
+        ["<search>river</search>"] * 3,
+    ]
+    extras = {
+        "environment": environment,
+        "retriever": "corpus:search",
+        "max_turns": 2,
+        "reward_spec": {"ground_truth": {"target": ["Seine"]}},
+    }
+    recipe = SkyRLRecipe(SEARCHES, credit="return")
+    generator = experiment(recipe)().get_generator(config(), None, policies)
+    batch = {
+        "prompts": [[{"role": "user", "content": "Which river?"}]] * 3,
+        "env_extras": [extras] * 3,
+        "trajectory_ids": [TrajectoryID("q", i) for i in range(3)],
+    }
+    output = asyncio.run(generator.generate(batch))
+    assert output["rewards"] == [
+        [0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 1.0],
+        [0.0, 0.0],
+        [0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0],
+    ]
+    turns = output["env_metrics"][0]["rag_turns"]
+    assert turns[0]["queries"] == ["river"]
+    assert "Doc 1(Title: Paris) About river." in turns[0]["observation"]
+    assert output["env_metrics"][0]["searches"] == 1
+
+    generator.policies = [["<search>down</search>"], *policies[1:]]
+    output = asyncio.run(generator.generate(batch))
+    assert output["loss_masks"][0] == [0] * OWN
+    assert output["rewards"][0] == [0.0] * OWN
+
+
+def test_an_unscored_trajectory_has_no_effect_on_its_group() -> None:
+    def fails(rollout: Any) -> Any:
+        first = rollout.steps()[0].reward
+        return None if first == 99.0 else ENVIRONMENT([rollout])[0]
+
+    options = {"scale": "none"}
+    recipe = SkyRLRecipe(custom("fails", fails), credit="return", credit_options=options)
+    asyncio.run(recipe.score(*output_of([RETURN.rewards])))
+    batch, output = output_of([(*RETURN.rewards, (99.0, 1.0))])
+    output = asyncio.run(recipe.score(batch, output))
+    rows = recipe.advantages(output["rewards"], output["loss_masks"], ["q"] * 3)
+    assert rows[0][0] == pytest.approx(1.55)
+    assert not any(rows[2])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"step_wise_trajectories": True},
+        {"batched": True},
+        {"zero_reward_on_non_stop": True},
+        {"chat_template": SimpleNamespace(name_or_path="template.jinja")},
+    ],
+)
+def test_settings_that_change_rewards_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="generator"):
+        check_generator(config(**changes).generator)
+
+
+def test_contradictions_are_refused(monkeypatch: Any) -> None:
+    recipe = SkyRLRecipe(ENVIRONMENT, credit="return")
+    trainer = experiment(recipe)().get_trainer(cfg=config())
+    trainer.cfg.trainer.algorithm.advantage_batch_normalize = True
+    with pytest.raises(UsageError, match="advantage_batch_normalize"):
+        trainer.compute_advantages_and_returns(None)
+    with pytest.raises(UsageError, match="pass credit="):
+        SkyRLRecipe("search-r1")
+    with pytest.raises(UsageError, match="gigpo"):
+        SkyRLRecipe("search-r1", credit="gigpo")
+    environment = importlib.import_module("rag_rewards_adapters.skyrl_env").RagSearchEnv
+    with pytest.raises(UsageError, match="retriever"):
+        environment(extras={})
+    with pytest.raises(UsageError, match="choose search-r1"):
+        environment(extras={"dialect": "tools"})
