@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rag_rewards.rows import Totals
+from rag_rewards.shorten import shorten
 
 _CONTROLS = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)}
 _HIDDEN = (*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -35,4 +36,6 @@ def summary(totals: Totals, seconds: float, signature: str) -> Iterator[str]:
     if totals.error_types:
         kinds = ", ".join(f"{name} {n:,}" for name, n in sorted(totals.error_types.items()))
         yield f"errors: {kinds}"
+        for name, message in sorted(totals.error_examples.items()):
+            yield plain(f"  {name}: {shorten(message, 160)}")
     yield signature

@@ -41,7 +41,10 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, kw_only=True):
-    """Counts and sums over scored rows, from which means are computed."""
+    """Counts and sums over scored rows, from which means are computed.
+
+    `error_examples` contains the first message of each type of error.
+    """
 
     rows: int = 0
     errors: int = 0
@@ -54,6 +57,7 @@ class Totals(msgspec.Struct, kw_only=True):
     sums: dict[str, float] = {}
     counts: dict[str, int] = {}
     error_types: dict[str, int] = {}
+    error_examples: dict[str, str] = {}
 
     def add(self, score: Score, truncated: bool) -> None:
         """Add a scored row; `truncated` states whether the response reached the length limit."""
@@ -79,6 +83,7 @@ class Totals(msgspec.Struct, kw_only=True):
         self.errors += 1
         kind = type(error).__name__
         self.error_types[kind] = self.error_types.get(kind, 0) + 1
+        self.error_examples.setdefault(kind, str(error))
 
     def merge(self, other: Totals) -> None:
         """Add the totals of other rows."""
@@ -88,6 +93,7 @@ class Totals(msgspec.Struct, kw_only=True):
         _add(self.sums, other.sums)
         _add(self.counts, other.counts)
         _add(self.error_types, other.error_types)
+        self.error_examples = {**other.error_examples, **self.error_examples}
 
     def means(self) -> dict[str, float]:
         """Return the mean reward, `correct` and components, each over the rows that have it."""

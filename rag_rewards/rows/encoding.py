@@ -10,6 +10,7 @@ import msgspec
 from rag_rewards.errors import RolloutError
 from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout, Score, ScoreOrError
 from rag_rewards.rows.chunks import Chunk, ScoredChunk
+from rag_rewards.rows.column_map import with_column_hint
 from rag_rewards.rows.decoding import NOT_JSON, line_id
 from rag_rewards.rows.scored import SCORE_FIELDS, ScoredRow, score_entries
 
@@ -69,6 +70,7 @@ class RowEncoder:
             chunk.lines, chunk.numbers, rows, with_evidence, results, strict=True
         ):
             if isinstance(result, RolloutError):
+                result = _with_hint(result, line)
                 row_id = None if isinstance(row, RolloutError) else row.id
                 record = error_record(line, number, result, row_id)
                 out.errors.append(_ENCODER.encode(record) + b"\n")
@@ -113,6 +115,16 @@ class RowEncoder:
             _ENCODER.encode(score.details),
             self._tail,
         )
+
+
+def _with_hint(error: RolloutError, line: bytes) -> RolloutError:
+    """Return the error of a missing field with the column that may contain it."""
+    if error.message != "missing":
+        return error
+    try:
+        return with_column_hint(error, _FIELDS.decode(line))
+    except NOT_JSON:
+        return error
 
 
 def _new_evidence(row: ScoredRow, informed: Rollout) -> dict[str, Any]:

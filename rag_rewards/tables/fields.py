@@ -9,18 +9,24 @@ import msgspec
 
 from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.rollout import Rollout
+from rag_rewards.rows.column_map import (
+    FIELDS,
+    ColumnMap,
+    completed,
+    nearest_column,
+    value_at,
+)
 from rag_rewards.rows.columns import to_builtins
 from rag_rewards.rows.decoding import decode_or_error
 from rag_rewards.settings import did_you_mean
 from rag_rewards.tables.table import Table
 
-FIELDS = Rollout.__struct_fields__
 _WHOLE_NUMBERS = frozenset({"id", "group", "step", "weight_version"})
 """Fields whose whole numbers are decimal numbers in a column with missing values."""
 
 
 def rollouts_of(
-    table: Table, columns: Mapping[str, str], size: int
+    table: Table, columns: ColumnMap, size: int
 ) -> Iterator[list[Rollout | RolloutError]]:
     """Yield a rollout for each row of a table, or the reason why it cannot be decoded.
 
@@ -28,38 +34,47 @@ def rollouts_of(
     values (None, NaN) are missing fields. Other columns are ignored. Raises UsageError if a column
     does not exist, and if no column contains a response.
     """
-    names = _columns_of_fields(table, columns)
-    fields = tuple(names)
+    paths = _paths_of_fields(table, columns)
+    fields = tuple(paths)
     for start in range(0, len(table), size):
         stop = min(start + size, len(table))
-        values = [
-            _present(table.values(column, start, stop), field) for field, column in names.items()
-        ]
-        yield [
-            _rollout({k: v for k, v in zip(fields, row, strict=True) if v is not None})
+        values = [_values(table, path, start, stop, field) for field, path in paths.items()]
+        rows = (
+            {k: v for k, v in zip(fields, row, strict=True) if v is not None}
             for row in zip(*values, strict=True)
-        ]
+        )
+        yield [_rollout(completed(row) if columns.columns else row) for row in rows]
 
 
-def _columns_of_fields(table: Table, columns: Mapping[str, str]) -> dict[str, str]:
+def _paths_of_fields(table: Table, columns: ColumnMap) -> dict[str, str]:
+    """Return the column of each field, or its path inside a column."""
     present = set(table.columns)
-    for field, column in columns.items():
-        if field not in FIELDS:
-            raise UsageError(
-                f"columns: a row has no field {field!r}{did_you_mean(field, sorted(FIELDS))}"
-            )
-        if column not in present:
+    paths = {field: field for field in FIELDS if field in present}
+    for field, candidates in columns.columns.items():
+        exist = [c for c in candidates if c in present or c.partition(".")[0] in present]
+        if exist:
+            paths[field] = exist[0]
+        elif len(candidates) == 1 and len(table):
+            [column] = candidates
             raise UsageError(
                 f"the data has no column {column!r}{did_you_mean(column, sorted(present))}"
             )
-    names = {field: columns.get(field, field) for field in FIELDS}
-    names = {field: column for field, column in names.items() if column in present}
-    if len(table) and not names.keys() & {"response", "turns"}:
+    if len(table) and not paths.keys() & {"response", "turns"}:
+        column = nearest_column("response", present) or "completion"
         raise UsageError(
             "the data has no column 'response': name the column of the responses, as in "
-            f'columns={{"response": "completion"}} (columns: {", ".join(sorted(present))})'
+            f'columns={{"response": "{column}"}} (columns: {", ".join(sorted(present))})'
         )
-    return names
+    return paths
+
+
+def _values(table: Table, path: str, start: int, stop: int, field: str) -> Sequence[Any]:
+    """Return the values of a field in some rows, with None for each value that means missing."""
+    if path in table.columns:
+        return _present(table.values(path, start, stop), field)
+    column, _, inside = path.partition(".")
+    values = table.values(column, start, stop)
+    return [value_at(v, inside) if isinstance(v, Mapping) else None for v in values]
 
 
 def _present(values: Sequence[Any], field: str) -> Sequence[Any]:

@@ -9,6 +9,7 @@ from rag_rewards.errors import RolloutError, UsageError, needs_extra
 from rag_rewards.groups import group_by_position
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.rollout import Rollout, ScoreOrError
+from rag_rewards.rows.column_map import ColumnMap, with_column_hint
 from rag_rewards.rows.scored import score_entries
 from rag_rewards.scorer import Scorer
 from rag_rewards.tables.fields import rollouts_of
@@ -34,7 +35,7 @@ def score(
     settings: Mapping[str, Any] | None = None,
     *,
     hardened: bool = False,
-    columns: Mapping[str, str] | None = None,
+    columns: str | Mapping[str, str] | None = None,
     group_size: int | None = None,
     prefix: str = "",
     models: Models | Mapping[str, Any] | None = None,
@@ -46,7 +47,8 @@ def score(
     recipe      a recipe in any form of `load_recipe`, or a `Scorer`
     settings    changed settings by dotted key
     hardened    whether to use the hardened profile
-    columns     column of each field that has another name, as in `{"response": "completion"}`
+    columns     column of each field that has another name, as in `{"response": "completion"}`, or
+                a preset: ragas, trl, verl, openrlhf, verifiers or search-r1
     group_size  number of adjacent rows in a group; by default, rows with equal keys form a group
     prefix      text before the names of the new columns
     models      models that provide missing evidence, or the options of `ModelOptions`, as in
@@ -72,10 +74,12 @@ def score(
         return _results(scorer, data, group_size)
     table = read_table(data)
     together = scorer.scope == "group" or scorer.has_models
-    new = _Columns()
-    for rollouts in rollouts_of(table, columns or {}, len(table) or 1 if together else CHUNK):
+    new = _Columns(table.columns)
+    for rollouts in rollouts_of(
+        table, ColumnMap.of(columns), len(table) or 1 if together else CHUNK
+    ):
         new.add(rollouts, _results(scorer, rollouts, group_size))
-    return table.with_columns(new.named(prefix, table.columns))
+    return table.with_columns(new.named(prefix))
 
 
 def _scorer(
@@ -104,7 +108,8 @@ def _results(
 class _Columns:
     """The values of the new columns."""
 
-    def __init__(self) -> None:
+    def __init__(self, present: Sequence[str]) -> None:
+        self.present = present
         self.reward: list[float | None] = []
         self.components: list[Mapping[str, float | None] | None] = []
         self.correct: list[float | None] = []
@@ -116,7 +121,8 @@ class _Columns:
     ) -> None:
         for rollout, result in zip(rollouts, results, strict=True):
             if isinstance(result, RolloutError) or isinstance(rollout, RolloutError):
-                self._add(None, None, None, str(result), None)
+                message = str(with_column_hint(result, self.present))  # type: ignore[arg-type]
+                self._add(None, None, None, message, None)
             else:
                 entries = None if rollout.turns is None else score_entries(rollout, result)
                 components = result.components or None
@@ -136,13 +142,13 @@ class _Columns:
         self.error.append(error)
         self.turn_rewards.append(turn_rewards)
 
-    def named(self, prefix: str, present: Sequence[str]) -> dict[str, Sequence[Any]]:
+    def named(self, prefix: str) -> dict[str, Sequence[Any]]:
         """Return the columns by name. Raises UsageError if a column of the user has a name."""
         names = list(WRITTEN)
         if any(entries is not None for entries in self.turn_rewards):
             names.append("turn_rewards")
         new = {prefix + name: getattr(self, name) for name in names}
-        _refuse_own_columns(present, new)
+        _refuse_own_columns(self.present, new)
         return new
 
 

@@ -1,0 +1,177 @@
+"""Columns of other schemas as fields of a row: presets, or a map by hand.
+
+ragas                                   a preset
+response=completion,documents=contexts  the column of each field that has another name
+answers=reward_model.ground_truth       a column inside a column
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from rag_rewards.errors import DataError, RolloutError, UsageError
+from rag_rewards.rollout import Rollout
+from rag_rewards.rows.columns import label_fields, last_question, response_prefix_of
+from rag_rewards.rows.decoding import NOT_JSON, Line
+from rag_rewards.settings import did_you_mean
+
+FIELDS = Rollout.__struct_fields__
+
+PRESETS: dict[str, dict[str, str]] = {
+    # The names of ragas, and those before its version 0.2.
+    "ragas": {
+        "question": "user_input|question",
+        "documents": "retrieved_contexts|contexts",
+        "response": "response|answer",
+        "answers": "reference|ground_truth|ground_truths",
+    },
+    # The Parquet files of TRL's `log_completions`. Columns of the data set can be next to them.
+    "trl": {"response": "completion", "answers": "answers|solution|ground_truth|answer"},
+    # The files of verl's `trainer.rollout_data_dir` and `trainer.validation_data_dir`.
+    "verl": {"prompt": "input", "response": "output", "answers": "gts"},
+    # Rows of a data set of OpenRLHF (`input`, `label`) with a response.
+    "openrlhf": {"prompt": "input|prompt", "response": "output|response", "answers": "label"},
+    # The results of an evaluation with verifiers.
+    "verifiers": {"id": "id|example_id", "response": "completion", "answers": "answer"},
+    # Rows of the data sets of Search-R1 with a response.
+    "search-r1": {
+        "response": "response|output|sequences_str",
+        "answers": "golden_answers|reward_model.ground_truth.target|ground_truth.target|gts.target",
+    },
+}
+"""The columns of each field. The first column of `a|b` that a row contains counts."""
+
+_OTHER_NAMES = {
+    "response": "completion completions output generation prediction generated answer",
+    "documents": "contexts retrieved_contexts context passages ctxs docs retrieved",
+    "answers": "ground_truth ground_truths golden_answers gold reference references target label "
+    "labels solution gts answer",
+    "question": "query user_input input prompt",
+    "supporting": "supporting_facts supporting_documents gold_ids",
+    "turns": "messages trajectory conversation",
+}
+
+
+@dataclass(frozen=True)
+class ColumnMap:
+    """The columns of fields that have another name in the data.
+
+    >>> ColumnMap.of("response=completion").rename({"completion": "Paris", "seed": 7})
+    {'seed': 7, 'response': 'Paris'}
+    """
+
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, columns: str | Mapping[str, str] | None) -> ColumnMap:
+        """Return the map of a preset, of `field=column,…`, or of a mapping.
+
+        Raises UsageError for an unknown preset or field.
+        """
+        if isinstance(columns, str):
+            columns = _parsed(columns)
+        for name in columns or ():
+            if name not in FIELDS:
+                raise UsageError(
+                    f"columns: a row has no field {name!r}{did_you_mean(name, sorted(FIELDS))}"
+                )
+        return cls({name: tuple(paths.split("|")) for name, paths in (columns or {}).items()})
+
+    def rename(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a row with its columns as fields. Columns of no field stay."""
+        renamed = dict(row)
+        found = {}
+        for name, paths in self.columns.items():
+            for path in paths:
+                value = value_at(row, path)
+                if value is not None:
+                    found[name] = value
+                    renamed.pop(path, None)
+                    break
+        return completed(renamed | found)
+
+    def lines(self, lines: Iterator[Line]) -> Iterator[Line]:
+        """Yield the lines with renamed columns. A line that is no JSON object stays as it is."""
+        for number, line in lines:
+            try:
+                row = self.rename(msgspec.json.decode(line, type=dict[str, Any]))
+                line = msgspec.json.encode(row) + b"\n"
+            except (*NOT_JSON, OverflowError):
+                pass
+            yield number, line
+
+
+def value_at(row: Mapping[str, Any], path: str) -> Any:
+    """Return the value of a column, or of a column inside a column, or None.
+
+    >>> value_at({"gts": {"target": ["Paris"]}}, "gts.target")
+    ['Paris']
+    """
+    if path in row:
+        return row[path]
+    value: Any = row
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _parsed(columns: str) -> Mapping[str, str]:
+    if "=" not in columns:
+        if columns not in PRESETS:
+            raise UsageError(
+                f"columns: there is no preset {columns!r}"
+                f"{did_you_mean(columns, sorted(PRESETS))}: choose one of {', '.join(PRESETS)}, or "
+                "write field=column,…"
+            )
+        return PRESETS[columns]
+    pairs = (item.partition("=") for item in columns.split(","))
+    parsed = {name.strip(): column.strip() for name, _, column in pairs}
+    if not all(parsed.values()):
+        raise UsageError(f"columns: write field=column,…, found {columns!r}")
+    return parsed
+
+
+def completed(row: dict[str, Any]) -> dict[str, Any]:
+    """Add the fields that the label and the prompt of a renamed row contain, and return the row."""
+    answers = row.get("answers")
+    if isinstance(answers, Mapping) or (isinstance(answers, str) and answers[:1] in ("{", "[")):
+        try:
+            row |= label_fields(row.pop("answers"))
+        except DataError:
+            row["answers"] = answers
+    prompt = row.get("prompt")
+    if isinstance(prompt, str) and "response_prefix" not in row:
+        prefix = response_prefix_of(prompt)
+        row |= {"response_prefix": prefix} if prefix else {}
+    elif isinstance(prompt, list) and row.get("question") is None:
+        messages = [message for message in prompt if isinstance(message, Mapping)]
+        question = last_question(messages)
+        row |= {"question": question} if question else {}
+    return row
+
+
+def nearest_column(field: str, present: Collection[str]) -> str | None:
+    """Return the column that a missing field probably has, or None.
+
+    >>> nearest_column("response", ["completion", "id"])
+    'completion'
+    """
+    for name in _OTHER_NAMES.get(field, "").split():
+        if name in present:
+            return name
+    return None
+
+
+def with_column_hint(error: RolloutError, present: Collection[str]) -> RolloutError:
+    """Return the error of a missing field with the name of the column that may contain it."""
+    column = nearest_column(error.path, present) if error.message == "missing" else None
+    if column is None:
+        return error
+    hint = f"missing; did you mean {column}? Set columns to {error.path}={column}"
+    renamed = type(error)(hint, error.path)
+    renamed.row = error.row
+    return renamed
