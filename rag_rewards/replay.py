@@ -217,6 +217,7 @@ def replay(
     group_size: int | None = None,
     sort: bool = False,
     show: int = 5,
+    columns: str | None = None,
 ) -> ReplayResult:
     """Score every group of a file with both settings. Memory does not grow with the file.
 
@@ -227,7 +228,7 @@ def replay(
     sums: dict[str, list[float]] = {}
     baseline = _Baseline(variation)
     rewards: tuple[Reward, Reward] | None = None
-    with contextlib.closing(open_source(source)) as opened:
+    with contextlib.closing(open_source(source, columns)) as opened:
         for group in read_groups(opened, group_size, sort):
             rollouts = _decoded(group, result)
             if rollouts:

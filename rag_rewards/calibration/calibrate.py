@@ -149,7 +149,7 @@ def _chunks(path: str, options: CalibrateOptions, by_group: bool) -> Generator[C
     if options.claims:
         yield from chunks(claim_lines(path))
         return
-    with contextlib.closing(open_source(path)) as source:
+    with contextlib.closing(open_source(path, options.columns)) as source:
         if by_group:
             yield from group_chunks(read_groups(source, options.group_size, options.sort))
         else:

@@ -77,6 +77,7 @@ class CalibrateOptions:
     """The options of `calibrate`: files, labels, the scores to compare with them, and models.
 
     sources     files of rows; "-" is standard input
+    columns     columns of fields that have another name, as in `ColumnMap`
     label       columns with human labels
     column      columns with scores
     metrics     metrics of `evaluate` that have a value for each row
@@ -111,6 +112,7 @@ class CalibrateOptions:
     output: str | None = None
     svg: str | None = None
     threshold_file: str | None = None
+    columns: str | None = None
 
     def __post_init__(self) -> None:
         self._check_files()

@@ -17,7 +17,15 @@ from rich.text import Text
 
 from rag_rewards.audit import ATTACKS, Audit, Finding
 from rag_rewards.audit import audit as run_audit
-from rag_rewards.cli.options import FILES, MODEL_DEFAULTS, RECIPE_DEFAULTS, Models, Progress, Recipe
+from rag_rewards.cli.options import (
+    FILES,
+    MODEL_DEFAULTS,
+    RECIPE_DEFAULTS,
+    Columns,
+    Models,
+    Progress,
+    Recipe,
+)
 from rag_rewards.cli.output import console, print_json
 from rag_rewards.errors import OptionError
 from rag_rewards.io.sources import read_rollouts
@@ -60,6 +68,7 @@ def audit(
     source: Annotated[str | None, Parameter(name="IN", group=FILES)] = None,
     /,
     *,
+    columns: Columns = None,
     attack: Sequence[str] = (),
     progress: Progress = None,
     json: bool = False,
@@ -80,6 +89,9 @@ def audit(
     ----------
     source
         Apply the attacks to the rows of this file. By default, use built-in rows.
+    columns
+        Read fields from columns of other names, as in `response=completion,documents=contexts`, or
+        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     attack
         Add your own attack, a function, as `module:name`. Repeatable.
     progress
@@ -89,7 +101,7 @@ def audit(
     """
     options = models.options()
     if not training.train:
-        return _audit(recipe.spec(), source, attack, options, json)
+        return _audit(recipe.spec(), source, columns, attack, options, json)
     if source or attack:
         raise OptionError("{train} creates its own rows and attacks: leave out IN and {attack}")
     if options.model:
@@ -102,12 +114,17 @@ def audit(
 
 
 def _audit(
-    recipe: RecipeSpec, source: str | None, attacks: Sequence[str], models: ModelOptions, json: bool
+    recipe: RecipeSpec,
+    source: str | None,
+    columns: str | None,
+    attacks: Sequence[str],
+    models: ModelOptions,
+    json: bool,
 ) -> int:
     reward = load_recipe(recipe)
     result = run_audit(
         reward,
-        read_rollouts(source) if source else None,
+        read_rollouts(source, columns) if source else None,
         attacks=list(map(import_object, attacks)),
         models=models.load() if models.is_set else None,
     )

@@ -43,6 +43,7 @@ NUMBERS = ("threshold", "κ", "false positives", "false negatives", "AUC", "rows
 def calibrate(
     *sources: Input,
     labels: Annotated[Sequence[str], Parameter(name="--label", alias="-l")],
+    columns_of_fields: Annotated[str | None, Parameter(name="--columns", group=FILES)] = None,
     label_threshold: float | None = None,
     columns: Annotated[Sequence[str], Parameter(name="--column", alias="-c")] = (),
     metrics: Annotated[Sequence[str], Parameter(name=["--metrics", "--metric"], alias="-m")] = (),
@@ -74,6 +75,9 @@ def calibrate(
     ----------
     sources
         Read rows from these files: JSON lines or .parquet; - is standard input.
+    columns_of_fields
+        Read fields from columns of other names, as in `response=completion,documents=contexts`, or
+        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     labels
         Compare the scores with the labels in this column: true, false, 0, 1, yes or no. Repeatable.
     label_threshold
@@ -114,6 +118,7 @@ def calibrate(
         label=labels,
         label_threshold=label_threshold,
         column=columns,
+        columns=columns_of_fields,
         metrics=metrics,
         score=score,
         claims=claims,

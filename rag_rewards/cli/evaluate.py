@@ -18,6 +18,7 @@ from rag_rewards.cli.options import (
     JUDGE,
     MODEL_DEFAULTS,
     MODELS,
+    Columns,
     Input,
     ModelGroups,
     OptionalOutput,
@@ -47,6 +48,7 @@ NUMBERS = ("value", "base", "other", "other − base")
 
 def evaluate(
     *sources: Input,
+    columns: Columns = None,
     metrics: Annotated[Sequence[str], Parameter(alias="-m")] = (),
     config: Path | None = None,
     by: Sequence[str] = (),
@@ -71,6 +73,9 @@ def evaluate(
     ----------
     sources
         Read rows from these files: JSON lines or .parquet; - is standard input.
+    columns
+        Read fields from columns of other names, as in `response=completion,documents=contexts`, or
+        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     metrics
         Compute these metrics, for example `em,f1(normalizer=triviaqa),pass@8`. Repeatable.
         The page docs/evaluate.md lists all metrics.
@@ -112,6 +117,7 @@ def evaluate(
         questions,
         label,
         label_threshold,
+        columns,
     )
     evaluation = compute_metrics(options)
     if output:

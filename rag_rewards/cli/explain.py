@@ -10,6 +10,7 @@ from rag_rewards.cli.options import (
     FILES,
     MODEL_DEFAULTS,
     RECIPE_DEFAULTS,
+    Columns,
     Input,
     Models,
     OptionalOutput,
@@ -24,6 +25,7 @@ def explain(
     source: Input,
     /,
     *,
+    columns: Columns = None,
     row_id: Annotated[str, Parameter(name="--id", group=FILES)],
     output: OptionalOutput = None,
     svg: Annotated[str | None, Parameter(group=FILES)] = None,
@@ -40,6 +42,9 @@ def explain(
     ----------
     source
         Read rows from this file: JSON lines or .parquet; - is standard input.
+    columns
+        Read fields from columns of other names, as in `response=completion,documents=contexts`, or
+        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     row_id
         Explain the row with this id. The id of a row without the field `id` is its line number.
     output
@@ -49,7 +54,7 @@ def explain(
     json
         Print JSON.
     """
-    explanation = explain_row(source, row_id, recipe.optional_spec(), models.options())
+    explanation = explain_row(source, row_id, recipe.optional_spec(), models.options(), columns)
     if output:
         from rag_rewards.report.page import html_page
 

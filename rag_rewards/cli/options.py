@@ -67,6 +67,7 @@ GROUP_DEFAULTS = GroupOptions()
 MODEL_DEFAULTS = ModelGroups()
 
 Input = Annotated[str, Parameter(name="IN", group=FILES)]
+Columns = Annotated[str | None, Parameter(group=FILES)]
 Output = Annotated[str, Parameter(alias="-o", group=FILES)]
 OptionalOutput = Annotated[str | None, Parameter(alias="-o", group=FILES)]
 Progress = Annotated[bool | None, Parameter(negative="--no-progress", show_default=False)]

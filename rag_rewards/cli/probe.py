@@ -12,6 +12,7 @@ from rag_rewards.cli.options import (
     GROUP_DEFAULTS,
     MODEL_DEFAULTS,
     RECIPE_DEFAULTS,
+    Columns,
     Grouping,
     Input,
     Models,
@@ -31,6 +32,7 @@ def probe(
     source: Input,
     /,
     *,
+    columns: Columns = None,
     output: Output,
     keep_rollouts: Annotated[str | None, Parameter(group=FILES)] = None,
     right_at: float = 1.0,
@@ -50,6 +52,9 @@ def probe(
     ----------
     source
         Read groups of rollouts from this file, or questions if --model is set.
+    columns
+        Read fields from columns of other names, as in `response=completion,documents=contexts`, or
+        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     output
         Write one row per question to this file, as JSON lines.
     keep_rollouts
@@ -61,6 +66,7 @@ def probe(
     """
     options = ProbeOptions(
         source=source,
+        columns=columns,
         output=output,
         recipe=recipe.optional_spec(),
         models=models.options(),

@@ -14,6 +14,7 @@ from rag_rewards.cli.options import (
     GROUP_DEFAULTS,
     RECIPE,
     RECIPE_DEFAULTS,
+    Columns,
     Grouping,
     Input,
     Recipe,
@@ -31,6 +32,7 @@ def replay(
     source: Input,
     /,
     *,
+    columns: Columns = None,
     show: int = 5,
     json: bool = False,
     base: Annotated[Sequence[str], Parameter(group=RECIPE)] = (),
@@ -49,6 +51,9 @@ def replay(
     ----------
     source
         Read rows from this file: JSON lines or .parquet.
+    columns
+        Read fields from columns of other names, as in `response=completion,documents=contexts`, or
+        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     show
         Show this number of rollouts, those with the largest changes.
     json
@@ -68,6 +73,7 @@ def replay(
         group_size=grouping.group_size,
         sort=grouping.sort,
         show=show,
+        columns=columns,
     )
     if json:
         print_json(result)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rag_rewards.cli.options import RECIPE_DEFAULTS, Input, Output, Recipe
+from rag_rewards.cli.options import RECIPE_DEFAULTS, Columns, Input, Output, Recipe
 from rag_rewards.cli.output import print_messages
 from rag_rewards.report.report_page import ReportSummary, write_report
 
@@ -15,6 +15,7 @@ def report(
     source: Input,
     /,
     *,
+    columns: Columns = None,
     output: Output,
     title: str | None = None,
     recipe: Recipe = RECIPE_DEFAULTS,
@@ -29,12 +30,15 @@ def report(
     ----------
     source
         Read scored rows from this file: JSON lines or .parquet; - is standard input.
+    columns
+        Read fields from columns of other names, as in `response=completion,documents=contexts`, or
+        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     output
         Write the page to this .html file.
     title
         Title of the page.
     """
-    summary = write_report(source, output, recipe.optional_spec(), title)
+    summary = write_report(source, output, recipe.optional_spec(), title, columns)
     print_messages(_messages(summary, output))
     return 3 if summary.faults else 0
 

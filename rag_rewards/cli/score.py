@@ -12,6 +12,7 @@ from rag_rewards.cli.options import (
     GROUP_DEFAULTS,
     MODEL_DEFAULTS,
     RECIPE_DEFAULTS,
+    Columns,
     Grouping,
     Input,
     Models,
@@ -32,6 +33,7 @@ def score(
     source: Input,
     /,
     *,
+    columns: Columns = None,
     output: OptionalOutput = None,
     keep_evidence: Annotated[bool, Parameter(group=FILES)] = False,
     on_error: Annotated[Literal["report", "stop"], Parameter(group=FILES)] = "report",
@@ -53,6 +55,9 @@ def score(
     ----------
     source
         Read rows from this file: JSON lines or .parquet; - is standard input.
+    columns
+        Read fields from columns of other names, as in `response=completion,documents=contexts`, or
+        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     output
         Write scored rows to this file: JSON lines or .parquet; - is standard output.
     keep_evidence
@@ -71,6 +76,7 @@ def score(
     as_table = output is None and sys.stdout.isatty() if table is None else table
     options = ScoreOptions(
         source=source,
+        columns=columns,
         output=output or (None if as_table else "-"),
         workers=workers,
         keep_evidence=keep_evidence,

@@ -12,6 +12,7 @@ from rag_rewards.cli.options import (
     GROUP_DEFAULTS,
     MODEL_DEFAULTS,
     RECIPE_DEFAULTS,
+    Columns,
     Grouping,
     Input,
     Models,
@@ -36,6 +37,7 @@ def select(
     source: Input,
     /,
     *,
+    columns: Columns = None,
     output: Output,
     passes: Annotated[Sequence[str], Parameter(name="--pass", group=SELECTION)] = (),
     criteria: Annotated[
@@ -62,6 +64,9 @@ def select(
     ----------
     source
         Read groups of scored rollouts from this file; - is standard input.
+    columns
+        Read fields from columns of other names, as in `response=completion,documents=contexts`, or
+        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     output
         Write one row per question to this file.
     passes
@@ -80,6 +85,7 @@ def select(
         **vars(training_set),
         **vars(grouping),
         models=models.options(),
+        columns=columns,
     )
     result = select_questions(options)
     questions = f"{result.written:,} of {result.read:,} questions ({result.rows:,} rows)"

@@ -46,6 +46,7 @@ class ScoreOptions:
     """The options of scoring a file.
 
     source         input file; "-" is standard input
+    columns        columns of fields that have another name, as in `ColumnMap`
     output         output file; "-" is standard output; None writes no rows
     workers        number of scoring processes
     keep_evidence  whether scored rows contain the evidence of the models
@@ -57,6 +58,7 @@ class ScoreOptions:
 
     source: str
     output: str | None = "-"
+    columns: str | None = None
     workers: int = 1
     keep_evidence: bool = False
     on_error: Literal["report", "stop"] = "report"
@@ -125,7 +127,7 @@ def _score_source(
     progress: Callable[[Source], Progress],
     on_output: OnOutput | None,
 ) -> ScoringRun:
-    source = open_source(options.source)
+    source = open_source(options.source, options.columns)
     reward = scorer.reward
     run = ScoringRun(reward.name, reward.equation, scorer.signature)
     run.usage = scorer.usage if scorer.has_models else None

@@ -18,6 +18,7 @@ from rag_rewards.groups import LineGroup, key_digest, line_groups_by_key, line_g
 from rag_rewards.io.parquet import parquet_lines
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Chunk, Line, decode_row, line_key
+from rag_rewards.rows.column_map import ColumnMap
 
 CHUNK_ROWS = 512
 CHUNK_BYTES = 1 << 19
@@ -46,11 +47,21 @@ class Source:
             return 0
 
 
-def open_source(path: str) -> Source:
+def open_source(path: str, columns: str | None = None) -> Source:
     """Open rows: Parquet when the name ends in `.parquet`, else JSON lines; "-" is standard input.
 
-    Raises UsageError when the file cannot be opened.
+    `columns` renames columns of other schemas; see `ColumnMap`. Raises UsageError when the file
+    cannot be opened.
     """
+    columns_of_fields = ColumnMap.of(columns)
+    source = _open(path)
+    if columns is not None:
+        source.lines = columns_of_fields.lines(source.lines)
+        source.handle = None  # its lines have other columns
+    return source
+
+
+def _open(path: str) -> Source:
     if path == "-":
         return Source(_numbered(_after_mark(sys.stdin.buffer), "standard input"), None)
     file = Path(path)
@@ -66,10 +77,10 @@ def open_source(path: str) -> Source:
     return Source(_numbered(_after_mark(handle), path), size, handle, handle)
 
 
-def read_rollouts(path: str) -> list[Rollout]:
+def read_rollouts(path: str, columns: str | None = None) -> list[Rollout]:
     """Return the rows of a file. Raises UsageError, which names the line of an invalid row."""
     rollouts = []
-    with contextlib.closing(open_source(path)) as source:
+    with contextlib.closing(open_source(path, columns)) as source:
         for number, line in source.lines:
             try:
                 rollouts.append(decode_row(line))

@@ -58,6 +58,8 @@ class EvaluateOptions:
     """Column with human labels, with which the metrics are compared."""
     label_threshold: float | None = None
     """The lowest number in this column that is the label yes."""
+    columns: str | None = None
+    """Columns of fields that have another name, as in `ColumnMap`."""
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -128,7 +130,12 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     gather = partial(gatherer.gather_sync, MetricNeeds(metrics)) if models != Models() else None
     read_fields = [*by, *([options.label] if options.label else [])]
     read = partial(
-        _read, metrics=metrics, by=read_fields, gather=gather, questions=options.questions
+        _read,
+        metrics=metrics,
+        by=read_fields,
+        gather=gather,
+        questions=options.questions,
+        columns=options.columns,
     )
     try:
         runs = [read(source) for source in options.sources]
@@ -163,7 +170,7 @@ def signature(
     }
     if options.questions is not None:
         settings["questions"] = sha256(options.questions)
-    for name in ("label", "label_threshold"):
+    for name in ("columns", "label", "label_threshold"):
         if (value := getattr(options, name)) is not None:
             settings[name] = value
     return str(Signature(recipe="evaluate", settings=settings, models=models))
@@ -175,9 +182,10 @@ def _read(
     by: Sequence[str],
     gather: Gather | None,
     questions: str | None,
+    columns: str | None,
 ) -> MeasuredRun:
     name = "standard input" if source == "-" else source
-    with contextlib.closing(open_source(source)) as opened:
+    with contextlib.closing(open_source(source, columns)) as opened:
         lines = opened.lines
         if questions is not None:
             lines = _lines_of(questions_in(questions), lines)

@@ -28,6 +28,7 @@ from rag_rewards.metrics.metric import Metric
 from rag_rewards.metrics.perplexity import Perplexity
 from rag_rewards.metrics.reasoning import ReasoningScore
 from rag_rewards.metrics.retrieval import NDCGAtK, RecallAtK
+from rag_rewards.metrics.score_value import ScoreValue
 from rag_rewards.metrics.trust_score import TrustScore
 from rag_rewards.metrics.truth import MajorityAtK, PassAtK, Truthfulness
 from rag_rewards.settings import did_you_mean
@@ -66,6 +67,8 @@ _COMMA = re.compile(r",(?![^()]*\))")
 def metric_of(text: str) -> Metric:
     """Parse the name and the settings of a metric, as its repr shows them.
 
+    `reward`, `correct` and `components.NAME` are the values of scored rows.
+
     Raises UsageError for an unknown metric, setting or value.
 
     >>> metric_of("f1(normalizer=triviaqa)"), metric_of("pass@8"), metric_of("f1>=0.5")
@@ -73,13 +76,16 @@ def metric_of(text: str) -> Metric:
     """
     if threshold := _THRESHOLD.fullmatch(text):
         return AtLeast(metric_of(threshold["metric"]), float(threshold["value"]))  # type: ignore[arg-type]
+    if text.strip() in ("reward", "correct") or text.strip().startswith("components."):
+        return ScoreValue(text.strip())
     match = _ITEM.fullmatch(text)
     if match is None:
         raise UsageError(f"a metric must be NAME, NAME@K or NAME(key=value,…), found {text!r}")
     name, k, inside = match.groups()
     key = f"{name}@k" if k is not None or f"{name}@k" in METRICS else name
     if key not in METRICS:
-        raise UsageError(f"unknown metric {text.strip()!r}{did_you_mean(key, METRICS)}")
+        names = (*METRICS, "reward", "correct", "components.NAME")
+        raise UsageError(f"unknown metric {text.strip()!r}{did_you_mean(key, names)}")
     settings: dict[str, Any] = _settings(key, inside or "")
     if key.endswith("@k"):
         settings["k"] = k or "k"

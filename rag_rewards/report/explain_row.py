@@ -23,14 +23,18 @@ from rag_rewards.scorer import Scorer
 
 
 def explain_row(
-    source: str, row_id: str, recipe: RecipeSource | None, models: ModelOptions
+    source: str,
+    row_id: str,
+    recipe: RecipeSource | None,
+    models: ModelOptions,
+    columns: str | None = None,
 ) -> Explanation:
     """Explain the row of a file with this id.
 
     Without a `recipe`, the row is scored with the recipe of its signature. Raises UsageError when
     there is no such row, or when it cannot be scored.
     """
-    rows, faults = read_rows(source)
+    rows, faults = read_rows(source, columns)
     index = _index_of(rows, row_id, faults)
     group = next(members for members in group_by_key(rows) if index in members)
     members = [rows[i] for i in group]

@@ -50,14 +50,18 @@ class ReportSummary:
 
 
 def write_report(
-    source: str, output: str, recipe: RecipeSource | None = None, title: str | None = None
+    source: str,
+    output: str,
+    recipe: RecipeSource | None = None,
+    title: str | None = None,
+    columns: str | None = None,
 ) -> ReportSummary:
     """Read scored rows and write the page. With a recipe, the rows are scored first.
 
     Raises UsageError when the rows have no rewards and no recipe is given.
     """
     scorer = None if recipe is None else Scorer.load(recipe)
-    rows, faults = read_rows(source)
+    rows, faults = read_rows(source, columns)
     if scorer is not None:
         rows, unscored = rescored(rows, scorer)
         faults += unscored

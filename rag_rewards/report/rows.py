@@ -28,14 +28,14 @@ class RowFault(msgspec.Struct, frozen=True):
 _ROW = msgspec.json.Decoder(ScoredRow)
 
 
-def read_rows(source: str) -> tuple[list[ScoredRow], list[RowFault]]:
+def read_rows(source: str, columns: str | None = None) -> tuple[list[ScoredRow], list[RowFault]]:
     """Return the rows of a file, and the faults of rows in error.
 
     A row without an id gets its line number as id.
     """
     rows: list[ScoredRow] = []
     faults: list[RowFault] = []
-    opened = open_source(source)
+    opened = open_source(source, columns)
     try:
         for number, line in opened.lines:
             row = decode_line(line, _ROW)

@@ -85,6 +85,7 @@ class SelectOptions(SelectionCriteria, TrainingSetOptions):
     group_size: int | None = None
     sort: bool = False
     models: ModelOptions = ModelOptions()
+    columns: str | None = None
 
     def __post_init__(self) -> None:
         for kind, value, names in (

@@ -66,6 +66,7 @@ class ProbeOptions:
     group_size: int | None = None
     sort: bool = False
     progress: bool = False
+    columns: str | None = None
 
     def __post_init__(self) -> None:
         check_right_at(self.right_at)
@@ -151,7 +152,9 @@ def probe(options: ProbeOptions) -> ProbeResult:
     """
     refuse_second_run(options.output)
     with contextlib.ExitStack() as stack:
-        source = stack.enter_context(contextlib.closing(open_source(options.source)))
+        source = stack.enter_context(
+            contextlib.closing(open_source(options.source, options.columns))
+        )
         models = stack.enter_context(contextlib.closing(_Models(options)))
         result = _label_questions(options, source, models)
     _write_card(options, result)

@@ -72,7 +72,9 @@ def select(options: SelectOptions) -> SelectResult:
     with contextlib.ExitStack() as stack:
         models = SelectionModels(options.scoring_recipe, options.models, options.purpose)
         stack.callback(models.close)
-        source = stack.enter_context(contextlib.closing(open_source(options.source)))
+        source = stack.enter_context(
+            contextlib.closing(open_source(options.source, options.columns))
+        )
         output = Output(options.output)  # its lock also protects the errors file
         stack.callback(output.discard)
         errors = stack.enter_context(contextlib.closing(ErrorLog(options.errors)))

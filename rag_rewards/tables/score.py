@@ -121,8 +121,8 @@ class _Columns:
     ) -> None:
         for rollout, result in zip(rollouts, results, strict=True):
             if isinstance(result, RolloutError) or isinstance(rollout, RolloutError):
-                message = str(with_column_hint(result, self.present))  # type: ignore[arg-type]
-                self._add(None, None, None, message, None)
+                error = result if isinstance(result, RolloutError) else RolloutError("no score")
+                self._add(None, None, None, str(with_column_hint(error, self.present)), None)
             else:
                 entries = None if rollout.turns is None else score_entries(rollout, result)
                 components = result.components or None

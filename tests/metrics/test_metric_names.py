@@ -104,6 +104,7 @@ def test_the_page_lists_each_metric_with_its_settings():
             settings |= dict.fromkeys(re.findall(r"`([^`]+)`", cells[0]), cells[2])
     assert settings.pop("by:FIELD") == ""
     assert settings.pop("METRIC>=T") == "those of the metric"
+    assert [settings.pop(name) for name in ("reward", "correct", "components.NAME")] == [""] * 3
     assert {name.replace("@K", "@k") for name in settings} == set(METRICS)
     for name, metric_type in METRICS.items():
         listed = set(re.findall(r"`(\w+)`", settings[name.replace("@k", "@K")])) - {"f1"}

@@ -1,0 +1,86 @@
+"""`--columns` on every command that reads rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+RIGHT = "<think>x</think><answer>Seine</answer>"
+WRONG = "<think>x</think><answer>Rhône</answer>"
+ROWS = [
+    {"user_input": "Which river?", "retrieved_contexts": ["Paris lies on the Seine."],
+     "response": response, "reference": "Seine", "human": human}
+    for response, human in ((RIGHT, 1), (WRONG, 0), (RIGHT, 1))
+]  # fmt: skip
+RECIPE = ("-r", "naive-grpo")
+COLUMNS = ("--columns", "ragas")
+
+
+@pytest.fixture
+def ragas(tmp_path: Path) -> Path:
+    path = tmp_path / "ragas.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return path
+
+
+def test_score(cli: Any, ragas: Path) -> None:
+    result = cli("score", ragas, "--jsonl", *RECIPE, *COLUMNS, code=0)
+    assert [row["reward"] for row in result.rows] == [2.0, 1.0, 2.0]
+    assert result.rows[0]["question"] == "Which river?"
+    assert result.rows[0]["human"] == 1
+
+
+def test_the_scored_rows_need_no_columns(cli: Any, ragas: Path, tmp_path: Path) -> None:
+    out = tmp_path / "scored.jsonl"
+    cli("score", ragas, "-o", out, *RECIPE, *COLUMNS, code=0)
+    again = cli("score", out, "--jsonl", *RECIPE, code=0)
+    assert [row["reward"] for row in again.rows] == [2.0, 1.0, 2.0]
+
+
+def test_workers_and_parquet(cli: Any, tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    table = [{"step": 1, "prompt": "Which?", "completion": RIGHT, "solution": "Seine"}] * 3
+    pq.write_table(pa.Table.from_pylist(table), path)
+    result = cli("score", path, "--jsonl", *RECIPE, "--columns", "trl", "--workers", 2, code=0)
+    assert [row["reward"] for row in result.rows] == [2.0] * 3
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("evaluate", "-m", "em"),
+        ("calibrate", "--label", "human", "--metrics", "em", "--resamples", 10),
+        ("explain", "--id", 2, *RECIPE),
+        ("report", "-o", "{out}", *RECIPE),
+        ("replay", *RECIPE, "--set", "accuracy.metric=f1"),
+        ("select", "-o", "{out}", "--right-at", 1, *RECIPE),
+        ("probe", "-o", "{out}", *RECIPE),
+        ("audit", *RECIPE),
+    ],
+    ids=lambda command: command[0],
+)
+def test_other_commands(cli: Any, ragas: Path, tmp_path: Path, command: tuple[object, ...]) -> None:
+    name, *options = (str(o).format(out=tmp_path / "out") for o in command)
+    without = cli(name, ragas, *options)
+    result = cli(name, ragas, *options, *COLUMNS)
+    assert without.code != result.code or without.out != result.out or without.err != result.err
+    assert "missing" not in result.out + result.err
+
+
+def test_a_missing_field_names_the_nearest_column(cli: Any, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"completion": "a"}\n{"response": "b", "ground_truth": "c"}\n')
+    result = cli("score", path, "--jsonl", *RECIPE, code=3)
+    assert "missing; did you mean completion? Set columns to response=completion" in result.err
+    assert "missing; did you mean ground_truth? Set columns to answers=ground_truth" in result.err
+    assert "errors: DataError 1, RowError 1" in result.err
+
+
+def test_an_unknown_preset(cli: Any, ragas: Path) -> None:
+    result = cli("score", ragas, *RECIPE, "--columns", "raga", code=2)
+    assert "did you mean 'ragas'" in result.err
