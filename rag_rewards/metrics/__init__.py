@@ -3,8 +3,9 @@
     metric_of("f1(normalizer=triviaqa)")        # or: F1(normalizer="triviaqa")
 
 Each topic has its module (`answers`, `cascade`, `truth`, `documents`, `retrieval`,
-`answerability`, `trust_score`, `alignment`, `perplexity`, `reasoning`, `group_signal`), whose plain
-functions are the definitions. The other modules use metrics only through the protocol in `metric`.
+`answerability`, `trust_score`, `alignment`, `perplexity`, `reasoning`, `group_signal`,
+`search`), whose plain functions are the definitions. The other modules use metrics only through
+the protocol in `metric`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from rag_rewards.metrics.metric_names import METRICS, metric_of, metrics_of
 from rag_rewards.metrics.perplexity import Perplexity
 from rag_rewards.metrics.reasoning import ReasoningScore
 from rag_rewards.metrics.retrieval import NDCGAtK, RecallAtK
+from rag_rewards.metrics.search import Searches, SearchRecall
 from rag_rewards.metrics.trust_score import TrustScore
 from rag_rewards.metrics.truth import MajorityAtK, PassAtK, Truthfulness
 
@@ -56,6 +58,8 @@ __all__ = [
     "ReferenceReliance",
     "RelevanceF1",
     "RowMetric",
+    "SearchRecall",
+    "Searches",
     "Substring",
     "TrustScore",
     "Truthfulness",

@@ -29,6 +29,7 @@ from rag_rewards.metrics.perplexity import Perplexity
 from rag_rewards.metrics.reasoning import ReasoningScore
 from rag_rewards.metrics.retrieval import NDCGAtK, RecallAtK
 from rag_rewards.metrics.score_value import ScoreValue
+from rag_rewards.metrics.search import Searches, SearchRecall
 from rag_rewards.metrics.trust_score import TrustScore
 from rag_rewards.metrics.truth import MajorityAtK, PassAtK, Truthfulness
 from rag_rewards.settings import did_you_mean
@@ -53,6 +54,8 @@ METRICS: dict[str, type[Any]] = {
     "citation": CitationF1,
     "recall@k": RecallAtK,
     "ndcg@k": NDCGAtK,
+    "searches": Searches,
+    "search-recall": SearchRecall,
     "majority@k": MajorityAtK,
     "pass@k": PassAtK,
     "group-signal": GroupSignal,

@@ -15,6 +15,8 @@ from rag_rewards.metrics import F1, METRICS, MajorityAtK, TrustScore, metric_of,
 
 NAMES = st.sampled_from(sorted(METRICS))
 SETTINGS = {
+    "gold": st.sampled_from(["auto", "supporting", "answers"]),
+    "dialect": st.sampled_from(["auto", "search-r1", "r1-searcher", "research", "tools"]),
     "normalizer": st.sampled_from(["squad", "lower", "triviaqa", "unicode"]),
     "reads": st.sampled_from(["auto", "answer", "box", "response"]),
     "hotpotqa": st.booleans(),
