@@ -149,10 +149,11 @@ def turn_log_probs(rollout: Rollout, need: TurnLogProbsNeed) -> TurnLogProbs:
     """Return log-probabilities of one token per alias, high where the context names the alias."""
     turns = rollout.trajectory(need.reading).turns[:-1]
     aliases = [alias for aliases in rollout.gold for alias in aliases]
+    normalize = Unicode()
 
     def values(parts: Sequence[str]) -> tuple[tuple[float, ...], ...]:
-        text = "\n".join(parts)
-        contained = (strict_contains(text, (alias,), Unicode()) for alias in aliases)
+        text = normalize("\n".join(parts))
+        contained = (normalize(alias) in text for alias in aliases)
         return tuple((-0.1 if is_contained else -3.0,) for is_contained in contained)
 
     parts = [rollout.question or ""]

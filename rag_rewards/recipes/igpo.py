@@ -242,24 +242,26 @@ IGPO = RecipeDefinition(
         ),
     },
     rejected={
-        "gain.kind": {"log": "log gains have no bound and outweigh the outcome (attack 41)"},
-        "outcome.tokens": {"set": "a set of words does not show what the answer asserts"},
+        "gain.kind": {"log": "has gains without bound, which outweigh the outcome (attack 41)"},
+        "outcome.tokens": {"set": "does not show what the answer asserts"},
     },
     loopholes=(
-        "1, 2, 3: the F1 of a list or of a negation of the gold answer is above 0 (closed: "
-        "hardened)",
+        "1, 2: the F1 of a list or of a negation of the gold answer is above 0 (closed: hardened)",
         "6: the normalizer squad treats 3.14 as 314 and C++ as C (closed: hardened)",
         "7: the last of many answer sections counts (closed: hardened)",
-        "33: in a transcript, a results block after a query counts as a search, even if the policy "
-        "wrote it (closed: hardened)",
-        "39: a turn can lower the likelihood of the answer, and the next one regain it; the sum is "
-        "0, but normalized turn credit is not (closed: hardened)",
+        "33: a results block that the policy writes raises the likelihood of the answer; in a "
+        "transcript, it also counts as results (closed: hardened)",
         "40: a guess in the words or in the query raises the likelihood without evidence (closed: "
         "hardened)",
-        "41: with gain.kind=log, the gains have no bound and outweigh the outcome",
-        "42: with credit.method=igpo, the number of turns has an effect of its own on the "
-        "advantages (closed: hardened)",
-        "43: invalid turns until the limit cost nothing (closed: hardened)",
+        "43: invalid turns cost nothing, and a guess in them raises the likelihood (closed: "
+        "hardened)",
+        "a turn can lower the likelihood of the answer for the next one to regain it (attack 39): "
+        "the sum of the gains does not change, but the credit method igpo normalizes them (closed: "
+        "hardened)",
+        "with gain.kind=log, the gains have no bound and outweigh the outcome (attack 41; the "
+        "hardened profile rejects this setting)",
+        "with the credit method igpo, the number of turns changes the advantages (attack 42; "
+        "closed: hardened)",
     ),
     deviations=(
         "log-probabilities that do not fit the turns are an error; the authors' code then uses the "

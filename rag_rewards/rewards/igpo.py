@@ -20,6 +20,7 @@ from rag_rewards.rewards.search import (
 )
 from rag_rewards.rewards.turn_likelihoods import LikelihoodReader, TurnLikelihoods
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.turn_entries import total
 from rag_rewards.turns.order import is_balanced
@@ -43,6 +44,11 @@ def set_f1(prediction: str, aliases: Sequence[str]) -> float:
 
 def _f1_of_sets(prediction: set[str], gold: set[str]) -> float:
     return 2 * len(prediction & gold) / (len(prediction) + len(gold)) if prediction else 0.0
+
+
+def _has_words(text: str | None) -> bool:
+    """Return whether a text has a letter or a digit outside of citation markers."""
+    return any(map(str.isalnum, strip_markers(text or "", compiled())))
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,7 @@ class IgpoReward:
     template    text between a turn and the answer
     answer      F1 of the answer with the gold answers, and `tokens`: what it compares
     exact       comparison that decides whether the answer is correct
-    bad_format  outcome without an answer, or with unbalanced tags
+    bad_format  outcome without an answer, without words in it, or with unbalanced tags
     reading     how the turns are read
     repeated    whether the last of several answers counts, or none
     malformed   penalty of a malformed turn
@@ -136,8 +142,9 @@ class IgpoReward:
     def _score(self, rollout: Rollout, forms: GoldForms, exact: GoldForms) -> Score:
         run = rollout.trajectory(self.reading)
         text = answer_of(run, self.repeated)
-        is_valid = bool((text or "").strip()) and is_balanced(run)
-        outcome = self._outcome(rollout, text or "", forms) if is_valid else self.bad_format
+        outcome = self._outcome(rollout, text or "", forms)
+        if not is_balanced(run) or not (outcome or _has_words(text)):
+            outcome = self.bad_format
         correct = self.exact.value_of(rollout, text, exact)
         likelihoods = self._likelihoods(rollout, run)
         gains = self._gains(likelihoods) if likelihoods else []

@@ -278,3 +278,44 @@ def test_the_hardened_profile():
     assert (hardened.results_from, hardened.malformed_penalty) == ("environment", 0.1)
     with pytest.raises(SettingError, match="log"):
         recipe("igpo", {"gain.kind": "log"}, hardened=True)
+
+
+# --- attacks on the credit of turns --------------------------------------------------------------
+
+
+def first_advantages(scores, method, **options):
+    return [each[0] for each in credit_of_groups(scores, [[0, 1]], method, **options)]
+
+
+def test_log_gains_have_no_bound():
+    """Attack 41: a wrong answer after a large log gain earns more than a right answer."""
+    wrong = row(-20.0, [0.0], {"text": THOUGHT + answer("Lyon")})
+    assert score(wrong, **{"gain.kind": "log"}).value == pytest.approx(20.0)
+    assert score(wrong).value < 1.0
+
+
+def test_lowering_the_likelihood_and_regaining_it():
+    """Attack 39: the value does not change; without the results of the turns there is no gain."""
+    lowered, steady = [[[[-6.0]], [[-1.0]]], [[[-1.0]], [[-1.0]]]]
+    attacked = row(-1.0, [-6.0, -1.0], empty=lowered)
+    honest = row(-1.0, [-1.0, -1.0], empty=steady)
+    assert score(attacked).value == pytest.approx(score(honest).value)
+    assert score(attacked).turns[1] > 0.3
+    empty = {"gain.baseline": "empty"}
+    assert score(attacked, **empty).turns == score(honest, **empty).turns == (0.0, 0.0, 1.0)
+
+
+def test_the_number_of_turns_has_an_effect_under_igpo_and_none_under_return():
+    """Attack 42, and the worked example of the stopping bias."""
+    log = {"gain.kind": "log"}
+    long, short = (score(row(-2.0, after), **log) for after in ([-1.7, -1.4], [-1.4]))
+    assert (long.turns, short.turns) == (
+        pytest.approx((0.3, 0.3, 1.0)),
+        pytest.approx((0.6, 1.0)),
+    )
+    joint = first_advantages([long, short], "igpo", norm="joint")
+    assert joint == pytest.approx([-1.0201, 1.0201], abs=1e-4)
+    separate = first_advantages([long, short], "igpo", norm="separate")
+    assert separate == pytest.approx([-1.4142, 1.4142], abs=1e-4)
+    returned = first_advantages([long, short], "return", scale="none")
+    assert returned == pytest.approx([0, 0], abs=1e-9)
