@@ -39,6 +39,7 @@ from rag_rewards.evidence.needs import (
     MaskedAnswersNeed,
     MaskedLogProbsNeed,
     SimilarityNeed,
+    TurnLogProbsNeed,
     VerdictNeed,
 )
 from rag_rewards.rollout import (
@@ -48,6 +49,7 @@ from rag_rewards.rollout import (
     MaskedLogProbs,
     Message,
     Similarity,
+    TurnLogProbs,
 )
 from rag_rewards.settings import describe
 from rag_rewards.tiny_world.model import CHECKPOINT
@@ -120,6 +122,9 @@ def answered(scheme, rollout: Rollout) -> Rollout:
         elif isinstance(need, MaskedLogProbsNeed):
             flat = [alias for aliases in rollout.gold for alias in aliases]
             outputs["likely"][need.part] = tuple((-5 * chance(alias, need.part),) for alias in flat)
+        elif isinstance(need, TurnLogProbsNeed):
+            flat = tuple((-5 * chance(alias),) for aliases in rollout.gold for alias in aliases)
+            outputs["turns"] = TurnLogProbs(prior=flat, after=(flat,) * (need.turns - 1))
         elif isinstance(need, EntailmentNeed):
             p = chance(need.premise, need.hypothesis)
             outputs["nli"].append(
@@ -139,6 +144,7 @@ def answered(scheme, rollout: Rollout) -> Rollout:
         "verdicts": outputs["verdicts"],
         "masked_answers": MaskedAnswers(**outputs["masked"]),
         "masked_logprobs": MaskedLogProbs(**outputs["likely"]),
+        "turn_logprobs": outputs.get("turns"),
     }
     return msgspec.structs.replace(rollout, **given)
 
@@ -463,7 +469,7 @@ def test_tool_turns_never_count(name):
         ]
         talked = msgspec.structs.replace(plain, response=chat)
         if reads_turns(name):
-            (score,) = scheme([talked])
+            (score,) = scheme([answered(scheme, talked)])
             assert score.value == scheme([plain])[0].value
             assert score.details["searches"] == 0
         else:

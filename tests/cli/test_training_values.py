@@ -52,8 +52,11 @@ SEARCH_R1 = {
     "prompt_tokens": 4096,
     "response_tokens": 500,
 }
+# IGPO, authors' code at 745078b, train.sh.
+IGPO = {"prompts": 32, "group": 16, "learning_rate": 1e-6, "kl_weight": 0.001}
 PAPERS = {
     "search-r1": SEARCH_R1,
+    "igpo": IGPO,
     "ctrl-rag": CTRL_RAG,
     "ctrl-rag-clr": CTRL_RAG,
     "rag-total": CTRL_RAG,
