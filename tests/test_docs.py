@@ -36,9 +36,9 @@ def blocks(*languages: str, text: str = TEXT) -> list[str]:
     return [code for language, code in result if language in languages]
 
 
-def commands() -> list[str]:
+def commands(text: str = TEXT) -> list[str]:
     """Return the commands `rag-rewards …` without prompt and comment, each on one line."""
-    lines = "\n".join(blocks("sh", "console", "bash")).replace("\\\n", " ").splitlines()
+    lines = "\n".join(blocks("sh", "console", "bash", text=text)).replace("\\\n", " ").splitlines()
     bare = [line.removeprefix("$ ").strip() for line in lines]
     return [line for line in bare if line.startswith("rag-rewards ")]
 
@@ -90,3 +90,17 @@ def test_readme_commands(line, monkeypatch, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert not ended.value.code, capsys.readouterr().err
+
+
+def test_commands_of_the_page_about_search_agents(monkeypatch, tmp_path, capsys):
+    """The commands run one after the other. Their files are in a temporary folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    lines = commands((ROOT / "docs" / "search-agents.md").read_text("utf-8"))
+    assert len(lines) >= 7
+    for line in lines:
+        with pytest.raises(SystemExit) as ended:
+            main(shlex.split(line)[1:])
+        assert not ended.value.code, (line, capsys.readouterr().err)
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+    assert (tmp_path / "turns.jsonl").read_text("utf-8").count("turn_rewards") == 5
