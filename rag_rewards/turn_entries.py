@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 TurnEntries = tuple[float | None, ...]
+SUMMED = "turn rewards are summed: this trainer has no turn credit"
+"""The message for a trainer that can use only the sum of the rewards of turns."""
 
 
 def total(entries: Sequence[float | None]) -> float:

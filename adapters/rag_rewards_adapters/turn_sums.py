@@ -6,10 +6,9 @@ import logging
 from collections.abc import Sequence
 
 from rag_rewards.rollout import Score
+from rag_rewards.turn_entries import SUMMED
 
 log = logging.getLogger("rag_rewards")
-
-SUMMED = "turn rewards are summed: this trainer has no turn credit"
 
 
 class TurnSums:

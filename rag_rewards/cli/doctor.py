@@ -22,6 +22,7 @@ from rich.text import Text
 from rag_rewards.cli.output import console, print_json
 from rag_rewards.packages import installed_version, run_isolated
 from rag_rewards.report.terminal import titled_table
+from rag_rewards.turn_entries import SUMMED
 from rag_rewards.version import __version__
 
 State = Literal["ok", "absent", "problem"]
@@ -56,7 +57,10 @@ class CheckResult(msgspec.Struct, frozen=True, rename={"message": "found", "fix"
 
 @dataclass(frozen=True)
 class Trainer:
-    """A trainer: the first supported version and the version that the tests use."""
+    """A trainer: the first supported version and the version that the tests use.
+
+    `turn_credit` is what gives turns their own advantages, "" for a trainer that sums their rewards.
+    """
 
     name: str
     package: str
@@ -64,10 +68,19 @@ class Trainer:
     tested: str
     upgrade: str
     install: str
+    turn_credit: str = ""
 
 
 TRAINERS = (
-    Trainer("TRL", "trl", "1.15", "1.16.0", "pip install --upgrade trl", "pip install trl"),
+    Trainer(
+        "TRL",
+        "trl",
+        "1.15",
+        "1.16.0",
+        "pip install --upgrade trl",
+        "pip install trl",
+        "rag_rewards_adapters.trl.TurnGRPOTrainer",
+    ),
     Trainer(
         "verl",
         "verl",
@@ -76,6 +89,8 @@ TRAINERS = (
         "upgrade verl; before 0.9 only compute_score works: "
         "reward.custom_reward_function.path=pkg://rag_rewards_adapters.verl",
         "pip install verl",
+        "agent loop rag_group with an estimator rag_turn_return, rag_turn_igpo, rag_turn_mt_grpo "
+        "or rag_turn_given",
     ),
     Trainer(
         "ms-swift",
@@ -117,7 +132,14 @@ def doctor(*, json: bool = False) -> int:
 
 def examine() -> list[CheckResult]:
     """Run all checks, in the order in which they are printed."""
-    return [*_this_package(), *_trainers(), *_plugin(), *_extras(), *_gpu()]
+    return [
+        *_this_package(),
+        *_trainers(),
+        *_turn_credit(),
+        *_plugin(),
+        *_extras(),
+        *_gpu(),
+    ]
 
 
 def _this_package() -> Iterator[CheckResult]:
@@ -136,6 +158,18 @@ def _trainers() -> Iterator[CheckResult]:
         else:
             other = "" if version == trainer.tested else f" (tests use {trainer.tested})"
             yield CheckResult("trainers", trainer.name, "ok", version + other)
+
+
+def _turn_credit() -> Iterator[CheckResult]:
+    """Show how each installed trainer uses the rewards of turns."""
+    for trainer in TRAINERS:
+        if installed_version(trainer.package) is None:
+            continue
+        name = f"{trainer.name} turns"
+        if trainer.turn_credit:
+            yield CheckResult("turn credit", name, "ok", trainer.turn_credit)
+        else:
+            yield CheckResult("turn credit", name, "absent", SUMMED, "train with TRL or verl")
 
 
 def _plugin() -> Iterator[CheckResult]:
