@@ -141,6 +141,32 @@ LOSS: dict[str, tuple[str, str, str, str]] = {
 }
 """The settings of each trainer for k2, k3, and the means over responses and over tokens."""
 
+TURNS: dict[str, tuple[str, str, str]] = {
+    "TRL 1.16": (
+        "[`TurnGRPOTrainer`](trl.md#advantages-of-turns)",
+        "all methods",
+        "in the trainer",
+    ),
+    "verl 0.9": (
+        "agent loop `rag_group` and an estimator [`rag_turn_…`](verl.md#advantages-of-turns)",
+        "all methods",
+        "in the trainer",
+    ),
+    "OpenRLHF 0.11": ("[the sum](openrlhf.md#several-turns)", "none", "in the trainer"),
+    "ms-swift 4.6": ("[the sum](ms-swift.md#several-turns)", "none", "in the trainer"),
+    "SkyRL": (
+        "`experiment` of `rag_rewards_adapters.skyrl`",
+        "all except `gigpo`",
+        "not run: tests with stand-ins, from its source at a956457",
+    ),
+    "slime": (
+        "`SlimeRecipe` of `rag_rewards_adapters.slime`",
+        "all methods",
+        "not run: tests with stand-ins, from its source at 624b824",
+    ),
+}
+"""What gives turns their own advantages in each trainer, the credit methods, and the tests."""
+
 UNSCORED: dict[str, str] = {
     "trl": "The reward is `None`. TRL excludes the rollout from its group and sets its advantage "
     "to 0. `not_scored` counts it.",
@@ -189,9 +215,11 @@ INTRO = """# Trainers
 The training loop stays in the trainer, and the reward is a recipe. Each trainer has its own page:
 [TRL](trl.md), [verl](verl.md), [OpenRLHF](openrlhf.md) and [ms-swift](ms-swift.md).
 [Start a training run](start-training.md) shows the steps from the file of a data set to the first
-training step. Two further adapters have no page. `rag_rewards_adapters.callables` is for trainers
-that call a Python function with one rollout or a batch (slime, AReaL, NeMo-Gym, your own loop).
-`rag_rewards_adapters.verifiers` is for the library verifiers.
+training step. Further adapters have no page. `rag_rewards_adapters.callables` is for trainers
+that call a Python function with one rollout or a batch (AReaL, NeMo-Gym, your own loop).
+`rag_rewards_adapters.verifiers` is for the library verifiers, and `rag_rewards_adapters.skyrl` and
+`rag_rewards_adapters.slime` are for search agents in SkyRL and slime. Their docstrings describe
+them.
 
 - **TRL** trains on one machine with little setup. A reward can use the model in training, so
   recipes with log-probabilities are on-policy without a server.
@@ -251,6 +279,13 @@ range.
 {loss}
 Where a penalty is limited to 10, its gradient is 0 at the limit.
 
+## Advantages of turns
+
+A recipe for [search agents](turns.md) can reward each turn. Whether a turn gets its own advantage
+depends on the trainer. A trainer without advantages of turns uses the sum of the rewards. The
+adapter then logs a warning once, and `rag-rewards doctor` shows it.
+
+{turns}
 ## Unscored rollouts
 
 A rollout is unscored if its row is invalid, if evidence is missing, or if a model returns no result
@@ -313,6 +348,12 @@ def _loss() -> str:
     return "\n".join([f"| {' | '.join(columns)} |", "| --- " * 5 + "|", *rows]) + "\n"
 
 
+def _turns() -> str:
+    head = "| trainer | rewards of turns | credit methods | tests |"
+    rows = [f"| {name} | {' | '.join(cells)} |" for name, cells in TURNS.items()]
+    return "\n".join([head, "| --- " * 4 + "|", *rows]) + "\n"
+
+
 def _unscored() -> str:
     rows = [f"| {TRAINERS[name]} | {text} |" for name, text in UNSCORED.items()]
     return "\n".join(["| trainer | handling |", "| --- | --- |", *rows]) + "\n"
@@ -320,7 +361,12 @@ def _unscored() -> str:
 
 def page() -> str:
     """Return the whole page."""
-    tables = {"normalization": _normalization(), "loss": _loss(), "unscored": _unscored()}
+    tables = {
+        "normalization": _normalization(),
+        "loss": _loss(),
+        "turns": _turns(),
+        "unscored": _unscored(),
+    }
     rest = REST
     for name, text in tables.items():
         rest = rest.replace(f"{{{name}}}", text)

@@ -17,6 +17,11 @@ _EXAMPLE_RESPONSES = (
     "<think>Read 1.</think>\\boxed{y}",
 )
 """Well-formed responses in the output forms of the recipes."""
+_EXAMPLE_TURNS = [
+    {"text": "<search>x</search>", "results": [{"text": "x"}]},
+    {"text": "<answer>x</answer>"},
+]
+"""Two turns of a search agent."""
 
 
 def example_rollouts() -> list[Rollout]:
@@ -29,6 +34,7 @@ def example_rollouts() -> list[Rollout]:
         "answerable": True,
     }
     rollouts = [rollout_from_columns(fields, response=text) for text in _EXAMPLE_RESPONSES]
+    rollouts.append(rollout_from_columns({**fields, "turns": _EXAMPLE_TURNS}))
     return [rollout for rollout in rollouts if isinstance(rollout, Rollout)]
 
 

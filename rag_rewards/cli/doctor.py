@@ -59,7 +59,7 @@ class CheckResult(msgspec.Struct, frozen=True, rename={"message": "found", "fix"
 class Trainer:
     """A trainer: the first supported version and the version that the tests use.
 
-    `turn_credit` is what gives turns their own advantages, "" for a trainer that sums their rewards.
+    `turn_credit` is what gives turns their own advantages, "" if the trainer sums their rewards.
     """
 
     name: str

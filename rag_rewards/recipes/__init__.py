@@ -11,7 +11,7 @@ from rag_rewards.decision import split_decision
 from rag_rewards.definition import Recipe, RecipeDefinition
 from rag_rewards.errors import SettingError, SignatureError, UnknownRecipeError
 from rag_rewards.evidence.needs import ModelKind
-from rag_rewards.recipes.sample import sample_rollout
+from rag_rewards.recipes.sample import sample_rollout, sample_search
 from rag_rewards.settings import build, did_you_mean, flatten
 from rag_rewards.signature import Signature, StageSignature, release
 from rag_rewards.version import __version__
@@ -68,7 +68,10 @@ def models_needed(recipe: Recipe) -> set[ModelKind]:
     >>> models_needed(recipe("truthrl")), models_needed(recipe("truthrl", {"verifier": "exact"}))
     ({'judge'}, set())
     """
-    return {need.model_kind for need in recipe.needs(sample_rollout(recipe.output_form))}
+    rollouts = [sample_rollout(recipe.output_form)]
+    if recipe.needs_turns:
+        rollouts.append(sample_search())
+    return {need.model_kind for rollout in rollouts for need in recipe.needs(rollout)}
 
 
 def recipe(

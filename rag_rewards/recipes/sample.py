@@ -62,3 +62,14 @@ def sample_rollout(output: OutputForm) -> Rollout:
     '<think>Some thinking.</think><answer>Paris is the capital of France [1].</answer>'
     """
     return decode_row(ROW | {"response": output.write(f"{STATEMENT} [1].")})
+
+
+def sample_search() -> Rollout:
+    """Return the sample question with a response of two turns, a search and the answer."""
+    fields = {name: value for name, value in ROW.items() if name != "documents"}
+    search = {
+        "text": f"<think>I search.</think><search>{ROW['question']}</search>",
+        "results": DOCUMENTS[:1],
+    }
+    answer = {"text": f"<think>I know it.</think><answer>{ROW['answers'][0]}</answer>"}
+    return decode_row({**fields, "turns": [search, answer]})

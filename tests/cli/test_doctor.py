@@ -51,6 +51,16 @@ def test_an_outdated_package_of_an_extra(pretend: dict[str, str]) -> None:
     assert result_of(examine(), "parquet").message == "pyarrow 3.0.0, required >=20"
 
 
+def test_the_turn_credit_of_installed_trainers(pretend: dict[str, str]) -> None:
+    pretend |= {"trl": "1.16.0", "ms-swift": "4.6.0", "openrlhf": "0.11.2"}
+    results = examine()
+    assert "TurnGRPOTrainer" in result_of(results, "TRL turns").message
+    for name in ("ms-swift turns", "OpenRLHF turns"):
+        result = result_of(results, name)
+        assert result.state == "absent"
+        assert result.message == "turn rewards are summed: this trainer has no turn credit"
+
+
 def test_an_outdated_trainer_is_a_problem(pretend: dict[str, str]) -> None:
     pretend["verl"] = "0.7.1"
     result = result_of(examine(), "verl")

@@ -14,6 +14,14 @@ from rag_rewards.recipes import RECIPES
 from rag_rewards.training.scripts import WRITERS
 from rag_rewards.training.settings import NOT_STATED
 
+SUM = {"openrlhf": {"igpo": "credit.method=group"}, "ms-swift": {"igpo": "credit.method=group"}}
+"""By trainer and recipe: the setting without which `init` refuses to train on a sum of turns."""
+
+
+def settings_of(trainer: str, recipe: str) -> tuple[str, ...]:
+    setting = SUM.get(trainer, {}).get(recipe)
+    return ("--set", setting) if setting else ()
+
 
 def read(folder: Path) -> str:
     return "\n".join(path.read_text("utf-8") for path in sorted(folder.iterdir()))
@@ -25,7 +33,8 @@ def test_every_recipe_for_every_trainer(
     cli: Any, tmp_path: Path, trainer: str, recipe: str
 ) -> None:
     folder = tmp_path / "run"
-    output = cli("init", trainer, "-r", recipe, "-o", folder, code=0).out.split()
+    settings = settings_of(trainer, recipe)
+    output = cli("init", trainer, "-r", recipe, *settings, "-o", folder, code=0).out.split()
     assert sorted(map(Path, output)) == sorted(folder.iterdir())
     text = read(folder)
     message = RECIPES[recipe].training
@@ -51,6 +60,25 @@ def test_scale_of_lear_and_groups_of_ctrl_rag(cli: Any, tmp_path: Path) -> None:
     cli("init", "verl", "-r", "ctrl-rag", "-o", tmp_path / "b", code=0)
     assert "default_agent_loop=rag_group" in read(tmp_path / "b")
     assert "use_kl_loss=False" in read(tmp_path / "b")
+
+
+def test_turn_credit_in_trl_and_verl(cli: Any, tmp_path: Path) -> None:
+    cli("init", "trl", "-r", "igpo", "-o", tmp_path / "a", code=0)
+    script = read(tmp_path / "a")
+    assert "trainer = TurnGRPOTrainer(" in script
+    assert 'scale_rewards="none"' in script
+    cli("init", "verl", "-r", "igpo", "--set", "credit.norm=separate", "-o", tmp_path / "b", code=0)
+    script = read(tmp_path / "b")
+    assert "algorithm.adv_estimator=rag_turn_igpo" in script
+    assert "+algorithm.rag_turn.norm=separate" in script
+    assert "default_agent_loop=rag_group" in script
+
+
+@pytest.mark.parametrize("trainer", SUM)
+def test_a_sum_of_information_gains_is_refused(cli: Any, tmp_path: Path, trainer: str) -> None:
+    refused = cli("init", trainer, "-r", "igpo", "-o", tmp_path / "a", code=2)
+    assert "set credit.method=group to train on this sum" in refused.err
+    cli("init", trainer, "-r", "igpo", "--set", "gain.baseline=empty", "-o", tmp_path / "b", code=0)
 
 
 def test_the_fine_tuning_of_truthrl(cli: Any, tmp_path: Path) -> None:
@@ -155,7 +183,8 @@ AGGREGATIONS = {
 def test_the_loss_aggregation_of_each_paper(cli: Any, tmp_path: Path, trainer: str) -> None:
     response, token = (f"{line}\n" for line in AGGREGATIONS[trainer])
     for recipe in RECIPES:
-        cli("init", trainer, "-r", recipe, "-o", tmp_path / recipe, code=0)
+        settings = settings_of(trainer, recipe)
+        cli("init", trainer, "-r", recipe, *settings, "-o", tmp_path / recipe, code=0)
         text, by_token = read(tmp_path / recipe), recipe in ("arena", "naive-grpo")
         assert (response in text, token in text) == (not by_token, by_token), recipe
     assert "    # CTRL-RAG, Eq. 5\n" in read(tmp_path / "ctrl-rag")

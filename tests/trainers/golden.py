@@ -343,10 +343,15 @@ CASES: tuple[str, ...] = tuple(dict.fromkeys(group.case for group in GROUPS))
 """The names of the cases, which are the same for every recipe."""
 
 
+SEARCH = {"text": "<search>river</search>", "results": [{"text": "The Seine runs to the sea."}]}
+"""A turn with a search."""
+
+
 def bare(recipe: str) -> list[Row]:
     """Return the rows of a whole group without evidence, which is enough for recipes of rules.
 
-    A recipe without golden groups gets a right and a wrong response in its output form.
+    A recipe without golden groups gets a right and a wrong response in its output form. If it needs
+    turns, a search precedes the response.
     """
     groups = [group for group in GROUPS if group.id == f"{recipe}: whole group"]
     if groups:
@@ -354,6 +359,8 @@ def bare(recipe: str) -> list[Row]:
     else:
         form = rr.RECIPES[recipe].output
         responses = [form.write(answer) for answer in ("the Channel", "Atlantic Ocean")]
+    if not groups and rr.recipe(recipe).needs_turns:
+        return [{**GOLD, "turns": [SEARCH, {"text": response}]} for response in responses]
     return [{**GOLD, "response": response} for response in responses]
 
 

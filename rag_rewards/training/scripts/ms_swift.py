@@ -25,7 +25,8 @@ _LOSS_TYPES = {"response": "grpo", "token": "dapo"}
 
 
 def write(start: Start) -> dict[str, str]:
-    """Return the script and the plugin."""
+    """Return the script and the plugin. Raise UsageError if the sum of turns is no reward."""
+    start.check_sum("ms-swift")
     options = start.advantage_options
     if "recipe" not in options:
         options = {"name": start.name, **options}

@@ -39,7 +39,11 @@ _ADVANTAGE_NOTE = (
 
 
 def write(start: Start) -> dict[str, str]:
-    """Return the script and the reward. Raise UsageError for a curriculum."""
+    """Return the script and the reward.
+
+    Raise UsageError for a curriculum, and if the sum of turns is no reward.
+    """
+    start.check_sum("OpenRLHF")
     if isinstance(start.reward, Curriculum):
         raise UsageError(
             "OpenRLHF does not pass the training step to a reward: write a script for each stage"

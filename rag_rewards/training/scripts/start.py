@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 
 from rag_rewards.definition import Recipe
+from rag_rewards.errors import UsageError
 from rag_rewards.loading import RECIPE_KEYS, RecipeSpec, load_recipe, recipes_of
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.recipes import models_needed
+from rag_rewards.training.credit.settings import Credit
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.training.settings import Training
 
@@ -45,6 +47,30 @@ class Start:
     def scores_groups(self) -> bool:
         """Whether the reward compares the rollouts of a group."""
         return self.reward.scope == "group"
+
+    @property
+    def needs_turns(self) -> bool:
+        """Whether the reward reads the turns of a rollout."""
+        return any(recipe.needs_turns for recipe in recipes_of(self.reward))
+
+    @property
+    def credit(self) -> Credit | None:
+        """The credit method of the recipe, or of the last stage of a curriculum."""
+        return Credit.of_settings(recipes_of(self.reward)[-1].settings)
+
+    def check_sum(self, trainer: str) -> None:
+        """Raise UsageError if the sum of the turns says nothing about which turn was good.
+
+        This is the sum of information gains over the previous turn: the outcome, plus the last
+        likelihood, minus the first one.
+        """
+        gain = getattr(recipes_of(self.reward)[-1].settings, "gain", None)
+        if self.credit is not None and getattr(gain, "baseline", None) == "previous":
+            raise UsageError(
+                f"{trainer} has no turn credit, and the sum of the turns is only the outcome and "
+                "the difference of the last and the first likelihood: set credit.method=group to "
+                "train on this sum, set gain.baseline=empty, or train with TRL or verl"
+            )
 
     @property
     def needs_trained_policy(self) -> bool:

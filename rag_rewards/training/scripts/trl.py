@@ -63,12 +63,16 @@ def write(start: Start) -> dict[str, str]:
     is_k2 = start.training.kl.value == "k2"
     if is_k2:
         imports.append("from rag_rewards_adapters.trl_k2_trainer import K2Trainer")
+    trainer = "K2Trainer" if is_k2 else "GRPOTrainer"
+    if start.credit is not None:
+        imports[0] += ", TurnGRPOTrainer"
+        trainer = "TurnGRPOTrainer"
     return {
         "train.py": _TEMPLATE.format(
             name=start.name,
-            trl_names="GRPOConfig" if is_k2 else "GRPOConfig, GRPOTrainer",
+            trl_names="GRPOConfig, GRPOTrainer" if trainer == "GRPOTrainer" else "GRPOConfig",
             adapter_imports="\n".join(imports),
-            trainer="K2Trainer" if is_k2 else "GRPOTrainer",
+            trainer=trainer,
             settings=indented(_lines(start), lambda words: f"{words[0]},"),
             reward=python_call("RagReward", start.advantage_options, first="recipe"),
             policy=python_value(start.policy),
@@ -103,6 +107,9 @@ def _lines(start: Start) -> list[Line]:
     ]
     if floor.value is not None:
         lines.append((NO_SCALING.format(floor.source), ('scale_rewards="none"',)))
+    elif start.credit is not None:
+        source = f"{FOR_REWARD}: credit.method={start.credit.method} normalizes"
+        lines.append((source, ('scale_rewards="none"',)))
     lines.append(
         (f"{FOR_REWARD}: keeps the columns with gold data", ("remove_unused_columns=False",))
     )

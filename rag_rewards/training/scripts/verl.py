@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from rag_rewards.training.credit.settings import Credit
 from rag_rewards.training.scripts.start import Start
 from rag_rewards.training.scripts.writer import (
     FOR_REWARD,
@@ -61,8 +62,8 @@ def _lines(start: Start) -> Iterator[Line]:
         yield assignment(f"{_ACTOR}.entropy_coeff", training.entropy_weight)
     yield assignment("trainer.total_epochs", training.epochs)
     yield from _kl(training)
-    yield from _advantage(training)
-    if start.scores_groups or start.needs_trained_policy:
+    yield from _advantage(training) if start.credit is None else _turn_credit(start.credit)
+    if start.scores_groups or start.needs_trained_policy or start.needs_turns:
         yield from _group_loop()
 
 
@@ -98,6 +99,13 @@ def _advantage(training: Training) -> Iterator[Line]:
         return
     yield floor.source, ("algorithm.adv_estimator=rag_grpo_clip_std",)
     yield assignment("+algorithm.std_floor", floor)
+
+
+def _turn_credit(credit: Credit) -> Iterator[Line]:
+    comment = f"{FOR_REWARD}: an advantage for each turn"
+    yield comment, (f"algorithm.adv_estimator=rag_turn_{credit.method}",)
+    for name, value in credit.options.items():
+        yield comment, (f"+algorithm.rag_turn.{name}={_hydra(value)}",)
 
 
 def _group_loop() -> Iterator[Line]:

@@ -367,3 +367,42 @@ def test_anchors_of_the_environment(tmp_path: Any) -> None:
     # A_E ±.5; steps: .95 against 0 and 1 against 0, minus their means
     assert values[0] == pytest.approx([0.975] * 2 + [0.0] * 3 + [1.0] * 2)
     assert values[1] == pytest.approx([-0.975] * 2 + [0.0] * 3 + [-1.0] * 2)
+
+
+def test_information_gains_of_the_model_in_training(tmp_path: Any) -> None:
+    """The recipe igpo in a training step: its likelihoods, its turns and its own credit."""
+    tokenizer = make_tokenizer()
+    query, block = "<search>a</search>", "<information>Doc 1(Title: b) Seine</information>"
+    answer = "<think>c</think><answer>Seine</answer>"
+    members = ([query, block, answer], [query, block, query, block, answer], [answer], [query])
+
+    def rollout(prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        ids, masks = [], []
+        for i in range(len(prompts)):
+            parts = [tokenizer.encode(part) for part in members[i % 4]]
+            parts[-1] = [*parts[-1], tokenizer.eos_token_id]
+            ids.append([*chain(*parts)])
+            masks.append([*chain(*([1 - t % 2] * len(part) for t, part in enumerate(parts)))])
+        return {
+            "prompt_ids": trainer._tokenize_prompts(prompts)[0],
+            "completion_ids": ids,
+            "logprobs": None,
+            "env_mask": masks,
+        }
+
+    run = turn_trainer(
+        tmp_path,
+        RagReward("igpo"),
+        tokenizer=tokenizer,
+        rollout_func=rollout,
+        args={"num_generations": 4, "per_device_train_batch_size": 4, "max_steps": 1},
+    )
+    assert run.credit == Credit("igpo", {"norm": "joint", "gamma": 1.0})
+    before = weights(run.model)
+    run.train()
+    assert not torch.equal(before, weights(run.model))
+    gains = [score.turns for score in run.reward.last_scores]
+    assert [len(entries) for entries in gains] == [2, 3, 1, 1]
+    assert all(abs(gain) > 0 for entries in gains for gain in entries[:-1])
+    assert [entries[-1] for entries in gains] == [1.0, 1.0, 1.0, -2.0]
+    assert "version=0" in run.reward.signature
