@@ -47,7 +47,7 @@ from rag_rewards.calibration.scores import (
 from rag_rewards.calibration.threshold_file import threshold_yaml
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.io.output import Output
+from rag_rewards.io.output import Output, check_output
 from rag_rewards.io.sources import chunks, group_chunks, open_source, read_groups
 from rag_rewards.loading import load_recipe
 from rag_rewards.metrics.agreement import ScoreCounts, calibration_error, reliability_bins
@@ -69,6 +69,8 @@ def calibrate(options: CalibrateOptions) -> Calibration:
     Raises UsageError for a file without rows, for a column that no row has, and for an unknown
     metric or score.
     """
+    for path in (options.output, options.svg, options.threshold_file):
+        check_output(path)
     resampling = Resampling(options.resamples, options.seed)
     metrics, fields = metrics_of(options.metrics) if options.metrics else ([], [])
     options = replace(

@@ -82,6 +82,16 @@ class Output:
         self.close()
 
 
+def check_output(path: str | None) -> None:
+    """Raise UsageError when an output cannot be written; for callers that compute it first.
+
+    Devices and pipes are not checked.
+    """
+    if path is None or (partial_of(path) is None and not os.path.isdir(path)):
+        return
+    Output(path).discard()
+
+
 def open_locked(partial: Path) -> IO[bytes]:
     """Open a partial file for writing, empty it, and lock it until it is closed.
 

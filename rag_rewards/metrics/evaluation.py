@@ -17,7 +17,7 @@ from rag_rewards.errors import OptionError, RolloutError, UsageError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.io.digest import sha256
-from rag_rewards.io.output import Output, partial_of
+from rag_rewards.io.output import Output, check_output, partial_of
 from rag_rewards.io.sources import chunks, open_source
 from rag_rewards.metrics.bootstrap import RESAMPLES
 from rag_rewards.metrics.comparison import (
@@ -121,6 +121,7 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     Raises UsageError for an unknown metric, for a file without rows, and for a field that no row
     has.
     """
+    check_output(options.output)
     metrics, fields = metrics_of(options.metrics)
     by = list(dict.fromkeys((*options.by, *fields)))
     resampling = Resampling(options.resamples, options.seed)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import get_args
 
 from rag_rewards.evidence.needs import Need
@@ -28,8 +27,8 @@ class ReasoningScore(MetricBase):
     The verdict `reasoning` is that of the component `reasoning` of the recipe `truthrl`. Further
     values are the same share of the responses whose answer is `correct`, `uncertain` or
     `incorrect`; `verifier`, `normalizer`, `reads` and `certainty` decide this as in
-    `truthfulness`. A blank
-    response gets 0 without a verdict. Source: TruthRL, section 4.6, Tables 8 and 12.
+    `truthfulness`, and with `verifier=cascade`, `judge_share` has the same meaning as there.
+    A blank response gets 0 without a verdict. Source: TruthRL, section 4.6, Tables 8 and 12.
     """
 
     verifier: str = "judge"
@@ -38,12 +37,24 @@ class ReasoningScore(MetricBase):
     certainty: float = CERTAINTY
 
     name = "reasoning-score"
-    parts = ("accepted", "rows", *_TRUTHS, *(f"accepted:{truth}" for truth in _TRUTHS))
     main_ratio = ("accepted", "rows")
-    further_ratios = MappingProxyType({truth: (f"accepted:{truth}", truth) for truth in _TRUTHS})
 
     def __post_init__(self) -> None:
         outcome_of(self.verifier, self.normalizer, self.certainty)
+
+    @property
+    def _is_cascade(self) -> bool:
+        return self.verifier == "cascade"
+
+    @property
+    def parts(self) -> tuple[str, ...]:  # type: ignore[override]
+        accepted = (f"accepted:{truth}" for truth in _TRUTHS)
+        return ("accepted", "rows", *_TRUTHS, *accepted, *(["judged"] if self._is_cascade else []))
+
+    @property
+    def further_ratios(self) -> Mapping[str, tuple[str, str]]:  # type: ignore[override]
+        ratios = {str(truth): (f"accepted:{truth}", str(truth)) for truth in _TRUTHS}
+        return ratios | ({"judge_share": ("judged", "rows")} if self._is_cascade else {})
 
     def needs(self, rollout: Rollout) -> Sequence[Need]:
         outcome = outcome_of(self.verifier, self.normalizer, self.certainty)
@@ -57,9 +68,10 @@ class ReasoningScore(MetricBase):
         )
 
         def measure(row: ScoredRow) -> tuple[float, ...]:
-            truth = outcome.truth_of(row, cache.answer(row, self.reads), forms)
+            truth, decision = outcome.verify(row, cache.answer(row, self.reads), forms)
             score = _REASONING.value_of(row)
             members = [float(truth == each) for each in _TRUTHS]
-            return score, 1.0, *members, *(score * member for member in members)
+            judged = () if decision is None else (float(decision.verdict is None),)
+            return score, 1.0, *members, *(score * member for member in members), *judged
 
         return measure

@@ -21,6 +21,8 @@ from rag_rewards.text.normalize import NormalizerName
 Vote = tuple[str, Truth]
 """The normalized answer ("" for an abstention), and whether it is correct."""
 NO_ANSWER: Vote = ("\0", "incorrect")
+Mark = tuple[Vote, bool | None]
+"""The vote of a rollout, and whether a judge decided it; None if the verifier is no cascade."""
 
 
 class _VerifiedMetric(Protocol):
@@ -42,22 +44,33 @@ def _verdict_needs(metric: _VerifiedMetric, rollout: Rollout) -> list[Need]:
     return outcome.needs_of(rollout, read_answer(rollout, metric.reads))
 
 
-def _vote_gauge(metric: _VerifiedMetric, cache: AnswerCache) -> Callable[[ScoredRow], Vote]:
-    """Return a function from a row to its vote."""
+def _vote_gauge(metric: _VerifiedMetric, cache: AnswerCache) -> Callable[[ScoredRow], Mark]:
+    """Return a function from a row to its vote and its judge."""
     outcome = outcome_of(metric.verifier, metric.normalizer, metric.certainty)
     forms, reads = cache.forms(metric.normalizer), metric.reads
 
-    def vote(row: ScoredRow) -> Vote:
+    def mark(row: ScoredRow) -> Mark:
         answer = cache.answer(row, reads)
-        truth = outcome.truth_of(row, answer, forms)
+        truth, decision = outcome.verify(row, answer, forms)
+        is_judged = None if decision is None else decision.verdict is None
         if truth == "uncertain":
-            return "", truth
+            return ("", truth), is_judged
         text = (answer or "").strip()
         if not text:
-            return NO_ANSWER
-        return forms.normalize(text) or f"\0{text.casefold()}", truth
+            return NO_ANSWER, is_judged
+        return (forms.normalize(text) or f"\0{text.casefold()}", truth), is_judged
 
-    return vote
+    return mark
+
+
+def _judged(marks: Sequence[Mark]) -> Parts:
+    """Return how many of the rollouts of a cascade a judge decides; nothing without a cascade."""
+    flags = [is_judged for _, is_judged in marks if is_judged is not None]
+    return {"judged": float(sum(flags)), "rows": float(len(flags))} if flags else {}
+
+
+def _judge_share(sums: Parts) -> Values:
+    return {"judge_share": ratio(sums["judged"], sums["rows"])} if "judged" in sums else {}
 
 
 def outcome_of(verifier: str, normalizer: NormalizerName, certainty: float = CERTAINTY) -> Outcome:
@@ -90,7 +103,8 @@ class Truthfulness(MetricBase):
     By default, the answer is the box, and a missing box is a hallucination. `verifier` is that of
     the recipe `truthrl`: judge (skipped after an exact match), cascade, exact, substring or f1>=x.
     With cascade, a judge decides the answers about which the rules are less certain than
-    `certainty`, and `judge_share` is the share of these answers.
+    `certainty`, and `judge_share` is the share of these answers. A row whose verdict is missing is
+    excluded from all shares.
     """
 
     w1: float = 1.0
@@ -176,7 +190,8 @@ class MajorityAtK(MetricBase):
     """Accuracy, abstention and hallucination of the majority of a group's first k rollouts.
 
     The values are shares of the groups. Range 0 to 1. Normalized answers are compared, and all
-    abstentions are equal. Groups with fewer than k rollouts are excluded and counted. Source:
+    abstentions are equal. Groups with fewer than k rollouts are excluded and counted. With
+    `verifier=cascade`, `judge_share` is the share of these rollouts that a judge decides. Source:
     TruthRL, section 2.3.
     """
 
@@ -198,14 +213,16 @@ class MajorityAtK(MetricBase):
     def name(self) -> str:
         return f"majority@{self.k}"
 
-    def fold(self, marks: Sequence[Vote]) -> Parts:
+    def fold(self, marks: Sequence[Mark]) -> Parts:
         if len(marks) < self.k:
             raise GroupError(f"fewer than {self.k} rollouts")
-        truth = majority(marks[: self.k])
+        first = marks[: self.k]
+        truth = majority([vote for vote, _ in first])
         return {
             "correct": float(truth == "correct"),
             "abstained": float(truth == "uncertain"),
             "groups": 1.0,
+            **_judged(first),
         }
 
     def values(self, sums: Parts) -> Values:
@@ -214,6 +231,7 @@ class MajorityAtK(MetricBase):
             self.name: ratio(correct, groups),
             "abstention": ratio(abstained, groups),
             "hallucination": ratio(groups - correct - abstained, groups),
+            **_judge_share(sums),
         }
 
 
@@ -221,7 +239,8 @@ class MajorityAtK(MetricBase):
 class PassAtK(MetricBase):
     """Mean over groups of the probability that at least one of k responses is right. Range 0 to 1.
 
-    The estimator is unbiased. Groups with fewer than k rollouts are excluded and counted. Source:
+    The estimator is unbiased. Groups with fewer than k rollouts are excluded and counted. With
+    `verifier=cascade`, `judge_share` is the share of the rollouts that a judge decides. Source:
     Chen et al. 2021, Eq. 1.
     """
 
@@ -244,11 +263,15 @@ class PassAtK(MetricBase):
     def name(self) -> str:
         return f"pass@{self.k}"
 
-    def fold(self, marks: Sequence[Vote]) -> Parts:
+    def fold(self, marks: Sequence[Mark]) -> Parts:
         if len(marks) < self.k:
             raise GroupError(f"fewer than {self.k} rollouts")
-        correct = sum(truth == "correct" for _, truth in marks)
-        return {"passed": pass_at_k(len(marks), correct, self.k), "groups": 1.0}
+        correct = sum(truth == "correct" for (_, truth), _ in marks)
+        passed = pass_at_k(len(marks), correct, self.k)
+        return {"passed": passed, "groups": 1.0, **_judged(marks)}
+
+    def values(self, sums: Parts) -> Values:
+        return {**super().values(sums), **_judge_share(sums)}
 
 
 def check_k(k: int) -> None:

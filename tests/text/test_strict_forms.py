@@ -96,6 +96,16 @@ def test_raised_numbers_glued_quotations_and_numbers_that_end_sentences(
     assert accepted(text, [gold], "What is it?") is right
 
 
+def test_a_coarser_date_does_not_tell_two_gold_dates_of_a_year_apart() -> None:
+    assert accepted("It opened in 1931.", ["May 5, 1931"], "When did it open?")
+    assert accepted("It opened in 1931.", ["May 5, 1931", "June 1932"], "When did it open?")
+    assert not accepted("It opened in 1931.", ["May 5, 1931", "May 6, 1931"], "When did it open?")
+
+
+def test_an_initial_begins_a_quotation() -> None:
+    assert accepted('"A. Reed"', ["Anna Reed", "A. Reed"], "Who is it?")
+
+
 SENTENCES = [
     # A name that the question contains is not the first of two answers.
     ("Tom Hill and Anna Reed sang it.", "Anna Reed", "Who sang it with Hill?", True),
@@ -105,6 +115,8 @@ SENTENCES = [
     ("He likes Oslo.", "Oslo", "Does he like Oslo or Bonn?", True),
     ("Bonn, Rhineland.", "Rhineland", "In which state is Bonn?", True),
     ("Bonn, Rhineland.", "Rhineland", "In which state is it?", False),
+    ("Brasília e Salvador", "Salvador", "Qual é a capital do Brasil?", False),
+    ("Lake Chad and Lake Van", "Lake Van", "Which lake is near Bonn?", False),
     # The one that loses does not win.
     ("In the final, Spain beat France.", "France", "Who won the final?", False),
     ("In the final, Spain beat France.", "Spain", "Who won the final?", True),

@@ -252,8 +252,8 @@ def _quoted(words: Sequence[Word], first: int, last: int) -> bool:
 def _start_of_phrase(words: Sequence[Word], first: int) -> int:
     """Return where a quotation begins if only function words precede a mention in it."""
     for at in range(first - 1, max(first - 4, -1), -1):
-        if words[at].after or words[at].text not in _BEFORE_NOUNS:
-            break
+        if words[at].after.strip(".") or words[at].text not in _BEFORE_NOUNS:
+            break  # "A. Reed" begins with an initial that looks like an article
         if words[at].before:
             return at
     return first

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from rag_rewards.text.normalize import fold
 from rag_rewards.text.strict.assertion_words import FUNCTION_WORDS
 from rag_rewards.text.strict.capitals import Capitals
-from rag_rewards.text.strict.questions import asks_for_winner, is_choice
+from rag_rewards.text.strict.questions import asks_for_winner, is_choice, names_in
 from rag_rewards.text.word_forms import plain
 from rag_rewards.text.words import EDGES, Word
 
@@ -32,6 +32,7 @@ class Candidates:
     def __init__(self, words: Sequence[Word], capitals: Capitals, question: str) -> None:
         self._words = words
         self._capitals = capitals
+        self._question = question
         self.question = stems_of(question)
         self.has_question = bool(question.strip())
         self.is_choice = is_choice(question)
@@ -44,7 +45,7 @@ class Candidates:
     def head(self, first: int, last: int) -> Word:
         """Return the word of a mention that shows its kind: "1994" of "published in 1994"."""
         mention = self._words[first : last + 1]
-        names = (word for word in mention if self.is_name(word.text))
+        names = (word for word in mention if self.is_name(word.text) and _is_long(word.text))
         return next(names, None) or next(
             (word for word in mention if word.text not in FUNCTION_WORDS), mention[0]
         )
@@ -65,7 +66,7 @@ class Candidates:
     def is_asked(self, at: int) -> bool:
         """Return whether a word is a name that the question contains."""
         text = self._words[at].text
-        return text not in FUNCTION_WORDS and stem(text) in self.question and self.is_name(text)
+        return self.is_name(text) and plain(text) in names_in(self._question)
 
     def is_item(self, span: Span, mention: Word) -> bool:
         """Return whether an item of a list can be an answer of the same kind as a mention.
@@ -83,6 +84,10 @@ class Candidates:
         texts = [word.text for word in self._words[slice(*span)]]
         content = [text for text in texts if text not in FUNCTION_WORDS]
         return bool(content) and all(stem(text) in self.question for text in content)
+
+
+def _is_long(text: str) -> bool:
+    return len(text) > 1 or text.isdecimal()
 
 
 def stem(word: str) -> str:

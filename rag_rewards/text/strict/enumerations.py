@@ -34,6 +34,7 @@ from rag_rewards.text.words import Word
 _DAY = re.compile(r"\d{1,2}(?:st|nd|rd|th)?", re.ASCII)
 _YEAR = re.compile(r"\d{4}", re.ASCII)
 _LONGEST_CLAUSE = 8  # words
+_PARTS_FOLLOW = frozenset(("including", "between"))
 _MAX_ITEMS = 24  # on one side of a mention; a longer list is a guess whatever it contains
 
 
@@ -137,19 +138,27 @@ class Enumerations:
     def _is_second_of_pair(self, first: int, last: int) -> bool:
         """Return whether a mention is the second of two answers.
 
-        A name that the question contains is no answer: "For whom did Reed play besides Bonn?",
-        "For Bonn and Rome". The alternatives of a question are answers.
+        A name that the question contains is no answer: "Who sang it with Hill?", "Hill and Reed".
+        The alternatives of a question are answers.
         """
-        if not _second_of_pair(self._words, first, last):
+        words, candidates = self._words, self._candidates
+        if not _second_of_pair(words, first, last):
             return False
-        if self._candidates.is_choice:
-            return True
+        own = {word.text for word in words[first : last + 1]}
         at = first - 1
-        while at >= 0 and first - at < _LONGEST_CLAUSE and not self._candidates.is_asked(at):
-            if at < first - 1 and self._words[at].after:
-                return True
+        while at > 0 and (words[at].text in PAIRING or words[at].text in ARTICLES):
             at -= 1
-        return at < 0 or first - at == _LONGEST_CLAUSE or self._candidates.is_asked(first)
+        start = at
+        while start >= 0 and at - start < 4 and words[start].text not in FUNCTION_WORDS:
+            if start < at and words[start].after:
+                break
+            start -= 1
+        if candidates.is_choice or any(map(candidates.is_asked, range(first, last + 1))):
+            return True
+        return not any(
+            candidates.is_asked(each) and words[each].text not in own
+            for each in range(start + 1, at + 1)
+        )
 
     def _is_undecided(self, first: int, last: int) -> bool:
         """Return whether a mention and "and" join both alternatives of the question."""
@@ -262,9 +271,10 @@ def _is_predicate(words: Sequence[Word], start: int, end: int) -> bool:
 def _specifies(words: Sequence[Word], start: int) -> bool:
     """Return whether a run says more about the mention: "including …", "especially in …"."""
     text = words[start].text
-    if text == "including":
+    if text in _PARTS_FOLLOW:
         return True
-    return text in SPECIFYING and start + 1 < len(words) and words[start + 1].text in NOT_AN_ITEM
+    following = words[start + 1].text if start + 1 < len(words) else ""
+    return text in SPECIFYING and (following in NOT_AN_ITEM or following in _PARTS_FOLLOW)
 
 
 def _is_named(words: Sequence[Word], first: int) -> bool:

@@ -164,8 +164,14 @@ class StrictText:
         self, exact: Sequence[Mention], aliases: Sequence[str]
     ) -> Kind | None:
         """Return the kind of the first mention that the text asserts, in any form."""
-        find = self._other_forms.find
-        others = [mention for form in read_gold(aliases) for mention in find(form)]
+        find, forms = self._other_forms.find, read_gold(aliases)
+        dates = [form.date for form in forms if form.date is not None]
+        others = [
+            mention
+            for form in forms
+            for mention in find(form)
+            if mention.kind != "coarser date" or form.date is None or form.date.is_only(dates)
+        ]
         return self._asserted([*exact, *others], aliases) if others else None
 
     def _asserted(self, mentions: Sequence[Mention], aliases: Sequence[str]) -> Kind | None:

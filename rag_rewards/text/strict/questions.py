@@ -12,6 +12,7 @@ from rag_rewards.text.languages import english
 from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import fold
 from rag_rewards.text.strict.assertion_words import NEGATIONS
+from rag_rewards.text.word_forms import plain
 from rag_rewards.text.words import EDGES, Word
 
 SEVERAL = 5  # answers that a list can have if the question does not say how many it asks for
@@ -68,6 +69,25 @@ def asks_for_winner(question: str) -> bool:
 def is_choice(question: str) -> bool:
     """Return whether a question names alternatives: "Is it Rome or Paris?"."""
     return "or" in _words_of(question)
+
+
+@lru_cache(maxsize=4096)
+def names_in(question: str) -> frozenset[str]:
+    """Return the words of a question that can be names, in lower case and without accents.
+
+    These are the words with a capital. In a question without capitals, they are all words but
+    those that say what the question asks for.
+
+    >>> sorted(names_in("Which lake is near Bonn?")), sorted(names_in("which lake is near bonn"))
+    (['bonn'], ['bonn', 'near'])
+    """
+    words = question[:_LONGEST].split()
+    names = [word for word in words[1:] if word[:1].isupper()]
+    if not names and not question[:1].isupper():
+        texts = [token.casefold() for token in words]
+        at = next((i for i, text in enumerate(texts) if text in _WORDS.interrogatives), -1)
+        names = words[:at] + words[at + 3 :] if at >= 0 else words
+    return frozenset(plain(name.strip(EDGES)) for name in names)
 
 
 def _words_of(question: str) -> frozenset[str]:

@@ -34,6 +34,10 @@ class WrittenDate(NamedTuple):
             for mine, theirs in zip(self[2:], other[2:], strict=True)
         )
 
+    def is_only(self, others: Sequence[WrittenDate]) -> bool:
+        """Return whether no other date of the same year contradicts this one."""
+        return not any(self.contradicts(other) for other in others if other.year == self.year)
+
 
 def can_be_in_date(text: str) -> bool:
     """Return whether a written word can begin a part of a date."""
