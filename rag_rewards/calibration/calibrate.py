@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Generator, Iterator, Sequence
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import isnan
@@ -54,6 +55,7 @@ from rag_rewards.metrics.agreement import ScoreCounts, calibration_error, reliab
 from rag_rewards.metrics.label_agreement import NO_NO, NO_ROWS, NO_YES, Labelled, figures
 from rag_rewards.metrics.metric_names import metrics_of
 from rag_rewards.metrics.summary import Resampling
+from rag_rewards.report.progress import TerminalBar
 from rag_rewards.rows import Chunk, line_key
 from rag_rewards.scorer import Scorer
 from rag_rewards.signature import Signature
@@ -137,14 +139,26 @@ def _read(options: CalibrateOptions, sources: Sequence[Source]) -> Samples:
         key_of=claim_key if options.claims else line_key,
     )
     by_group = any(isinstance(s, RecipeScores) and s.scorer.scope == "group" for s in sources)
-    for path in options.sources:
-        name = "standard input" if path == "-" else path
-        before = reader.samples.lines
-        with contextlib.closing(_chunks(path, options, by_group)) as opened:
-            reader.read(name, opened)
-        if reader.samples.lines == before:
-            raise UsageError(f"{name} has no rows")
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(TerminalBar(None)) if options.progress else None
+        for path in options.sources:
+            name = "standard input" if path == "-" else path
+            before = reader.samples.lines
+            with contextlib.closing(_chunks(path, options, by_group)) as opened:
+                reader.read(name, opened if bar is None else _counted(opened, bar, reader))
+            if reader.samples.lines == before:
+                raise UsageError(f"{name} has no rows")
     return reader.samples
+
+
+def _counted(chunks: Iterable[Chunk], bar: TerminalBar, reader: SampleReader) -> Iterator[Chunk]:
+    """Yield chunks, and show how many rows were read before each."""
+    started = time.perf_counter()
+    for chunk in chunks:
+        lines = reader.samples.lines
+        rate = lines / max(time.perf_counter() - started, 1e-9)
+        bar.show(0, f"{lines:,} rows · {rate:,.0f}/s")
+        yield chunk
 
 
 def _chunks(path: str, options: CalibrateOptions, by_group: bool) -> Generator[Chunk, None, None]:

@@ -89,6 +89,7 @@ class CalibrateOptions:
     max_false_positive_rate
                 choose the lowest threshold with this false-positive rate
     threshold   use this threshold
+    progress    show a progress bar
     """
 
     sources: Sequence[str]
@@ -113,6 +114,7 @@ class CalibrateOptions:
     svg: str | None = None
     threshold_file: str | None = None
     columns: str | None = None
+    progress: bool = False
 
     def __post_init__(self) -> None:
         self._check_files()

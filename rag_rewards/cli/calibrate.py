@@ -26,6 +26,7 @@ from rag_rewards.cli.options import (
     Input,
     Models,
     OptionalOutput,
+    Progress,
     Recipe,
 )
 from rag_rewards.cli.output import console
@@ -59,6 +60,7 @@ def calibrate(
     output: OptionalOutput = None,
     svg: Annotated[str | None, Parameter(group=FILES)] = None,
     json: bool = False,
+    progress: Progress = None,
     recipe: Recipe = RECIPE_DEFAULTS,
     grouping: Grouping = GROUP_DEFAULTS,
     models: Models = MODEL_DEFAULTS,
@@ -112,6 +114,8 @@ def calibrate(
         Write a picture of the reliability curves to this file.
     json
         Print JSON.
+    progress
+        Show a progress bar. By default, it is shown on a terminal.
     """
     options = ThresholdFile.of(recipe.spec(required=False)).options(
         sources=sources,
@@ -135,6 +139,7 @@ def calibrate(
         output=output,
         svg=svg,
         threshold_file=threshold_file,
+        progress=sys.stderr.isatty() if progress is None else progress,
     )
     calibration = compare_with_labels(options)
     if json:

@@ -13,6 +13,7 @@ from rag_rewards.metrics.measured_run import MeasuredRun, Measurements
 from rag_rewards.metrics.metric import Metric
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
+from rag_rewards.rows.nested_columns import read_columns
 
 NO_LABEL = "(none)"
 MIXED = "(mixed)"
@@ -24,7 +25,8 @@ MAX_LABELS = 200
 def label_reader(name: str) -> Callable[[ScoredRow, bytes], str]:
     """Return a function that reads the value of a field from a row and its line, as text.
 
-    Raises OptionError for a name that no field can have.
+    `scores.judge` is the field `judge` of the field `scores`, unless the row has a field
+    `scores.judge`. Raises OptionError for a name that no field can have.
     """
     decoder = msgspec.json.Decoder(_one_field(name))
 
@@ -33,6 +35,8 @@ def label_reader(name: str) -> Callable[[ScoredRow, bytes], str]:
             value = getattr(decoder.decode(line), "value")  # noqa: B009 (a generated struct)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return NO_LABEL  # the row decodes without this field
+        if value is msgspec.UNSET and "." in name:
+            value = read_columns(line, [name])[name]
         if value is msgspec.UNSET and name == CONFIDENCE:
             return confidence_bin(row)
         if value is None or value is msgspec.UNSET:

@@ -6,6 +6,7 @@ scored.py     `ScoredRow`, a rollout with the fields of a score
 chunks.py     chunks of lines, before and after scoring
 encoding.py   scored rows and error records as JSON lines
 parquet.py    rows as Parquet columns
+nested_columns.py  columns of a row by name, also of nested fields
 columns.py    rollouts from the columns and labels of a trainer
 """
 

@@ -7,9 +7,10 @@ from math import inf, nan
 
 import pytest
 
-from rag_rewards.calibration.columns import read_columns, score_of
+from rag_rewards.calibration.columns import score_of
 from rag_rewards.errors import RowError
 from rag_rewards.metrics.labels import label_of
+from rag_rewards.rows.nested_columns import read_columns
 
 
 def columns(row, *names):

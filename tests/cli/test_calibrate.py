@@ -663,3 +663,18 @@ def test_an_interrupted_run_writes_no_file(tmp_path):
     assert b"interrupted" in err
     assert b"Traceback" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["-o", "--svg", "--threshold-file"])
+def test_an_output_that_cannot_be_written_fails_first(cli, write, tmp_path, option):
+    path = tmp_path / "missing" / "out"
+    arguments = ("--label", "human", "--column", "score", option, path)
+    failed = cli("calibrate", write([b"no row"]), *arguments, code=2)
+    assert f"cannot write {path}" in failed.err
+
+
+def test_the_progress_shows_the_rows(cli, write):
+    arguments = (write(ROWS), "--label", "human", "--column", "score", *FEW)
+    assert cli("calibrate", *arguments, "--progress", code=0).out == (
+        cli("calibrate", *arguments, "--no-progress", code=0).out
+    )

@@ -134,6 +134,23 @@ def test_agreement_with_labels(cli, write):
     assert "agreement with human" in shown
 
 
+def test_labels_in_nested_columns(cli, write):
+    rows = [answer("Paris", human={"verdict": 1}), answer("Rome", human={"verdict": 0})]
+    report = evaluate_json(cli, write(rows), "-m", "em", "--label", "human.verdict")
+    [agreement] = report["runs"][0]["agreement"]
+    assert (agreement["label"], agreement["figures"]["rows"]) == ("human.verdict", 2)
+    assert agreement["figures"]["kappa"]["value"] == 1.0
+
+
+def test_an_output_that_cannot_be_written_fails_before_rows_are_read(cli, write, tmp_path):
+    path = tmp_path / "missing" / "result.json"
+    failed = cli("evaluate", write([b"no row"]), "-m", "em", "-o", path, code=2)
+    assert f"cannot write {path}" in failed.err
+    good = tmp_path / "result.json"
+    cli("evaluate", write([answer("Paris")]), "-m", "em", "-o", good, code=0)
+    assert [each.name for each in tmp_path.glob("result*")] == ["result.json"]
+
+
 def test_a_threshold_of_labels_needs_labels(cli, write):
     error = cli("evaluate", write([{"id": "a"}]), "-m", "em", "--label-threshold", "2", code=2).err
     assert "--label-threshold is an option of labels: set --label" in error

@@ -28,7 +28,7 @@ NAMES = {
     "calibrate": "--label -l --label-threshold --column -c --metrics --metric -m --score --claims "
     "--max-false-positive-rate --threshold --by --lengths --resamples --seed --threshold-file "
     "--output -o --svg --json --recipe -r --set --config --hardened --group-size --sort --repeat "
-    "--temperature --swap --prices",
+    "--temperature --swap --prices --progress --no-progress",
     "explain": "--id --output -o --svg --recipe -r --set --config --hardened --json",
     "report": "--output -o --recipe -r --set --config --hardened --title",
     "serve": "--recipe -r --set --config --hardened --host --port --token-file --max-body "

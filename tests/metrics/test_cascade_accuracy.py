@@ -44,6 +44,38 @@ def test_truthfulness_with_a_cascade(values) -> None:
     assert "judge_share" not in values("truthfulness(verifier=exact)", rows)
 
 
+def boxed(text: str, group: str, **verdicts: int) -> dict[str, object]:
+    return {**row(f"\\boxed{{{text}}}"), "group": group, "verdicts": verdicts}
+
+
+GROUPS = [
+    boxed("Paris", "a"),
+    boxed("Paris or Rome", "a", outcome=1),
+    boxed("Rome", "a"),
+    boxed("Rome", "b"),
+    boxed("Paris or Bonn", "b", outcome=0),
+    boxed("Paris or Bonn", "b", outcome=1),
+]
+
+
+def test_metrics_of_groups_report_the_share_of_the_judge(values) -> None:
+    # pass@2 reads 3 rollouts per group (3 of 6 judged), majority@2 the first 2 (2 of 4 judged).
+    found = values("pass@2(verifier=cascade)", GROUPS)
+    assert found == {"pass@2": pytest.approx((1 + 2 / 3) / 2), "judge_share": 0.5}
+    found = values("majority@2(verifier=cascade)", GROUPS)
+    assert found["judge_share"] == 0.5
+    assert found["majority@2"] == 0.5
+    for metric in ("pass@2", "majority@2"):
+        assert "judge_share" not in values(f"{metric}(verifier=exact)", GROUPS)
+
+
+def test_the_reasoning_score_reports_the_share_of_the_judge(values) -> None:
+    rows = [boxed("Paris", "a", reasoning=1), boxed("Paris or Rome", "a", reasoning=0, outcome=1)]
+    found = values("reasoning-score(verifier=cascade)", rows)
+    assert (found["reasoning-score"], found["judge_share"]) == (0.5, 0.5)
+    assert "judge_share" not in values("reasoning-score(verifier=exact)", rows)
+
+
 @pytest.mark.parametrize("metric", ["cascade", "truthfulness", "pass@2", "reasoning-score"])
 def test_a_certainty_outside_its_range_is_an_error(metric) -> None:
     with pytest.raises(UsageError, match=r"certainty must be from 0\.5 to 1, found 0\.4"):
