@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import typing
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -103,7 +103,19 @@ def build(cls: type[S], changes: Mapping[str, Any], recipe: str) -> S:
         return msgspec.convert(_nested(values), cls)
     except msgspec.ValidationError as error:
         what, _, path = str(error).replace("`", "").partition(" - at $.")
-        raise SettingError(f"recipe {recipe}: setting {path}: {what}") from None
+        raise SettingError(
+            f"recipe {recipe}: setting {path}: {what}{_choices(cls, path)}"
+        ) from None
+
+
+def _choices(cls: type[Settings], path: str) -> str:
+    """Return the values of a setting with a list of them, for a message; "" for other settings."""
+    hint: Any = cls
+    for name in path.split("."):
+        hint = get_type_hints(hint).get(name) if isinstance(hint, type) else None
+    hints = (hint, *get_args(hint))
+    values = [value for each in hints if get_origin(each) is Literal for value in get_args(each)]
+    return f"; choose {', '.join(map(str, values))}" if values else ""
 
 
 def full_keys(cls: type[Settings], changes: Mapping[str, Any], recipe: str) -> dict[str, Any]:
