@@ -1,0 +1,1 @@
+"""A small search task with two hops, on which turn credit can be compared with outcome rewards."""

@@ -1,0 +1,80 @@
+"""A demonstrator of the tiny search world, with the errors that a weak search agent makes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from rag_rewards.tiny_world.model import END
+from rag_rewards.tiny_world.search.episode import Episode
+from rag_rewards.tiny_world.search.rollouts import (
+    ANSWER,
+    END_OF_ANSWER,
+    END_OF_QUERY,
+    END_OF_THINK,
+    QUERY,
+    THINK,
+    Trajectory,
+)
+from rag_rewards.tiny_world.world import FLOWERS
+
+NOISY: Mapping[str, float] = {
+    "both hops": 0.10,
+    "one hop": 0.35,
+    "distractor": 0.20,
+    "repeated query": 0.15,
+    "no search": 0.20,
+}
+"""Probability of each behavior.
+
+both hops       search for the person, then for the friend, and answer
+one hop         search for the person and guess
+distractor      search for the person, then for the person of the other fact, and answer from it
+repeated query  search for the person twice and guess
+no search       guess
+
+Before each action that follows a search, the demonstrator repeats a fact inside <think>. It answers
+with the flower of its last fact, and guesses if there is none.
+"""
+RARE: Mapping[str, float] = {**NOISY, "both hops": 0.02, "distractor": 0.28}
+"""The same with fewer right rollouts, so that more groups have none."""
+RIGHT: Mapping[str, float] = {"both hops": 1.0}
+
+
+def demonstrate(
+    episode: Episode, rng: random.Random, shares: Mapping[str, float] = NOISY
+) -> Trajectory:
+    """Draw a behavior and return its rollout. A guess is a random flower."""
+    behavior = rng.choices(list(shares), list(shares.values()))[0]
+    trajectory = Trajectory(episode, rng)
+    thought: tuple[str, ...] = ()
+    if behavior != "no search":
+        found = _search(trajectory, episode.person)
+        other = next(person for person in found if person != episode.person)
+        second = {
+            "both hops": (episode.person, episode.friend),
+            "distractor": (other, other),
+            "repeated query": (episode.person, episode.person),
+        }
+        read, query = second.get(behavior, (episode.person, None))
+        thought = (THINK, read, episode.facts[read], END_OF_THINK)
+        if query:
+            _write(trajectory, thought)
+            _search(trajectory, query)
+            thought = (THINK, query, episode.facts[query], END_OF_THINK)
+    flower = thought[2] if thought and thought[2] in FLOWERS else rng.choice(FLOWERS)
+    _write(trajectory, (*thought, ANSWER, flower, END_OF_ANSWER, END))
+    return trajectory
+
+
+def _search(trajectory: Trajectory, person: str) -> list[str]:
+    """Search for a person and return the people of the results."""
+    _write(trajectory, (QUERY, person, END_OF_QUERY))
+    while trajectory.is_waiting:
+        trajectory.advance("", 0.0)
+    return [result["id"] for result in trajectory.turns[-1]["results"]]
+
+
+def _write(trajectory: Trajectory, words: tuple[str, ...]) -> None:
+    for word in words:
+        trajectory.advance(word, 0.0)
