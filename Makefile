@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed-to-develop
 # First and by itself: an index that has a build for processors alone gives that one.
 TORCH  ?= torch==2.13.0
 
-.PHONY: demo demo-model demo-train teaches test test-slow fuzz test-trainers test-more-trainers test-vllm test-lower-bounds check bench docs clean
+.PHONY: demo demo-model demo-train demo-search teaches test test-slow fuzz test-trainers test-more-trainers test-vllm test-lower-bounds check bench docs clean
 
 # The package alone is all that `make demo` needs; `make demo-model` needs torch and transformers,
 # tests and checks their tools as well.
@@ -46,6 +46,11 @@ TRL := build/trainers/trl
 demo-train:
 	@PYTHON=$(PYTHON) tests/trainers/make_environment.sh trl $(TRL)
 	@$(TRL)/bin/python -m rag_rewards.tiny_world.demo -o build/tiny-world/curve.svg
+
+# A search agent, with a reward for its answer alone and with turn credit.
+demo-search:
+	@PYTHON=$(PYTHON) tests/trainers/make_environment.sh trl $(TRL)
+	@$(TRL)/bin/python -m rag_rewards.tiny_world.search.demo -o build/tiny-world/search.svg
 
 # The papers' ablations, and the learning adversary: two to three hours on two cores.
 TEACHES := truthrl truthrl_ablations ctrl_rag ctrl_rag_baselines ground_grpo ground_grpo_ablations \

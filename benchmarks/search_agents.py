@@ -193,8 +193,11 @@ def cell(values: Sequence[float | None]) -> str:
 
 # --- the page ------------------------------------------------------------------------------------
 
+Runs = Mapping[str, Sequence[Mapping[str, Any]]]
+"""The results of each arm, in the order of the seeds."""
 
-def table(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+
+def table(runs: Runs) -> str:
     """Return one row per arm: mean ± standard deviation over the seeds."""
     by_arm = {name: [figures_of(each) for each in results] for name, results in runs.items()}
     columns = list(next(iter(by_arm.values()))[0])
@@ -205,23 +208,20 @@ def table(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     return "\n".join(lines)
 
 
-def comparisons(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Return one row per arm: its difference from outcome only, and whether it counts."""
+def comparisons(runs: Runs) -> str:
+    """Return one row per arm: its difference from outcome only, in bold if it counts."""
     reference = [figures_of(each) for each in runs[ARMS[0].name]]
-    lines = [
-        "| arm | steps to .8 | area | final |",
-        "| --- | --- | --- | --- |",
-    ]
+    lines = ["| arm | steps to .8 | area | final |", "| --- | --- | --- | --- |"]
     for name, results in runs.items():
-        if name == ARMS[0].name:
-            continue
-        figures = [figures_of(each) for each in results]
-        cells = [
-            difference(figures, reference, column, least)
-            for column, least in (("steps to .8", 0.0), ("area", LEAST), ("final", LEAST))
-        ]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        if name != ARMS[0].name:
+            figures = [figures_of(each) for each in results]
+            cells = [difference(figures, reference, column, least) for column, least in COMPARED]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+COMPARED = (("steps to .8", 0.0), ("area", LEAST), ("final", LEAST))
+"""The compared figures, each with the smallest difference that counts."""
 
 
 def difference(
@@ -230,11 +230,11 @@ def difference(
     column: str,
     least: float,
 ) -> str:
-    """Return the difference of two means, in bold if it counts, or why there is none."""
+    """Return the difference of two means, or in how many runs the value is missing."""
     one, other = ([each[column] for each in runs] for runs in (figures, reference))
     missing = [sum(value is None for value in values) for values in (one, other)]
     if any(missing):
-        return f"not reached in {missing[0]} runs, and in {missing[1]} of {ARMS[0].name}"
+        return f"not reached in {missing[0]} runs, and in {missing[1]} with {ARMS[0].name}"
     if min(len(one), len(other)) < 2:
         return "–"
     digits = 1 if column == "steps to .8" else 3
@@ -244,68 +244,102 @@ def difference(
 
 def page(stored: Mapping[str, Any]) -> str:
     """Return the stored results as a Markdown page."""
-    runs = stored["runs"]
-    results = [each for group in runs.values() for each in group]
+    results = [each for runs in stored["runs"].values() for arm in runs.values() for each in arm]
     seconds = [each["seconds"] for each in results]
     names = ", ".join(f"{name} {number}" for name, number in stored["versions"].items())
-    return TEXT.format(
-        steps=results[0]["steps"],
-        seeds=", ".join(str(each["seed"]) for each in next(iter(runs.values()))),
-        versions=names,
-        least=min(seconds),
-        most=max(seconds),
-        minutes=sum(seconds) / 60,
+    parts = [
+        INTRODUCTION.format(
+            runs=len(results),
+            versions=names,
+            least=min(seconds),
+            most=max(seconds),
+            minutes=sum(seconds) / 60,
+        )
+    ]
+    for kind, runs in stored["runs"].items():
+        parts += [section(kind, runs)]
+    return "\n\n".join([*parts, NOTES.strip()]) + "\n"
+
+
+def section(kind: str, runs: Runs) -> str:
+    """Return the tables of one kind of policy before the training."""
+    first = next(iter(runs.values()))
+    before = [each["points"][0][1]["right"] for each in first]
+    seeds = sorted({each["seed"] for results in runs.values() for each in results})
+    return SECTION.format(
+        title=TITLES[kind],
+        steps=first[0]["steps"],
+        interval=first[0]["steps"] // POINTS,
+        seeds=", ".join(map(str, seeds)),
+        before=cell(before),
         table=table(runs),
         comparisons=comparisons(runs),
+        file=f"search_agents_{kind}.svg",
     )
 
 
-TEXT = """\
+TITLES = {
+    "noisy": "Demonstrator with 10% right rollouts",
+    "rare": "Demonstrator with 2% right rollouts",
+}
+INTRODUCTION = """\
 # Turn credit in the tiny search world
 
-`python benchmarks/search_agents.py` wrote this page. {steps} steps of GRPO with 16 questions × 8
-rollouts; seeds: {seeds}. The policy is measured every 2 steps on 400 new questions, and at the end
-on 1,000 others, sampled at temperature 1.
-Versions: {versions}; one thread per run. A run took {least:.0f} to {most:.0f} s, and all runs
+`python benchmarks/search_agents.py` wrote this page. [The world](../../docs/tiny-world.md#search)
+asks two hops of a search agent. Each run trains with GRPO, 16 questions × 8 rollouts, learning rate
+5e-4, temperature 1, and no KL penalty. All arms have the same outcome, the same settings and the
+same questions; they differ in the rewards of the searches and in the credit method. The policy is
+measured on 400 new questions, and at the end on 1,000 others, sampled at temperature 1. The tables
+show the mean ± the standard deviation over the seeds. Versions: {versions}; one thread per run. A
+training took {least:.0f} to {most:.0f} s on a shared machine, and all {runs} trainings
 {minutes:.0f} minutes.
+
+- `steps to .8`: step at which the accuracy reaches .8, on lines between the measurements.
+- `area`: mean accuracy over the training. `final`: accuracy at its end.
+- `dead groups`: share of groups in which all advantages are 0, over the training.
+- `first query`: share of first queries that are the person of the question. `second query`: share
+  of second queries that are the friend of this person. These and the following columns are measured
+  at the end."""
+SECTION = """\
+## {title}
+
+{steps} steps, measured every {interval} steps; seeds: {seeds}. Right before the training: {before}.
 
 {table}
 
-`steps to .8` is the step at which the accuracy reaches .8. `area` is the mean accuracy over the
-training, and `final` the accuracy at its end. `dead groups` is the share of groups in which all
-advantages are 0. `first query` is the share of first queries that are the person of the question,
-and `second query` the share of second queries that are the friend of this person; these and the
-following columns are measured at the end.
-
-## Differences from outcome only
-
-Bold: the means differ by more than two standard errors, and accuracies by more than .04.
+Differences from outcome only. Bold: the means differ by more than two standard errors, and
+accuracies also by more than .04.
 
 {comparisons}
 
-![Learning curves](search_agents.svg)
+![Learning curves]({file})"""
+NOTES = """
 """
 
 
-def collect(seeds: Sequence[int], steps: int) -> dict[str, list[dict[str, Any]]]:
+def collect(kind: str, seeds: Sequence[int]) -> dict[str, list[dict[str, Any]]]:
     """Return the finished runs of each arm."""
     runs: dict[str, list[dict[str, Any]]] = {}
     for each in ARMS:
-        files = [file_of(each, seed, steps) for seed in seeds]
+        files = [file_of(each, kind, seed) for seed in seeds]
         found = [json.loads(file.read_text("utf-8")) for file in files if file.exists()]
         if found:
             runs[each.name] = found
     return runs
 
 
-def store(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Write the figures that the page and the picture need, one run per line."""
-    lines = []
-    for name, results in runs.items():
-        rows = ",\n".join(f"   {json.dumps(essential(each))}" for each in results)
-        lines.append(f"  {json.dumps(name)}: [\n{rows}\n  ]")
-    first = next(iter(runs.values()))[0]
-    body = ",\n".join(lines)
+def store(all_runs: Mapping[str, Runs]) -> None:
+    """Write the figures that the page and the pictures need, one run per line."""
+    sections = []
+    for kind, runs in all_runs.items():
+        lines = []
+        for name, results in runs.items():
+            rows = ",\n".join(f"    {json.dumps(essential(each))}" for each in results)
+            lines.append(f"   {json.dumps(name)}: [\n{rows}\n   ]")
+        body = ",\n".join(lines)
+        sections.append(f'  "{kind}": {{\n{body}\n  }}')
+    first = next(iter(next(iter(all_runs.values())).values()))[0]
+    body = ",\n".join(sections)
     text = f'{{\n "versions": {json.dumps(first["versions"])},\n "runs": {{\n{body}\n }}\n}}\n'
     FILE.write_text(text, "utf-8")
 
@@ -322,14 +356,11 @@ def rounded(measures: Mapping[str, float | None]) -> dict[str, float | None]:
     return {name: None if value is None else round(value, 4) for name, value in measures.items()}
 
 
-def picture(runs: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -> None:
+def picture(kind: str, runs: Runs) -> None:
     """Draw the accuracy and the share of right second queries of all arms."""
     from rag_rewards.tiny_world.learning_curve import draw
 
-    panels = {
-        "right answers": "right",
-        "second query names the friend": "second query",
-    }
+    panels = {"right answers": "right", "second query names the friend": "second query"}
     lines = {
         title: {
             name: [[(s, m[measure] or 0.0) for s, m in each["points"]] for each in results]
@@ -337,7 +368,7 @@ def picture(runs: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -> None
         }
         for title, measure in panels.items()
     }
-    draw(lines, file, "Turn credit in the tiny search world")
+    draw(lines, FILE.with_name(f"search_agents_{kind}.svg"), TITLES[kind])
 
 
 def main() -> int:
@@ -346,26 +377,26 @@ def main() -> int:
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--bases", nargs="+", choices=STEPS, default=list(STEPS))
-    parser.add_argument("--one", metavar="ARM", help="run this arm with the first seed, and stop")
+    parser.add_argument("--one", metavar="ARM", help="run one arm with the first seed and base")
     parser.add_argument("--before", nargs="+", default=[], help="words before each run's command")
+    parser.add_argument("--no-page", action="store_true", help="store the runs and write no page")
     parser.add_argument("--page", action="store_true", help="write the page from stored figures")
-    parser.add_argument(
-        "--finished",
-        action="store_true",
-        help="write the page from finished runs",
-    )
+    parser.add_argument("--finished", action="store_true", help="write the page without new runs")
     options = parser.parse_args()
     if options.one:
         run_one(options.one, options.bases[0], options.seeds[0])
         return 0
     if not (options.page or options.finished):
         run_missing(options.bases, options.seeds, options.before)
+    if options.no_page:
+        return 0
     if not options.page:
-        store(collect(options.seeds, options.steps))
+        store({kind: runs for kind in options.bases if (runs := collect(kind, options.seeds))})
     stored = json.loads(FILE.read_text("utf-8"))
     text = page(stored)
     FILE.with_suffix(".md").write_text(text, "utf-8")
-    picture(stored["runs"], FILE.with_suffix(".svg"))
+    for kind, runs in stored["runs"].items():
+        picture(kind, runs)
     print(text)
     return 0
 

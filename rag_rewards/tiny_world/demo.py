@@ -71,7 +71,7 @@ def main() -> int:
     console = Console()
     warnings.simplefilter("ignore", FutureWarning)  # the trainer warns about its own options
     transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    transformers.logging.disable_progressbar()
     try:
         curves = train_both(options, console)
     except UsageError as error:
@@ -120,13 +120,14 @@ def _table(curves: dict[str, Points]) -> Table:
         table.add_column(name)
     for scheme, points in curves.items():
         for i, (step, measures) in enumerate(points):
-            bars = (_bar(measures[name], color) for name, color in COLORS.items())
+            bars = (bar(measures[name], color) for name, color in COLORS.items())
             table.add_row("" if i else scheme, str(step), *bars)
         table.add_section()
     return table
 
 
-def _bar(share: float, color: str) -> Text:
+def bar(share: float, color: str) -> Text:
+    """Return a share as a colored bar with its number."""
     full = round(share * BAR_WIDTH)
     return Text.assemble((("█" * full).ljust(BAR_WIDTH, "·"), color), f" {share:.2f}")
 
