@@ -26,17 +26,22 @@ Points = list[tuple[int, Measures]]
 
 @dataclass(frozen=True)
 class SearchRun:
-    """The configuration of one training run."""
+    """The configuration of one training run.
+
+    start    folder of the policy before the training
+    prompts  questions of a step, each with a group of rollouts
+    """
 
     arm: Arm
     start: Path
     steps: int = STEPS
     seed: int = 0
+    prompts: int = PROMPTS
 
     @property
     def episodes(self) -> list[Episode]:
         """One fresh episode for every group, in the order of the steps."""
-        return episodes(self.steps * PROMPTS, f"training {self.seed}")
+        return episodes(self.steps * self.prompts, f"training {self.seed}")
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of the data set.
@@ -91,7 +96,7 @@ def search_trainer(run: SearchRun, folder: Path, callbacks: Sequence[Any] = ()) 
     }
     config = GRPOConfig(
         output_dir=str(folder),
-        per_device_train_batch_size=PROMPTS * GROUP_SIZE,
+        per_device_train_batch_size=run.prompts * GROUP_SIZE,
         num_generations=GROUP_SIZE,
         max_completion_length=64,
         max_steps=run.steps,

@@ -1,0 +1,81 @@
+"""The arms of the tiny search world, and the figures of their comparison."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+from pathlib import Path
+
+import pytest
+
+from rag_rewards.reward import Batch
+from rag_rewards.rollout import Rollout, Score
+from rag_rewards.tiny_world.search.arms import ARMS, PermutedTurns, arm, permute
+
+FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "search_agents.py"
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    spec = importlib.util.spec_from_file_location("search_agents", FILE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_permutation_moves_process_rewards_and_nothing_else():
+    turns = [(0.1, None, 1.0), (0.2, 0.3, 0.0), (0.5,), ()]
+    results = {tuple(permute(turns, random.Random(seed))) for seed in range(50)}
+    assert len(results) == 6
+    for result in results:
+        assert [len(entries) for entries in result] == [3, 3, 1, 0]
+        assert sorted([result[0][0], *result[1][:2]]) == [0.1, 0.2, 0.3]
+        assert (result[0][1], result[0][2], result[1][2], result[2]) == (None, 1.0, 0.0, (0.5,))
+
+
+def test_a_permuted_reward_keeps_each_group_and_its_sums():
+    class Given:
+        name, scope = "given", "rollout"
+        rows = ((0.1, 1.0), (0.2, 0.0), (0.7, 0.0), (0.9, 1.0))
+
+        def needs(self, rollout):
+            return []
+
+        def __call__(self, rollouts):
+            return [Score(sum(row), turns=row) for row in self.rows]
+
+    rollouts = [Rollout(response=text) for text in "abcd"]
+    reward = PermutedTurns(Given())
+    assert reward.scope == "group"
+    seen = set()
+    for texts in ("abcd", "efgh", "ijkl", "mnop"):
+        rollouts = [Rollout(response=text) for text in texts]
+        (scores,) = [Batch(rollouts, [[0, 1], [2, 3]])(reward)]
+        entries = [score.turns for score in scores]
+        assert [row[-1] for row in entries] == [1.0, 0.0, 0.0, 1.0]
+        assert sorted(row[0] for row in entries[:2]) == [0.1, 0.2]
+        assert sorted(row[0] for row in entries[2:]) == [0.7, 0.9]
+        assert [score.value for score in scores] == pytest.approx([sum(row) for row in entries])
+        seen.add(tuple(entries))
+    assert len(seen) > 1
+
+
+def test_the_arms_have_different_names():
+    names = [each.name for each in ARMS]
+    assert len(set(names)) == len(names) == 8
+    assert arm("coverage, return").credit == "return"
+
+
+def test_a_difference_counts_beyond_two_standard_errors(benchmark):
+    # Means 0.5 and 0.6, both with the standard deviation 0.1: the error is sqrt(2 · 0.01/3) = .082.
+    low, high = [0.4, 0.5, 0.6], [0.5, 0.6, 0.7]
+    assert not benchmark.differs(low, high, 0.0)
+    assert benchmark.differs(low, [value + 0.1 for value in high], 0.04)
+    assert not benchmark.differs([0.5, 0.5001], [0.53, 0.5301], 0.04)
+
+
+def test_the_step_of_the_goal_is_on_the_line_between_two_points(benchmark):
+    points = [(0, 0.1), (2, 0.5), (4, 0.7), (6, 0.9), (8, 0.6)]
+    assert benchmark.steps_to(points, 0.8) == 5.0
+    assert benchmark.steps_to(points, 0.95) is None
+    assert benchmark.steps_to([(0, 0.9), (2, 0.9)], 0.8) == 0.0
