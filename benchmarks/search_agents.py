@@ -168,15 +168,23 @@ def area(accuracies: Sequence[tuple[int, float]]) -> float:
     return total / (accuracies[-1][0] - accuracies[0][0])
 
 
-def differs(one: Sequence[float], other: Sequence[float], least: float) -> bool:
-    """Return whether two means differ by more than two standard errors, and more than `least`.
+def mean_and_error(differences: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of differences and its standard error.
 
-    >>> differs([0.9, 0.8, 0.85], [0.2, 0.3, 0.25], 0.04), differs([0.9, 0.5], [0.6, 0.8], 0.04)
-    (True, False)
+    >>> mean_and_error([1.0, 2.0, 3.0])
+    (2.0, 0.5773502691896258)
     """
-    error = math.sqrt(sum(stdev(each) ** 2 / len(each) for each in (one, other)))
-    difference = abs(fmean(one) - fmean(other))
-    return difference > 2 * error and difference > least
+    return fmean(differences), stdev(differences) / math.sqrt(len(differences))
+
+
+def counts(differences: Sequence[float], least: float) -> bool:
+    """Return whether a mean is more than two standard errors from 0, and more than `least`.
+
+    >>> counts([0.1, 0.1, 0.13], 0.04), counts([0.1, -0.1, 0.13], 0.04), counts([0.01, 0.01], 0.04)
+    (True, False, False)
+    """
+    mean, error = mean_and_error(differences)
+    return abs(mean) > 2 * error and abs(mean) > least
 
 
 def cell(values: Sequence[float | None]) -> str:
@@ -209,12 +217,12 @@ def table(runs: Runs) -> str:
 
 
 def comparisons(runs: Runs) -> str:
-    """Return one row per arm: its difference from outcome only, in bold if it counts."""
-    reference = [figures_of(each) for each in runs[ARMS[0].name]]
+    """Return one row per arm: its differences from outcome only, in bold if they count."""
+    reference = by_seed(runs[ARMS[0].name])
     lines = ["| arm | steps to .8 | area | final |", "| --- | --- | --- | --- |"]
     for name, results in runs.items():
         if name != ARMS[0].name:
-            figures = [figures_of(each) for each in results]
+            figures = by_seed(results)
             cells = [difference(figures, reference, column, least) for column, least in COMPARED]
             lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -222,24 +230,28 @@ def comparisons(runs: Runs) -> str:
 
 COMPARED = (("steps to .8", 0.0), ("area", LEAST), ("final", LEAST))
 """The compared figures, each with the smallest difference that counts."""
+Figures = Mapping[int, Mapping[str, float | None]]
+"""The figures of the runs of an arm by seed."""
 
 
-def difference(
-    figures: Sequence[Mapping[str, Any]],
-    reference: Sequence[Mapping[str, Any]],
-    column: str,
-    least: float,
-) -> str:
-    """Return the difference of two means, or in how many runs the value is missing."""
-    one, other = ([each[column] for each in runs] for runs in (figures, reference))
-    missing = [sum(value is None for value in values) for values in (one, other)]
-    if any(missing):
-        return f"not reached in {missing[0]} runs, and in {missing[1]} with {ARMS[0].name}"
-    if min(len(one), len(other)) < 2:
+def by_seed(results: Sequence[Mapping[str, Any]]) -> Figures:
+    return {each["seed"]: figures_of(each) for each in results}
+
+
+def difference(figures: Figures, reference: Figures, column: str, least: float) -> str:
+    """Return the mean difference ± its standard error over the seeds that reached both values."""
+    pairs = [
+        (figures[seed][column], reference[seed][column]) for seed in figures if seed in reference
+    ]
+    found = [one - other for one, other in pairs if one is not None and other is not None]
+    if len(found) < 2:
         return "–"
+    mean, error = mean_and_error(found)
     digits = 1 if column == "steps to .8" else 3
-    text = f"{fmean(one) - fmean(other):+.{digits}f}"
-    return f"**{text}**" if differs(one, other, least) else text
+    text = f"{mean:+.{digits}f} ± {error:.{digits}f}"
+    if len(found) < len(pairs):
+        return f"{text} ({len(found)} of {len(pairs)} seeds)"
+    return f"**{text}**" if counts(found, least) else text
 
 
 def page(stored: Mapping[str, Any]) -> str:
@@ -307,8 +319,9 @@ SECTION = """\
 
 {table}
 
-Differences from outcome only. Bold: the means differ by more than two standard errors, and
-accuracies also by more than .04.
+Differences from outcome only, by seed: mean ± standard error. Runs of one seed have the same policy
+before the training and the same questions. Bold: a difference of more than two standard errors, for
+accuracies also of more than .04.
 
 {comparisons}
 

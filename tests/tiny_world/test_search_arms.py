@@ -67,11 +67,25 @@ def test_the_arms_have_different_names():
 
 
 def test_a_difference_counts_beyond_two_standard_errors(benchmark):
-    # Means 0.5 and 0.6, both with the standard deviation 0.1: the error is sqrt(2 · 0.01/3) = .082.
-    low, high = [0.4, 0.5, 0.6], [0.5, 0.6, 0.7]
-    assert not benchmark.differs(low, high, 0.0)
-    assert benchmark.differs(low, [value + 0.1 for value in high], 0.04)
-    assert not benchmark.differs([0.5, 0.5001], [0.53, 0.5301], 0.04)
+    # Mean 0.2, standard deviation 0.1: the error is 0.1/√3 = .058.
+    assert benchmark.mean_and_error([0.1, 0.2, 0.3]) == pytest.approx((0.2, 0.0577), abs=1e-4)
+    assert benchmark.counts([0.1, 0.2, 0.3], 0.04)
+    assert benchmark.counts([-0.1, -0.2, -0.3], 0.04)
+    assert not benchmark.counts([0.0, 0.1, 0.2], 0.04)
+    assert not benchmark.counts([0.03, 0.031], 0.04)
+
+
+def test_differences_are_those_of_the_same_seed(benchmark):
+    def figures(**values):
+        return {int(seed[1:]): {"area": value} for seed, value in values.items()}
+
+    reference = figures(s0=0.1, s1=0.5, s2=0.9)
+    better = figures(s0=0.3, s1=0.7, s2=1.11)
+    text = benchmark.difference(better, reference, "area", 0.04)
+    assert text == "**+0.203 ± 0.003**"
+    assert benchmark.difference(better, {0: reference[0]}, "area", 0.04) == "–"
+    some = figures(s0=0.3, s1=0.7, s2=None)
+    assert benchmark.difference(some, reference, "area", 0.04) == ("+0.200 ± 0.000 (2 of 3 seeds)")
 
 
 def test_the_step_of_the_goal_is_on_the_line_between_two_points(benchmark):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import shutil
 from collections import Counter
@@ -280,14 +281,14 @@ def test_the_policy_of_another_seed_is_refused(tmp_path):
             base(seed, tmp_path, kind)
 
 
-async def test_a_batch_has_the_values_of_separate_requests(untrained):
+def test_a_batch_has_the_values_of_separate_requests(untrained):
     model, tokenizer = untrained
     requests = [
         ScoreRequest(((1, 4, 9), (1, 4, 9, 20, 31)), ((40,), (41, 42, 43))),
         ScoreRequest(((1, 4, 10),), ((44, 45),), ((0, 0),)),
     ]
-    together = await BatchPolicy(model, tokenizer).score(requests)
-    apart = await TransformersPolicy(model, tokenizer).score(requests)
+    together = asyncio.run(BatchPolicy(model, tokenizer).score(requests))
+    apart = asyncio.run(TransformersPolicy(model, tokenizer).score(requests))
     for one, other in zip(together, apart, strict=True):
         assert set(one.logprobs) == set(other.logprobs)
         for pair, values in other.logprobs.items():
