@@ -1,7 +1,7 @@
 """Train a search agent with a reward for its answer alone, and with turn credit.
 
 python -m rag_rewards.tiny_world.search.demo
-python -m rag_rewards.tiny_world.search.demo --steps 20 -o FILE.svg
+python -m rag_rewards.tiny_world.search.demo --steps 10 -o FILE.svg
 
 Both runs start from the same policy, which rarely makes both searches. The first one gets a reward
 for the right answer. In the second one, each search also gets a reward for the gold documents that
@@ -31,18 +31,16 @@ from rag_rewards.tiny_world.search.base import base
 from rag_rewards.tiny_world.search.train import Points, SearchRun, search_curve, search_trainer
 
 NAMES = ("outcome only", "coverage, return")
-KIND = "rare"
-"""The kind of the policy before the training."""
 QUESTIONS = 200
 """Questions of a measurement."""
-COLUMNS = {"right": "green", "first query": "cyan", "second query": "cyan"}
+COLUMNS = {"right": "green", "second query": "cyan"}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=30, help="Train for this many steps.")
+    parser.add_argument("--steps", type=int, default=20, help="Train for this many steps.")
     parser.add_argument("--seed", type=int, default=0, help="Set the seed of all random numbers.")
     parser.add_argument(
         "--folder",
@@ -82,10 +80,10 @@ def main() -> int:
 
 def train_both(options: argparse.Namespace, console: Console) -> dict[str, Points]:
     """Train both arms and show the measures during training."""
-    folder = options.folder / f"search-{KIND}-{options.seed}"
+    folder = options.folder / f"search-noisy-{options.seed}"
     if not (folder / "made.json").exists():
         console.print("The policy learns to search from a demonstrator (about a minute).")
-    start = base(options.seed, folder, KIND)
+    start = base(options.seed, folder)
     curves: dict[str, Points] = {}
     with Live(_table(curves), console=console, auto_refresh=False) as live:
         for name in NAMES:

@@ -93,6 +93,7 @@ def search_trainer(run: SearchRun, folder: Path, callbacks: Sequence[Any] = ()) 
         **arm.reward,
         "recipe": recipe() if callable(recipe) else recipe,
         "models": Models(policy=BatchPolicy(model, tokenizer)),
+        "response_prefix": "",
     }
     config = GRPOConfig(
         output_dir=str(folder),

@@ -17,7 +17,7 @@ from rag_rewards.tiny_world.search.train import (
     search_curve,
     search_trainer,
 )
-from rag_rewards.training.credit import igpo, return_to_go, spread
+from rag_rewards.training.credit import return_to_go, spread
 
 FRESH = episodes(500, "fresh")
 
@@ -53,9 +53,7 @@ def test_fifteen_steps_teach_the_second_hop(start, tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "function"),
     [
-        ("igpo, separate", lambda rewards: igpo(rewards, norm="separate")),
-        ("igpo empty, return", return_to_go),
-        ("igpo permuted, return", return_to_go),
+        ("coverage, return", return_to_go),
     ],
 )
 def test_a_batch_has_the_advantages_of_the_credit_method(
