@@ -23,7 +23,7 @@ from rag_rewards.tiny_world.search.base import (
     new_search_tokenizer,
     supervised_batch,
 )
-from rag_rewards.tiny_world.search.demonstrator import NOISY, RARE, RIGHT, demonstrate
+from rag_rewards.tiny_world.search.demonstrator import GUESSING, NOISY, RIGHT, demonstrate
 from rag_rewards.tiny_world.search.episode import Episode, draw_episode, episodes
 from rag_rewards.tiny_world.search.likelihoods import BatchPolicy
 from rag_rewards.tiny_world.search.measures import measures_of
@@ -191,11 +191,12 @@ def test_measures_of_rollouts():
 # --- the demonstrator ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shares", [NOISY, RARE, RIGHT], ids=["noisy", "rare", "right"])
-def test_shares_of_the_demonstrator(shares):
+@pytest.mark.parametrize("habits", [NOISY, RIGHT], ids=["noisy", "right"])
+def test_shares_of_the_demonstrator(habits):
+    shares = habits.shares
     assert sum(shares.values()) == pytest.approx(1.0)
     rng, count = random.Random(7), 4_000
-    found = Counter(behavior(demonstrate(draw_episode(rng), rng, shares)) for _ in range(count))
+    found = Counter(behavior(demonstrate(draw_episode(rng), rng, habits)) for _ in range(count))
     # The person of the other fact is the friend in 1 of 17 cases.
     chance = shares.get("distractor", 0.0) / 17
     expected = {
@@ -220,6 +221,18 @@ def test_the_demonstrator_is_right_after_both_hops():
         "turns": 3.0,
         "malformed turns": 0.0,
     }
+
+
+@pytest.mark.parametrize(("habits", "least", "most"), [(NOISY, 0.6, 0.8), (GUESSING, 0.0, 0.1)])
+def test_a_guessing_demonstrator_ignores_the_distractor(habits, least, most):
+    """Of the facts about the distractor, 12 of 17 contain a flower, which a reader answers."""
+    rng, answers = random.Random(10), []
+    for _ in range(2_000):
+        done = demonstrate(draw_episode(rng), rng, habits)
+        if behavior(done) == ("person", "other"):
+            *_, last = done.rollout().steps()
+            answers.append(f" {last.answer} </think>" in last.text)
+    assert least < sum(answers) / len(answers) < most
 
 
 def test_only_own_words_have_labels():
@@ -276,7 +289,7 @@ def test_the_policy_of_another_seed_is_refused(tmp_path):
     shutil.copy(CHECKPOINT / "made.json", tmp_path)
     (tmp_path / "made.json").write_text('{"seed": 1, "kind": "noisy"}')
     assert base(1, tmp_path) == tmp_path
-    for seed, kind in ((2, "noisy"), (1, "rare")):
+    for seed, kind in ((2, "noisy"), (1, "guessing")):
         with pytest.raises(UsageError, match="contains another policy"):
             base(seed, tmp_path, kind)
 

@@ -12,13 +12,19 @@ import argparse
 import json
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rag_rewards.errors import UsageError
 from rag_rewards.tiny_world.model import CHECKPOINT, WEIGHT_STD, load, new_tokenizer
-from rag_rewards.tiny_world.search.demonstrator import NOISY, RARE, RIGHT, demonstrate
+from rag_rewards.tiny_world.search.demonstrator import (
+    GUESSING,
+    NOISY,
+    RIGHT,
+    Habits,
+    demonstrate,
+)
 from rag_rewards.tiny_world.search.episode import draw_episode
 from rag_rewards.tiny_world.search.rollouts import (
     END_OF_QUERY,
@@ -34,8 +40,8 @@ BATCH = 64
 LEARNING_RATE = 1.5e-3
 RIGHT_STEPS = 160
 NOISY_STEPS = 120
-KINDS = {"noisy": NOISY, "rare": RARE}
-"""Kinds of policies: the shares of the behaviors of the demonstrator in the second lesson."""
+KINDS = {"noisy": NOISY, "guessing": GUESSING}
+"""Kinds of policies: the habits of the demonstrator in the second lesson."""
 
 
 def new_search_tokenizer(tokenizer: Any = None) -> Any:
@@ -76,13 +82,13 @@ def load_search(folder: str | Path) -> tuple[Any, Any]:
 
 
 def learn(
-    model: Any, tokenizer: Any, rng: random.Random, shares: Mapping[str, float] = NOISY
+    model: Any, tokenizer: Any, rng: random.Random, habits: Habits = NOISY
 ) -> Iterator[tuple[int, float]]:
     """Train on the demonstrator; yield the step and the loss per own token in nats."""
     import torch
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98))
-    schedule = [RIGHT] * RIGHT_STEPS + [shares] * NOISY_STEPS
+    schedule = [RIGHT] * RIGHT_STEPS + [habits] * NOISY_STEPS
     model.train()
     for step, lesson in enumerate(schedule):
         decay = (len(schedule) - step) / (0.4 * len(schedule))

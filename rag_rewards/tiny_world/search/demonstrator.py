@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from rag_rewards.tiny_world.model import END
 from rag_rewards.tiny_world.search.episode import Episode
@@ -18,34 +19,43 @@ from rag_rewards.tiny_world.search.rollouts import (
 )
 from rag_rewards.tiny_world.world import FLOWERS
 
-NOISY: Mapping[str, float] = {
-    "both hops": 0.10,
-    "one hop": 0.35,
-    "distractor": 0.20,
-    "repeated query": 0.15,
-    "no search": 0.20,
-}
-"""Probability of each behavior.
 
-both hops       search for the person, then for the friend, and answer
-one hop         search for the person and guess
-distractor      search for the person, then for the person of the other fact, and answer from it
-repeated query  search for the person twice and guess
-no search       guess
+@dataclass(frozen=True)
+class Habits:
+    """How a demonstrator plays.
 
-Before each action that follows a search, the demonstrator repeats a fact inside <think>. It answers
-with the flower of its last fact, and guesses if there is none.
-"""
-RARE: Mapping[str, float] = {**NOISY, "both hops": 0.02, "distractor": 0.28}
-"""The same with fewer right rollouts, so that more groups have none."""
-RIGHT: Mapping[str, float] = {"both hops": 1.0}
+    shares  probability of each behavior:
+            both hops       search for the person, then for the friend
+            one hop         search for the person
+            distractor      search for the person, then for the person of the other fact
+            repeated query  search for the person twice
+            no search       answer at once
+    reads   whether it always answers with the flower of the last fact that it read; otherwise only
+            after both hops. All other answers are guesses: random flowers
+
+    Before each action that follows a search, the demonstrator repeats a fact inside <think>.
+    """
+
+    shares: Mapping[str, float]
+    reads: bool = True
 
 
-def demonstrate(
-    episode: Episode, rng: random.Random, shares: Mapping[str, float] = NOISY
-) -> Trajectory:
-    """Draw a behavior and return its rollout. A guess is a random flower."""
-    behavior = rng.choices(list(shares), list(shares.values()))[0]
+RIGHT = Habits({"both hops": 1.0})
+NOISY = Habits(
+    {
+        "both hops": 0.10,
+        "one hop": 0.35,
+        "distractor": 0.20,
+        "repeated query": 0.15,
+        "no search": 0.20,
+    }
+)
+GUESSING = Habits(NOISY.shares, reads=False)
+
+
+def demonstrate(episode: Episode, rng: random.Random, habits: Habits = NOISY) -> Trajectory:
+    """Draw a behavior and return its rollout."""
+    behavior = rng.choices(list(habits.shares), list(habits.shares.values()))[0]
     trajectory = Trajectory(episode, rng)
     thought: tuple[str, ...] = ()
     if behavior != "no search":
@@ -62,7 +72,9 @@ def demonstrate(
             _write(trajectory, thought)
             _search(trajectory, query)
             thought = (THINK, query, episode.facts[query], END_OF_THINK)
-    flower = thought[2] if thought and thought[2] in FLOWERS else rng.choice(FLOWERS)
+    answers = habits.reads or behavior == "both hops"
+    has_flower = bool(thought) and thought[2] in FLOWERS
+    flower = thought[2] if answers and has_flower else rng.choice(FLOWERS)
     _write(trajectory, (*thought, ANSWER, flower, END_OF_ANSWER, END))
     return trajectory
 
