@@ -294,40 +294,6 @@ TITLES = {
     "noisy": "Demonstrator that answers from its last fact",
     "guessing": "Demonstrator that guesses unless it made both hops",
 }
-INTRODUCTION.format(
-            runs=len(results),
-            versions=names,
-            least=min(seconds),
-            most=max(seconds),
-            minutes=sum(seconds) / 60,
-        )
-    ]
-    for kind, runs in stored["runs"].items():
-        parts += [section(kind, runs)]
-    return "\n\n".join([*parts, NOTES.strip()]) + "\n"
-
-
-def section(kind: str, runs: Runs) -> str:
-    """Return the tables of one kind of policy before the training."""
-    first = next(iter(runs.values()))
-    before = [each["points"][0][1]["right"] for each in first]
-    seeds = sorted({each["seed"] for results in runs.values() for each in results})
-    return SECTION.format(
-        title=TITLES[kind],
-        steps=first[0]["steps"],
-        interval=first[0]["steps"] // POINTS,
-        seeds=", ".join(map(str, seeds)),
-        before=cell(before),
-        table=table(runs),
-        comparisons=comparisons(runs),
-        file=f"search_agents_{kind}.svg",
-    )
-
-
-TITLES = {
-    "noisy": "Demonstrator with 10% right rollouts",
-    "rare": "Demonstrator with 2% right rollouts",
-}
 INTRODUCTION = """\
 # Turn credit in the tiny search world
 
@@ -377,9 +343,9 @@ NOTES = """
 - In the first section, a policy that finds the right document almost always answers right, so that
   the outcome already says which searches were good. In the second section, the policy before the
   training often ignores what it found. Then a reward of the searches contains more than the outcome.
-- A step has 128 rollouts, the vocabulary 99 words, and the retriever always finds the fact about a
-  person. With a large action space, few rollouts or a weak retriever, more groups contain no right
-  rollout.
+- A step has 128 rollouts, the vocabulary 99 words, and the retriever always finds the fact about
+  a person. With a large action space, few rollouts or a weak retriever, more groups contain no
+  right rollout.
 - The figures say nothing about the size of an effect in a language model.
 """
 
