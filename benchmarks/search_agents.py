@@ -340,9 +340,9 @@ NOTES = """
   documented answer a probability of about .2 there, and not of 1.
 - A thought repeats a fact before each action. Without thoughts, a model of this size does not learn
   to read the results within 700 steps of supervised training.
-- In the first section, a policy that finds the right document almost always answers right, so that
-  the outcome already says which searches were good. In the second section, the policy before the
-  training often ignores what it found. Then a reward of the searches contains more than the outcome.
+- In the first section, a policy that finds the right document almost always answers right, so
+  that the outcome already says which searches were good. In the second section, the policy before
+  the training often ignores what it found. Then a reward of the searches contains more than the outcome.
 - A step has 128 rollouts, the vocabulary 99 words, and the retriever always finds the fact about
   a person. With a large action space, few rollouts or a weak retriever, more groups contain no
   right rollout.
