@@ -302,9 +302,10 @@ asks two hops of a search agent. Each run trains with GRPO, 16 questions × 8 ro
 5e-4, temperature 1, and no KL penalty. All arms have the same outcome, the same settings and the
 same questions; they differ in the rewards of the searches and in the credit method. The policy is
 measured on 400 new questions, and at the end on 1,000 others, sampled at temperature 1. The tables
-show the mean ± the standard deviation over the seeds. Versions: {versions}; one thread per run. A
-training took {least:.0f} to {most:.0f} s on a shared machine, and all {runs} trainings
-{minutes:.0f} minutes.
+show the mean ± the standard deviation over the seeds.
+
+Versions: {versions}; one thread per run. A training took {least:.0f} to {most:.0f} s on a shared
+machine, and all {runs} trainings {minutes:.0f} minutes.
 
 - `steps to .8`: step at which the accuracy reaches .8, on lines between the measurements.
 - `area`: mean accuracy over the training. `final`: accuracy at its end.
@@ -342,7 +343,8 @@ NOTES = """
   to read the results within 700 steps of supervised training.
 - In the first section, a policy that finds the right document almost always answers right, so
   that the outcome already says which searches were good. In the second section, the policy before
-  the training often ignores what it found. Then a reward of the searches contains more than the outcome.
+  the training often ignores what it found. Then a reward of the searches contains more than the
+  outcome.
 - A step has 128 rollouts, the vocabulary 99 words, and the retriever always finds the fact about
   a person. With a large action space, few rollouts or a weak retriever, more groups contain no
   right rollout.
