@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from rag_rewards_adapters.trl_turn_trainer import TurnGRPOTrainer
@@ -17,7 +19,7 @@ from rag_rewards.tiny_world.search.train import (
     search_curve,
     search_trainer,
 )
-from rag_rewards.training.credit import return_to_go, spread
+from rag_rewards.training.credit import igpo, return_to_go, spread
 
 FRESH = episodes(500, "fresh")
 
@@ -54,6 +56,9 @@ def test_fifteen_steps_teach_the_second_hop(start, tmp_path, name):
     ("name", "function"),
     [
         ("coverage, return", return_to_go),
+        ("igpo, separate", partial(igpo, norm="separate")),
+        ("igpo empty, return", return_to_go),
+        ("igpo permuted, return", return_to_go),
     ],
 )
 def test_a_batch_has_the_advantages_of_the_credit_method(
