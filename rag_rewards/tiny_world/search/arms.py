@@ -80,7 +80,7 @@ def permuted_igpo() -> Recipe:
     """Return the recipe igpo with permuted process rewards."""
     original = recipe("igpo", OUTCOME)
     reward = PermutedTurns(original.total)
-    return Recipe("permuted-igpo", (), reward, settings=original.settings)
+    return Recipe("permuted-igpo", (reward,), reward, settings=original.settings)
 
 
 @dataclass(frozen=True)
