@@ -216,6 +216,21 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
         return self.trajectory(Reading(dialect)).turns
 
     @property
+    def has_turns(self) -> bool:
+        """Whether the field `turns` has several turns; the last one is then the response."""
+        return self.turns is not None and len(self.turns) > 1
+
+    @property
+    def response_tokens(self) -> int | None:
+        """The number of tokens of the response, or of the last turn; None if it is unknown."""
+        if not self.has_turns or self.turns is None:
+            return None if self.response_token_ids is None else len(self.response_token_ids)
+        last = self.turns[-1]
+        if last.token_ids is not None:
+            return len(last.token_ids)
+        return None if last.token_span is None else last.token_span[1] - last.token_span[0]
+
+    @property
     def retrieved(self) -> tuple[Result, ...]:
         """The different documents that the environment returned in any turn."""
         return self.trajectory().results

@@ -120,8 +120,16 @@ class Contexts:
     def response(self, rollout: Rollout) -> TokenIds:
         """Return the token ids of the response: those of the row, or those of its text.
 
-        Raises DataError for a response of several messages without token ids.
+        The response of a rollout with several turns is its last turn. Raises DataError for a
+        response of several messages without token ids.
         """
+        if rollout.has_turns and rollout.turns is not None:
+            last = rollout.turns[-1]
+            if last.token_ids is not None:
+                return last.token_ids
+            if last.token_span is None or rollout.response_token_ids is None:
+                return self.tokens(strip_end_of_sequence(last.text))
+            return rollout.response_token_ids[slice(*last.token_span)]
         if rollout.response_token_ids is not None:
             return rollout.response_token_ids
         if not isinstance(rollout.response, str):

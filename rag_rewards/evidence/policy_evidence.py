@@ -20,6 +20,7 @@ from rag_rewards.evidence.protocols import (
     ScoreRequest,
     TokenIds,
 )
+from rag_rewards.evidence.turn_documents import leave_one_out_of_turns
 from rag_rewards.evidence.usage import EvidenceUsage
 from rag_rewards.groups import Groups, group_by_key
 from rag_rewards.rollout import LogProbs, MaskedAnswers, MaskedLogProbs, Rollout
@@ -87,7 +88,10 @@ class PolicyEvidence:
             labels = tuple(dict.fromkeys(label for need in needs[i] for label in need.without))
             with self.outcomes.failing(i):
                 room = longest[self.places[i][0]]
-                full, without = self.contexts.leave_one_out(rollout, labels, room)
+                if rollout.has_turns:
+                    full, without = leave_one_out_of_turns(self.contexts, rollout, labels, room)
+                else:
+                    full, without = self.contexts.leave_one_out(rollout, labels, room)
                 spans[i] = self.contexts.answer_span(rollout)
                 group = groups.setdefault(full, _PromptGroup())
                 group.contexts[None] = full

@@ -14,9 +14,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from rag_rewards.documents import Message
+from rag_rewards.documents import Document, Message
 from rag_rewards.errors import DataError
 from rag_rewards.evidence.contexts import Contexts
+from rag_rewards.evidence.document_removal import without_document
 from rag_rewards.evidence.protocols import TokenIds
 from rag_rewards.rollout import Rollout
 from rag_rewards.turns.dialects import Dialect
@@ -49,19 +50,28 @@ def turn_contexts(contexts: Contexts, rollout: Rollout, run: Trajectory) -> Turn
     Raises DataError for results without their text, for a prompt that cannot be rendered, and for
     contexts with more than `MOST_TOKENS` tokens in total.
     """
-    if rollout.response_token_ids is not None and all(turn.token_span for turn in run.turns):
-        return _of_spans(contexts, rollout, run)
     is_chat = rollout.turns is None and not isinstance(rollout.response, str)
-    if is_chat and not isinstance(rollout.prompt, str):
+    if is_chat and not isinstance(rollout.prompt, str) and not _has_spans(rollout, run):
         return _ChatContexts.of(contexts, rollout, run)
-    return _of_texts(contexts, rollout, run)
+    return token_contexts(contexts, rollout, run)
+
+
+def token_contexts(contexts: Contexts, rollout: Rollout, run: Trajectory) -> TokenContexts:
+    """Return the contexts of a rollout whose turns have token spans or texts of their own."""
+    read = _of_spans if _has_spans(rollout, run) else _of_texts
+    return read(contexts, rollout, run)
+
+
+def _has_spans(rollout: Rollout, run: Trajectory) -> bool:
+    has_ids = rollout.response_token_ids is not None
+    return has_ids and all(turn.token_span is not None for turn in run.turns)
 
 
 # --- tokens ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _TokenContexts:
+class TokenContexts:
     """Contexts that consist of the tokens of the prompt, of each turn, and of each reply.
 
     `texts` are the replies as text, "" for none.
@@ -83,7 +93,7 @@ class _TokenContexts:
         own: Sequence[TokenIds],
         replies: Sequence[TokenIds],
         texts: Sequence[str],
-    ) -> _TokenContexts:
+    ) -> TokenContexts:
         length, total = len(prompt), len(prompt)
         for turn, reply in zip(own[:-1], replies[:-1], strict=True):
             length += len(turn) + len(reply)
@@ -112,6 +122,24 @@ class _TokenContexts:
             reply = self.contexts.tokens(text[:start] + results + text[end:])
         return self.before[turn] + self.own[turn] + reply
 
+    def without(self, document: Document, label: str) -> TokenIds:
+        """Return the context before the last turn, without a document in any reply.
+
+        Raises DataError if no reply contains it.
+        """
+        context, count = self.before[0], 0
+        for turn, reply, text in zip(self.own[:-1], self.replies, self.texts, strict=False):
+            rest = without_document(text, document)
+            count += rest != text
+            context += turn + (reply if rest == text else self.contexts.tokens(rest))
+        if not count:
+            raise DataError(
+                f"document {label} cannot be left out: no observation contains its text; add the "
+                "observations as the environment wrote them",
+                "turns",
+            )
+        return context
+
     def _span(self, turn: int) -> tuple[int, int] | None:
         if self.run.turns[turn].results is None:
             return None
@@ -119,7 +147,7 @@ class _TokenContexts:
         return results_span(self.texts[turn], observation, self.run.dialect)
 
 
-def _of_spans(contexts: Contexts, rollout: Rollout, run: Trajectory) -> _TokenContexts:
+def _of_spans(contexts: Contexts, rollout: Rollout, run: Trajectory) -> TokenContexts:
     ids = rollout.response_token_ids or ()
     spans = [turn.token_span or (0, 0) for turn in run.turns]
     ends = [start for start, _ in spans[1:]] + [len(ids)]
@@ -127,10 +155,10 @@ def _of_spans(contexts: Contexts, rollout: Rollout, run: Trajectory) -> _TokenCo
     texts = [contexts.tokenizer.decode(reply) if reply else "" for reply in replies]
     prompt = _prompt(contexts, rollout) + ids[: spans[0][0]]
     own = [ids[start:end] for start, end in spans]
-    return _TokenContexts.of(contexts, run, prompt, own, replies, texts)
+    return TokenContexts.of(contexts, run, prompt, own, replies, texts)
 
 
-def _of_texts(contexts: Contexts, rollout: Rollout, run: Trajectory) -> _TokenContexts:
+def _of_texts(contexts: Contexts, rollout: Rollout, run: Trajectory) -> TokenContexts:
     own: list[TokenIds] = []
     replies: list[TokenIds] = []
     texts: list[str] = []
@@ -146,12 +174,15 @@ def _of_texts(contexts: Contexts, rollout: Rollout, run: Trajectory) -> _TokenCo
         text = turn.text.removeprefix(rollout.response_prefix or "") if t == 0 else turn.text
         own.append(contexts.tokens(text) if turn.token_ids is None else turn.token_ids)
     prompt = _prompt(contexts, rollout)
-    return _TokenContexts.of(contexts, run, prompt, [*own, ()], [*replies, ()], [*texts, ""])
+    return TokenContexts.of(contexts, run, prompt, [*own, ()], [*replies, ()], [*texts, ""])
 
 
 def _prompt(contexts: Contexts, rollout: Rollout) -> TokenIds:
+    """Return the tokens of the prompt, which does not contain the results of later searches."""
     if rollout.prompt_token_ids is not None:
         return rollout.prompt_token_ids
+    if rollout.prompt is None and rollout.documents == rollout.retrieved:
+        rollout = msgspec.structs.replace(rollout, documents=())
     return contexts.context(rollout)
 
 

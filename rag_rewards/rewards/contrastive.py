@@ -108,6 +108,10 @@ class ContrastiveLikelihood:
     on_missing_support  a row without supporting documents is a DataError (`error`) or gets 0
     tokens              add the contribution of each token to the details
 
+    The response of a rollout with several turns is its last turn, y, and D are the results of all
+    searches: S(y|D∖{d}) is the log-probability of y after the same turns, with d removed from each
+    result. The words of the policy in earlier turns do not change. (The paper has one turn.)
+
     The details contain the most important document d*, S with and without it, the number of
     tokens T, the perplexity per token in both contexts, and the share of tokens that the
     documents make more likely. Raises EvidenceError for impossible log-probabilities. Source:
@@ -183,10 +187,10 @@ class ContrastiveLikelihood:
         full = checked_logprobs(logprobs.full, "logprobs.full")
         if not full and rollout.parsed.text.strip():
             raise EvidenceError("no value for a response that has text", "logprobs.full")
-        ids = rollout.response_token_ids
-        if ids is not None and len(ids) != len(full):
+        count = rollout.response_tokens
+        if count is not None and count != len(full):
             raise EvidenceError(
-                f"one value per response token: expected {len(ids)}, found {len(full)}",
+                f"one value per response token: expected {count}, found {len(full)}",
                 "logprobs.full",
             )
         without = []
