@@ -14,6 +14,7 @@ from rag_rewards import DataError, Score, UsageError
 from rag_rewards.errors import BackendError
 from rag_rewards.training.credit import (
     METHODS,
+    Credit,
     credit_of_groups,
     faithful_modulation,
     gdpo,
@@ -394,3 +395,34 @@ def test_return_to_go_estimates_the_gradient_and_igpo_does_not():
     assert unbiased == pytest.approx(0.75 * true, abs=1e-9)
     biased = expected_gradient(lambda group: igpo(group, norm="separate", std=False))
     assert biased == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "why"),
+    [
+        ("igpo", {"norm": "jiont"}, "option norm='jiont' of the credit method igpo"),
+        ("igpo", {"gamma": "1"}, "option gamma='1'"),
+        ("igpo", {"std": 0}, "option std=0"),
+        ("return", {"norm": "joint"}, "has no option 'norm'; there are: gamma, scale"),
+        ("gigpo", {"mode": "median"}, "option mode='median'"),
+        ("retrun", {}, "did you mean 'return'"),
+    ],
+)
+def test_wrong_options_of_a_method(method, options, why):
+    with pytest.raises(UsageError, match=why):
+        Credit(method, options)
+
+
+def test_every_option_of_every_method_is_accepted():
+    options = {
+        "igpo": {"norm": "separate", "gamma": 1, "std": False, "single": "raw"},
+        "mt_grpo": {"weight": 0.5, "reach": "rest", "gamma": 0.9, "single": "zero"},
+        "gigpo": {"weight": 1.0, "gamma": 0.95, "mode": "mean_std", "similarity": None},
+        "return": {"gamma": 0.9, "scale": "none"},
+        "gdpo": {"weights": {"reward": 2.0}, "preset": "trl", "gamma": 1.0},
+    }
+    scores = [Score(1.5, turns=(0.5, 1.0)), Score(0.0, turns=(0.0, 0.0))]
+    for method in METHODS:
+        anchors = [["", "a"], ["", "b"]]
+        first, second = Credit(method, options[method])(scores, [[0, 1]], anchors)
+        assert first[0] > 0 > second[0]

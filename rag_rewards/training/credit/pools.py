@@ -170,7 +170,8 @@ def whiten(
 
     verl: (x − mean)/√(var + 1e-8) with the sample variance over all own tokens. trl and swift:
     (x − mean)/(s + ε) with the sample standard deviation s over the rollouts, each with the
-    advantage of its first turn. A batch without spread gives 0.
+    advantage of its first turn; ε is 1e-4 in trl and 1e-8 in swift (ms-swift 4.6.0,
+    rl_core/advantage.py:compute_advantages). A batch without spread gives 0.
 
     >>> whiten([[1.0], [-1.0], None], preset="trl")[2] is None
     True

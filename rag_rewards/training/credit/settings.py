@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
+
+import msgspec
 
 from rag_rewards.errors import UsageError
 from rag_rewards.groups import Groups
@@ -43,7 +46,7 @@ class Credit:
     method   name of a method in `METHODS`
     options  keyword arguments of its function
 
-    Raises UsageError for an unknown method or option.
+    Raises UsageError for an unknown method or option, and for an invalid value.
 
     >>> from rag_rewards.rollout import Score
     >>> scores = [Score(1.3, turns=(0.3, 1.0)), Score(0.0, turns=(0.0, 0.0))]
@@ -60,12 +63,19 @@ class Credit:
                 f"no credit method {self.method!r}{did_you_mean(self.method, METHODS)}"
             )
         known = _options(self.method)
-        for name in self.options:
+        hints = typing.get_type_hints(inspect.unwrap(METHODS[self.method]))
+        for name, value in self.options.items():
             if name not in known:
                 raise UsageError(
                     f"the credit method {self.method} has no option {name!r}"
-                    f"{did_you_mean(name, known)}: choose {', '.join(known)}"
+                    f"{did_you_mean(name, known)}"
                 )
+            try:
+                msgspec.convert(value, hints[name])
+            except msgspec.ValidationError as error:
+                raise UsageError(
+                    f"option {name}={value!r} of the credit method {self.method}: {error}"
+                ) from None
 
     def __call__(
         self,

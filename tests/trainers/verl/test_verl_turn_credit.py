@@ -33,7 +33,7 @@ from turn_groups import GROUPS, GROUPS_BY_NAME, TurnGroup
 
 from rag_rewards.errors import UsageError
 from rag_rewards.recipes.search_r1 import SEARCH_R1
-from rag_rewards.training.credit import CreditSettings, place
+from rag_rewards.training.credit import CreditSettings, gdpo, place, whiten
 
 OWN, OTHER = 2, 3
 """Own tokens of each turn, and tokens of the environment after it."""
@@ -302,3 +302,23 @@ def test_an_estimator_with_other_options_than_the_recipe_is_refused() -> None:
     assert TurnCredit.of(same, WithCredit()).options == {"norm": "separate"}
     given = config_of(adv_estimator="rag_turn_given")
     assert TurnCredit.of(given, WithCredit()).credit().options["norm"] == "separate"
+
+
+def test_the_preset_verl_of_gdpo_equals_verl() -> None:
+    components = {"outcome": [1.0, 0.0, 0.0, 0.5], "format": [1.0, 1.0, 0.0, 0.0]}
+    lengths = [3, 1, 2, 3]
+    mask = torch.tensor([[1] * n + [0] * (3 - n) for n in lengths])
+    expected, _ = core_algos.compute_gdpo_outcome_advantage(
+        token_level_rewards=torch.zeros(4, 3),
+        response_mask=mask,
+        index=np.array(["q"] * 4, dtype=object),
+        config=config_of(gdpo_reward_keys=[*components]),
+        non_tensor_batch={name: np.array(values) for name, values in components.items()},
+        batch={
+            "prompts": torch.zeros(4, 1),
+            "attention_mask": torch.cat([torch.ones(4, 1, dtype=torch.int64), mask], dim=1),
+        },
+    )
+    members = [{name: [column[i]] for name, column in components.items()} for i in range(4)]
+    ours = whiten(gdpo(members, preset="verl"), [[n] for n in lengths], preset="verl")
+    assert expected[:, 0].tolist() == pytest.approx([member[0] for member in ours], abs=1e-5)
