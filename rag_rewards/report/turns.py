@@ -18,6 +18,7 @@ from rag_rewards.shorten import shorten
 from rag_rewards.text.answer_in_text import contains_answer, normal_forms
 from rag_rewards.text.normalize import squad
 from rag_rewards.turns.calls import QUERY_FIELDS
+from rag_rewards.turns.counts import normal_query
 from rag_rewards.turns.trajectory import Reading, Trajectory
 from rag_rewards.turns.turn import MEANINGS, Turn
 
@@ -50,6 +51,7 @@ class TurnExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
     """A turn of a rollout.
 
     number       number of the turn, counted from 1
+    repeated     whether each query repeats an earlier one of the rollout; empty if none does
     results      the results, None if the environment returned none
     count        number of results, of which `results` contains the first
     observation  reply of the environment to a turn without results
@@ -60,6 +62,7 @@ class TurnExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
     number: int
     text: str
     queries: list[str] = []
+    repeated: list[bool] = []
     results: list[ResultExplanation] | None = None
     count: int = 0
     observation: str = ""
@@ -91,6 +94,7 @@ def turn_explanations(row: ScoredRow, run: Trajectory) -> list[TurnExplanation]:
     rewards = row.turn_rewards or ()
     details = _details(row)
     marks = _Marks(row)
+    repeated = _repetitions(run)
     last = len(run.turns) - 1
     return [
         _explained(
@@ -98,6 +102,7 @@ def turn_explanations(row: ScoredRow, run: Trajectory) -> list[TurnExplanation]:
             turn,
             rewards[t] if t < len(rewards) else None,
             details[t] if t < len(details) else {},
+            repeated[t],
             marks,
         )
         for t, turn in enumerate(run.turns)
@@ -113,14 +118,33 @@ def _details(row: ScoredRow) -> list[Mapping[str, Any]]:
     return [each if isinstance(each, dict) else {} for each in details]
 
 
+def _repetitions(run: Trajectory) -> list[list[bool]]:
+    """Return whether each query of each turn repeats an earlier query of the rollout."""
+    seen: set[str] = set()
+    turns = []
+    for turn in run.turns:
+        flags = []
+        for query in map(normal_query, turn.queries):
+            flags.append(query in seen)
+            seen.add(query)
+        turns.append(flags)
+    return turns
+
+
 def _explained(
-    t: int, turn: Turn, reward: float | None, details: Mapping[str, Any], marks: _Marks
+    t: int,
+    turn: Turn,
+    reward: float | None,
+    details: Mapping[str, Any],
+    repeated: list[bool],
+    marks: _Marks,
 ) -> TurnExplanation:
     results = turn.results
     return TurnExplanation(
         number=t + 1,
         text=_cut(turn.text),
         queries=[shorten(query, RESULT_CHARACTERS) for query in turn.queries[:MAX_RESULTS]],
+        repeated=repeated[:MAX_RESULTS] if any(repeated) else [],
         results=None if results is None else [marks.shown(r) for r in results[:MAX_RESULTS]],
         count=len(results or ()),
         observation=shorten(turn.observation or "", RESULT_CHARACTERS) if not results else "",

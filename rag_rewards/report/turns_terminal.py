@@ -57,8 +57,10 @@ def _words(text: str) -> Text:
 
 def _lines(turn: TurnExplanation) -> Iterator[Text]:
     """Yield the queries, what is malformed, and the reply of the environment."""
-    for query in turn.queries:
-        yield Text.assemble(("query  ", "bold cyan"), plain(query))
+    for i, query in enumerate(turn.queries):
+        is_repeated = i < len(turn.repeated) and turn.repeated[i]
+        repeats = "  (repeats an earlier query)" if is_repeated else ""
+        yield Text.assemble(("query  ", "bold cyan"), plain(query), (repeats, "yellow"))
     for fault in turn.malformed:
         yield Text.assemble(("malformed  ", "bold red"), (fault, "red"))
     yield from _replies(turn)

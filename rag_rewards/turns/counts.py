@@ -50,12 +50,12 @@ def turn_counts(run: Trajectory) -> TurnCounts:
         asked=len(asked),
         empty=sum(not turn.results for turn in asked),
         queries=len(queries),
-        repeated=len(queries) - len(set(map(_normal, queries))),
+        repeated=len(queries) - len(set(map(normal_query, queries))),
         malformed=sum(bool(turn.malformed) for turn in run.turns),
         names=dict(names),
     )
 
 
-def _normal(query: str) -> str:
-    """Return a normalized query, or the query itself if nothing of it is left."""
+def normal_query(query: str) -> str:
+    """Return a query after `squad`, or the query itself if nothing of it is left."""
     return squad(query) or query

@@ -207,3 +207,11 @@ def test_an_audit_attacks_rows_with_turns(capsys: pytest.CaptureFixture[str]) ->
         main(["audit", str(EXAMPLES / "search-r1.jsonl"), "-r", "search-r1"])
     assert ended.value.code in (0, 1)
     assert "attacks tried" in capsys.readouterr().out
+
+
+def test_repeated_queries_are_marked() -> None:
+    page = [{"text": "A page."}]
+    turns = [{"text": SEARCH.format(q), "results": page} for q in ("The sea", "b", "sea!")]
+    explanation = explain(row(turns=turns, supporting=None))
+    assert [turn.repeated for turn in explanation.turns] == [[], [], [True]]
+    assert printed(explanation).count("(repeats an earlier query)") == 1

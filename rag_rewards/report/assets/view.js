@@ -102,7 +102,7 @@ function turnSection(each) {
   const facts = Object.entries(each.components || {}).map(([name, value]) => el("span", { class: "soft", text: `${name} ${short(value, 3)}` }));
   const reward = each.reward === undefined || each.reward === null ? null : el("span", { class: "number", text: "reward " + signed(each.reward) });
   const parts = [el("div", { class: "head" }, el("b", { text: "Turn " + each.number }), reward, ...facts), el("p", { class: "response" }, ...tagged(each.text))];
-  for (const query of each.queries || []) parts.push(el("p", { class: "query" }, el("b", { text: "Query " }), query));
+  (each.queries || []).forEach((query, i) => parts.push(el("p", { class: "query" }, el("b", { text: "Query " }), query, (each.repeated || [])[i] ? el("span", { class: "warn", text: " repeats an earlier query" }) : null)));
   for (const fault of each.malformed || []) parts.push(el("p", { class: "bad" }, el("b", { text: "Malformed " }), fault));
   const results = each.results || [];
   if (!results.length && (each.queries || []).length) parts.push(el("p", { class: "warn", text: each.results ? "The search found no document." : "The environment returned no results." }));
