@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import random
 from pathlib import Path
 
@@ -93,3 +94,42 @@ def test_the_step_of_the_goal_is_on_the_line_between_two_points(benchmark):
     assert benchmark.steps_to(points, 0.8) == 5.0
     assert benchmark.steps_to(points, 0.95) is None
     assert benchmark.steps_to([(0, 0.9), (2, 0.9)], 0.8) == 0.0
+
+
+def test_the_page_contains_the_stored_figures_and_the_notes(benchmark):
+    if not benchmark.FILE.exists():
+        pytest.skip("no complete comparison is stored")
+    stored = json.loads(benchmark.FILE.read_text("utf-8"))
+    assert set(stored["runs"]) == set(benchmark.STEPS)
+    for runs in stored["runs"].values():
+        assert set(runs) == {each.name for each in ARMS}
+        assert all(len(results) == len(benchmark.SEEDS) for results in runs.values())
+    assert benchmark.page(stored) == benchmark.FILE.with_suffix(".md").read_text("utf-8")
+
+
+def test_a_stored_run_contains_what_the_page_needs(benchmark, monkeypatch, tmp_path):
+    monkeypatch.setattr(benchmark, "FILE", tmp_path / "search_agents.json")
+    final = {"right": 0.912345, "first query": 1.0, "second query": None, "turns": 3.0}
+    run = {
+        "seed": 0,
+        "steps": 40,
+        "seconds": 61.0,
+        "versions": {"torch": "1"},
+        "final": final | {"malformed turns": 0.0},
+        "points": [(0, {"right": 0.1}), (2, {"right": 0.9})],
+        "dead groups": [0.5, 0.25],
+    }
+    other = run | {"seed": 1, "points": [(0, {"right": 0.1}), (2, {"right": 0.3})]}
+    benchmark.store({"noisy": {"outcome only": [run, other], "igpo, joint": [run, other]}})
+    stored = json.loads(benchmark.FILE.read_text("utf-8"))
+    assert stored["runs"]["noisy"]["outcome only"][0] == {
+        "seed": 0,
+        "steps": 40,
+        "seconds": 61.0,
+        "final": {**final, "right": 0.9123, "malformed turns": 0.0},
+        "points": [[0, {"right": 0.1}], [2, {"right": 0.9}]],
+        "dead groups": [0.5, 0.25],
+    }
+    text = benchmark.page(stored)
+    assert "| outcome only | 1.750 (1 of 2) | 0.350 ± 0.212 | 0.912 ± 0.000 | 0.375 ± " in text
+    assert "| igpo, joint | – | +0.000 ± 0.000 | +0.000 ± 0.000 |" in text
