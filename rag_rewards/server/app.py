@@ -372,6 +372,13 @@ def build(server: RewardServer) -> Any:
     async def page() -> Response:
         return Response(status_page, media_type="text/html", headers=_PAGE_HEADERS)
 
+    @api.post("/", include_in_schema=False)
+    async def no_route(request: Request) -> Response:
+        """Name the routes to a trainer whose URL has none."""
+        url = str(request.base_url)
+        message = f"POST rollouts to {url}score, or to {url}openrlhf for OpenRLHF"
+        return Response(_ENCODE({"error": message}), 405, {"Allow": "GET"}, "application/json")
+
     schema = api.openapi
 
     def openapi() -> dict[str, Any]:

@@ -53,6 +53,37 @@ def test_every_published_recipe_has_training_settings() -> None:
     assert all(stated.source == NOT_STATED for _, stated in custom("own", len).training.items())
 
 
+def test_scripts_of_verl_validate_only_with_validation_rows(cli: Any, tmp_path: Path) -> None:
+    cli("init", "verl", "-r", "arena", "-o", tmp_path / "a", code=0)
+    cli("init", "verl", "-r", "arena", "--validation", "v.parquet", "-o", tmp_path / "b", code=0)
+    without, with_rows = read(tmp_path / "a"), read(tmp_path / "b")
+    assert "trainer.val_before_train=False" in without
+    assert "trainer.test_freq=-1" in without
+    assert "val_before_train" not in with_rows
+    assert "data.val_files=v.parquet" in with_rows
+    assert "trainer.test_freq=20" in with_rows
+    assert all("trainer.save_freq=20" in text for text in (without, with_rows))
+
+
+@pytest.mark.parametrize("target", ["trl", "sft", "dpo"])
+def test_scripts_of_trl_evaluate_and_write_beside_the_script(
+    cli: Any, tmp_path: Path, target: str
+) -> None:
+    cli("init", target, "-r", "truthrl", "-o", tmp_path / "a", code=0)
+    cli("init", target, "-r", "truthrl", "--validation", "v.jsonl", "-o", tmp_path / "b", code=0)
+    assert "eval_strategy" not in read(tmp_path / "a")
+    assert 'eval_strategy="steps",' in read(tmp_path / "b")
+    assert "output_dir=str(Path(__file__).resolve().parent / " in read(tmp_path / "a")
+    assert "bf16=torch.cuda.is_available()," in read(tmp_path / "a")
+
+
+def test_scripts_of_openrlhf_have_a_reward_for_a_failed_judge(cli: Any, tmp_path: Path) -> None:
+    cli("init", "openrlhf", "-r", "truthrl", "-o", tmp_path / "a", code=0)
+    cli("init", "openrlhf", "-r", "arena", "-o", tmp_path / "b", code=0)
+    assert "error_value=0.0" in read(tmp_path / "a")
+    assert "error_value" not in read(tmp_path / "b")
+
+
 def test_scale_of_lear_and_groups_of_ctrl_rag(cli: Any, tmp_path: Path) -> None:
     cli("init", "trl", "-r", "lear", "-o", tmp_path / "a", code=0)
     assert 'scale_rewards="none"' in read(tmp_path / "a")

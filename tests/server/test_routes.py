@@ -400,3 +400,14 @@ class TestPages:
             assert "https://" not in page.text
 
         run(test)
+
+
+def test_a_url_without_a_route_names_the_routes() -> None:
+    async def test() -> None:
+        async with connect(PLAN) as (client, _):
+            answer = await client.post("/", json={"query": []})
+        assert answer.status_code == 405
+        assert answer.headers["allow"] == "GET"
+        assert answer.json()["error"].endswith("/openrlhf for OpenRLHF")
+
+    run(test)

@@ -60,17 +60,24 @@ def _has_agent(start: Start) -> bool:
 
 
 def _agent(start: Start) -> tuple[str, str]:
+    options = start.advantage_options | _error_value(start)
     return "agent.py", (
         "from rag_rewards_adapters.openrlhf_agent import executor\n\n"
-        f"AgentExecutor = {python_call('executor', start.advantage_options)}\n"
+        f"AgentExecutor = {python_call('executor', options)}\n"
     )
 
 
 def _rewards(start: Start) -> tuple[str, str]:
+    options = start.options | _error_value(start)
     return "rewards.py", (
         "from rag_rewards_adapters.openrlhf import reward_function\n\n"
-        f"reward_func = {python_call('reward_function', start.options)}\n"
+        f"reward_func = {python_call('reward_function', options)}\n"
     )
+
+
+def _error_value(start: Start) -> dict[str, float]:
+    """Return the reward of a rollout whose judge fails, for which OpenRLHF has no value."""
+    return {"error_value": 0.0} if start.needs("judge") else {}
 
 
 def _lines(start: Start) -> Iterator[Line]:

@@ -10,6 +10,7 @@ import msgspec
 
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import UsageError
+from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.loading import RECIPE_KEYS, RecipeSpec, load_recipe, recipes_of
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.recipes import models_needed
@@ -75,9 +76,11 @@ class Start:
     @property
     def needs_trained_policy(self) -> bool:
         """Whether the reward needs the policy in training, because no other model is set."""
-        if self.models.model is not None:
-            return False
-        return any("policy" in models_needed(recipe) for recipe in recipes_of(self.reward))
+        return self.models.model is None and self.needs("policy")
+
+    def needs(self, kind: ModelKind) -> bool:
+        """Whether the reward needs a kind of model."""
+        return any(kind in models_needed(recipe) for recipe in recipes_of(self.reward))
 
     @property
     def options(self) -> dict[str, Any]:

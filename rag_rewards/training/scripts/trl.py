@@ -21,11 +21,15 @@ from rag_rewards.training.settings import NOT_STATED, Stated, Training
 
 _LOSS_TYPES = {"response": '"grpo"', "token": '"dapo"'}
 """The aggregations in TRL, as Python code. `dapo` is the default of TRL."""
+ON_CPU: Line = (f"{YOUR_SETUP}: a CPU trains in float32", ("bf16=torch.cuda.is_available()",))
 _TEMPLATE = '''"""GRPO with TRL and the reward {name}: python train.py
 
 Options of GRPOConfig on the command line take precedence, for example --max_steps 10.
 """
 
+from pathlib import Path
+
+import torch
 from datasets import load_dataset
 from transformers import HfArgumentParser
 from trl import {trl_names}
@@ -88,7 +92,9 @@ def _lines(start: Start) -> list[Line]:
     training = start.training
     group, warmup, floor = training.group, training.warmup, training.std_floor
     lines: list[Line] = [
-        (YOUR_SETUP, (f"output_dir={python_value(start.name)}",)),
+        (YOUR_SETUP, (own_folder(start.name),)),
+        *_validation(start),
+        ON_CPU,
         assignment("num_generations", group),
         (ONE_PROMPT, (f"per_device_train_batch_size={group.value}",)),
         assignment("gradient_accumulation_steps", training.prompts),
@@ -114,6 +120,18 @@ def _lines(start: Start) -> list[Line]:
         (f"{FOR_REWARD}: keeps the columns with gold data", ("remove_unused_columns=False",))
     )
     return lines
+
+
+def _validation(start: Start) -> Iterator[Line]:
+    if start.validation:
+        yield YOUR_SETUP, ('eval_strategy="steps"',)
+        yield YOUR_SETUP, ("eval_steps=20",)
+        yield ONE_PROMPT, (f"per_device_eval_batch_size={start.training.group.value}",)
+
+
+def own_folder(name: str) -> str:
+    """Return the setting that writes checkpoints to a folder next to the script."""
+    return f"output_dir=str(Path(__file__).resolve().parent / {python_value(name)})"
 
 
 def _kl(training: Training) -> Iterator[Line]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rag_rewards.errors import UsageError
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.training.scripts.start import Start
-from rag_rewards.training.scripts.trl import check_of
+from rag_rewards.training.scripts.trl import ON_CPU, check_of, own_folder
 from rag_rewards.training.scripts.writer import (
     YOUR_SETUP,
     Line,
@@ -27,6 +27,9 @@ The rows are those of `rag-rewards select --make {make}`.
 Options of {config} on the command line take precedence, for example --max_steps 10.
 """
 
+from pathlib import Path
+
+import torch
 from datasets import load_dataset
 {peft_import}from transformers import HfArgumentParser
 from trl import {config}, {trainer}
@@ -99,7 +102,11 @@ def _settings(method: _Method, start: Start) -> FineTuning:
 def _lines(method: _Method, start: Start) -> Iterator[Line]:
     settings = _settings(method, start)
     warmup = settings.warmup
-    yield YOUR_SETUP, (f"output_dir={python_value(f'{start.name}-{method.name}')}",)
+    yield YOUR_SETUP, (own_folder(f"{start.name}-{method.name}"),)
+    if start.validation:
+        yield YOUR_SETUP, ('eval_strategy="steps"',)
+        yield YOUR_SETUP, ("eval_steps=20",)
+    yield ON_CPU
     yield _ONE_ROW, ("per_device_train_batch_size=1",)
     yield assignment("gradient_accumulation_steps", settings.batch)
     yield assignment("learning_rate", settings.learning_rate)

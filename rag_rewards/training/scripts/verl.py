@@ -23,6 +23,7 @@ _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 _REWARD_ARGUMENTS = "+reward.custom_reward_function.reward_kwargs"
 _SAMPLER = "trainer.v1.sampler"
 _SAMPLER_COMMENT = f"{FOR_REWARD}: replaces unscored groups and logs components"
+_NO_VALIDATION = f"{YOUR_SETUP}: without a validation file, no validation"
 _KL_NAMES = {"k2": "mse", "k3": "low_var_kl"}
 """The names of the estimators in verl; `mse` is half a squared difference."""
 
@@ -41,6 +42,12 @@ def _lines(start: Start) -> Iterator[Line]:
     yield YOUR_SETUP, (f"actor_rollout_ref.model.path={_hydra(start.policy)}",)
     yield YOUR_SETUP, (f"data.train_files={_hydra(start.data)}",)
     yield YOUR_SETUP, (f"data.val_files={_hydra(start.validation or start.data)}",)
+    if start.validation:
+        yield YOUR_SETUP, ("trainer.test_freq=20",)
+    else:
+        yield _NO_VALIDATION, ("trainer.val_before_train=False",)
+        yield _NO_VALIDATION, ("trainer.test_freq=-1",)
+    yield YOUR_SETUP, ("trainer.save_freq=20",)
     yield YOUR_SETUP, ("trainer.n_gpus_per_node=8",)
     yield YOUR_SETUP, ("trainer.logger=[console]",)
     yield YOUR_SETUP, (f"{_ROLLOUT}.name=vllm",)
