@@ -49,6 +49,7 @@ RECIPES = RecipeTable(
         "search-r1": "search_r1:SEARCH_R1",
         "stepsearch": "stepsearch:STEPSEARCH",
         "igpo": "igpo:IGPO",
+        "carr": "carr:CARR",
     }
 )
 """The built-in recipes: each name with the module and the constant that define it."""

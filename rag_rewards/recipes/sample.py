@@ -51,6 +51,7 @@ ROW: dict[str, Any] = {
     "answers": ["Paris"],
     "answerable": True,
     "search_keys": [["capital of France"]],
+    "rubrics": ["<E0> is the capital of France.", "<E0> lies on the Seine."],
 }
 STATEMENT = "Paris is the capital of France"
 

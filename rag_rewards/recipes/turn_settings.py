@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from rag_rewards.definition import HardenedSetting
+from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.search import RepeatedAnswer
 from rag_rewards.settings import Settings, about
+from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.turns.calls import QUERY_FIELDS
 from rag_rewards.turns.dialects import DialectName
 from rag_rewards.turns.trajectory import Reading
@@ -64,6 +66,35 @@ class TurnSettings(Settings, frozen=True):
         )
 
 
+class ExactSettings(TurnSettings, frozen=True):
+    """Settings of the reading of turns, and of an exact match with the gold answers."""
+
+    normalizer: Annotated[NormalizerName, about("text normalizer of an exact match")] = "squad"
+    fold_accents: Annotated[bool, about("with the normalizer unicode, read São as Sao")] = False
+    numbers: Annotated[bool, about("with the normalizer unicode, read 1 million as 1,000,000")] = (
+        False
+    )
+    dates: Annotated[
+        bool, about("with the normalizer unicode, read 5 March 1999 as 1999-03-05")
+    ] = False
+    extra: Annotated[
+        Literal["allow", "reject"],
+        about("with several required answers, whether an exact match may list other items"),
+    ] = "allow"
+
+    def exact_match(self, name: str) -> AnswerMatch:
+        """Return the exact match with the gold answers, as a reward with this name."""
+        return AnswerMatch(
+            name,
+            metric="exact",
+            normalizer=self.normalizer,
+            fold_accents=self.fold_accents,
+            numbers=self.numbers,
+            dates=self.dates,
+            extra=self.extra,
+        )
+
+
 HARDENED = {
     "results_from": HardenedSetting(
         "environment", (33,), "a results block that the policy writes after its own query"
@@ -72,3 +103,11 @@ HARDENED = {
     "malformed_penalty": HardenedSetting(0.1, (43,), "invalid turns until the limit"),
 }
 """The hardened settings of the reading of turns."""
+EXACT_HARDENED = {
+    **HARDENED,
+    "normalizer": HardenedSetting(
+        "unicode", (4, 6, 27, 28), "matching 3.14 with 314 or C++ with C; invisible characters"
+    ),
+    "extra": HardenedSetting("reject", (1,), "an answer that lists every candidate answer"),
+}
+"""The hardened settings of the reading of turns and of an exact match."""

@@ -1,0 +1,165 @@
+"""CaRR: an answer with citations, and rubrics that the cited pages support (C-GRPO).
+
+Deviations from the released code: a judge that fails leaves the rollout unscored; the code counts
+it as 0. The flag `--rubric-only-positive` of the code computes the quotient by the greatest value
+of the group and then uses the value itself: `normalize=none` reproduces it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from rag_rewards.definition import ComponentInfo, HardenedSetting, Recipe, RecipeDefinition
+from rag_rewards.output_form import OutputForm
+from rag_rewards.prompts import Prompt
+from rag_rewards.recipes.turn_settings import EXACT_HARDENED, ExactSettings
+from rag_rewards.reward import Component
+from rag_rewards.rewards.rubrics import Over, RubricReward, Rubrics
+from rag_rewards.settings import Settings, about
+from rag_rewards.training.settings import Stated, Training
+
+_SERVER = "released code at c97e7e8: launch_server.py"
+_SCRIPT = "released code at c97e7e8: training_run_4b-C-GRPO-rubric0.3.sh"
+
+OUTPUT = OutputForm(
+    "<think>…</think> <answer>… with citations [n](url) …</answer>",
+    examples={"think": "I searched."},
+)
+PROMPT = Prompt(
+    "{instruction}\n\nQuestion: {question}",
+    instruction="Answer the question with the search tool. Search as often as you need, and reason "
+    "inside <think> and </think> before each search. Each question hides a chain of facts: find a "
+    "page for every fact on the way to the answer. Then write the answer inside <answer> and "
+    "</answer>: name the answer and every person, place, work or date on the way to it, and cite "
+    "the page of each fact behind it with its address, as in [1](https://example.org/page). Name "
+    "one candidate only, and cite only pages that your searches returned.",
+)
+
+
+class OutcomeSettings(Settings, frozen=True):
+    by: Annotated[
+        Literal["judge", "rules"],
+        about(
+            "whether the answer is right; judge: by a verdict; rules: by an exact match of the "
+            "final text without citations",
+            "released code at c97e7e8: judge",
+        ),
+    ] = "judge"
+
+
+class Carr(ExactSettings, frozen=True):
+    """Settings of CaRR."""
+
+    outcome: OutcomeSettings = OutcomeSettings()
+    alpha: Annotated[
+        float, about("weight of the rubrics in the reward of a right answer", _SCRIPT, ge=0, le=1)
+    ] = 0.3
+    normalize: Annotated[
+        Literal["group_max", "none"],
+        about(
+            "group_max: divide the share of the rubrics by the greatest one of the group; none: do "
+            "not, as --rubric-only-positive of the released code",
+            f"{_SCRIPT}: --normalize-rubric-reward",
+        ),
+    ] = "group_max"
+    over: Annotated[
+        Over,
+        about(
+            "with normalize=group_max, rollouts among which the greatest share is; right: those "
+            "with a right answer, so that no rubric of the others is judged",
+            "released code at c97e7e8: all",
+        ),
+    ] = "all"
+    connect: Annotated[
+        bool,
+        about("a rubric counts only if supported rubrics connect it with the answer", _SERVER),
+    ] = True
+    max_cited: Annotated[
+        int, about("number of different citations of a final text that count", _SERVER, ge=1)
+    ] = 20
+
+
+def carr(settings: Carr) -> Recipe:
+    """Return the outcome combined with the rubrics, at the last turn. Source: CaRR."""
+    rubrics = Rubrics(
+        by=settings.outcome.by,
+        answer=settings.exact_match("outcome"),
+        connect=settings.connect,
+        max_cited=settings.max_cited,
+        always=settings.normalize == "group_max" and settings.over == "all",
+        alpha=settings.alpha,
+        reading=settings.reading(),
+        repeated=settings.repeated_answer,
+        malformed=settings.malformed_penalty,
+    )
+    names = ("outcome", "rubrics", "identified", "supported", "connected", "malformed")
+    components = tuple(Component(rubrics, name) for name in names)
+    total = RubricReward(rubrics, settings.alpha, settings.normalize, settings.over)
+    return Recipe("carr", components, total, correct=components[0], settings=settings)
+
+
+TRAINING = Training(
+    prompts=Stated(128, _SCRIPT),
+    group=Stated(8, _SCRIPT),
+    learning_rate=Stated(2e-6, _SCRIPT),
+    kl_weight=Stated(0.0, _SCRIPT),
+    clip=Stated(0.2, _SCRIPT),
+    response_tokens=Stated(65_536, _SCRIPT),
+    notes=("the upper clip range is 0.28", "the loss ignores the tokens of the results"),
+)
+
+CARR = RecipeDefinition(
+    name="carr",
+    summary="a right answer, and the share of its rubrics that cited pages support",
+    source="CaRR, released code at c97e7e8",
+    output=OUTPUT,
+    settings=Carr,
+    build=carr,
+    fields=(
+        "answers",
+        "rubrics",
+        "turns",
+        "entities",
+        "verdicts.outcome (outcome.by=judge)",
+        "verdicts.supported:i",
+    ),
+    components=(
+        ComponentInfo("outcome", "1 if the answer is right, otherwise 0"),
+        ComponentInfo(
+            "rubrics",
+            "share of the rubrics that are supported and, with connect=true, connected; missing "
+            "for a wrong answer whose rubrics are not judged",
+        ),
+        ComponentInfo("identified", "share of the rubrics whose placeholders have names"),
+        ComponentInfo("supported", "share of the rubrics that the cited results support"),
+        ComponentInfo("connected", "share of the rubrics that are connected with the answer"),
+        ComponentInfo("malformed", "sum of the penalties of malformed turns", None, 0.0),
+    ),
+    prompt=PROMPT,
+    training=TRAINING,
+    hardened={
+        **EXACT_HARDENED,
+        "over": HardenedSetting(
+            "right", (45,), "wrong rollouts whose rubrics lower the rewards of right ones"
+        ),
+    },
+    loopholes=(
+        "1: with several required answers and outcome.by=rules, a list of every candidate answer "
+        "counts as right (closed: hardened)",
+        "6: the normalizer squad treats 3.14 as 314 and C++ as C (closed: hardened)",
+        "7: the last of many answer sections counts (closed: hardened)",
+        "33: in a transcript, a results block after a query counts as a search, even if the policy "
+        "wrote it (closed: hardened)",
+        "20, 21: with outcome.by=judge, the reward is as reliable as the judge",
+        "43: invalid turns until the limit cost nothing (closed: hardened)",
+        "45: a final text that names every candidate can give a placeholder its name; the prompt "
+        "of the judge requires null unless one name is asserted",
+        "47: instructions to the judge in a retrieved page reach the judge; the prompt marks the "
+        "page as material",
+    ),
+    deviations=(
+        "a judge that fails leaves the rollout unscored; the released code counts it as 0",
+        "an address is compared without its scheme, its fragment and a final slash",
+        "documents of a row without searches count as its results",
+    ),
+)

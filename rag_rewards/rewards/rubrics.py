@@ -1,0 +1,338 @@
+"""Rubrics: facts on the way to an answer, each supported by pages that the rollout cites (CaRR)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from rag_rewards.compose import number
+from rag_rewards.errors import DataError, EvidenceError
+from rag_rewards.evidence.needs import EntitiesNeed, Need, VerdictNeed, unmet
+from rag_rewards.evidence.protocols import EntityQuestion, JudgeQuestion
+from rag_rewards.reward import Batch, Composite, Reward, Scope, Value
+from rag_rewards.rewards.answer import AnswerMatch
+from rag_rewards.rewards.search import (
+    RepeatedAnswer,
+    answer_of,
+    details_of,
+    entries_of,
+    penalties,
+)
+from rag_rewards.rewards.truthfulness import outcome_questions
+from rag_rewards.rollout import Rollout, Score, canonical
+from rag_rewards.text.citations import compiled, strip_markers
+from rag_rewards.text.gold_forms import GoldForms
+from rag_rewards.text.rubrics import PLACEHOLDER, ROOT, connected, filled, placeholders, readable
+from rag_rewards.text.url_citations import (
+    before_references,
+    cited_urls,
+    normalized_url,
+    without_url_citations,
+)
+from rag_rewards.turn_entries import TurnEntries, with_total
+from rag_rewards.turns.trajectory import READING, Reading, Trajectory
+
+Over = Literal["all", "right"]
+
+
+def rubric_reward(outcome: float, share: float, alpha: float = 0.3) -> float:
+    """Return (1 − α)·R_o + α·R_r if R_o > 0, else R_o.
+
+    outcome  R_o, 0 or 1
+    share    R_r, the share of the rubrics that count, or its quotient by the greatest of the group
+    alpha    α, 0 to 1
+
+    Range 0 to 1. Source: CaRR, released code at c97e7e8, sglang_rollout.py.
+
+    >>> rubric_reward(1, 0.5), rubric_reward(0, 0.5)
+    (0.85, 0)
+    """
+    return (1 - alpha) * outcome + alpha * share if outcome > 0 else outcome
+
+
+def cited_results(rollout: Rollout, run: Trajectory, text: str, limit: int) -> tuple[str, ...]:
+    """Return the texts of the results that a text cites by id or address, each once.
+
+    Only results of this rollout count. For a rollout without results, they are its documents.
+    `limit` is the number of different citations that count.
+    """
+    by_reference: dict[str, str] = {}
+    results = [result for turn in run.turns for result in turn.results or ()]
+    for result in results:
+        for reference in (result.id, result.url):
+            if reference is not None:
+                by_reference.setdefault(_reference(reference), result.premise)
+    if not results:
+        for label, document in zip(rollout.labels, rollout.documents or (), strict=True):
+            reference = label if document.id is None else document.id
+            by_reference.setdefault(_reference(reference), document.premise)
+    cited = (by_reference.get(_reference(url)) for url in cited_urls(text, limit))
+    return tuple(dict.fromkeys(each for each in cited if each is not None))
+
+
+def _reference(reference: str | int) -> str:
+    return normalized_url(canonical(reference))
+
+
+class _Checked(NamedTuple):
+    """The rubrics of a rollout after they were checked. The sets contain their positions."""
+
+    names: Mapping[str, str | None]
+    cited: int
+    identified: frozenset[int] = frozenset()
+    supported: frozenset[int] = frozenset()
+    connected: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Rubrics:
+    """The outcome, and the share of the rubrics that are identified, supported and connected.
+
+    A rubric is a statement with placeholders, such as "<E0> was born in <E1>.", where <E0> is the
+    answer. It is identified if the final text states a name for each placeholder, supported if a
+    judge finds that the cited results support it with these names, and connected if supported
+    rubrics lead from <E0> to it by common placeholders.
+
+    by          `judge`: a verdict decides whether the answer is right; `rules`: the final text
+                without citations equals a gold answer
+    answer      comparison for `rules`
+    connect     whether a rubric must be connected; without it, R_r is the share of the supported
+    max_cited   number of different citations that count
+    always      whether the rubrics are also checked if the answer is wrong
+    alpha       weight of the rubrics in the value
+    reading, repeated, malformed  how turns are read, and the penalty of a malformed turn
+
+    The value is that of `rubric_reward` without normalization. Rubrics that were not checked are
+    None. Raises DataError for a row without rubrics or missing evidence, and EvidenceError for
+    names of other things than placeholders. Source: CaRR, released code at c97e7e8.
+    """
+
+    by: Literal["judge", "rules"] = "judge"
+    answer: AnswerMatch = AnswerMatch("outcome", metric="exact")
+    connect: bool = True
+    max_cited: int = 20
+    always: bool = True
+    alpha: float = 0.3
+    reading: Reading = READING
+    repeated: RepeatedAnswer = "last"
+    malformed: float = 0.0
+    name: str = "rubric_parts"
+    scope: Literal["rollout"] = "rollout"
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        rubrics = self._rubrics(rollout)
+        run = rollout.trajectory(self.reading)
+        text = answer_of(run, self.repeated)
+        if not text:
+            return []
+        needs: list[Need] = []
+        if self.by == "judge":
+            needs.append(VerdictNeed("outcome", outcome_questions(rollout, text)))
+        if not self.always and not self._known_outcome(rollout, text):
+            return needs
+        names = _all_placeholders(rubrics)
+        if names:
+            readable_rubrics = tuple(map(readable, rubrics))
+            question = EntityQuestion(rollout.question or "", text, readable_rubrics, names)
+            needs.append(EntitiesNeed(names, question))
+            if not needs[-1].is_met(rollout):
+                return needs
+        cited = cited_results(rollout, run, before_references(text), self.max_cited)
+        claims = self._claims(rubrics, rollout.entities or {}) if cited else {}
+        for i, claim in claims.items():
+            supported = JudgeQuestion("supported", rollout.question or "", claim, (), cited)
+            needs.append(VerdictNeed(_component(i), (supported,)))
+        return needs
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        forms = GoldForms(self.answer.normalize)
+        return [self._score(rollout, forms) for rollout in rollouts]
+
+    def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
+        rubrics = self._rubrics(rollout)
+        run = rollout.trajectory(self.reading)
+        text = answer_of(run, self.repeated)
+        outcome = self._outcome(rollout, text, forms)
+        checked = self._check(rollout, run, text, rubrics) if outcome or self.always else None
+        if not text:
+            checked = _Checked({}, 0)
+        share = None if checked is None else self._share(checked, len(rubrics))
+        subtracted = penalties(run, self.malformed)
+        reward = rubric_reward(outcome, share or 0.0, self.alpha)
+        entries = entries_of([None] * len(run.turns), subtracted, reward)
+        components: dict[str, float | None] = {"outcome": outcome, "rubrics": share}
+        for name in ("identified", "supported", "connected"):
+            found = None if checked is None else len(getattr(checked, name)) / len(rubrics)
+            components[name] = found
+        components["malformed"] = sum(subtracted)
+        details = details_of(run, text, {}) | _details(rubrics, checked)
+        value = sum(entry for entry in entries if entry is not None)
+        return Score(value, components, outcome, details, entries)
+
+    def _rubrics(self, rollout: Rollout) -> tuple[str, ...]:
+        if not rollout.rubrics:
+            what = "missing" if rollout.rubrics is None else "contains no rubric"
+            raise DataError(
+                f"{what}; list statements with placeholders, such as '<E0> was born in <E1>.'",
+                "rubrics",
+            )
+        for i, rubric in enumerate(rollout.rubrics):
+            if not rubric.strip():
+                raise DataError("contains no text: remove it", f"rubrics[{i}]")
+        if self.connect and not any(ROOT in placeholders(each) for each in rollout.rubrics):
+            raise DataError(
+                "no rubric contains <E0>, so that none could be connected with the answer: write "
+                "<E0> for the answer, or set connect=false",
+                "rubrics",
+            )
+        return rollout.rubrics
+
+    def _outcome(self, rollout: Rollout, text: str | None, forms: GoldForms) -> float:
+        if self.by == "rules":
+            bare = strip_markers(without_url_citations(before_references(text or "")), _MARKER)
+            return self.answer.value_of(rollout, bare, forms)
+        _ = rollout.gold  # a row without gold answers is an error, also without a final text
+        if not text:
+            return 0.0
+        verdict = rollout.verdict("outcome")
+        if verdict is None:
+            raise unmet(VerdictNeed("outcome"))
+        return float(verdict)
+
+    def _known_outcome(self, rollout: Rollout, text: str) -> float:
+        """Return the outcome, or 0 if its verdict is unknown."""
+        if self.by == "judge" and rollout.verdict("outcome") is None:
+            return 0.0
+        return self._outcome(rollout, text, GoldForms(self.answer.normalize))
+
+    def _check(
+        self, rollout: Rollout, run: Trajectory, text: str | None, rubrics: Sequence[str]
+    ) -> _Checked:
+        if not text:
+            return _Checked({}, 0)
+        wanted = _all_placeholders(rubrics)
+        names = _names(rollout, wanted)
+        cited = cited_results(rollout, run, before_references(text), self.max_cited)
+        claims = self._claims(rubrics, names)
+        supported = {i for i in claims if cited and _is_supported(rollout, i)}
+        reached = connected([placeholders(each) for each in rubrics], supported)
+        return _Checked(
+            names, len(cited), frozenset(claims), frozenset(supported), frozenset(reached)
+        )
+
+    def _claims(self, rubrics: Sequence[str], names: Mapping[str, str | None]) -> dict[int, str]:
+        """Return the rubrics whose placeholders have names, filled in, by position."""
+        claims = {i: filled(rubric, names) for i, rubric in enumerate(rubrics)}
+        return {i: claim for i, claim in claims.items() if claim is not None}
+
+    def _share(self, checked: _Checked, count: int) -> float:
+        return len(checked.connected if self.connect else checked.supported) / count
+
+
+@dataclass(frozen=True, repr=False)
+class RubricReward(Composite):
+    """(1 − α)·R_o + α·R̂_r for a right answer, else 0, plus the penalties of malformed turns.
+
+    reward     the outcome R_o and the share R_r of the rubrics
+    alpha      α
+    normalize  `group_max`: R̂_r is R_r divided by the greatest R_r of the group, 0 if that is 0;
+               `none`: R̂_r is R_r
+    over       `all`: wrong rollouts count for the greatest R_r; `right`: they do not
+
+    Range 0 to 1 without penalties. Source: CaRR, C-GRPO; training script and sglang_rollout.py of
+    the released code at c97e7e8.
+    """
+
+    reward: Reward
+    alpha: float = 0.3
+    normalize: Literal["group_max", "none"] = "group_max"
+    over: Over = "all"
+    label: str = ""
+
+    @property
+    def scope(self) -> Scope:
+        return "group" if self.normalize == "group_max" else "rollout"
+
+    def __repr__(self) -> str:
+        among = " of right rollouts" if self.over == "right" else ""
+        share = "rubrics" if self.normalize == "none" else f"rubrics/(greatest rubrics{among})"
+        weight = number(round(1 - self.alpha, 9))
+        return f"outcome·({weight} + {number(self.alpha)}·{share}) + malformed"
+
+    def values(self, batch: Batch) -> list[Value]:
+        scores = batch(self.reward)
+        out: list[Value] = [None] * len(scores)
+        groups = batch.groups if self.normalize == "group_max" else [range(len(scores))]
+        for group in groups:
+            best = max((self._share(scores[i]) for i in group), default=0.0)
+            scale = best if self.normalize == "group_max" else 1.0
+            for i in group:
+                out[i] = self._value(scores[i], scale)
+        return out
+
+    def _share(self, score: Score) -> float:
+        """Return R_r as far as it counts for the greatest one."""
+        if self.over == "right" and not score.components["outcome"]:
+            return 0.0
+        return score.components["rubrics"] or 0.0
+
+    def _value(self, score: Score, scale: float) -> float:
+        share = score.components["rubrics"] or 0.0
+        outcome = score.components["outcome"] or 0.0
+        normalized = share / scale if scale else 0.0
+        reward = rubric_reward(outcome, normalized, self.alpha)
+        return reward + (score.components["malformed"] or 0.0)
+
+    def entries(self, batch: Batch) -> list[TurnEntries]:
+        pairs = zip(batch.entries(self.reward), batch.values(self), strict=True)
+        return [with_total(entries, value) for entries, value in pairs]
+
+
+_MARKER = compiled()
+
+
+def _component(i: int) -> str:
+    """Return the key of the verdict on a rubric, counted from 1."""
+    return f"supported:{i + 1}"
+
+
+def _all_placeholders(rubrics: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each for rubric in rubrics for each in placeholders(rubric)))
+
+
+def _names(rollout: Rollout, wanted: tuple[str, ...]) -> Mapping[str, str | None]:
+    """Return the name of each placeholder. Raises DataError if one is missing."""
+    need = EntitiesNeed(wanted)
+    if wanted and not need.is_met(rollout):
+        raise unmet(need)
+    for key in rollout.entities or {}:
+        if not PLACEHOLDER.fullmatch(f"<{key}>"):
+            raise EvidenceError(f"{key!r} is no placeholder: write E0, E1, …", f"entities.{key}")
+    return {each: (rollout.entities or {})[each] for each in wanted}
+
+
+def _is_supported(rollout: Rollout, i: int) -> bool:
+    verdict = rollout.verdict(_component(i))
+    if verdict is None:
+        raise unmet(VerdictNeed(_component(i)))
+    return verdict == 1
+
+
+def _details(rubrics: Sequence[str], checked: _Checked | None) -> dict[str, Any]:
+    """Return the names, the number of cited results, and what holds for each rubric."""
+    if checked is None:
+        return {}
+    return {
+        "entities": dict(checked.names),
+        "cited_results": checked.cited,
+        "rubrics": [
+            {
+                "rubric": filled(rubric, checked.names) or rubric,
+                "identified": i in checked.identified,
+                "supported": i in checked.supported,
+                "connected": i in checked.connected,
+            }
+            for i, rubric in enumerate(rubrics)
+        ],
+    }
