@@ -50,6 +50,7 @@ RECIPES = RecipeTable(
         "stepsearch": "stepsearch:STEPSEARCH",
         "igpo": "igpo:IGPO",
         "carr": "carr:CARR",
+        "binary-rar": "binary_rar:BINARY_RAR",
     }
 )
 """The built-in recipes: each name with the module and the constant that define it."""

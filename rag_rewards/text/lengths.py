@@ -72,6 +72,18 @@ def first_words(text: str, count: int) -> str:
     return text if last is None else text[: last.start()].rstrip()
 
 
+def chunks(text: str, count: int) -> list[str]:
+    """Cut a text into consecutive parts of at most this number of words of `auto_words`.
+
+    >>> chunks("one two three", 2), chunks("in 法国", 2), chunks(" ", 2)
+    (['one two', 'three'], ['in 法', '国'], [])
+    """
+    words = _WORD.finditer(text) if text.isascii() else _any_word().finditer(text)
+    starts = [word.start() for word in islice(words, 0, None, count)]
+    ends = [*starts[1:], len(text)]
+    return [text[start:end].rstrip() for start, end in zip(starts, ends, strict=False)]
+
+
 def is_unspaced(word: str) -> bool:
     """Return whether a word of `auto_words` is a character of a script without spaces.
 

@@ -257,7 +257,7 @@ def _tool_turn(
     calls, given = segment.calls, segment.queries or ()
     count = (1 if given else 0) if calls is None else len(calls)
     queries = tuple(query for query in map(dialect.clean, given) if query)
-    visible = _visible(text)
+    visible = visible_words(text)
     own = read_own_words(visible, dialect)
     names: set[str] = set()
     if any(call.kind == "bad" for call in calls or ()):
@@ -279,7 +279,7 @@ def _tool_turn(
     return _turn(segment, text, queries, names, answer, count)
 
 
-def _visible(text: str) -> str:
+def visible_words(text: str) -> str:
     """Return a text without thinking, which the prompt may have opened."""
     end = text.find(THINK[1])
     if end >= 0 and THINK[0] not in text[:end]:

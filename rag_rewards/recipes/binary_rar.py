@@ -1,0 +1,144 @@
+"""Binary RAR: 1 for a response that no document contradicts, else 0.
+
+Deviations from the released code: a verifier that fails leaves the rollout unscored; the code
+counts it as 0. The parameters of BM25 are not stated in the code.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from rag_rewards.definition import ComponentInfo, HardenedSetting, Recipe, RecipeDefinition
+from rag_rewards.output_form import OutputForm
+from rag_rewards.prompts import Prompt
+from rag_rewards.recipes.turn_settings import EXACT_HARDENED, ExactSettings
+from rag_rewards.reward import Component, CorrectOf
+from rag_rewards.rewards.contradiction import Consistency, QueryBy, Unverified
+from rag_rewards.settings import about
+from rag_rewards.training.settings import Stated, Training
+
+_CODE = "released code at d97ea69: train.py"
+_METHOD = "released code at d97ea69: method.md"
+
+OUTPUT = OutputForm(
+    "any response, after <think>…</think> if the policy thinks",
+    "<think>{think}</think>{answer}",
+    required=False,
+)
+PROMPT = Prompt(
+    "{instruction}\n\n{question}",
+    instruction="Answer the question. State what you know, with the details that help, and leave "
+    "out what you are not sure of.",
+)
+
+
+class BinaryRAR(ExactSettings, frozen=True):
+    """Settings of Binary RAR."""
+
+    by: Annotated[
+        Literal["judge", "nli"],
+        about(
+            "verifier; judge: a verdict on the response and all chunks; nli: an entailment model "
+            "with contradictions on each sentence and chunk",
+            f"{_CODE}: judge",
+        ),
+    ] = "judge"
+    threshold: Annotated[
+        float,
+        about("with by=nli, probability from which a chunk contradicts a sentence", ge=0, le=1),
+    ] = 0.5
+    chunk_words: Annotated[
+        int, about("number of words of a chunk", f"{_METHOD}: 512 tokens", ge=1)
+    ] = 512
+    chunks: Annotated[
+        int, about("number of chunks that are compared with the response", _METHOD, ge=1)
+    ] = 8
+    query_by: Annotated[
+        QueryBy,
+        about(
+            "query of BM25, which selects the chunks (k1 1.5, b 0.75)",
+            f"{_CODE}: response; {_METHOD}: question+response",
+        ),
+    ] = "response"
+    truncated: Annotated[
+        Unverified,
+        about("0: a response that a limit ended gets 0; verifier: the verifier decides", _CODE),
+    ] = 0
+    empty: Annotated[
+        Unverified,
+        about(
+            "0: a response without a statement gets 0, and so does a refusal unless the row is "
+            "marked as unanswerable; verifier: the verifier decides",
+            f"{_CODE}: verifier",
+        ),
+    ] = "verifier"
+
+
+def binary_rar(settings: BinaryRAR) -> Recipe:
+    """Return the consistency with the documents, at the last turn. Source: Binary RAR."""
+    reward = Consistency(
+        by=settings.by,
+        threshold=settings.threshold,
+        chunk_words=settings.chunk_words,
+        chunks=settings.chunks,
+        query_by=settings.query_by,
+        truncated=settings.truncated,
+        empty=settings.empty,
+        answer=settings.exact_match("answer"),
+        reading=settings.reading(),
+        repeated=settings.repeated_answer,
+        malformed=settings.malformed_penalty,
+    )
+    components = tuple(Component(reward, name) for name in ("consistent", "malformed"))
+    return Recipe("binary-rar", components, reward, correct=CorrectOf(reward), settings=settings)
+
+
+TRAINING = Training(
+    prompts=Stated(16, _CODE),
+    group=Stated(8, _CODE),
+    learning_rate=Stated(1e-6, _CODE),
+    kl=Stated("k3", _CODE),
+    kl_weight=Stated(0.001, _CODE),
+    notes=(
+        "the verifier of the released code is Qwen3-32B without thinking",
+        "nothing in the reward asks for informative responses; the KL term has to",
+    ),
+)
+
+BINARY_RAR = RecipeDefinition(
+    name="binary-rar",
+    summary="1 if no document contradicts the response, otherwise 0",
+    source="Binary RAR, released code at d97ea69",
+    output=OUTPUT,
+    settings=BinaryRAR,
+    build=binary_rar,
+    fields=("documents", "turns", "verdicts.consistent (by=judge)", "nli (by=nli)"),
+    components=(
+        ComponentInfo(
+            "consistent", "1 if no document contradicts the response, otherwise 0", values=(0, 1)
+        ),
+        ComponentInfo("malformed", "sum of the penalties of malformed turns", None, 0.0),
+    ),
+    prompt=PROMPT,
+    training=TRAINING,
+    hardened={
+        **EXACT_HARDENED,
+        "empty": HardenedSetting(
+            0, (46,), "an empty text or a refusal, which no document contradicts"
+        ),
+    },
+    loopholes=(
+        "20, 21: with by=judge, the reward is as reliable as the judge",
+        "33: in a transcript, a results block after a query counts as a document, even if the "
+        "policy wrote it (closed: hardened)",
+        "43: invalid turns until the limit cost nothing (closed: hardened)",
+        "46: an empty text or a refusal earns the full reward (closed: hardened)",
+        "46: a vague text earns the full reward, because no document contradicts it",
+        "47: instructions to the judge in a retrieved page reach the judge; the prompt marks the "
+        "page as material",
+    ),
+    deviations=(
+        "a verifier that fails leaves the rollout unscored; the released code counts it as 0",
+        "a chunk has 512 words; the released code counts tokens",
+    ),
+)

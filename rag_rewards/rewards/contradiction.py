@@ -1,0 +1,207 @@
+"""Contradictions between a response and the documents of a rollout (Binary RAR)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from rag_rewards.errors import DataError
+from rag_rewards.evidence.needs import ContradictionNeed, Need, VerdictNeed, unmet
+from rag_rewards.evidence.protocols import JudgeQuestion
+from rag_rewards.rewards.answer import AnswerMatch
+from rag_rewards.rewards.refusal import RefusalDetector
+from rag_rewards.rewards.search import (
+    RepeatedAnswer,
+    answer_of,
+    details_of,
+    entries_of,
+    penalties,
+)
+from rag_rewards.rollout import Rollout, Score
+from rag_rewards.text.bm25 import best_matches
+from rag_rewards.text.citations import compiled, markers, strip_markers
+from rag_rewards.text.gold_forms import GoldForms
+from rag_rewards.text.lengths import chunks
+from rag_rewards.text.normalize import squad
+from rag_rewards.text.statements import sentences, statements
+from rag_rewards.turns.own_words import read_own_words
+from rag_rewards.turns.trajectory import READING, Reading, Trajectory, visible_words
+
+QueryBy = Literal["response", "question+response"]
+Unverified = Literal["verifier", 0]
+"""Whether a verifier decides on a response, or the response gets 0."""
+_MARKER = compiled()
+_NO_STATEMENT = ("?", "？", "؟", ":", "：")
+_MARKS = " \t\n…*_\"'”’»)]"
+
+
+def response_text(run: Trajectory) -> str:
+    """Return the words of the last turn without thinking, queries and tags.
+
+    >>> from rag_rewards.turns.trajectory import read_trajectory
+    >>> response_text(read_trajectory("<think>Hm.</think> <answer>Paris</answer>"))
+    'Paris'
+    """
+    text = visible_words(run.turns[-1].text)
+    pieces, at = [], 0
+    for action in read_own_words(text, run.dialect).actions:
+        if not action.is_answer:
+            pieces.append(text[at : action.start])
+            at = action.end
+    pieces.append(text[at:])
+    return run.dialect.pattern.sub(" ", " ".join(pieces)).strip()
+
+
+def has_statement(text: str) -> bool:
+    """Return whether a sentence of a text has a word and is neither a question nor a heading.
+
+    >>> has_statement("Paris"), has_statement("Solution:"), has_statement("Where? …")
+    (True, False, False)
+    """
+    return any(
+        any(map(str.isalnum, sentence)) and not sentence.rstrip(_MARKS).endswith(_NO_STATEMENT)
+        for sentence in sentences(text)
+    )
+
+
+@dataclass(frozen=True)
+class Consistency:
+    """1 if no document contradicts the response, else 0.
+
+    The documents of the row, or else all results, are cut into chunks. The chunks that are most
+    relevant to the query under BM25 are compared with the words of the last turn.
+
+    by          `judge`: a verdict on the response and all chunks; `nli`: no sentence and chunk with
+                a probability of contradiction of at least `threshold`
+    chunk_words, chunks  number of words of a chunk, and number of chunks
+    query_by    whether the query is the response, or the question and the response
+    truncated   0: a response that a limit ended gets 0; `verifier`: it is compared
+    empty       0: a response without a statement gets 0, and so does a refusal on a row that is not
+                marked as unanswerable; `verifier`: they are compared
+    answer      exact match for `correct`, which is None for a row without gold answers
+    reading, repeated, malformed  how turns are read, and the penalty of a malformed turn
+
+    Raises DataError for a row without documents and results, or without required evidence. Source:
+    Binary RAR, released code at d97ea69; `nli` is not part of it.
+    """
+
+    by: Literal["judge", "nli"] = "judge"
+    threshold: float = 0.5
+    chunk_words: int = 512
+    chunks: int = 8
+    query_by: QueryBy = "response"
+    truncated: Unverified = 0
+    empty: Unverified = "verifier"
+    answer: AnswerMatch = AnswerMatch("answer", metric="exact")
+    reading: Reading = READING
+    repeated: RepeatedAnswer = "last"
+    malformed: float = 0.0
+    name: str = "consistent"
+    scope: Literal["rollout"] = "rollout"
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        run = rollout.trajectory(self.reading)
+        text = response_text(run)
+        pool = self._pool(rollout, run)
+        if self._is_unverified(rollout, run, text):
+            return []
+        best = self._best(rollout, text, pool)
+        if self.by == "nli":
+            return list(_contradiction_needs(best, text))
+        question = JudgeQuestion(
+            "consistent", rollout.question or "", text, (), tuple(best), rollout.query_time
+        )
+        return [VerdictNeed(self.name, (question,))]
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        forms = GoldForms(self.answer.normalize)
+        return [self._score(rollout, forms) for rollout in rollouts]
+
+    def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
+        run = rollout.trajectory(self.reading)
+        text = response_text(run)
+        pool = self._pool(rollout, run)
+        reason = self._is_unverified(rollout, run, text)
+        consistent = 0.0 if reason else self._verified(rollout, text, pool)
+        subtracted = penalties(run, self.malformed)
+        entries = entries_of([None] * len(run.turns), subtracted, consistent)
+        value = sum(entry for entry in entries if entry is not None)
+        components = {self.name: consistent, "malformed": sum(subtracted)}
+        details: dict[str, Any] = details_of(run, text, {})
+        if reason:
+            details["not_verified"] = reason
+        return Score(value, components, self._correct(rollout, run, text, forms), details, entries)
+
+    def _pool(self, rollout: Rollout, run: Trajectory) -> list[str]:
+        """Return the chunks of the documents, each with the title of its document."""
+        pool: list[str] = []
+        for document in rollout.documents or run.results:
+            parts = chunks(document.text, self.chunk_words)
+            title = f"{document.title}\n" if document.title else ""
+            pool += [title + part for part in parts]
+        if not pool:
+            raise DataError(
+                "no text in the documents and results, so that nothing could contradict the "
+                "response: add documents, or turns with results",
+                "documents",
+            )
+        return pool
+
+    def _is_unverified(self, rollout: Rollout, run: Trajectory, text: str) -> str:
+        """Return why a response gets 0 without a verifier, or ""."""
+        if self.truncated == 0 and "truncated" in run.turns[-1].malformed:
+            return "truncated"
+        if self.empty == "verifier":
+            return ""
+        if not has_statement(strip_markers(text, _MARKER)):
+            return "no statement"
+        return "refusal" if _refuses(rollout, text) else ""
+
+    def _best(self, rollout: Rollout, text: str, pool: Sequence[str]) -> list[str]:
+        query = text if self.query_by == "response" else f"{rollout.question or ''}\n{text}"
+        return best_matches(query, pool, self.chunks)
+
+    def _verified(self, rollout: Rollout, text: str, pool: Sequence[str]) -> float:
+        if self.by == "judge":
+            verdict = rollout.verdict(self.name)
+            if verdict is None:
+                raise unmet(VerdictNeed(self.name))
+            return float(verdict)
+        worst = 0.0
+        for need in _contradiction_needs(self._best(rollout, text, pool), text):
+            probability = rollout.contradiction(need.premise, need.hypothesis)
+            if probability is None:
+                raise unmet(need)
+            worst = max(worst, probability)
+        return float(worst < self.threshold)
+
+    def _correct(
+        self, rollout: Rollout, run: Trajectory, text: str, forms: GoldForms
+    ) -> float | None:
+        if rollout.answers is None:
+            return None
+        answer = answer_of(run, self.repeated)
+        return self.answer.value_of(rollout, strip_markers(answer or text, _MARKER), forms)
+
+
+def _contradiction_needs(premises: Sequence[str], text: str) -> list[ContradictionNeed]:
+    parts = statements(text, _MARKER)
+    return [ContradictionNeed(premise, part.text) for part in parts for premise in premises]
+
+
+_DETECTOR = RefusalDetector(strict=True)
+
+
+def _refuses(rollout: Rollout, text: str) -> bool:
+    """Return whether a text refuses to answer a question that may have an answer."""
+    if rollout.answerable is False:
+        return False
+    gold: tuple[str, ...] = ()
+    if rollout.answers is not None and rollout.answer_kind != "claims":
+        gold = tuple(squad(alias) for aliases in rollout.gold for alias in aliases)
+    bare = strip_markers(text, _MARKER)
+    answerable = msgspec.structs.replace(rollout, answerable=True)
+    return _DETECTOR.refused(answerable, bare, cites=bool(markers(text, _MARKER)), gold=gold)[0]

@@ -1,0 +1,73 @@
+"""BM25: the relevance of texts to a query.
+
+No dependency of the core contains it, and a package for an index of many documents is larger than
+these functions for the few documents of one rollout.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from rag_rewards.text.lengths import auto_words
+
+_TERM = re.compile(r"\w+")
+
+
+def terms(text: str) -> list[str]:
+    """Return the words of a text without case; a character of a script without spaces is a word.
+
+    >>> terms("Paris, paris!"), terms("法国 Ok")
+    (['paris', 'paris'], ['法', '国', 'ok'])
+    """
+    if not text.isascii():
+        text = " ".join(auto_words(text))
+    return _TERM.findall(text.casefold())
+
+
+def bm25(query: str, texts: Sequence[str], *, k1: float = 1.5, b: float = 0.75) -> list[float]:
+    """Return Σ_t w_t · f·(k1 + 1)/(f + k1·(1 − b + b·l/l̄)), the score of each text.
+
+    The sum is over the different terms t of the query, and w_t = ln(1 + (N − n_t + ½)/(n_t + ½)). N
+    is the number of texts, n_t the number of texts with t, f the number of occurrences of t in the
+    text, l its length in terms and l̄ the mean length. Range from 0. The time is linear in the
+    lengths. Source: Robertson and Zaragoza 2009, with the logarithm of Lucene, which is never
+    negative.
+
+    >>> [round(score, 6) for score in bm25("paris", ["paris", "paris is old", "rome"])]
+    [0.573175, 0.345591, 0.0]
+    """
+    wanted = set(terms(query))
+    lengths: list[int] = []
+    counts: list[Counter[str]] = []
+    for text in texts:
+        words = terms(text)
+        lengths.append(len(words))
+        counts.append(Counter(word for word in words if word in wanted))
+    mean = sum(lengths) / len(texts) if any(lengths) else 1.0
+    holding = Counter(term for count in counts for term in count)
+    weights = {
+        term: math.log(1 + (len(texts) - n + 0.5) / (n + 0.5)) for term, n in holding.items()
+    }
+    return [
+        math.fsum(
+            weights[term] * f * (k1 + 1) / (f + k1 * (1 - b + b * length / mean))
+            for term, f in count.items()
+        )
+        for count, length in zip(counts, lengths, strict=True)
+    ]
+
+
+def best_matches(query: str, texts: Sequence[str], count: int) -> list[str]:
+    """Return the texts with the highest BM25 scores, best first; equal ones keep their order.
+
+    >>> best_matches("rome", ["paris", "rome is old", "oslo"], 2)
+    ['rome is old', 'paris']
+    """
+    if len(texts) <= 1:
+        return list(texts)
+    scores = bm25(query, texts)
+    order = sorted(range(len(texts)), key=lambda i: -scores[i])
+    return [texts[i] for i in order[:count]]

@@ -1,0 +1,62 @@
+"""BM25 compared with its equation, and its order and time."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from growth import assert_linear
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag_rewards.text.bm25 import best_matches, bm25
+from rag_rewards.text.lengths import auto_words, chunks
+
+
+def twin(query, texts, k1, b):
+    """Return the scores by the equation, term by term."""
+    split = [re.findall(r"\w+", text.lower()) for text in texts]
+    mean = sum(map(len, split)) / len(split) or 1
+    scores = []
+    for words in split:
+        score = 0.0
+        for term in sorted(set(re.findall(r"\w+", query.lower()))):
+            n = len([other for other in split if term in other])
+            f = words.count(term)
+            weight = math.log((len(texts) - n + 0.5) / (n + 0.5) + 1)
+            score += weight * f * (k1 + 1) / (f + k1 * (1 - b + b * len(words) / mean))
+        scores.append(score)
+    return scores
+
+
+TEXT = st.lists(st.sampled_from(["Paris", "Rome", "is", "old", "the", "Oslo."]), max_size=8).map(
+    " ".join
+)
+
+
+@given(TEXT, st.lists(TEXT, min_size=1, max_size=6), st.floats(0.1, 3), st.floats(0, 1))
+def test_the_equation(query, texts, k1, b):
+    assert bm25(query, texts, k1=k1, b=b) == pytest.approx(twin(query, texts, k1, b))
+
+
+def test_equal_scores_keep_their_order():
+    assert best_matches("x", ["b", "a", "c"], 2) == ["b", "a"]
+    assert best_matches("", ["b"], 2) == ["b"]
+    assert best_matches("罗马", ["巴黎是首都", "罗马是首都"], 1) == ["罗马是首都"]
+
+
+@given(st.text(alphabet="ab 法国\n", max_size=40), st.integers(1, 5))
+def test_chunks_contain_all_words(text, count):
+    parts = chunks(text, count)
+    words = [auto_words(part) for part in parts]
+    assert [word for each in words for word in each] == auto_words(text)
+    assert all(len(each) == count for each in words[:-1])
+
+
+def test_long_texts_take_linear_time():
+    def run(size):
+        texts = chunks("word other " * (size // 11), 64)
+        best_matches("word " * (size // 5), texts, 8)
+
+    assert_linear(run, 1_000_000)
