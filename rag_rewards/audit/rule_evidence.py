@@ -5,11 +5,10 @@ versions alike. Models replace the rules when they are available. The rules:
 
 - Log-probabilities: a word of a left-out document is more likely with the document, by 0.5 nats.
 - Entailment: the premise contains most words of the hypothesis.
-- Contradiction: the premise contains half of the words of the hypothesis, but not all of its names
-  and numbers.
+- Contradiction: the response names something from the documents and does not assert the gold answer.
 - Masked answers: the gold answer if the section contains it.
-- Verdicts: 1 if the response asserts the gold answer, if the documents entail a claim, or if no
-  document contradicts a sentence of the response.
+- Verdicts: 1 if the response asserts the gold answer, if the documents entail a claim, or if there
+  is no contradiction.
 - Entities: the answer is the gold answer if the response asserts it; other names are missing.
 - Log-probabilities of an answer after a turn: high if the turns so far name the answer.
 """
@@ -18,7 +17,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import product
 from typing import Literal
 
 import msgspec
@@ -52,9 +50,9 @@ from rag_rewards.rollout import (
     TurnLogProbs,
 )
 from rag_rewards.rows import decode_row
+from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.normalize import Unicode
 from rag_rewards.text.rubrics import ROOT
-from rag_rewards.text.statements import sentences
 from rag_rewards.text.strict import strict_contains
 
 COMPANIONS: tuple[Row, ...] = (
@@ -63,7 +61,7 @@ COMPANIONS: tuple[Row, ...] = (
 )
 """A right and a wrong rollout in the group of a row, for recipes that compare."""
 _WORD = re.compile(r"\w+")
-_NAME = re.compile(r"\b[A-Z]\w*|\d+")
+_NAME = re.compile(r"\b[A-Z]\w{3,}")
 _FUNCTION_WORDS = frozenset(_WORD.findall("the a an is of it in on and was that this answer to i"))
 _MAX_ANSWER_WORDS = 20
 """A longer response is a passage, which the judge's rule rejects."""
@@ -112,18 +110,6 @@ def entailment_score(premise: str, hypothesis: str) -> float:
     if not claims or claims & {"not", "never", "no"} - premise_words:
         return 0.05
     return 0.95 if len(claims & premise_words) >= 0.75 * len(claims) else 0.05
-
-
-def contradiction_score(premise: str, hypothesis: str) -> float:
-    """Return 0.95 if the premise has half of the words of the hypothesis and not all names in it.
-
-    Names are words with a capital letter, and numbers.
-    """
-    premise_words = set(_WORD.findall(premise.lower()))
-    claims = set(_WORD.findall(hypothesis.lower())) - _FUNCTION_WORDS
-    names = {word.lower() for word in _NAME.findall(hypothesis)} & claims
-    shares = len(claims & premise_words) >= 0.5 * len(claims)
-    return 0.95 if claims and shares and names - premise_words else 0.05
 
 
 def log_probs(rollout: Rollout, labels: Sequence[str]) -> LogProbs:
@@ -183,7 +169,7 @@ def _meet(rollout: Rollout, need: Need) -> Rollout:
             premise=need.premise,
             hypothesis=need.hypothesis,
             entailment=entailment_score(need.premise, need.hypothesis),
-            contradiction=contradiction_score(need.premise, need.hypothesis),
+            contradiction=0.05 if _is_consistent(rollout, rollout.parsed.visible) else 0.95,
         )
         return replace(rollout, nli=(*(rollout.nli or ()), contradiction))
     if isinstance(need, EntitiesNeed):
@@ -206,6 +192,9 @@ def _meet(rollout: Rollout, need: Need) -> Rollout:
     if isinstance(need, TurnLogProbsNeed):
         return replace(rollout, turn_logprobs=turn_log_probs(rollout, need))
     return replace(rollout, verdicts={**(rollout.verdicts or {}), need.component: _verdict(need)})
+    return replace(
+        rollout, verdicts={**(rollout.verdicts or {}), need.component: _verdict(rollout, need)}
+    )
 
 
 def _section_names_gold(rollout: Rollout, part: str) -> bool:
@@ -228,7 +217,19 @@ def _names(rollout: Rollout, need: EntitiesNeed) -> dict[str, str | None]:
     return names
 
 
-def _verdict(need: VerdictNeed) -> Literal[0, 1]:
+def _is_consistent(rollout: Rollout, text: str) -> bool:
+    """Return whether a text asserts the gold answer, or names nothing from the documents."""
+    text = strip_markers(text, compiled())
+    if rollout.answers is not None and all(
+        strict_contains(text, aliases, Unicode()) for aliases in rollout.gold
+    ):
+        return True
+    documents = rollout.documents or rollout.retrieved
+    named = {name for document in documents for name in _NAME.findall(document.text)}
+    return named.isdisjoint(_NAME.findall(text))
+
+
+def _verdict(rollout: Rollout, need: VerdictNeed) -> Literal[0, 1]:
     """Return the verdict of a judge that no text misleads.
 
     Of the questions about an answer, a short response must assert a gold answer.
@@ -239,8 +240,7 @@ def _verdict(need: VerdictNeed) -> Literal[0, 1]:
                 1 if entailment_score("\n".join(question.documents), question.response) > 0.5 else 0
             )
         if question.kind == "consistent":
-            pairs = product(question.documents, sentences(question.response))
-            return 0 if any(contradiction_score(*pair) > 0.5 for pair in pairs) else 1
+            return 1 if _is_consistent(rollout, question.response) else 0
     golds = [alias for question in need.questions for alias in question.gold]
     is_right = any(
         strict_contains(question.response.replace("、", ", "), golds, Unicode())

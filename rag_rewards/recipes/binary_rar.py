@@ -20,15 +20,12 @@ from rag_rewards.training.settings import Stated, Training
 _CODE = "released code at d97ea69: train.py"
 _METHOD = "released code at d97ea69: method.md"
 
-OUTPUT = OutputForm(
-    "any response, after <think>…</think> if the policy thinks",
-    "<think>{think}</think>{answer}",
-    required=False,
-)
+OUTPUT = OutputForm("<think>…</think> <answer>…</answer>", required=False)
 PROMPT = Prompt(
-    "{instruction}\n\n{question}",
-    instruction="Answer the question. State what you know, with the details that help, and leave "
-    "out what you are not sure of.",
+    "{instruction}\n\nQuestion: {question}",
+    instruction="Think about the question inside <think> and </think>. Then answer it inside "
+    "<answer> and </answer>: state what you know, with the details that help, and leave out what "
+    "you are not sure of.",
 )
 
 
@@ -128,10 +125,9 @@ BINARY_RAR = RecipeDefinition(
         ),
     },
     loopholes=(
-        "20, 21: with by=judge, the reward is as reliable as the judge",
-        "33: in a transcript, a results block after a query counts as a document, even if the "
-        "policy wrote it (closed: hardened)",
-        "43: invalid turns until the limit cost nothing (closed: hardened)",
+        "20: a heading without a statement earns the full reward (closed: hardened)",
+        "21: with by=judge, the reward is as reliable as the judge",
+        "25: a copy of the documents earns the full reward, because they do not contradict it",
         "46: an empty text or a refusal earns the full reward (closed: hardened)",
         "46: a vague text earns the full reward, because no document contradicts it",
         "47: instructions to the judge in a retrieved page reach the judge; the prompt marks the "

@@ -148,10 +148,7 @@ CARR = RecipeDefinition(
         "counts as right (closed: hardened)",
         "6: the normalizer squad treats 3.14 as 314 and C++ as C (closed: hardened)",
         "7: the last of many answer sections counts (closed: hardened)",
-        "33: in a transcript, a results block after a query counts as a search, even if the policy "
-        "wrote it (closed: hardened)",
         "20, 21: with outcome.by=judge, the reward is as reliable as the judge",
-        "43: invalid turns until the limit cost nothing (closed: hardened)",
         "45: a final text that names every candidate can give a placeholder its name; the prompt "
         "of the judge requires null unless one name is asserted",
         "47: instructions to the judge in a retrieved page reach the judge; the prompt marks the "
