@@ -67,6 +67,13 @@ KINDS: dict[str, dict[str, Cell]] = {
         "ms_swift": _SERVER,
         "function": Cell("setting", "`batch()`, `model=URL`"),
     },
+    "judge of a group": {
+        "trl": _JUDGE,
+        "verl": Cell("setting", f"agent loop `rag_group` (V1 trainer), {_JUDGE.text}", JUDGE),
+        "openrlhf": Cell("setting", f"agent executor [^openrlhf-one], {_JUDGE.text}", JUDGE),
+        "ms_swift": _JUDGE,
+        "function": Cell("setting", f"`batch()`, {_JUDGE.text}", JUDGE),
+    },
 }
 """The cells of each kind of recipe, by trainer."""
 
@@ -185,9 +192,9 @@ UNSCORED: dict[str, str] = {
 def kinds_of(name: str) -> list[str]:
     """Return the kinds of a recipe: the models that it needs, and whether it compares a group."""
     built = recipe(name)
-    likelihood = "likelihood of a group" if built.scope == "group" else "likelihood"
-    models = sorted(models_needed(built))
-    return [likelihood if model == "policy" else model for model in models] or ["rules"]
+    of_group = " of a group" if built.scope == "group" else ""
+    kinds = ["likelihood" if model == "policy" else model for model in models_needed(built)]
+    return [kind + of_group for kind in sorted(kinds)] or ["rules"]
 
 
 def kind_of(name: str) -> str:

@@ -78,6 +78,8 @@ COMPONENTS = {
     "search-r1": {"outcome", "format", "retrieval", "searched", "malformed"},
     "igpo": {"outcome", "info_gain", "prior", "posterior", "malformed"},
     "stepsearch": {"answer", "search_keys", "gain", "redundancy", "malformed"},
+    "carr": {"outcome", "rubrics", "identified", "supported", "connected", "malformed"},
+    "binary-rar": {"consistent", "malformed"},
 }
 # Of the default settings, for the rows below (at most 3 statements, E at most 200 nats).
 RANGES = {
@@ -93,6 +95,8 @@ RANGES = {
     "search-r1": (0, 1),
     "stepsearch": (-1, 1.618),
     "igpo": (-2, 1),
+    "carr": (0, 1),
+    "binary-rar": (0, 1),
 }
 
 
@@ -180,6 +184,8 @@ ROW = {
     "answerable": True,
     "out_of_knowledge": False,
     "search_keys": (("capital of France",),),
+    "rubrics": ("<E0> is in France.", "<E0> is a capital."),
+    "entities": {"E0": "Paris"},
 }
 
 
@@ -254,6 +260,7 @@ EQUATIONS = {
     "rag-total": lambda c: 0.5 * c["citation_recall"] + 0.5 * c["accuracy"],
     "search-r1": lambda c: c["outcome"],
     "igpo": lambda c: c["outcome"] + (c["info_gain"] or 0),
+    "binary-rar": lambda c: c["consistent"],
     "stepsearch": lambda c: (
         c["answer"]
         + 0.618 * (c["search_keys"] or 0)
@@ -305,7 +312,7 @@ def test_a_rollout_scope_recipe_scores_one_as_it_scores_many(name):
 
 
 def test_the_recipes_with_group_scope():
-    assert [n for n in RECIPES if recipe(n).scope == "group"] == ["ctrl-rag"]
+    assert [n for n in RECIPES if recipe(n).scope == "group"] == ["ctrl-rag", "carr"]
 
 
 @each_recipe
@@ -346,6 +353,8 @@ def other(setting):
         "length.tokenizer": str(CHECKPOINT),
         "template": "plain",
     }
+    particular = {"verifier": "f1>=0.5", "answers": ["f"], "length.tokenizer": str(CHECKPOINT)}
+    particular |= {"truncated": "verifier", "empty": 0}
     if setting.key in particular:
         return particular[setting.key]
     if isinstance(default, bool):
@@ -458,7 +467,7 @@ def test_end_of_sequence_text_changes_nothing(name, end):
 def test_tool_turns_never_count(name):
     scheme = recipe(name, {"dialect": "search-r1"} if reads_turns(name) else None)
     tool = RESPONSES[0] + RESPONSES[1] + RESPONSES[3] + RESPONSES[4]
-    for plain in rows(name):
+    for plain in rows(name, scheme):
         chat = [
             Message("user", "Capital?"),
             Message("assistant", tool),
@@ -478,7 +487,7 @@ def test_tool_turns_never_count(name):
 
 @each_recipe
 def test_truncated_responses_are_scored(name):
-    scheme = recipe(name)
+    scheme = recipe(name, {"truncated": "verifier"} if name == "binary-rar" else None)
     for text in RESPONSES[:4]:
         torn = Rollout(response=text[: len(text) // 2], finish_reason="length", **ROW)
         whole = msgspec.structs.replace(torn, finish_reason=None)
@@ -512,7 +521,7 @@ def test_a_row_with_only_a_response_is_an_error(name):
     with pytest.raises(DataError) as caught:
         recipe(name)([Rollout(response="x", id=7)])
     assert caught.value.row == "7"
-    assert caught.value.path in {"answers", "supporting", "answerable", "documents"}
+    assert caught.value.path in {"answers", "supporting", "answerable", "documents", "rubrics"}
     assert str(caught.value).startswith(f"row 7: {caught.value.path}: missing")
 
 

@@ -47,6 +47,11 @@ ATTACKS: dict[int, str] = {
     41: "log gains that outweigh the outcome",
     42: "stopping early, or never, because of the normalization of the turns",
     43: "invalid turns until the limit",
+    44: "citing pages that were not retrieved, or every page",
+    45: "a final text that lists every candidate for a placeholder",
+    46: "an empty, vague or refusing text that nothing contradicts",
+    47: "instructions to the judge in a retrieved page",
+    48: "one long numbered step of reasoning, or none",
     49: "a query stuffed with key words",
     50: "an unclosed query at the end of a turn",
 }

@@ -5,7 +5,7 @@ versions alike. Models replace the rules when they are available. The rules:
 
 - Log-probabilities: a word of a left-out document is more likely with the document, by 0.5 nats.
 - Entailment: the premise contains most words of the hypothesis.
-- Contradiction: the response names something from the documents and does not assert the gold answer.
+- Contradiction: the response names something from the documents, and not the gold answer.
 - Masked answers: the gold answer if the section contains it.
 - Verdicts: 1 if the response asserts the gold answer, if the documents entail a claim, or if there
   is no contradiction.

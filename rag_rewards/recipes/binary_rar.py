@@ -109,7 +109,7 @@ BINARY_RAR = RecipeDefinition(
     output=OUTPUT,
     settings=BinaryRAR,
     build=binary_rar,
-    fields=("documents", "turns", "verdicts.consistent (by=judge)", "nli (by=nli)"),
+    fields=("documents", "turns", "verdicts.consistent"),
     components=(
         ComponentInfo(
             "consistent", "1 if no document contradicts the response, otherwise 0", values=(0, 1)

@@ -102,6 +102,7 @@ TRAINING = Training(
     prompts=Stated(128, _SCRIPT),
     group=Stated(8, _SCRIPT),
     learning_rate=Stated(2e-6, _SCRIPT),
+    kl=Stated("none", _SCRIPT),
     kl_weight=Stated(0.0, _SCRIPT),
     clip=Stated(0.2, _SCRIPT),
     response_tokens=Stated(65_536, _SCRIPT),

@@ -143,9 +143,10 @@ class Consistency:
             title = f"{document.title}\n" if document.title else ""
             pool += [title + part for part in parts]
         if not pool:
+            what = "contain no text" if rollout.documents or run.results else "missing"
             raise DataError(
-                "no text in the documents and results, so that nothing could contradict the "
-                "response: add documents, or turns with results",
+                f"{what}, so that nothing could contradict the response: add documents, or turns "
+                "with results",
                 "documents",
             )
         return pool

@@ -57,6 +57,28 @@ IGPO = {"prompts": 32, "group": 16, "learning_rate": 1e-6, "kl_weight": 0.001}
 PAPERS = {
     "search-r1": SEARCH_R1,
     "igpo": IGPO,
+# CaRR, released code at c97e7e8, training_run_4b-C-GRPO-rubric0.3.sh.
+CARR = {
+    "prompts": 128,
+    "group": 8,
+    "learning_rate": 2e-6,
+    "kl": "none",
+    "kl_weight": 0.0,
+    "clip": 0.2,
+    "response_tokens": 65_536,
+}
+# Binary RAR, released code at d97ea69, train.py.
+BINARY_RAR = {
+    "prompts": 16,
+    "group": 8,
+    "learning_rate": 1e-6,
+    "kl": "k3",
+    "kl_weight": 0.001,
+}
+PAPERS = {
+    "search-r1": SEARCH_R1,
+    "carr": CARR,
+    "binary-rar": BINARY_RAR,
     "ctrl-rag": CTRL_RAG,
     "ctrl-rag-clr": CTRL_RAG,
     "rag-total": CTRL_RAG,

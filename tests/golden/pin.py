@@ -139,6 +139,20 @@ VARIANTS: dict[str, Sequence[Settings]] = {
     ],
     "ground-grpo": GROUNDING,
     "ground-grpo-stage1": GROUNDING,
+    "carr": [
+        {"normalize": "none"},
+        {"over": "right"},
+        {"connect": False},
+        {"max_cited": 1},
+        {"outcome.by": "rules"},
+    ],
+    "binary-rar": [
+        {"by": "nli"},
+        {"truncated": "verifier"},
+        {"empty": 0},
+        {"query_by": "question+response"},
+        {"chunk_words": 4, "chunks": 1},
+    ],
 }
 """More settings of the default profile with which a recipe's own examples are scored."""
 

@@ -201,8 +201,8 @@ def test_the_threshold(probability, value):
 @pytest.mark.parametrize(
     ("fields", "settings", "message"),
     [
-        ({"documents": None}, {}, r"^documents: no text in the documents and results"),
-        ({"documents": [{"text": " "}]}, {}, r"^documents: no text"),
+        ({"documents": None}, {}, r"^documents: missing, so that nothing"),
+        ({"documents": [{"text": " "}]}, {}, r"^documents: contain no text"),
         ({}, {}, r"^verdicts.consistent: missing"),
         ({}, {"by": "nli"}, r"^nli: no entry with `contradiction` for premise 'Paris"),
     ],
