@@ -352,9 +352,9 @@ def other(setting):
         "answers": ["f"],
         "length.tokenizer": str(CHECKPOINT),
         "template": "plain",
+        "truncated": "verifier",
+        "empty": 0,
     }
-    particular = {"verifier": "f1>=0.5", "answers": ["f"], "length.tokenizer": str(CHECKPOINT)}
-    particular |= {"truncated": "verifier", "empty": 0}
     if setting.key in particular:
         return particular[setting.key]
     if isinstance(default, bool):

@@ -191,7 +191,6 @@ def _meet(rollout: Rollout, need: Need) -> Rollout:
         return replace(rollout, masked_logprobs=replace(likelihoods, **{need.part: values}))
     if isinstance(need, TurnLogProbsNeed):
         return replace(rollout, turn_logprobs=turn_log_probs(rollout, need))
-    return replace(rollout, verdicts={**(rollout.verdicts or {}), need.component: _verdict(need)})
     return replace(
         rollout, verdicts={**(rollout.verdicts or {}), need.component: _verdict(rollout, need)}
     )
