@@ -54,9 +54,6 @@ SEARCH_R1 = {
 }
 # IGPO, authors' code at 745078b, train.sh.
 IGPO = {"prompts": 32, "group": 16, "learning_rate": 1e-6, "kl_weight": 0.001}
-PAPERS = {
-    "search-r1": SEARCH_R1,
-    "igpo": IGPO,
 # CaRR, released code at c97e7e8, training_run_4b-C-GRPO-rubric0.3.sh.
 CARR = {
     "prompts": 128,
@@ -77,6 +74,7 @@ BINARY_RAR = {
 }
 PAPERS = {
     "search-r1": SEARCH_R1,
+    "igpo": IGPO,
     "carr": CARR,
     "binary-rar": BINARY_RAR,
     "ctrl-rag": CTRL_RAG,
