@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from rag_rewards.compose import number
 from rag_rewards.errors import DataError, EvidenceError
 from rag_rewards.evidence.needs import EntitiesNeed, Need, VerdictNeed, unmet
 from rag_rewards.evidence.protocols import EntityQuestion, JudgeQuestion
@@ -257,8 +256,7 @@ class RubricReward(Composite):
     def __repr__(self) -> str:
         among = " of right rollouts" if self.over == "right" else ""
         share = "rubrics" if self.normalize == "none" else f"rubrics/(greatest rubrics{among})"
-        weight = number(round(1 - self.alpha, 9))
-        return f"outcome·({weight} + {number(self.alpha)}·{share}) + malformed"
+        return f"outcome·({1 - self.alpha:g} + {self.alpha:g}·{share}) + malformed"
 
     def values(self, batch: Batch) -> list[Value]:
         scores = batch(self.reward)
