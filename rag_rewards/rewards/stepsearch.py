@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Sequence
 from typing import Literal
 
+from rag_rewards.errors import DataError
 from rag_rewards.rewards.answer import multiset_f1
 from rag_rewards.text.normalize import squad
 
@@ -17,12 +18,14 @@ def key_score(
     """Return the mean over the keys of the best F1 of a query to one of the aliases of a key.
 
     A query serves the key that it fits best, the first one of several. `last`: a later query of the
-    same key replaces an earlier one; `best`: the greatest F1 counts. Range 0 to 1. Source:
-    StepSearch, released code at 43215ba, qa_step.py (last).
+    same key replaces an earlier one; `best`: the greatest F1 counts. Range 0 to 1. Raises
+    DataError without a key. Source: StepSearch, released code at 43215ba, qa_step.py (last).
 
     >>> key_score(["mayor of lyon", "jean"], [["mayor of lyon"], ["jean dupont birthplace"]])
     0.75
     """
+    if not keys:
+        raise DataError("contains no search key", "search_keys")
     tokens = [[squad(alias).split() for alias in aliases] for aliases in keys]
     matched = [0.0] * len(keys)
     for query in queries:
@@ -43,14 +46,25 @@ def gains(similarities: Sequence[Sequence[Sequence[float]]], references: int) ->
     """Return the information gain of each search.
 
     similarities  of each document of each search to each gold document
+    references    number of gold documents
 
     gain_t = (1/n)·Σ_i max(c_i − m_i, 0), where c_i is the greatest similarity of a document of the
     search to the gold document i, and m_i is the greatest one of earlier searches. The sum of all
-    gains is at most 1. Source: StepSearch, released code at 43215ba, qa_step.py.
+    gains is at most 1. Raises DataError without a gold document, or for a document without one
+    similarity per gold document. Source: StepSearch, released code at 43215ba, qa_step.py.
 
     >>> [round(g, 6) for g in gains([[[0.6, 0.3]], [[0.5, 0.8], [0.1, 0.0]]], 2)]
     [0.45, 0.25]
     """
+    if references < 1:
+        raise DataError("contains no gold document", "gold_documents")
+    for t, documents in enumerate(similarities):
+        for i, values in enumerate(documents):
+            if len(values) != references:
+                raise DataError(
+                    f"has {len(values)} values for {references} gold documents: give one for each",
+                    f"similarities[{t}][{i}]",
+                )
     reached = [0.0] * references
     result: list[float] = []
     for documents in similarities:
@@ -91,12 +105,14 @@ def coverage_rises(
     of     `turn`: the share among the results of one search; `all`: among those of all searches so
            far. The rise is that of the running maximum, so that all rises sum to at most 1
 
-    Source: InForage, qhqjhj00/InForage@fe5f0b1 tools/llm_agent/generation.py (turn).
+    Raises DataError without a gold document. Source: InForage, qhqjhj00/InForage@fe5f0b1 tools/llm_agent/generation.py (turn).
 
     >>> coverage_rises([{1}, {1}, {1, 2}], {1, 2}), coverage_rises([{1}, {2}], {1, 2})
     ([0.5, 0.0, 0.5], [0.5, 0.0])
     """
     wanted = set(gold)
+    if not wanted:
+        raise DataError("contains no document: name the gold documents", "supporting")
     together: set[Hashable] = set()
     best = 0.0
     rises: list[float] = []

@@ -78,6 +78,24 @@ def test_mt_grpo():
     assert alone == pytest.approx([-0.75 / (1.5 / math.sqrt(2) + 1e-4)])
 
 
+@pytest.mark.parametrize(
+    ("members", "weights", "message"),
+    [
+        ([{"a": [1.0], "b": [1.0]}, {"a": [1.0]}], None, "member 1 has no component 'b': give all"),
+        ([{"a": [1.0]}, None, {}], None, "member 2 has no component: give at least one"),
+        ([{"a": [1.0], "b": [1.0, 0.0]}], None, "member 0 has components with different numbers"),
+        ([{"format": [1.0]}], {"fromat": 2.0}, "no component 'fromat'.*format"),
+    ],
+)
+def test_gdpo_of_different_components(members, weights, message):
+    with pytest.raises(UsageError, match=message):
+        gdpo(members, weights=weights)
+
+
+def test_gdpo_of_unscored_members():
+    assert gdpo([None, None], weights={"format": 1.0}) == [None, None]
+
+
 def test_gdpo():
     members = [{"outcome": [o], "format": [f]} for o, f in ((1, 1), (0, 1), (0, 0), (0, 0))]
     result = gdpo(members)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_rewards.errors import EvidenceError
+from rag_rewards.errors import DataError, EvidenceError
 from rag_rewards.rewards.answer import token_f1
 from rag_rewards.rewards.information_gain import answer_likelihood, gain_over, information_gains
 from rag_rewards.rewards.stepsearch import (
@@ -115,6 +115,28 @@ def test_coverage():
         [0.09025, 0.0, 0.09025]
     )
     assert [efficiency(t) for t in (1, 2, 3)] == [1.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (lambda: key_score(["a"], []), r"^search_keys: contains no search key$"),
+        (lambda: gains([], 0), r"^gold_documents: contains no gold document$"),
+        (
+            lambda: gains([[], [[0.5, 0.5], [0.5]]], 2),
+            r"^similarities\[1\]\[1\]: has 1 values for 2 gold documents: give one for each$",
+        ),
+        (lambda: coverage_rises([{1}], []), r"^supporting: contains no document: name the gold"),
+    ],
+)
+def test_missing_gold_data(run, message):
+    with pytest.raises(DataError, match=message):
+        run()
+
+
+def test_no_search():
+    assert gains([], 2) == redundancies([]) == coverage_rises([], {1}) == []
+    assert key_score(["", "a"], [[], ["", "b"]]) == 0.0
 
 
 def test_information_gains():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal
 
+from rag_rewards.errors import UsageError
+from rag_rewards.settings import did_you_mean
 from rag_rewards.training.advantages import mean_std
 from rag_rewards.training.credit.entries import (
     Advantages,
@@ -112,7 +114,9 @@ def gdpo(
                 trl 1e-4, swift 1e-8
 
     The process rewards of a component are one pool and its outcomes another, and A_k accumulates
-    both as in `igpo`. Equal values give 0. `whiten` normalizes the result over the batch.
+    both as in `igpo`. Equal values give 0. `whiten` normalizes the result over the batch. Raises
+    UsageError for members with different components, for components with different numbers of
+    turns, and for the weight of a component that does not exist.
 
     Sources of the presets: verl 0.9.1 core_algos.py:compute_gdpo_outcome_advantage, TRL 1.16
     multi_objective_aggregation="normalize_then_sum", and ms-swift 4.6 rl_core/advantage.py. The
@@ -123,6 +127,7 @@ def gdpo(
     [0.7071, -0.7071]
     """
     names = dict.fromkeys(name for member in components for name in member or ())
+    _check_components(components, names, weights or {})
     totals: Advantages = [
         None if member is None else [0.0] * max(map(len, member.values()), default=0)
         for member in components
@@ -137,6 +142,32 @@ def gdpo(
                 for t, advantage in enumerate(advantages):
                     sums[t] += weight * advantage
     return totals
+
+
+def _check_components(
+    components: Sequence[Mapping[str, Entries] | None],
+    names: Collection[str],
+    weights: Mapping[str, float],
+) -> None:
+    """Raise UsageError unless all members have the same components, with one entry per turn."""
+    for i, member in enumerate(components):
+        if member is None:
+            continue
+        if not member:
+            raise UsageError(f"member {i} has no component: give at least one")
+        for name in names:
+            if name not in member:
+                raise UsageError(
+                    f"member {i} has no component {name!r}: give all members the same components"
+                )
+        if len({len(entries) for entries in member.values()}) > 1:
+            raise UsageError(
+                f"member {i} has components with different numbers of turns: give each component "
+                "one entry per turn"
+            )
+    for name in weights if names else ():
+        if name not in names:
+            raise UsageError(f"no component {name!r}{did_you_mean(name, names)}")
 
 
 def _gdpo_component(rewards: Rewards, epsilon: float, gamma: float, single: Single) -> Advantages:
