@@ -92,9 +92,7 @@ def _search(rng: random.Random, gold: list[str]) -> Row:
 
 
 def _block(results: list[Row]) -> str:
-    lines = (
-        f"Doc {k}(Title: {each['title']}) {each['text']}" for k, each in enumerate(results, 1)
-    )
+    lines = (f"Doc {k}(Title: {each['title']}) {each['text']}" for k, each in enumerate(results, 1))
     return "<information>" + "\n".join(lines) + "</information>"
 
 

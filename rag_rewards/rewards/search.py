@@ -80,7 +80,7 @@ class Retrieval:
         golds = [form for form in self.forms.of(aliases) if form]
         if self.match == "words":
             golds = [f" {' '.join(tokens(gold))} " for gold in golds]
-        needles = [max(gold.split(), key=len) for gold in golds]
+        needles = [_encoded(max(gold.split(), key=len)) for gold in golds]
         for text in texts:
             if _lacks_all(text, needles, self.forms.normalize):
                 continue
@@ -102,16 +102,20 @@ class Retrieval:
 _MARKS = string.punctuation.encode()
 
 
-def _lacks_all(text: str, needles: Sequence[str], normalize: Normalizer) -> bool:
-    """Return whether no word of `needles` can be in the normal form of a text.
+def _lacks_all(text: str, needles: Sequence[bytes], normalize: Normalizer) -> bool:
+    """Return whether no word of `needles`, in UTF-8, can be in the normal form of a text.
 
     `squad` removes punctuation and whole words, so that a word without white space in its result
     is also in the text without punctuation. This test is much faster than the normalization.
     """
-    if normalize is not squad or not text.isascii():
+    if normalize is not squad:
         return False
-    plain = text.encode().lower().translate(None, _MARKS).decode()
+    plain = _encoded(text.lower()).translate(None, _MARKS)
     return not any(needle in plain for needle in needles)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def details_of(

@@ -105,7 +105,8 @@ def coverage_rises(
     of     `turn`: the share among the results of one search; `all`: among those of all searches so
            far. The rise is that of the running maximum, so that all rises sum to at most 1
 
-    Raises DataError without a gold document. Source: InForage, qhqjhj00/InForage@fe5f0b1 tools/llm_agent/generation.py (turn).
+    Raises DataError without a gold document. Source: InForage, qhqjhj00/InForage@fe5f0b1
+    tools/llm_agent/generation.py (turn).
 
     >>> coverage_rises([{1}, {1}, {1, 2}], {1, 2}), coverage_rises([{1}, {2}], {1, 2})
     ([0.5, 0.0, 0.5], [0.5, 0.0])

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Sequence
 
 from rag_rewards.documents import Document, Result
 from rag_rewards.errors import DataError
 from rag_rewards.rollout import Rollout, canonical
 from rag_rewards.text.normalize import squad
-from rag_rewards.text.tfidf import cosines, counts
-
-Words = Counter[str]
+from rag_rewards.text.tfidf import References, counts
 
 
 class GoldTexts:
-    """Similarities of results to gold documents. The tokens of a text are counted once a batch."""
+    """Similarities of results to gold documents, each of which is computed once a batch."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, Words] = {}
+        self._normal: dict[str, str] = {}
+        self._references: dict[tuple[str, ...], References] = {}
         self._similarities: dict[tuple[str, tuple[str, ...]], list[float]] = {}
 
     def of(self, rollout: Rollout) -> tuple[str, ...]:
@@ -42,28 +40,32 @@ class GoldTexts:
         text = _text(result)
         key = text, gold
         if key not in self._similarities:
-            self._similarities[key] = cosines(self._count(text), [*map(self._count, gold)])
+            references = self._references.get(gold)
+            if references is None:
+                references = References([counts(self._squad(each)) for each in gold])
+                self._references[gold] = references
+            self._similarities[key] = references.cosines(counts(self._squad(text)))
         return self._similarities[key]
 
-    def _count(self, text: str) -> Words:
-        if text not in self._counts:
-            self._counts[text] = counts(squad(text))
-        return self._counts[text]
+    def identity(self, result: Result) -> Hashable:
+        """Return what identifies a result: its id, or its normalized text.
+
+        >>> texts = GoldTexts()
+        >>> texts.identity(Result(text="The Seine.")) == texts.identity(Result(text="the seine"))
+        True
+        """
+        if result.id is not None:
+            return canonical(result.id)
+        return "", self._squad(_text(result))
+
+    def _squad(self, text: str) -> str:
+        if text not in self._normal:
+            self._normal[text] = squad(text)
+        return self._normal[text]
 
 
 def _text(document: Document) -> str:
     return f"{document.title}\n{document.text}" if document.title else document.text
-
-
-def identity(result: Result) -> Hashable:
-    """Return what identifies a result: its id, or its normalized text.
-
-    >>> identity(Result(text="The Seine.")) == identity(Result(text="the seine"))
-    True
-    """
-    if result.id is not None:
-        return canonical(result.id)
-    return "", squad(_text(result))
 
 
 def gold_labels(rollout: Rollout) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from rag_rewards.rewards.stepsearch import (
     key_score,
     redundancies,
 )
-from rag_rewards.rewards.stepsearch_gold import GoldTexts, found_labels, gold_labels, identity
+from rag_rewards.rewards.stepsearch_gold import GoldTexts, found_labels, gold_labels
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.turn_entries import total
@@ -163,7 +163,7 @@ class StepSearchReward:
             return steps
         gold_texts = texts.of(rollout)
         similar = [[texts.similarities(result, gold_texts) for result in each] for each in found]
-        repeated = redundancies([[identity(result) for result in each] for each in found])
+        repeated = redundancies([[texts.identity(result) for result in each] for each in found])
         for t, gain, share in zip(at, gains(similar, len(gold_texts)), repeated, strict=True):
             steps.gain[t], steps.redundancy[t] = gain, share
             steps.rewards[t] = self.scale * (gain - self.repetition * share)

@@ -26,7 +26,6 @@ NormalizerName = Literal["lower", "squad", "triviaqa", "unicode"]
 
 ARTICLES = frozenset(("a", "an", "the"))
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
-_ASCII_MARKS = re.compile(f"[{re.escape(string.punctuation)}]+")
 _PUNCTUATION = string.punctuation.encode()
 _LOWER = bytes(range(256)).lower()
 _LOWER_SPACED = _LOWER.translate(bytes(32 if byte in _PUNCTUATION else byte for byte in range(256)))
@@ -53,7 +52,9 @@ def squad(text: str) -> str:
     if text.isascii():
         # One pass over the bytes changes case and removes punctuation.
         return _drop_articles(text.encode().translate(_LOWER, _PUNCTUATION).decode())
-    return _drop_articles(_ASCII_MARKS.sub("", text.lower()))
+    # ASCII characters are never part of another character in UTF-8.
+    encoded = text.lower().encode("utf-8", "surrogatepass").translate(None, _PUNCTUATION)
+    return _drop_articles(encoded.decode("utf-8", "surrogatepass"))
 
 
 def triviaqa(text: str) -> str:
@@ -70,9 +71,10 @@ def triviaqa(text: str) -> str:
 
 
 def _drop_articles(text: str) -> str:
-    if text.isascii() and text.isprintable():
+    words = text.split()
+    if (text.isascii() and text.isprintable()) or "".join(words).isalnum():
         # Only letters, digits and spaces remain, so that a word boundary is a space.
-        return " ".join([word for word in text.split() if word not in ARTICLES])
+        return " ".join([word for word in words if word not in ARTICLES])
     return " ".join(_ARTICLE.sub(" ", text).split())
 
 

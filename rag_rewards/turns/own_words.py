@@ -62,31 +62,32 @@ def read_own_words(text: str, dialect: Dialect) -> OwnWords:
     ['a']
     """
     tags = list(dialect.pattern.finditer(text))
+    names = [tag[0] for tag in tags]
     opening_query, closing_query = dialect.query or (None, None)
     opening_block, closing_block = dialect.block or (None, None)
-    last_answer = _last(tags, ANSWER[1])
+    last_answer = _last(names, ANSWER[1])
     actions: list[Section] = []
     is_unclosed = is_forged = False
     thought = -1
     is_thinking = False
     i = 0
     while i < len(tags):
-        tag = tags[i][0]
+        tag = names[i]
         if tag == opening_query:
-            close = _next(tags, i, closing_query)
+            close = _next(names, i, closing_query)
             if close < 0:
                 is_unclosed = True
-                is_forged = is_forged or _next(tags, i, opening_block) > 0
+                is_forged = is_forged or _next(names, i, opening_block) > 0
                 break
             actions.append(_section(False, text, tags[i], tags[close]))
             i = close
         elif tag == ANSWER[0] and i < last_answer and not is_thinking:
-            close = _next(tags, i, ANSWER[1])
+            close = _next(names, i, ANSWER[1])
             actions.append(_section(True, text, tags[i], tags[close]))
             i = close
         elif tag == opening_block:
             is_forged = True
-            i = end_of_forged_block(tags, i, opening_block, closing_block)
+            i = end_of_forged_block(names, i, opening_block, closing_block)
         elif tag in THINK:
             is_thinking = tag == THINK[0]
             if thought < 0 and not is_thinking:
@@ -95,17 +96,15 @@ def read_own_words(text: str, dialect: Dialect) -> OwnWords:
     return OwnWords(actions, is_unclosed, is_forged, thought)
 
 
-def end_of_forged_block(
-    tags: list[re.Match[str]], i: int, opening: str | None, closing: str | None
-) -> int:
+def end_of_forged_block(names: list[str], i: int, opening: str | None, closing: str | None) -> int:
     """Return the position of the tag that closes a block, or that of the opening tag itself.
 
     An opening tag before another one is a mention of the tag and has no content.
     """
-    for j in range(i + 1, len(tags)):
-        if tags[j][0] == closing:
+    for j in range(i + 1, len(names)):
+        if names[j] == closing:
             return j
-        if tags[j][0] == opening:
+        if names[j] == opening:
             break
     return i
 
@@ -115,17 +114,17 @@ def _section(is_answer: bool, text: str, opening: re.Match[str], closing: re.Mat
     return Section(is_answer, inside, opening.start(), closing.end())
 
 
-def _next(tags: list[re.Match[str]], i: int, tag: str | None) -> int:
+def _next(names: list[str], i: int, tag: str | None) -> int:
     """Return the position of the next occurrence of a tag after a position, or −1."""
-    for j in range(i + 1, len(tags)):
-        if tags[j][0] == tag:
+    for j in range(i + 1, len(names)):
+        if names[j] == tag:
             return j
     return -1
 
 
-def _last(tags: list[re.Match[str]], tag: str) -> int:
+def _last(names: list[str], tag: str) -> int:
     """Return the position of the last occurrence of a tag, or −1."""
-    for j in range(len(tags) - 1, -1, -1):
-        if tags[j][0] == tag:
+    for j in range(len(names) - 1, -1, -1):
+        if names[j] == tag:
             return j
     return -1

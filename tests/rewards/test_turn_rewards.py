@@ -20,7 +20,7 @@ from rag_rewards.rewards.stepsearch import (
     redundancies,
 )
 from rag_rewards.text.normalize import squad
-from rag_rewards.text.tfidf import cosines, counts
+from rag_rewards.text.tfidf import References, counts
 
 WORDS = st.lists(st.sampled_from(["paris", "lyon", "river", "Seine", "a", "the"]), max_size=5)
 TEXT = WORDS.map(" ".join)
@@ -28,13 +28,13 @@ KEYS = st.lists(st.lists(TEXT, min_size=1, max_size=2), min_size=1, max_size=3)
 
 
 def test_cosines_by_hand():
-    gold = [counts("paris capital"), counts("lyon river")]
-    assert cosines(counts("paris capital france"), gold) == pytest.approx([0.732359, 0.0], abs=1e-6)
+    gold = References([counts("paris capital"), counts("lyon river")])
+    assert gold.cosines(counts("paris capital france")) == pytest.approx([0.732359, 0.0], abs=1e-6)
     shared, own = math.log(4 / 3) + 1, math.log(4 / 2) + 1
     assert (shared, own) == pytest.approx((1.287682, 1.693147), abs=1e-6)
-    assert cosines(counts(""), gold) == [0.0, 0.0]
-    assert cosines(counts("a I ."), gold) == [0.0, 0.0]  # tokens have two characters or more
-    assert cosines(counts("lyon river"), gold)[1] == pytest.approx(1.0)
+    assert gold.cosines(counts("")) == [0.0, 0.0]
+    assert gold.cosines(counts("a I .")) == [0.0, 0.0]  # tokens have two characters or more
+    assert gold.cosines(counts("lyon river"))[1] == pytest.approx(1.0)
 
 
 def naive_cosine(text, references, position):
@@ -56,7 +56,7 @@ def naive_cosine(text, references, position):
 
 @given(TEXT, st.lists(TEXT, min_size=1, max_size=3))
 def test_cosines_equal_their_twin(text, references):
-    values = cosines(counts(text), [counts(each) for each in references])
+    values = References([counts(each) for each in references]).cosines(counts(text))
     for position, value in enumerate(values):
         assert math.isclose(value, naive_cosine(text, references, position), abs_tol=1e-12)
 
