@@ -93,11 +93,13 @@ def _is_excused(case: Case) -> bool:
 
 def _case(case: Case) -> Outcome:
     gains = []
-    for hardened in (False, True):
+    # The hardened profile rejects a transcript.
+    for hardened in (False,) if case.form == "transcript" else (False, True):
         recipe = rr.recipe(case.recipe, case.settings, hardened=hardened)
         without, attacked = case.rewards(recipe)
         gains.append(attacked - without)
-    return Outcome(*(gain <= MIN_GAIN for gain in gains))
+    limit = -MIN_GAIN if case.is_free else MIN_GAIN
+    return Outcome(gains[0] <= limit, gains[-1] <= limit or case.form == "transcript")
 
 
 def _probes(group: str, name: str) -> Iterator[Outcome]:

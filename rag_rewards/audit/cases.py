@@ -9,6 +9,8 @@ recipes          settings that the case requires, by recipe
 attacked, honest the two responses
 row              row fields of both sides, added to those of the built-in rows
 same_likelihood  whether both sides get the same log-probabilities
+is_free          whether the attack also pays if both sides earn the same, because it saves effort
+                 or costs nothing
 template         whether the attacked answer is also used for rows of other questions
 visible_text     what a reader sees of a template with invisible or look-alike characters
 
@@ -19,7 +21,11 @@ answer           the answer, in the recipe's output form
 sections         texts of other sections of the output form
 every_section    one text for all sections of the output form
 before, after    text around the output form
+turns            the turns of a search agent in the dialect search-r1, instead of a response
 row              row fields of this side
+
+A case with turns is tried in three forms: in the field `turns`, as chat messages, and as a
+transcript.
 
 A text is a string, a generated text, or a list of both. `{"repeat": ["ha ", 3]}` generates
 "ha ha ha ", `{"growing": [".", 3]}` generates ". .. ..." and `{"numbered": ["w", 3]}` generates
@@ -35,6 +41,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from rag_rewards.audit.agent_rows import FORMS
 from rag_rewards.audit.capitals import SAME_LIKELIHOOD, Row
 from rag_rewards.audit.rule_evidence import reward_of
 from rag_rewards.definition import Recipe
@@ -75,12 +82,13 @@ class CaseResponse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     every_section: Text | None = None
     before: Text = ""
     after: Text = ""
+    turns: list[dict[str, Any]] | None = None
     row: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        choices = (self.response, self.answer, self.every_section)
+        choices = (self.response, self.answer, self.every_section, self.turns)
         if sum(each is not None for each in choices) != 1:
-            raise ValueError("give one of response, answer and every_section")
+            raise ValueError("give one of response, answer, every_section and turns")
 
     def text(self, form: OutputForm) -> str:
         """Return the response in an output form."""
@@ -105,13 +113,18 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     honest: CaseResponse
     row: dict[str, Any] = {}
     same_likelihood: bool = False
+    is_free: bool = False
     template: bool = False
     visible_text: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One attack on one recipe: two rows that differ only in the attack."""
+    """One attack on one recipe: two rows that differ only in the attack.
+
+    form     form of the turns of a search agent; "" for a single response
+    is_free  whether the attack also pays if both rows earn the same
+    """
 
     attack: int
     recipe: str
@@ -119,11 +132,14 @@ class Case:
     attacked: Row
     honest: Row
     settings: Mapping[str, Any] = field(default_factory=dict)
+    form: str = ""
+    is_free: bool = False
 
     @property
     def id(self) -> str:
-        """The recipe, the attack and the variant."""
-        return f"{self.recipe}-{self.attack}-{self.name}"
+        """The recipe, the attack, the variant, and the settings of a search agent."""
+        settings = [f"{key}={value}" for key, value in self.settings.items() if self.form]
+        return "-".join([self.recipe, str(self.attack), self.name, *settings])
 
     def rewards(self, recipe: Recipe) -> tuple[float, float]:
         """Return the rewards without the attack and with it."""
@@ -160,12 +176,36 @@ def cases_of(lines: list[Line]) -> Iterator[Case]:
     for line in lines:
         shared = line.row | (SAME_LIKELIHOOD if line.same_likelihood else {})
         for recipe, settings in line.recipes.items():
+            if line.attacked.turns is not None:
+                yield from _agent_cases(line, recipe, settings)
+                continue
             form = definition_of(recipe).output
             attacked, honest = (
                 {"response": side.text(form)} | shared | side.row
                 for side in (line.attacked, line.honest)
             )
             yield Case(line.attack, recipe, line.name, attacked, honest, settings)
+
+
+def _agent_cases(line: Line, recipe: str, settings: Mapping[str, Any]) -> Iterator[Case]:
+    """Yield the case of a search agent in each form."""
+    for form, write in FORMS.items():
+        attacked, honest = (
+            write(side.turns or []) | line.row | side.row for side in (line.attacked, line.honest)
+        )
+        # The hardened profile rejects transcripts.
+        required = {"results_from": "text"} if form == "transcript" else {}
+        name = f"{line.name}, {form}"
+        yield Case(
+            line.attack,
+            recipe,
+            name,
+            attacked,
+            honest,
+            {**settings, **required},
+            form,
+            line.is_free,
+        )
 
 
 _LINES = read_lines()

@@ -21,6 +21,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     attacked  the reward with the attack
     response  the attacked response
     excused   why the attack may pay by the recipe's own definition; "" if it may not
+    is_free   whether the attack also pays if it earns the same, because it saves effort
     """
 
     attack: int | None
@@ -31,6 +32,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     attacked: float
     response: str
     excused: str = ""
+    is_free: bool = False
 
     @property
     def gain(self) -> float:
@@ -39,8 +41,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pays(self) -> bool:
-        """Whether the attack increases the reward."""
-        return self.gain > MIN_GAIN
+        """Whether the attack increases the reward, or costs nothing if it is free."""
+        return self.gain > (-MIN_GAIN if self.is_free else MIN_GAIN)
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):

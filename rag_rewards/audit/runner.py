@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from rag_rewards.audit import row_attacks
+from rag_rewards.audit.agent_rows import shown
 from rag_rewards.audit.capitals import CITIES, COUNTRIES, question_row
 from rag_rewards.audit.cases import CASES, Case
 from rag_rewards.audit.findings import Audit, Finding
@@ -69,8 +70,8 @@ def audit(
         raise UsageError("no row to attack: the rows are empty")
     targets = _capitals(recipe) if rollouts is None else _spread(rollouts)
     findings, elsewhere = _built_in(recipe) if rollouts is None else ([], [])
-    if not findings and not elsewhere:
-        findings = bench.all_attacks(targets)
+    if rollouts is not None or not _has_responses(recipe):
+        findings += bench.all_attacks(targets)
     for attack in attacks:
         findings += bench.own_attack(attack, targets)
     if not findings:
@@ -129,6 +130,13 @@ def excuses_of(recipe: Recipe) -> dict[int | None, str]:
     return excuses
 
 
+def _has_responses(recipe: Recipe) -> bool:
+    """Return whether the built-in cases of a recipe attack single responses."""
+    if _definition_of(recipe) is not RECIPES.get(recipe.name):
+        return False
+    return any(case.recipe == recipe.name and not case.form for case in CASES)
+
+
 def _built_in(recipe: Recipe) -> tuple[list[Finding], list[str]]:
     """Score the built-in cases and policies of a recipe in the table of recipes.
 
@@ -158,7 +166,8 @@ def _built_in(recipe: Recipe) -> tuple[list[Finding], list[str]]:
                 row="built-in",
                 without=without,
                 attacked=attacked,
-                response=str(row["response"]),
+                response=shown(row),
+                is_free=isinstance(each, Case) and each.is_free,
             )
         )
     return findings, elsewhere

@@ -23,7 +23,9 @@ from rag_rewards.recipes import RECIPES
 from rag_rewards.recipes.sample import ROW, STATEMENT
 from rag_rewards.text.refusal import REFUSAL
 
-CASES_OF = dict.fromkeys(case.recipe for case in CASES)
+RESPONSES = [case for case in CASES if not case.form]
+"""The cases of single responses. `test_agents.py` tests the cases of search agents."""
+CASES_OF = dict.fromkeys(case.recipe for case in RESPONSES)
 """The recipes with built-in cases; the general attacks test every other recipe."""
 MIN_GAIN = 1e-6  # min-max scaling leaves differences of 1e-8
 arena, boxed, lear, tagged = (
@@ -62,7 +64,7 @@ def test_a_recipe_without_own_cases_lists_every_attack_that_pays(recipe: str) ->
     assert audit(recipe, hardened=True).ok
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", RESPONSES, ids=lambda case: case.id)
 def test_an_attack_does_not_pay_under_the_hardened_profile(case: Case) -> None:
     if case.attack in listed_attacks(case.recipe, closed=False):
         return  # by the paper's own definition
@@ -76,7 +78,7 @@ def test_an_attack_does_not_pay_under_the_hardened_profile(case: Case) -> None:
 def test_loopholes_list_the_attacks_that_pay(recipe: str) -> None:
     """Attack 22 is a policy and has no cases."""
     paying = {
-        case.attack for case in CASES if case.recipe == recipe and gain(case, False) > MIN_GAIN
+        case.attack for case in RESPONSES if case.recipe == recipe and gain(case, False) > MIN_GAIN
     }
     listed = listed_attacks(recipe) - {14, 22, 29}
     assert (sorted(paying - listed - {29}), sorted(listed - paying)) == ([], []), (
@@ -87,7 +89,7 @@ def test_loopholes_list_the_attacks_that_pay(recipe: str) -> None:
 @pytest.mark.parametrize("recipe", CASES_OF)
 def test_loopholes_by_definition_pay_under_the_hardened_profile(recipe: str) -> None:
     paying = {
-        case.attack for case in CASES if case.recipe == recipe and gain(case, True) > MIN_GAIN
+        case.attack for case in RESPONSES if case.recipe == recipe and gain(case, True) > MIN_GAIN
     }
     assert listed_attacks(recipe, closed=False) - {22, 29} <= paying
 

@@ -79,7 +79,7 @@ def attacks_on(name: str) -> tuple[tuple[Row, Row, tuple[tuple[str, Any], ...], 
     pairs = [
         (case.honest, case.attacked, tuple(case.settings.items()), case.id)
         for case in CASES
-        if case.recipe == name and case.attack not in by_definition
+        if case.recipe == name and case.attack not in by_definition and case.form != "transcript"
     ]
     write = definition_of(name).output.write
     for template in TEMPLATES:

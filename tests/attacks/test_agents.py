@@ -1,0 +1,114 @@
+"""The known attacks of search agents, in each form of a row."""
+
+from __future__ import annotations
+
+import pytest
+
+import rag_rewards as rr
+from rag_rewards.audit import audit
+from rag_rewards.audit.agent_rows import FORMS, shown
+from rag_rewards.audit.cases import CASES, Case, CaseResponse
+from rag_rewards.audit.findings import MIN_GAIN
+from rag_rewards.audit.rule_evidence import reward_of, rollout_of
+from rag_rewards.errors import DataError
+from rag_rewards.recipes import RECIPES
+
+from .test_attacks import listed_attacks
+
+AGENTS = [case for case in CASES if case.form]
+AGENT_ATTACKS = {7, *range(33, 51)}
+RECIPES_OF = list(dict.fromkeys(case.recipe for case in AGENTS))
+ID = [case.id for case in AGENTS]
+
+
+def pays(case: Case, *, hardened: bool) -> bool:
+    before, after = case.rewards(rr.recipe(case.recipe, case.settings, hardened=hardened))
+    return after > before + (-MIN_GAIN if case.is_free else MIN_GAIN)
+
+
+@pytest.mark.parametrize("case", AGENTS, ids=ID)
+def test_an_attack_does_not_pay_under_the_hardened_profile(case: Case) -> None:
+    if case.form == "transcript":
+        settings = {key: each for key, each in case.settings.items() if key != "results_from"}
+        recipe = rr.recipe(case.recipe, settings, hardened=True)
+        if "</search>" in shown(case.attacked):
+            with pytest.raises(DataError, match=r"^response: a transcript cannot show"):
+                reward_of(recipe, case.attacked)
+        return
+    if case.attack not in listed_attacks(case.recipe, closed=False):  # by definition
+        assert not pays(case, hardened=True)
+
+
+@pytest.mark.parametrize("recipe", RECIPES_OF)
+def test_loopholes_list_the_attacks_that_pay(recipe: str) -> None:
+    paying = {
+        case.attack for case in AGENTS if case.recipe == recipe and pays(case, hardened=False)
+    }
+    assert paying == listed_attacks(recipe) & AGENT_ATTACKS
+
+
+@pytest.mark.parametrize("recipe", RECIPES_OF)
+def test_open_attacks_pay_under_the_hardened_profile(recipe: str) -> None:
+    paying = {
+        case.attack
+        for case in AGENTS
+        if case.recipe == recipe and case.form != "transcript" and pays(case, hardened=True)
+    }
+    assert paying == listed_attacks(recipe, closed=False) & AGENT_ATTACKS
+
+
+@pytest.mark.parametrize("recipe", ["search-r1", "stepsearch"])
+def test_each_attack_has_every_form(recipe: str) -> None:
+    expected = {33, 34, 36, 43, 50} | ({35} if recipe == "search-r1" else {37, 38, 42, 49})
+    forms: dict[int, set[str]] = {}
+    for case in AGENTS:
+        if case.recipe == recipe:
+            forms.setdefault(case.attack, set()).add(case.form)
+    assert expected <= set(forms)
+    assert all(each == set(FORMS) for each in forms.values())
+
+
+@pytest.mark.parametrize("case", [each for each in AGENTS if each.recipe == "search-r1"])
+def test_the_forms_of_a_case_have_the_same_turns(case: Case) -> None:
+    if case.form == "turns":
+        return
+    turns = next(
+        each
+        for each in AGENTS
+        if each.name == case.name.replace(case.form, "turns")
+        and each.recipe == case.recipe
+        and dict(case.settings).items() >= dict(each.settings).items()
+    )
+    recipe = rr.recipe(case.recipe, case.settings)
+    first, second = (recipe([rollout_of(recipe, each.honest)])[0] for each in (case, turns))
+    assert (first.value, first.turns) == (second.value, second.turns)
+    assert first.details["turns"] == second.details["turns"]
+
+
+def test_audit_lists_open_and_stopped_attacks() -> None:
+    default = audit("search-r1", settings={"scheme": "searched"})
+    tried = {each.attack for each in default.findings}
+    assert tried >= {1, 2, 33, 34, 35, 36, 43, 50}
+    assert {each.attack for each in default.paying} >= {33, 43}
+    assert {each.attack for each in default.excused} == {35}
+    hardened = audit("stepsearch", hardened=True)
+    assert {each.attack for each in hardened.findings} >= {33, 34, 36, 37, 38, 42, 43, 49, 50}
+    assert hardened.ok
+    assert "results_from=text" in hardened.elsewhere
+
+
+def test_an_attack_that_costs_nothing_pays() -> None:
+    default = audit("search-r1")
+    free = [each for each in default.findings if each.attack == 36]
+    assert all(each.pays and each.gain == 0 and each.excused for each in free)
+    assert not [each for each in default.findings if each.attack == 50 and each.pays]
+
+
+def test_a_case_has_either_turns_or_a_response() -> None:
+    with pytest.raises(ValueError, match="one of response, answer, every_section and turns"):
+        CaseResponse(answer="Paris", turns=[{"text": "Paris"}])
+
+
+def test_the_recipes_of_search_agents_have_cases() -> None:
+    agents = {name for name, each in RECIPES.items() if not each.prompt.shows_documents}
+    assert agents >= set(RECIPES_OF) >= {"search-r1", "stepsearch"}
