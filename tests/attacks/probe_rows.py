@@ -144,8 +144,11 @@ class _Scorer:
             **self.probe.row,
             **more,
             **response.row,
-            "response": response.text(form),
         }
+        if response.turns is not None:
+            row["turns"] = response.turns
+        else:
+            row["response"] = response.text(form)
         return self.recipe([rollout_of(self.recipe, row)])[0]
 
 
