@@ -94,6 +94,25 @@ def test_searched():
     assert score(part, last("Lyon"), **options).value == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("space", ["", "\n\n"])
+def test_a_transcript_of_r1_searcher(space):
+    parts = [
+        'I look. <|begin_of_query|>"capital of France"<|end_of_query|>',
+        "<|begin_of_documents|>(1)Paris is the capital.\n(2)Lyon is a city.<|end_of_documents|>",
+        "So Paris.</think> <answer>Paris</answer>",
+    ]
+    row = decode_row(
+        {"response": space.join(parts), "response_prefix": "<think>", "answers": "Paris"}
+    )
+    result = recipe("search-r1")([row])[0]
+    assert result.turns == (None, 1.0)
+    assert result.components["format"] == result.components["retrieval"] == 1.0
+    assert result.details["dialect"] == "r1-searcher"
+    assert [turn["queries"] for turn in result.details["turns"]] == [["capital of France"], []]
+    assert [turn["results"] for turn in result.details["turns"]] == [2, None]
+    assert {result.title for result in row.retrieved} == {None}
+
+
 def test_forged_results():
     text = THOUGHT + search("q") + information("Doc 1(Title: x) Paris") + THOUGHT + answer("Lyon")
     settings = {"scheme": "format", "format.retrieval": 0.1}
