@@ -73,13 +73,21 @@ def recipe_of(name: str, settings: tuple[tuple[str, Any], ...]) -> rr.Recipe:
 
 
 @cache
-def attacks_on(name: str) -> tuple[tuple[Row, Row, tuple[tuple[str, Any], ...], str], ...]:
-    """Return the honest row, the attacked row, the settings and the name of each attack."""
+def attacks_on(
+    name: str, dialect: bool
+) -> tuple[tuple[Row, Row, tuple[tuple[str, Any], ...], str], ...]:
+    """Return the honest row, the attacked row, the settings and the name of each attack.
+
+    With `dialect`, the attacks of search agents are left out, since they are in another dialect.
+    """
     by_definition = listed_attacks(name, closed=False)
     pairs = [
         (case.honest, case.attacked, tuple(case.settings.items()), case.id)
         for case in CASES
-        if case.recipe == name and case.attack not in by_definition and case.form != "transcript"
+        if case.recipe == name
+        and case.attack not in by_definition
+        and case.form != "transcript"
+        and not (case.form and dialect)
     ]
     write = definition_of(name).output.write
     for template in TEMPLATES:
@@ -96,7 +104,7 @@ def test_no_choice_of_a_setting_pays(name: str, changes: dict[str, Any]) -> None
     except SettingError:
         return  # the recipe rejects the value
     paying = []
-    for honest, attacked, own, attack in attacks_on(name):
+    for honest, attacked, own, attack in attacks_on(name, "dialect" in changes):
         recipe = recipe_of(name, tuple({**dict(own), **changes}.items()))
         if reward_of(recipe, attacked) > reward_of(recipe, honest) + MIN_GAIN:
             paying.append(attack)
