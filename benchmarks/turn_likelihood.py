@@ -10,22 +10,20 @@ methods use the same random weights and tokens, and run in processes of their ow
 
 import argparse
 import json
-import math
 import platform
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
-from likelihood import SHAPES, Ids, clock, make_model, naive
+from likelihood import SHAPES, Ids, make_model, naive
 
 RESULT = Path(__file__).resolve().parent / "results" / "turn_likelihood.md"
 LENGTHS = (200, 760, 1_320, 1_880)
 """Number of tokens of the prompt, and of the context after each search."""
 TEMPLATE, ANSWER, GROUP = 14, 4, 8
-PASSES = 2
-"""Number of passes, of which the fastest counts."""
 
 
 def requests(vocabulary: int) -> tuple[Any, list[Any]]:
@@ -56,29 +54,27 @@ def formula() -> tuple[int, int]:
 
 
 def run_method(method: str, shape: str) -> dict[str, Any]:
-    """Return the seconds, the forward tokens and the values of a method."""
+    """Return the seconds of the processor, the forward tokens and the values of a method."""
     model = make_model(shape, "float32", "cpu")
     group, single = requests(SHAPES[shape]["vocab_size"])
-    seconds, tokens = math.inf, 0
-    by_context: dict[tuple[int, ...], list[float]] = {}
     if method == "ours":
         from rag_rewards.backends.transformers import TransformersPolicy
 
         policy = TransformersPolicy(model, Ids(), token_budget=16_384)
         policy.score_sync([single[0]])  # chooses the method of scoring
-    for _ in range(PASSES):
-        start = clock("cpu")
-        if method == "ours":
-            answer = policy.score_sync([group])[0]
-            if isinstance(answer, Exception):
-                raise answer
-            tokens = answer.computed
-            values = {group.contexts[c]: list(v) for (c, _), v in answer.logprobs.items()}
-        else:
-            values = {each.contexts[0]: naive(model, each, True)[0, 0] for each in single}
-            tokens = sum(len(each.contexts[0]) + ANSWER - 1 for each in single)
-        seconds = min(seconds, clock("cpu") - start)
-        by_context = values
+        start = time.process_time()
+        answer = policy.score_sync([group])[0]
+        seconds = time.process_time() - start
+        if isinstance(answer, Exception):
+            raise answer
+        tokens = answer.computed
+        by_context = {group.contexts[c]: list(v) for (c, _), v in answer.logprobs.items()}
+    else:
+        naive(model, single[0], True)
+        start = time.process_time()
+        by_context = {each.contexts[0]: naive(model, each, True)[0, 0] for each in single}
+        seconds = time.process_time() - start
+        tokens = sum(len(each.contexts[0]) + ANSWER - 1 for each in single)
     ordered = [by_context[context] for context in group.contexts]
     return {"seconds": seconds, "tokens": tokens, "values": ordered}
 
@@ -123,9 +119,8 @@ def page(shape: str, plain: dict[str, Any], ours: dict[str, Any], worst: float) 
 
 One group of {GROUP} rollouts with {len(LENGTHS) - 1} searches each, contexts of {lengths} tokens, a
 template of {TEMPLATE} tokens and a gold answer of {ANSWER} tokens. Random model of the shape
-{shape},
-float32, on the CPU: {platform.machine()}, {platform.python_implementation()} \
-{platform.python_version()}. The times are the fastest of {PASSES} passes.
+{shape}, float32, on one core of a CPU ({platform.machine()}). The times are processor times, which
+other processes of the machine affect little.
 
 `naive` scores each context separately, with logits only at the tokens of the answer. `ours` is the
 policy with transformers of this package, which computes shared tokens once.
@@ -135,8 +130,8 @@ policy with transformers of this package, which computes shared tokens once.
 {rows}
 
 `ours` is {plain["seconds"] / ours["seconds"]:.1f} times faster and computes \
-{plain["tokens"] / ours["tokens"]:.1f} times fewer tokens. Both numbers of tokens are equal to their
-formulas. The largest difference of two log-probabilities is {worst:.1g} nats.
+{plain["tokens"] / ours["tokens"]:.1f} times fewer tokens. Both numbers of tokens are equal
+to their formulas. The largest difference of two log-probabilities is {worst:.1g} nats.
 `python benchmarks/turn_likelihood.py` measures this again.
 """
 

@@ -70,6 +70,13 @@ class GroupScoring:
     def _visit(self, node: Node, cache: Any, of_contexts: Mapping[int, Continuations]) -> Values:
         """Run the tokens of a node into the cache, and score the contexts that end there."""
         values: Values = {}
+        if not node.children and len(node.contexts) == 1:
+            # Nothing else continues from here: the shared tokens of the responses run with it.
+            of_context = of_contexts[node.contexts[0]]
+            tokens = node.tokens + of_context.responses[0][: of_context.shared]
+            if len(tokens) <= self.prefill:
+                hidden = self._run([tokens], cache)[0, -of_context.shared - 1 :]
+                return self._score_context(of_context, cache, hidden, keep=False)
         last_hidden = self._prefill(node.tokens, cache)
         for number, context in enumerate(node.contexts, start=1):
             keep = bool(node.children) or number < len(node.contexts)
@@ -84,17 +91,17 @@ class GroupScoring:
         return None if hidden is None else hidden[0, -1:]
 
     def _score_context(
-        self, of_context: Continuations, cache: Any, last_hidden: Any, keep: bool
+        self, of_context: Continuations, cache: Any, hidden: Any, keep: bool
     ) -> Values:
         """Score the responses to one context.
 
-        `last_hidden` [1, H] is the hidden state at the end of the context. With `keep`, the cache
-        is needed afterwards and must not change.
+        `hidden` [1, H] is the hidden state at the end of the context, or [1 + N, H] if the N tokens
+        that all responses share are in the cache already. With `keep`, the cache is needed
+        afterwards and must not change.
         """
         torch = import_torch()
         responses, shared = of_context.responses, of_context.shared
-        hidden = last_hidden
-        if shared:
+        if shared and len(hidden) == 1:
             cache = copy_cache(cache, 1) if keep else cache
             keep = False
             hidden = torch.cat([hidden, self._run([responses[0][:shared]], cache)[0]])
