@@ -48,10 +48,10 @@ def prepared_prompt(options: PrepareOptions, recipe: RecipeDefinition) -> Prompt
 
 
 def _check_dialect(dialect: str, recipe: RecipeDefinition) -> None:
-    """Raise OptionError for a recipe that is not for search agents, and for an unknown dialect."""
-    if "dialect" not in recipe.defaults():
+    """Raise OptionError for a recipe without prompts of dialects, and for an unknown dialect."""
+    if DIALECTS.keys().isdisjoint(recipe.prompts):
         raise OptionError(
-            "{dialect}: {name} is not for search agents: use {recipe} search-r1, or leave out "
+            "{dialect}: {name} has no prompts of dialects: use {recipe} search-r1, or leave out "
             "{dialect}",
             name=recipe.name,
         )

@@ -14,7 +14,9 @@ from rag_rewards.text.normalize import squad
 from rag_rewards.turns.dialects import DIALECTS
 from rag_rewards.turns.own_words import read_own_words
 
-AGENTS = [name for name, definition in RECIPES.items() if "dialect" in definition.defaults()]
+AGENTS = [
+    name for name, definition in RECIPES.items() if definition.prompt == SEARCH_PROMPTS["search-r1"]
+]
 TAGS = {
     "search-r1": ("<think>", "<search>", "<information>", "<answer>"),
     "r1-searcher": ("<think>", "<|begin_of_query|>", "<|begin_of_documents|>", "<answer>"),
@@ -41,7 +43,7 @@ def source(tmp_path):
 
 def test_each_dialect_has_a_prompt_and_each_agent_has_them_all():
     assert SEARCH_PROMPTS.keys() == DIALECTS.keys() == TAGS.keys()
-    assert "search-r1" in AGENTS
+    assert {"search-r1", "stepsearch", "igpo"} <= set(AGENTS)
     for name in AGENTS:
         prompts = definition_of(name).prompts
         assert {key: prompts[key] for key in SEARCH_PROMPTS} == SEARCH_PROMPTS
@@ -93,7 +95,7 @@ def test_the_default_is_the_prompt_of_the_recipe(cli, source, tmp_path):
         ),
         (["-r", "search-r1", "--dialect", "auto"], ["unknown dialect 'auto'"]),
         (["-r", "search-r1", "--dialect", "direct"], ["unknown dialect 'direct'"]),
-        (["-r", "arena", "--dialect", "tools"], ["arena is not for search agents", "--recipe"]),
+        (["-r", "arena", "--dialect", "tools"], ["arena has no prompts of dialects", "--recipe"]),
         (
             ["-r", "search-r1", "--dialect", "tools", "--prompt", "direct"],
             ["--dialect and --prompt both select a prompt"],
