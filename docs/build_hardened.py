@@ -15,7 +15,8 @@ PAGE = Path(__file__).with_name("hardened.md")
 INTRO = """# The hardened profile
 
 `--hardened` (in Python `rr.recipe(name, hardened=True)`) changes the settings in the tables below.
-`--set` can reset each of them, so that its effect can be measured. With this profile, a recipe
+`--set` can reset each of them, so that its effect can be measured. A setting that is reset no longer
+prevents its attacks: with `normalizer=squad`, 3.14 matches 314 again. With this profile, a recipe
 rejects other settings that a policy can exploit: `accuracy.metric=lenient`, which is only for
 evaluation, `box=first` and `extra=allow` of TruthRL, and `refusal.matcher=semantic` of Ground-GRPO.
 Metrics that are exploitable by default are matched strictly: with `accuracy.metric=substring` or
@@ -27,11 +28,14 @@ The hardened profile matches gold answers strictly: rules decide whether a sente
 answer. These rules have known errors:
 
 - They miss a right answer in three cases: in a list of three places ("Paris, Île-de-France,
-  France"), before a semicolon that is followed by a list, and in an answer section of more than 60
-  words.
+  France") if no preposition is before it and the question contains none of the places, before a
+  semicolon that is followed by a list, and in an answer section of more than 60 words.
 - They do not count an answer beside the statement that the model does not know the answer, and a
   copy of a whole document with several clauses.
 - They can read names without punctuation between them ("Paris Rome Berlin") as one name.
+- They accept a coarser date: if the question asks when something happened, and the gold answer is
+  "May 5, 1931", the answers "1931" and "May 1931" are right, unless the text names another year.
+- They do not compare titles: "Prince William" is an answer if the gold answer is "William".
 
 [languages.md](languages.md) lists the languages that the rules read.
 [hardening-cost.md](hardening-cost.md) lists, for each recipe, how many attacks the profile stops
