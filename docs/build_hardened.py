@@ -20,8 +20,9 @@ longer prevents its attacks: with `normalizer=squad`, 3.14 matches 314 again. Wi
 recipe rejects other settings that a policy can exploit: `accuracy.metric=lenient`, which is only
 for evaluation, `box=first` and `extra=allow` of TruthRL, and `refusal.matcher=semantic` of
 Ground-GRPO. Metrics that are exploitable by default are matched strictly: with
-`accuracy.metric=substring` or `f1` and with `verifier=f1>=x`, a response that does not assert the gold answer earns 0. An attack
-increases the reward of a response without making its answer more correct. `rag-rewards audit`
+`accuracy.metric=substring` or `f1` and with `verifier=f1>=x`, a response that does not assert the
+gold answer earns 0. An attack increases the reward of a response without making
+its answer more correct. `rag-rewards audit`
 ([look.md](look.md)) tries about nine hundred variants of the attacks below.
 
 The hardened profile matches gold answers strictly: rules decide whether a sentence asserts an
