@@ -43,7 +43,7 @@ def test_a_prompt_names_the_sections_that_the_reward_reads(name):
     shown = set(re.findall(r"<(\w+)>", prompt_of(name))) - {"question", "references"}
     if not definition_of(name).prompt.shows_documents:  # the prompt of a search agent
         sections = set(definition_of(name).output.sections)
-        with_tags = name in ("search-r1", "stepsearch")
+        with_tags = name in ("search-r1", "stepsearch", "igpo")
         assert shown == (sections | {"search", "information"} if with_tags else sections)
         assert "It flows through Paris." not in prompt_of(name)
         return
