@@ -80,7 +80,8 @@ def _drop_articles(text: str) -> str:
 
 # A citation marker does not belong to an answer: "Paris [1]" becomes "paris".
 MARKER = compiled()
-_ASCII_CONTROLS = dict.fromkeys((*range(9), *range(14, 28), 127))
+_ASCII_CONTROLS = bytes((*range(9), *range(14, 28), 127))
+_FOLDED = _LOWER.replace(b"`", b"'")
 _TYPOGRAPHY = str.maketrans(
     dict.fromkeys("‘’‚‛ʼʹʻ′´`＇", "'")
     | dict.fromkeys("“”„‟″«»", '"')
@@ -94,6 +95,7 @@ _LOOK_ALIKES = str.maketrans("аеорсухіјѕԁһкмтвнԛԝαορντι
 # It would read the acute accent, which often serves as an apostrophe, as a space.
 _BEFORE_NFKC = {0xFDFA: 0xF8FA, 0xFDFB: 0xF8FB, 0xB4: "'"}
 _LATIN = re.compile("[a-z]")
+_LOOK_ALIKE = re.compile(f"[{''.join(map(chr, _LOOK_ALIKES))}]")
 _UNSPACED = re.compile(r"\S+")
 _CJK = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
 
@@ -167,7 +169,7 @@ def without_invisible(text: str) -> str:
 def fold(text: str) -> str:
     """Fold case, compatibility forms and typography, and remove invisible characters."""
     if text.isascii():
-        return text.translate(_ASCII_CONTROLS).lower().replace("`", "'")
+        return text.encode().translate(_FOLDED, _ASCII_CONTROLS).decode()
     marks, invisible = _unicode_patterns()
     text = invisible.sub("", marks.sub(r"\1", text)).translate(_BEFORE_NFKC)
     # Case folding can undo NFKC, and NFKC can produce new capitals. Two rounds are stable.
@@ -180,7 +182,7 @@ def fold(text: str) -> str:
 
 def _unmixed(text: str) -> str:
     """Return a text whose words of mixed script contain Latin letters in place of look-alikes."""
-    return _UNSPACED.sub(_with_latin_letters, text)
+    return _UNSPACED.sub(_with_latin_letters, text) if _LOOK_ALIKE.search(text) else text
 
 
 def _with_latin_letters(match: re.Match[str]) -> str:

@@ -12,6 +12,7 @@ from rag_rewards.text import quantities
 from rag_rewards.text.normalize import ARTICLES, Normalizer, Unicode, lower, tokens
 
 _SPLIT = re.compile(r"[^\s/|]+|[/|]|\n")
+_SEPARATOR = re.compile(r"[/|\n]")  # a token of its own; other tokens are between spaces
 EDGES = ".,;:!?()[]{}\"'*_`—。，、；：！？“”‘’«»「」『』…"
 
 
@@ -26,11 +27,24 @@ class Word(msgspec.Struct, frozen=True, gc=False):
 
 def read_words(text: str, normalize: Normalizer) -> list[Word]:
     """Return the words of a text. An article has no pieces if the normalizer removes articles."""
-    out: list[Word] = []
-    pending, quotes, has_quotes = "", 0, '"' in text
+    split = _SPLIT.findall(text) if _SEPARATOR.search(text) else text.split()
     read_token = _cached_reader(normalize)
-    for token in _SPLIT.findall(text):
-        word = read_token(token) if len(token) <= _LONGEST else _read(token, normalize)
+    read = [
+        read_token(token) if len(token) <= _LONGEST else _read(token, normalize) for token in split
+    ]
+    out = [word for word in read if word is not None]
+    if len(out) < len(read):
+        out = _with_marks(split, read)
+    if isinstance(normalize, Unicode) and (normalize.numbers or normalize.dates):
+        return _merged(out, normalize)
+    return out
+
+
+def _with_marks(split: Sequence[str], words: Sequence[Word | None]) -> list[Word]:
+    """Return words with the marks of the tokens beside them that have only marks."""
+    out: list[Word] = []
+    pending, quotes = "", 0
+    for token, word in zip(split, words, strict=True):
         if word is None:
             if token in "/|\n":  # noqa: S105 (no password)
                 if out:
@@ -46,10 +60,8 @@ def read_words(text: str, normalize: Normalizer) -> list[Word]:
             pending = ""
         else:
             out.append(word)
-        if has_quotes:
+        if '"' in token:
             quotes += token.count('"')
-    if isinstance(normalize, Unicode) and (normalize.numbers or normalize.dates):
-        return _merged(out, normalize)
     return out
 
 

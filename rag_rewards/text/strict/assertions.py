@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice, takewhile
 
-from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import ARTICLES
 from rag_rewards.text.strict.acronyms import is_acronym
 from rag_rewards.text.strict.assertion_words import (
-    ALTERNATIVES,
     AUXILIARIES,
     BEFORE_PLACE,
-    COORDINATORS,
     COPULAS,
     NAMING,
     NEGATIONS,
     NOT_AN_ITEM,
-    PAIRED,
     PLACES,
     QUESTION_MARKS,
     QUOTE,
 )
-from rag_rewards.text.strict.candidates import Candidates, Span
+from rag_rewards.text.strict.candidates import Candidates
 from rag_rewards.text.strict.capitals import Capitals
 from rag_rewards.text.strict.denials import Denials
 from rag_rewards.text.strict.enumerations import Enumerations, is_majority
+from rag_rewards.text.strict.parts import Parts, Span
 from rag_rewards.text.strict.questions import Echo
 from rag_rewards.text.strict.relations import is_loser, is_relation
 from rag_rewards.text.strict.reports import is_reported
@@ -37,6 +33,7 @@ from rag_rewards.text.words import Word
 class Assertions:
     """Tests whether the words around a mention make it an assertion.
 
+    parts     the words of the text and its parts
     required  number of answers that the question asks for
     echo      whether each word repeats the question; such a word neither denies an answer nor
               names another one
@@ -46,26 +43,20 @@ class Assertions:
 
     def __init__(
         self,
-        words: Sequence[Word],
+        parts: Parts,
         required: int,
         echo: Echo,
         capitals: Capitals,
         candidates: Candidates,
     ) -> None:
+        words = parts.words
+        self._parts = parts
         self.words = words
         self.required = required
         self.echo = echo
         self._candidates = candidates
         self._denials = Denials(words, echo, capitals)
         self._enumerations = Enumerations(words, required, candidates, echo)
-
-    @lazy
-    def _segments(self) -> list[Span]:
-        return _segments(self.words)
-
-    @lazy
-    def _starts(self) -> list[int]:
-        return [start for start, _ in self._segments]
 
     def asserts(self, first: int, last: int, gold: AbstractSet[int] = frozenset()) -> bool:
         """Return whether the text asserts the words from `first` to `last`.
@@ -100,27 +91,31 @@ class Assertions:
 
     def _segment_of(self, first: int, last: int) -> tuple[int, int]:
         """Return the range of the segments that contain a mention ("March 8, 2018" spans two)."""
-        at, to = bisect_right(self._starts, first) - 1, bisect_right(self._starts, last) - 1
+        at, to = self._parts.segment_at(first), self._parts.segment_at(last)
         if at < 0:
             return first, last + 1
-        return min(self._segments[at][0], first), max(self._segments[to][1], last + 1)
+        return min(self._parts.segments[at][0], first), max(self._parts.segments[to][1], last + 1)
 
     def _in_turn(self, first: int, last: int, gold: AbstractSet[int]) -> bool:
         """Return whether several sentences are a name: "The answer is Rome. Paris. Berlin."."""
-        at = bisect_right(self._starts, first) - 1
-        if at < 0 or self._segments[at][1] != last + 1:
+        at = self._parts.segment_at(first)
+        if at < 0 or self._parts.segments[at][1] != last + 1:
             return False
         left = right = at
-        while right + 1 < len(self._segments) and right - at < _MAX_NAMES and self._bare(right + 1):
+        while (
+            right + 1 < len(self._parts.segments)
+            and right - at < _MAX_NAMES
+            and self._bare(right + 1)
+        ):
             right += 1
         # The sentence before the run ends with the first name.
         while left and at - left < _MAX_NAMES and self._bare(left):
             left -= 1
-        others = [*self._segments[left:at], *self._segments[at + 1 : right + 1]]
+        others = [*self._parts.segments[left:at], *self._parts.segments[at + 1 : right + 1]]
         return 1 + len(others) >= max(3, self.required + 1) and not is_majority(others, gold)
 
     def _bare(self, at: int) -> bool:
-        start, end = self._segments[at]
+        start, end = self._parts.segments[at]
         ends = self.words[start - 1].after if start else "."
         ended = self.words[end - 1].after if end < len(self.words) else "."
         return (
@@ -134,40 +129,45 @@ class Assertions:
     def _one_of_many(self, first: int, last: int, gold: AbstractSet[int]) -> bool:
         """Return whether similar segments name other answers ("It is Rome. It is Paris.")."""
         start, end = self._segment_of(first, last)
-        left, right = self.words[start:first], self.words[last + 1 : end]
-        if not left and not right:
+        texts = self._parts.texts
+        prefix, suffix = texts[start:first], texts[last + 1 : end]
+        if not prefix and not suffix:
             return self._one_of_many_names(start, end, gold)
-        prefix, suffix = [word.text for word in left], [word.text for word in right]
         frame = len(prefix) + len(suffix)
         own = self.words[first].text
         names: dict[str, Span] = {}
-        for a, b in islice(self._segments, _MAX_SEGMENTS):
-            if not 0 < b - a - frame <= 4 or a >= start or self._is_echo(a, b):
+        for a, b in islice(self._parts.segments, _MAX_SEGMENTS):
+            if a >= start:
+                break
+            if not 0 < b - a - frame <= 4:
                 continue
-            here = [word.text for word in self.words[a:b]]
+            here = texts[a:b]
             if len(suffix) == 2 and suffix[0] in PLACES:  # "Rome in Italy, Paris in France"
                 here[-1] = suffix[1]
-            fits = here[: len(prefix)] == prefix and (not suffix or here[-len(suffix) :] == suffix)
-            name = here[len(prefix)] if fits else own
-            if name != own and name not in NEGATIONS:  # "It is not Rome. It is Paris."
-                names.setdefault(name, (a, b))
+            if here[: len(prefix)] != prefix or (suffix and here[-len(suffix) :] != suffix):
+                continue
+            name = here[len(prefix)]
+            if name != own and name not in NEGATIONS and not self._is_echo(a, b):
+                names.setdefault(name, (a, b))  # "It is not Rome. It is Paris."
         enough = self.required if frame > 1 else max(2, self.required)
         return 1 + len(names) > enough and not is_majority([*names.values()], gold)
 
     def _one_of_many_names(self, start: int, end: int, gold: AbstractSet[int]) -> bool:
         """Return whether a name without other words is beside other names ("Rome: Paris: Oslo")."""
-        at = bisect_right(self._starts, start) - 1
-        to = bisect_right(self._starts, end - 1) - 1
+        at = self._parts.segment_at(start)
+        to = self._parts.segment_at(end - 1)
         mention = self._candidates.head(start, end - 1)
         is_count = mention.text[:1].isdecimal() and "(" in self._marks_after(end - 1)
         before = takewhile(self._is_name, range(at - 1, -1, -1))
-        after = takewhile(self._is_name, range(to + 1, len(self._segments)))
+        after = takewhile(self._is_name, range(to + 1, len(self._parts.segments)))
         names: dict[str, Span] = {}
         for i in (*islice(before, _MAX_NAMES), *islice(after, _MAX_NAMES)):
-            if is_count and not self.words[self._segments[i][0]].text[:1].isdecimal():
+            if is_count and not self.words[self._parts.segments[i][0]].text[:1].isdecimal():
                 continue  # "3 (Rome, Paris and Bonn)"
-            if self._candidates.is_item(self._segments[i], mention):
-                names.setdefault(self.words[self._segments[i][0]].text, self._segments[i])
+            if self._candidates.is_item(self._parts.segments[i], mention):
+                names.setdefault(
+                    self.words[self._parts.segments[i][0]].text, self._parts.segments[i]
+                )
         names.pop(self.words[start].text, None)
         return 1 + len(names) > max(2, self.required) and not is_majority([*names.values()], gold)
 
@@ -177,7 +177,7 @@ class Assertions:
 
     def _is_name(self, at: int) -> bool:
         """Return whether a segment can be another answer: up to three words of its own."""
-        start, end = self._segments[at]
+        start, end = self._parts.segments[at]
         text = self.words[start].text
         return (
             end - start <= 3
@@ -193,29 +193,15 @@ class Assertions:
         return self.echo.covers(start, end) or self._candidates.is_repeated((start, end))
 
 
-_JOINING = COORDINATORS | ALTERNATIVES | PAIRED
 _MAX_SEGMENTS = 512
 _MAX_NAMES = 24  # on one side of a mention
-
-
-def _segments(words: Sequence[Word]) -> list[tuple[int, int]]:
-    """Return the runs of words between marks and conjunctions, as half-open ranges."""
-    segments, start = [], 0
-    for i, word in enumerate(words):
-        joins = word.text in _JOINING
-        if joins or (i > start and word.before):
-            if i > start:
-                segments.append((start, i))
-            start = i + 1 if joins else i
-        if not joins and ((word.after and word.after.strip("'")) or i + 1 == len(words)):
-            segments.append((start, i + 1))
-            start = i + 1
-    return segments
 
 
 def _in_question(words: Sequence[Word], last: int) -> bool:
     """Return whether the sentence of the mention is a question."""
     for word in words[last : last + 40]:
+        if not word.after:
+            continue
         if not QUESTION_MARKS.isdisjoint(word.after):
             return True
         if not _SENTENCE_ENDS.isdisjoint(word.after):
@@ -238,6 +224,7 @@ def _quoted(words: Sequence[Word], first: int, last: int) -> bool:
     opened = sum(
         char in QUOTE
         for word in words[max(first - 60, 0) : first]
+        if word.before or word.after
         for char in word.before + word.after
     )
     before = sum(char in QUOTE for char in words[first].before)

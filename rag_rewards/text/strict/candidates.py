@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TypeAlias
 
 from rag_rewards.text.normalize import fold
 from rag_rewards.text.strict.assertion_words import FUNCTION_WORDS
 from rag_rewards.text.strict.capitals import Capitals
+from rag_rewards.text.strict.parts import Span
 from rag_rewards.text.strict.questions import asks_for_winner, is_choice, names_in
 from rag_rewards.text.word_forms import plain
 from rag_rewards.text.words import EDGES, Word
-
-Span: TypeAlias = tuple[int, int]
-"""A half-open range of positions of words."""
 
 
 class Candidates:

@@ -8,7 +8,7 @@ from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import fold
 from rag_rewards.text.words import EDGES
 
-_CAPITAL = re.compile(r"(?<![\w'’.-])[^\W\d_a-z][\w'’.-]{0,40}")
+_CAPITAL = re.compile(r"[^\W\d_a-z](?<![\w'’.-].)[\w'’.-]{0,40}")
 
 
 class Capitals:

@@ -69,10 +69,11 @@ class Denials:
         at = first - 1
         while at > max(first - 40, -1):
             word = words[at]
-            decided = self._decides(at, first)
-            if decided is not None:
-                return decided
-            start = _quotation_start(words, at) if linked else at
+            if word.after or words[at + 1].before or word.text in _DECIDING:
+                decided = self._decides(at, first)
+                if decided is not None:
+                    return decided
+            start = _quotation_start(words, at) if linked and word.after else at
             if start < at:
                 at = start - 1  # a title: "No Exit" was written by
                 continue
@@ -84,11 +85,12 @@ class Denials:
         return self._is_bound(first)
 
     def _decides(self, at: int, first: int) -> bool | None:
-        """Return whether a word decides that the mention is denied; None if it decides nothing."""
+        """Return whether a word decides that the mention is denied; None if it decides nothing.
+
+        A word without a mark beside it decides nothing, unless it is one of `_DECIDING`.
+        """
         words = self._words
         word, following = words[at], words[at + 1]
-        if not (word.after or following.before or word.text in _DECIDING):
-            return None
         before = words[at - 1].text if at else ""
         if (word.text, following.text) in TWO_WORD_NEGATIONS:
             return not (before in NOBODY or (before == "one" and words[at - 2].text == "no"))

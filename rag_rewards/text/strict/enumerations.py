@@ -27,7 +27,8 @@ from rag_rewards.text.strict.assertion_words import (
     SPECIFYING,
     VERB_PREPOSITIONS,
 )
-from rag_rewards.text.strict.candidates import Candidates, Span, stem
+from rag_rewards.text.strict.candidates import Candidates, stem
+from rag_rewards.text.strict.parts import Span
 from rag_rewards.text.strict.questions import Echo
 from rag_rewards.text.words import Word
 
@@ -90,7 +91,10 @@ class Enumerations:
         An item is a run of a few words between list marks or conjunctions. An apposition
         ("Paris, the capital, …") counts only if a conjunction shows that this is a list.
         """
-        words, mention = self._words, self._candidates.head(*sorted((edge, first)))
+        words = self._words
+        if not _can_be_joined(words, edge, step):
+            return [], False
+        mention = self._candidates.head(*sorted((edge, first)))
         items: list[Span] = []
         appositions: list[Span] = []
         joined = alternative = False
@@ -311,6 +315,19 @@ def _runs(
                 yield mark, at, at
             joint, begin = (word, at + step) if joins else (mark, at)
     yield joint, *_span(begin, at, step)
+
+
+def _can_be_joined(words: Sequence[Word], edge: int, step: int) -> bool:
+    """Return whether a mark or a joining word is beside a position, so that items can follow."""
+    if not 0 <= edge + step < len(words):
+        return False
+    here = min(edge, edge + step)
+    return bool(
+        words[edge + step].text in _BEFORE_ITEMS or words[here].after or words[here + 1].before
+    )
+
+
+_BEFORE_ITEMS = HEDGES | ALTERNATIVES | COORDINATORS
 
 
 def _span(begin: int, end: int, step: int) -> Span:

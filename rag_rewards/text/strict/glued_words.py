@@ -13,6 +13,8 @@ _SHORT_WORDS = (
     "|with"
 )
 _BEFORE = re.compile(rf"\b({_SHORT_WORDS}|The(?=[A-Z][a-z]))(?=[A-Z0-9])")
+# Every match of _BEFORE is before such a place, which is found much faster.
+_BETWEEN = re.compile(r"[A-Z0-9](?<=[a-z].)")
 # A lower-case word of four or more letters is no part of a name such as "McReed" or "iReed".
 _LONGER_BEFORE = re.compile(r"(?<![^\W_])([a-z]{4,24})(?=[A-Z][a-z])")
 _CAPITAL_INSIDE = re.compile(r"[A-Z](?<=[a-z]{4}[A-Z])(?=[a-z])")
@@ -32,7 +34,8 @@ def unglued(text: str, gold: Sequence[Sequence[str]]) -> str:
     >>> unglued("It is sung by the singerAnna Reedand by others.", [["Anna Reed"]])
     'It is sung by the singer Anna Reed and by others.'
     """
-    text = _BEFORE.sub(r"\1 ", text)
+    if _BETWEEN.search(text):
+        text = _BEFORE.sub(r"\1 ", text)
     if "—" in text:
         text = _DASH.sub(" — ", text)
     if "“" in text:

@@ -50,7 +50,7 @@ _PERSON_WORDS = frozenset(
     "character characters member members detective politician".split()
 )
 # Two adjacent words of which both have a capital.
-_CAPITALS = re.compile(r"(?=(?<![\w'’.-])([A-Z][\w'’.-]{0,40}) ([A-Z][\w'’-]{0,40}))")
+_CAPITALS = re.compile(r"([A-Z](?<![\w'’.-].)[\w'’.-]{0,40}) (?=([A-Z][\w'’-]{0,40}))")
 
 
 class LongerNames:
@@ -91,8 +91,8 @@ class LongerNames:
         if _SHORT_NUMBER.fullmatch(after.text):
             return (word.text, after.text) in self._numbered
         return (
-            (word.text, after.text) in self._capitals
-            and after.text not in _KINDS
+            after.text not in _KINDS
+            and (word.text, after.text) in self._capitals
             and after.text not in self._question_words
             and (first < last or self._question_words.isdisjoint(_PERSON_WORDS))
         )
@@ -154,7 +154,7 @@ class LongerNames:
         return frozenset((a.lower(), b) for a, b in _NUMBERED.findall(self._text))
 
 
-_NUMBERED = re.compile(r"(?<![\w'’.-])([A-Z][\w'’-]{0,40}) (\d{1,2})(?!\w|\.\d)")
+_NUMBERED = re.compile(r"([A-Z](?<![\w'’.-].)[\w'’-]{0,40}) (\d{1,2})(?!\w|\.\d)")
 
 
 def _is_number(text: str) -> bool:

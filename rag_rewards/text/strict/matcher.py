@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import chain, islice
 
 from rag_rewards.text.hidden import shown
@@ -27,10 +26,12 @@ from rag_rewards.text.strict.assertions import Assertions
 from rag_rewards.text.strict.candidates import Candidates
 from rag_rewards.text.strict.capitals import Capitals
 from rag_rewards.text.strict.glued_words import unglued
-from rag_rewards.text.strict.gold_words import head_of, read_gold
+from rag_rewards.text.strict.gold_pieces import GoldPieces, gold_pieces
+from rag_rewards.text.strict.gold_words import read_gold
 from rag_rewards.text.strict.longer_names import LongerNames
 from rag_rewards.text.strict.mentions import Kind, Mention, OtherForms
 from rag_rewards.text.strict.own_text import Initials, own_text
+from rag_rewards.text.strict.parts import Parts
 from rag_rewards.text.strict.questions import Echo, accepts_coarser_dates, answers_asked_for
 from rag_rewards.text.strict.rivals import Rivals
 from rag_rewards.text.strict.written_dates import can_be_in_date
@@ -83,41 +84,61 @@ class StrictText:
         self._normalize = normalize
         text = _spaced(shown(without_invisible(text)), gold)
         self._folded = own_text(fold(text), Initials(gold, normalize))
-        self._words = self._read_words(gold)
-        stream = [piece for word in self._words for piece in word.pieces]
-        self._pieces = joined(stream)
-        self._longer = LongerNames(self._words, text, question)
-        self._other_forms = OtherForms(
-            self._written,
-            self._words,
-            self._longer,
-            question if accepts_coarser_dates(question) else "",
-        )
+        self._text = text
+        self._question = question
+        self._words, self._glossed = self._read_words(gold)
+        self._pieces = joined([piece for word in self._words for piece in word.pieces])
         self._required = _required(len(gold) if required is None else required, question)
-        capitals = Capitals(text)
-        candidates = Candidates(self._words, capitals, question)
-        self._rivals = Rivals(self._words, candidates)
-        self._assertions = Assertions(
-            self._words,
-            self._required,
-            Echo(self._words, question),
-            capitals,
-            candidates,
-        )
 
-    def _read_words(self, gold: Sequence[Sequence[str]]) -> list[Word]:
-        """Return the words of the text. The rules read words of other languages in English."""
+    def _read_words(self, gold: Sequence[Sequence[str]]) -> tuple[list[Word], list[str] | None]:
+        """Return the words of the text. The rules read words of other languages in English.
+
+        If the text contains such words, all words as they are written are also returned.
+        """
         text = self._folded
         languages = languages_in(text)
         if languages:
             text = text.translate(equivalent_marks())
             text = separated(text, languages, chain.from_iterable(gold))
         words = read_words(text.replace("、", "、 "), self._normalize)
-        if languages:
-            words, self._written = glossed(words, languages)
-        else:
-            self._written = [word.text for word in words]
-        return words
+        return glossed(words, languages) if languages else (words, None)
+
+    # Many texts contain no mention, so that not everything below is needed for each text.
+
+    @lazy
+    def _written(self) -> list[str]:
+        """The words as they are written."""
+        return self._parts.texts if self._glossed is None else self._glossed
+
+    @lazy
+    def _longer(self) -> LongerNames:
+        return LongerNames(self._words, self._text, self._question)
+
+    @lazy
+    def _other_forms(self) -> OtherForms:
+        question = self._question if accepts_coarser_dates(self._question) else ""
+        return OtherForms(self._written, self._words, self._longer, question)
+
+    @lazy
+    def _parts(self) -> Parts:
+        return Parts(self._words)
+
+    @lazy
+    def _capitals(self) -> Capitals:
+        return Capitals(self._text)
+
+    @lazy
+    def _candidates(self) -> Candidates:
+        return Candidates(self._words, self._capitals, self._question)
+
+    @lazy
+    def _rivals(self) -> Rivals:
+        return Rivals(self._parts, self._candidates)
+
+    @lazy
+    def _assertions(self) -> Assertions:
+        echo = Echo(self._parts, self._question)
+        return Assertions(self._parts, self._required, echo, self._capitals, self._candidates)
 
     @lazy
     def _owner(self) -> list[int]:
@@ -125,8 +146,8 @@ class StrictText:
         return [i for i, word in enumerate(self._words) for _ in word.pieces]
 
     @lazy
-    def _texts(self) -> str:
-        return joined([word.text for word in self._words])
+    def _joined_texts(self) -> str:
+        return joined(self._parts.texts)
 
     def contains(self, aliases: Sequence[str]) -> bool:
         """Return whether the text asserts one of the aliases."""
@@ -137,26 +158,11 @@ class StrictText:
         if says_both(self._folded, aliases):
             return None
         exact: list[Mention] = []
-        for alias in _with_heads(aliases):
-            words, pieces = _read_alias(alias, self._normalize)
-            if pieces and pieces not in self._pieces and words[-1].pieces:
-                continue
-            if len(words) > 1 and not words[-1].pieces:
-                # The last word of "Vitamin A" only looks like an article.
-                if self._ends_in_article([word.text for word in words]):
-                    return "exact"
-                continue
-            if not pieces:
-                if words and self._is_named([word.text for word in words]):
-                    return "exact"
-                if not words and alias.strip() and alias.strip().casefold() in self._folded:
-                    return "exact"  # a gold answer without a word is compared as it is written
-                continue
-            width = pieces.count("\x00") - 2
-            exact.extend(
-                Mention(self._owner[start], self._owner[start + width], "exact")
-                for start in islice(positions_of(pieces, self._pieces), _MAX_MENTIONS)
-            )
+        for gold in gold_pieces(aliases, self._normalize):
+            if gold.is_plain:
+                exact.extend(self._mentions(gold) if gold.pieces in self._pieces else ())
+            elif self._asserts_last_article(gold):
+                return "exact"
         kind = self._asserted(exact, aliases) if exact else None
         return kind or self._asserted_in_other_form(exact, aliases)
 
@@ -207,20 +213,33 @@ class StrictText:
         same_year = [each for each in dates if not each.year or each.year == date.year]
         return bool(same_year) and all(map(date.contradicts, same_year))
 
-    def _is_named(self, words: list[str]) -> bool:
+    def _mentions(self, gold: GoldPieces) -> Iterator[Mention]:
+        """Yield the first mentions of an alias."""
+        for start in islice(positions_of(gold.pieces, self._pieces), _MAX_MENTIONS):
+            yield Mention(self._owner[start], self._owner[start + gold.width - 1], "exact")
+
+    def _asserts_last_article(self, gold: GoldPieces) -> bool:
+        """Return whether the text asserts an alias without pieces, or one that ends in an article.
+
+        The last word of "Vitamin A" only looks like an article, and so does the word of "A".
+        """
+        if not gold.words:  # a gold answer without a word is compared as it is written
+            written = gold.alias.strip().casefold()
+            return bool(written) and written in self._folded
+        if len(gold.words) == 1:
+            return self._is_named(gold.words)
+        starts = islice(positions_of(joined(gold.words), self._joined_texts), _MAX_MENTIONS)
+        return any(self._assertions.asserts(at, at + len(gold.words) - 1) for at in starts)
+
+    def _is_named(self, words: Sequence[str]) -> bool:
         """Return whether the text asserts a letter that looks like an article, as in "It is A."."""
-        texts = [*(word.text for word in self._words), "is"]
-        starts = islice(positions_of(joined(words), self._texts), _MAX_MENTIONS)
+        texts = [*self._parts.texts, "is"]
+        starts = islice(positions_of(joined(words), joined(texts)), _MAX_MENTIONS)
         return any(
             (self._words[at].after or texts[at + 1] in ("is", "was"))
             and self._assertions.asserts(at, at)
             for at in starts
         )
-
-    def _ends_in_article(self, words: list[str]) -> bool:
-        """Return whether the text asserts an alias whose last word looks like an article."""
-        starts = islice(positions_of(joined(words), self._texts), _MAX_MENTIONS)
-        return any(self._assertions.asserts(at, at + len(words) - 1) for at in starts)
 
 
 # "Reed12." and "19731.": the number of a footnote after a word or a year at the end of a sentence.
@@ -255,30 +274,6 @@ def _without_question_marks(text: str, aliases: Sequence[str]) -> str:
             pattern = re.compile(re.escape(alias), re.IGNORECASE)
             text = pattern.sub(lambda match: match[0].replace("?", ""), text)
     return text
-
-
-def _with_heads(aliases: Sequence[str]) -> Sequence[str]:
-    """Return the aliases, and the heads of those that end with a remark: "Oasis (band)"."""
-    if not any(alias.endswith(")") or ", w" in alias for alias in aliases):
-        return aliases
-    heads = [head_of(alias) for alias in aliases]
-    return list(dict.fromkeys([*aliases, *(head for head in heads if len(head) > 2)]))
-
-
-def _read_alias(alias: str, normalize: Normalizer) -> tuple[Sequence[Word], str]:
-    """Return the words of a gold answer, and its joined pieces or an empty text."""
-    read = _read_short_alias if len(alias) <= _SHORT else _read_short_alias.__wrapped__
-    return read(alias, normalize)
-
-
-@lru_cache(maxsize=16384)
-def _read_short_alias(alias: str, normalize: Normalizer) -> tuple[Sequence[Word], str]:
-    words = read_words(fold(alias), normalize)
-    pieces = [piece for word in words for piece in word.pieces]
-    return words, joined(pieces) if pieces else ""
-
-
-_SHORT = 200  # characters; the rollouts of a group read the same short gold answers
 
 
 def _required(required: int, question: str) -> int:

@@ -210,7 +210,7 @@ class OtherForms:
         """Yield names with other middle names or initials, and "Reed, Anna"."""
         *given, last = gold.words
         words = self._text.words
-        for at in self._places.get(root(last), ()):
+        for at in self._places[root(last)] if root(last) in self._stem_set else ():
             for width in range(1, min(_LONGEST_NAME, at + 1)):
                 if _fits(given, words[at - width : at]) and self._is_plain(at - width, at):
                     yield self._mention(at - width, at, "shorter name")
@@ -242,18 +242,28 @@ class OtherForms:
     # --- words in another order ------------------------------------------------------------------
 
     @lazy
+    def _stems(self) -> list[str]:
+        """The stem of each word."""
+        return list(map(root, self._text.words))
+
+    @lazy
+    def _stem_set(self) -> frozenset[str]:
+        return frozenset(self._stems)
+
+    @lazy
     def _places(self) -> dict[str, list[int]]:
         """The positions of each stem."""
         places: dict[str, list[int]] = {}
-        for at, word in enumerate(self._text.words):
-            found = places.setdefault(root(word), [])
+        for at, stem in enumerate(self._stems):
+            found = places.setdefault(stem, [])
             if len(found) < _MAX_PLACES:
                 found.append(at)
         return places
 
     def _any_order(self, gold: GoldWords) -> Iterator[Mention]:
         content, width = gold.content, len(gold.words) + _EXTRA_WORDS
-        missing = [i for i, word in enumerate(content) if word not in self._places]
+        stems = self._stem_set
+        missing = [i for i, word in enumerate(content) if word not in stems]
         if not missing:
             for first, last in islice(self._windows(content, width), _MAX_MENTIONS):
                 if self._fits(gold, first, last):

@@ -32,7 +32,7 @@ _SHORTEST_REMARK, _LONGEST_REMARK = 3, 400  # words, characters
 _SHORT_WORDS = frozenset(("i", "a", "", "&"))
 # Document text in a response is not a statement of the model.
 _FORGED_LINE = re.compile(
-    r"(?i)(?:^|\n)[ \t]{0,8}(?:>[^\n]*|"
+    r"(?i)\n[ \t]{0,8}(?:>[^\n]*|"
     # A labelled passage ends at the next blank line.
     r"(?:(?:document|doc|passage|source|sources|title|references?)\b[ \t]{0,8}"
     r"(?:\[?\d{1,3}\]?)?[ \t]{0,8}:|\[\d{1,3}\][ \t]{0,8}(?:title|\())[^\n]*(?:\n[^\n]+)*)"
@@ -49,7 +49,13 @@ def without_forgeries(text: str) -> str:
     >>> without_forgeries("It is Rome.\\nDocument 1: Paris is large.")
     'It is Rome.\\n'
     """
-    return _FORGED_LINE.sub("\n", text) if "\n" in text else text
+    return _without_forged_lines(text) if "\n" in text else text
+
+
+def _without_forged_lines(text: str) -> str:
+    lines = f"\n{text}"
+    own = _FORGED_LINE.sub("\n", lines)
+    return own if _FORGED_LINE.match(lines) else own[1:]
 
 
 def own_text(text: str, initials: Initials) -> str:
@@ -58,7 +64,7 @@ def own_text(text: str, initials: Initials) -> str:
         text = _without_blocks(text)
     if not text.isascii():
         text = _CJK_MARKS.sub(r"\1 ", text)
-    text = _FORGED_LINE.sub("\n", text)
+    text = _without_forged_lines(text)
     if "source" in text:
         text = _SOURCE.sub(" ", text)
     if "[" in text or not text.isascii() or "(" in text:

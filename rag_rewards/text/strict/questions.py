@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -12,8 +11,9 @@ from rag_rewards.text.languages import english
 from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import fold
 from rag_rewards.text.strict.assertion_words import NEGATIONS
+from rag_rewards.text.strict.parts import Parts
 from rag_rewards.text.word_forms import plain
-from rag_rewards.text.words import EDGES, Word
+from rag_rewards.text.words import EDGES
 
 SEVERAL = 5  # answers that a list can have if the question does not say how many it asks for
 _LONGEST = 1_000  # characters that tell how many answers a question asks for
@@ -130,8 +130,8 @@ class Echo:
     of a question that also contains a negation ("Which bird cannot fly?", "It cannot fly.").
     """
 
-    def __init__(self, words: Sequence[Word], question: str) -> None:
-        self._words = words
+    def __init__(self, parts: Parts, question: str) -> None:
+        self._parts = parts
         self._question = question
 
     def __getitem__(self, at: int) -> bool:
@@ -143,10 +143,11 @@ class Echo:
 
     @lazy
     def _flags(self) -> list[bool]:
-        echo = [False] * len(self._words)
+        texts = self._parts.texts
+        echo = [False] * len(texts)
         if not self._question:
             return echo
-        repeated, texts = _read(self._question), [word.text for word in self._words]
+        repeated = _read(self._question)
         for at, run in enumerate(zip(texts, texts[1:], texts[2:], strict=False)):
             if run in repeated.runs:
                 echo[at : at + 3] = [True] * 3

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
 
-from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import ARTICLES
 from rag_rewards.text.strict.assertion_words import (
     COORDINATORS,
@@ -30,30 +28,30 @@ from rag_rewards.text.strict.assertion_words import (
     PRONOUNS,
     VERB_PREPOSITIONS,
 )
-from rag_rewards.text.strict.candidates import Candidates, Span, stem
+from rag_rewards.text.strict.candidates import Candidates, stem
+from rag_rewards.text.strict.parts import Parts, Span, ends_unit
 from rag_rewards.text.word_forms import ORDINALS
 from rag_rewards.text.words import Word
 
 _MAX_UNIT = 10  # words; a longer sentence contains names for other reasons
-_MAX_UNITS = 64
 _MAX_PHRASES = 40  # words before a mention
 _ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th)", re.ASCII)
 _TOO = HEDGES | {"too"}
 _MAX_CLAUSES = 12
 _MAX_NEW_WORDS = 2  # of a unit that only names another answer
-_UNIT_ENDS = frozenset(".!?;\n。！？；")
 _JOINT_WORDS = frozenset(word for joint in JOINTS for word in joint.split())
 
 
 class Rivals:
     """Tests whether other answers precede a mention.
 
-    words       the words of the text
+    parts       the words of the text and its parts
     candidates  which words can be an answer
     """
 
-    def __init__(self, words: Sequence[Word], candidates: Candidates) -> None:
-        self._words = words
+    def __init__(self, parts: Parts, candidates: Candidates) -> None:
+        self._parts = parts
+        self._words = parts.words
         self._candidates = candidates
 
     def precede(self, first: int, last: int, required: int) -> bool:
@@ -95,17 +93,18 @@ class Rivals:
 
         Examples: "It is Rome and it is Paris.", "Iron does, copper does."
         """
-        clauses = self._clauses
-        at = bisect_right(clauses, (first, len(self._words))) - 1
-        if at < 1:
+        clauses, texts = self._parts.clauses, self._parts.texts
+        at = bisect_right(clauses, (first, len(texts))) - 1
+        if at < 1 or clauses[at][1] - clauses[at][0] > _MAX_UNIT:
             return False
-        own = {word.text for word in self._words[first : last + 1]}
         head = self._candidates.head(first, last)
-        frame = self._texts(clauses[at]) - own
-        if not frame or clauses[at][1] - clauses[at][0] > _MAX_UNIT:
+        own = set(texts[first : last + 1])
+        frame = {text for text in texts[slice(*clauses[at])] if len(text) > 1}
+        frame -= ARTICLES | HEDGES | own
+        if not frame:
             return False
         rivals = sum(
-            frame <= self._texts(clause)
+            frame.issubset(texts[slice(*clause)])
             and self._has_candidate(clause, head, own, frame)
             and (len(frame) > 1 or self._is_beside(clause, next(iter(frame)), head))
             for clause in clauses[max(at - _MAX_CLAUSES, 0) : at]
@@ -175,30 +174,11 @@ class Rivals:
             for word, following in pairwise(texts)
         )
 
-    @lazy
-    def _clauses(self) -> list[Span]:
-        """The runs of words between marks and conjunctions."""
-        clauses, start = [], 0
-        for at, word in enumerate(self._words):
-            joins = word.text in COORDINATORS
-            if joins and at > start:
-                clauses.append((start, at))
-            if joins or (word.after and word.after.strip("'")) or at + 1 == len(self._words):
-                if not joins:
-                    clauses.append((start, at + 1))
-                start = at + 1
-        return clauses
-
-    def _texts(self, clause: Span) -> set[str]:
-        """Return the words of a clause that belong to its frame."""
-        texts = {word.text for word in self._words[slice(*clause)] if len(word.text) > 1}
-        return texts - ARTICLES - HEDGES
-
     def _is_joined(self, first: int) -> bool:
         """Return whether joining words are beside another name: "Rome then Paris"."""
         words, at = self._words, first - 1
         gap: list[str] = []
-        while at >= 0 and len(gap) < 5 and not (words[at].after and _ends_unit(words[at])):
+        while at >= 0 and len(gap) < 5 and not (words[at].after and ends_unit(words[at])):
             text = words[at].text
             if not text[:1].isalnum() or text in ARTICLES or text in HEDGES:
                 gap.append("")  # a symbol, as in "Rome = Paris"
@@ -207,7 +187,7 @@ class Rivals:
             else:
                 break
             at -= 1
-        if not gap or at < 0 or _ends_unit(words[at]):
+        if not gap or at < 0 or ends_unit(words[at]):
             return False
         phrase = " ".join(filter(None, reversed(gap)))
         if phrase in PREPOSITIONS and not self._candidates.is_name(words[first].text):
@@ -229,7 +209,7 @@ class Rivals:
             at -= 1
         marks = words[at].after + words[at + 1].before if at >= 0 else ""
         is_title = marks == "." and len(words[at].text) < 4  # "Dr. Reed"
-        if not marks or ":" in marks or is_title or _ends_unit(words[at]):
+        if not marks or ":" in marks or is_title or ends_unit(words[at]):
             return False
         end = at
         while at >= 0 and end - at < 4 and self._candidates.is_candidate(words[at], mention):
@@ -238,14 +218,14 @@ class Rivals:
                 break
         while at >= 0 and words[at].text in ARTICLES:
             at -= 1
-        return at < end and (at < 0 or words[at].text in COPULAS or _ends_unit(words[at]))
+        return at < end and (at < 0 or words[at].text in COPULAS or ends_unit(words[at]))
 
     def _ends_with(self, last: int) -> bool:
         """Return whether a unit ends after a mention, also after "too" or "also"."""
         words, at = self._words, last
         while at + 1 < len(words) and not words[at].after and words[at + 1].text in _TOO:
             at += 1
-        return at + 1 >= len(words) or _ends_unit(words[at])
+        return at + 1 >= len(words) or ends_unit(words[at])
 
     def _is_label(self, first: int, last: int) -> bool:
         """Return whether a mention is before a colon and a name: "Rome: Paris"."""
@@ -259,12 +239,12 @@ class Rivals:
             if words[end].after:
                 break
             end += 1
-        return (last + 1 <= end < len(words) and end - last <= 4 and _ends_unit(words[end])) or (
+        return (last + 1 <= end < len(words) and end - last <= 4 and ends_unit(words[end])) or (
             last + 1 < end == len(words)
         )
 
     def _in_earlier_units(self, first: int, last: int, required: int) -> bool:
-        units = self._units
+        units = self._parts.units
         at = next((i for i, (start, end) in enumerate(units) if start <= first < end), 0)
         if not at or units[at][1] - units[at][0] > _MAX_UNIT:
             return False
@@ -303,18 +283,6 @@ class Rivals:
         texts = {word.text for word in self._words[slice(*unit)]} - own - FUNCTION_WORDS
         return {stem(text) for text in texts}
 
-    @lazy
-    def _units(self) -> list[Span]:
-        """The sentences, lines and parts between semicolons."""
-        units, start = [], 0
-        for at, word in enumerate(self._words):
-            if (word.after and _ends_unit(word)) or at + 1 == len(self._words):
-                units.append((start, at + 1))
-                start = at + 1
-                if len(units) == _MAX_UNITS:
-                    break
-        return units
-
     def _has_candidate(
         self, unit: Span, head: Word, own: AbstractSet[str], frame: AbstractSet[str] = frozenset()
     ) -> bool:
@@ -343,9 +311,3 @@ def _rank(word: Word) -> int:
 
 def _denies(word: Word) -> bool:
     return word.text in NEGATIONS or word.text.endswith("n't")
-
-
-def _ends_unit(word: Word) -> bool:
-    if word.after.startswith(".") and (len(word.text) < 3 or "." in word.text):
-        return word.text.isdecimal()  # otherwise it is an initial or an abbreviation
-    return not _UNIT_ENDS.isdisjoint(word.after)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from rag_rewards.text.strict.comparable_words import MONTH_NAMES, ROMAN, comparable, is_number
@@ -41,6 +42,11 @@ class WrittenDate(NamedTuple):
 
 def can_be_in_date(text: str) -> bool:
     """Return whether a written word can begin a part of a date."""
+    return _can_be_in_date(text) if len(text) < 20 else _can_be_in_date.__wrapped__(text)
+
+
+@lru_cache(maxsize=16384)
+def _can_be_in_date(text: str) -> bool:
     words = comparable((text,)).words
     return not words or any(
         word in MONTH_NAMES or word == "of" or word in ROMAN or is_number(word) for word in words

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import islice
 
 _YES = re.compile(r"(?<![\w-])yes(?![\w-])", re.IGNORECASE)
 _NO = re.compile(
@@ -21,7 +20,7 @@ def says_both(text: str, aliases: Sequence[str]) -> bool:
     >>> says_both("Yes. No.", ["yes"]), says_both("Yes, there is no doubt.", ["yes"])
     (True, False)
     """
-    if not any(alias.strip(" .").casefold() in ("yes", "no") for alias in islice(aliases, 1)):
+    if not aliases or aliases[0].strip(" .").casefold() not in ("yes", "no"):
         return False
     answers = {alias.strip(" .").casefold() for alias in aliases}
     if answers == {"yes"}:
