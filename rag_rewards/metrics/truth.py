@@ -12,7 +12,7 @@ from rag_rewards.errors import GroupError, UsageError
 from rag_rewards.evidence.needs import Need
 from rag_rewards.metrics.answer_text import AnswerCache, Reads, read_answer
 from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values, ratio
-from rag_rewards.rewards.cascade import CERTAINTY
+from rag_rewards.rewards.cascade import CERTAINTY, Decision
 from rag_rewards.rewards.truthfulness import Outcome, Truth
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
@@ -136,7 +136,9 @@ class Truthfulness(MetricBase):
         def measure(row: ScoredRow) -> tuple[float, ...]:
             truth, decision = outcome.verify(row, cache.answer(row, self.reads), forms)
             numbers = (float(truth == "correct"), float(truth == "uncertain"), 1.0)
-            return numbers if decision is None else (*numbers, float(decision.verdict is None))
+            if not isinstance(decision, Decision):
+                return numbers
+            return (*numbers, float(decision.verdict is None))
 
         return measure
 

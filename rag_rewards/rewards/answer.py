@@ -12,10 +12,10 @@ from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rewards.answer_list import list_match
 from rag_rewards.rewards.cascade import CERTAINTY, Decision, check_certainty, decide
 from rag_rewards.rewards.strict_answer import (
-    asserted_answers,
+    StrictMatch,
     is_exact_assertion,
-    precise,
     shown_answer,
+    strict_match,
 )
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.text.citations import compiled, strip_markers
@@ -25,7 +25,6 @@ from rag_rewards.text.lenient import LenientGold, LenientMatch, LenientText
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer, squad, tokens
 from rag_rewards.text.sections import Tags
 from rag_rewards.text.statements import sentences
-from rag_rewards.text.strict import StrictText
 
 Metric = Literal["exact", "substring", "f1", "lenient", "judge", "cascade"]
 Reads = Literal["answer", "response", "final"]
@@ -131,6 +130,7 @@ class AnswerMatch:
     reads   `answer`: the answer section; `response`: the response without its thinking; `final`:
             the answer section, or the last statement if there is none
     strict  the response must assert the answer, see `text.strict`; `f1` of another answer is 0;
+            `substring`: the details contain the kind of the mention of each required answer;
             `cascade`: a response is right without a judge only if it asserts the answer
     certainty  `cascade`: a judge decides below this certainty, see `rewards.cascade`
     extra   `exact` with several required answers: the answer is a comma-separated list, which may
@@ -213,6 +213,8 @@ class AnswerMatch:
             return self._lenient_score(rollout)
         if self.metric == "cascade":
             return self._cascade_score(rollout)
+        if self.metric == "substring" and self.strict:
+            return self._strict_score(rollout, forms.normalize)
         if self.reads == "answer":
             answer = rollout.parsed.answer(self.tags, forms.normalize)
             text, normal = answer.text, answer.normal
@@ -230,6 +232,15 @@ class AnswerMatch:
         details = {"answer": text, "matches": [match._asdict() for match in matches]}
         return Score(float(all(matches)), details=details)
 
+    def _strict_score(self, rollout: Rollout, normalize: Normalizer) -> Score:
+        is_section = self.reads == "answer"
+        answer = rollout.parsed.answer(self.tags, normalize).text if is_section else None
+        text = shown_answer(answer if is_section else self._read(rollout))
+        match = StrictMatch((None,) * len(rollout.gold))
+        if text and not text.isspace():
+            match = self._strict_match(rollout, text, normalize)
+        return Score(float(match.verdict), details={"answer": text, **match.details})
+
     def _cascade_score(self, rollout: Rollout) -> Score:
         text = self.read(rollout)
         decision = self.decide(rollout, text)
@@ -242,7 +253,7 @@ class AnswerMatch:
         if (
             self.strict
             and decision.verdict
-            and not all(self._asserted(rollout, text or "", self.normalize))
+            and not self._strict_match(rollout, text or "", self.normalize).verdict
         ):
             return decision.without_assertion()
         return decision
@@ -295,35 +306,30 @@ class AnswerMatch:
             is_equal = bool(list_match(text, required, normalize, extra=self.extra))
             return float(is_equal and self._is_asserted(rollout, text, normalize))
         if self.metric == "substring" and self.strict:
-            return float(all(self._asserted(rollout, text, normalize)))
+            return float(self._strict_match(rollout, text, normalize).verdict)
         best = [_best(_COMPARE[self.metric], text, aliases, normalize) for aliases in required]
         if self.metric == "exact":
             return float(min(best) == 1.0 and self._is_asserted(rollout, text, normalize))
         if self.metric == "f1" and self.strict:
-            asserted = self._asserted(rollout, text, normalize) if any(best) else [False]
-            best = [f1 * right for f1, right in zip(best, asserted, strict=False)]
+            kinds = self._strict_match(rollout, text, normalize).mentions if any(best) else [None]
+            best = [f1 * (kind is not None) for f1, kind in zip(best, kinds, strict=False)]
         return sum(best) / len(required) if self.metric == "f1" else min(best)
 
-    def _asserted(self, rollout: Rollout, text: str, normalize: Normalizer) -> list[bool]:
-        """Return for each required answer whether the response asserts it.
+    def _strict_match(self, rollout: Rollout, text: str, normalize: Normalizer) -> StrictMatch:
+        """Return the mentions by which the response asserts the required answers.
 
         Statements before the last one must not contradict its assertion.
         """
-        asserted = asserted_answers(rollout, text, normalize)
-        if self._is_part(rollout, text) and any(asserted):
-            required, question, visible = rollout.gold, rollout.question, rollout.parsed.visible
-            whole = StrictText(visible, precise(normalize), required, question=question or "")
-            asserted = [
-                each and whole.contains(aliases)
-                for each, aliases in zip(asserted, required, strict=True)
-            ]
-        return asserted
+        match = strict_match(rollout, text, normalize)
+        is_part = self._is_part(rollout, text) and any(match.mentions)
+        return match.confirmed(rollout, normalize) if is_part else match
 
     def _is_asserted(self, rollout: Rollout, text: str, normalize: Normalizer) -> bool:
         """Return whether a text that equals the gold answers asserts them, if `strict`."""
         if not self.strict:
             return True
-        if self._is_part(rollout, text) and not all(self._asserted(rollout, text, normalize)):
+        is_part = self._is_part(rollout, text)
+        if is_part and not self._strict_match(rollout, text, normalize).verdict:
             return False
         return is_exact_assertion(rollout, text, normalize)
 

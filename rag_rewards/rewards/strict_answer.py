@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from rag_rewards.rewards.answer_list import list_match
 from rag_rewards.rollout import Rollout
@@ -11,9 +12,38 @@ from rag_rewards.text.copies import copies_document
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.lengths import is_passage
 from rag_rewards.text.normalize import Normalizer, Unicode, fold
-from rag_rewards.text.strict import StrictText
+from rag_rewards.text.strict import Kind, StrictText
 
 _NEGATIONS = ("!", "¬", "≠", "~")
+
+
+class StrictMatch(NamedTuple):
+    """The mentions by which a text asserts the required answers of a rollout.
+
+    mentions  for each required answer the kind of the mention, see `text.strict.mentions`, or None
+              if the text does not assert the answer
+    """
+
+    mentions: tuple[Kind | None, ...]
+
+    @property
+    def verdict(self) -> bool:
+        """Whether the text asserts all required answers."""
+        return None not in self.mentions
+
+    def confirmed(self, rollout: Rollout, normalize: Normalizer) -> StrictMatch:
+        """Return the match of a part of a response without what the whole does not assert."""
+        text, required = rollout.parsed.visible, rollout.gold
+        whole = StrictText(text, precise(normalize), required, question=rollout.question or "")
+        pairs = zip(self.mentions, required, strict=True)
+        return StrictMatch(
+            tuple(kind if kind and whole.contains(aliases) else None for kind, aliases in pairs)
+        )
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The kinds of the mentions, as details of a score."""
+        return {"mentions": list(self.mentions)}
 
 
 def asserted_answers(
@@ -21,22 +51,35 @@ def asserted_answers(
 ) -> list[bool]:
     """Return for each required answer of a rollout whether a text asserts it.
 
+    >>> row = Rollout(response="", answers=[["Paris"], ["Rome"]])
+    >>> asserted_answers(row, "It is Paris, and not Rome.", Unicode())
+    [True, False]
+    """
+    match = strict_match(rollout, text, normalize, passages=passages)
+    return [kind is not None for kind in match.mentions]
+
+
+def strict_match(
+    rollout: Rollout, text: str, normalize: Normalizer, *, passages: bool = False
+) -> StrictMatch:
+    """Return the mentions by which a text asserts the required answers of a rollout.
+
     A copy of a document and a text that declines to answer assert nothing, and neither does a
     passage unless `passages` is true.
     Numbers and names are compared with the normalizer `unicode`, because others ignore punctuation
     that changes the meaning.
 
-    >>> row = Rollout(response="", answers=[["Paris"], ["Rome"]])
-    >>> asserted_answers(row, "It is Paris, and not Rome.", Unicode())
-    [True, False]
+    >>> row = Rollout(response="", answers=[["2"], ["Rome"]])
+    >>> strict_match(row, "It is two, and not Rome.", Unicode())
+    StrictMatch(mentions=('other form', None))
     """
     required = rollout.gold
     documents = (document.text for document in rollout.documents or ())
     is_long = not passages and is_passage(text)
     if is_long or _declines(text, required) or copies_document(text, documents):
-        return [False] * len(required)
+        return StrictMatch((None,) * len(required))
     strict = StrictText(text, precise(normalize), required, question=rollout.question or "")
-    return [strict.contains(aliases) for aliases in required]
+    return StrictMatch(tuple(strict.find(aliases) for aliases in required))
 
 
 def _declines(text: str, required: Sequence[Sequence[str]]) -> bool:

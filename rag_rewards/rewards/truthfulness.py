@@ -19,7 +19,7 @@ from rag_rewards.rewards.answer import (
 )
 from rag_rewards.rewards.answer_list import list_match
 from rag_rewards.rewards.cascade import CERTAINTY, NO_ANSWER, Decision, check_certainty, decide
-from rag_rewards.rewards.strict_answer import asserted_answers, is_exact_assertion
+from rag_rewards.rewards.strict_answer import StrictMatch, is_exact_assertion, strict_match
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.text.boxed import first_box, last_box
 from rag_rewards.text.gold_forms import GoldForms
@@ -193,7 +193,7 @@ class Outcome:
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
         answer = self.answer(rollout)
         unanswerable = self._must_abstain(rollout)
-        truth, decision = (
+        truth, explanation = (
             (self._abstention_or_answer(rollout, answer), None)
             if unanswerable
             else self.verify(rollout, answer, forms)
@@ -209,7 +209,7 @@ class Outcome:
             "answer": answer,
             "truth": truth,
             "refused": truth == "uncertain",
-            **(decision.details if decision else {}),
+            **(explanation.details if explanation else {}),
         }
         is_right = truth == ("uncertain" if unanswerable else "correct")
         reward = self._reward(truth, abstain=enhanced or unanswerable)
@@ -234,8 +234,11 @@ class Outcome:
 
     def verify(
         self, rollout: Rollout, answer: str | None, forms: GoldForms
-    ) -> tuple[Truth, Decision | None]:
-        """Return the truth value of an answer, and the decision if the verifier is a cascade."""
+    ) -> tuple[Truth, Decision | StrictMatch | None]:
+        """Return the truth value of an answer, and what explains it.
+
+        This is the decision of a cascade, or the mentions that `substring` found with `strict`.
+        """
         if self.verifier == "cascade":
             decision = self.decide(rollout, answer, forms)
             if decision is _DECISIONS["uncertain"]:
@@ -245,15 +248,19 @@ class Outcome:
         truth = self._truth_by_rule(rollout, answer, forms)
         if truth or answer is None:
             return truth or "incorrect", None
+        if self.verifier == "substring" and self.strict:
+            match = strict_match(rollout, answer, forms.normalize)
+            return ("correct" if match.verdict else "incorrect"), match
         return ("correct" if self._is_right(rollout, answer, forms) else "incorrect"), None
 
     def decide(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Decision:
         """Return the decision of the rules of the cascade on an answer."""
         truth = self._truth_by_rule(rollout, answer, forms)
         decision = _DECISIONS[truth] if truth else decide(answer, rollout, self.certainty)
-        if self.strict and decision.verdict and not _asserts(rollout, answer or "", forms):
-            return decision.without_assertion()
-        return decision
+        if not (self.strict and decision.verdict):
+            return decision
+        match = strict_match(rollout, answer or "", forms.normalize)
+        return decision if match.verdict else decision.without_assertion()
 
     def _truth_by_rule(
         self, rollout: Rollout, answer: str | None, forms: GoldForms
@@ -298,10 +305,8 @@ class Outcome:
                 raise unmet(VerdictNeed(self.name))
             return verdict == 1
         required, normalize = rollout.gold, forms.normalize
-        if self.strict and not _asserts(rollout, answer, forms):
+        if self.strict and not strict_match(rollout, answer, forms.normalize).verdict:
             return False
-        if self.verifier == "substring" and self.strict:
-            return True
         if self.verifier == "substring":
             return all(substring_match(answer, aliases, normalize) for aliases in required)
         mean = sum(token_f1(answer, a, normalize) for a in required) / len(required)
@@ -316,11 +321,6 @@ class Outcome:
             dates=self.dates,
             spellings=self.verifier == "exact",
         )
-
-
-def _asserts(rollout: Rollout, answer: str, forms: GoldForms) -> bool:
-    """Return whether a box asserts every required answer, see `text.strict`."""
-    return all(asserted_answers(rollout, answer, forms.normalize))
 
 
 def outcome_questions(rollout: Rollout, answer: str) -> tuple[JudgeQuestion, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rag_rewards as rr
+from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.strict_answer import asserted_answers, is_exact_assertion
 from rag_rewards.text.normalize import Unicode, squad
 
@@ -80,3 +81,30 @@ def test_an_assertion(text: str, gold: str) -> None:
 def test_an_exact_match_under_another_normalizer(text: str, gold: str, expected: bool) -> None:
     rollout = rr.Rollout(response="", answers=gold)
     assert is_exact_assertion(rollout, text, squad) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "mentions"),
+    [
+        ("It is Paris.", ["Paris"], ["exact"]),
+        ("It has two moons.", ["2"], ["other form"]),
+        ("Anna Reed wrote it.", ["Anna Maria Reed"], ["shorter name"]),
+        ("It opened on 2 November 1999.", ["November 2, 1999"], ["same date"]),
+        ("It is not Paris.", ["Paris"], [None]),
+        ("They are Paris and Rome.", [["Paris"], ["Bonn"]], ["exact", None]),
+        ("", ["Paris"], [None]),
+    ],
+)
+@pytest.mark.parametrize("reads", ["answer", "response", "final"])
+def test_the_details_contain_the_kinds_of_the_mentions(
+    text: str, gold: list[str], mentions: list[str | None], reads: str
+) -> None:
+    accuracy = AnswerMatch(metric="substring", strict=True, reads=reads)
+    response = f"<answer>{text}</answer>" if reads == "answer" else text
+    [score] = accuracy([rr.Rollout(response=response, answers=gold)])
+    assert score.details["mentions"] == mentions
+    assert score.value == float(None not in mentions)
+    [truth] = rr.recipe("truthrl", {"verifier": "substring"}, hardened=True)(
+        [rr.Rollout(response=f"\\boxed{{{text}}}", answers=gold)]
+    )
+    assert truth.details.get("mentions", [None]) == mentions

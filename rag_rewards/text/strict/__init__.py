@@ -6,5 +6,6 @@ uses read the words around a mention; `rivals` finds other answers before it.
 """
 
 from rag_rewards.text.strict.matcher import StrictText, strict_contains
+from rag_rewards.text.strict.mentions import Kind
 
-__all__ = ["StrictText", "strict_contains"]
+__all__ = ["Kind", "StrictText", "strict_contains"]
