@@ -27,13 +27,16 @@ from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import label_fields, last_question, rollout_from_columns, to_builtins
 from rag_rewards.scorer import Scorer
 from rag_rewards.training.credit import Credit, place, spread
-from rag_rewards.turn_entries import turn_rewards
-from rag_rewards.turns.masks import runs
+from rag_rewards.turn_entries import total, turn_rewards
+from rag_rewards.turns.masks import Span, runs
+from rag_rewards_adapters.credit_choice import required_credit
 from rag_rewards_adapters.turn_rows import with_spans
 from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
 TURNS = "rag_turns"
 """The key of the turns in the metrics of an environment."""
+_ZERO, _LARGEST_ZERO = 1e-30, 1e-20
+"""The reward 0 of a turn before the last one, and its limit: 0.0 is a turn without a reward."""
 _REFUSED = {
     "step_wise_trajectories": "ignores the rewards of single steps",
     "batched": "generates a single turn",
@@ -65,16 +68,9 @@ class SkyRLRecipe:
         **options: Any,
     ) -> None:
         self.scorer = Scorer.load(options if recipe is None else {"recipe": recipe, **options})
-        if isinstance(credit, str):
-            credit = Credit(credit, credit_options or {})
-        found = credit or Credit.of_settings(self.scorer.recipes[0].settings)
-        if found is None:
-            raise UsageError(
-                f"{self.scorer.reward.name} has no credit method: pass credit=, such as 'return'"
-            )
-        if found.method == "gigpo":
+        self.credit = required_credit(credit, credit_options, self.scorer)
+        if self.credit.method == "gigpo":
             raise UsageError("gigpo needs the observations, which SkyRL's trainer does not have")
-        self.credit = found
         self._unscored = UnscoredHandler(patience)
 
     # --- the generator ---------------------------------------------------------------------------
@@ -112,10 +108,7 @@ class SkyRLRecipe:
         The turns are the runs of a loss mask. A row without own tokens counts in no group.
         """
         spans = [runs(mask) for mask in masks]
-        scores: list[Score | None] = []
-        for values, own in zip(rewards, spans, strict=True):
-            entries = tuple(float(sum(values[start:end])) for start, end in own)
-            scores.append(Score(sum(entries), turns=entries) if own else None)
+        scores = [_score(values, own) for values, own in zip(rewards, spans, strict=True)]
         advantages = self.credit(scores, list(positions_by_key(uids).values()))
         return [
             [0.0] * len(mask) if turns is None else spread(turns, own, len(mask))
@@ -246,10 +239,25 @@ def _gold(truth: Any) -> Any:
 
 
 def _token_rewards(score: Score, rollout: Rollout, mask: Sequence[int]) -> list[float]:
-    own = runs(mask)
-    if score.turns and len(score.turns) == len(own):
-        return place(score.turns, own, len(mask))
-    spans = [turn.token_span for turn in rollout.steps() if turn.token_span is not None]
-    if score.turns and len(spans) == len(score.turns):
-        return place(score.turns, spans, len(mask))
-    return place(turn_rewards((), score.value, len(own)) or (), own, len(mask))
+    """Return the rewards of the turns at their last own tokens, with marked zeros."""
+    spans = runs(mask)
+    *process, last = turn_rewards(score.turns, score.value, len(spans)) or ()
+    if len(process) + 1 != len(spans):
+        spans = [turn.token_span for turn in rollout.steps() if turn.token_span is not None]
+    marked = [_ZERO if entry == 0 else entry for entry in process]
+    return place([*marked, last], spans, len(mask))
+
+
+def _score(rewards: Sequence[float], spans: Sequence[Span]) -> Score | None:
+    """Return the score that `_token_rewards` wrote, None for a row without own tokens."""
+    if not spans:
+        return None
+    *process, last = [float(sum(rewards[start:end])) for start, end in spans]
+    entries = (*map(_entry, process), last)
+    return Score(total(entries), turns=entries)
+
+
+def _entry(value: float) -> float | None:
+    if value == 0:
+        return None
+    return 0.0 if abs(value) <= _LARGEST_ZERO else value

@@ -30,6 +30,7 @@ from rag_rewards.scorer import Scorer
 from rag_rewards.training.credit import Credit, spread
 from rag_rewards.training.credit.gigpo import anchors_of
 from rag_rewards.turns.masks import runs
+from rag_rewards_adapters.credit_choice import required_credit
 from rag_rewards_adapters.turn_rows import with_spans
 from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
@@ -63,14 +64,7 @@ class SlimeRecipe:
         **options: Any,
     ) -> None:
         self.scorer = Scorer.load(options if recipe is None else {"recipe": recipe, **options})
-        if isinstance(credit, str):
-            credit = Credit(credit, credit_options or {})
-        found = credit or Credit.of_settings(self.scorer.recipes[0].settings)
-        if found is None:
-            raise UsageError(
-                f"{self.scorer.reward.name} has no credit method: pass credit=, such as 'return'"
-            )
-        self.credit = found
+        self.credit = required_credit(credit, credit_options, self.scorer)
         self._unscored = UnscoredHandler(patience)
 
     # --- --custom-rm-path ------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """TRL's GRPOTrainer with an advantage for each turn. TRL itself has one for each completion.
 
+from rag_rewards_adapters.credit_choice import credit_of
 from rag_rewards_adapters.trl import RagReward
 from rag_rewards_adapters.trl_turn_trainer import TurnGRPOTrainer
 
@@ -23,6 +24,7 @@ from rag_rewards.rollout import Rollout, Score
 from rag_rewards.training.credit import Credit, spread
 from rag_rewards.training.credit.gigpo import anchors_of
 from rag_rewards.turns.masks import Span, runs
+from rag_rewards_adapters.credit_choice import credit_of
 from rag_rewards_adapters.trl import RagReward
 from rag_rewards_adapters.trl_trainer import check_scaling
 
@@ -60,7 +62,7 @@ class TurnGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 "rag_rewards.compose"
             )
         self.reward: RagReward = self.reward_funcs[0]
-        self.credit = _credit(credit, credit_options, self.reward)
+        self.credit = credit_of(credit, credit_options, self.reward.scorer)
         if self.credit is not None:
             check_scaling(self.args, f"credit {self.credit.method!r}")
             if self.reward.std_floor is not None:
@@ -120,29 +122,6 @@ class TurnGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             known = [span for span in spans if span is not None]
             result.append(known if known and len(known) == len(spans) else runs(mask))
         return result
-
-
-def _credit(
-    credit: Credit | str | None, options: Mapping[str, Any] | None, reward: RagReward
-) -> Credit | None:
-    """Return the credit of the arguments, or that of the recipe."""
-    if isinstance(credit, Credit):
-        if options:
-            raise UsageError("credit_options belong to a credit that is a name: remove them")
-        return credit
-    if credit == "group":
-        return None
-    if credit is not None:
-        return Credit(credit, options or {})
-    found = {recipe.name: Credit.of_settings(recipe.settings) for recipe in reward.scorer.recipes}
-    first, *others = found.values()
-    if any(other != first for other in others):
-        raise UsageError(f"the stages {', '.join(found)} have different credit: pass credit=")
-    if options and first is not None:
-        return Credit(first.method, {**first.options, **options})
-    if options:
-        raise UsageError("credit_options requires a credit method: pass credit=")
-    return first
 
 
 def _anchors(score: Score, rollout: Rollout | None) -> list[str]:

@@ -62,7 +62,7 @@ def turn_fields(
     if turns is not None:
         return {"turns": with_spans(turns, tokens)}
     if not isinstance(completion, str) and _is_conversation(completion):
-        return {"response": _messageswith_spans(completion, mask)}
+        return {"response": _messages_with_spans(completion, mask)}
     if mask is None or ids is None or decode is None:
         return None
     return {"turns": turn_rows(turns_of_mask(ids, mask, decode, dialect))}
@@ -73,7 +73,7 @@ def _is_conversation(messages: Sequence[Mapping[str, Any]]) -> bool:
     return len(messages) > 1 or any(message.get("tool_calls") for message in messages)
 
 
-def _messageswith_spans(
+def _messages_with_spans(
     messages: Sequence[Mapping[str, Any]], mask: Sequence[int] | None
 ) -> list[dict[str, Any]]:
     """Return messages with the runs of the mask as the spans of the assistant messages."""

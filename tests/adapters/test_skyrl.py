@@ -22,8 +22,9 @@ from rag_rewards_adapters.skyrl import SkyRLRecipe, check_generator, experiment
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trainers"))
 from turn_groups import ENVIRONMENT, GROUPS, GROUPS_BY_NAME, SEARCHES, TurnGroup
 
-from rag_rewards import custom
+from rag_rewards import Score, custom
 from rag_rewards.errors import UsageError
+from rag_rewards.training.credit import METHODS, Credit
 
 torch = pytest.importorskip("torch")
 OWN, OTHER = 2, 3
@@ -164,7 +165,7 @@ def test_golden_groups_pass_through_the_generator_and_the_trainer(group: TurnGro
     output = asyncio.run(recipe.score(batch, output))
     for row, entries in zip(output["rewards"], group.rewards, strict=False):
         ends = [t * (OWN + OTHER) + OWN - 1 for t in range(len(entries))]
-        assert [row[end] for end in ends] == list(entries)
+        assert [row[end] for end in ends] == pytest.approx(entries)
         assert sum(row) == pytest.approx(sum(entries))
     data = Batch(
         {"uids": [identifier.instance_id for identifier in batch["trajectory_ids"]]},
@@ -240,6 +241,36 @@ def test_an_unscored_trajectory_has_no_effect_on_its_group() -> None:
     rows = recipe.advantages(output["rewards"], output["loss_masks"], ["q"] * 3)
     assert rows[0][0] == pytest.approx(1.55)
     assert not any(rows[2])
+
+
+@pytest.mark.parametrize("method", ["igpo", "mt_grpo", "gdpo", "return"])
+def test_a_turn_without_a_reward_differs_from_the_reward_0(method: str) -> None:
+    """The rewards pass through tensors of numbers, and None is not part of a pool."""
+
+    def negative_is_none(rollout: Any) -> Score:
+        *process, last = [turn.reward for turn in rollout.steps()]
+        entries = (*(None if entry < 0 else entry for entry in process), last)
+        return Score(sum(entry or 0.0 for entry in entries), turns=entries)
+
+    given = ((-1.0, 0.5, 1.0), (0.0, -1.0, 0.0), (0.25, 0.0))
+    group: list[list[float | None]] = [[None, 0.5, 1.0], [0.0, None, 0.0], [0.25, 0.0]]
+    recipe = SkyRLRecipe(custom("negative", negative_is_none), credit=method)
+    batch, output = output_of([given])
+    output = asyncio.run(recipe.score(batch, output))
+    rewards = padded(output["rewards"]).tolist()
+    rows = recipe.advantages(rewards, padded(output["loss_masks"]).tolist(), ["q"] * 3)
+    for row, expected in zip(rows, METHODS[method](group), strict=True):
+        assert row[:: OWN + OTHER][: len(expected)] == pytest.approx(expected, abs=1e-6)
+
+
+def test_options_of_the_credit_are_not_lost() -> None:
+    assert SkyRLRecipe(ENVIRONMENT, credit="igpo", credit_options={"gamma": 0.5}).credit == Credit(
+        "igpo", {"gamma": 0.5}
+    )
+    with pytest.raises(UsageError, match="remove them"):
+        SkyRLRecipe(ENVIRONMENT, credit=Credit("igpo"), credit_options={"norm": "separate"})
+    changed = SkyRLRecipe("igpo", credit_options={"norm": "separate"}).credit
+    assert changed == Credit("igpo", {"norm": "separate", "gamma": 1.0})
 
 
 @pytest.mark.parametrize(

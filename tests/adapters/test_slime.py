@@ -26,6 +26,7 @@ from turn_groups import ENVIRONMENT, GROUPS, GROUPS_BY_NAME, TurnGroup
 
 from rag_rewards import custom
 from rag_rewards.errors import DataError, UsageError
+from rag_rewards.training.credit import Credit
 
 torch = pytest.importorskip("torch")
 OWN, OTHER = 2, 3
@@ -178,6 +179,13 @@ def test_contradictions_are_refused(changes: dict[str, Any], why: str) -> None:
     recipe = SlimeRecipe(ENVIRONMENT, credit="return")
     with pytest.raises(UsageError, match=why):
         recipe.post_process(arguments(**changes), [])
+
+
+def test_options_of_the_credit_are_not_lost() -> None:
+    changed = SlimeRecipe("igpo", credit_options={"norm": "separate"}).credit
+    assert changed == Credit("igpo", {"norm": "separate", "gamma": 1.0})
+    with pytest.raises(UsageError, match="pass credit="):
+        SlimeRecipe(ENVIRONMENT, credit_options={"norm": "separate"})
 
 
 def test_missing_parts_are_named() -> None:
