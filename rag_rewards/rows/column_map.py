@@ -74,10 +74,19 @@ class ColumnMap:
         """
         if isinstance(columns, str):
             columns = _parsed(columns)
-        for name in columns or ():
+        if columns is not None and not isinstance(columns, Mapping):
+            raise UsageError(
+                'columns: expected a preset or a mapping such as {"response": "completion"}, found '
+                f"{type(columns).__name__}"
+            )
+        for name, column in (columns or {}).items():
             if name not in FIELDS:
                 raise UsageError(
                     f"columns: a row has no field {name!r}{did_you_mean(name, sorted(FIELDS))}"
+                )
+            if not isinstance(column, str):
+                raise UsageError(
+                    f"columns: the column of {name!r} must be a name (text), found {column!r}"
                 )
         return cls({name: tuple(paths.split("|")) for name, paths in (columns or {}).items()})
 

@@ -27,8 +27,10 @@ class DatasetTable:
     def with_columns(self, columns: Mapping[str, Sequence[Any]]) -> Any:
         from datasets import Dataset, concatenate_datasets
 
-        types = {name: dtype_of(values) for name, values in columns.items()}
+        types = {name: dtype_of(name, values) for name, values in columns.items()}
         new = nw.from_dict(dict(columns), types, backend="pyarrow").to_native()
+        if not len(self):  # concatenate_datasets drops the columns of empty data sets
+            return Dataset(self._arrow.with_columns(columns))
         kept = self.data.remove_columns([name for name in columns if name in self.columns])
         return concatenate_datasets([kept, Dataset(new)], axis=1)
 

@@ -21,7 +21,7 @@ from rag_rewards.rows.decoding import decode_or_error
 from rag_rewards.settings import did_you_mean
 from rag_rewards.tables.table import Table
 
-_WHOLE_NUMBERS = frozenset({"id", "group", "step", "weight_version"})
+_WHOLE_NUMBERS = frozenset({"answers", "id", "group", "step", "weight_version"})
 """Fields whose whole numbers are decimal numbers in a column with missing values."""
 
 
@@ -38,7 +38,7 @@ def rollouts_of(
     fields = tuple(paths)
     for start in range(0, len(table), size):
         stop = min(start + size, len(table))
-        values = [_values(table, path, start, stop, field) for field, path in paths.items()]
+        values = [_values(table, each, start, stop, field) for field, each in paths.items()]
         rows = (
             {k: v for k, v in zip(fields, row, strict=True) if v is not None}
             for row in zip(*values, strict=True)
@@ -46,14 +46,15 @@ def rollouts_of(
         yield [_rollout(completed(row) if columns.columns else row) for row in rows]
 
 
-def _paths_of_fields(table: Table, columns: ColumnMap) -> dict[str, str]:
-    """Return the column of each field, or its path inside a column."""
+def _paths_of_fields(table: Table, columns: ColumnMap) -> dict[str, list[str]]:
+    """Return the columns of each field, or their paths inside a column, the preferred one first."""
     present = set(table.columns)
-    paths = {field: field for field in FIELDS if field in present}
+    mapped = {c for field, candidates in columns.columns.items() for c in candidates if c != field}
+    paths = {field: [field] for field in FIELDS if field in present - mapped}
     for field, candidates in columns.columns.items():
         exist = [c for c in candidates if c in present or c.partition(".")[0] in present]
         if exist:
-            paths[field] = exist[0]
+            paths[field] = list(dict.fromkeys(exist + paths.get(field, [])))
         elif len(candidates) == 1 and len(table):
             [column] = candidates
             raise UsageError(
@@ -68,8 +69,19 @@ def _paths_of_fields(table: Table, columns: ColumnMap) -> dict[str, str]:
     return paths
 
 
-def _values(table: Table, path: str, start: int, stop: int, field: str) -> Sequence[Any]:
-    """Return the values of a field in some rows, with None for each value that means missing."""
+def _values(table: Table, paths: Sequence[str], start: int, stop: int, field: str) -> Sequence[Any]:
+    """Return the values of a field in some rows, each from the first path that has a value."""
+    values = _values_at(table, paths[0], start, stop, field)
+    for path in paths[1:]:
+        if not any(value is None for value in values):
+            break
+        others = _values_at(table, path, start, stop, field)
+        values = [b if a is None else a for a, b in zip(values, others, strict=True)]
+    return values
+
+
+def _values_at(table: Table, path: str, start: int, stop: int, field: str) -> Sequence[Any]:
+    """Return the values of a path in some rows, with None for each value that means missing."""
     if path in table.columns:
         return _present(table.values(path, start, stop), field)
     column, _, inside = path.partition(".")

@@ -16,13 +16,15 @@ class FrameTable:
 
     def __init__(self, data: Any) -> None:
         self.frame: nw.DataFrame[Any] = nw.from_native(data, eager_only=True)
+        # The names of columns in pandas can be numbers and tuples.
+        self._names = {str(name): name for name in self.frame.columns}
 
     @property
     def columns(self) -> list[str]:
-        return [str(name) for name in self.frame.columns]
+        return list(self._names)
 
     def values(self, column: str, start: int, stop: int) -> list[Any]:
-        return self.frame.get_column(column)[start:stop].to_list()
+        return self.frame.get_column(self._names[column])[start:stop].to_list()
 
     def with_columns(self, columns: Mapping[str, Sequence[Any]]) -> Any:
         new = [self._series(name, list(values)) for name, values in columns.items()]
@@ -30,7 +32,7 @@ class FrameTable:
 
     def _series(self, name: str, values: list[Any]) -> nw.Series[Any]:
         backend = self.frame.implementation
-        dtype = dtype_of(values)
+        dtype = dtype_of(name, values)
         if backend.is_pandas_like() and dtype.is_nested():
             dtype = None  # a column of Python objects, as pandas users expect
         return nw.new_series(name, values, dtype, backend=backend)
@@ -39,10 +41,13 @@ class FrameTable:
         return len(self.frame)
 
 
-def dtype_of(values: Sequence[Any]) -> Any:
-    """Return the type of a new column: numbers, text, lists of numbers, or mappings to numbers."""
+def dtype_of(name: str, values: Sequence[Any]) -> Any:
+    """Return the type of a new column: numbers, text, lists of numbers, or mappings to numbers.
+
+    The column `error` is text also if no row has an error, so that tables can be concatenated.
+    """
     present = [value for value in values if value is not None]
-    if present and isinstance(present[0], str):
+    if name.endswith("error"):
         return nw.String()
     if present and isinstance(present[0], (list, tuple)):
         return nw.List(nw.Float64())

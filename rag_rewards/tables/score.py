@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -60,8 +61,9 @@ def score(
     are replaced. For a list of `Rollout`, the result is a list with a `Score` or a `RolloutError`
     for each of them.
 
-    Raises UsageError for data of another kind, a column that does not exist, or a column of your
-    own with the name of a new one.
+    Raises UsageError for data of another kind, a column that does not exist, several columns of the
+    same name, or a column of your own with the name of a new one. Raises GroupError if the rows are
+    not complete groups of `group_size`.
 
     >>> rows = [{"response": "<answer>Paris</answer>", "answers": "Paris"}, {"response": "Paris"}]
     >>> [row["reward"] for row in score(rows, "naive-grpo")]
@@ -69,6 +71,8 @@ def score(
     >>> score(rows, "naive-grpo")[1]["error"]
     'answers: missing'
     """
+    if group_size is not None and (not isinstance(group_size, int) or group_size < 1):
+        raise UsageError(f"group_size: expected a whole number of at least 1, found {group_size!r}")
     scorer = _scorer(recipe, settings, hardened, models)
     if _are_rollouts(data):
         return _results(scorer, data, group_size)
@@ -197,15 +201,25 @@ def _read_frame(data: Any) -> Table:
         if not hasattr(data, "num_rows"):
             raise UsageError("a streamed data set has no end: load it without streaming")
         return DatasetTable(data)
-    if isinstance(nw.from_native(data, pass_through=True), nw.LazyFrame):
-        raise UsageError("the data frame is lazy: call collect() first")
     try:
+        if isinstance(nw.from_native(data, pass_through=True), nw.LazyFrame):
+            raise UsageError("the data frame is lazy: call collect() first")
         return FrameTable(data)
+    except nw.exceptions.DuplicateError:
+        raise UsageError(
+            f"several columns have the same name ({', '.join(_repeated_names(data))}): rename or "
+            "drop all but one of them"
+        ) from None
     except TypeError:
         raise UsageError(
             f"{type(data).__name__} is no table: give a list of rows, a pandas or polars data "
             "frame, an Arrow table, or a datasets.Dataset"
         ) from None
+
+
+def _repeated_names(data: Any) -> list[str]:
+    names = data.column_names if hasattr(data, "column_names") else data.columns
+    return sorted({repr(name) for name, count in Counter(names).items() if count > 1})
 
 
 def _is_of_datasets(data: Any) -> bool:

@@ -239,3 +239,73 @@ def test_narwhals_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "narwhals", None)
     with pytest.raises(rr.MissingExtraError, match=r"rag-rewards\[tables\]"):
         rr.score(pd.DataFrame(ROWS), "naive-grpo")
+
+
+def test_a_missing_value_is_read_from_the_next_column_of_a_preset(make: Any) -> None:
+    data = make(
+        [
+            {"response": RIGHT["response"], "reference": None, "ground_truth": "Paris"},
+            {"response": RIGHT["response"], "reference": "Rome", "ground_truth": None},
+        ]
+    )
+    scored = rows_of(rr.score(data, "naive-grpo", columns="ragas"))
+    assert [row["correct"] for row in scored] == [1.0, 0.0]
+
+
+def test_whole_numbers_are_answers_in_a_column_with_missing_values() -> None:
+    response = "<think>x</think><answer>3</answer>"
+    frame = pd.DataFrame({"response": [response, response], "answers": [3, None]})
+    assert frame["answers"].dtype == float  # what pandas makes of a missing value
+    scored = rr.score(frame, "naive-grpo")
+    assert scored["correct"][0] == 1.0
+    assert scored["error"][1] == "answers: missing"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pd.DataFrame([["a", "b", "c"]], columns=["response", "answers", "answers"]),
+        pa.table([["a"], ["b"], ["c"]], names=["response", "answers", "answers"]),
+    ],
+    ids=["pandas", "arrow"],
+)
+def test_columns_of_the_same_name(data: Any) -> None:
+    with pytest.raises(rr.UsageError, match=r"same name \('answers'\): rename or drop"):
+        rr.score(data, "naive-grpo")
+
+
+def test_names_of_columns_that_are_no_text() -> None:
+    frame = pd.DataFrame([[RIGHT["response"], "Paris"]])
+    scored = rr.score(frame, "naive-grpo", columns={"response": "0", "answers": "1"})
+    assert list(scored.columns[:3]) == [0, 1, "reward"]
+    assert scored["reward"][0] == 2.0
+
+
+@pytest.mark.parametrize("kind", ["polars", "arrow", "datasets"])
+def test_the_column_of_errors_is_text_if_there_are_none(kind: str) -> None:
+    scored = rr.score(TABLES[kind]([RIGHT]), "naive-grpo")
+    if kind == "datasets":
+        scored = scored.with_format("arrow")[:]
+    assert nw.from_native(scored).schema["error"] == nw.String()
+
+
+def test_a_data_set_without_rows_gets_the_new_columns() -> None:
+    data = datasets.Dataset.from_dict({"response": [], "answers": []})
+    assert rr.score(data, "naive-grpo").column_names[2:] == [
+        "reward",
+        "components",
+        "correct",
+        "error",
+    ]
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, "2"])
+def test_a_group_size_is_a_whole_number(size: Any) -> None:
+    with pytest.raises(rr.UsageError, match="group_size: expected a whole number"):
+        rr.score(ROWS, "ctrl-rag", group_size=size)
+
+
+@pytest.mark.parametrize("columns", [["completion"], {"response": 0}, {"response": None}])
+def test_columns_of_another_type(columns: Any) -> None:
+    with pytest.raises(rr.UsageError, match=r"columns: .* found"):
+        rr.score(ROWS, "naive-grpo", columns=columns)
