@@ -99,7 +99,7 @@ def test_a_whole_number_is_not_rounded(cli, option, value):
 
 def test_the_last_of_several_values_of_an_option_applies(cli):
     ran = cli("score", EXAMPLE, "-r", "lear", "-r", "arena", "-o", "-", code=0)
-    assert "rag-rewards 0.4.0 arena" in ran.err
+    assert "rag-rewards 0.5.0 arena" in ran.err
 
 
 def test_a_definition_in_a_file_is_described_like_a_built_in_recipe(cli, tmp_path):
