@@ -24,6 +24,7 @@ from rag_rewards.turns.trajectory import (
     READING,
     Reading,
     Trajectory,
+    can_have_results,
     distinct,
     read_trajectory,
 )
@@ -163,6 +164,8 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
             self._complete(self.turns)
         elif self.response is _NO_RESPONSE:
             raise TypeError("Object missing required field `response`")  # the words of msgspec
+        elif self.documents is None and can_have_results(self.response):
+            self._add_results()
 
     def _complete(self, turns: tuple[TurnRow, ...]) -> None:
         """Check the turns, and derive from them a response and documents that the row lacks."""
@@ -178,6 +181,12 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
         if self.documents is None:
             results = distinct(item for turn in turns for item in turn.flat_results or ())
             msgspec.structs.force_setattr(self, "documents", results)
+
+    def _add_results(self) -> None:
+        """Set the documents to the results of the messages or of the transcript, if any."""
+        run = self.trajectory()
+        if any(turn.results is not None for turn in run.turns):
+            msgspec.structs.force_setattr(self, "documents", run.results)
 
     @lazy
     def parsed(self) -> Response:
@@ -334,14 +343,17 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
     def supporting_labels(self) -> tuple[str, ...]:
         """The labels of the supporting documents, each once.
 
-        Raises DataError if `supporting` is missing or contains a reference to no document.
+        A supporting document that no search of the rollout found keeps its id. Raises DataError if
+        `supporting` is missing, or contains a reference to no document of a row without searches.
         """
         if self.supporting is None:
             raise DataError("missing", "supporting")
         labels: dict[str, None] = {}
         for i, reference in enumerate(self.supporting):
             label = self.label_of(reference)
-            if label is None:
+            if label is None and self.has_results_as_documents:
+                label = canonical(reference)
+            elif label is None:
                 labels_text = ", ".join(self.labels)
                 raise DataError(
                     f"document id {reference!r} does not exist (documents: {labels_text})",
@@ -349,6 +361,13 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
                 )
             labels[label] = None
         return tuple(labels)
+
+    @property
+    def has_results_as_documents(self) -> bool:
+        """Whether searches found the documents, so that a supporting document can be missing."""
+        if self.turns is not None:
+            return True
+        return all(isinstance(document, Result) for document in self.documents or ())
 
     @lazy
     def _nli_by_pair(self) -> dict[tuple[str, str], Entailment]:

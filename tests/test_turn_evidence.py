@@ -187,3 +187,20 @@ def test_a_document_that_no_reply_contains():
 )
 def test_removal_of_a_document(reply, text, rest):
     assert without_document(reply, Document(text=text)) == rest
+
+
+@pytest.mark.parametrize("is_chat", [False, True])
+def test_results_without_turns_cannot_be_left_out(is_chat):
+    block = "<information>Doc 1(Title: France) Paris.</information>"
+    words = "<search>capital</search>"
+    chat = [
+        {"role": "assistant", "content": words},
+        {"role": "user", "content": block},
+        {"role": "assistant", "content": "Paris"},
+    ]
+    fields = {"response_token_ids": [1, 2], "supporting": [1], "answers": ["Paris"]}
+    response = chat if is_chat else words + block + "Paris"
+    rollout = decode_row({"question": "q", "response": response} | fields)
+    (error,) = gather([rollout], name="ctrl-rag-clr")[0]
+    assert isinstance(error, DataError)
+    assert "write the field turns" in str(error)

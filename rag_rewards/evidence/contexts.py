@@ -57,6 +57,12 @@ class Contexts:
                     f"document {label} cannot be left out: the row has no such document",
                     "documents",
                 )
+        if labels and rollout.turns is None and rollout.has_results_as_documents:
+            raise DataError(
+                "results inside a transcript or chat messages cannot be left out of the prompt: "
+                "write the field turns",
+                "response",
+            )
         full = self.context(rollout)
         self._check_tokens(rollout, full)
         dropped = self._dropped(rollout, response, lambda labels: self.context(rollout, labels))

@@ -69,17 +69,14 @@ def _text(document: Document) -> str:
 
 
 def gold_labels(rollout: Rollout) -> tuple[str, ...]:
-    """Return the labels of the supporting documents; with turns, those not found keep their id.
+    """Return the labels of the supporting documents; those that no search found keep their id.
 
     Raises DataError if there is none.
     """
     if not rollout.supporting:
         what = "missing" if rollout.supporting is None else "contains no document"
         raise DataError(f"{what}: name the gold documents", "supporting")
-    if rollout.turns is None:
-        return rollout.supporting_labels
-    labels = (rollout.label_of(each) or canonical(each) for each in rollout.supporting)
-    return tuple(dict.fromkeys(labels))
+    return rollout.supporting_labels
 
 
 def found_labels(rollout: Rollout, searches: Sequence[Sequence[Result]]) -> list[set[str]]:

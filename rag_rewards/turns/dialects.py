@@ -77,6 +77,16 @@ _QUERY = re.compile(r"<search>|<\|begin_of_query\|>")
 _BLOCK = re.compile(r"<information>|<result>")
 
 
+def has_block(text: str) -> bool:
+    """Return whether a text contains the opening tag of a results block of any dialect."""
+    return "<information>" in text or "<result>" in text or "<|begin_of_documents|>" in text
+
+
+def has_query(text: str) -> bool:
+    """Return whether a text contains the opening tag of a query of any dialect."""
+    return "<search>" in text or "<|begin_of_query|>" in text
+
+
 def dialect_of(words: list[str], observations: list[str | None], has_tools: bool) -> Dialect:
     r"""Return the dialect of a rollout from the words of each turn and what followed each.
 

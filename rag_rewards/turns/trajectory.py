@@ -22,6 +22,8 @@ from rag_rewards.turns.dialects import (
     TOOLS,
     Dialect,
     dialect_of,
+    has_block,
+    has_query,
 )
 from rag_rewards.turns.own_words import OwnWords, Section, read_own_words
 from rag_rewards.turns.raw_text import SEARCH_R1_ERROR, is_transcript, split_transcript
@@ -92,6 +94,24 @@ def distinct(results: Iterable[Result]) -> tuple[Result, ...]:
         key = (result.title, result.text) if result.id is None else str(result.id)
         seen.setdefault(key, result)
     return tuple(seen.values())
+
+
+def can_have_results(response: str | Sequence[Message]) -> bool:
+    """Return whether a response can contain results, by a fast search for their tags.
+
+    >>> can_have_results("<search>a</search><information></information>"), can_have_results("a")
+    (True, False)
+    """
+    if isinstance(response, str):
+        return has_query(response) and has_block(response)
+    roles = [message.role for message in response]
+    if "assistant" not in roles:
+        return False
+    first = roles.index("assistant")
+    return any(
+        message.role == "tool" or (message.role != "assistant" and has_block(message.text))
+        for message in response[first:]
+    )
 
 
 def read_trajectory(

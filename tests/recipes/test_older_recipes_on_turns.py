@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from search_notation import search
 
-from rag_rewards import decode_row, recipe
+from rag_rewards import DataError, decode_row, recipe
 from rag_rewards.audit.rule_evidence import with_evidence
 from rag_rewards.recipes import definition_of
 
@@ -101,3 +101,57 @@ def test_documents_are_the_different_results_in_order():
     assert row.labels == ("1", "2")
     given = decode_row(GOLD | {"turns": turns("x"), "documents": [{"text": "Other."}]})
     assert [document.text for document in given.documents] == ["Other."]
+
+
+LINES = "".join(
+    f"Doc {i}(Title: {each['title']}) {each['text']}\n" for i, each in enumerate(RESULTS, 1)
+)
+BLOCK = f"<information>{LINES}</information>"
+
+
+def chat(text):
+    """Return messages in which the environment replies as a user."""
+    return [
+        {"role": "assistant", "content": search("capital")},
+        {"role": "user", "content": BLOCK},
+        {"role": "assistant", "content": text},
+    ]
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_results_of_messages_are_the_documents(name, answer):
+    text = final(name, answer)
+    given = score(name, {"response": chat(text), "documents": RESULTS})
+    assert flat(score(name, {"response": chat(text)})) == flat(given)
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_results_of_a_transcript_are_the_documents(name, answer):
+    text = search("capital") + BLOCK + final(name, answer)
+    given = score(name, {"response": text, "documents": RESULTS})
+    assert flat(score(name, {"response": text})) == flat(given)
+
+
+@pytest.mark.parametrize("name", ["lear", "ctrl-rag"])
+def test_documents_of_a_transcript_change_the_reward(name):
+    text = final(name, ANSWERS[0])
+    row = decode_row(GOLD | {"response": search("capital") + BLOCK + text})
+    assert [document.title for document in row.documents] == ["France", "Italy"]
+    if name == "lear":
+        with pytest.raises(DataError, match=r"^documents: missing"):
+            score(name, {"response": text})
+        assert score(name, {"response": search("capital") + BLOCK + text}).value > 0
+    else:
+        without = score(name, {"response": text}).value
+        assert score(name, {"response": search("capital") + BLOCK + text}).value > without
+
+
+def test_trust_align_shows_the_results():
+    prompt = definition_of("ground-grpo").prompts["trust-align"]
+    text = ANSWERS[0]
+    raw = search("capital") + BLOCK + text
+    for row in ({"turns": turns(text)}, {"response": chat(text)}, {"response": raw}):
+        written = prompt.messages(decode_row(GOLD | row))[-1]["content"]
+        assert all(each["text"] in written for each in RESULTS)

@@ -9,7 +9,7 @@ import pytest
 from notation import PARIS, THOUGHT, answer, search
 
 from rag_rewards import Evidence, Rollout, RolloutError, decode_row, recipe
-from rag_rewards.errors import BackendError, RowError, UsageError
+from rag_rewards.errors import BackendError, DataError, RowError, UsageError
 from rag_rewards.turns.turn import TurnRow
 
 FIRST = {"text": search("capital of France"), "results": [PARIS]}
@@ -68,14 +68,53 @@ def test_retrieved_documents_of_messages_and_of_a_transcript():
     assert decode_row({"response": "x"}).retrieved == ()
     raw = decode_row({"response": search("a") + "<information>Doc 1(Title: T) b</information>"})
     assert [(each.title, each.text) for each in raw.retrieved] == [("T", "b")]
-    assert raw.documents is None
+    assert raw.documents == raw.retrieved
     call = {"function": {"name": "search", "arguments": {"query": "a"}}}
     messages = [
         {"role": "assistant", "tool_calls": [call]},
         {"role": "tool", "content": "b"},
         {"role": "assistant", "content": "c"},
     ]
-    assert [each.text for each in decode_row({"response": messages}).retrieved] == ["b"]
+    chat = decode_row({"response": messages})
+    assert [each.text for each in chat.retrieved] == ["b"]
+    assert chat.documents == chat.retrieved
+    assert chat.labels == ("1",)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "x",
+        search("a"),
+        "<information>Doc 1(Title: T) b</information>",
+        "<information>b</information>" + search("a"),
+        [{"role": "user", "content": search("a") + "<information>b</information>"}],
+        [{"role": "assistant", "content": search("a") + "<information>b</information>"}],
+        [{"role": "tool", "content": "b"}, {"role": "assistant", "content": "c"}],
+    ],
+)
+def test_a_response_without_results_has_no_documents(response):
+    assert decode_row({"response": response}).documents is None
+
+
+def test_given_documents_take_precedence_over_results():
+    raw = search("a") + "<information>Doc 1(Title: T) b</information>"
+    row = decode_row({"response": raw, "documents": [{"text": "mine"}]})
+    assert [document.text for document in row.documents] == ["mine"]
+
+
+def test_a_search_without_hits_has_empty_documents():
+    assert decode_row({"response": search("a") + "<information></information>"}).documents == ()
+
+
+def test_a_supporting_document_that_no_search_found_keeps_its_id():
+    raw = search("a") + "<information>Doc 1(Title: T) b</information>"
+    assert decode_row({"response": raw, "supporting": [1, 9]}).supporting_labels == ("1", "9")
+    turns = [{"text": search("a"), "results": [{"text": "b"}]}, {"text": "c"}]
+    assert decode_row({"turns": turns, "supporting": ["w7"]}).supporting_labels == ("w7",)
+    given = decode_row({"response": raw, "documents": [{"text": "b"}], "supporting": [9]})
+    with pytest.raises(DataError, match="document id 9 does not exist"):
+        _ = given.supporting_labels
 
 
 def test_queries_and_results_of_a_turn():
