@@ -253,14 +253,20 @@ def _scored(rollouts: Sequence[Rollout], before: Reward, after: Reward) -> Itera
 
 
 def _decoded(group: LineGroup, result: ReplayResult) -> list[Rollout]:
-    """Return the rollouts of a group, or none if a row of the group is in error."""
+    """Return the rollouts of a group, or none if a row of the group is in error.
+
+    A row without an id gets its line number as id.
+    """
     rollouts: list[Rollout] = []
     for number, line in group.lines:
         try:
-            rollouts.append(decode_row(line))
+            rollout = decode_row(line)
         except RolloutError as error:
             _count_errors(result, len(group.lines), f"line {number}: {error}")
             return []
+        if rollout.id is None:
+            rollout = msgspec.structs.replace(rollout, id=number)
+        rollouts.append(rollout)
     if group.problem:
         _count_errors(result, len(group.lines), f"line {group.lines[0][0]}: {group.problem}")
         return []
@@ -295,8 +301,9 @@ def _add_group(
         result.sign_flips += a * b < 0
         result.advantage_shift += abs(b - a)
         if was != now or a != b:
-            name = str(rollout.id) if rollout.id is not None else "?"
-            result.most_changed.append(RolloutChange(name, rollout.key or "", was, now, a, b))
+            result.most_changed.append(
+                RolloutChange(str(rollout.id), rollout.key or "", was, now, a, b)
+            )
     result.most_changed.sort(key=_size, reverse=True)
     del result.most_changed[max(show, 0) :]
 

@@ -7,7 +7,15 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from rag_rewards.cli.options import FILES, RECIPE, Input, Output, Progress, with_line_breaks
+from rag_rewards.cli.options import (
+    FILES,
+    RECIPE,
+    Columns,
+    Input,
+    Output,
+    Progress,
+    with_line_breaks,
+)
 from rag_rewards.cli.output import print_messages
 from rag_rewards.preparation.options import (
     DocumentOptions,
@@ -30,6 +38,7 @@ def prepare(
     source: Input,
     /,
     *,
+    columns: Columns = None,
     output: Output,
     trainer: Annotated[str, Parameter(alias="-t", group=FILES)] = "none",
     split: Annotated[str | None, Parameter(group=FILES)] = None,
@@ -53,6 +62,10 @@ def prepare(
         other questions, and `rows` is the format of this package.
     source
         Read the data set from this file: JSON, JSON lines (.gz, .bz2) or .parquet.
+    columns
+        Read fields from columns of other names, as in `question=user_input,answers=reference`, or
+        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1. Only for the data set
+        `rows`.
     output
         Write to this file: .parquet for verl, JSON lines for all other trainers.
     trainer
@@ -74,6 +87,7 @@ def prepare(
         trainer,
         split,
         progress=sys.stderr.isatty() if progress is None else progress,
+        columns=columns,
         **with_line_breaks(vars(prompt)),
         **vars(subset),
         **vars(documents),

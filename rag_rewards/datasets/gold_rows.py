@@ -100,6 +100,8 @@ def read_gold(
         if isinstance(row, Problem):
             yield number, row
             continue
+        if options.columns is not None and isinstance(row, Mapping):
+            row = options.columns.rename(row)
         if is_first:
             refuse_other(row, source, records.path)
             is_first = False

@@ -17,7 +17,7 @@ class PackageRow(msgspec.Struct):
     """The fields of a row that describe its question; other fields are ignored."""
 
     question: str
-    documents: list[dict[str, Any]] = []
+    documents: list[dict[str, Any] | str] = []
     answers: Any = None
     id: str | int | None = None
     query_time: str | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rag_rewards.datasets.document_pool import DocumentPool
+from rag_rewards.rows.column_map import ColumnMap
 
 Pages = Literal["snippet", "full"]
 
@@ -23,6 +24,7 @@ class ReadOptions:
     requires_documents  whether a row without documents is a problem
     documents_from      section of the response that becomes the only document, or `response` for
                         the whole response (rows of this package)
+    columns             columns of fields that have another name (rows of this package)
     """
 
     top: int | None = None
@@ -31,6 +33,7 @@ class ReadOptions:
     pool: DocumentPool | None = None
     requires_documents: bool = True
     documents_from: str | None = None
+    columns: ColumnMap | None = None
 
 
 ALL = ReadOptions()

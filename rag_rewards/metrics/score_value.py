@@ -49,6 +49,9 @@ class ScoreValue(MetricBase):
             name = self.field.removeprefix("components.")
             components = row.components or {}
             known, value = name in components, components.get(name)
+        if not known and row.components and self.field.startswith("components."):
+            names = ", ".join(row.components)
+            raise DataError(f"missing: the row has the components {names}", self.field)
         if not known:
             raise DataError("missing: score the rows first", self.field)
         return value

@@ -14,6 +14,7 @@ from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.io.output_check import refuse_overwriting
 from rag_rewards.preparation.trainer_rows import Trainer
 from rag_rewards.recipes import RECIPES
+from rag_rewards.rows.column_map import ColumnMap
 from rag_rewards.settings import did_you_mean
 
 
@@ -103,6 +104,8 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
     trainer: str = "none"
     split: str | None = None
     progress: bool = False
+    columns: str | None = None
+    """Columns of fields that have another name, as in `ColumnMap`. Only for the data set rows."""
 
     def __post_init__(self) -> None:
         if self.trainer not in get_args(Trainer):
@@ -140,6 +143,11 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
             raise OptionError("{no_documents} leaves out what {noise} and {noise_to} add")
         if self.documents_from is not None:
             self._check_part(self.documents_from)
+        if self.columns is not None and self.dataset != "rows":
+            raise OptionError(
+                "{columns} is for the data set rows: leave it out for {dataset}",
+                dataset=self.dataset,
+            )
         self._check_output()
 
     def _check_part(self, part: str) -> None:
@@ -177,7 +185,11 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
     def reading(self) -> ReadOptions:
         """How the rows of the data set are read."""
         return ReadOptions(
-            top=self.top, pages=self.pages, seed=self.seed, documents_from=self.documents_from
+            top=self.top,
+            pages=self.pages,
+            seed=self.seed,
+            documents_from=self.documents_from,
+            columns=None if self.columns is None else ColumnMap.of(self.columns),
         )
 
     @property

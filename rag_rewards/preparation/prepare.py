@@ -359,6 +359,8 @@ def _facts(options: PrepareOptions, source: DataSet, result: PrepareResult) -> d
         settings["noise_from"] = sha256(options.noise_from)
     if options.document_pool:
         settings["document_pool"] = sha256(options.document_pool)
+    if options.columns is None:
+        del settings["columns"]  # as in the signatures of versions without this option
     settings["input"] = file["sha256"]
     settings["prompt"] = prompt_name(options)
     return {

@@ -84,3 +84,33 @@ def test_a_missing_field_names_the_nearest_column(cli: Any, tmp_path: Path) -> N
 def test_an_unknown_preset(cli: Any, ragas: Path) -> None:
     result = cli("score", ragas, *RECIPE, "--columns", "raga", code=2)
     assert "did you mean 'ragas'" in result.err
+
+
+def test_prepare_rows(cli: Any, ragas: Path, tmp_path: Path) -> None:
+    out = tmp_path / "train.jsonl"
+    cli("prepare", "rows", ragas, "-o", out, *RECIPE, *COLUMNS, code=0)
+    row = json.loads(out.read_text().splitlines()[0])
+    assert (row["question"], row["answers"]) == ("Which river?", [["Seine"]])
+    assert [document["text"] for document in row["documents"]] == ["Paris lies on the Seine."]
+
+
+def test_prepare_of_another_data_set(cli: Any, ragas: Path, tmp_path: Path) -> None:
+    options = ("-o", tmp_path / "train.jsonl", *RECIPE, *COLUMNS)
+    result = cli("prepare", "hotpotqa", ragas, *options, code=2)
+    assert "--columns is for the data set rows: leave it out for hotpotqa" in result.err
+
+
+def test_replay_names_rows_by_their_line(cli: Any, ragas: Path) -> None:
+    options = ("-r", "search-r1", "--set", "scheme=format")
+    result = cli("replay", ragas, *options, *COLUMNS, code=0)
+    assert "\n  2 " in result.out  # the row with the wrong answer
+
+
+def test_an_unknown_component_is_an_error_with_the_components(
+    cli: Any, ragas: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "scored.jsonl"
+    cli("score", ragas, "-o", out, *RECIPE, *COLUMNS, code=0)
+    result = cli("evaluate", out, "-m", "components.recall")
+    output = " ".join((result.out + result.err).split())
+    assert "components.recall: missing: the row has the components format, accuracy" in output
