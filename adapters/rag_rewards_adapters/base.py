@@ -19,7 +19,7 @@ from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.columns import check_columns, column_names
 from rag_rewards.scorer import Scorer, required_models
 from rag_rewards.training.advantages import advantages_of_groups
-from rag_rewards_adapters.turn_sums import TurnSums
+from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
 T = TypeVar("T")

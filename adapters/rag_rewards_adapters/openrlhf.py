@@ -20,7 +20,7 @@ from rag_rewards.rollout import Score
 from rag_rewards.scorer import Scorer
 from rag_rewards.server.openrlhf import SampleRequest, response_of, rollouts_of
 from rag_rewards.training.curriculum import Curriculum
-from rag_rewards_adapters.turn_sums import TurnSums
+from rag_rewards.training.turn_sums import TurnSums
 
 log = logging.getLogger("rag_rewards")
 

@@ -35,12 +35,12 @@ from rag_rewards.rows.columns import label_fields, response_prefix_of, rollout_f
 from rag_rewards.scorer import Scorer, split_options
 from rag_rewards.server.openrlhf import response_of
 from rag_rewards.training.advantages import advantages_of_groups, mean_std
+from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards.turns.masks import spans_in_response, turns_of_spans
 from rag_rewards_adapters.openrlhf_engine import OpenRlhfEnginePolicy
 from rag_rewards_adapters.response_text import response_text
 from rag_rewards_adapters.session_groups import SessionGroup, SessionGroups
 from rag_rewards_adapters.turn_rows import turn_rows
-from rag_rewards_adapters.turn_sums import TurnSums
 from rag_rewards_adapters.unscored_handler import UnscoredHandler, with_value
 
 RAW_REWARD = "raw_reward"

@@ -55,7 +55,10 @@ class RagSearchEnv(BaseTextEnv):  # type: ignore[misc]
         if is_done:
             return self._reply([], done=True)
         try:
-            documents = [dict(document) for document in self.retrieve(queries[0])]
+            documents = [
+                {**document, "text": str(document["text"])}
+                for document in self.retrieve(queries[0])
+            ]
         except Exception as error:
             turn["error"] = f"{type(error).__name__}: {error}"
             return self._reply([], done=True)

@@ -23,9 +23,9 @@ from rag_rewards.errors import GroupError, RolloutError, UsageError
 from rag_rewards.groups import fail_groups
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import to_builtins
+from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards_adapters.response_text import finish_reason, opened_tag, response_text
 from rag_rewards_adapters.session_groups import SessionGroup, SessionGroups
-from rag_rewards_adapters.turn_sums import TurnSums
 from rag_rewards_adapters.verl_config import load_scorer, reward_options, template_arguments
 from rag_rewards_adapters.verl_rows import (
     defines_correct,

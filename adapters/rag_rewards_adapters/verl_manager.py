@@ -13,6 +13,7 @@ from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.rows.columns import response_prefix_of, to_builtins
 from rag_rewards.scorer import Scorer
+from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards_adapters.response_text import (
     finish_reason,
     last_turn,
@@ -20,7 +21,6 @@ from rag_rewards_adapters.response_text import (
     response_text,
     turn_header,
 )
-from rag_rewards_adapters.turn_sums import TurnSums
 from rag_rewards_adapters.verl import NEEDS_GROUP_LOOP
 from rag_rewards_adapters.verl_config import (
     compares_groups,

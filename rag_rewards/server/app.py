@@ -33,6 +33,7 @@ from rag_rewards.server.batching import INLINE_BYTES, Batcher
 from rag_rewards.server.guard import Guard, TooLarge, body_of
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.telemetry import Circuit, Telemetry, log, short_message
+from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards.version import __version__
 
 with needs_extra("server"):
@@ -90,6 +91,7 @@ class RewardServer:
         self._load = load
         self._rows = msgspec.json.Decoder(RowsRequest)
         self._samples = msgspec.json.Decoder(openrlhf.SampleRequest)
+        self._sums = TurnSums()
 
     async def start(self) -> None:
         """Load the recipe and its models.
@@ -152,6 +154,7 @@ class RewardServer:
         self._check_rows(len(request.query), "query")
         try:
             results = await self._score_samples(loaded.batcher, request, len(body))
+            self._sums.check([result for result in results if isinstance(result, Score)])
             response = openrlhf.response_of(results, self.components, self.options.error_value)
         except RolloutError as error:
             status = 422 if isinstance(error, _ROW_ERRORS) else 503

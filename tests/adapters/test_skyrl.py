@@ -189,6 +189,8 @@ def test_the_environment_and_the_generator_together(tmp_path: Path, monkeypatch:
         "def search(query):\n"
         "    if query == 'down':\n"
         "        raise TimeoutError('no reply')\n"
+        "    if query == 'empty':\n"
+        "        return [{'title': 'Paris'}]\n"
         "    return [{'title': 'Paris', 'text': f'About {query}.'}]\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -222,10 +224,12 @@ def test_the_environment_and_the_generator_together(tmp_path: Path, monkeypatch:
     assert "Doc 1(Title: Paris) About river." in turns[0]["observation"]
     assert output["env_metrics"][0]["searches"] == 1
 
-    generator.policies = [["<search>down</search>"], *policies[1:]]
-    output = asyncio.run(generator.generate(batch))
-    assert output["loss_masks"][0] == [0] * OWN
-    assert output["rewards"][0] == [0.0] * OWN
+    for query, error in (("down", "TimeoutError: no reply"), ("empty", "KeyError: 'text'")):
+        generator.policies = [[f"<search>{query}</search>"], *policies[1:]]
+        output = asyncio.run(generator.generate(batch))
+        assert output["env_metrics"][0]["rag_turns"][0]["error"] == error
+        assert output["loss_masks"][0] == [0] * OWN
+        assert output["rewards"][0] == [0.0] * OWN
 
 
 def test_an_unscored_trajectory_has_no_effect_on_its_group() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_rewards import DataError, Score, UsageError
+from rag_rewards import DataError, Score, UsageError, decode_row
 from rag_rewards.errors import BackendError
 from rag_rewards.training.credit import (
     METHODS,
@@ -26,6 +26,7 @@ from rag_rewards.training.credit import (
     spread,
     whiten,
 )
+from rag_rewards.training.credit.gigpo import anchors_of
 
 A, B = [0.8, 1.1, 1.0], [-0.2, 0.0]
 
@@ -117,6 +118,17 @@ def test_gigpo():
     close = [["x", "a" * 40], ["x", "a" * 39 + "b"]]
     assert gigpo([[0, 1], [0, 0]], close).alone == 0.5
     assert gigpo([[0, 1], [0, 0]], close, similarity=0.95).alone == 0.0
+
+
+def test_a_search_without_a_hit_is_another_state_than_the_prompt():
+    fields = {"text": "<search>a</search>", "queries": ["a"]}
+    page = fields | {"results": [{"text": "b"}]}
+    turns = [fields | {"results": []}, page, fields, page | {"observation": "c"}, {"text": "d"}]
+    anchors = anchors_of(decode_row({"turns": turns}).steps())
+    assert anchors[0] == ""
+    assert anchors[1] not in ("", anchors[2])
+    assert anchors[2] == anchors[3]  # turn 3 got nothing back
+    assert anchors[4] == "c"
 
 
 def test_tokens():
@@ -419,6 +431,8 @@ def test_return_to_go_estimates_the_gradient_and_igpo_does_not():
     ("method", "options", "why"),
     [
         ("igpo", {"norm": "jiont"}, "option norm='jiont' of the credit method igpo"),
+        ("igpo", {"gamma": 1.5}, "option gamma=1.5 of the credit method igpo: set a discount"),
+        ("return", {"gamma": float("nan")}, "option gamma=nan"),
         ("igpo", {"gamma": "1"}, "option gamma='1'"),
         ("igpo", {"std": 0}, "option std=0"),
         ("return", {"norm": "joint"}, "has no option 'norm'; there are: gamma, scale"),

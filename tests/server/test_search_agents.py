@@ -266,3 +266,21 @@ def test_replay_and_score_need_no_model_for_stored_evidence(
         main(["replay", str(out), "--set", "gain.kind=log", "--json"])
     assert not ended.value.code
     assert "gain.kind" in capsys.readouterr().out
+
+
+def test_the_server_of_openrlhf_logs_once_that_rewards_are_summed(caplog: Any) -> None:
+    transcript = f"Which river?{S}<information>Doc 1(Title: b) Seine</information>{A}"
+    body = {
+        "query": [transcript],
+        "prompts": ["Which river?"],
+        "labels": ['{"answers": ["Seine"], "supporting": ["1"], "documents": [{"text": "Seine"}]}'],
+    }
+
+    async def test() -> None:
+        settings = {"keys.weight": 0.0}
+        async with connect(RecipeSpec(recipe="stepsearch", settings=settings)) as (client, _):
+            for _ in range(2):
+                assert (await client.post("/openrlhf", json=body)).status_code == 200
+
+    run(test)
+    assert caplog.text.count("turn rewards are summed") == 1

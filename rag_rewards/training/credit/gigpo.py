@@ -38,7 +38,8 @@ def anchors_of(turns: Sequence[Turn]) -> list[str]:
     for turn in turns[:-1]:
         text = turn.observation
         if text is None and turn.results is not None:
-            text = "\n".join(result.premise for result in turn.results)
+            # A search without a hit is another state than the prompt.
+            text = "\n".join(result.premise for result in turn.results) or "no results"
         anchors.append(anchors[-1] if text is None else text)
     return anchors
 

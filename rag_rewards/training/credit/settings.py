@@ -76,6 +76,11 @@ class Credit:
                 raise UsageError(
                     f"option {name}={value!r} of the credit method {self.method}: {error}"
                 ) from None
+            if name == "gamma" and not 0 <= value <= 1:
+                raise UsageError(
+                    f"option gamma={value} of the credit method {self.method}: set a discount "
+                    "from 0 to 1"
+                )
 
     def __call__(
         self,

@@ -24,7 +24,7 @@ from turn_groups import ENVIRONMENT, GROUPS, GROUPS_BY_NAME, TurnGroup
 from rag_rewards import Score, custom
 from rag_rewards.errors import UsageError
 from rag_rewards.recipes.search_r1 import SEARCH_R1
-from rag_rewards.training.credit import Credit, CreditSettings
+from rag_rewards.training.credit import Credit, CreditSettings, gdpo, whiten
 
 OWN, OTHER = 2, 3
 """Own tokens of each turn, and tokens of the environment after it."""
@@ -406,3 +406,34 @@ def test_information_gains_of_the_model_in_training(tmp_path: Any) -> None:
     assert all(abs(gain) > 0 for entries in gains for gain in entries[:-1])
     assert [entries[-1] for entries in gains] == [1.0, 1.0, 1.0, -2.0]
     assert "version=0" in run.reward.signature
+
+
+def test_the_preset_trl_of_gdpo_equals_trl(tmp_path: Any) -> None:
+    """TRL normalizes each reward in its group, adds them, and normalizes the sum in the batch."""
+    components = {
+        "outcome": [1.0, 0.0, 0.0, 0.5, 0.25, 1.0],
+        "format": [1.0, 1.0, 0.0, 0.0, 1.0, 1.0],
+    }
+    weights_of = {"outcome": 1.0, "format": 0.5}
+
+    def reward(name: str) -> Any:
+        function: Any = lambda **batch: components[name][: len(batch["prompts"])]  # noqa: E731
+        function.__name__ = name
+        return function
+
+    args = {
+        "num_generations": 3,
+        "per_device_train_batch_size": 6,
+        "multi_objective_aggregation": "normalize_then_sum",
+        "reward_weights": [*weights_of.values()],
+        "max_steps": 1,
+    }
+    run = trainer(tmp_path, [reward(name) for name in components], train_dataset=rows(), args=args)
+    run.train()
+    members = [{name: [values[i]] for name, values in components.items()} for i in range(6)]
+    groups = [
+        gdpo(members[start : start + 3], weights=weights_of, preset="trl") for start in (0, 3)
+    ]
+    ours = whiten([*chain(*groups)], preset="trl")
+    assert len({round(member[0], 3) for member in ours if member}) > 3
+    assert advantages(run) == pytest.approx([member[0] for member in ours if member], abs=1e-5)
