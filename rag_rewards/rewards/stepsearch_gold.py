@@ -26,7 +26,7 @@ class GoldTexts:
         DataError if the row names no gold document.
         """
         if rollout.gold_documents is not None:
-            if not any(map(str.strip, rollout.gold_documents)):
+            if not any(map(self._squad, rollout.gold_documents)):
                 raise DataError("contains no text", "gold_documents")
             return rollout.gold_documents
         if rollout.supporting is None:

@@ -27,6 +27,7 @@ from rag_rewards.rewards.stepsearch import (
 from rag_rewards.rewards.stepsearch_gold import GoldTexts, found_labels, gold_labels
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.text.gold_forms import GoldForms
+from rag_rewards.text.normalize import squad
 from rag_rewards.turn_entries import total
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
@@ -144,8 +145,8 @@ class StepSearchReward:
                 "missing: list the aliases of each search key, or set keys.weight=0", "search_keys"
             )
         for i, aliases in enumerate(rollout.search_keys):
-            if not any(alias.strip() for alias in aliases):
-                raise DataError("contains no search key", f"search_keys[{i}]")
+            if not any(map(squad, aliases)):
+                raise DataError("contains no search key with a word", f"search_keys[{i}]")
         queries = [query for turn in run.turns for query in turn.queries]
         return key_score(queries, rollout.search_keys, self.assign)
 

@@ -144,10 +144,11 @@ def test_gold_documents_that_supporting_names():
     [
         ({"search_keys": None}, {}, r"^search_keys: missing: .* or set keys.weight=0$"),
         ({"search_keys": []}, {}, r"^search_keys: missing"),
-        ({"search_keys": [["a"], [" "]]}, {}, r"^search_keys\[1\]: contains no search key$"),
+        ({"search_keys": [["b"], [" "]]}, {}, r"^search_keys\[1\]: contains no search key with"),
+        ({"search_keys": [["b"], ["!?", "The"]]}, {}, r"^search_keys\[1\]: contains no search key"),
         ({"gold_documents": None}, {}, r"^gold_documents: missing: .* the field supporting$"),
         ({"gold_documents": []}, {}, r"^gold_documents: contains no text$"),
-        ({"gold_documents": [" "]}, {}, r"^gold_documents: contains no text$"),
+        ({"gold_documents": [" ", "!?"]}, {}, r"^gold_documents: contains no text$"),
         ({"gold_documents": None, "supporting": []}, {}, r"^supporting: contains no document"),
         ({"answers": None}, {}, r"^answers: missing$"),
         ({}, {"process": "coverage"}, r"^supporting: missing: name the gold documents$"),
