@@ -17,7 +17,11 @@ from rag_rewards.testing import TableEntailment
 from rag_rewards.text.refusal import REFUSAL
 
 TRAINERS = ("verl", "openrlhf", "trl", "ms-swift", "none")
-TEXTUAL = tuple(name for name in RECIPES if not name.startswith("ground-grpo"))
+SEARCHING = frozenset({"carr", "binary-rar", "igpo", "stepsearch"})
+"""Recipes that read what no data set contains: rubrics, verdicts, search keys, likelihoods."""
+TEXTUAL = tuple(
+    name for name in RECIPES if not name.startswith("ground-grpo") and name not in SEARCHING
+)
 GROUNDED = ("ground-grpo-stage1", "ground-grpo")
 UNMARKED = ("naive-grpo", "lear", "truthrl")
 REAL = {
