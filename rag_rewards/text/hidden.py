@@ -18,7 +18,8 @@ _COMMANDS = (
 )
 _HIDING = re.compile(
     rf"""
-    (?P<comment><!--|<!\[CDATA\[|<\?|/\*|\{{\#|\{{\{{!|<%|\\begin\{{comment\}}|\\iffalse\b)
+    (?!\\(?![a-z]))  # a backslash that begins no command
+    (?:(?P<comment><!--|<!\[CDATA\[|<\?|/\*|\{{\#|\{{\{{!|<%|\\begin\{{comment\}}|\\iffalse\b)
     | <(?P<tag>[a-z][a-z0-9]{{0,12}})(?P<attributes>\s[^<>]{{0,1000}})?/?>
     | \\(?:{_COMMANDS})\s{{0,8}}(?P<argument>\{{)
     | (?:\\textcolor|\{{?\\color)\s{{0,8}}(?P<color>\{{(?:white|transparent)\}}\s{{0,8}}\{{?)
@@ -28,7 +29,7 @@ _HIDING = re.compile(
     | (?P<definition>(?:^|\n)[ \t]{{0,3}}\[[^\[\]\n]{{1,200}}\]:[^\n]*)
     | (?P<unticked>(?:^|\n)[ \t]{{0,8}}[-*+][ \t]\[[ ]\][^\n]*)
     | (?P<remark>(?:^|(?<=\s))(?<!\d\s)%(?!\d[\dA-F])(?=\s?\w)[^\n]*)
-    | (?P<conceal>\x1b\[8m)
+    | (?P<conceal>\x1b\[8m))
     """,
     re.IGNORECASE | re.VERBOSE,
 )

@@ -14,7 +14,7 @@ import string
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 from rag_rewards.text import quantities
@@ -200,7 +200,7 @@ def strip_edges(word: str) -> str:
         return word
     start, end = 0, len(word)
     while start < end and _is_edge(word[start]):
-        if _opens_number(word, start, end):
+        if word[start] in _BEFORE_NUMBER and _opens_number(word, start, end):
             break
         start += 1
     while start < end and _is_edge(word[end - 1]):
@@ -215,6 +215,10 @@ def strip_edges(word: str) -> str:
     return word[start:end]
 
 
+_BEFORE_NUMBER = frozenset("-<>.")
+
+
+@lru_cache(maxsize=16384)
 def _is_edge(char: str) -> bool:
     return char in _WRAPPERS or (not char.isalnum() and unicodedata.category(char)[0] == "P")
 

@@ -19,13 +19,13 @@ from rag_rewards.text.word_forms import ORDINALS, plain, singular
 
 _LONGEST_WORD = 60  # characters of a word whose comparable words are cached
 _PART = re.compile(
-    r"(?P<number>(?<![^\W\d_])(?:(?<![\d.,])-)?(?:\d+(?:,\d{3})*|(?=\.\d))(?:[.:]\d+)*)"
+    r"(?=[-.\d])(?P<number>(?<![^\W\d_])(?:(?<![\d.,])-)?(?:\d+(?:,\d{3})*|(?=\.\d))(?:[.:]\d+)*)"
     r"(?P<ordinal>(?:st|nd|rd|th)(?![^\W_]))?(?P<decade>'?s(?![^\W_]))?"
     r"|(?P<word>(?:[^\W_]|[\u0900-\u0963\u0971-\u0dff\u0e31-\u0e4e])+(?:\+{1,2}|\#|-$)?)|(?P<symbol>[%$€£¥₹₱&])"
 )
-_SHORT_RANGE = re.compile(r"(?<!\d)(\d\d)(\d\d)-(\d\d)(?![-\d])")
+_SHORT_RANGE = re.compile(r"-(?<!\d{5}-)(?<=(\d\d)\d\d-)(?=\d\d(?![-\d]))")
 _ISO_DATE = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)", re.ASCII)
-_BETWEEN_LETTERS = re.compile(r"(?<=[^\W\d_])[.'](?=[^\W\d_])")
+_BETWEEN_LETTERS = re.compile(r"[.'](?<=[^\W\d_].)(?=[^\W\d_])")
 _ORDINAL_WORDS = {
     word: value + {"1": "st", "2": "nd", "3": "rd"}.get(value, "th")
     for word, value in ORDINALS.items()
@@ -129,32 +129,31 @@ def _parts(text: str) -> tuple[str, ...]:
         return (_form(text),)
     if (date := _ISO_DATE.fullmatch(text)) and int(date[2]) in _NAME_OF_MONTH:
         return _NAME_OF_MONTH[int(date[2])], str(int(date[3])), date[1]
-    text = _SHORT_RANGE.sub(r"\1\2-\1\3", plain(text)).removesuffix("'s")
+    text = _SHORT_RANGE.sub(r"-\1", plain(text)).removesuffix("'s")
     text = _BETWEEN_LETTERS.sub("", text)
     parts: list[str] = []
     currency, start = "", 0
     for match in _PART.finditer(text):
-        if match["word"]:
+        kind = match.lastgroup
+        if kind == "word":
             if match.start() and text[match.start() - 1].isdecimal() and match[0] not in _UNITS:
                 parts[-1] = text[start : match.end()]  # "1999abc" is not 1999
             else:
-                parts.append(_form(match["word"]))
-        elif match["number"]:
+                parts.append(_form(match[0]))
+        elif kind != "symbol":
             start = match.start()
             parts.append(_number(match))
-        elif match["symbol"] in "%&":
-            parts.append(_SAME[match["symbol"]])
+        elif match[0] in "%&":
+            parts.append(_SAME[match[0]])
         else:
-            currency = _SIGNS[match["symbol"]]
+            currency = _SIGNS[match[0]]
     return (currency, *parts) if currency else tuple(parts)
 
 
 def _number(match: re.Match[str]) -> str:
     number = match["number"].replace(",", "")
-    if match["ordinal"]:
-        return number + match["ordinal"]
-    if match["decade"]:
-        return f"{number}s"
+    if match.lastgroup != "number":
+        return number + (match["ordinal"] or "s")
     if number.startswith("."):
         number = f"0{number}"
     return number.rstrip("0").rstrip(".") if "." in number and ":" not in number else number

@@ -233,10 +233,10 @@ class StrictText:
 
     def _is_named(self, words: Sequence[str]) -> bool:
         """Return whether the text asserts a letter that looks like an article, as in "It is A."."""
-        texts = [*self._parts.texts, "is"]
-        starts = islice(positions_of(joined(words), joined(texts)), _MAX_MENTIONS)
+        texts = self._parts.texts
+        starts = islice(positions_of(joined(words), self._joined_texts), _MAX_MENTIONS)
         return any(
-            (self._words[at].after or texts[at + 1] in ("is", "was"))
+            (self._words[at].after or texts[at + 1 : at + 2] in ([], ["is"], ["was"]))
             and self._assertions.asserts(at, at)
             for at in starts
         )

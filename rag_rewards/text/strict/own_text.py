@@ -111,7 +111,7 @@ class Initials:
     def __init__(self, gold: Sequence[Sequence[str]], normalize: Normalizer) -> None:
         self._gold, self._normalize = gold, normalize
         self._counts: Counter[str | None] | None = None
-        self._numbers: set[int] | None = None
+        self._item_numbers: set[str] | None = None
         self._forms: dict[str, tuple[str, ...]] = {}
 
     @lazy
@@ -152,15 +152,13 @@ class Initials:
         A number at the beginning of a line, in parentheses, or one below or above another label
         begins an item.
         """
-        if label[0].endswith(")") or label[0].startswith("("):
+        if label[0] != f"{label['number']}.":
             return False
-        if self._numbers is None:
-            labels = _NUMBERING.finditer(label.string)
-            self._numbers = {int(each["number"]) for each in labels if each["number"]}
-        number = int(label["number"])
-        if not self._numbers.isdisjoint((number - 1, number + 1)):
+        if self._item_numbers is None:
+            self._item_numbers = _numbers_of_items(label.string)
+        if label["number"] in self._item_numbers:
             return False
-        before = label.string[max(label.start() - _NEIGHBOR, 0) : label.start()]
+        before = _text_before(label)
         return before.rpartition("\n")[2].rstrip()[-1:].isalpha()
 
     def _is_alone(self, label: re.Match[str]) -> bool:
@@ -182,11 +180,10 @@ class Initials:
         return not text[: label.start()].strip() and _is_remark(rest, label[kind])
 
     def _form_before(self, match: re.Match[str]) -> tuple[str, ...]:
-        start = match.start()
-        return self._form(match.string[max(start - _NEIGHBOR, 0) : start].split()[-1:])
+        return self._form(_text_before(match).rsplit(None, 1)[-1:])
 
     def _form_after(self, match: re.Match[str]) -> tuple[str, ...]:
-        return self._form(match.string[match.end() : match.end() + _NEIGHBOR].split()[:1])
+        return self._form(match.string[match.end() : match.end() + _NEIGHBOR].split(None, 1)[:1])
 
     def _form(self, tokens: list[str]) -> tuple[str, ...]:
         if not tokens:
@@ -197,6 +194,19 @@ class Initials:
             if len(self._forms) < _MOST_FORMS:
                 self._forms[tokens[0]] = form
         return form
+
+
+def _text_before(label: re.Match[str]) -> str:
+    """Return the text that is searched for the words before a label."""
+    start = label.start()
+    return label.string[max(start - _NEIGHBOR, 0) : start]
+
+
+def _numbers_of_items(text: str) -> set[str]:
+    """Return the numbers that label items, because they are one below or above another label."""
+    labels = {label["number"] for label in _NUMBERING.finditer(text)} - {None}
+    values = set(map(int, labels))
+    return {label for label in labels if not values.isdisjoint((int(label) - 1, int(label) + 1))}
 
 
 def _is_remark(text: str, label: str) -> bool:
