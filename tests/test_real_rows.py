@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from functools import partial
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,12 +15,19 @@ from real_rows import SOURCES, ircot, musique, responses, triviaqa, trust_align,
 from rag_rewards import RECIPES, Recipe, Rollout, decode_row, recipe
 from rag_rewards.evidence.needs import (
     EntailmentNeed,
+    EntitiesNeed,
     LogProbsNeed,
     MaskedAnswersNeed,
     MaskedLogProbsNeed,
+    Need,
     SimilarityNeed,
     VerdictNeed,
 )
+
+EMPTY: dict[str, Any] = {
+    "nli": [], "similarity": [], "verdicts": {}, "masked_answers": {}, "masked_logprobs": {}
+}  # fmt: skip
+ENTITIES = ("E0", "E1")
 
 
 def _chance(*parts: object) -> float:
@@ -27,13 +35,29 @@ def _chance(*parts: object) -> float:
     return hashlib.md5(text, usedforsecurity=False).digest()[0] / 255
 
 
+INVENTED_GOLD = {
+    "stepsearch": {"search_keys": [["who", "which"]], "gold_documents": ["It is in this page."]},
+    "carr": {"rubrics": ["<E0> is in <E1>."]},
+}
+"""Gold data that no data set contains, by recipe."""
+
+
 def answered(scheme: Recipe, rollout: Rollout) -> Rollout:
-    """Return the rollout with invented evidence for every need, after a round trip."""
+    """Return the rollout with invented evidence for every need, after a round trip.
+
+    New evidence can need more evidence: the names in a response, and then what supports them.
+    """
+    while unmet := [need for need in scheme.needs(rollout) if not need.is_met(rollout)]:
+        rollout = _with_evidence(rollout, unmet)
+    return _with_evidence(rollout, [])
+
+
+def _with_evidence(rollout: Rollout, needs: list[Need]) -> Rollout:
     row = msgspec.to_builtins(rollout)
-    row |= {"nli": [], "similarity": [], "verdicts": {}}
-    row |= {"masked_answers": {}, "masked_logprobs": {}}
+    for name, empty in EMPTY.items():
+        row[name] = row[name] or empty.copy()
     text = rollout.parsed.text
-    for need in scheme.needs(rollout):
+    for need in needs:
         if isinstance(need, LogProbsNeed):
             n = len(text.split())
             draw = {
@@ -60,6 +84,9 @@ def answered(scheme: Recipe, rollout: Rollout) -> Rollout:
             )
         elif isinstance(need, VerdictNeed):
             row["verdicts"][need.component] = int(_chance(text) > 0.5)
+        elif isinstance(need, EntitiesNeed):
+            names = {name: text[:9] if _chance(text, name) > 0.3 else None for name in ENTITIES}
+            row["entities"] = names
     return decode_row(json.dumps(row))
 
 
@@ -90,7 +117,8 @@ def test_real_rows_score(shared, source, variant):
             if variant.startswith("ctrl") and not row["supporting"]:
                 continue  # a data error there
             for kind, text in responses(row).items():
-                bare = decode_row({**row, "id": f"{i}-{kind}", "group": i, "response": text})
+                gold = row | INVENTED_GOLD.get(variant, {})
+                bare = decode_row({**gold, "id": f"{i}-{kind}", "group": i, "response": text})
                 row_scores.append(answered(scheme, bare))
         scores = scheme(row_scores)
         assert len(scores) == len(row_scores) > 0

@@ -52,6 +52,8 @@ SEARCH_R1 = {
     "prompt_tokens": 4096,
     "response_tokens": 500,
 }
+# StepSearch, authors' code at 43215ba.
+STEPSEARCH = {"learning_rate": 5e-7, "kl_weight": 0.001}
 # IGPO, authors' code at 745078b, train.sh.
 IGPO = {"prompts": 32, "group": 16, "learning_rate": 1e-6, "kl_weight": 0.001}
 # CaRR, released code at c97e7e8, training_run_4b-C-GRPO-rubric0.3.sh.
@@ -74,6 +76,7 @@ BINARY_RAR = {
 }
 PAPERS = {
     "search-r1": SEARCH_R1,
+    "stepsearch": STEPSEARCH,
     "igpo": IGPO,
     "carr": CARR,
     "binary-rar": BINARY_RAR,
@@ -146,7 +149,13 @@ def test_values_in_the_script_of_trl(cli, tmp_path, name):
         for node in tree.body
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "settings"
     )
-    written = {each.arg: ast.literal_eval(each.value) for each in settings.keywords}
+    setup = {"output_dir", "bf16"}  # expressions
+    written = {
+        each.arg: ast.literal_eval(each.value)
+        for each in settings.keywords
+        if each.arg not in setup
+    }
     expected = {TRL[field]: value for field, value in PAPERS[name].items() if field in TRL}
     assert written.items() >= expected.items()
-    assert written.get("scale_rewards") == ("none" if name == "lear" else None)
+    own_advantages = ("lear", "igpo")  # computed by the reward or by the trainer of turns
+    assert written.get("scale_rewards") == ("none" if name in own_advantages else None)

@@ -263,7 +263,37 @@ _TOTAL = _Plan(
     wrong=_Response("<think>3.</think>The Atlantic [3].", {}, 0.0),
     truncated=_Response("<think>1 names the Seine [1], and", {}, 0.25),
 )
-PLANS = (_ARENA, _GROUND_1, _GROUND_2, _LEAR, _TRUTHRL, _CTRL_RAG, _CLR, _NAIVE, _TOTAL)
+
+
+def _cited(answer: str, outcome: int, *supported: int) -> _Response:
+    """Return a response with two cited facts, and the verdicts of a judge on them."""
+    text = f"<think>x</think><answer>{answer} [1](1) [2](2)</answer>"
+    verdicts = {f"supported:{i}": verdict for i, verdict in enumerate(supported, start=1)}
+    entities = {"E0": answer, "E1": "the Seine"}
+    return _Response(text, {"entities": entities, "verdicts": {"outcome": outcome, **verdicts}}, 0)
+
+
+_CARR = _Plan(
+    "carr",
+    "<think>",
+    right=_cited("English Channel", 1, 1, 1),  # both rubrics are supported and connected
+    partly=_cited("The English Channel", 1, 1, 0),
+    wrong=_cited("Atlantic Ocean", 0, 0, 1),
+    truncated=_Response("<think>x", {}, 0.0),
+    in_groups={  # 0.7·outcome + 0.3·outcome·rubrics/max rubrics
+        "whole group": (1.0, 0.85, 0.0, 1.0),
+        "one rollout": (1.0,),
+        "partial group": (1.0, 0.0, 0.85),
+        "all equal": (1.0, 1.0, 1.0, 1.0),
+        "unscored member": (None, None, None, None),
+        "padding rows": (1.0, 0.85, 0.0, 1.0),
+        "end-of-sequence text": (1.0, 0.85, 0.0),
+        "prefilled opening": (1.0, 0.85, 0.0),
+        "tool turns": (1.0, 0.85, 0.0),  # no search, so that the documents can be cited
+        "truncated response": (1.0, 0.0, 0.0, 0.85),
+    },
+)
+PLANS = (_ARENA, _GROUND_1, _GROUND_2, _LEAR, _TRUTHRL, _CTRL_RAG, _CLR, _NAIVE, _TOTAL, _CARR)
 
 
 # --- the cases ---------------------------------------------------------------------------------
