@@ -25,6 +25,7 @@ from rag_rewards.rewards.stepsearch import Assign
 from rag_rewards.rewards.stepsearch_reward import Process, StepSearchReward
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
+from rag_rewards.training.credit.settings import CreditMethod, CreditSettings
 from rag_rewards.training.settings import Stated, Training
 
 _CODE = "authors' code at 43215ba: qa_step.py"
@@ -77,6 +78,16 @@ class CoverageSettings(Settings, frozen=True):
     ] = "turn"
 
 
+class Credit(CreditSettings, frozen=True):
+    method: Annotated[
+        CreditMethod,
+        about(
+            "advantages of the turns in a group; group: all turns share the advantage of the "
+            "reward (the authors train with PPO, which needs no groups)"
+        ),
+    ] = "return"
+
+
 class StepSearch(TurnSettings, frozen=True):
     """Settings of StepSearch."""
 
@@ -116,6 +127,7 @@ class StepSearch(TurnSettings, frozen=True):
     step: StepSettings = StepSettings()
     redundancy: RedundancySettings = RedundancySettings()
     coverage: CoverageSettings = CoverageSettings()
+    credit: Credit = Credit()
 
 
 def stepsearch(settings: StepSearch) -> Recipe:

@@ -157,5 +157,9 @@ def test_values_in_the_script_of_trl(cli, tmp_path, name):
     }
     expected = {TRL[field]: value for field, value in PAPERS[name].items() if field in TRL}
     assert written.items() >= expected.items()
-    own_advantages = ("lear", "igpo")  # computed by the reward or by the trainer of turns
+    own_advantages = (
+        "lear",
+        "igpo",
+        "stepsearch",
+    )  # computed by the reward or by the trainer of turns
     assert written.get("scale_rewards") == ("none" if name in own_advantages else None)
