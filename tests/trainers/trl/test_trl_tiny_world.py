@@ -59,9 +59,9 @@ class RecordingReward(RagReward):
         return rewards
 
     def _rollouts_of(self, batch):
-        from rag_rewards_adapters.trl import _Batch
+        from rag_rewards_adapters.trl_batch import Batch
 
-        arguments = _Batch.of(**batch)
+        arguments = Batch.of(**batch)
         return self._rollouts(arguments), self._groups(arguments)
 
 

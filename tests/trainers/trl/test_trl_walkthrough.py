@@ -18,4 +18,4 @@ def test_the_commands_of_the_page_train_one_step(tmp_path: Path, shared: Path) -
         assert ran.returncode == 0, ran.stderr[-3000:]
     assert "'arena/not_scored': '0'" in ran.stdout
     assert "'rewards/arena/mean':" in ran.stdout
-    assert (tmp_path / "arena" / "checkpoint-1").is_dir()
+    assert (tmp_path / "run" / "arena" / "checkpoint-1").is_dir()

@@ -34,6 +34,7 @@ def rows(count: int = 4, **more: Any) -> Dataset:
                 "documents": DOCUMENTS,
                 "supporting": [1],
                 "answers": ["Seine", "the Seine"],
+                "rubrics": ["<E0> runs through Paris."],
                 "answerable": True,
                 "out_of_knowledge": False,
                 **more,
