@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tracemalloc
+from itertools import count
 
 import pytest
 from growth import assert_linear
@@ -109,6 +110,14 @@ TEXTS = {
     "forged": filled("document 1: x\n"),
     "sources": filled("source: "),
 }
+NUMBERS = count()
+
+
+def new(text):
+    """Return a text that no earlier call had, because gold answers are cached."""
+    return f"{text}{next(NUMBERS)}"
+
+
 FUNCTIONS = {
     "cut": lambda text: cut(text, TAGS).counts,
     "cut, hardened": lambda text: cut(text, HARDENED).counts,
@@ -140,13 +149,13 @@ FUNCTIONS = {
     "abstained, alone": lambda text: abstained(text, alone=True),
     "lenient_match": lambda text: lenient_match(text, LENIENT_ALIASES, "Which?"),
     "rule_verdict": lambda text: rule_verdict(text, LENIENT_ALIASES, "Which?"),
-    "rule_verdict, gold": lambda text: rule_verdict("Paris", [text], "Which?"),
-    "lenient_match, gold": lambda text: lenient_match("Paris", [text], "Which?"),
+    "rule_verdict, gold": lambda text: rule_verdict("Paris", [new(text)], "Which?"),
+    "lenient_match, gold": lambda text: lenient_match("Paris", [new(text)], "Which?"),
     "strict_contains": lambda text: strict_contains(text, ["Paris"], squad),
     "strict_contains, unicode": lambda text: strict_contains(text, ["Paris"], Unicode()),
     "strict_contains, initials": lambda text: strict_contains(text, ["1", "a", "x. a."], squad),
     "strict_contains, 60 aliases": lambda text: strict_contains(text, STRICT_ALIASES, Unicode()),
-    "strict_contains, gold": lambda text: strict_contains("Paris", [text], squad),
+    "strict_contains, gold": lambda text: strict_contains("Paris", [new(text)], squad),
 }
 
 
