@@ -31,8 +31,8 @@ class DatasetTable:
         new = nw.from_dict(dict(columns), types, backend="pyarrow").to_native()
         if not len(self):  # concatenate_datasets drops the columns of empty data sets
             return Dataset(self._arrow.with_columns(columns))
-        kept = self.data.remove_columns([name for name in columns if name in self.columns])
-        return concatenate_datasets([kept, Dataset(new)], axis=1)
+        others = self.data.remove_columns([name for name in columns if name in self.columns])
+        return concatenate_datasets([others, Dataset(new)], axis=1)
 
     def __len__(self) -> int:
         return len(self.data)

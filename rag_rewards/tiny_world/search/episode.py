@@ -5,7 +5,7 @@
     <search> Ben </search>  <information> Eva iris . Ben rose . </information>
     <answer> rose </answer>
 
-The facts are drawn anew for each episode, so that a policy cannot memorize them, and the prompt
+The facts are new in each episode, so that a policy cannot memorize them, and the prompt
 contains none of them. A search for a person returns the fact about this person and one random
 other fact.
 """
