@@ -58,7 +58,7 @@ class Searches(MetricBase):
 
     name = "searches"
     parts = (
-        *("searches", "rows", "turns", "queries", "repeated", "asked", "empty", "malformed"),
+        *("searches", "rows", "turns", "queries", "repeated", "query_turns", "empty", "malformed"),
         *(f"search{t}" for t in range(1, MAX_INDEX + 1)),
     )
     main_ratio = ("searches", "rows")
@@ -72,7 +72,7 @@ class Searches(MetricBase):
             return (
                 *(float(counts.searches), 1.0, float(counts.turns)),
                 *(float(counts.queries), float(counts.repeated)),
-                *(float(counts.asked), float(counts.empty), float(counts.malformed)),
+                *(float(counts.query_turns), float(counts.empty), float(counts.malformed)),
                 *(float(counts.searches >= t) for t in range(1, MAX_INDEX + 1)),
             )
 
@@ -84,7 +84,7 @@ class Searches(MetricBase):
             "searches": ratio(sums["searches"], rows),
             "turns": ratio(turns, rows),
             "duplicates": ratio(sums["repeated"], sums["queries"]),
-            "empty": ratio(sums["empty"], sums["asked"]),
+            "empty": ratio(sums["empty"], sums["query_turns"]),
             "malformed": ratio(sums["malformed"], turns),
         }
         for t in range(1, MAX_INDEX + 1):

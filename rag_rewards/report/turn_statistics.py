@@ -110,7 +110,7 @@ def turn_rates(facts: Sequence[Facts]) -> Rates:
         DUPLICATES: _share(
             sum(each.repeated for each in counts), sum(each.queries for each in counts)
         ),
-        EMPTY: _share(sum(each.empty for each in counts), sum(each.asked for each in counts)),
+        EMPTY: _share(sum(each.empty for each in counts), sum(each.query_turns for each in counts)),
         MALFORMED: _share(
             sum(each.malformed for each in counts), sum(each.turns for each in counts)
         ),

@@ -15,7 +15,7 @@ class TurnCounts(msgspec.Struct, frozen=True):
 
     turns           number of turns
     searches        turns with a query and with results, which can be empty
-    asked           turns with a query
+    query_turns     turns with a query
     empty           turns with a query to which the environment returned no document
     queries         number of queries
     repeated        queries that are equal to an earlier query of the rollout, after `squad`
@@ -25,7 +25,7 @@ class TurnCounts(msgspec.Struct, frozen=True):
 
     turns: int
     searches: int
-    asked: int
+    query_turns: int
     empty: int
     queries: int
     repeated: int
@@ -41,14 +41,14 @@ def turn_counts(run: Trajectory) -> TurnCounts:
     >>> counts.turns, counts.searches, counts.empty
     (2, 1, 1)
     """
-    asked = [turn for turn in run.turns if turn.queries]
-    queries = [query for turn in asked for query in turn.queries]
+    query_turns = [turn for turn in run.turns if turn.queries]
+    queries = [query for turn in query_turns for query in turn.queries]
     names = Counter(name for turn in run.turns for name in turn.malformed)
     return TurnCounts(
         turns=len(run.turns),
         searches=run.searches,
-        asked=len(asked),
-        empty=sum(not turn.results for turn in asked),
+        query_turns=len(query_turns),
+        empty=sum(not turn.results for turn in query_turns),
         queries=len(queries),
         repeated=len(queries) - len(set(map(normal_query, queries))),
         malformed=sum(bool(turn.malformed) for turn in run.turns),

@@ -48,7 +48,7 @@ def test_counts_by_hand() -> None:
         ANSWER,
     ]
     counts = turn_counts(decode_row({"turns": turns}).trajectory())
-    assert (counts.turns, counts.searches, counts.asked, counts.empty) == (6, 2, 3, 2)
+    assert (counts.turns, counts.searches, counts.query_turns, counts.empty) == (6, 2, 3, 2)
     assert (counts.queries, counts.repeated, counts.malformed) == (3, 1, 2)
     assert counts.names == {"no_action": 1, "empty_query": 1}
 
@@ -56,7 +56,7 @@ def test_counts_by_hand() -> None:
 def test_all_queries_of_a_tool_turn_count() -> None:
     turns = [{"text": "", "queries": ["a", "b", "A"], "results": [[], [], []]}, {"text": "c"}]
     counts = turn_counts(decode_row({"turns": turns}).trajectory())
-    assert (counts.asked, counts.queries, counts.repeated, counts.empty) == (1, 3, 0, 1)
+    assert (counts.query_turns, counts.queries, counts.repeated, counts.empty) == (1, 3, 0, 1)
 
 
 @pytest.mark.parametrize("queries", [["...", "!!!"], ["the", "a"], ["東京", "大阪"]])
