@@ -12,6 +12,7 @@ from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import Need
 from rag_rewards.groups import Groups, group_by_key
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.shorten import shorten
 from rag_rewards.turn_entries import TurnEntries
 
 Scope = Literal["rollout", "group"]
@@ -265,7 +266,8 @@ def as_reward(reward: Any) -> Reward:
         name = getattr(reward, "name", type(reward).__name__)
         return BatchReward(reward, name, getattr(reward, "scope", "rollout"))
     raise UsageError(
-        f"{reward!r} is neither a reward nor a function of a rollout: give one of them"
+        f"found {shorten(repr(reward), 60)} ({type(reward).__name__}), which is neither a reward "
+        "nor a function of a rollout: give one of them"
     )
 
 

@@ -1,6 +1,10 @@
-"""Cut texts for one line of a message, a table or a page."""
+"""Texts of rows in messages, tables and pages: cut, and without control characters."""
 
 from __future__ import annotations
+
+_CONTROLS = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)}
+_HIDDEN = (*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_VISIBLE = _CONTROLS | dict.fromkeys(_HIDDEN, "\ufffd")
 
 
 def shorten(text: str, length: int) -> str:
@@ -11,3 +15,12 @@ def shorten(text: str, length: int) -> str:
     """
     line = " ".join(text[: 4 * length].split())  # a response can have megabytes
     return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def plain(text: str) -> str:
+    """Return text with visible characters in place of those that control a terminal.
+
+    >>> plain("red: \\x1b[31m")
+    'red: ␛[31m'
+    """
+    return text.translate(_VISIBLE)

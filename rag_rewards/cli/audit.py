@@ -31,10 +31,9 @@ from rag_rewards.errors import OptionError
 from rag_rewards.io.sources import read_rollouts
 from rag_rewards.loading import RecipeSpec, import_object, load_recipe
 from rag_rewards.model_options import ModelOptions
-from rag_rewards.report.plain import plain
 from rag_rewards.report.progress import TerminalBar
 from rag_rewards.report.terminal import titled_table
-from rag_rewards.shorten import shorten
+from rag_rewards.shorten import plain, shorten
 
 _STEPS = Parameter(validator=Number(gte=1, lte=10_000))
 _SEED = Parameter(validator=Number(gte=0, lt=2**32))

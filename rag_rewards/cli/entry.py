@@ -78,7 +78,7 @@ def flag(name: str) -> str:
 
 def _report(message: str) -> int:
     """Print one error on standard error and return the exit code for it."""
-    from rag_rewards.report.plain import plain
+    from rag_rewards.shorten import plain
 
     with contextlib.suppress(OSError):
         print(f"rag-rewards: {plain(message)}", file=sys.stderr)

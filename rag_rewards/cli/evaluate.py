@@ -39,8 +39,8 @@ from rag_rewards.metrics.label_agreement import MetricAgreement
 from rag_rewards.metrics.measured_run import ErrorCount
 from rag_rewards.metrics.summary import MetricReport, Value
 from rag_rewards.model_options import EncoderOptions, JudgeOptions, PolicyOptions
-from rag_rewards.report.plain import plain
 from rag_rewards.report.terminal import titled_table
+from rag_rewards.shorten import plain
 
 NUMBERS = ("value", "base", "other", "other − base")
 """Columns that are aligned on the right."""

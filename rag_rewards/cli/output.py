@@ -26,7 +26,7 @@ def print_json(data: Any) -> None:
 
 def print_messages(lines: Iterable[str]) -> None:
     """Print lines on standard error, with terminal control characters made visible."""
-    from rag_rewards.report.plain import plain
+    from rag_rewards.shorten import plain
 
     for line in lines:
         print(plain(line), file=sys.stderr)

@@ -24,8 +24,8 @@ from rag_rewards.cli.recipe_options import parse_settings
 from rag_rewards.errors import UsageError
 from rag_rewards.replay import ReplayResult, RolloutChange, Variation
 from rag_rewards.replay import replay as replay_rows
-from rag_rewards.report.plain import plain
 from rag_rewards.report.terminal import titled_table
+from rag_rewards.shorten import plain
 
 
 def replay(

@@ -23,8 +23,9 @@ from rag_rewards.cli.options import (
 from rag_rewards.cli.output import console, print_messages
 from rag_rewards.io.progress import NoProgress
 from rag_rewards.io.score_file import ScoreOptions, ScoringRun, score_file
-from rag_rewards.report.plain import plain, summary
+from rag_rewards.report.plain import summary
 from rag_rewards.report.progress import ProgressBar, judge_usage, model_usage
+from rag_rewards.shorten import plain
 
 ALL_SCORED, STOPPED, SOME_IN_ERROR = 0, 2, 3
 

@@ -16,7 +16,7 @@ from rich.terminal_theme import TerminalTheme
 
 from rag_rewards.report.explanation import Explanation
 from rag_rewards.report.explanation_terminal import explanation_parts
-from rag_rewards.report.plain import plain
+from rag_rewards.shorten import plain
 
 WIDTH = 100
 """Columns of text."""

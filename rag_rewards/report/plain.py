@@ -1,24 +1,14 @@
-"""Text without styles for a terminal. This module needs no library, which saves start-up time."""
+"""The summary of a scoring without styles.
+
+This module needs no library, which saves start-up time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from rag_rewards.rows import Totals
-from rag_rewards.shorten import shorten
-
-_CONTROLS = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)}
-_HIDDEN = (*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_VISIBLE = _CONTROLS | dict.fromkeys(_HIDDEN, "\ufffd")
-
-
-def plain(text: str) -> str:
-    """Return text with visible characters in place of those that control a terminal.
-
-    >>> plain("red: \\x1b[31m")
-    'red: ␛[31m'
-    """
-    return text.translate(_VISIBLE)
+from rag_rewards.shorten import plain, shorten
 
 
 def summary(totals: Totals, seconds: float, signature: str) -> Iterator[str]:

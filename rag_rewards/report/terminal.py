@@ -12,10 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_rewards.groups import positions_by_key
-from rag_rewards.report.plain import plain
 from rag_rewards.report.reasons import reason
 from rag_rewards.rows import ScoredRow, Totals
-from rag_rewards.shorten import shorten
+from rag_rewards.shorten import plain, shorten
 from rag_rewards.training.advantages import mean_std
 
 

@@ -10,9 +10,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rag_rewards.report.explanation import Explanation
-from rag_rewards.report.plain import plain
 from rag_rewards.report.turns import ResultExplanation, TurnExplanation
-from rag_rewards.shorten import shorten
+from rag_rewards.shorten import plain, shorten
 
 SHOWN_CHARACTERS = 240
 """Characters of a result that are shown."""

@@ -1,6 +1,7 @@
 """Tables: rollouts as Python users hold them, and scores as new columns of the same kind.
 
 score.py    `score`, which scores a table
+kinds.py    the kinds of data
 table.py    `Table`, what every kind of table provides
 rows.py     lists of rows, and of rollouts
 frames.py   data frames of pandas and polars, and Arrow tables

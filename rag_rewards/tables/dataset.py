@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import narwhals as nw
 
 from rag_rewards.tables.frames import FrameTable, dtype_of
+from rag_rewards.tables.table import Column
 
 
 class DatasetTable:
@@ -24,11 +25,12 @@ class DatasetTable:
     def values(self, column: str, start: int, stop: int) -> list[Any]:
         return self._arrow.values(column, start, stop)
 
-    def with_columns(self, columns: Mapping[str, Sequence[Any]]) -> Any:
+    def with_columns(self, columns: Mapping[str, Column]) -> Any:
         from datasets import Dataset, concatenate_datasets
 
-        types = {name: dtype_of(name, values) for name, values in columns.items()}
-        new = nw.from_dict(dict(columns), types, backend="pyarrow").to_native()
+        values = {name: list(column.values) for name, column in columns.items()}
+        types = {name: dtype_of(column) for name, column in columns.items()}
+        new = nw.from_dict(values, types, backend="pyarrow").to_native()
         if not len(self):  # concatenate_datasets drops the columns of empty data sets
             return Dataset(self._arrow.with_columns(columns))
         others = self.data.remove_columns([name for name in columns if name in self.columns])

@@ -5,10 +5,12 @@ narwhals provides one interface to all of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import narwhals as nw
+
+from rag_rewards.tables.table import Column
 
 
 class FrameTable:
@@ -26,31 +28,27 @@ class FrameTable:
     def values(self, column: str, start: int, stop: int) -> list[Any]:
         return self.frame.get_column(self._names[column])[start:stop].to_list()
 
-    def with_columns(self, columns: Mapping[str, Sequence[Any]]) -> Any:
-        new = [self._series(name, list(values)) for name, values in columns.items()]
+    def with_columns(self, columns: Mapping[str, Column]) -> Any:
+        new = [self._series(name, column) for name, column in columns.items()]
         return self.frame.with_columns(*new).to_native()
 
-    def _series(self, name: str, values: list[Any]) -> nw.Series[Any]:
+    def _series(self, name: str, column: Column) -> nw.Series[Any]:
         backend = self.frame.implementation
-        dtype = dtype_of(name, values)
+        dtype = dtype_of(column)
         if backend.is_pandas_like() and dtype.is_nested():
             dtype = None  # a column of Python objects, as pandas users expect
-        return nw.new_series(name, values, dtype, backend=backend)
+        return nw.new_series(name, list(column.values), dtype, backend=backend)
 
     def __len__(self) -> int:
         return len(self.frame)
 
 
-def dtype_of(name: str, values: Sequence[Any]) -> Any:
-    """Return the type of a new column: numbers, text, lists of numbers, or mappings to numbers.
-
-    The column `error` is text also if no row has an error, so that tables can be concatenated.
-    """
-    present = [value for value in values if value is not None]
-    if name.endswith("error"):
+def dtype_of(column: Column) -> Any:
+    """Return the type of a new column, which is the same for any values."""
+    if column.kind == "text":
         return nw.String()
-    if present and isinstance(present[0], (list, tuple)):
+    if column.kind == "numbers":
         return nw.List(nw.Float64())
-    if present and isinstance(present[0], Mapping):
-        return nw.Struct({name: nw.Float64() for mapping in present for name in mapping})
+    if column.kind == "mapping":
+        return nw.Struct(dict.fromkeys(column.names, nw.Float64()))
     return nw.Float64()

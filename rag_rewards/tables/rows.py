@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from rag_rewards.tables.table import Column
+
 
 class RowTable:
     """A list of mappings. A row that lacks a column has no value there."""
@@ -20,10 +22,10 @@ class RowTable:
     def values(self, column: str, start: int, stop: int) -> list[Any]:
         return [row.get(column) for row in self.rows[start:stop]]
 
-    def with_columns(self, columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    def with_columns(self, columns: Mapping[str, Column]) -> list[dict[str, Any]]:
         copies = [dict(row) for row in self.rows]
-        for name, values in columns.items():
-            for row, value in zip(copies, values, strict=True):
+        for name, column in columns.items():
+            for row, value in zip(copies, column.values, strict=True):
                 row[name] = value
         return copies
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rag_rewards.errors import RolloutError, UsageError, needs_extra
+from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.groups import group_by_position
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.rollout import Rollout, ScoreOrError
@@ -14,8 +13,8 @@ from rag_rewards.rows.column_map import ColumnMap, with_column_hint
 from rag_rewards.rows.scored import score_entries
 from rag_rewards.scorer import Scorer
 from rag_rewards.tables.fields import rollouts_of
-from rag_rewards.tables.rows import RowTable
-from rag_rewards.tables.table import Table
+from rag_rewards.tables.kinds import are_rollouts, read_table, refuse_swapped_arguments
+from rag_rewards.tables.table import Column
 
 if TYPE_CHECKING:
     from rag_rewards.evidence.protocols import Models
@@ -26,8 +25,8 @@ CHUNK = 4096
 """Number of rows that are decoded and scored together. A recipe that compares rollouts, and models,
 see all rows at once."""
 
-WRITTEN = ("reward", "components", "correct", "error")
-"""The columns that `score` adds. `turn_rewards` is added where a row has turns."""
+NEW_COLUMNS = 4
+"""Number of columns that `score` always adds: reward, components, correct and error."""
 
 
 def score(
@@ -73,12 +72,14 @@ def score(
     """
     if group_size is not None and (not isinstance(group_size, int) or group_size < 1):
         raise UsageError(f"group_size: expected a whole number of at least 1, found {group_size!r}")
-    scorer = _scorer(recipe, settings, hardened, models)
-    if _are_rollouts(data):
+    refuse_swapped_arguments(recipe)
+    scorer = scorer_of(recipe, settings, hardened, models)
+    if are_rollouts(data):
         return _results(scorer, data, group_size)
     table = read_table(data)
     together = scorer.scope == "group" or scorer.has_models
-    new = _Columns(table.columns)
+    names = dict.fromkeys(name for recipe in scorer.recipes for name in recipe.component_names)
+    new = _Columns(table.columns, tuple(names))
     for rollouts in rollouts_of(
         table, ColumnMap.of(columns), len(table) or 1 if together else CHUNK
     ):
@@ -86,12 +87,13 @@ def score(
     return table.with_columns(new.named(prefix))
 
 
-def _scorer(
+def scorer_of(
     recipe: RecipeSource | Scorer,
     settings: Mapping[str, Any] | None,
     hardened: bool,
     models: Models | Mapping[str, Any] | None,
 ) -> Scorer:
+    """Return a scorer, or load it. Raises UsageError for settings besides a scorer."""
     if not isinstance(recipe, Scorer):
         given = ModelOptions.of(models) if isinstance(models, Mapping) else models
         return Scorer.load(recipe, settings, hardened=hardened, models=given)
@@ -112,8 +114,9 @@ def _results(
 class _Columns:
     """The values of the new columns."""
 
-    def __init__(self, present: Sequence[str]) -> None:
+    def __init__(self, present: Sequence[str], component_names: Sequence[str]) -> None:
         self.present = present
+        self.component_names = tuple(component_names)
         self.reward: list[float | None] = []
         self.components: list[Mapping[str, float | None] | None] = []
         self.correct: list[float | None] = []
@@ -146,12 +149,17 @@ class _Columns:
         self.error.append(error)
         self.turn_rewards.append(turn_rewards)
 
-    def named(self, prefix: str) -> dict[str, Sequence[Any]]:
+    def named(self, prefix: str) -> dict[str, Column]:
         """Return the columns by name. Raises UsageError if a column of the user has a name."""
-        names = list(WRITTEN)
+        columns = {
+            "reward": Column(self.reward, "number"),
+            "components": Column(self.components, "mapping", self.component_names),
+            "correct": Column(self.correct, "number"),
+            "error": Column(self.error, "text"),
+        }
         if any(entries is not None for entries in self.turn_rewards):
-            names.append("turn_rewards")
-        new = {prefix + name: getattr(self, name) for name in names}
+            columns["turn_rewards"] = Column(self.turn_rewards, "numbers")
+        new = {prefix + name: column for name, column in columns.items()}
         _refuse_own_columns(self.present, new)
         return new
 
@@ -159,72 +167,8 @@ class _Columns:
 def _refuse_own_columns(present: Sequence[str], new: Mapping[str, Any]) -> None:
     """Raise UsageError if some, but not all, of the new columns exist: they are the user's."""
     existing = [name for name in new if name in present]
-    if existing and len(existing) < len(WRITTEN):
+    if existing and len(existing) < NEW_COLUMNS:
         raise UsageError(
             f"the data has a column {existing[0]!r}, which is also the name of a new column: "
             'choose a prefix for the new columns, as in prefix="rag_"'
         )
-
-
-# --- kinds of data -----------------------------------------------------------------------------
-
-
-def read_table(data: Any) -> Table:
-    """Return data of any supported kind as a table. Raises UsageError for any other kind."""
-    if isinstance(data, (list, tuple)):
-        if all(isinstance(row, Mapping) for row in data):
-            return RowTable(data)
-        kinds = sorted({type(row).__name__ for row in data})
-        raise UsageError(f"a list must contain only rows or only rollouts, found {kinds}")
-    if isinstance(data, Mapping) and _is_of_datasets(data):
-        raise UsageError("the data has several splits: choose one split, as in data['train']")
-    if isinstance(data, Mapping):
-        raise UsageError("the data is one mapping: put the row into a list, as in score([row], …)")
-    if isinstance(data, Rollout):
-        raise UsageError("the data is one rollout: put it into a list, as in score([rollout], …)")
-    if isinstance(data, (str, bytes)) or hasattr(data, "__fspath__"):
-        raise UsageError(
-            "the data is a text or a path: read the file first, or score it with "
-            "`rag-rewards score FILE`"
-        )
-    return _read_frame(data)
-
-
-def _read_frame(data: Any) -> Table:
-    with needs_extra("tables"):
-        import narwhals as nw
-
-        from rag_rewards.tables.frames import FrameTable
-    if _is_of_datasets(data):
-        from rag_rewards.tables.dataset import DatasetTable
-
-        if not hasattr(data, "num_rows"):
-            raise UsageError("a streamed data set has no end: load it without streaming")
-        return DatasetTable(data)
-    try:
-        if isinstance(nw.from_native(data, pass_through=True), nw.LazyFrame):
-            raise UsageError("the data frame is lazy: call collect() first")
-        return FrameTable(data)
-    except nw.exceptions.DuplicateError:
-        raise UsageError(
-            f"several columns have the same name ({', '.join(_repeated_names(data))}): rename or "
-            "drop all but one of them"
-        ) from None
-    except TypeError:
-        raise UsageError(
-            f"{type(data).__name__} is no table: give a list of rows, a pandas or polars data "
-            "frame, an Arrow table, or a datasets.Dataset"
-        ) from None
-
-
-def _repeated_names(data: Any) -> list[str]:
-    names = data.column_names if hasattr(data, "column_names") else data.columns
-    return sorted({repr(name) for name, count in Counter(names).items() if count > 1})
-
-
-def _is_of_datasets(data: Any) -> bool:
-    return type(data).__module__.partition(".")[0] == "datasets"
-
-
-def _are_rollouts(data: Any) -> bool:
-    return isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], Rollout)

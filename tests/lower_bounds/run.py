@@ -23,7 +23,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
-EXTRAS = ("parquet", "html", "http", "judge", "server")
+EXTRAS = ("parquet", "tables", "html", "http", "judge", "server")
 TOOLS = ("pytest", "hypothesis")
 # One process each, because two folders have a module with the same name, conftest.
 RUNS = (

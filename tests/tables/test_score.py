@@ -309,3 +309,37 @@ def test_a_group_size_is_a_whole_number(size: Any) -> None:
 def test_columns_of_another_type(columns: Any) -> None:
     with pytest.raises(rr.UsageError, match=r"columns: .* found"):
         rr.score(ROWS, "naive-grpo", columns=columns)
+
+
+@pytest.mark.parametrize("data", [pd.DataFrame(ROWS), pl.DataFrame(ROWS), ROWS, (RIGHT,)])
+def test_swapped_arguments(data: Any) -> None:
+    with pytest.raises(rr.UsageError, match="recipe: found data") as raised:
+        rr.score("naive-grpo", data)
+    assert "Paris" not in str(raised.value)
+
+
+def test_an_object_that_is_no_recipe_is_not_printed_in_full() -> None:
+    with pytest.raises(rr.UsageError, match="neither a reward") as raised:
+        rr.as_reward({"text": "x" * 1000})
+    assert len(str(raised.value)) < 200
+
+
+@pytest.mark.parametrize("rows", [ROWS[:2], ROWS, ROWS[2:], []], ids=["all", "some", "none", "no"])
+@pytest.mark.parametrize("kind", ["polars", "arrow", "datasets", "pandas"])
+def test_the_types_of_new_columns_do_not_depend_on_the_rows(
+    kind: str, rows: list[dict[str, Any]]
+) -> None:
+    data = TABLES[kind](rows or ROWS)
+    if not rows:
+        data = datasets.Dataset.from_dict({"response": []}) if kind == "datasets" else data[:0]
+    scored = rr.score(data, "naive-grpo")
+    if kind == "datasets":
+        scored = scored.with_format("arrow")[:]
+    schema = nw.from_native(scored).schema
+    components = nw.Struct({"format": nw.Float64(), "accuracy": nw.Float64()})
+    if kind == "pandas":
+        assert scored["components"].dtype == object
+    else:
+        assert schema["components"] == components
+    assert (schema["reward"], schema["correct"]) == (nw.Float64(), nw.Float64())
+    assert schema["error"] == nw.String()
