@@ -69,8 +69,8 @@ def prepare(
     output
         Write to this file: .parquet for verl, JSON lines for all other trainers.
     trainer
-        Write for this trainer: verl, openrlhf, trl or ms-swift. The default `none` writes rows of
-        this package, to which any generator can add responses.
+        Write for this trainer: verl, openrlhf, trl, ms-swift, skyrl, slime or nemo-gym. The default
+        `none` writes rows of this package, to which any generator can add responses.
     split
         Value of the field `split`. The default is the split of the preset. If there is no preset,
         it is `train`.

@@ -42,7 +42,15 @@ from rag_rewards.preparation.options import PrepareOptions
 from rag_rewards.preparation.prompt import prepared_prompt, prompt_name
 from rag_rewards.preparation.suitability import GOLD_DOCUMENTS, answer_problem, suitability_problem
 from rag_rewards.preparation.trainer_files import JsonLinesFile, ParquetFile, TrainerFile
-from rag_rewards.preparation.trainer_rows import ms_swift, openrlhf, plain, trl, verl
+from rag_rewards.preparation.trainer_rows import (
+    ms_swift,
+    nemo_gym,
+    openrlhf,
+    plain,
+    skyrl,
+    trl,
+    verl,
+)
 from rag_rewards.prompts import Prompt
 from rag_rewards.recipes import build_recipe
 from rag_rewards.report.progress import TerminalBar
@@ -320,8 +328,12 @@ class _Preparation:
             case "verl":
                 source, split = self.options.dataset, self.options.split_name
                 return verl(chat, fields, source, split, self.result.written)
-            case "openrlhf":
+            case "openrlhf" | "slime":
                 return openrlhf(chat, fields)
+            case "skyrl":
+                return skyrl(chat, fields, self.options.dataset)
+            case "nemo-gym":
+                return nemo_gym(chat, fields)
             case "ms-swift":
                 return ms_swift(chat, fields)
             case "trl":

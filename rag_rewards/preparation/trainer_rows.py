@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-Trainer = Literal["verl", "openrlhf", "trl", "ms-swift", "none"]
+Trainer = Literal["verl", "openrlhf", "trl", "ms-swift", "skyrl", "slime", "nemo-gym", "none"]
 Chat = list[dict[str, str]]
 Fields = Mapping[str, Any]
 
@@ -23,6 +23,11 @@ LABEL = (
 """Fields of the row that become the ground truth of verl."""
 SOURCE = "source_fields"
 """Field with the source fields of the row: hops, type, level, domain and others."""
+
+NEMO_GYM_AGENT = "rag_rewards_simple_agent"
+"""The agent in the configuration that `rag-rewards init nemo-gym` writes."""
+NEMO_GYM_ROW = "verifier_metadata"
+"""Field of a row for NeMo Gym with all fields of the question."""
 
 
 def _one_text(fields: Fields) -> dict[str, Any]:
@@ -55,9 +60,34 @@ def plain(chat: Chat, fields: Fields) -> dict[str, Any]:
 
 
 def openrlhf(chat: Chat, fields: Fields) -> dict[str, Any]:
-    """Return a row for OpenRLHF, which passes only the label to the reward: all fields as JSON."""
-    label = {name: value for name, value in _separate(fields).items() if value is not None}
-    return {"input": chat, "label": msgspec.json.encode(label).decode()}
+    """Return a row for OpenRLHF and slime, whose label has all fields as JSON."""
+    return {"input": chat, "label": _label(fields)}
+
+
+def skyrl(chat: Chat, fields: Fields, source: str) -> dict[str, Any]:
+    """Return a row for SkyRL: all fields as one JSON text, so that all rows have equal columns.
+
+    It has no `env_class`, because that column overrides the environment of the configuration.
+    """
+    truth = {"method": "rule", "ground_truth": _label(fields)}
+    return {"data_source": source, "prompt": chat, "reward_spec": truth}
+
+
+def nemo_gym(chat: Chat, fields: Fields) -> dict[str, Any]:
+    """Return a row for NeMo Gym, whose agent passes it to the resources server of this package."""
+    return {
+        "responses_create_params": {"input": chat},
+        "agent_ref": {"type": "responses_api_agents", "name": NEMO_GYM_AGENT},
+        NEMO_GYM_ROW: _present(fields),
+    }
+
+
+def _present(fields: Fields) -> dict[str, Any]:
+    return {name: value for name, value in _separate(fields).items() if value is not None}
+
+
+def _label(fields: Fields) -> str:
+    return msgspec.json.encode(_present(fields)).decode()
 
 
 def verl(chat: Chat, fields: Fields, source: str, split: str, index: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rag_rewards.rows.columns import label_fields, rollout_from_columns
 from rag_rewards.testing import TableEntailment
 from rag_rewards.text.refusal import REFUSAL
 
-TRAINERS = ("verl", "openrlhf", "trl", "ms-swift", "none")
+TRAINERS = ("verl", "openrlhf", "trl", "ms-swift", "skyrl", "slime", "nemo-gym", "none")
 SEARCHING = frozenset({"carr", "binary-rar", "igpo", "stepsearch"})
 """Recipes that read what no data set contains: rubrics, verdicts, search keys, likelihoods."""
 TEXTUAL = tuple(
@@ -48,9 +48,15 @@ def read_back(path: Path, trainer: str):
         return
     for line in path.read_bytes().splitlines():
         row = json.loads(line)
-        if trainer == "openrlhf":
+        if trainer in ("openrlhf", "slime"):
             assert set(row) == {"input", "label"}
             yield row["input"], label_fields(row["label"])
+        elif trainer == "skyrl":
+            assert set(row) == {"data_source", "prompt", "reward_spec"}
+            yield row["prompt"], label_fields(row["reward_spec"]["ground_truth"])
+        elif trainer == "nemo-gym":
+            assert row["agent_ref"]["name"] == "rag_rewards_simple_agent"
+            yield row["responses_create_params"]["input"], row["verifier_metadata"]
         else:
             yield row.pop("messages" if trainer == "ms-swift" else "prompt"), row
 

@@ -45,12 +45,19 @@ def first_row(path: Path, trainer: str):
         pq = pytest.importorskip("pyarrow.parquet")
         return json.loads(pq.read_table(path).to_pylist()[0]["extra_info"]["source_fields"])
     row = json.loads(path.read_bytes().splitlines()[0])
-    if trainer == "openrlhf":
-        row = json.loads(row["label"])
+    match trainer:
+        case "openrlhf" | "slime":
+            return json.loads(row["label"])
+        case "skyrl":
+            return json.loads(row["reward_spec"]["ground_truth"])
+        case "nemo-gym":
+            return row["verifier_metadata"]
     return json.loads(row["source_fields"]) if trainer in ("trl", "ms-swift") else row
 
 
-@pytest.mark.parametrize("trainer", ["verl", "openrlhf", "trl", "ms-swift", "none"])
+@pytest.mark.parametrize(
+    "trainer", ["verl", "openrlhf", "trl", "ms-swift", "skyrl", "slime", "nemo-gym", "none"]
+)
 @pytest.mark.parametrize("name", REAL)
 def test_the_source_fields_of_real_rows(tmp_path, shared, name, trainer):
     file, expected = REAL[name]
