@@ -247,24 +247,9 @@ CALL = '<tool_call>{"name": "search", "arguments": {"query": "river"}}</tool_cal
 
 
 def with_tools(tmp_path, folder, recipe, *overrides):
-    tools, loops = tmp_path / "tools.py", tmp_path / "loops.yaml"
-    tools.write_text(TOOLS)
-    loops.write_text(
-        "- name: rag_group\n"
-        "  _target_: rag_rewards_adapters.verl_group.RagGroupAgentLoop\n"
-        "  inner: tool_agent\n"
-    )
-    rollout = "actor_rollout_ref.rollout"
-    return v1.configuration(
-        folder,
-        recipe,
-        f"{rollout}.response_length=400",
-        f"{rollout}.multi_turn.enable=True",
-        f"{rollout}.multi_turn.format=hermes",
-        f"{rollout}.multi_turn.function_tool_path={tools}",
-        f"{rollout}.agent.agent_loop_config_path={loops}",
-        *overrides,
-    )
+    response = "actor_rollout_ref.rollout.response_length=400"
+    tools = v1.tool_overrides(tmp_path, TOOLS)
+    return v1.configuration(folder, recipe, response, *tools, *overrides)
 
 
 @pytest.fixture

@@ -239,6 +239,24 @@ def configuration(folder: str, recipe: str, *overrides: str) -> Any:
     return config
 
 
+def tool_overrides(folder: Path, tools: str) -> list[str]:
+    """Return the settings of `rag_group` around verl's tool agent, with the code of its tools."""
+    module, loops = folder / "tools.py", folder / "loops.yaml"
+    module.write_text(tools)
+    loops.write_text(
+        "- name: rag_group\n"
+        "  _target_: rag_rewards_adapters.verl_group.RagGroupAgentLoop\n"
+        "  inner: tool_agent\n"
+    )
+    rollout = "actor_rollout_ref.rollout"
+    return [
+        f"{rollout}.multi_turn.enable=True",
+        f"{rollout}.multi_turn.format=hermes",
+        f"{rollout}.multi_turn.function_tool_path={module}",
+        f"{rollout}.agent.agent_loop_config_path={loops}",
+    ]
+
+
 # --- the trainer ---------------------------------------------------------------------------------
 
 
@@ -318,7 +336,7 @@ def stand_in(monkeypatch: Any, server: Any, batches: list[dict[str, Any]]) -> No
 
 @contextmanager
 def cluster() -> Iterator[None]:
-    """Start Ray for one test, and remove its files afterwards."""
+    """Start Ray for a few trainings, and remove its files afterwards."""
     import pytest
     import ray
 
@@ -334,7 +352,7 @@ def cluster() -> Iterator[None]:
         for name, value in env.items():
             patch.setenv(name, value)
         ray.init(
-            num_cpus=8, include_dashboard=False, _temp_dir=folder, runtime_env={"env_vars": env}
+            num_cpus=24, include_dashboard=False, _temp_dir=folder, runtime_env={"env_vars": env}
         )
         try:
             yield
@@ -386,10 +404,15 @@ def contents(batch: Any) -> dict[str, Any]:
     """Return the fields of a batch's rollouts, by key."""
     import transfer_queue as tq
 
-    fields = ["uid", "responses", "rm_scores", "advantages", "extra_fields", "extra_info"]
-    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-    columns = {name: [getattr(v, "data", v) for v in list(data[name])] for name in fields[4:]}
-    columns |= {name: [v.tolist() for v in data[name].unbind()] for name in fields[1:4]}
+    tensors = ["responses", "response_mask", "rm_scores", "advantages"]
+    objects = ["extra_fields", "extra_info"]
+    data = tq.kv_batch_get(
+        keys=batch.keys,
+        partition_id=batch.partition_id,
+        select_fields=["uid", *tensors, *objects],
+    )
+    columns = {name: [getattr(v, "data", v) for v in list(data[name])] for name in objects}
+    columns |= {name: [v.tolist() for v in data[name].unbind()] for name in tensors}
     columns["uid"] = [getattr(v, "data", v) for v in list(data["uid"])]
     return {
         key: {name: values[i] for name, values in columns.items()}

@@ -1,0 +1,172 @@
+"""Advantages of turns in verl's V1 trainer: a step of its tool agent, under Ray."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import ray
+import v1_trainer as v1
+
+import rag_rewards as rr
+from rag_rewards.training.credit import credit_of_groups, spread
+from rag_rewards.training.credit.gigpo import anchors_of
+
+DOCUMENTS = {
+    "first": {"id": "a", "title": "First", "text": "The town is on the river of the second page."},
+    "second": {"id": "b", "title": "Second", "text": "The river of the second page is the Seine."},
+}
+TOOLS = f'''
+import json
+from verl.tools.function_tool import function_tool
+
+DOCUMENTS = {DOCUMENTS!r}
+
+
+@function_tool
+def search(query: str) -> str:
+    """Search the documents.
+
+    Args:
+        query: What to look for.
+    """
+    return json.dumps([DOCUMENTS[query]] if query in DOCUMENTS else [])
+'''
+GOLD = {"answers": ["Seine"], "supporting": ["a", "b"]}
+SETTINGS = {"process": "coverage", "coverage.of": "all", "dialect": "tools"}
+NAMES = ["Paris", "Rouen"]
+GROUP = 4
+GIVEN = "algorithm.adv_estimator=rag_turn_given"
+RETURN = "algorithm.adv_estimator=rag_turn_return"
+CREDITS = {
+    "return": ("return", {}, [RETURN]),
+    "gigpo": ("gigpo", {}, [GIVEN, "+algorithm.rag_turn.method=gigpo"]),
+}
+"""The credit method, its options, and the settings of verl."""
+
+
+def call(query: str) -> str:
+    arguments = json.dumps({"name": "search", "arguments": {"query": query}})
+    return f"<think>Look.</think><tool_call>{arguments}</tool_call>"
+
+
+REPLIES = {
+    **dict.fromkeys(NAMES, [call("first"), call("second"), "Rhone"]),
+    DOCUMENTS["first"]["text"]: [call("second"), call("nothing"), "Seine"],
+    DOCUMENTS["second"]["text"]: ["Seine", call("first"), "Rhone", "Seine"],
+}
+
+
+def question(name):
+    row = v1.question(name)
+    del row["extra_info"]["documents"]
+    row["reward_model"]["ground_truth"] = json.dumps(GOLD)
+    return row
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """Start Ray, and return the model and the data of all trainings."""
+    path = tmp_path_factory.mktemp("turns")
+    rows = v1.write(path / "train.parquet", [question(name) for name in NAMES])
+    with v1.cluster():
+        yield SimpleNamespace(path=path, folder=v1.save(path / "model"), rows=rows)
+
+
+@pytest.fixture(scope="module", params=CREDITS)
+def trained(request, start):
+    """Return the credit method with its options, and the batch of a training step."""
+    method, options, overrides = CREDITS[request.param]
+    lengths = v1.LENGTHS | {"response_length": 900, "max_model_len": 1900}
+    rollout = "actor_rollout_ref.rollout"
+    settings = "+reward.custom_reward_function.reward_kwargs.settings"
+    config = v1.configuration(
+        start.folder,
+        "stepsearch",
+        *(f"{settings}.{name}={value}" for name, value in SETTINGS.items()),
+        *v1.tool_overrides(start.path, TOOLS),
+        *v1.trainer_overrides(start.rows, start.rows),
+        *(f"{rollout}.{name}={value}" for name, value in lengths.items()),
+        f"data.max_response_length={lengths['response_length']}",
+        f"{rollout}.n={GROUP}",
+        "trainer.total_training_steps=1",
+        "trainer.val_before_train=False",
+        "trainer.test_freq=-1",
+        *overrides,
+    )
+    server = ray.remote(v1.Engine).remote(start.folder, REPLIES, lengths["max_model_len"])
+    (batch,) = v1.train(config, server, start.path / f"{request.param}.jsonl").batches
+    return SimpleNamespace(folder=start.folder, method=method, options=options, batch=batch)
+
+
+def turns_of(tokenizer, rollout):
+    """Return the turns of a rollout, from its tokens and the mask of verl."""
+    ids, mask = rollout["responses"], [0, *rollout["response_mask"], 0]
+    starts = [i for i in range(len(mask) - 1) if mask[i] < mask[i + 1]]
+    ends = [i for i in range(len(mask) - 1) if mask[i] > mask[i + 1]]
+    turns = []
+    for start, end in zip(starts, ends, strict=True):
+        text = tokenizer.decode(ids[start:end]).removesuffix(tokenizer.eos_token)
+        turn = {"text": text, "token_span": [start, end]}
+        if "<tool_call>" in text:
+            value = text.partition("<tool_call>")[2].partition("</tool_call>")[0]
+            query = json.loads(value)["arguments"]["query"]
+            results = [DOCUMENTS[query]] if query in DOCUMENTS else []
+            turn |= {"query": query, "results": results}
+        turns.append(turn)
+    return turns
+
+
+@pytest.fixture(scope="module")
+def groups(trained):
+    """Return the groups of the batch, with scores that this process computes from the tokens."""
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(trained.folder)
+    recipe = rr.recipe("stepsearch", SETTINGS)
+    groups = []
+    for members in v1.groups_of(trained.batch).values():
+        rows = [{**GOLD, "turns": turns_of(tokenizer, member)} for member in members]
+        rollouts = [rr.decode_row(row) for row in rows]
+        spans = [[tuple(turn["token_span"]) for turn in row["turns"]] for row in rows]
+        scores = recipe(rollouts)
+        groups.append(
+            SimpleNamespace(members=members, rollouts=rollouts, spans=spans, scores=scores)
+        )
+    return groups
+
+
+def test_the_rollouts_of_the_batch_differ_in_their_turns(groups):
+    assert [len(group.members) for group in groups] == [GROUP] * len(NAMES)
+    assert {len(spans) for group in groups for spans in group.spans} >= {1, 2, 3}
+    rewards = {entry for group in groups for score in group.scores for entry in score.turns}
+    assert len(rewards) > 3
+
+
+def test_advantages_equal_the_credit_of_the_same_rollouts(trained, groups):
+    values = set()
+    for group in groups:
+        options = dict(trained.options)
+        if trained.method == "gigpo":
+            options["anchors"] = [anchors_of(rollout.steps()) for rollout in group.rollouts]
+        credit = credit_of_groups(group.scores, [range(GROUP)], trained.method, **options)
+        for own, spans, member in zip(credit, group.spans, group.members, strict=True):
+            expected = spread(own, spans, len(member["responses"]))
+            assert member["advantages"] == pytest.approx(expected, abs=1e-5)
+            values.update(expected)
+    assert len(values) > 3
+
+
+def test_rewards_are_at_the_last_token_of_each_turn(trained, groups):
+    gives_advantages = trained.method == "gigpo"
+    for group in groups:
+        for score, spans, member in zip(group.scores, group.spans, group.members, strict=True):
+            if gives_advantages:
+                info = member["extra_fields"]["reward_extra_info"]
+                assert info["rag_value"] == pytest.approx(score.value)
+                continue
+            expected = [0.0] * len(member["responses"])
+            for entry, (_, end) in zip(score.turns, spans, strict=True):
+                expected[end - 1] = entry or 0.0
+            assert member["rm_scores"] == pytest.approx(expected, abs=1e-6)
