@@ -52,7 +52,7 @@ def call(query: str) -> str:
 
 
 REPLIES = {
-    **dict.fromkeys(NAMES, [call("first"), call("second"), "Rhone"]),
+    **{name: [call("first"), call("second"), "Rhone"] for name in NAMES},
     DOCUMENTS["first"]["text"]: [call("second"), call("nothing"), "Seine"],
     DOCUMENTS["second"]["text"]: ["Seine", call("first"), "Rhone", "Seine"],
 }
