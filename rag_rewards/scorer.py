@@ -33,6 +33,7 @@ from rag_rewards.model_options import ModelOptions
 from rag_rewards.prompt_template import PromptTemplate, adjusted
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, ScoreOrError
+from rag_rewards.rollout_dump import RolloutDump, split_dump
 from rag_rewards.rows import SCORE_FIELDS, Chunk, RowEncoder, ScoredChunk, ScoredRow, decode_line
 from rag_rewards.rows.parquet import column_fault
 from rag_rewards.settings import did_you_mean
@@ -62,6 +63,7 @@ class Scorer:
                    form of a document in the prompt, and the text between two documents
     keep_evidence  write gathered evidence on scored rows
     for_parquet    reject rows with values that no Parquet column can contain
+    dump           file to which `score_each` writes every rollout with its score
 
     Close a scorer after use if its models have connections: `with Scorer.load(…) as scorer`.
     """
@@ -79,6 +81,7 @@ class Scorer:
         document_separator: str | None = None,
         keep_evidence: bool = False,
         for_parquet: bool = False,
+        dump: RolloutDump | None = None,
     ) -> None:
         self.reward = reward
         self.models = models or Models()
@@ -93,6 +96,7 @@ class Scorer:
         self.truncate = truncate
         self.keep_evidence = keep_evidence
         self.for_parquet = for_parquet
+        self.dump = dump
         self.spec: RecipeSpec | None = None
         """The recipe as plain data for other processes; None if it was loaded from an object."""
 
@@ -108,17 +112,21 @@ class Scorer:
         template: Mapping[str, Any] | None = None,
         keep_evidence: bool = False,
         for_parquet: bool = False,
+        dump: RolloutDump | None = None,
     ) -> Scorer:
         """Load a recipe in any form, and then its models.
 
         `recipe` has a form of `load_recipe`: a name, `module:name`, a recipe, a reward, a
-        function, or a mapping. A mapping can also contain the options of `ModelOptions`. Raises
-        UsageError or SettingError for an invalid recipe, before a model is loaded.
+        function, or a mapping. A mapping can also contain the options of `ModelOptions` and
+        `DumpOptions`. Raises UsageError or SettingError for an invalid recipe, before a model is
+        loaded.
 
         >>> Scorer.load({"recipe": "arena", "settings": {"bonus.value": 5}}).reward.name
         'arena'
         """
         if isinstance(recipe, Mapping):
+            recipe, own_dump = split_dump(recipe)
+            dump = dump or own_dump
             recipe, options = split_options(recipe)
             if options != ModelOptions():
                 if models not in (None, ModelOptions()):
@@ -137,6 +145,7 @@ class Scorer:
             template=template,
             keep_evidence=keep_evidence,
             for_parquet=for_parquet,
+            dump=dump,
             **prompting,
         )
         scorer.spec = spec_of(recipe, settings, hardened=hardened)
@@ -208,7 +217,10 @@ class Scorer:
         """
         groups = self._groups(rollouts, groups)
         rows = self.gather(self._whole(list(rollouts), groups, rollouts), groups)
-        return self._score(rows, groups)
+        results = self._score(rows, groups)
+        if self.dump is not None:
+            self.dump.add(self, rollouts, rows, groups, results)
+        return results
 
     async def score_each_async(
         self, rollouts: Sequence[Rollout | RolloutError], groups: Groups | None = None
@@ -216,7 +228,10 @@ class Scorer:
         """The same for callers with an event loop."""
         groups = self._groups(rollouts, groups)
         rows = await self.gather_async(self._whole(list(rollouts), groups, rollouts), groups)
-        return self._score(rows, groups)
+        results = self._score(rows, groups)
+        if self.dump is not None:
+            self.dump.add(self, rollouts, rows, groups, results)
+        return results
 
     def score_rows(self, chunk: Chunk) -> ScoredChunk:
         """Return each line of a chunk with its score, or its error record."""
@@ -301,13 +316,15 @@ class Scorer:
 
     def close(self) -> None:
         """Close the models."""
-        if self.has_models:
+        if self.has_models or self.dump is not None:
             import asyncio  # imported here because runs without models do not need it
 
             asyncio.run(self.aclose())
 
     async def aclose(self) -> None:
         """The same for callers with an event loop."""
+        if self.dump is not None:
+            self.dump.flush()
         await self.models.close()
 
     def __enter__(self) -> Scorer:

@@ -31,6 +31,7 @@ from rag_rewards.loading import import_object, load_recipe
 from rag_rewards.model_options import ModelOptions, missing_model
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
+from rag_rewards.rollout_dump import RolloutDump, split_dump
 from rag_rewards.rows.columns import label_fields, response_prefix_of, rollout_from_columns
 from rag_rewards.scorer import Scorer, split_options
 from rag_rewards.server.openrlhf import response_of
@@ -58,6 +59,7 @@ class ExecutorOptions:
     prompt: Prompt | None = None
     patience: int = 8
     agent: type | str | None = None
+    dump: RolloutDump | None = None
 
 
 def executor(
@@ -82,14 +84,16 @@ def executor(
     agent        class of an environment with several turns, an AgentInstance of OpenRLHF, or its
                  `module:name`. The recipe replaces the rewards of its steps.
 
+    `dump`, `dump_mb` and `dump_files` are those of DumpOptions.
     A rollout with `error_value` is counted, logged, and marked as `rag_rewards_error` in the
     trainer's logs. An error in the first group is always raised. This function raises UsageError
     and SettingError; the executor raises RolloutError, with the row of the data set.
     """
-    reward, models = _recipe_and_models({**(options or {}), **named})
+    rest, dump = split_dump({**(options or {}), **named})
+    reward, models = _recipe_and_models(rest)
     if std_floor is not None and std_floor <= 0:
         raise UsageError(f"std_floor must be greater than 0, found {std_floor}")
-    executor_options = ExecutorOptions(std_floor, error_value, prompt, patience, agent)
+    executor_options = ExecutorOptions(std_floor, error_value, prompt, patience, agent, dump)
     from openrlhf.utils.agent import AgentExecutorBase
 
     class AgentExecutor(AgentExecutorBase):  # type: ignore[misc]  # the trainer is not typed
@@ -215,7 +219,8 @@ class AgentScoring:
                 policy = OpenRlhfEnginePolicy(call.engine, call.tokenizer, type(call.parameters))
                 models = replace(models, policy=policy)
             prompt = self.options.prompt
-            self._scorer = Scorer(self.reward, models, prompt=prompt, **self._prompting)
+            dump = self.options.dump
+            self._scorer = Scorer(self.reward, models, prompt=prompt, dump=dump, **self._prompting)
         return self._scorer
 
     @property

@@ -25,6 +25,7 @@ from rag_rewards.lazy import lazy_names
 from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.rollout_dump import RolloutDump, split_dump
 from rag_rewards.rows.columns import last_question, response_prefix_of, rollout_from_columns
 from rag_rewards.scorer import Scorer, required_models, split_options
 from rag_rewards.training.curriculum import Curriculum
@@ -68,6 +69,8 @@ class RagReward(TrainerReward[Batch]):
                      the trainer must not scale again (scale_rewards="none")
     patience         number of consecutive unscored batches to tolerate before raising
     name             name of the reward in the trainer's logs; default: that of the recipe
+    dump             write every rollout with its score to this .jsonl file, or to a RolloutDump;
+                     also `dump_mb` and `dump_files` (see DumpOptions)
 
     The reward can be pickled. Models that were passed as objects and the model of the trainer are
     not part of the pickle.
@@ -96,10 +99,12 @@ class RagReward(TrainerReward[Batch]):
         std_floor: float | None = None,
         patience: int = 3,
         name: str | None = None,
+        dump: str | RolloutDump | None = None,
         **model_options: Any,
     ) -> None:
         own = {"settings": settings, "hardened": hardened, "stages": list(stages)}
-        self._source, self._options = split_options({"recipe": recipe, **own, **model_options})
+        options, self._dump = split_dump({"recipe": recipe, **own, "dump": dump, **model_options})
+        self._source, self._options = split_options(options)
         self._reward: Recipe | Curriculum | None = None
         self._models = models
         self._prompt = prompt
@@ -137,7 +142,14 @@ class RagReward(TrainerReward[Batch]):
         template = self._settings.template if self._settings else {}
         prompting = self._options.prompt_options | {"truncate": self._truncate}
         self._reward = self._reward or load_recipe(self._source)
-        return Scorer(self._reward, models, prompt=self._prompt, template=template, **prompting)
+        return Scorer(
+            self._reward,
+            models,
+            prompt=self._prompt,
+            template=template,
+            dump=self._dump,
+            **prompting,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         not_pickled = ("_scorer", "_reward", "_trainer", "_training_policy", "_models")
@@ -210,8 +222,8 @@ class RagReward(TrainerReward[Batch]):
 
     def _current_group_size(self) -> int:
         if self._settings is not None:
-            evaluates = self._trainer is not None and not self._trainer.model.training
-            return self._settings.eval_group_size if evaluates else self._settings.group_size
+            settings = self._settings
+            return settings.eval_group_size if self._evaluates else settings.group_size
         if self._std_floor is not None:
             raise UsageError(f"std_floor requires a trainer that does not scale: {_BIND}")
         if self._group_size is None:
@@ -220,6 +232,15 @@ class RagReward(TrainerReward[Batch]):
                 "group_size="
             )
         return self._group_size
+
+    @property
+    def _evaluates(self) -> bool:
+        return self._trainer is not None and not self._trainer.model.training
+
+    @property
+    def _split(self) -> str | None:
+        """The field `split` of the rollouts, if the trainer is known."""
+        return None if self._trainer is None else "validation" if self._evaluates else "train"
 
     # --- rollouts ------------------------------------------------------------------------------
 
@@ -257,6 +278,7 @@ class RagReward(TrainerReward[Batch]):
             response_token_ids=list(response_ids) if response_ids is not None else None,
             finish_reason=self._finish_reason(ids),
             step=batch.step,
+            split=self._split,
             weight_version=batch.step,
         )
 
@@ -289,6 +311,7 @@ class RagReward(TrainerReward[Batch]):
             response_token_ids=list(ids) if ids is not None else None,
             finish_reason=self._finish_reason(ids),
             step=batch.step,
+            split=self._split,
             weight_version=batch.step,
             **turns,
         )

@@ -5,6 +5,7 @@ The reward manager, `compute_score` and the agent loop read the same settings, b
 
     +reward.custom_reward_function.reward_kwargs.recipe=arena
     +reward.custom_reward_function.reward_kwargs.settings.accuracy.metric=f1
+    +reward.custom_reward_function.reward_kwargs.dump=/shared/run/rollouts.jsonl
 """
 
 from __future__ import annotations
@@ -66,9 +67,10 @@ def load_scorer(
     """
     from rag_rewards.backends.addresses import is_url
     from rag_rewards.loading import import_object, load_recipe
+    from rag_rewards.rollout_dump import split_dump
     from rag_rewards.scorer import Scorer, split_options
 
-    options = dict(options)
+    options, dump = split_dump(options)
     prompt = options.pop("prompt", None)
     recipe, model_options = split_options(options)
     if model_options.model and not is_url(model_options.model):
@@ -87,6 +89,7 @@ def load_scorer(
         model_options.load() if models is None else models,
         prompt=import_object(prompt) if prompt else None,
         template=template,
+        dump=dump,
         **model_options.prompt_options,
     )
 

@@ -1,0 +1,148 @@
+"""Rollouts of a training as scored rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from rag_rewards.documents import Result
+from rag_rewards.errors import RolloutError
+from rag_rewards.rollout import Rollout, Score, ScoreOrError
+from rag_rewards.rows.columns import to_builtins
+from rag_rewards.rows.scored import score_entries
+
+MISSING = "missing_before"
+"""Field of a row: the number of rollouts before it that could not be written."""
+
+
+@dataclass(frozen=True)
+class ScoredBatch:
+    """The rollouts of one call of a scorer with their results.
+
+    rollouts   with their evidence; None where a row could not be decoded
+    groups     positions of the members of each complete group; None if rollouts are scored one by
+               one, so that the members of a group can be in different batches
+    names      names of the components
+    """
+
+    rollouts: Sequence[Rollout | None]
+    results: Sequence[ScoreOrError]
+    groups: Sequence[Sequence[int]] | None
+    signature: str
+    names: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.rollouts)
+
+
+def dumped_rows(batch: ScoredBatch, source: str, first: int) -> list[list[bytes]]:
+    """Return the rows of a batch as lines, in units that belong into one file: groups, or rows.
+
+    `source` identifies the process that wrote the rows, and `first` is the number of the first
+    rollout. A rollout has the id KEY/STEP/SOURCE.NUMBER, where KEY is its id in the data set. The
+    rollouts of a complete group have a group of their own, named after the first of them.
+    """
+    units: Sequence[Sequence[int]] = batch.groups or [[i] for i in range(len(batch))]
+    return [_unit(batch, unit, source, first) for unit in units]
+
+
+def _unit(batch: ScoredBatch, positions: Sequence[int], source: str, first: int) -> list[bytes]:
+    """Return the rows of a group, or of a rollout that is scored by itself."""
+    members = [(i, rollout) for i in positions if (rollout := batch.rollouts[i]) is not None]
+    if not members:
+        return []
+    group = _group(batch, members, source, first)
+    return [
+        _row(rollout, batch.results[i], f"{_place(rollout)}/{source}.{first + i}", group, batch)
+        for i, rollout in members
+    ]
+
+
+def _group(
+    batch: ScoredBatch, members: Sequence[tuple[int, Rollout]], source: str, first: int
+) -> str:
+    """Return the group of a unit: its own if it is complete, else that of its prompt and step."""
+    position, leader = members[0]
+    if batch.groups is None:
+        return _place(leader, leader.group)
+    is_common = all(rollout.id == leader.id for _, rollout in members)
+    return f"{_place(leader, None if is_common else leader.group)}/{source}.{first + position}"
+
+
+def with_missing(line: bytes, missing: int) -> bytes:
+    """Return a line that states how many rollouts before it are missing."""
+    return line[:-2] + b',"%s":%d}\n' % (MISSING.encode(), missing) if missing else line
+
+
+def _place(rollout: Rollout, key: str | int | None = None) -> str:
+    """Return the key of a rollout, its split and its step, as far as they are known.
+
+    The default key is the id in the data set, or else a digest of the question or the prompt.
+    """
+    if key is None:
+        key = _key(rollout)
+    parts = (key, rollout.split, rollout.step)
+    return "/".join(str(part) for part in parts if part is not None)
+
+
+def _key(rollout: Rollout) -> str | int:
+    if rollout.id is not None:
+        return rollout.id
+    text = rollout.key or msgspec.json.encode(rollout.prompt, enc_hook=_plain).decode()
+    return blake2b(text.encode("utf-8", "replace"), digest_size=4).hexdigest()
+
+
+def _row(
+    rollout: Rollout, result: ScoreOrError, row_id: str, group: str, batch: ScoredBatch
+) -> bytes:
+    fields = {"id": row_id, "group": group} | _own_fields(rollout)
+    fields |= _score_fields(rollout, result, batch.names)
+    fields["signature"] = batch.signature
+    return msgspec.json.encode(fields, enc_hook=_plain) + b"\n"
+
+
+def _own_fields(rollout: Rollout) -> dict[str, Any]:
+    """Return the fields of a rollout that have a value.
+
+    Documents that were read from the turns are left out: a reader of the row reads them again.
+    """
+    values = ((name, getattr(rollout, name)) for name in Rollout.__struct_fields__)
+    fields = {
+        name: value for name, value in values if value is not None and name not in ("id", "group")
+    }
+    documents = rollout.documents
+    if (documents or rollout.turns is not None) and all(
+        isinstance(document, Result) for document in documents or ()
+    ):
+        fields.pop("documents", None)
+    return fields
+
+
+def _score_fields(rollout: Rollout, result: ScoreOrError, names: Sequence[str]) -> dict[str, Any]:
+    if isinstance(result, RolloutError):
+        error = {"type": type(result).__name__, "message": result.message, "path": result.path}
+        empty = dict.fromkeys(names)
+        return {"reward": None, "components": empty, "correct": None, "details": {}, "error": error}
+    entries = score_entries(rollout, result)
+    return {
+        "reward": result.value,
+        **({} if entries is None else {"turn_rewards": entries}),
+        "components": _components(result, names),
+        "correct": result.correct,
+        "details": result.details,
+        "error": None,
+    }
+
+
+def _components(score: Score, names: Sequence[str]) -> dict[str, float | None]:
+    return dict.fromkeys(names) | dict(score.components)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON does not have as a list, a number or a text."""
+    plain = to_builtins(value)
+    return str(value) if plain is value else plain
