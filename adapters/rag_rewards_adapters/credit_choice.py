@@ -36,18 +36,6 @@ def credit_of(
     return Credit(found.method, {**found.options, **options})
 
 
-def required_credit(
-    credit: Credit | str | None, options: Mapping[str, Any] | None, scorer: Scorer
-) -> Credit:
-    """Return the credit as `credit_of` does, and raise UsageError for the method `group`."""
-    found = credit_of(credit, options, scorer)
-    if found is None:
-        raise UsageError(
-            f"{scorer.reward.name} has no credit method: pass credit=, such as 'return'"
-        )
-    return found
-
-
 def _of_recipes(scorer: Scorer) -> Credit | None:
     found = {recipe.name: Credit.of_settings(recipe.settings) for recipe in scorer.recipes}
     first, *others = found.values()

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 from rag_rewards.errors import DataError, GroupError, RolloutError, UsageError
@@ -29,6 +28,7 @@ from rag_rewards.rows.columns import (
 from rag_rewards.scorer import Scorer
 from rag_rewards.turns.masks import spans_of_lists
 from rag_rewards_adapters.base import TrainerReward
+from rag_rewards_adapters.group_values import with_group_means
 from rag_rewards_adapters.training_log import TrainingLog
 
 log = logging.getLogger("rag_rewards")
@@ -250,7 +250,7 @@ class RagReward(TrainerReward["_Batch"]):
         self, batch: _Batch, results: Sequence[ScoreOrError], groups: Groups | None
     ) -> list[float]:
         values = super()._rewards(batch, results, groups)
-        return batch.for_all_samples(_with_means(values, groups or ()))
+        return batch.for_all_samples(with_group_means(values, groups or ()))
 
     def _write_log(
         self,
@@ -340,18 +340,3 @@ def _check_ranks(name: str, args: Any) -> None:
             "(per_device_train_batch_size × steps_per_generation), which is not a multiple of "
             f"num_generations={size}: change one of these settings"
         )
-
-
-def _with_means(values: Sequence[float | None], groups: Groups) -> list[float]:
-    """Return the values; a missing one is the mean of its group, or else of the batch."""
-    present = [value for value in values if value is not None]
-    filled = [fmean(present) if present else 0.0] * len(values)
-    for group in groups:
-        scored = [value for i in group if (value := values[i]) is not None]
-        for i in group:
-            value = values[i]
-            if value is not None:
-                filled[i] = value
-            elif scored:
-                filled[i] = fmean(scored)
-    return filled

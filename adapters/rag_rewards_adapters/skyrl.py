@@ -1,13 +1,16 @@
-"""SkyRL: a recipe with the advantages of turns, as a generator and a trainer.
+"""SkyRL: a recipe as a generator and a trainer.
 
     # main.py, in place of skyrl/train/entrypoints/main_base.py
     from rag_rewards_adapters.skyrl import SkyRLRecipe, experiment
 
     RagExp = experiment(SkyRLRecipe("search-r1", credit="return"))
 
-`RagExp` is a BasePPOExp whose generator scores complete groups and writes the reward of each turn
-at its last own token, and whose trainer computes the advantages of the turns from them. The
-environment (`skyrl_env.RagSearchEnv`, or your own) returns its turns in
+`RagExp` is a BasePPOExp whose generator scores complete groups. With a credit method, the generator
+writes the reward of each turn at its last own token, and the trainer computes the advantages of the
+turns from them. Without one, the reward of a rollout is one number, and the trainer's own estimator
+computes the advantages.
+
+The environment (those of `skyrl_env`, or your own) returns its turns in
 `get_metrics()["rag_turns"]`, in the form of the field `turns` of a row. The gold data of a row are
 in `env_extras`: `reward_spec.ground_truth`, or the fields of a row.
 
@@ -24,17 +27,29 @@ from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.groups import positions_by_key
 from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.rows.columns import label_fields, last_question, rollout_from_columns, to_builtins
+from rag_rewards.rows.columns import (
+    label_fields,
+    last_question,
+    response_prefix_of,
+    rollout_from_columns,
+    to_builtins,
+)
 from rag_rewards.scorer import Scorer
 from rag_rewards.training.credit import Credit, place, spread
+from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards.turn_entries import total, turn_rewards
 from rag_rewards.turns.masks import Span, runs
-from rag_rewards_adapters.credit_choice import required_credit
+from rag_rewards_adapters.credit_choice import credit_of
+from rag_rewards_adapters.group_values import component_means, group_values
 from rag_rewards_adapters.turn_rows import with_spans
 from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
 TURNS = "rag_turns"
 """The key of the turns in the metrics of an environment."""
+ENVIRONMENTS = {"rag": "RagEnv", "rag-search": "RagSearchEnv"}
+"""The environments of `skyrl_env`, by the name that `environment.env_class` takes."""
+_PROMPT_END = 16
+"""Number of tokens at the end of a prompt that are read for an opening tag."""
 _ZERO, _LARGEST_ZERO = 1e-30, 1e-20
 """The reward 0 of a turn before the last one, and its limit: 0.0 is a turn without a reward."""
 _REFUSED = {
@@ -46,16 +61,20 @@ _REFUSED = {
 
 
 class SkyRLRecipe:
-    """A recipe with a credit method for SkyRL.
+    """A recipe for SkyRL.
 
     recipe          a recipe in any form
-    credit          a credit method or a Credit; default: the settings `credit` of the recipe
+    credit          a credit method or a Credit; default: the settings `credit` of the recipe. The
+                    method `group` gives the turns of a rollout one advantage
     credit_options  options of the method, such as {"norm": "separate"}
+    std_floor       return (R − mean)/max(std, floor) within the group, the advantage of LEAR
+    environment     fields for `env_extras` that a row does not set, such as
+                    {"retriever": "my_search:search"}
     patience        number of consecutive unscored batches to tolerate before raising
     options         settings and models, with the names of the command line
 
-    Raises UsageError for a recipe without a credit method. An unscored trajectory gets a loss mask
-    of 0 and has no effect on its group.
+    An unscored trajectory gets a loss mask of 0. Its reward is the mean of its group, and with a
+    credit method it is left out of its group.
     """
 
     def __init__(
@@ -64,36 +83,51 @@ class SkyRLRecipe:
         *,
         credit: Credit | str | None = None,
         credit_options: Mapping[str, Any] | None = None,
+        std_floor: float | None = None,
+        environment: Mapping[str, Any] | None = None,
         patience: int = 3,
         **options: Any,
     ) -> None:
         self.scorer = Scorer.load(options if recipe is None else {"recipe": recipe, **options})
-        self.credit = required_credit(credit, credit_options, self.scorer)
-        if self.credit.method == "gigpo":
+        self.credit = credit_of(credit, credit_options, self.scorer)
+        if self.credit is not None and self.credit.method == "gigpo":
             raise UsageError("gigpo needs the observations, which SkyRL's trainer does not have")
+        if self.credit is not None and std_floor is not None:
+            raise UsageError("std_floor and credit are both advantages: remove one of them")
+        self.std_floor = std_floor
+        self.environment = dict(environment or {})
         self._unscored = UnscoredHandler(patience)
+        self._sums = TurnSums("set credit= to a credit method")
 
     # --- the generator ---------------------------------------------------------------------------
 
-    async def score(self, batch: Mapping[str, Any], output: dict[str, Any]) -> dict[str, Any]:
-        """Return the output of a generator with the rewards of turns at tokens.
+    async def score(
+        self, batch: Mapping[str, Any], output: dict[str, Any], tokenizer: Any = None
+    ) -> dict[str, Any]:
+        """Return the output of a generator with the rewards of the recipe.
 
-        batch   the input of the generator: `prompts`, `env_extras`, `trajectory_ids`
-        output  its output: `response_ids`, `loss_masks`, `env_metrics`, …
+        batch      the input of the generator: `prompts`, `env_extras`, `trajectory_ids`
+        output     its output: `response_ids`, `loss_masks`, `env_metrics`, …
+        tokenizer  the tokenizer of the policy, which reads a tag that the prompt opens
         """
-        rollouts = [_rollout(batch, output, i) for i in range(len(output["response_ids"]))]
+        rollouts = [_rollout(batch, output, i, tokenizer) for i in range(len(output["loss_masks"]))]
         groups = list(positions_by_key(_instances(batch, len(rollouts))).values())
         results = await self.scorer.score_each_async(rollouts, groups)
         scores = self._unscored.handle(results, range(len(rollouts)))
-        masks = [list(mask) for mask in output["loss_masks"]]
-        rewards = []
-        for i, (rollout, score) in enumerate(zip(rollouts, scores, strict=True)):
-            if score is None or not isinstance(rollout, Rollout):
-                masks[i] = [0] * len(masks[i])
-                rewards.append([0.0] * len(masks[i]))
-            else:
-                rewards.append(_token_rewards(score, rollout, masks[i]))
-        return {**output, "rewards": rewards, "loss_masks": masks}
+        masks = [
+            list(mask) if score else [0] * len(mask)
+            for mask, score in zip(output["loss_masks"], scores, strict=True)
+        ]
+        if self.credit is None:
+            self._sums.check(scores)
+            rewards: Any = group_values(scores, groups, self.std_floor)
+        else:
+            triples = zip(scores, rollouts, masks, strict=True)
+            rewards = [_token_rewards(*triple) for triple in triples]
+        reward = self.scorer.reward
+        means = component_means(reward.name, reward.component_names, scores)
+        metrics = {**(output.get("rollout_metrics") or {}), **means}
+        return {**output, "rewards": rewards, "loss_masks": masks, "rollout_metrics": metrics}
 
     # --- the trainer -----------------------------------------------------------------------------
 
@@ -105,8 +139,11 @@ class SkyRLRecipe:
     ) -> list[list[float]]:
         """Return the advantages of the tokens of a batch from its rewards and loss masks.
 
-        The turns are the runs of a loss mask. A row without own tokens counts in no group.
+        The turns are the runs of a loss mask. A row without own tokens counts in no group. Raises
+        UsageError without a credit method.
         """
+        if self.credit is None:
+            raise UsageError("the recipe has no credit method: pass credit=, such as 'return'")
         spans = [runs(mask) for mask in masks]
         scores = [_score(values, own) for values, own in zip(rewards, spans, strict=True)]
         advantages = self.credit(scores, list(positions_by_key(uids).values()))
@@ -134,11 +171,16 @@ class GeneratorMixin:
 
     rag_recipe: SkyRLRecipe
     generator_cfg: Any
+    tokenizer: Any
 
     async def generate(self, input_batch: Any, disable_tqdm: bool = False) -> Any:
         check_generator(self.generator_cfg)
         output = await super().generate(input_batch, disable_tqdm)  # type: ignore[misc]
-        return await self.rag_recipe.score(input_batch, output)
+        return await self.rag_recipe.score(input_batch, output, self.tokenizer)
+
+    def _setup_env_extras(self, *arguments: Any) -> dict[str, Any]:
+        extras: dict[str, Any] = super()._setup_env_extras(*arguments)  # type: ignore[misc]
+        return {**self.rag_recipe.environment, **extras}
 
 
 class TrainerMixin:
@@ -148,6 +190,8 @@ class TrainerMixin:
     cfg: Any
 
     def compute_advantages_and_returns(self, data: Any) -> Any:
+        if self.rag_recipe.credit is None:
+            return super().compute_advantages_and_returns(data)  # type: ignore[misc]
         if getattr(self.cfg.trainer.algorithm, "advantage_batch_normalize", False):
             raise UsageError(
                 "trainer.algorithm.advantage_batch_normalize=True would normalize twice: set it to "
@@ -166,11 +210,15 @@ class TrainerMixin:
 
 
 def experiment(recipe: SkyRLRecipe) -> type:
-    """Return a BasePPOExp of SkyRL with the generator and the trainer of a recipe."""
+    """Return a BasePPOExp of SkyRL with the generator and the trainer of a recipe.
+
+    The environments `rag` and `rag-search` of `skyrl_env` are registered in this process.
+    """
     from skyrl.train.entrypoints import main_base
     from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
     from skyrl.train.trainer import RayPPOTrainer
 
+    _register_environments()
     owned = {"rag_recipe": recipe}
     generator_class = type("RagGenerator", (GeneratorMixin, SkyRLGymGenerator), owned)
     trainer_class = type("RagTrainer", (TrainerMixin, RayPPOTrainer), owned)
@@ -194,6 +242,14 @@ def experiment(recipe: SkyRLRecipe) -> type:
     return RagExp
 
 
+def _register_environments() -> None:
+    from skyrl_gym.envs import registration
+
+    for name, environment in ENVIRONMENTS.items():
+        if name not in registration.registry:
+            registration.register(name, f"rag_rewards_adapters.skyrl_env:{environment}")
+
+
 # --- rows ----------------------------------------------------------------------------------------
 
 
@@ -204,7 +260,9 @@ def _instances(batch: Mapping[str, Any], count: int) -> list[Any]:
     return [trajectory.instance_id for trajectory in ids]
 
 
-def _rollout(batch: Mapping[str, Any], output: Mapping[str, Any], i: int) -> Rollout | RolloutError:
+def _rollout(
+    batch: Mapping[str, Any], output: Mapping[str, Any], i: int, tokenizer: Any
+) -> Rollout | RolloutError:
     extras = (batch.get("env_extras") or [{}] * (i + 1))[i] or {}
     metrics = (output.get("env_metrics") or [{}] * (i + 1))[i] or {}
     mask = list(output["loss_masks"][i])
@@ -221,11 +279,14 @@ def _rollout(batch: Mapping[str, Any], output: Mapping[str, Any], i: int) -> Rol
     if gold.get("question") is None:
         gold["question"] = last_question(prompt)
     reasons = output.get("stop_reasons")
+    prompt_ids = list(output["prompt_token_ids"][i])
+    prefix = response_prefix_of(tokenizer.decode(prompt_ids[-_PROMPT_END:])) if tokenizer else None
     return rollout_from_columns(
         gold,
         prompt=to_builtins(prompt),
         turns=turns,
-        prompt_token_ids=list(output["prompt_token_ids"][i]),
+        response_prefix=prefix,
+        prompt_token_ids=prompt_ids,
         response_token_ids=list(output["response_ids"][i]),
         finish_reason="length" if reasons and reasons[i] == "length" else "stop",
     )
@@ -238,8 +299,15 @@ def _gold(truth: Any) -> Any:
     return truth
 
 
-def _token_rewards(score: Score, rollout: Rollout, mask: Sequence[int]) -> list[float]:
-    """Return the rewards of the turns at their last own tokens, with marked zeros."""
+def _token_rewards(
+    score: Score | None, rollout: Rollout | RolloutError, mask: Sequence[int]
+) -> list[float]:
+    """Return the rewards of the turns at their last own tokens, with marked zeros.
+
+    An unscored rollout has only zeros.
+    """
+    if score is None or not isinstance(rollout, Rollout):
+        return [0.0] * len(mask)
     spans = runs(mask)
     *process, last = turn_rewards(score.turns, score.value, len(spans)) or ()
     if len(process) + 1 != len(spans):

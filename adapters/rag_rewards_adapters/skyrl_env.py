@@ -1,12 +1,12 @@
-"""SkyRL: an environment with a search engine, for the dialects with tags. It imports skyrl_gym.
+"""SkyRL: an environment for one response, and one with a search engine. It imports skyrl_gym.
 
-    import skyrl_gym
-    skyrl_gym.register("rag-search", "rag_rewards_adapters.skyrl_env:RagSearchEnv")
+    environment.env_class=rag            # RagEnv: the prompt contains the documents
+    environment.env_class=rag-search     # RagSearchEnv: for the dialects with tags
 
-`env_extras` of a row contain `retriever`, the `module:name` of a function from a query to a list of
-documents (`{id?, title?, text}`), and optionally `dialect`. The environment gives no reward:
-rewards need the group, which only the generator has. It returns its turns in
-`get_metrics()["rag_turns"]`.
+For `rag-search`, `env_extras` of a row contain `retriever`, the `module:name` of a function from a
+query to a list of documents (`{id?, title?, text}`), and optionally `dialect`. Both can be set for
+all rows by `SkyRLRecipe(environment={…})`. The environments give no reward: rewards need the group,
+which only the generator has. They return their turns in `get_metrics()["rag_turns"]`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,24 @@ from rag_rewards.turns.dialects import DIALECTS, Dialect
 from rag_rewards.turns.trajectory import Reading, read_trajectory
 
 Retriever = Callable[[str], Sequence[Mapping[str, Any]]]
+
+
+class RagEnv(BaseTextEnv):  # type: ignore[misc]
+    """Ends after one response."""
+
+    def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self.rag_turns: list[dict[str, Any]] = []
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        """Keep the response, and end with the reward 0."""
+        self.turns += 1
+        self.rag_turns.append({"text": action})
+        return BaseTextEnvStepOutput(observations=[], reward=0.0, done=True, metadata={})
+
+    def get_metrics(self) -> dict[str, Any]:
+        """Return the response as one turn."""
+        return {"rag_turns": self.rag_turns}
 
 
 class RagSearchEnv(BaseTextEnv):  # type: ignore[misc]

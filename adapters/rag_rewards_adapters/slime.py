@@ -1,4 +1,4 @@
-"""slime: a recipe with the advantages of turns, as three functions.
+"""slime: a recipe as a reward function, and the advantages of turns as two more functions.
 
     # my_rewards.py
     from rag_rewards_adapters.slime import SlimeRecipe
@@ -7,17 +7,20 @@
     score, post_process, advantages = recipe.score, recipe.post_process, recipe.advantages
 
     --group-rm --custom-rm-path my_rewards.score
+
+With a credit method, slime calls two more functions:
+
     --custom-reward-post-process-path my_rewards.post_process
     --custom-advantage-function-path my_rewards.advantages
 
-The label of a sample is the gold row as a JSON string. Your generation function keeps the turns in
-`sample.metadata["rag_turns"]`, in the form of the field `turns` of a row. A sample without them is
-one turn. The hooks are those of THUDM/slime at 624b824; this module imports nothing of slime.
+The label of a sample is the gold row as a JSON string, which `rag-rewards prepare -t slime` writes.
+Your generation function keeps the turns in `sample.metadata["rag_turns"]`, in the form of the field
+`turns` of a row. A sample without them is one turn. The hooks are those of THUDM/slime at 624b824;
+this module imports nothing of slime.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,33 +28,40 @@ from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.groups import positions_by_key
 from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.rows.columns import label_fields, last_question, rollout_from_columns
+from rag_rewards.rows.columns import (
+    label_fields,
+    last_question,
+    response_prefix_of,
+    rollout_from_columns,
+)
 from rag_rewards.scorer import Scorer
 from rag_rewards.training.credit import Credit, spread
 from rag_rewards.training.credit.gigpo import anchors_of
+from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards.turns.masks import runs
-from rag_rewards_adapters.credit_choice import required_credit
+from rag_rewards_adapters.credit_choice import credit_of
+from rag_rewards_adapters.group_values import group_values
 from rag_rewards_adapters.turn_rows import with_spans
 from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
-log = logging.getLogger("rag_rewards")
-
-TURNS = "rag_turns"
+TURNS, COMPONENTS = "rag_turns", "rag_components"
 _ENTRIES, _ANCHORS = "rag_turn_rewards", "rag_anchors"
 """Keys of `Sample.metadata` by which `score` passes the rewards of turns to `post_process`."""
 
 
 class SlimeRecipe:
-    """A recipe with a credit method for slime.
+    """A recipe for slime.
 
     recipe          a recipe in any form
-    credit          a credit method or a Credit; default: the settings `credit` of the recipe
+    credit          a credit method or a Credit; default: the settings `credit` of the recipe. The
+                    method `group` gives the turns of a sample one advantage, that of slime
     credit_options  options of the method, such as {"norm": "separate"}
+    std_floor       return (R − mean)/max(std, floor) within the group, the advantage of LEAR
     patience        number of consecutive unscored groups to tolerate before raising
     options         settings and models, with the names of the command line
 
-    Raises UsageError for a recipe without a credit method. An unscored sample has
-    `remove_sample=True`, the reward 0.0, and no effect on its group.
+    An unscored sample has `remove_sample=True`. Its reward is the mean of its group, and with a
+    credit method it is left out of its group.
     """
 
     def __init__(
@@ -60,26 +70,43 @@ class SlimeRecipe:
         *,
         credit: Credit | str | None = None,
         credit_options: Mapping[str, Any] | None = None,
+        std_floor: float | None = None,
         patience: int = 8,
         **options: Any,
     ) -> None:
         self.scorer = Scorer.load(options if recipe is None else {"recipe": recipe, **options})
-        self.credit = required_credit(credit, credit_options, self.scorer)
+        self.credit = credit_of(credit, credit_options, self.scorer)
+        if self.credit is not None and std_floor is not None:
+            raise UsageError("std_floor and credit are both advantages: remove one of them")
+        self.std_floor = std_floor
         self._unscored = UnscoredHandler(patience)
+        self._sums = TurnSums("set credit= to a credit method")
 
     # --- --custom-rm-path ------------------------------------------------------------------------
 
     async def score(self, args: Any, samples: Any, **_: Any) -> Any:
-        """Return the rewards of the samples of a group, or the reward of one sample."""
-        group = samples if isinstance(samples, list) else [samples]
+        """Return the rewards of the samples of a group, or the reward of one sample.
+
+        The components of a sample are in `sample.metadata["rag_components"]`. Raises UsageError for
+        a reward that compares rollouts if --group-rm is not set.
+        """
+        compares = self.scorer.scope == "group" or self.std_floor is not None
+        if compares and not getattr(args, "group_rm", False):
+            raise UsageError("the reward compares the rollouts of a group: set --group-rm")
+        if not isinstance(samples, list):
+            return (await self._score([samples]))[0]
+        return await self._score(samples)
+
+    async def _score(self, group: list[Any]) -> list[float]:
         rollouts = [_rollout(sample) for sample in group]
-        results = await self.scorer.score_each_async(rollouts, [range(len(group))])
+        everyone = [range(len(group))]
+        results = await self.scorer.score_each_async(rollouts, everyone)
         scores = self._unscored.handle(results)
-        values = []
         for sample, rollout, score in zip(group, rollouts, scores, strict=True):
             _keep(sample, rollout, score)
-            values.append(0.0 if score is None else float(score.value or 0.0))
-        return values if isinstance(samples, list) else values[0]
+        if self.credit is None:
+            self._sums.check(scores)
+        return group_values(scores, everyone, self.std_floor)
 
     # --- --custom-reward-post-process-path -------------------------------------------------------
 
@@ -87,6 +114,8 @@ class SlimeRecipe:
         """Return the rewards, and the advantages of the turns of each sample as a tensor."""
         import torch
 
+        if self.credit is None:
+            raise UsageError("the recipe has no credit method: pass credit=, such as 'return'")
         _check_arguments(args)
         if any(sample.group_index is None for sample in samples):
             raise UsageError("a sample has no group_index, so the groups are not known")
@@ -94,7 +123,7 @@ class SlimeRecipe:
         groups = list(positions_by_key(sample.group_index for sample in samples).values())
         anchors = [sample.metadata.get(_ANCHORS) for sample in samples]
         advantages = self.credit(scores, groups, anchors)
-        raw = [0.0 if score is None else float(score.value or 0.0) for score in scores]
+        raw = [float(sample.reward) for sample in samples]
         return raw, [torch.tensor(turns or [0.0], dtype=torch.float32) for turns in advantages]
 
     # --- --custom-advantage-function-path --------------------------------------------------------
@@ -135,6 +164,9 @@ def _rollout(sample: Any) -> Rollout | RolloutError:
     return rollout_from_columns(
         gold,
         prompt=sample.prompt or None,
+        response_prefix=(
+            response_prefix_of(sample.prompt) if isinstance(sample.prompt, str) else None
+        ),
         turns=rows,
         prompt_token_ids=tokens[:start] or None,
         response_token_ids=tokens[start:] or None,
@@ -150,6 +182,7 @@ def _keep(sample: Any, rollout: Rollout | RolloutError, score: Score | None) -> 
         sample.metadata[_ENTRIES] = None
         sample.remove_sample = True
         return
+    sample.metadata[COMPONENTS] = dict(score.components)
     sample.metadata[_ENTRIES] = list(score.turns)
     sample.metadata[_ANCHORS] = anchors_of(rollout.steps()) if score.turns else [""]
 

@@ -28,6 +28,7 @@ from rag_rewards.training.credit import METHODS, Credit
 
 torch = pytest.importorskip("torch")
 OWN, OTHER = 2, 3
+REGISTRY: dict[str, str] = {}
 RETURN = GROUPS_BY_NAME["return"]
 
 
@@ -51,13 +52,18 @@ class SkyRLGymGenerator:
 
     def __init__(self, **arguments: Any) -> None:
         self.generator_cfg = arguments["generator_cfg"]
+        self.tokenizer = arguments["tokenizer"]
         self.policies = arguments["inference_engine_client"]
+
+    def _setup_env_extras(self, env_class: str, env_extras: Any, *_: Any) -> dict[str, Any]:
+        return env_extras
 
     async def generate(self, input_batch: Any, disable_tqdm: bool = False) -> dict[str, Any]:
         responses, masks, metrics = [], [], []
         extras = input_batch["env_extras"]
         for i, actions in enumerate(self.policies):
-            environment = extras[i]["environment"](extras=extras[i])
+            mine = self._setup_env_extras("rag", extras[i], None, None)
+            environment = mine["environment"](extras=mine)
             environment.init(input_batch["prompts"][i])
             mask: list[int] = []
             for action in actions:
@@ -102,6 +108,10 @@ def _skyrl(monkeypatch: Any) -> None:
         "skyrl_gym.envs.base_text_env": {
             "BaseTextEnv": BaseTextEnv,
             "BaseTextEnvStepOutput": dict,
+        },
+        "skyrl_gym.envs.registration": {
+            "registry": REGISTRY,
+            "register": lambda name, entry_point: REGISTRY.setdefault(name, entry_point),
         },
         "skyrl.train.entrypoints.main_base": {
             "BasePPOExp": object,
@@ -202,11 +212,12 @@ def test_the_environment_and_the_generator_together(tmp_path: Path, monkeypatch:
     ]
     extras = {
         "environment": environment,
-        "retriever": "corpus:search",
         "max_turns": 2,
         "reward_spec": {"ground_truth": {"target": ["Seine"]}},
     }
-    recipe = SkyRLRecipe(SEARCHES, credit="return")
+    recipe = SkyRLRecipe(
+        SEARCHES, credit="return", environment={"retriever": "corpus:search", "max_turns": 9}
+    )
     generator = experiment(recipe)().get_generator(config(), None, policies)
     batch = {
         "prompts": [[{"role": "user", "content": "Which river?"}]] * 3,
@@ -221,6 +232,8 @@ def test_the_environment_and_the_generator_together(tmp_path: Path, monkeypatch:
     ]
     turns = output["env_metrics"][0]["rag_turns"]
     assert turns[0]["queries"] == ["river"]
+    assert output["rollout_metrics"]["searches/not_scored"] == 0.0
+    assert REGISTRY["rag-search"] == "rag_rewards_adapters.skyrl_env:RagSearchEnv"
     assert "Doc 1(Title: Paris) About river." in turns[0]["observation"]
     assert output["env_metrics"][0]["searches"] == 1
 
@@ -267,6 +280,39 @@ def test_a_turn_without_a_reward_differs_from_the_reward_0(method: str) -> None:
         assert row[:: OWN + OTHER][: len(expected)] == pytest.approx(expected, abs=1e-6)
 
 
+def test_without_a_credit_method_the_trainer_computes_the_advantages() -> None:
+    environment = importlib.import_module("rag_rewards_adapters.skyrl_env").RagEnv
+    recipe = SkyRLRecipe("search-r1")
+    extras = {"environment": environment, "reward_spec": {"ground_truth": '{"answers": "Seine"}'}}
+    policies = [["<answer>Seine</answer>", "never"], ["<answer>Rhone</answer>"]]
+    experimenter = experiment(recipe)()
+    generator = experimenter.get_generator(config(), None, policies)
+    batch = {
+        "prompts": [[{"role": "user", "content": "Which river?"}]] * 2,
+        "env_extras": [extras] * 2,
+        "trajectory_ids": [TrajectoryID("q", i) for i in range(2)],
+    }
+    output = asyncio.run(generator.generate(batch))
+    assert output["rewards"] == [1.0, 0.0]
+    assert output["rollout_metrics"]["search-r1/outcome"] == 0.5
+    trainer = experimenter.get_trainer(cfg=config())
+    data = Batch({}, rewards=torch.ones(2, 3))
+    assert trainer.compute_advantages_and_returns(data)["advantages"].tolist() == [[0.0] * 3] * 2
+
+
+def test_an_unscored_trajectory_gets_the_mean_of_its_group(caplog: Any) -> None:
+    recipe = SkyRLRecipe("search-r1")
+    recipe._unscored.handle([])
+    batch, output = output_of([((1.0,), (1.0,), (1.0,))])
+    for metrics, answer in zip(output["env_metrics"], ("Seine", "Rhone", ""), strict=True):
+        metrics["rag_turns"] = [{"text": f"<answer>{answer}</answer>"}]
+    output["env_metrics"][2] = {}
+    output = asyncio.run(recipe.score(batch, output))
+    assert output["rewards"] == [1.0, 0.0, 0.5]
+    assert [any(mask) for mask in output["loss_masks"]] == [True, True, False]
+    assert output["rollout_metrics"]["search-r1/not_scored"] == 1.0
+
+
 def test_options_of_the_credit_are_not_lost() -> None:
     assert SkyRLRecipe(ENVIRONMENT, credit="igpo", credit_options={"gamma": 0.5}).credit == Credit(
         "igpo", {"gamma": 0.5}
@@ -298,7 +344,9 @@ def test_contradictions_are_refused(monkeypatch: Any) -> None:
     with pytest.raises(UsageError, match="advantage_batch_normalize"):
         trainer.compute_advantages_and_returns(None)
     with pytest.raises(UsageError, match="pass credit="):
-        SkyRLRecipe("search-r1")
+        SkyRLRecipe("search-r1").advantages([], [], [])
+    with pytest.raises(UsageError, match="remove one of them"):
+        SkyRLRecipe("search-r1", credit="return", std_floor=0.1)
     with pytest.raises(UsageError, match="gigpo"):
         SkyRLRecipe("search-r1", credit="gigpo")
     environment = importlib.import_module("rag_rewards_adapters.skyrl_env").RagSearchEnv

@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trainers"))
+import golden
+from golden import MODELS, EvidenceGatherer
 from rag_rewards_adapters.slime import SlimeRecipe
 from turn_groups import ENVIRONMENT, GROUPS, GROUPS_BY_NAME, TurnGroup
 
@@ -30,6 +32,8 @@ from rag_rewards.training.credit import Credit
 
 torch = pytest.importorskip("torch")
 OWN, OTHER = 2, 3
+TOKENS = 4
+"""Tokens of a golden response, as in its log-probabilities."""
 
 
 class Status(enum.Enum):
@@ -58,6 +62,7 @@ class Sample:
 def arguments(**changes: Any) -> SimpleNamespace:
     return SimpleNamespace(
         **{
+            "group_rm": True,
             "context_parallel_size": 1,
             "normalize_advantages": False,
             "kl_coef": 0.0,
@@ -111,9 +116,9 @@ def test_golden_groups_reach_the_tokens(group: TurnGroup) -> None:
     mixed = [samples[0], *others, *samples[1:]]
     data = train_data(recipe, arguments(), mixed)
     rows = [data["advantages"][i].tolist() for i in (0, 3)]
-    for row, golden, sample in zip(rows, group.advantages, samples, strict=True):
+    for row, expected_turns, sample in zip(rows, group.advantages, samples, strict=True):
         expected: list[float] = []
-        for advantage in golden:
+        for advantage in expected_turns:
             expected += [advantage] * OWN + [0.0] * OTHER
         assert row == pytest.approx(expected[:-OTHER], abs=group.tolerance)
         assert len(row) == sample.response_length
@@ -132,7 +137,7 @@ def test_an_unscored_sample_is_removed_and_has_no_effect() -> None:
     samples = [sample_of(entries) for entries in (*group.rewards, (99.0, 1.0))]
     asyncio.run(batched_async_rm(recipe.score, arguments(), samples))
     assert [sample.remove_sample for sample in samples] == [False, False, True]
-    assert samples[2].reward == 0.0
+    assert samples[2].reward == pytest.approx((2.9 - 0.2) / 2)
     data = train_data(recipe, arguments(), samples)
     assert data["advantages"][0][0].item() == pytest.approx(1.55)
     assert not data["advantages"][2].any()
@@ -151,6 +156,82 @@ def test_a_sample_without_turns_is_one_turn() -> None:
     assert [sample.reward for sample in samples] == [1.0, 0.0]
     data = train_data(recipe, arguments(), samples)
     assert [row.tolist() for row in data["advantages"]] == [[0.5] * 3, [-0.5] * 3]
+
+
+# --- without a credit method ---------------------------------------------------------------------
+
+
+def golden_samples(group: golden.Group) -> list[Sample]:
+    """Return the rows of a golden group as samples, whose prompt may open a tag."""
+    samples = []
+    for row in group.rows:
+        if not isinstance(row["response"], str):  # slime has one text, or turns
+            last = row["response"][-1]["content"]
+            turns = [{"text": "<answer>searching</answer>", "results": []}, {"text": last}]
+            mask, text = [1] * OWN + [0] * OTHER + [1] * TOKENS, last
+        else:
+            turns, mask, text = None, [1] * TOKENS, row["response"]
+        is_cut = row.get("finish_reason") == "length"
+        gold = {name: row[name] for name in golden.GOLD if name in row}
+        samples.append(
+            Sample(
+                prompt=f"{golden.GOLD['question']}{row.get('response_prefix', '')}",
+                tokens=[0] + [1] * len(mask),
+                response=text,
+                response_length=len(mask),
+                label=json.dumps(gold),
+                loss_mask=mask,
+                status=Status.TRUNCATED if is_cut else Status.COMPLETED,
+                metadata={"rag_turns": turns} if turns else {},
+            )
+        )
+    return samples
+
+
+def after_first_group(name: str, settings: Any = None, **options: Any) -> SlimeRecipe:
+    """Return a recipe that counts errors. The first group of a run raises them."""
+    recipe = SlimeRecipe(name, settings=dict(settings or {}), **options)
+    recipe._unscored.handle([])
+    return recipe
+
+
+def of_slime(rewards: list[float], *, is_scaled: bool) -> list[float]:
+    """Return the advantages of slime/ray/rollout.py, _post_process_rewards."""
+    values = torch.tensor(rewards, dtype=torch.float)
+    centered = values - values.mean(dim=-1, keepdim=True)
+    if is_scaled:
+        centered = centered / (centered.std(dim=-1, keepdim=True) + 1e-6)
+    return centered.tolist()
+
+
+@pytest.mark.parametrize("group", golden.GROUPS, ids=lambda group: group.id)
+def test_golden_groups_of_the_papers(group: golden.Group) -> None:
+    recipe = after_first_group(group.recipe, group.settings)
+    recipe.scorer.gatherer, recipe.scorer.models = EvidenceGatherer(group), MODELS
+    samples = golden_samples(group)
+    asyncio.run(batched_async_rm(recipe.score, arguments(), samples))
+    assert [sample.remove_sample for sample in samples] == [r is None for r in group.rewards]
+    for sample, reward in zip(samples, group.rewards, strict=True):
+        if reward is not None:
+            assert sample.reward == pytest.approx(reward)
+            assert sample.metadata["rag_components"]
+    rewards = [sample.reward for sample in samples]
+    assert of_slime(rewards, is_scaled=False) == pytest.approx(golden.centred(group), abs=2e-5)
+    if group.whole and len(rewards) > 1:
+        golden_values = golden.advantages(group, epsilon=1e-6)
+        assert of_slime(rewards, is_scaled=True) == pytest.approx(golden_values, abs=2e-5)
+
+
+@pytest.mark.parametrize(
+    "group", [g for g in golden.GROUPS if g.recipe == "lear"], ids=lambda group: group.case
+)
+def test_the_advantage_of_lear(group: golden.Group) -> None:
+    recipe = after_first_group(group.recipe, group.settings, std_floor=0.1)
+    recipe.scorer.gatherer, recipe.scorer.models = EvidenceGatherer(group), MODELS
+    samples = golden_samples(group)
+    asyncio.run(batched_async_rm(recipe.score, arguments(), samples))
+    centered = of_slime([sample.reward for sample in samples], is_scaled=False)
+    assert centered == pytest.approx(golden.advantages(group, std_floor=0.1), abs=2e-5)
 
 
 def test_a_single_sample_of_an_evaluation() -> None:
@@ -190,7 +271,11 @@ def test_options_of_the_credit_are_not_lost() -> None:
 
 def test_missing_parts_are_named() -> None:
     with pytest.raises(UsageError, match="pass credit="):
-        SlimeRecipe("search-r1")
+        SlimeRecipe("search-r1").post_process(arguments(), [])
+    with pytest.raises(UsageError, match="remove one of them"):
+        SlimeRecipe("search-r1", credit="return", std_floor=0.1)
+    with pytest.raises(UsageError, match="set --group-rm"):
+        asyncio.run(SlimeRecipe("ctrl-rag").score(arguments(group_rm=False), Sample()))
     recipe = SlimeRecipe(ENVIRONMENT, credit="return")
     with pytest.raises(UsageError, match="--custom-rm-path"):
         recipe.post_process(arguments(), [sample_of((1.0,))])

@@ -1,0 +1,64 @@
+"""The numbers that a trainer gets for the rollouts of a batch: one reward each, and their means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from rag_rewards.groups import Groups
+from rag_rewards.rollout import Score
+from rag_rewards.training.advantages import advantages_of_groups
+
+
+def group_values(
+    scores: Sequence[Score | None], groups: Groups, std_floor: float | None = None
+) -> list[float]:
+    """Return the reward of each rollout, or with `std_floor` the advantage of LEAR.
+
+    An unscored rollout (None) gets the mean of its group.
+    """
+    values = [score.value if score else None for score in scores]
+    if std_floor is not None:
+        values = advantages_of_groups(values, groups, std_floor=std_floor)
+    return with_group_means(values, groups)
+
+
+def with_group_means(values: Sequence[float | None], groups: Groups) -> list[float]:
+    """Return the values; a missing one is the mean of its group, or else of the batch.
+
+    The advantage of an unscored rollout is then 0 in a trainer that subtracts the mean.
+
+    >>> with_group_means([1.0, None, 3.0, 8.0], [[0, 1, 2], [3]])
+    [1.0, 2.0, 3.0, 8.0]
+    """
+    present = [value for value in values if value is not None]
+    filled = [fmean(present) if present else 0.0] * len(values)
+    for group in groups:
+        scored = [value for i in group if (value := values[i]) is not None]
+        for i in group:
+            value = values[i]
+            if value is not None:
+                filled[i] = value
+            elif scored:
+                filled[i] = fmean(scored)
+    return filled
+
+
+def component_means(
+    name: str, components: Sequence[str], scores: Sequence[Score | None]
+) -> dict[str, float]:
+    """Return the mean of each component as `name/component`, and the number of unscored rollouts.
+
+    A component without any value is left out.
+    """
+    means = {}
+    for component in components:
+        present = [
+            value
+            for score in scores
+            if score is not None and (value := score.components.get(component)) is not None
+        ]
+        if present:
+            means[f"{name}/{component}"] = fmean(present)
+    means[f"{name}/not_scored"] = float(sum(score is None for score in scores))
+    return means
