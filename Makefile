@@ -112,6 +112,7 @@ docs: $(CORE)
 	$(BIN)/python docs/build_hardened.py
 	$(BIN)/python docs/build_hardening_cost.py
 	$(BIN)/python docs/build_languages.py
+	$(BIN)/python docs/build_marked_blocks.py
 	$(BIN)/python docs/build_matrix.py
 	$(BIN)/python docs/build_papers.py
 	$(BIN)/python docs/build_recipes.py

@@ -102,16 +102,28 @@ def _definitions(module: str) -> set[str]:
 def _command_error(reference: str) -> str:
     """Check the command, its options, and the values of options that name something."""
     _, command, *words = shlex.split(reference)
-    options = _options(command)
-    if options is None:
-        return f"{reference}: no command {command!r}"
-    for word in words:
-        if word.startswith("-") and word.partition("=")[0] not in options:
-            return f"{reference}: no option {word!r}"
+    if error := option_error(reference):
+        return error
     try:
         _check_values(command, words)
     except RagRewardsError as error:
         return f"{reference}: {error}"
+    return ""
+
+
+def option_error(line: str) -> str:
+    """Check the command and the names of the options of a command line.
+
+    >>> option_error("rag-rewards score rows.jsonl --recipes arena")
+    "rag-rewards score rows.jsonl --recipes arena: no option '--recipes'"
+    """
+    _, command, *words = shlex.split(line, comments=True)
+    options = _options(command)
+    if options is None:
+        return f"{line}: no command {command!r}"
+    for word in words:
+        if word.startswith("-") and word != "-" and word.partition("=")[0] not in options:
+            return f"{line}: no option {word!r}"
     return ""
 
 

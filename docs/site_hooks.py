@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: the pages of the recipes in the navigation, and pages of measured figures."""
+"""Hooks of mkdocs: pages of recipes in the navigation, pages of measured figures, marked code."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from code_blocks import MARKS
 from mkdocs.structure.files import File, Files, InclusionLevel
 
 from rag_rewards.recipes import RECIPES
@@ -15,6 +16,7 @@ _ROW = re.compile(r"^\|.*$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`")
 _CONTENT = re.compile(r"(?<=<code>)[^<]+")
 _SEPARATOR = re.compile(r"::|[/_.:]")
+_FENCE = re.compile(r"^( *```\w+) ([a-z_ -]+)$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]+)\]\(\.\./benchmarks/results/([\w.-]+\.md)\)")
 
 
@@ -40,11 +42,11 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Adapt a page that is written for GitHub: links to figures, and bars in the code of tables.
+    """Adapt a page that is written for GitHub: links to figures, bars in tables, marks of code.
 
     A link to figures that have not been measured becomes plain text.
     """
-    return _LINK.sub(_within, _ROW.sub(_unescaped, markdown))
+    return _FENCE.sub(_labelled, _LINK.sub(_within, _ROW.sub(_unescaped, markdown)))
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
@@ -57,6 +59,12 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
 def _within(link: re.Match[str]) -> str:
     label, name = link.groups()
     return f"[{label}](benchmarks/{name})" if (RESULTS / name).exists() else f"`{label}`"
+
+
+def _labelled(fence: re.Match[str]) -> str:
+    """Show the marks of a block that the tests do not run (docs/code_blocks.py) above the block."""
+    reasons = [mark for mark in fence[2].split() if mark in MARKS]
+    return f'{fence[1]} title="not run by the tests: {", ".join(reasons)}"' if reasons else fence[1]
 
 
 def _unescaped(row: re.Match[str]) -> str:

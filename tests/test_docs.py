@@ -5,14 +5,12 @@ from __future__ import annotations
 import doctest
 import importlib
 import pkgutil
-import re
-import shlex
+import sys
 from pathlib import Path
 
 import pytest
 
 import rag_rewards
-from rag_rewards.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -28,19 +26,80 @@ MODULES = [
 ]
 
 
+sys.path.insert(0, str(ROOT / "docs"))
+build_marked_blocks = importlib.import_module("build_marked_blocks")
+code_blocks = importlib.import_module("code_blocks")
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+ALL_PAGES = build_marked_blocks.pages()
 
 
-def blocks(*languages: str, text: str = TEXT) -> list[str]:
-    result = re.findall(r"^```(\w+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    return [code for language, code in result if language in languages]
+def code(language: str, text: str = TEXT) -> list[str]:
+    """Return the code of the blocks without a mark."""
+    found = code_blocks.blocks(text)
+    return [block.code for block in found if block.language == language and not block.marks]
 
 
-def commands(text: str = TEXT) -> list[str]:
-    """Return the commands `rag-rewards …` without prompt and comment, each on one line."""
-    lines = "\n".join(blocks("sh", "console", "bash", text=text)).replace("\\\n", " ").splitlines()
-    bare = [line.removeprefix("$ ").strip() for line in lines]
-    return [line for line in bare if line.startswith("rag-rewards ")]
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
+def test_every_block_has_a_language_and_valid_syntax(page):
+    """The tests run a block, or it has a mark. CONTRIBUTING.md describes the marks."""
+    text = page.read_text("utf-8")
+    indented = [f"{page.name}:{number}: {line}" for number, line in code_blocks.indented_code(text)]
+    assert not indented, "write a fence with a language instead of indented code"
+    for block in code_blocks.blocks(text):
+        error = code_blocks.block_error(block)
+        assert not error, f"{page.name}:{block.line}: {error}"
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
+def test_a_block_of_a_trainer_runs_inside_this_trainer(page):
+    marks = {mark for block in code_blocks.blocks(page.read_text("utf-8")) for mark in block.marks}
+    for trainer in marks & code_blocks.TRAINERS:
+        folder = ROOT / "tests" / "trainers"
+        readers = [folder / "walkthrough.py"] if page.name == "start-training.md" else []
+        readers += (folder / trainer.replace("-", "_")).glob("*.py")
+        assert any(page.name in reader.read_text("utf-8") for reader in readers), (
+            f"no test in {folder / trainer} reads {page.name}"
+        )
+
+
+def test_the_page_of_marked_blocks_is_up_to_date():
+    written = build_marked_blocks.PAGE.read_text("utf-8")
+    assert written == build_marked_blocks.page(), "run: python docs/build_marked_blocks.py"
+
+
+@pytest.mark.parametrize(
+    ("fence", "error"),
+    [
+        ("```\nx\n```", "language ''"),
+        ("```sh gpus\nx\n```", "mark 'gpus': use one of gpu, cluster, network, ms-swift"),
+        ("```sh gpu\nfor x in 1; do\n```", "syntax error"),
+        ("```sh\nrag-rewards score --recipes x\n```", "no option '--recipes'"),
+        ("```sh gpu\nrag-rewards scores\n```", "no command 'scores'"),
+        ("```python gpu\nf(a=1, …)\n```", "line 1: invalid character"),
+        ("```json\n{\n```", "Expecting property name"),
+        ("```json\n{}\n[1\n```", "Extra data"),
+        ("```yaml\na: [\n```", "while parsing"),
+        ("```flags\n--x\n```", "add the name of the trainer"),
+        ("```flags verl\n'\n```", "No closing quotation"),
+        ("```text\npip install x\n```", "'pip install x' is code"),
+        ("```text\nfrom a import b\n```", "is code"),
+    ],
+)
+def test_an_invalid_block_is_refused(fence, error):
+    [block] = code_blocks.blocks(fence)
+    assert error in code_blocks.block_error(block)
+
+
+def test_blocks_and_indented_code():
+    page = "# A\n\n```sh gpu\n# no heading\na \\\n  b # c\n```\n\n"
+    page += "- x\n\n  ```json\n  {}\n  {}\n  ```\n"
+    shell, data = code_blocks.blocks(page)
+    assert (shell.heading, shell.marks, shell.line, shell.is_run) == ("A", ("gpu",), 3, False)
+    assert shell.commands == ["a    b # c"]
+    assert (data.code, data.is_run, code_blocks.block_error(data)) == ("{}\n{}\n", True, "")
+    assert not list(code_blocks.indented_code(page + "\n  more text\n\n    of the item\n"))
+    assert list(code_blocks.indented_code("a\n\n    b\n    c\n")) == [(3, "    b")]
+    assert list(code_blocks.indented_code("- a\n\n      b\n")) == [(3, "      b")]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -62,45 +121,18 @@ def test_there_are_doctests():
 
 @pytest.mark.skipif(not TEXT, reason="no README")
 def test_the_readme_shows_code_and_commands():
-    assert blocks("python")
-    assert commands()
+    assert code("python")
+    assert code("sh")
 
 
-@pytest.mark.parametrize("code", blocks("python"))
-def test_readme_code(code, monkeypatch, tmp_path):
+@pytest.mark.parametrize("source", code("python"))
+def test_readme_code(source, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
-    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})  # noqa: S102
+    exec(compile(source, "README.md", "exec"), {"__name__": "readme"})  # noqa: S102
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_code_of_the_pages(page, monkeypatch):
     monkeypatch.chdir(ROOT)
-    for code in blocks("python", text=page.read_text("utf-8")):
-        exec(compile(code, page.name, "exec"), {"__name__": "page"})  # noqa: S102
-
-
-@pytest.mark.parametrize("line", commands())
-def test_readme_commands(line, monkeypatch, tmp_path, capsys):
-    """The commands run in the root of the repository and write to a temporary folder."""
-    monkeypatch.chdir(ROOT)
-    words = shlex.split(line, comments=True)[1:]
-    for i, word in enumerate(words):
-        if i and words[i - 1] in ("-o", "--output", "--svg") and word != "-":
-            words[i] = str(tmp_path / Path(word).name)
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-    assert not ended.value.code, capsys.readouterr().err
-
-
-def test_commands_of_the_page_about_search_agents(monkeypatch, tmp_path, capsys):
-    """The commands run one after the other. Their files are in a temporary folder."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    lines = commands((ROOT / "docs" / "search-agents.md").read_text("utf-8"))
-    assert len(lines) >= 7
-    for line in lines:
-        with pytest.raises(SystemExit) as ended:
-            main(shlex.split(line)[1:])
-        assert not ended.value.code, (line, capsys.readouterr().err)
-    assert (tmp_path / "report.html").stat().st_size > 10_000
-    assert (tmp_path / "turns.jsonl").read_text("utf-8").count("turn_rewards") == 5
+    for source in code("python", page.read_text("utf-8")):
+        exec(compile(source, page.name, "exec"), {"__name__": "page"})  # noqa: S102

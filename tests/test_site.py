@@ -1,11 +1,10 @@
-"""The site: pages that agree with the code, commands that run, and a build without warnings."""
+"""The site: pages that agree with the code, and a build without warnings."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 
 import rag_rewards as rr
 from rag_rewards import metrics, rewards, testing
-from rag_rewards.cli import main
 from rag_rewards.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -72,28 +70,6 @@ def test_the_example_of_a_page_is_a_group_with_different_rewards(name: str) -> N
     assert len(rewards) > 1
     text = build_recipes.page(RECIPES[name])
     assert all(row.id in text for row in group)
-
-
-# --- commands ----------------------------------------------------------------------------------
-
-
-def commands(page: Path) -> list[str]:
-    """Return the commands `rag-rewards …` in the shell blocks of a page, in order."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    lines = "\n".join(blocks).splitlines()
-    return [line for line in lines if line.startswith("rag-rewards ")]
-
-
-@pytest.mark.parametrize("page", ["index.md", "cookbook.md", "calibrate.md"])
-def test_commands_of_a_page_run_in_order(page, tmp_path, monkeypatch, capsys) -> None:
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    monkeypatch.chdir(tmp_path)
-    lines = commands(DOCS / page)
-    assert lines
-    for line in lines:
-        with pytest.raises(SystemExit) as ended:
-            main(shlex.split(line, comments=True)[1:])
-        assert not ended.value.code, f"{line}: {capsys.readouterr().err}"
 
 
 # --- the site ----------------------------------------------------------------------------------
