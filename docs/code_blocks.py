@@ -118,9 +118,8 @@ def _python_error(code: str) -> str:
 
 def _shell_error(code: str) -> str:
     """Check the shell syntax, and the options of the commands of this package."""
-    done = subprocess.run(  # noqa: S603, S607
-        ["bash", "-n"], input=code, capture_output=True, text=True, check=False
-    )
+    command = ["bash", "-n"]
+    done = subprocess.run(command, input=code, capture_output=True, text=True, check=False)
     if done.returncode:
         return done.stderr.strip()
     for line in code.replace("\\\n", " ").splitlines():

@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 import shutil
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,8 @@ from rag_rewards.preparation.options import presets
 from rag_rewards.recipes import RECIPES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text("utf-8")
-TEMPLATE = re.search(r"`prompt.txt` contains:\n\n((?:    .*\n|\n)+)", PAGE)[1]
-COMMANDS = re.findall(r"^    (rag-rewards prepare .*)$", PAGE, re.MULTILINE)
+TEMPLATE = re.search(r"`prompt.txt` contains:\n\n```text\n(.*?)^```", PAGE, re.S | re.M)[1]
+COMMANDS = re.findall(r"^(rag-rewards prepare .*)$", PAGE, re.MULTILINE)
 
 
 def hotpotqa(count):
@@ -59,7 +58,7 @@ def files(tmp_path, shared, monkeypatch):
     Path("nq-train.json.gz").write_bytes(gzip.compress(json.dumps(nq(20)).encode()))
     Path("nq-test.json").write_text(json.dumps(nq(20)))
     shutil.copy(shared / "data/crag/dev_data_sample10.jsonl", "crag_task_1_dev.jsonl")
-    Path("prompt.txt").write_text(textwrap.dedent(TEMPLATE).strip())
+    Path("prompt.txt").write_text(TEMPLATE.strip())
     musique = json.loads((shared / "data/musique/musique_ans_row.json").read_text("utf-8"))
     Path("musique_ans_v1.0_dev.jsonl").write_text(json.dumps(musique[0]) + "\n")
     Path("musique.jsonl").write_text(json.dumps(RAGQA) + "\n")

@@ -14,7 +14,7 @@ from rag_rewards.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "selection.md").read_text("utf-8")
-COMMANDS = re.findall(r"^    (rag-rewards .*)$", PAGE, re.MULTILINE)
+COMMANDS = re.findall(r"^(rag-rewards .*)$", PAGE, re.MULTILINE)
 
 sys.path.append(str(ROOT / "tests" / "backends"))
 

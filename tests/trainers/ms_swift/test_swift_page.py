@@ -31,7 +31,7 @@ LONG = {"eta": -1.0, "cost.budget": 1}
 
 
 def block(language: str) -> str:
-    match = re.search(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    match = re.search(rf"^```{language}[^\n]*\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     assert match is not None
     return match[1]
 
@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     row = json.loads(block("json"))
     rows = [json.dumps({**row, "id": str(i)}) for i in range(4)]
     (folder / "rows.jsonl").write_text("\n".join(rows) + "\n", "utf-8")
-    (folder / "plugin.py").write_text(block("py"), "utf-8")
+    (folder / "plugin.py").write_text(block("python"), "utf-8")
     (folder / "more.py").write_text(
         "from rag_rewards_adapters.ms_swift import register\n"
         f'register("long", recipe="rag-total", settings={LONG!r})\n'

@@ -24,7 +24,10 @@ def test_the_trainer_accepts_every_flag() -> None:
     assert named - SINCE_RENAMED - OURS <= flags
 
 
-@pytest.mark.parametrize("code", re.findall(r"^```py\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE))
+AGENTS = re.findall(r"^```python openrlhf\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("code", AGENTS)
 def test_the_trainer_loads_every_agent(code: str, tmp_path: Path) -> None:
     if "import" not in code:
         code = f"from rag_rewards_adapters.openrlhf_agent import executor\n{code}"

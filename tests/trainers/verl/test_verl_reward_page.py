@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +21,7 @@ from reward_batches import (
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "verl.md").read_text("utf-8")
-BLOCKS = [block.split() for block in re.findall(r"^```flags\n(.*?)^```", PAGE, re.S | re.M)]
+BLOCKS = [block.split() for block in re.findall(r"^```flags verl\n(.*?)^```", PAGE, re.S | re.M)]
 
 
 @pytest.mark.parametrize("flags", BLOCKS, ids=lambda flags: flags[0].rpartition(".")[2])
@@ -42,3 +45,12 @@ def test_the_first_flags_score_a_rollout(tmp_path: Path) -> None:
         compose_config(tmp_path, *BLOCKS[0]), batch_of(tokenizer, [ResponseRow(text)])
     )
     assert result["reward_extra_info"]["acc"] == 1.0
+
+
+def test_the_command_that_checks_the_plugin() -> None:
+    [command] = re.findall(r"^```sh verl\n(.*?)^```", PAGE, re.S | re.M)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-c", command], env=os.environ | {"PATH": path}, capture_output=True, text=True
+    )
+    assert "'rag_group': 'registered'" in done.stdout, done.stderr
