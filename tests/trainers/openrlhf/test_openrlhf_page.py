@@ -12,6 +12,13 @@ from rollout_actor import Trainer
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "openrlhf.md"
 TEXT = PAGE.read_text("utf-8")
 SINCE_RENAMED = {"remote_rm_url"}
+ENVIRONMENT = """
+from openrlhf.utils.agent import AgentInstanceBase
+
+
+class Search(AgentInstanceBase):
+    pass
+"""
 OURS = {"recipe", "trainer", "host", "token-file", "on-error", "error-value", "model"}
 
 
@@ -28,7 +35,11 @@ AGENTS = re.findall(r"^```python openrlhf\n(.*?)^```", TEXT, re.DOTALL | re.MULT
 
 
 @pytest.mark.parametrize("code", AGENTS)
-def test_the_trainer_loads_every_agent(code: str, tmp_path: Path) -> None:
+def test_the_trainer_loads_every_agent(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_environment.py").write_text(ENVIRONMENT, "utf-8")
     if "import" not in code:
         code = f"from rag_rewards_adapters.openrlhf_agent import executor\n{code}"
     path = tmp_path / "agent.py"
