@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate, islice
 from typing import Any, TypeAlias
 
 from rag_rewards.backends.transformers.forward import (
@@ -18,6 +19,8 @@ from rag_rewards.evidence.protocols import ScoreRequest, TokenIds
 
 Values: TypeAlias = "dict[tuple[int, int], array[float]]"
 """Log-probabilities in nats by (context, response) pair."""
+Pairs: TypeAlias = "tuple[tuple[int, int], ...]"
+"""The (context, response) pairs that have the same tokens."""
 
 
 @dataclass(frozen=True)
@@ -53,35 +56,40 @@ class GroupScoring:
         of_contexts = continuations(request)
         root = build_trie(request.contexts, list(of_contexts))
         cache = DynamicCache(config=self.forward.causal.config.get_text_config())
-        values: Values = {}
+        targets = TargetRows(self.forward, self.rows)
         pending = [(root, cache, True)]  # the nodes to run, the next one last
         while pending:
             node, cache, is_last = pending.pop()
             # Only the last child may change the cache of its parent.
             cache = cache if is_last else copy_cache(cache, 1)
-            values.update(self._visit(node, cache, of_contexts))
+            self._visit(node, cache, of_contexts, targets)
             last = len(node.children) - 1
             pending += [
                 (child, cache, number == last)
                 for number, child in reversed(list(enumerate(node.children)))
             ]
-        return values
+        return targets.values()
 
-    def _visit(self, node: Node, cache: Any, of_contexts: Mapping[int, Continuations]) -> Values:
+    def _visit(
+        self,
+        node: Node,
+        cache: Any,
+        of_contexts: Mapping[int, Continuations],
+        targets: TargetRows,
+    ) -> None:
         """Run the tokens of a node into the cache, and score the contexts that end there."""
-        values: Values = {}
         if not node.children and len(node.contexts) == 1:
             # Nothing else continues from here: the shared tokens of the responses run with it.
             of_context = of_contexts[node.contexts[0]]
             tokens = node.tokens + of_context.responses[0][: of_context.shared]
             if len(tokens) <= self.prefill:
                 hidden = self._run([tokens], cache)[0, -of_context.shared - 1 :]
-                return self._score_context(of_context, cache, hidden, keep=False)
+                self._score_context(of_context, cache, hidden, targets, keep=False)
+                return
         last_hidden = self._prefill(node.tokens, cache)
         for number, context in enumerate(node.contexts, start=1):
             keep = bool(node.children) or number < len(node.contexts)
-            values.update(self._score_context(of_contexts[context], cache, last_hidden, keep))
-        return values
+            self._score_context(of_contexts[context], cache, last_hidden, targets, keep=keep)
 
     def _prefill(self, tokens: TokenIds, cache: Any) -> Any:
         """Run tokens into the cache, and return the last hidden state [1, H]."""
@@ -91,8 +99,14 @@ class GroupScoring:
         return None if hidden is None else hidden[0, -1:]
 
     def _score_context(
-        self, of_context: Continuations, cache: Any, hidden: Any, keep: bool
-    ) -> Values:
+        self,
+        of_context: Continuations,
+        cache: Any,
+        hidden: Any,
+        targets: TargetRows,
+        *,
+        keep: bool,
+    ) -> None:
         """Score the responses to one context.
 
         `hidden` [1, H] is the hidden state at the end of the context, or [1 + N, H] if the N tokens
@@ -106,7 +120,8 @@ class GroupScoring:
             keep = False
             hidden = torch.cat([hidden, self._run([responses[0][:shared]], cache)[0]])
         order = sorted(range(len(responses)), key=lambda i: -len(responses[i]))
-        values = self._shared_rows(hidden, {i: responses[i][: shared + 1] for i in order})
+        # Row t of the shared hidden states predicts token t of each response.
+        targets.add(hidden, [(of_context.pairs[i], responses[i][: shared + 1], 0) for i in order])
         longer = [i for i in order if len(responses[i]) > shared + 1]
         batches = list(_batches(longer, responses, cache.get_seq_length(), self.token_budget))
         for number, batch in enumerate(batches, start=1):
@@ -115,40 +130,71 @@ class GroupScoring:
             branch = repeat_cache(cache, len(batch), is_last)
             hidden = self._run([tokens[:-1] for tokens in rest], branch)
             del branch
-            for i, logprobs in zip(batch, self._own_rows(hidden, rest), strict=True):
-                values[i] = values[i] + logprobs
-        return {pair: values[i] for i, pairs in enumerate(of_context.pairs) for pair in pairs}
-
-    def _shared_rows(self, hidden: Any, targets: Mapping[int, TokenIds]) -> dict[int, array[float]]:
-        """Score the targets of several responses: row t of hidden predicts token t of each."""
-        flat = [token for tokens in targets.values() for token in tokens]
-        rows = [t for tokens in targets.values() for t in range(len(tokens))]
-        values = self._logprobs(hidden, rows, flat)
-        return dict(zip(targets, _split(values, map(len, targets.values())), strict=True))
-
-    def _own_rows(self, hidden: Any, responses: Sequence[TokenIds]) -> list[array[float]]:
-        """Score right-padded responses: row t of response b in hidden [B, T, H] predicts t + 1."""
-        lengths = [len(tokens) - 1 for tokens in responses]
-        rows = import_torch().cat([hidden[b, :length] for b, length in enumerate(lengths)])
-        flat = [token for tokens in responses for token in tokens[1:]]
-        return _split(self._logprobs(rows, range(len(flat)), flat), lengths)
-
-    def _logprobs(self, hidden: Any, rows: Sequence[int], targets: Sequence[int]) -> array[float]:
-        torch = import_torch()
-        tensor = torch.tensor(targets, dtype=torch.long, device=hidden.device)
-        return self.forward.logprobs(hidden, rows, tensor, self.rows)
+            # Row t of response b in the right-padded hidden states [B, T, H] predicts its t + 1.
+            own = [hidden[b, : len(tokens) - 1] for b, tokens in enumerate(rest)]
+            starts = accumulate(map(len, own), initial=0)
+            targets.add(
+                torch.cat(own),
+                [
+                    (of_context.pairs[i], tokens[1:], start)
+                    for i, tokens, start in zip(batch, rest, starts, strict=False)
+                ],
+            )
 
     def _run(self, tokens: Sequence[TokenIds], cache: Any) -> Any:
         return self.forward.run(tokens, cache)
 
 
-def _split(values: array[float], lengths: Iterator[int] | Sequence[int]) -> list[array[float]]:
-    """Split values into consecutive parts of these lengths."""
-    parts, start = [], 0
-    for length in lengths:
-        parts.append(values[start : start + length])
-        start += length
-    return parts
+@dataclass
+class TargetRows:
+    """Hidden states that predict tokens, whose logits are computed together.
+
+    A context of a search agent has few tokens to predict. One projection to the vocabulary for many
+    contexts reads the weights of the head once.
+
+    forward  the model
+    most     number of rows of logits in memory at a time
+    """
+
+    forward: ModelForward
+    most: int
+    _hidden: list[Any] = field(default_factory=list)
+    _count: int = 0
+    _targets: list[tuple[Pairs, TokenIds, int]] = field(default_factory=list)
+    _values: Values = field(default_factory=dict)
+
+    def add(self, hidden: Any, targets: Sequence[tuple[Pairs, TokenIds, int]]) -> None:
+        """Add hidden states [R, H] and what they predict: pairs, their next tokens, the first row.
+
+        The tokens of a pair continue those that were added for it before.
+        """
+        # A slice would keep all hidden states of its forward pass in memory.
+        self._hidden.append(hidden.clone())
+        self._targets += [(pairs, tokens, self._count + start) for pairs, tokens, start in targets]
+        self._count += len(hidden)
+        if self._count >= self.most:
+            self._compute()
+
+    def values(self) -> Values:
+        """Return the log-probabilities of all pairs."""
+        self._compute()
+        return self._values
+
+    def _compute(self) -> None:
+        """Compute the log-probabilities of the collected rows."""
+        if not self._hidden:
+            return
+        torch = import_torch()
+        hidden = torch.cat(self._hidden)
+        rows = [start + t for _, tokens, start in self._targets for t in range(len(tokens))]
+        flat = [token for _, tokens, _ in self._targets for token in tokens]
+        tensor = torch.tensor(flat, dtype=torch.long, device=hidden.device)
+        logprobs = iter(self.forward.logprobs(hidden, rows, tensor, self.most))
+        for pairs, tokens, _ in self._targets:
+            new = array("f", islice(logprobs, len(tokens)))
+            for pair in pairs:
+                self._values[pair] = self._values.get(pair, array("f")) + new
+        self._hidden, self._targets, self._count = [], [], 0
 
 
 def _batches(
