@@ -64,6 +64,33 @@ def test_contexts_of_token_spans_keep_the_ids():
     assert policy.requests[0].contexts == (prompt + template, prompt + first + reply + template)
 
 
+def test_token_ids_without_the_replies_are_not_the_whole_context():
+    """ms-swift gives the tokens of the policy alone: the replies are tokenized."""
+    turns = [
+        {"text": SEARCH, "results": RESULTS, "observation": "Paris", "token_span": [0, 3]},
+        {"text": LAST, "token_span": [3, 4]},
+    ]
+    ids = {"prompt_token_ids": (1, 2), "response_token_ids": (3, 4, 5, 8)}
+    _, policy = gather([row(turns=turns, **ids)])
+    reply, template = tuple(map(ord, "Paris")), tuple(map(ord, TEMPLATE))
+    assert policy.requests[0].contexts[1] == (1, 2, 3, 4, 5) + reply + template
+    call = {"id": "c", "function": {"name": "search", "arguments": '{"query": "capital"}'}}
+    chat = decode_row(
+        {
+            "prompt": [{"role": "user", "content": "Q"}],
+            "response": [
+                {"role": "assistant", "content": "a", "tool_calls": [call], "token_span": [0, 2]},
+                {"role": "tool", "tool_call_id": "c", "content": "Paris is the capital."},
+                {"role": "assistant", "content": "Paris", "token_span": [2, 3]},
+            ],
+            "response_token_ids": [1, 2, 3],
+            "answers": "Paris",
+        }
+    )
+    _, policy = gather([chat])
+    assert texts(policy)[1] == "Q\n\na\n\nParis is the capital.\n\n" + TEMPLATE
+
+
 def test_contexts_of_a_transcript_and_of_a_chat():
     raw = decode_row(
         {"prompt": "Q\n", "response": SEARCH + REPLY.strip() + LAST, "answers": "Paris"}

@@ -1,8 +1,8 @@
 """The token ids that precede each turn of a search agent, also with other results of a search.
 
 The context before turn t contains the prompt, the earlier turns and the replies of the environment.
-A row with token ids keeps them. Otherwise each turn and each reply is tokenized by itself, and a
-chat is rendered by the chat template up to each turn. A context is therefore the beginning of the
+A row with the token ids of all turns and replies keeps them. Otherwise each turn and each reply is
+tokenized by itself, and a chat is rendered by the chat template up to each turn. A context is therefore the beginning of the
 next one, unless a chat template changes earlier messages.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Protocol
 
 import msgspec
@@ -63,8 +64,15 @@ def token_contexts(contexts: Contexts, rollout: Rollout, run: Trajectory) -> Tok
 
 
 def _has_spans(rollout: Rollout, run: Trajectory) -> bool:
-    has_ids = rollout.response_token_ids is not None
-    return has_ids and all(turn.token_span is not None for turn in run.turns)
+    """Return whether the token ids contain all turns and all replies of the environment.
+
+    ms-swift gives the tokens of the policy alone, so that a turn begins where the one before ends.
+    """
+    spans = [turn.token_span for turn in run.turns]
+    if rollout.response_token_ids is None or None in spans:
+        return False
+    pairs = zip(run.turns, pairwise(filter(None, spans)), strict=False)
+    return all(before[1] < after[0] for turn, (before, after) in pairs if turn.observation)
 
 
 # --- tokens ------------------------------------------------------------------------------------
@@ -172,7 +180,10 @@ def _of_texts(contexts: Contexts, rollout: Rollout, run: Trajectory) -> TokenCon
         replies.append(contexts.tokens(texts[-1]))
         # The prefix of the response is a part of the prompt.
         text = turn.text.removeprefix(rollout.response_prefix or "") if t == 0 else turn.text
-        own.append(contexts.tokens(text) if turn.token_ids is None else turn.token_ids)
+        given = turn.token_ids
+        if turn.token_span is not None and rollout.response_token_ids is not None:
+            given = rollout.response_token_ids[slice(*turn.token_span)]
+        own.append(contexts.tokens(text) if given is None else given)
     prompt = _prompt(contexts, rollout)
     return TokenContexts.of(contexts, run, prompt, [*own, ()], [*replies, ()], [*texts, ""])
 
