@@ -73,7 +73,7 @@ def test_token_ids_without_the_replies_are_not_the_whole_context():
     ids = {"prompt_token_ids": (1, 2), "response_token_ids": (3, 4, 5, 8)}
     _, policy = gather([row(turns=turns, **ids)])
     reply, template = tuple(map(ord, "Paris")), tuple(map(ord, TEMPLATE))
-    assert policy.requests[0].contexts[1] == (1, 2, 3, 4, 5) + reply + template
+    assert policy.requests[0].contexts[1] == (1, 2, 3, 4, 5, *reply, *template)
     call = {"id": "c", "function": {"name": "search", "arguments": '{"query": "capital"}'}}
     chat = decode_row(
         {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from functools import partial
 
 import pytest
 
@@ -11,55 +11,24 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 import tiny_models
 import torch
+import turn_rollouts
+from turn_rollouts import ANSWERS, token_ids
 
-from rag_rewards import decode_row, recipe
 from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.backends.trie import build_trie, forward_tokens, naive_tokens, walk
 from rag_rewards.evidence.answer_template import before_answer
-from rag_rewards.evidence.gather import Gatherer
-from rag_rewards.evidence.protocols import Models, ScoreRequest
+from rag_rewards.evidence.protocols import ScoreRequest
 
 torch.set_num_threads(1)
 TOKENIZER = tiny_models.make_tokenizer()
 FAMILIES = sorted(tiny_models.configurations())
-TEMPLATE = tuple(TOKENIZER.encode(before_answer("igpo"), add_special_tokens=False))
-ANSWERS = ["river", "Paris"]
-ALIASES = [tuple(TOKENIZER.encode(alias, add_special_tokens=False)) for alias in ANSWERS]
-OWN, REPLY = "<think>a</think><search>the river</search>", "<information>{}</information>"
-
-
-def tokens(count, seed):
-    draw = random.Random(seed)
-    return [draw.randrange(3, tiny_models.VOCABULARY) for _ in range(count)]
-
-
-def rollout(at, turns, prompt):
-    """Return a rollout of token ids, with searches of 7 own tokens and replies of 9 to 12."""
-    ids, given = [], []
-    for t in range(turns):
-        start = len(ids)
-        ids += tokens(7, 100 * at + t)
-        turn = {"text": OWN, "token_span": [start, len(ids)], "results": [{"text": "x"}]}
-        if t == turns - 1:
-            turn = {"text": "<answer>Paris</answer>", "token_span": [start, len(ids)]}
-        else:
-            ids += tokens(9 + at, 100 * at + 50 + t)
-        given.append(turn)
-    fields = {"prompt_token_ids": prompt, "response_token_ids": ids, "turns": given}
-    return decode_row(fields | {"id": at, "group": "g", "answers": ANSWERS})
+ENCODE = partial(TOKENIZER.encode, add_special_tokens=False)
+TEMPLATE = tuple(ENCODE(before_answer("igpo")))
+ALIASES = [tuple(ENCODE(alias)) for alias in ANSWERS]
 
 
 def group():
-    prompt = tokens(20, 1)
-    return [rollout(0, 3, prompt), rollout(1, 4, prompt), rollout(2, 1, prompt)]
-
-
-def gather(policy, rows, **settings):
-    reward = recipe("igpo", settings)
-    gatherer = Gatherer(Models(policy=policy), prompt=reward.prompt, selfcheck=False)
-    results = gatherer.gather_sync(reward, rows)
-    assert not any(isinstance(each, Exception) for each in results), results
-    return results
+    return turn_rollouts.group(tiny_models.VOCABULARY)
 
 
 def naive(model, context, answer):
@@ -74,27 +43,46 @@ def contexts_of(row):
     return [row.prompt_token_ids + row.response_token_ids[:start] for start in starts]
 
 
+def check(model, rows, tolerance=1e-4):
+    for row in rows[:2]:
+        expected = turn_rollouts.naive_turn_logprobs(row, ENCODE, partial(naive, model))
+        given = turn_rollouts.turn_logprobs_of(row)
+        assert turn_rollouts.largest_difference(given, expected) < tolerance
+    assert rows[2].turn_logprobs is None  # one turn needs no likelihood
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_values_of_naive_scoring(family):
     policy = TransformersPolicy(tiny_models.make_model(family), TOKENIZER, prefill=16, rows=8)
-    results = gather(policy, group(), **{"gain.alias": "best"})
     # Linear attention sums in another order when it continues from a state.
     tolerance = 5e-4 if family == "qwen3-next" else 1e-4
-    for row in results[:2]:
-        given = (row.turn_logprobs.prior, *row.turn_logprobs.after)
-        for context, per_alias in zip(contexts_of(row), given, strict=True):
-            for answer, values in zip(ALIASES, per_alias, strict=True):
-                expected = naive(policy.model, context + TEMPLATE, answer)
-                assert values == pytest.approx(expected, abs=tolerance)
-    assert results[2].turn_logprobs is None  # one turn needs no likelihood
+    check(policy.model, turn_rollouts.with_turn_logprobs(policy, group()), tolerance)
+
+
+def test_few_rows_of_logits_at_a_time():
+    policy = TransformersPolicy(tiny_models.make_model("qwen2"), TOKENIZER, rows=1)
+    check(policy.model, turn_rollouts.with_turn_logprobs(policy, group()))
+
+
+def test_new_weights_give_new_values():
+    model = tiny_models.make_model("qwen2")
+    policy = TransformersPolicy(model, TOKENIZER)
+    before = turn_rollouts.with_turn_logprobs(policy, group())
+    policy.refresh(tiny_models.make_model("qwen2", seed=1).state_dict(), 1)
+    after = turn_rollouts.with_turn_logprobs(policy, group())
+    check(model, after)
+    pair = map(turn_rollouts.turn_logprobs_of, (before[0], after[0]))
+    assert turn_rollouts.largest_difference(*pair) > 0.1
 
 
 def test_the_tokens_of_the_formula():
     policy = TransformersPolicy(tiny_models.make_model("qwen2"), TOKENIZER)
-    gather(policy, group()[:1])  # the first call chooses the method of scoring
+    turn_rollouts.with_turn_logprobs(
+        policy, group()[:1]
+    )  # the first call chooses the method of scoring
     before = policy.usage.computed, policy.usage.rows
     rows = group()[:2]
-    gather(policy, rows, **{"gain.alias": "best"})
+    turn_rollouts.with_turn_logprobs(policy, rows)
     lengths = [list(map(len, contexts_of(row))) for row in rows]
     searches = sum(len(row.turns) - 1 for row in rows)
     alias_tokens = sum(len(alias) - 1 for alias in ALIASES)
@@ -108,11 +96,11 @@ def test_the_tokens_of_the_formula():
 
 def test_the_example_of_the_documentation():
     """c = 200, 760, 1,320, 1,880, h = 14, one alias of 4 tokens, 8 rollouts."""
-    prompt, template, answer = (tuple(tokens(n, n)) for n in (200, 14, 4))
+    prompt, template, answer = (tuple(token_ids(n, n, 320)) for n in (200, 14, 4))
     contexts = {prompt + template: None}
     count = 0
     for g in range(8):
-        whole = (*prompt, 1000 + g, *tokens(1679, 7 + g))
+        whole = (*prompt, 1000 + g, *token_ids(1679, 7 + g, 320))
         for length in (200, 760, 1320, 1880):
             contexts[whole[:length] + template] = None
             count += length + len(template) + len(answer) - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from rag_rewards_adapters.verl_engine import VerlEnginePolicy
 from tiny_models import make_model, make_tokenizer, naive
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
 
+from rag_rewards import recipe
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import GenerateRequest, Models, ScoreRequest
@@ -21,6 +23,7 @@ ROLLOUT = {"name": "vllm", "dtype": "float32", "max_model_len": 300, "response_l
 GROUP = ScoreRequest(
     (tuple(range(10, 60)), tuple(range(10, 40))), ((5, 6, 7), (9,), (5, 6, 7, 8), ())
 )
+REWARD = recipe("igpo", {"gain.alias": "best"})
 
 
 @pytest.fixture(scope="module")
@@ -244,3 +247,50 @@ def test_generation_ends_before_a_stop(engine, monkeypatch):
     assert (short.text, short.finish_reason) == ("Seine</answer> and more", "stop")
     assert cut.finish_reason == "length"
     assert len(cut.token_ids) == 4
+
+
+# --- likelihoods after turns ---------------------------------------------------------------------
+
+
+def test_likelihoods_after_turns_are_those_of_the_current_weights(engine):
+    """The contexts of a group have the values of the engine's weights, also after an update."""
+    tokenizer = make_tokenizer()
+    encode = partial(tokenizer.encode, add_special_tokens=False)
+
+    def naive_of(model):
+        def values(context, answer):
+            return naive(model, ScoreRequest((context,), (answer,)))[0, 0]
+
+        return values
+
+    async def work(policy):
+        rows = v1.turn_rollouts.group(len(tokenizer))
+        gatherer = Gatherer(Models(policy=policy), prompt=REWARD.prompt, selfcheck=False)
+        groups = [await gatherer.gather(REWARD, rows)]
+        engine.model.load_state_dict(make_model("qwen2", seed=1).state_dict())
+        engine.set_global_steps(5)
+        return [*groups, await gatherer.gather(REWARD, rows)]
+
+    groups = run_with_policy(client_on(engine), work)
+    for seed, rows in enumerate(groups):
+        for row in rows[:2]:
+            expected = v1.turn_rollouts.naive_turn_logprobs(
+                row, encode, naive_of(make_model("qwen2", seed=seed))
+            )
+            given = v1.turn_rollouts.turn_logprobs_of(row)
+            assert v1.turn_rollouts.largest_difference(given, expected) < 1e-4
+    pair = (v1.turn_rollouts.turn_logprobs_of(rows[0]) for rows in groups)
+    assert v1.turn_rollouts.largest_difference(*pair) > 0.1
+
+
+def test_weights_that_change_within_a_group_give_no_information_gain(engine):
+    def change(output, count):
+        output.extra_fields["global_steps"] = count
+
+    async def work(policy):
+        gatherer = Gatherer(Models(policy=policy), prompt=REWARD.prompt, selfcheck=False)
+        return await gatherer.gather(REWARD, v1.turn_rollouts.group(300))
+
+    results = run_with_policy(client_on(ChangedEngine(engine, change)), work)
+    assert "the weights changed" in str(results[0])
+    assert results[2].turn_logprobs is None  # one turn needs no likelihood

@@ -24,9 +24,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "backends"))
 
+import turn_rollouts  # noqa: E402
 from tiny_models import TEMPLATE, save  # noqa: E402
 
-__all__ = ["TEMPLATE", "save"]
+__all__ = ["TEMPLATE", "save", "turn_rollouts"]
 
 
 SAMPLER = "pkg://rag_rewards_adapters.verl_sampler"
