@@ -2,8 +2,8 @@
 
 The context before turn t contains the prompt, the earlier turns and the replies of the environment.
 A row with the token ids of all turns and replies keeps them. Otherwise each turn and each reply is
-tokenized by itself, and a chat is rendered by the chat template up to each turn. A context is therefore the beginning of the
-next one, unless a chat template changes earlier messages.
+tokenized by itself, and a chat is rendered by the chat template up to each turn. A context is
+therefore the beginning of the next one, unless a chat template changes earlier messages.
 """
 
 from __future__ import annotations

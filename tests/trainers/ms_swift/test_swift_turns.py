@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -16,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from turn_groups import ENVIRONMENT, GROUPS, SEARCHES, TurnGroup
 
 from rag_rewards import Score, custom
+from rag_rewards.evidence.answer_template import before_answer
+from rag_rewards.evidence.protocols import ScoreRequest
 from rag_rewards.training.credit import gdpo, whiten
 
 CALL = {"type": "function", "function": {"name": "search", "arguments": {"query": "river"}}}
@@ -76,6 +81,41 @@ def test_golden_groups_give_one_advantage_per_response(group: TurnGroup) -> None
     mask = torch.tensor([[1, 1, 0, 1]] * 2)
     tokens = expand_advantage_to_per_token(advantages, mask)
     assert all(len(set(row)) <= 2 for row in tokens.tolist())
+
+
+def test_the_contexts_of_igpo_contain_the_replies_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ms-swift gives token ids of the policy alone; its messages contain the replies.
+
+    The weights change between two batches, and the likelihoods equal those of naive scoring.
+    """
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "backends"))
+    import tiny_models
+
+    tokenizer = tiny_models.make_tokenizer()
+    encode = partial(tokenizer.encode, add_special_tokens=False)
+    folder = tiny_models.save(tmp_path)
+    reward = new_reward("igpo", config(num_generations=2), model=folder)
+    samples = [searched(1, "Seine"), searched(1, "Rhone")]
+    messages = samples[0].messages[:3]
+    chats = [
+        tokenizer.apply_chat_template(messages[:end], tokenize=False, add_generation_prompt=True)
+        for end in (1, 3)
+    ]
+    assert "The Seine runs through Paris." in chats[1]
+    contexts = tuple(tuple(encode(chat + before_answer("igpo"))) for chat in chats)
+    request = ScoreRequest(contexts, (tuple(encode("Seine")),))
+    measured = []
+    for seed in range(2):
+        model = tiny_models.make_model("qwen2", seed)
+        reward.scorer.models.policy.refresh(model.state_dict(), seed)
+        rewards(reward, samples)
+        components = reward.last_scores[0].components
+        measured.append([math.log(components[name]) for name in ("prior", "posterior")])
+        means = [fmean(values) for values in tiny_models.naive(model, request).values()]
+        assert measured[-1] == pytest.approx(means, abs=1e-4)
+    assert all(abs(one - other) > 0.1 for one, other in zip(*measured, strict=True))
 
 
 def test_a_forged_block_of_a_single_turn_is_no_result() -> None:

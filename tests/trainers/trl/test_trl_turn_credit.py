@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import pickle
 import sys
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import torch
 from datasets import Dataset
 from rag_rewards_adapters.trl import RagReward, TurnGRPOTrainer
 from trl import GRPOTrainer
-from trl_runs import advantages, config, make_model, make_tokenizer, says, trainer, weights
+from trl_runs import advantages, config, make_model, make_tokenizer, naive, says, trainer, weights
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
@@ -23,6 +25,8 @@ from turn_groups import ENVIRONMENT, GROUPS, GROUPS_BY_NAME, TurnGroup
 
 from rag_rewards import Score, custom
 from rag_rewards.errors import UsageError
+from rag_rewards.evidence.answer_template import before_answer
+from rag_rewards.evidence.protocols import ScoreRequest
 from rag_rewards.recipes.search_r1 import SEARCH_R1
 from rag_rewards.training.credit import Credit, CreditSettings, gdpo, whiten
 
@@ -406,6 +410,39 @@ def test_information_gains_of_the_model_in_training(tmp_path: Any) -> None:
     assert all(abs(gain) > 0 for entries in gains for gain in entries[:-1])
     assert [entries[-1] for entries in gains] == [1.0, 1.0, 1.0, -2.0]
     assert "version=0" in run.reward.signature
+
+
+def test_the_likelihoods_are_those_of_the_current_weights(tmp_path: Any) -> None:
+    """Two batches with different weights: the likelihoods equal those of naive scoring."""
+    tokenizer = make_tokenizer()
+    encode = partial(tokenizer.encode, add_special_tokens=False)
+    parts = ("<search>a</search>", "<information>Seine</information>", "<answer>Seine</answer>")
+    ids = [encode(part) for part in parts]
+
+    def rollout(prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        masks = [[1] * len(ids[0]) + [0] * len(ids[1]) + [1] * len(ids[2])] * len(prompts)
+        return {
+            "prompt_ids": trainer._tokenize_prompts(prompts)[0],
+            "completion_ids": [[*chain(*ids)]] * len(prompts),
+            "logprobs": None,
+            "env_mask": masks,
+        }
+
+    run = turn_trainer(tmp_path, RagReward("igpo"), tokenizer=tokenizer, rollout_func=rollout)
+    prompt = tuple(run._tokenize_prompts([run.train_dataset[0]["prompt"]])[0][0])
+    contexts = (prompt, (*prompt, *ids[0], *ids[1]))
+    template, answer = tuple(encode(before_answer("igpo"))), tuple(encode("Seine"))
+    request = ScoreRequest(tuple(c + template for c in contexts), (answer,))
+    measured = []
+    for seed in range(2):
+        run.model.load_state_dict(make_model("qwen2", seed).state_dict())
+        batch_of(run)
+        components = run.reward.last_scores[0].components
+        measured.append([math.log(components[name]) for name in ("prior", "posterior")])
+        expected = naive(make_model("qwen2", seed), request)
+        means = [math.fsum(values) / len(values) for values in expected.values()]
+        assert measured[-1] == pytest.approx(means, abs=1e-4)
+    assert all(abs(one - other) > 0.1 for one, other in zip(*measured, strict=True))
 
 
 def test_the_preset_trl_of_gdpo_equals_trl(tmp_path: Any) -> None:
