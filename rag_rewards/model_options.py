@@ -25,8 +25,8 @@ BACKENDS = ("transformers", "vllm", "sglang")
 LEAST_TOKEN_BUDGET = 256
 EXAMPLES: dict[ModelKind, str] = {
     "policy": 'model="path/to/model", or a server: model="http://host:8000", backend="vllm"',
-    "entailment": 'nli="path/to/model"',
-    "similarity": 'similarity="path/to/model"',
+    "entailment": 'nli="path/to/model" or nli="http://host:8000"',
+    "similarity": 'similarity="path/to/model" or similarity="http://host:8000"',
     "judge": 'judge="http://host:8000/v1", judge_model="NAME"',
 }
 """The option that sets each kind of model, with an example."""
@@ -66,9 +66,12 @@ class EncoderOptions:
     """The models that compare texts."""
 
     nli: str | None = None
-    """Folder of the entailment model, which checks citations."""
+    """Entailment model, which checks citations: a folder or the URL of a server."""
+    nli_tokenizer: str | None = None
+    """Folder of the tokenizer and the config of the entailment model, for a server of vLLM."""
     similarity: str | None = None
-    """Folder of the similarity model (a sentence encoder), which recognizes refusals."""
+    """Similarity model (a sentence encoder), which recognizes refusals: a folder or the URL of a
+    server."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,9 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
             raise OptionError("{prompt_template} is the prompt of {model}: set {model}")
         if not self.model and self.truncate:
             raise OptionError("{truncate} shortens the prompts of {model}: set {model}")
+
+        if self.nli_tokenizer and not is_url(self.nli or ""):
+            raise OptionError("{nli_tokenizer} is for a server: set {nli} to its URL")
 
     def _check_policy(self) -> None:
         if self.backend not in BACKENDS:
@@ -172,7 +178,7 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
         """Load the models. Raises MissingExtraError with the name of a missing extra."""
         return Models(
             policy=_policy(self) if self.model else None,
-            entailment=_entailment(self.nli, self.device) if self.nli else None,
+            entailment=_entailment(self, self.nli) if self.nli else None,
             judge=self.load_judge() if self.judge else None,
             similarity=_similarity(self.similarity, self.device) if self.similarity else None,
         )
@@ -195,8 +201,8 @@ def missing_model(name: str, kind: ModelKind, verb: str = "set") -> UsageError:
 
     `verb` is the beginning of the instruction, for interfaces with other ways to set a model.
 
-    >>> str(missing_model("ground-grpo", "entailment"))
-    'ground-grpo requires a model of the kind entailment: set nli="path/to/model"'
+    >>> str(missing_model("carr", "judge"))
+    'carr requires a model of the kind judge: set judge="http://host:8000/v1", judge_model="NAME"'
     """
     return UsageError(f"{name} requires a model of the kind {kind}: {verb} {EXAMPLES[kind]}")
 
@@ -236,13 +242,21 @@ def _engine(options: ModelOptions, model: str) -> Policy:
     return VllmServer(model, **arguments)
 
 
-def _entailment(path: str, device: str | None) -> EntailmentModel:
+def _entailment(options: ModelOptions, model: str) -> EntailmentModel:
+    if is_url(model):
+        from rag_rewards.backends.text_servers import EntailmentServer
+
+        return EntailmentServer(model, tokenizer=options.nli_tokenizer)
     from rag_rewards.backends.nli import load_entailment
 
-    return load_entailment(path, device=device)
+    return load_entailment(model, device=options.device)
 
 
 def _similarity(path: str, device: str | None) -> SimilarityModel:
+    if is_url(path):
+        from rag_rewards.backends.text_servers import SimilarityServer
+
+        return SimilarityServer(path)
     from rag_rewards.backends.similarity import SentenceSimilarity
 
     return SentenceSimilarity(path, device=device)

@@ -51,8 +51,9 @@ def serve(
 ) -> None:
     """Serve a recipe over HTTP.
 
-    The routes are POST /score, POST /openrlhf, GET /health, GET /metrics, GET /docs and a status
-    page at /.
+    The routes are POST /score, POST /openrlhf, POST /entailment, POST /similarity, GET /models,
+    GET /health, GET /metrics, GET /docs and a status page at /. Without a recipe, the server shares
+    the models of --nli and --similarity with other processes.
 
     Parameters
     ----------
@@ -74,4 +75,4 @@ def serve(
         in_flight=max_in_flight(model_options),
         error_value=requests.error_value,
     )
-    run_server(recipe.spec(), model_options, host, port, options)
+    run_server(recipe.optional_spec(), model_options, host, port, options)

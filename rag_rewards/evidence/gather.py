@@ -212,7 +212,7 @@ class Gatherer:
     ) -> None:
         """Add the probabilities of entailments and contradictions."""
         both = needs_of_type(needs, ContradictionNeed)
-        call: Callable[[Sequence[tuple[str, str]]], Awaitable[list[Any]]] = _no_contradictions
+        call: Callable[[Sequence[tuple[str, str]]], Awaitable[Sequence[Any]]] = _no_contradictions
         if isinstance(model, ContradictionModel):
             call = model.entail_and_contradict
         await self._pairs(both, call, "nli", _contradiction, rollouts, outcomes)
@@ -222,7 +222,7 @@ class Gatherer:
     async def _pairs(
         self,
         needs: Mapping[int, Sequence[EntailmentNeed | ContradictionNeed | SimilarityNeed]],
-        call: Callable[[Sequence[tuple[str, str]]], Awaitable[list[Any]]],
+        call: Callable[[Sequence[tuple[str, str]]], Awaitable[Sequence[Any]]],
         field_name: str,
         entry: Callable[[str, str, Any], Entailment | Similarity],
         rollouts: Sequence[Rollout],

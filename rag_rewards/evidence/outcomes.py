@@ -130,7 +130,7 @@ def needs_of_type(needs: NeedsByRollout, kind: type[N]) -> dict[int, list[N]]:
     return of_type
 
 
-async def call_model(call: Callable[[], Awaitable[list[Any]]], count: int) -> list[Any]:
+async def call_model(call: Callable[[], Awaitable[Sequence[Any]]], count: int) -> list[Any]:
     """Return the results of a call for `count` requests.
 
     If the call raises an exception, or returns another number of results, the error is the result
@@ -148,4 +148,4 @@ async def call_model(call: Callable[[], Awaitable[list[Any]]], count: int) -> li
         return [
             BackendError(f"the model returned {len(results)} answers to {count} questions")
         ] * count
-    return results
+    return list(results)

@@ -151,11 +151,15 @@ class Policy(Protocol):
 
 @runtime_checkable
 class EntailmentModel(Protocol):
-    """A model of the probability, 0 to 1, that a premise entails a hypothesis."""
+    """A model of the probability, 0 to 1, that a premise entails a hypothesis.
+
+    The results have the order of the pairs: a probability, or the BackendError of this pair. An
+    error that affects all pairs is raised.
+    """
 
     @property
     def fingerprint(self) -> str: ...
-    async def entail(self, pairs: Sequence[tuple[str, str]]) -> list[float]: ...
+    async def entail(self, pairs: Sequence[tuple[str, str]]) -> Sequence[float | Exception]: ...
     async def close(self) -> None: ...
 
 
@@ -165,18 +169,21 @@ class ContradictionModel(EntailmentModel, Protocol):
 
     async def entail_and_contradict(
         self, pairs: Sequence[tuple[str, str]]
-    ) -> list[tuple[float, float]]:
-        """Return the probabilities of entailment and of contradiction for each pair."""
+    ) -> Sequence[tuple[float, float] | Exception]:
+        """Return the probabilities of entailment and of contradiction, or the error, by pair."""
         ...
 
 
 @runtime_checkable
 class SimilarityModel(Protocol):
-    """A model of the similarity, −1 to 1, of a text to a reference."""
+    """A model of the similarity, −1 to 1, of a text to a reference.
+
+    The results are as those of an `EntailmentModel`.
+    """
 
     @property
     def fingerprint(self) -> str: ...
-    async def similarity(self, pairs: Sequence[tuple[str, str]]) -> list[float]: ...
+    async def similarity(self, pairs: Sequence[tuple[str, str]]) -> Sequence[float | Exception]: ...
     async def close(self) -> None: ...
 
 

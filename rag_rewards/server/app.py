@@ -1,7 +1,7 @@
-"""The routes: POST /score, POST /openrlhf, GET /health, /metrics and /status, and a status page.
+"""The handlers of the server: scores of rollouts, and numbers about pairs of texts.
 
-msgspec decodes request bodies into rollouts; FastAPI provides the routes and their documentation.
-A request cannot choose a file, a module, a URL or a template.
+msgspec decodes request bodies; FastAPI provides the routes (`rag_rewards.server.routes`). A request
+cannot choose a file, a module, a URL or a template.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -24,20 +23,27 @@ from rag_rewards.errors import (
     ScoringError,
     needs_extra,
 )
+from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import group_by_key
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows import decode_or_error, row_error, score_entries
 from rag_rewards.scorer import Scorer
 from rag_rewards.server import openrlhf
 from rag_rewards.server.batching import INLINE_BYTES, Batcher
-from rag_rewards.server.guard import Guard, TooLarge, body_of
+from rag_rewards.server.guard import TooLarge, body_of
 from rag_rewards.server.options import ServerOptions
+from rag_rewards.server.pair_models import (
+    EntailmentRequest,
+    MissingModel,
+    PairModels,
+    SimilarityRequest,
+)
 from rag_rewards.server.telemetry import Circuit, Telemetry, log, short_message
 from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards.version import __version__
 
 with needs_extra("server"):
-    from fastapi import FastAPI, Request, Response
+    from fastapi import Request, Response
 
 Handler = Callable[[bytes], Coroutine[Any, Any, bytes]]
 
@@ -74,23 +80,48 @@ class LoadedRecipe:
     signature: str
 
 
-class RewardServer:
-    """A recipe and the handlers of its routes.
+@dataclass(frozen=True)
+class Loaded:
+    """What a server has loaded: a recipe if it has one, and models that other processes share."""
 
-    `load` creates the scorer in the background after the start. Until then, /health returns 503.
+    models: Models
+    pairs: PairModels
+    recipe: LoadedRecipe | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The name of the recipe."""
+        return None if self.recipe is None else self.recipe.scorer.reward.name
+
+    @property
+    def waiting(self) -> int:
+        """Number of rollouts and pairs that wait for a model."""
+        return self.pairs.waiting + (0 if self.recipe is None else self.recipe.batcher.waiting)
+
+
+class RewardServer:
+    """A recipe, or models that other processes share, and the handlers of their routes.
+
+    `load` creates the scorer, or the models of a server without a recipe, in the background after
+    the start. Until then, /health returns 503.
     """
 
     def __init__(
-        self, load: Callable[[], Scorer], components: Sequence[str], options: ServerOptions
+        self,
+        load: Callable[[], Scorer | Models],
+        components: Sequence[str],
+        options: ServerOptions,
     ) -> None:
         self.options = options
         self.telemetry = Telemetry(components, Circuit(options.error_share))
         self.components = tuple(components)
-        self.ready: LoadedRecipe | None = None
+        self.ready: Loaded | None = None
         self.fault = ""
         self._load = load
         self._rows = msgspec.json.Decoder(RowsRequest)
         self._samples = msgspec.json.Decoder(openrlhf.SampleRequest)
+        self._entailments = msgspec.json.Decoder(EntailmentRequest)
+        self._similarities = msgspec.json.Decoder(SimilarityRequest)
         self._sums = TurnSums()
 
     async def start(self) -> None:
@@ -100,7 +131,7 @@ class RewardServer:
         """
         while self.ready is None:
             try:
-                scorer, signature = await asyncio.to_thread(self._load_scorer)
+                loaded = await asyncio.to_thread(self._load_all)
             except Exception as error:
                 self.fault = f"{type(error).__name__}: {short_message(error)}"
                 if not isinstance(error, BackendError):
@@ -108,16 +139,23 @@ class RewardServer:
                 log.warning("not ready: %s", self.fault)
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                self.ready, self.fault = LoadedRecipe(scorer, self._batcher(scorer), signature), ""
+                self.ready, self.fault = loaded, ""
 
     async def stop(self) -> None:
         """Release the models."""
         if self.ready is not None:
-            await self.ready.scorer.aclose()
+            await self.ready.models.close()
 
-    def _load_scorer(self) -> tuple[Scorer, str]:
-        scorer = self._load()
-        return scorer, scorer.signature  # requests the fingerprints of models behind servers
+    def _load_all(self) -> Loaded:
+        source = self._load()
+        if isinstance(source, Models):
+            _ = source.fingerprints  # requests those of models behind servers
+            return Loaded(source, self._pair_models(source))
+        recipe = LoadedRecipe(source, self._batcher(source), source.signature)
+        return Loaded(source.models, self._pair_models(source.models), recipe)
+
+    def _pair_models(self, models: Models) -> PairModels:
+        return PairModels(models, self.options.batch_rows)
 
     def _batcher(self, scorer: Scorer) -> Batcher:
         options = self.options
@@ -134,7 +172,7 @@ class RewardServer:
     async def score_rows(self, body: bytes) -> bytes:
         """Handle POST /score. An unscored row has an error in place of a score."""
         request = self._decode(self._rows, body)
-        loaded = self._loaded()
+        loaded = self._loaded_recipe()
         name = loaded.scorer.reward.name
         if request.recipe not in (None, name):
             message = f"this server serves {name!r}, not {request.recipe!r}: leave out `recipe`"
@@ -148,7 +186,7 @@ class RewardServer:
     async def score_samples(self, body: bytes) -> bytes:
         """Handle POST /openrlhf: return rewards in the format of OpenRLHF."""
         request = self._decode(self._samples, body)
-        loaded = self._loaded()
+        loaded = self._loaded_recipe()
         if reason := openrlhf.unsupported_reason(loaded.scorer.reward):
             raise RequestError(409, "GroupError", reason)
         self._check_rows(len(request.query), "query")
@@ -178,6 +216,30 @@ class RewardServer:
         self.telemetry.record([each for each in samples if isinstance(each, RolloutError)])
         return [next(scores) if isinstance(each, Rollout) else each for each in samples]
 
+    async def entail(self, body: bytes) -> bytes:
+        """Handle POST /entailment."""
+        request = self._decode(self._entailments, body)
+        pairs = self._loaded().pairs
+        self._check_rows(len(request.pairs), "pairs")
+        return await _pair_results(pairs.entailment(request))
+
+    async def compare(self, body: bytes) -> bytes:
+        """Handle POST /similarity."""
+        request = self._decode(self._similarities, body)
+        pairs = self._loaded().pairs
+        self._check_rows(len(request.pairs), "pairs")
+        return await _pair_results(pairs.similarity(request))
+
+    async def describe_models(self) -> Response:
+        """Handle GET /models."""
+        try:
+            # A thread, because a model behind another server sends a request for its fingerprint.
+            description = await asyncio.to_thread(self._loaded().pairs.description)
+        except Exception as error:
+            failure = self._request_error(error)
+            return json_response(_ENCODE(failure.body), failure.status)
+        return json_response(_ENCODE(description))
+
     def health(self) -> tuple[int, dict[str, Any]]:
         """Return status 200 if the server can score, else 503 with the reason.
 
@@ -185,7 +247,7 @@ class RewardServer:
         """
         circuit = self.telemetry.circuit
         if self.ready is not None and not circuit.open:
-            return 200, {"ready": True, "recipe": self.ready.scorer.reward.name}
+            return 200, {"ready": True, "recipe": self.ready.name}
         reason = circuit.cause if self.ready is not None else self.fault or "loading"
         if self.options.token is not None:
             reason = reason.partition(":")[0]
@@ -193,17 +255,17 @@ class RewardServer:
 
     def status(self) -> dict[str, Any]:
         """Return the data of the status page."""
-        ready = self.ready
-        scorer = ready.scorer if ready else None
+        recipe = self.ready.recipe if self.ready else None
+        scorer = recipe.scorer if recipe else None
         loaded = {
             "recipe": scorer.reward.name if scorer else None,
             "equation": scorer.reward.equation if scorer else None,
-            "models": scorer.fingerprints if scorer else {},
-            "signature": ready.signature if ready else None,
+            "models": self._fingerprints(),
+            "signature": recipe.signature if recipe else None,
             "version": __version__,
         }
         code, health = self.health()
-        waiting = ready.batcher.waiting if ready else 0
+        waiting = self.ready.waiting if self.ready else 0
         return {
             "health": health | {"status": code},
             "loaded": loaded,
@@ -212,12 +274,25 @@ class RewardServer:
 
     # --- checks -------------------------------------------------------------------------------
 
-    def _loaded(self) -> LoadedRecipe:
+    def _loaded(self) -> Loaded:
         if self.ready is None:
             raise RequestError(503, "NotReady", self.fault or "loading")
-        if self.ready.batcher.waiting > self.options.max_waiting:
-            raise RequestError(503, "Busy", f"{self.ready.batcher.waiting:,} rollouts are waiting")
+        if self.ready.waiting > self.options.max_waiting:
+            raise RequestError(503, "Busy", f"{self.ready.waiting:,} rollouts or pairs are waiting")
         return self.ready
+
+    def _loaded_recipe(self) -> LoadedRecipe:
+        recipe = self._loaded().recipe
+        if recipe is None:
+            message = "this server has no recipe: start it with --recipe NAME"
+            raise RequestError(404, "UnknownRecipeError", message)
+        return recipe
+
+    def _fingerprints(self) -> dict[str, str]:
+        if self.ready is None:
+            return {}
+        recipe = self.ready.recipe
+        return self.ready.models.fingerprints if recipe is None else recipe.scorer.fingerprints
 
     def _decode(self, decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         try:
@@ -243,10 +318,12 @@ class RewardServer:
             body = await asyncio.wait_for(
                 body_of(request.receive, self.options.max_body), self.options.deadline
             )
-            return _json(await self._until_disconnect(request, handler(body), len(body), deadline))
+            return json_response(
+                await self._until_disconnect(request, handler(body), len(body), deadline)
+            )
         except Exception as error:
             failure = self._request_error(error)
-            return _json(_ENCODE(failure.body), failure.status)
+            return json_response(_ENCODE(failure.body), failure.status)
 
     def _request_error(self, error: Exception) -> RequestError:
         """Return the error for the client. Details of unexpected errors are only logged."""
@@ -265,7 +342,7 @@ class RewardServer:
         self, request: Request, work: Coroutine[Any, Any, bytes], size: int, deadline: float
     ) -> bytes:
         """Return the result, unless the deadline passes or the client disconnects before."""
-        if size <= INLINE_BYTES and not (self.ready and self.ready.scorer.has_models):
+        if size <= INLINE_BYTES and not (self.ready and self.ready.models != Models()):
             return await work  # rules take less time than a disconnection
         scoring = asyncio.ensure_future(work)
         disconnected = asyncio.ensure_future(_disconnected(request))
@@ -318,90 +395,16 @@ def _score_data(rollout: Rollout, result: ScoreOrError) -> dict[str, Any]:
     return {"reward": None, "components": {}, "correct": None, "details": {}, "error": error}
 
 
-def _json(body: bytes, status: int = 200) -> Response:
+async def _pair_results(results: Coroutine[Any, Any, dict[str, Any]]) -> bytes:
+    """Return the numbers of a request for pairs. A failure of the model is not temporary."""
+    try:
+        return _ENCODE(await results)
+    except MissingModel as error:
+        raise RequestError(404, "UnknownModelError", str(error)) from None
+    except BackendError as error:
+        raise RequestError(424, "BackendError", short_message(error)) from None
+
+
+def json_response(body: bytes, status: int = 200) -> Response:
+    """Return a response with this JSON body."""
     return Response(body, status, media_type="application/json")
-
-
-def build(server: RewardServer) -> Any:
-    """Return the ASGI application of a server, with its token check."""
-    from contextlib import asynccontextmanager
-
-    from rag_rewards.server.documentation import HEALTH, OPENRLHF, SCORE, add_row_schemas
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> Any:
-        loading = asyncio.ensure_future(server.start())
-        loading.add_done_callback(_log_failure)
-        yield
-        loading.cancel()
-        await server.stop()
-
-    api = FastAPI(
-        title="rag-rewards",
-        version=__version__,
-        description="Rewards for retrieval-augmented generators.",
-        lifespan=lifespan,
-    )
-
-    status_page = (files("rag_rewards.server") / "status.html").read_bytes()
-
-    @api.post("/score", openapi_extra=SCORE)
-    async def score(request: Request) -> Response:
-        """Score rollouts. A request contains all rollouts of a group."""
-        return await server.answer(request, server.score_rows)
-
-    @api.post("/openrlhf", openapi_extra=OPENRLHF)
-    async def openrlhf(request: Request) -> Response:
-        """Score samples in the remote reward protocol of OpenRLHF."""
-        return await server.answer(request, server.score_samples)
-
-    @api.get("/health", openapi_extra=HEALTH)
-    async def health() -> Response:
-        """Return whether the server can score."""
-        code, body = server.health()
-        return _json(_ENCODE(body), code)
-
-    @api.get("/metrics")
-    async def metrics() -> Response:
-        """Return the metrics in the text format of Prometheus."""
-        return Response(server.telemetry.exposition(), media_type="text/plain; version=0.0.4")
-
-    @api.get("/status")
-    async def status() -> Response:
-        """Return the data of the status page."""
-        return _json(_ENCODE(server.status()))
-
-    @api.get("/", include_in_schema=False)
-    async def page() -> Response:
-        return Response(status_page, media_type="text/html", headers=_PAGE_HEADERS)
-
-    @api.post("/", include_in_schema=False)
-    async def no_route(request: Request) -> Response:
-        """Name the routes to a trainer whose URL has none."""
-        url = str(request.base_url)
-        message = f"POST rollouts to {url}score, or to {url}openrlhf for OpenRLHF"
-        return Response(_ENCODE({"error": message}), 405, {"Allow": "GET"}, "application/json")
-
-    schema = api.openapi
-
-    def openapi() -> dict[str, Any]:
-        if api.openapi_schema is None:
-            add_row_schemas(schema())
-        return schema()
-
-    api.openapi = openapi  # type: ignore[method-assign]
-    return Guard(api, server.telemetry, token=server.options.token)
-
-
-_PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
-    "script-src 'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; "
-    "frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-}
-
-
-def _log_failure(loading: asyncio.Future[None]) -> None:
-    """Log an error of the background loading."""
-    if not loading.cancelled() and (error := loading.exception()) is not None:
-        log.error("not ready: %s: %s", type(error).__name__, error)

@@ -128,6 +128,73 @@ OPENRLHF: dict[str, Any] = {
         **_errors(_409="The recipe compares the rollouts of a group."),
     },
 }
+_PAIRS = {
+    "type": "array",
+    "items": {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2},
+}
+_NUMBERS = {"type": "array", "items": {"type": "number"}}
+_OF_MODELS = _errors(_404="The server has no such model.", _424="The model returned no result.")
+ENTAILMENT: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": _json(
+            {
+                "type": "object",
+                "required": ["pairs"],
+                "properties": {"pairs": _PAIRS, "contradiction": {"type": "boolean"}},
+            },
+            {"pairs": [["Paris lies on the Seine.", "Paris has a river."]]},
+        ),
+    },
+    "responses": {
+        "200": {
+            "description": "A probability for each pair of a premise and a hypothesis, in order.",
+            "content": _json(
+                {
+                    "type": "object",
+                    "properties": {"entailment": _NUMBERS, "contradiction": _NUMBERS},
+                },
+                {"entailment": [0.97]},
+            ),
+        },
+        **_COMMON,
+        **_OF_MODELS,
+    },
+}
+SIMILARITY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": _json(
+            {"type": "object", "required": ["pairs"], "properties": {"pairs": _PAIRS}},
+            {"pairs": [["I cannot tell.", "I do not know."]]},
+        ),
+    },
+    "responses": {
+        "200": {
+            "description": "A similarity for each pair of a text and a reference, in order.",
+            "content": _json(
+                {"type": "object", "properties": {"similarity": _NUMBERS}}, {"similarity": [0.81]}
+            ),
+        },
+        **_COMMON,
+        **_OF_MODELS,
+    },
+}
+MODELS: dict[str, Any] = {
+    "responses": {
+        "200": {
+            "description": "The fingerprint of each model, null for a model that is not loaded.",
+            "content": _json(
+                {"type": "object"},
+                {
+                    "rag_rewards": "0.6.0",
+                    "entailment": {"fingerprint": "nli deberta-v2 3c1f… float32 label=0 …"},
+                    "similarity": None,
+                },
+            ),
+        }
+    }
+}
 HEALTH: dict[str, Any] = {
     "responses": {
         "200": {

@@ -17,7 +17,10 @@ Send = Callable[[Message], Awaitable[None]]
 
 OPEN_ROUTES = frozenset({"/health"})
 """Routes without a token check, because monitoring systems should not have the token."""
-NAMED_ROUTES = frozenset("/score /openrlhf /health /metrics /status / /docs /openapi.json".split())
+NAMED_ROUTES = frozenset(
+    "/score /openrlhf /models /entailment /similarity /health /metrics /status / /docs "
+    "/openapi.json".split()
+)
 """Routes that metrics count by name. Other routes are counted together as `other`."""
 
 

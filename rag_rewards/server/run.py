@@ -7,12 +7,17 @@ import os
 import sys
 from ipaddress import ip_address
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from rag_rewards.backends.addresses import is_url
 from rag_rewards.errors import OptionError, UsageError, needs_extra
 from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.scorer import Scorer
 from rag_rewards.server.options import ServerOptions
+
+if TYPE_CHECKING:
+    from rag_rewards.server.app import RewardServer
 
 TOKEN_VARIABLE = "RAG_REWARDS_TOKEN"  # noqa: S105 (the name of a variable)
 GRACE_SECONDS = 1
@@ -22,11 +27,12 @@ REMOTE_IN_FLIGHT = 8
 
 
 def run_server(
-    recipe: RecipeSource, models: ModelOptions, host: str, port: int, options: ServerOptions
+    recipe: RecipeSource | None, models: ModelOptions, host: str, port: int, options: ServerOptions
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, and then complete the requests in progress.
 
-    Raises OptionError for an address that other machines can reach without a token.
+    Without a recipe, the server offers only the entailment and the similarity model. Raises
+    OptionError for an address that other machines can reach without a token.
     """
     if not _is_loopback(host) and options.token is None:
         raise OptionError(
@@ -37,19 +43,12 @@ def run_server(
         )
     with needs_extra("server", "uvicorn"):
         import uvicorn
-    from rag_rewards.server.app import RewardServer, build
+    from rag_rewards.server.routes import build
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # at INFO it logs every judge request
-    reward = load_recipe(recipe)
-
-    def load() -> Scorer:
-        return Scorer.load(reward, models=models)
-
-    server = RewardServer(load, reward.component_names, options)
-    print(f"rag-rewards: {reward.name} on http://{host}:{port}", file=sys.stderr)
-    if reward.scope == "group":
-        print("this recipe compares groups: send whole groups to POST /score", file=sys.stderr)
+    server, name = _server_of(recipe, models, options)
+    print(f"rag-rewards: {name} on http://{host}:{port}", file=sys.stderr)
     uvicorn.run(
         build(server),
         host=host,
@@ -59,6 +58,31 @@ def run_server(
         timeout_graceful_shutdown=int(options.deadline) + GRACE_SECONDS,
         server_header=False,
     )
+
+
+def _server_of(
+    recipe: RecipeSource | None, models: ModelOptions, options: ServerOptions
+) -> tuple[RewardServer, str]:
+    """Return the server, and what it serves. Raises OptionError if that is nothing."""
+    from rag_rewards.server.app import RewardServer
+
+    if recipe is None:
+        names = {"entailment": models.nli, "similarity": models.similarity}
+        served = " and ".join(name for name, path in names.items() if path)
+        if not served or models.model or models.judge:
+            raise OptionError(
+                "no recipe is given: set {recipe}; without a recipe, the server shares only the "
+                "models {nli} and {similarity}"
+            )
+        return RewardServer(models.load, (), options), f"{served} model"
+    reward = load_recipe(recipe)
+    if reward.scope == "group":
+        print("this recipe compares groups: send whole groups to POST /score", file=sys.stderr)
+
+    def load() -> Scorer:
+        return Scorer.load(reward, models=models)
+
+    return RewardServer(load, reward.component_names, options), reward.name
 
 
 def _is_loopback(host: str) -> bool:
@@ -72,7 +96,10 @@ def _is_loopback(host: str) -> bool:
 
 def max_in_flight(models: ModelOptions) -> int:
     """Return the number of batches that the models may process at the same time."""
-    local = models.nli or models.similarity or (models.model and models.backend == "transformers")
+    encoders = (models.nli, models.similarity)
+    local = any(model and not is_url(model) for model in encoders) or (
+        models.model and models.backend == "transformers"
+    )
     return 1 if local else REMOTE_IN_FLIGHT
 
 

@@ -14,6 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
+from tiny_text_models import ENCODER_WORDS as WORDS
+from tiny_text_models import TEXTS as PAIRS
+from tiny_text_models import save_encoder
 
 from rag_rewards import BackendError, MissingExtraError, UsageError
 from rag_rewards.backends.similarity import SentenceSimilarity, cut_text
@@ -27,46 +30,11 @@ tokenizers = pytest.importorskip("tokenizers")
 
 torch.set_num_threads(1)
 
-WORDS = "the a cat dog sat on mat in of Paris France city capital is was not river .".split()
-PAIRS = [
-    ("the cat sat on the mat .", "a dog sat on the river ."),
-    ("Paris is the capital of France", "Paris"),
-    ("the cat sat on the mat .", "Paris"),
-    ("was not", "the river of Paris is in France"),
-]
-LIMIT = 12
-
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
     """A BERT with random weights, the mean of its tokens, in a folder of sentence-transformers."""
-    base = tmp_path_factory.mktemp("base")
-    ids = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
-    core = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token=WORDS[0]))
-    core.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    core.post_processor = tokenizers.processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    names = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    transformers.PreTrainedTokenizerFast(tokenizer_object=core, **names).save_pretrained(base)
-    config = transformers.BertConfig(
-        vocab_size=len(ids),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=LIMIT,
-        initializer_range=0.5,
-    )
-    torch.manual_seed(5)
-    transformers.BertModel(config).save_pretrained(base)
-    folder = tmp_path_factory.mktemp("tiny")
-    whole = sentence_transformers.SentenceTransformer(
-        str(base), device="cpu", local_files_only=True
-    )
-    whole.max_seq_length = LIMIT
-    whole.save_pretrained(str(folder), create_model_card=False)
-    return folder
+    return save_encoder(tmp_path_factory.mktemp("base"), tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture

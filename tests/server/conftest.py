@@ -20,8 +20,9 @@ import pytest
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import RecipeSpec, load_recipe
 from rag_rewards.scorer import Scorer
-from rag_rewards.server.app import RewardServer, build
+from rag_rewards.server.app import RewardServer
 from rag_rewards.server.options import ServerOptions
+from rag_rewards.server.routes import build
 
 ARENA = {
     "response": "<relevance>[1]</relevance><analysis>1</analysis><answer>Seine</answer>",

@@ -180,7 +180,7 @@ async def break_scorer(server: Any, error: BaseException) -> None:
     async def fail(*_: Any) -> Any:
         raise error
 
-    server.ready.scorer.score_each_async = fail
+    server.ready.recipe.scorer.score_each_async = fail
 
 
 def test_an_error_of_a_batch_is_the_error_of_each_rollout() -> None:
@@ -260,7 +260,7 @@ def test_requests_in_flight_are_answered_when_their_batch_is_cancelled() -> None
     async def test() -> None:
         judge = SlowJudge(30.0)
         async with connect(PLAN, Models(judge=judge), deadline=30) as (_, server):
-            batcher = server.ready.batcher  # type: ignore[union-attr]
+            batcher = server.ready.recipe.batcher  # type: ignore[union-attr]
             score = asyncio.ensure_future(batcher.score([decode_row(row(1))], [[0]]))
             await asyncio.sleep(0.05)  # until the judge has the batch
             (batch,) = batcher._running
@@ -280,8 +280,8 @@ def test_a_cancelled_request_is_removed_from_the_queue() -> None:
             first = asyncio.ensure_future(client.post("/score", json={"rollouts": [row(99)]}))
             await asyncio.sleep(0.02)  # until the judge has the batch
             await asyncio.gather(*requests)
-            assert server.ready.batcher.waiting == 0
-            assert len(server.ready.batcher._queue) == 0
+            assert server.ready.recipe.batcher.waiting == 0
+            assert len(server.ready.recipe.batcher._queue) == 0
             await first
 
     run_in_virtual_time(test())
