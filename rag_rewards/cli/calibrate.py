@@ -81,7 +81,8 @@ def calibrate(
         Read fields from columns of other names, as in `response=completion,documents=contexts`, or
         choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     labels
-        Compare the scores with the labels in this column: true, false, 0, 1, yes or no. Repeatable.
+        Compare the scores with the labels in this column: true, false, 0, 1, yes, no,
+        correct or incorrect. Repeatable.
     label_threshold
         Read a number in a column of labels as yes if it is at least this value.
     columns

@@ -42,6 +42,15 @@ from rag_rewards.model_options import EncoderOptions, JudgeOptions, PolicyOption
 from rag_rewards.report.terminal import titled_table
 from rag_rewards.shorten import plain
 
+AGREEMENT_NAMES = {
+    "kappa": "κ",
+    "precision": "precision",
+    "recall": "recall",
+    "false_positive_rate": "false positives",
+    "false_negative_rate": "false negatives",
+    "auc": "AUC",
+}
+"""The titles of the figures of an agreement with labels."""
 NUMBERS = ("value", "base", "other", "other − base")
 """Columns that are aligned on the right."""
 
@@ -85,7 +94,8 @@ def evaluate(
         Compute the metrics for each value of this field. Repeatable.
         `--by confidence` divides the rows into ten bins by their mean token probability.
     label
-        Compare the metrics of rows with the human labels in this field.
+        Compare the metrics of rows with the human labels in this field: true, false, 0, 1, yes,
+        no, correct or incorrect. Without --metrics, `correct` is compared.
     label_threshold
         Read a number in the field of labels as yes if it is at least this value.
     questions
@@ -195,16 +205,26 @@ def _metric_table(title: str, reports: Sequence[MetricReport]) -> Table:
 
 
 def _agreement_table(agreement: Sequence[MetricAgreement]) -> Table:
-    columns = ("metric", "κ", "95% interval", "false positives", "false negatives", "AUC", "from")
+    columns = ("metric", "agreement", "value", "95% interval", "from")
     title = f"agreement with {plain(agreement[0].label)}"
-    table = titled_table(title, columns, (*NUMBERS, *columns[1:6]))
+    table = titled_table(title, columns, NUMBERS)
     for each in agreement:
         figures = each.figures
-        kappa = Value(figures.kappa.value, figures.kappa.low, figures.kappa.high)
-        rest = figures.false_positive_rate, figures.false_negative_rate, figures.auc
-        numbers = *_cells(kappa), *(_number(figure.value) for figure in rest)
-        table.add_row(Text(each.metric, style="cyan"), *numbers, f"{figures.rows:,} rows")
+        first, rows = each.metric, _labelled_rows(each)
+        for name, title in AGREEMENT_NAMES.items():
+            figure = getattr(figures, name)
+            cells = _cells(Value(figure.value, figure.low, figure.high))
+            table.add_row(Text(first, style="cyan"), title, *cells, rows or figure.reason)
+            first = rows = ""
     return table
+
+
+def _labelled_rows(agreement: MetricAgreement) -> str:
+    figures = agreement.figures
+    counts = [f"{figures.rows:,} rows", f"{figures.yes:,} yes"]
+    counts += [f"{agreement.missing:,} without a label"] * bool(agreement.missing)
+    reason = figures.kappa.reason
+    return ", ".join(counts) + (f"; {reason}" if reason else "")
 
 
 def _split_table(name: str, parts: dict[str, list[MetricReport]]) -> Table:

@@ -61,6 +61,16 @@ class Agreement:
         return (observed - expected) / rest if rest else nan
 
     @property
+    def precision(self) -> float:
+        """Share of the verdicts yes that have the label yes. NaN without such a verdict."""
+        return _share(self.true_positives, self.false_positives)
+
+    @property
+    def recall(self) -> float:
+        """Share of the labels yes that have the verdict yes. NaN without such a label."""
+        return _share(self.true_positives, self.false_negatives)
+
+    @property
     def false_positive_rate(self) -> float:
         """Share of the labels no that have the verdict yes. NaN without such a label."""
         return _share(self.false_positives, self.true_negatives)

@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from rag_rewards.datasets.question_list import question_digest, questions_in
-from rag_rewards.errors import OptionError, RolloutError, UsageError
+from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.io.digest import sha256
@@ -27,7 +27,7 @@ from rag_rewards.metrics.comparison import (
     evaluate_pairs,
 )
 from rag_rewards.metrics.label_agreement import MetricAgreement, metric_agreement
-from rag_rewards.metrics.labels import label_of
+from rag_rewards.metrics.labels import labels_of
 from rag_rewards.metrics.measured_run import ErrorCount, MeasuredRun
 from rag_rewards.metrics.measurement import Gather, MetricNeeds, measure
 from rag_rewards.metrics.metric import Metric, RowMetric
@@ -37,13 +37,19 @@ from rag_rewards.metrics.summary import MetricReport, Resampling, summarize
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.report.progress import model_usage
 from rag_rewards.rows import NOT_JSON, Line
-from rag_rewards.shorten import shorten
 from rag_rewards.signature import Signature
+
+
+SCORED = "correct"
+"""The metric that is compared with labels by default: the decision of the recipe."""
 
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """The options of `evaluate`: files of rows, metrics, and how to compute them."""
+    """The options of `evaluate`: files of rows, metrics, and how to compute them.
+
+    Without metrics, `correct` is compared with the labels.
+    """
 
     sources: Sequence[str]
     metrics: Sequence[str]
@@ -122,7 +128,7 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     has.
     """
     check_output(options.output)
-    metrics, fields = metrics_of(options.metrics)
+    metrics, fields = metrics_of(options.metrics or ([SCORED] if options.label else []))
     by = list(dict.fromkeys((*options.by, *fields)))
     resampling = Resampling(options.resamples, options.seed)
     check_pairs(metrics, len(options.sources))
@@ -255,20 +261,16 @@ def _agreement(
 ) -> list[MetricAgreement]:
     """Compare the metrics of rows with the label. An invalid label is an error of its row."""
     label = str(options.label)
-    labels: list[bool | None] = []
-    for name, text in zip(run.ids, run.labels[label], strict=True):
-        try:
-            value = None if text == NO_LABEL else text
-            labels.append(label_of(value, options.label_threshold, label))
-        except RolloutError as error:
-            run.errors.add(error, f"row {shorten(name, 60)}")
-            labels.append(None)
+    values = (None if text == NO_LABEL else text for text in run.labels[label])
+    labels, errors = labels_of(values, run.ids, options.label_threshold, label)
+    missing = labels.count(None) - sum(count.count for count in errors.counts())
+    run.errors.merge(errors)
     if run.ids and not run.errors.counts() and labels.count(None) == len(labels):
         raise UsageError(
             f"{run.name}: no row has a label in {label!r}: choose the field with the human labels"
         )
     return [
-        metric_agreement(cast(RowMetric, metric), measured, label, labels, resampling)
+        metric_agreement(cast(RowMetric, metric), measured, label, labels, resampling, missing)
         for metric, measured in zip(metrics, run.measurements, strict=True)
         if metric.unit == "row"
     ]

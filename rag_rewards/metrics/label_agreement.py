@@ -18,10 +18,12 @@ from rag_rewards.metrics.summary import Resampling, intervals_of
 AUC_RANGES = 16
 """Number of ranges of scores from which the interval of the AUC is computed."""
 CELLS = ("true_positives", "false_positives", "false_negatives", "true_negatives")
-NAMES = ("kappa", "false_positive_rate", "false_negative_rate", "auc")
+RATES = ("kappa", "precision", "recall", "false_positive_rate", "false_negative_rate")
+NAMES = (*RATES, "auc")
 NO_ROWS = "there is no row with a label and a score"
 NO_YES = "no row has the label yes"
 NO_NO = "no row has the label no"
+NO_VERDICT = "no row has the verdict yes"
 ALL_EQUAL = "all verdicts and all labels are equal"
 NO_THRESHOLD = "there is no threshold"
 NOT_BINARY = "the values are not only 0 and 1; add a threshold to the metric, for example"
@@ -42,7 +44,7 @@ class Figures(msgspec.Struct, kw_only=True):
     rows, prompts        number of rows with a label and a score, and of their prompts
     yes                  number of labels yes
     counts               true and false positives and negatives at the threshold
-    kappa, false_positive_rate, false_negative_rate
+    kappa, precision, recall, false_positive_rate, false_negative_rate
                          at the threshold
     auc                  over all thresholds
     """
@@ -52,16 +54,22 @@ class Figures(msgspec.Struct, kw_only=True):
     yes: int
     counts: dict[str, int]
     kappa: Figure
+    precision: Figure
+    recall: Figure
     false_positive_rate: Figure
     false_negative_rate: Figure
     auc: Figure
 
 
 class MetricAgreement(msgspec.Struct, kw_only=True):
-    """The agreement of a metric with a column of labels."""
+    """The agreement of a metric with a column of labels.
+
+    missing  number of rows without a label, which are left out
+    """
 
     metric: str
     label: str
+    missing: int
     figures: Figures
 
 
@@ -84,8 +92,11 @@ def metric_agreement(
     label: str,
     labels: Sequence[bool | None],
     resampling: Resampling,
+    missing: int = 0,
 ) -> MetricAgreement:
     """Return the agreement of a metric with the labels of all rows of a run.
+
+    `missing` is the number of rows without a label.
 
     A metric with the values 0 and 1 is a verdict. For other metrics, κ and the rates are null, and
     the AUC is that of their values.
@@ -102,7 +113,7 @@ def metric_agreement(
     counts = labelled.counts
     threshold = 1.0 if set(counts.scores) <= {0.0, 1.0} else None
     result = figures(labelled, counts, threshold, resampling, f"{NOT_BINARY}: {metric!r}>=0.5")
-    return MetricAgreement(metric=repr(metric), label=label, figures=result)
+    return MetricAgreement(metric=repr(metric), label=label, missing=missing, figures=result)
 
 
 def figures(
@@ -127,7 +138,7 @@ def figures(
     yes = sum(labelled.labels)
     reasons = _reasons(len(labelled.labels), yes)
     if threshold is None and labelled.labels:
-        reasons |= dict.fromkeys(NAMES[:3], without_threshold)
+        reasons |= dict.fromkeys(RATES, without_threshold)
     shown = {name: _figure(values.get(name), ends.get(name), reasons[name]) for name in NAMES}
     cells = {name: getattr(agreement, name) for name in CELLS} if agreement is not None else {}
     return Figures(rows=len(labelled.labels), prompts=prompts, yes=yes, counts=cells, **shown)
@@ -140,11 +151,7 @@ def _figure(value: float | None, ends: tuple[float, float] | None, reason: str) 
 
 
 def _rates(agreement: Agreement) -> dict[str, float | None]:
-    rates = {
-        "kappa": agreement.kappa,
-        "false_positive_rate": agreement.false_positive_rate,
-        "false_negative_rate": agreement.false_negative_rate,
-    }
+    rates = {name: getattr(agreement, name) for name in RATES}
     return {name: None if isnan(rate) else rate for name, rate in rates.items()}
 
 
@@ -155,6 +162,8 @@ def _reasons(rows: int, yes: int) -> dict[str, str]:
     one_class = NO_YES if not yes else NO_NO
     reasons = {
         "kappa": ALL_EQUAL,
+        "precision": NO_VERDICT,
+        "recall": NO_YES,
         "false_positive_rate": NO_NO,
         "false_negative_rate": NO_YES,
     }

@@ -42,6 +42,13 @@ class ErrorCounter:
             self._counts[key] = count
         count.count += 1
 
+    def merge(self, other: ErrorCounter) -> None:
+        """Add the errors of another counter."""
+        for key, count in other._counts.items():
+            own = self._counts.setdefault(key, count)
+            if own is not count:
+                own.count += count.count
+
     def counts(self) -> list[ErrorCount]:
         """Return the errors by type and field."""
         return list(self._counts.values())

@@ -79,8 +79,8 @@ def test_labels(value, threshold, label):
     [
         (3, None, "human: expected a label .*, found 3; use --label-threshold"),
         ("0.5", None, "found '0.5'; use --label-threshold"),
-        ("maybe", None, r"human: expected a label \(true, false, 0, 1, yes, no\), found 'maybe'"),
-        ("good", 3, r"yes, no or a number\), found 'good'"),
+        ("maybe", None, r"human: expected a label \(.*yes, no, correct, incorrect\), found 'maybe'"),
+        ("good", 3, r"incorrect or a number\), found 'good'"),
         ([1], None, r"found \[1\]"),
         (nan, 3, "found nan"),
         ("x" * 500, None, r"found '.{0,60}"),

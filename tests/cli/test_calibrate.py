@@ -243,8 +243,8 @@ def test_graded_labels(cli, write):
         "type": "RowError",
         "path": "human",
         "count": 3,
-        "first": "line 1: human: expected a label (true, false, 0, 1, yes, no), found 4; use "
-        "--label-threshold for graded labels",
+        "first": "line 1: human: expected a label (true, false, 0, 1, yes, no, correct, "
+        "incorrect), found 4; use --label-threshold for graded labels",
         "unit": "row",
     }
 

@@ -134,6 +134,29 @@ def test_agreement_with_labels(cli, write):
     assert "agreement with human" in shown
 
 
+def test_correct_is_compared_with_labels_by_default(cli, write):
+    decided = [(1.0, "correct"), (1.0, "Incorrect"), (0.0, True), (1.0, 1), (0.0, "no")]
+    decided += [(0.0, None), (1.0, "")]
+    rows = [
+        {"id": i, "question": f"{i}?", "response": "x", "components": {}, "correct": value}
+        | {"human": label}
+        for i, (value, label) in enumerate(decided)
+    ]
+    path = write(rows)
+    result = evaluate_json(cli, path, "--label", "human")
+    [agreement] = result["runs"][0]["agreement"]
+    assert (agreement["metric"], agreement["missing"]) == ("correct", 2)
+    figures = agreement["figures"]
+    # True positives: rows 0 and 3; a false positive: 1; a false negative: 2; a true negative: 4.
+    assert figures["rows"] == 5
+    assert figures["precision"]["value"] == figures["recall"]["value"] == 2 / 3
+    assert figures["false_positive_rate"]["value"] == 1 / 2
+    assert figures["kappa"]["value"] == pytest.approx((3 / 5 - 13 / 25) / (1 - 13 / 25))
+    assert figures["precision"]["low"] <= 2 / 3 <= figures["precision"]["high"]
+    shown = cli("evaluate", path, "--label", "human", *FEW, code=0).out
+    assert "5 rows, 3 yes, 2 without a label" in shown
+
+
 def test_labels_in_nested_columns(cli, write):
     rows = [answer("Paris", human={"verdict": 1}), answer("Rome", human={"verdict": 0})]
     report = evaluate_json(cli, write(rows), "-m", "em", "--label", "human.verdict")

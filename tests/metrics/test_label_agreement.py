@@ -56,6 +56,8 @@ def test_intervals_equal_those_of_repeated_rows(found):
     result = of(scores, labels, prompts)
     values = {
         "kappa": lambda counts: counts.at(0.5).kappa,
+        "precision": lambda counts: counts.at(0.5).precision,
+        "recall": lambda counts: counts.at(0.5).recall,
         "false_positive_rate": lambda counts: counts.at(0.5).false_positive_rate,
         "false_negative_rate": lambda counts: counts.at(0.5).false_negative_rate,
         "auc": lambda counts: counts.auc,
