@@ -24,7 +24,7 @@ from rag_rewards.cli.output import console, print_messages
 from rag_rewards.io.progress import NoProgress
 from rag_rewards.io.score_file import ScoreOptions, ScoringRun, score_file
 from rag_rewards.report.plain import summary
-from rag_rewards.report.progress import ProgressBar, judge_usage, model_usage
+from rag_rewards.report.progress import ProgressBar, judge_usage
 from rag_rewards.shorten import plain
 
 ALL_SCORED, STOPPED, SOME_IN_ERROR = 0, 2, 3
@@ -115,8 +115,8 @@ def _print_summary(run: ScoringRun, options: ScoreOptions) -> None:
             print(f"{run.totals.rows:,} rows before it are in {run.partial}", file=sys.stderr)
         return
     print_messages(summary(run.totals, run.seconds, run.signature))
-    if usage := model_usage(run.usage):
-        print(f"models: {usage}", file=sys.stderr)
+    if run.usage is not None and str(run.usage):
+        print(f"models: {run.usage}", file=sys.stderr)
     if usage := judge_usage(run.judge):
         print(f"judge: {usage}", file=sys.stderr)
     if run.totals.errors and options.errors:

@@ -33,3 +33,19 @@ class EvidenceUsage:
         """Share of the tokens of separate scoring that no model was run on, 0 to 1."""
         total = self.computed + self.reused
         return self.reused / total if total else 0.0
+
+    def __str__(self) -> str:
+        """Return the work in a few words, or "" if there was none."""
+        parts = []
+        if self.computed:
+            rate = self.computed / max(self.seconds, 1e-9)
+            parts.append(f"{self.computed:,} tokens, {rate:,.0f}/s, {self.reuse:.0%} reused")
+        if self.path and self.path != "shared":
+            parts.append(self.path)
+        if self.generated:
+            parts.append(f"{self.generated:,} tokens generated")
+        if self.pairs:
+            parts.append(f"{self.pairs:,} pairs")
+        if self.verdicts:
+            parts.append(f"{self.verdicts:,} verdicts")
+        return " · ".join(parts)

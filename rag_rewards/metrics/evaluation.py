@@ -35,7 +35,6 @@ from rag_rewards.metrics.metric_names import metrics_of
 from rag_rewards.metrics.subsets import NO_LABEL, split
 from rag_rewards.metrics.summary import MetricReport, Resampling, summarize
 from rag_rewards.model_options import ModelOptions
-from rag_rewards.report.progress import model_usage
 from rag_rewards.rows import NOT_JSON, Line
 from rag_rewards.signature import Signature
 
@@ -157,7 +156,7 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
         runs=[_report(run, metrics, by, resampling, options) for run in runs],
         pairs=pairs,
         comparisons=_comparisons(runs, metrics, resampling),
-        model_usage=model_usage(gatherer.usage),
+        model_usage=str(gatherer.usage),
     )
 
 

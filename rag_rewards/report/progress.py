@@ -67,29 +67,9 @@ class ProgressBar(Progress):
         rate = done / max(time.perf_counter() - self._started, 1e-9)
         means = " · ".join(f"{name} {value:.3g}" for name, value in totals.means().items())
         text = f"{done:,} rows · {rate:,.0f}/s · {means}"
-        if models := model_usage(usage):
-            text += f" · {models}"
+        if usage is not None and str(usage):
+            text += f" · {usage}"
         self._bar.show(position, text)
-
-
-def model_usage(usage: EvidenceUsage | None) -> str:
-    """Return what the models computed as a short text; "" without models."""
-    if usage is None:
-        return ""
-    seconds = max(usage.seconds, 1e-9)
-    parts = []
-    if usage.computed:
-        rate = usage.computed / seconds
-        parts.append(f"{usage.computed:,} tokens, {rate:,.0f}/s, {usage.reuse:.0%} reused")
-    if usage.path and usage.path != "shared":
-        parts.append(usage.path)
-    if usage.generated:
-        parts.append(f"{usage.generated:,} tokens generated")
-    if usage.pairs:
-        parts.append(f"{usage.pairs:,} pairs")
-    if usage.verdicts:
-        parts.append(f"{usage.verdicts:,} verdicts")
-    return " · ".join(parts)
 
 
 def judge_usage(judge: Any) -> str:
