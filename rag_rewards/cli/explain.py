@@ -58,7 +58,7 @@ def explain(
     if output:
         from rag_rewards.report.page import html_page
 
-        write_page(output, html_page(f"{explanation.id} – rag-rewards", "row.js", explanation))
+        write_page(output, html_page(f"{explanation.id} – rag-rewards", ("row.js",), explanation))
     if svg:
         from rag_rewards.report.explanation_svg import explanation_svg
 

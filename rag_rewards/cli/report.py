@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from rag_rewards.cli.options import RECIPE_DEFAULTS, Columns, Input, Output, Recipe
 from rag_rewards.cli.output import print_messages
+from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.report.agreement import LabelOptions
+from rag_rewards.report.comparison.comparison_page import write_comparison
 from rag_rewards.report.report_page import ReportSummary, write_report
 
 LISTED_FAULTS = 5
 
 
 def report(
-    source: Input,
-    /,
-    *,
+    *sources: Input,
     columns: Columns = None,
     output: Output,
     title: str | None = None,
+    label: Annotated[str | None, Parameter(alias="-l")] = None,
+    label_threshold: float | None = None,
     recipe: Recipe = RECIPE_DEFAULTS,
 ) -> int:
-    """Write an HTML page about scored rows.
+    """Write an HTML page about scored rows, or one that compares several files.
 
-    The page contains charts, groups, changes over training, and a table of all rollouts. With
-    `--recipe`, rows without a reward are scored first. The exit code is 3 if some rows cannot be
-    scored.
+    The page of one file contains charts, groups, changes over training, and a table of all
+    rollouts. The page of several files compares each further file with the first one: means with
+    intervals, distributions, and the rows that changed most. With `--recipe`, rows without a reward
+    are scored first. The exit code is 3 if some rows cannot be scored.
 
     Parameters
     ----------
-    source
-        Read scored rows from this file: JSON lines or .parquet; - is standard input.
+    sources
+        Read scored rows from these files: JSON lines or .parquet; - is standard input.
     columns
         Read fields from columns of other names, as in `response=completion,documents=contexts`, or
         choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
@@ -37,8 +44,22 @@ def report(
         Write the page to this .html file.
     title
         Title of the page.
+    label
+        Show the agreement with the human labels in this field: true, false, 0, 1, yes, no, correct
+        or incorrect.
+    label_threshold
+        Read a number in the field of labels as yes if it is at least this value.
     """
-    summary = write_report(source, output, recipe.optional_spec(), title, columns)
+    if not sources:
+        raise UsageError("no file of rows is given: give at least one")
+    if label_threshold is not None and not label:
+        raise OptionError("{label_threshold} is an option of labels: set {label}")
+    labels = LabelOptions(label, label_threshold) if label else None
+    options = (output, recipe.optional_spec(), title, columns, labels)
+    if len(sources) == 1:
+        summary = write_report(sources[0], *options)
+    else:
+        summary = write_comparison(sources, *options)
     print_messages(_messages(summary, output))
     return 3 if summary.faults else 0
 

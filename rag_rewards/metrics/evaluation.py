@@ -38,7 +38,6 @@ from rag_rewards.model_options import ModelOptions
 from rag_rewards.rows import NOT_JSON, Line
 from rag_rewards.signature import Signature
 
-
 SCORED = "correct"
 """The metric that is compared with labels by default: the decision of the recipe."""
 

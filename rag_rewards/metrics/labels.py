@@ -18,8 +18,8 @@ def label_of(value: Any, threshold: float | None, column: str) -> bool | None:
     """Return the label yes or no of a value, or None if the label is missing.
 
     A label is a boolean, 0 or 1, or a text such as "yes", "no", "true", "false", "correct" or
-    "incorrect". A missing value, null and an empty text are a missing label. With a threshold, a number is the label yes if it is
-    at least the threshold. Raises RowError for any other value.
+    "incorrect". A missing value, null and an empty text are a missing label. With a threshold, a
+    number is the label yes if it is at least the threshold. Raises RowError for any other value.
 
     >>> label_of("Yes", None, "human"), label_of(3, 3.5, "human"), label_of("", None, "human")
     (True, False, None)

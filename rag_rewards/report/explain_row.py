@@ -34,7 +34,8 @@ def explain_row(
     Without a `recipe`, the row is scored with the recipe of its signature. Raises UsageError when
     there is no such row, or when it cannot be scored.
     """
-    rows, faults = read_rows(source, columns)
+    file = read_rows(source, columns)
+    rows, faults = file.rows, file.faults
     index = _index_of(rows, row_id, faults)
     group = next(members for members in group_by_key(rows) if index in members)
     members = [rows[i] for i in group]
@@ -64,7 +65,9 @@ def _explain_member(
     row_id = group[index].id
     if scorer.models.policy is not None:
         group = _with_every_document(group, index, scorer)
-    scored, faults = rescored(group, scorer)
+    results = rescored(group, scorer)
+    scored = [result for result in results if not isinstance(result, RowFault)]
+    faults = [result for result in results if isinstance(result, RowFault)]
     position = next((i for i, row in enumerate(scored) if row.id == row_id), None)
     if position is None:
         messages = {fault.row: fault.message for fault in faults}

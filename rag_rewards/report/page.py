@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,15 @@ from rag_rewards.io.sinks import open_output
 _ASSETS = Path(__file__).parent / "assets"
 
 
-def html_page(title: str, script: str, data: Any, packed: Mapping[str, Any] | None = None) -> str:
-    """Return a page with a script of `assets/`.
+def html_page(
+    title: str, scripts: Sequence[str], data: Any, packed: Mapping[str, Any] | None = None
+) -> str:
+    """Return a page with scripts of `assets/`.
 
     `data` is embedded as JSON. The values of `packed` are compressed; the script unpacks them by
     name when it needs them.
     """
-    code = "\n".join((_ASSETS / name).read_text("utf-8") for name in ("view.js", script))
+    code = "\n".join((_ASSETS / name).read_text("utf-8") for name in ("view.js", *scripts))
     style = (_ASSETS / "page.css").read_text("utf-8")
     policy = (
         "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "

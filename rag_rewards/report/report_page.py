@@ -10,9 +10,11 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.errors import UsageError
 from rag_rewards.groups import group_by_key
 from rag_rewards.loading import RecipeSource, load_recipe
+from rag_rewards.report.agreement import LabelOptions, agreement_notes, file_agreement
+from rag_rewards.report.comparison.values import value_names
 from rag_rewards.report.explanation import Explanation, explain
 from rag_rewards.report.facts import Facts, facts_of
 from rag_rewards.report.page import html_page, write_page
@@ -20,9 +22,8 @@ from rag_rewards.report.rows import (
     Configurations,
     RowFault,
     advantages,
-    read_rows,
+    read_scored,
     recorded_recipe,
-    rescored,
 )
 from rag_rewards.report.segments import MAX_CHARACTERS
 from rag_rewards.report.statistics import Statistics, statistics
@@ -55,26 +56,27 @@ def write_report(
     recipe: RecipeSource | None = None,
     title: str | None = None,
     columns: str | None = None,
+    label: LabelOptions | None = None,
 ) -> ReportSummary:
     """Read scored rows and write the page. With a recipe, the rows are scored first.
 
-    Raises UsageError when the rows have no rewards and no recipe is given.
+    With a column of labels, the page contains the agreement with them. Raises UsageError when the
+    rows have no rewards and no recipe is given.
     """
     scorer = None if recipe is None else Scorer.load(recipe)
-    rows, faults = read_rows(source, columns)
-    if scorer is not None:
-        rows, unscored = rescored(rows, scorer)
-        faults += unscored
-    elif rows and not any(row.is_scored or row.reward is not None for row in rows):
-        raise OptionError(
-            "the rows of {source} have no reward: score them first, or set {recipe}", source=source
-        )
+    file = read_scored(source, scorer, columns, label.label if label else None)
+    rows, faults = file.rows, file.faults
     equation = scorer.reward.equation if scorer else equation_of(rows)
     title = title or os.path.basename(source)
     data, packed = contents(rows, faults, title, equation)
-    html = html_page(f"{title} – rag-rewards", "report.js", data, packed)
+    notes = data["statistics"].notes
+    if label is not None:
+        agreement = file_agreement(file, label, value_names([rows]))
+        data["agreement"] = [agreement.values]
+        notes += agreement_notes(source, agreement.errors)
+    html = html_page(f"{title} – rag-rewards", ("charts.js", "report.js"), data, packed)
     write_page(output, html)
-    return ReportSummary(len(rows), len(html.encode()), data["statistics"].notes, faults)
+    return ReportSummary(len(rows), len(html.encode()), notes, faults)
 
 
 def equation_of(rows: Sequence[ScoredRow]) -> str:
@@ -192,7 +194,7 @@ def _explanation_blocks(
     first = {each[0] for each in _showcase(rows, groups)}
     order = [*sorted(first), *(number for number in _spread(len(groups)) if number not in first)]
     for members in _block_members(order, groups, rows):
-        block = _block(rows, members, row_advantages, configurations)
+        block = explanation_block(rows, members, row_advantages, configurations)
         size += len(zlib.compress(msgspec.json.encode(block), 6))
         if size > TEXT_BYTES and blocks:
             break
@@ -224,12 +226,13 @@ def _block_members(
         yield members
 
 
-def _block(
+def explanation_block(
     rows: Sequence[ScoredRow],
     members: Sequence[int],
     row_advantages: Sequence[float | None],
     configurations: Configurations,
 ) -> dict[str, Any]:
+    """Return the explanations of some rows by position. Each distinct document occurs once."""
     texts: dict[str, int] = {}
     explanations: dict[str, Any] = {}
     for i in members:

@@ -13,6 +13,7 @@ from rag_rewards.io.sources import open_source
 from rag_rewards.loading import RecipeSpec, recorded_spec
 from rag_rewards.recipes import recorded_settings
 from rag_rewards.rows import ScoredRow, decode_line
+from rag_rewards.rows.nested_columns import read_columns
 from rag_rewards.scorer import Scorer
 from rag_rewards.signature import Signature
 from rag_rewards.training.advantages import zscores
@@ -28,13 +29,59 @@ class RowFault(msgspec.Struct, frozen=True):
 _ROW = msgspec.json.Decoder(ScoredRow)
 
 
-def read_rows(source: str, columns: str | None = None) -> tuple[list[ScoredRow], list[RowFault]]:
-    """Return the rows of a file, and the faults of rows in error.
+@dataclass
+class RowFile:
+    """The rows of a file, and the faults of rows in error.
+
+    labels  the values of the column of human labels, one for each row; empty without such a column
+    """
+
+    name: str
+    rows: list[ScoredRow] = field(default_factory=list)
+    faults: list[RowFault] = field(default_factory=list)
+    labels: list[Any] = field(default_factory=list)
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether a row has a score, or there is no row."""
+        return not self.rows or any(row.is_scored or row.reward is not None for row in self.rows)
+
+    def rescored(self, scorer: Scorer) -> RowFile:
+        """Return the file with new scores. Rows that cannot be scored become faults."""
+        file = RowFile(self.name, faults=[*self.faults])
+        for i, result in enumerate(rescored(self.rows, scorer)):
+            if isinstance(result, RowFault):
+                file.faults.append(result)
+            else:
+                file.rows.append(result)
+                file.labels += self.labels[i : i + 1]
+        return file
+
+
+def read_scored(
+    source: str, scorer: Scorer | None, columns: str | None = None, label: str | None = None
+) -> RowFile:
+    """Return the scored rows of a file. With a scorer, the rows are scored first.
+
+    Raises UsageError when the rows have no rewards and no scorer is given.
+    """
+    file = read_rows(source, columns, label)
+    if scorer is not None:
+        return file.rescored(scorer)
+    if not file.has_scores:
+        raise OptionError(
+            "the rows of {source} have no reward: score them first, or set {recipe}", source=source
+        )
+    return file
+
+
+def read_rows(source: str, columns: str | None = None, label: str | None = None) -> RowFile:
+    """Return the rows of a file, with the values of the column `label`.
 
     A row without an id gets its line number as id.
     """
-    rows: list[ScoredRow] = []
-    faults: list[RowFault] = []
+    file = RowFile(source)
+    rows, faults = file.rows, file.faults
     opened = open_source(source, columns)
     try:
         for number, line in opened.lines:
@@ -50,25 +97,26 @@ def read_rows(source: str, columns: str | None = None) -> tuple[list[ScoredRow],
                 faults.append(RowFault(str(row.id), str(error)))
                 continue
             rows.append(row)
+            if label is not None:
+                file.labels.append(read_columns(line, [label])[label])
     finally:
         opened.close()
-    return rows, faults
+    return file
 
 
-def rescored(rows: Sequence[ScoredRow], scorer: Scorer) -> tuple[list[ScoredRow], list[RowFault]]:
-    """Score rows again. Return the scored rows, and the faults of rows that cannot be scored."""
+def rescored(rows: Sequence[ScoredRow], scorer: Scorer) -> list[ScoredRow | RowFault]:
+    """Score rows again. The result of a row that cannot be scored is its fault."""
     gathered = scorer.gather(rows)
     signature = scorer.signature
-    scored: list[ScoredRow] = []
-    faults: list[RowFault] = []
+    scored: list[ScoredRow | RowFault] = []
     results = Scorer(scorer.reward).score_each(gathered)
     for original, row, score in zip(rows, gathered, results, strict=True):
         if isinstance(row, RolloutError) or isinstance(score, RolloutError):
             error = row if isinstance(row, RolloutError) else score
-            faults.append(RowFault(str(original.id), _message(error)))
+            scored.append(RowFault(str(original.id), _message(error)))
         else:
             scored.append(ScoredRow.of(row, score, signature))
-    return scored, faults
+    return scored
 
 
 def _message(error: Any) -> str:

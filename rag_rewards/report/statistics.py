@@ -51,6 +51,18 @@ class Distribution(msgspec.Struct, frozen=True):
     discrete: bool
     message: str = ""
 
+    def counts_of(self, values: Sequence[float | None]) -> list[int]:
+        """Return the frequencies of other values, which lie in the range of this distribution."""
+        present = [value for value in values if value is not None]
+        if self.discrete:
+            frequencies = Counter(present)
+            return [frequencies[edge] for edge in self.edges]
+        counts = [0] * (len(self.edges) - 1)
+        low, width = self.edges[0], self.edges[1] - self.edges[0]
+        for value in present:
+            counts[min(int((value - low) / width) if width else 0, len(counts) - 1)] += 1
+        return counts
+
 
 class Signal(msgspec.Struct, frozen=True):
     """The training signal of a reward or a component, over groups of at least two rollouts.
@@ -114,7 +126,7 @@ def statistics(
         spreads=distribution(
             "spread of the reward within groups", _spreads(columns["reward"], groups)
         ),
-        rates=_rates(rows, facts),
+        rates=rates(rows, facts),
         words=distribution("words", [float(each.words) for each in facts]),
         steps=steps,
         alarms=alarms(steps, columns, max(turns.searches) if turns else 0.0),
@@ -194,7 +206,7 @@ def _sizes(groups: Sequence[Sequence[int]]) -> dict[int, int]:
     return dict(sorted(Counter(map(len, groups)).items()))
 
 
-def _rates(rows: Sequence[ScoredRow], facts: Sequence[Facts]) -> dict[str, float | None]:
+def rates(rows: Sequence[ScoredRow], facts: Sequence[Facts]) -> dict[str, float | None]:
     """Return shares and means over the rollouts; None if the rows do not contain the values."""
     n = len(rows)
     if not n:

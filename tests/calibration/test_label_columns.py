@@ -79,7 +79,11 @@ def test_labels(value, threshold, label):
     [
         (3, None, "human: expected a label .*, found 3; use --label-threshold"),
         ("0.5", None, "found '0.5'; use --label-threshold"),
-        ("maybe", None, r"human: expected a label \(.*yes, no, correct, incorrect\), found 'maybe'"),
+        (
+            "maybe",
+            None,
+            r"human: expected a label \(.*yes, no, correct, incorrect\), found 'maybe'",
+        ),
         ("good", 3, r"incorrect or a number\), found 'good'"),
         ([1], None, r"found \[1\]"),
         (nan, 3, "found nan"),

@@ -30,7 +30,8 @@ NAMES = {
     "--output -o --svg --json --recipe -r --set --config --hardened --group-size --sort --repeat "
     "--temperature --swap --prices --progress --no-progress",
     "explain": "--id --output -o --svg --recipe -r --set --config --hardened --json",
-    "report": "--output -o --recipe -r --set --config --hardened --title",
+    "report": "--output -o --recipe -r --set --config --hardened --title --label "
+    "-l --label-threshold",
     "serve": "--recipe -r --set --config --hardened --host --port --token-file --max-body "
     "--max-rows --deadline --batch-ms --on-error --error-value",
     "init": "--recipe -r --policy --data --validation --output -o --set --config --hardened",

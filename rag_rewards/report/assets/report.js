@@ -1,52 +1,5 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const stats = data.statistics;
-const SVG = "http://www.w3.org/2000/svg";
-const svg = (name, attributes = {}, ...children) => {
-  const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) key === "text" ? element.textContent = value : element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-};
-const WIDTH = 300, HEIGHT = 130, FOOT = 18;
-
-function histogram(entry) {
-  if (!entry.n) return el("p", { class: "soft", text: "No rollout has a value." });
-  const most = Math.max(...entry.counts), n = entry.counts.length, room = WIDTH / n;
-  const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT + FOOT}`, role: "img", "aria-label": `distribution of ${entry.name}` });
-  entry.counts.forEach((count, i) => {
-    const high = Math.max(count ? 1.5 : 0, (HEIGHT - 14) * count / most), wide = Math.min(Math.max(room - 1.5, 1), 46);
-    const bar = svg("rect", { class: "fill", x: i * room + (room - wide) / 2, y: HEIGHT - high, width: wide, height: high });
-    const name = entry.discrete ? short(entry.edges[i]) : `${short(entry.edges[i], 3)} to ${short(entry.edges[i + 1], 3)}`;
-    bar.append(svg("title", { text: `${name}: ${count.toLocaleString()}` }));
-    picture.append(bar);
-    if (entry.discrete && n <= 7) picture.append(svg("text", { x: (i + 0.5) * room, y: HEIGHT + 13, "text-anchor": "middle", text: short(entry.edges[i], 3) }),
-      svg("text", { x: (i + 0.5) * room, y: HEIGHT - high - 3, "text-anchor": "middle", text: count.toLocaleString() }));
-  });
-  picture.append(svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT }));
-  if (!entry.discrete || n > 7) picture.append(svg("text", { x: 0, y: HEIGHT + 13, text: short(entry.low, 3) }), svg("text", { x: WIDTH, y: HEIGHT + 13, "text-anchor": "end", text: short(entry.high, 3) }));
-  return picture;
-}
-function distribution(entry) {
-  const summary = entry.n ? entry.message || `mean ${short(entry.mean, 3)}, std ${short(entry.std, 3)}` : "";
-  const missing = entry.missing && entry.n ? `, ${entry.missing.toLocaleString()} missing` : "";
-  return el("figure", { class: "chart" }, el("figcaption", {}, entry.name + " ", el("span", { class: "soft", text: summary + missing })), histogram(entry));
-}
-function line(name, points) {
-  const present = points.filter(each => each[1] !== null && each[1] !== undefined);
-  if (present.length < 2) return null;
-  const xs = present.map(each => each[0]), ys = present.map(each => each[1]);
-  const [x0, x1, y0, y1] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
-  const px = x => (x - x0) / (x1 - x0 || 1) * WIDTH, py = y => y1 === y0 ? HEIGHT / 2 : 8 + (1 - (y - y0) / (y1 - y0)) * (HEIGHT - 16);
-  const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT + FOOT}`, role: "img", "aria-label": `${name} over training steps, from ${short(ys[0], 3)} to ${short(ys.at(-1), 3)}` },
-    svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT }),
-    svg("path", { class: "line", d: present.map(([x, y], i) => `${i ? "L" : "M"}${px(x).toFixed(1)},${py(y).toFixed(1)}`).join("") }),
-    svg("text", { x: 0, y: HEIGHT + 13, text: `step ${x0}` }), svg("text", { x: WIDTH, y: HEIGHT + 13, "text-anchor": "end", text: x1 }));
-  if (y1 > y0) picture.append(svg("text", { x: 2, y: 9, text: short(y1, 3) }), svg("text", { x: 2, y: HEIGHT - 4, text: short(y0, 3) }));
-  for (const [x, y] of present) { const dot = svg("circle", { class: "dot", cx: px(x), cy: py(y), r: 3 }); dot.append(svg("title", { text: `step ${x}: ${short(y)}` })); picture.append(dot); }
-  return el("figure", { class: "chart" }, el("figcaption", {}, name + " ", el("span", { class: "soft", text: y0 === y1 ? `constant ${short(y0)}` : `${short(ys[0], 3)} → ${short(ys.at(-1), 3)}` })), picture);
-}
-const section = (id, title, ...children) => el("section", { id, "aria-label": title }, el("h2", { text: title }), ...children);
-const fact = (name, text) => el("div", {}, el("b", { text }), el("span", { text: name }));
 
 function overview() {
   const reward = stats.distributions[0], signal = stats.signals[0], correct = stats.distributions.find(each => each.name === "correct");
@@ -56,7 +9,7 @@ function overview() {
     fact("groups without signal", signal ? percent(signal.dead) : "–"))];
   const notes = [...stats.alarms.map(each => [`drift: ${each.name}: ${each.message}`, "bad"]), ...stats.notes.map(text => [text, ""])];
   if (data.failed) notes.push([`${data.failed.toLocaleString()} rows are in error and not shown`, "bad"], ...data.faults.slice(0, 5).map(([row, text]) => [`${row}: ${text}`, "soft"]));
-  if (notes.length) parts.push(el("ul", { class: "notes" }, ...notes.map(([text, kind]) => el("li", { text, class: kind }))));
+  if (notes.length) parts.push(notesList(notes));
   if (data.equation) parts.push(el("p", {}, el("code", { text: "reward = " + data.equation })));
   return parts;
 }
@@ -206,10 +159,7 @@ async function rollout(i, folded) {
   const place = columns.block[i];
   if (place === null) return explanationOfNumbers(i);
   if (!blocks.has(place)) blocks.set(place, unpack("block-" + place));
-  const block = await blocks.get(place), entry = block.rows[i];
-  const passages = (entry.passages || []).map(each => ({ ...each, text: block.texts[each.text] }));
-  const turns = (entry.turns || []).map(turn => turn.results ? { ...turn, results: turn.results.map(each => ({ ...each, text: block.texts[each.text] })) } : turn);
-  return explanation({ ...entry, passages, turns, equation: data.equation }, folded);
+  return explanation({ ...restored(await blocks.get(place), i), equation: data.equation }, folded);
 }
 function explanationOfNumbers(i) {
   const parts = Object.keys(columns.parts).map(name => ({ name, value: columns.parts[name][i] }));
@@ -229,15 +179,17 @@ async function open(i) {
 }
 
 // --- first the sections, then the table, which is compressed -------------------------------------------------------
-const sections = [["distributions", "Distributions"], ["against", "Correlations of components"], ["groups", "Groups"], ["responses", "Responses"], ...(stats.turns ? [["searches", "Searches"]] : []), ["training", "Changes over training"], ["rollouts", "Rollouts"]];
+const labels = () => [agreementTable(data.agreement, [""])];
+const sections = [["distributions", "Distributions"], ["against", "Correlations of components"], ["groups", "Groups"], ["responses", "Responses"], ...(stats.turns ? [["searches", "Searches"]] : []), ...(data.agreement ? [["agreement", "Agreement with labels"]] : []), ["training", "Changes over training"], ["rollouts", "Rollouts"]];
 document.getElementById("page").replaceChildren(
-  el("header", {}, el("h1", { text: data.title }), el("nav", { "aria-label": "sections" }, ...sections.map(([id, text]) => el("a", { href: "#" + id, text })))),
+  header(data.title, sections),
   ...overview(),
   section("distributions", "Distributions", el("div", { class: "charts" }, ...stats.distributions.map(distribution))),
   section("against", "Correlations of components", ...against()),
   section("groups", "Groups", ...groups()),
   section("responses", "Responses", ...responses()),
   ...(stats.turns ? [section("searches", "Searches", ...searches())] : []),
+  ...(data.agreement ? [section("agreement", "Agreement with labels", ...labels())] : []),
   section("training", "Changes over training", ...training()),
   section("rollouts", "Rollouts", ...rollouts()),
   el("p", { class: "soft" }, el("code", { text: data.signature || "" }), ` rag-rewards ${data.version}`));

@@ -1,0 +1,1 @@
+"""A page that compares files of scored rows."""
