@@ -58,7 +58,8 @@ COMMANDS = {
         "explain examples/ctrl-rag.jsonl --id kinshasa-right -r ctrl-rag",
     ),
     "report": Command(
-        "Write an HTML page about scored rows.", "report scored.jsonl -o report.html"
+        "Write an HTML page about scored rows, or one that compares files.",
+        "report scored.jsonl -o report.html",
     ),
     "serve": Command("Serve a recipe over HTTP.", "serve --recipe arena --port 8000"),
     "init": Command(

@@ -26,7 +26,7 @@ def report(
     label_threshold: float | None = None,
     recipe: Recipe = RECIPE_DEFAULTS,
 ) -> int:
-    """Write an HTML page about scored rows, or one that compares several files.
+    """Write an HTML page about scored rows, or one that compares files.
 
     The page of one file contains charts, groups, changes over training, and a table of all
     rollouts. The page of several files compares each further file with the first one: means with

@@ -2,77 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import OpenPage
 
-from rag_rewards.cli import main
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-if CHROMIUM is None:
-    pytest.skip("no chromium", allow_module_level=True)
-sync_api = pytest.importorskip("playwright.sync_api")
+Make = Callable[..., Path]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MARKUP = (
     "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-Make = Callable[..., Path]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Make:
-    """Write a page of rows with a command, and return its path."""
-
-    def page(command: str, rows: list[dict[str, Any]] | Path, *arguments: str) -> Path:
-        source = rows if isinstance(rows, Path) else tmp_path / "rows.jsonl"
-        if not isinstance(rows, Path):
-            source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        out = tmp_path / f"{command}.html"
-        with pytest.raises(SystemExit):
-            main([command, str(source), "-o", str(out), *arguments])
-        return out
-
-    return page
-
-
-class OpenPage:
-    """A page in a browser, with its console messages and network requests."""
-
-    def __init__(self, browser: Any, path: Path, **context: Any) -> None:
-        self.page = browser.new_context(**context).new_page()
-        self.console: list[str] = []
-        self.requests: list[str] = []
-        self.page.on("console", lambda message: self.console.append(message.text))
-        self.page.on("pageerror", lambda error: self.console.append(str(error)))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(path.as_uri())
-        if path.name == "report.html":
-            self.page.wait_for_selector("html[data-ready]", timeout=15_000)
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether there were no console messages and no network requests."""
-        loaded = [url for url in self.requests if not url.startswith(("file:", "data:"))]
-        return not self.console and not loaded and len(self.requests) <= 2
-
-    def texts(self, selector: str) -> list[str]:
-        return list(self.page.locator(selector).all_inner_texts())
 
 
 def training() -> list[dict[str, Any]]:

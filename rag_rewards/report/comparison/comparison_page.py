@@ -92,7 +92,7 @@ def write_comparison(
     ]
     names = file_names(sources)
     metrics = value_names([file.rows for file in files])
-    runs = _runs(files, names, metrics)
+    runs = runs_of(files, names, metrics)
     title = title or f"{', '.join(names[:-1])} and {names[-1]}"
     data, packed = contents(runs, metrics, title)
     if label is not None:
@@ -127,9 +127,10 @@ def file_names(sources: Sequence[str]) -> list[str]:
     return [f"{i}: {name}" for i, name in enumerate(names, start=1)]
 
 
-def _runs(
+def runs_of(
     files: Sequence[RowFile], names: Sequence[str], metrics: Sequence[ScoreValue]
 ) -> list[Run]:
+    """Return the files with the measurements of their values."""
     runs = []
     names_of_rows = row_names([file.rows for file in files])
     for file, name, of_rows in zip(files, names, names_of_rows, strict=True):

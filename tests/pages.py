@@ -1,0 +1,48 @@
+"""A page in a browser, and rows, for tests of HTML pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+class OpenPage:
+    """A page in a browser, with its console messages and network requests."""
+
+    def __init__(self, browser: Any, path: Path, **context: Any) -> None:
+        self.page = browser.new_context(**context).new_page()
+        self.console: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.console.append(message.text))
+        self.page.on("pageerror", lambda error: self.console.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(path.as_uri())
+        if path.name.startswith("report"):
+            self.page.wait_for_selector("html[data-ready]", timeout=15_000)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there were no console messages and no network requests."""
+        loaded = [url for url in self.requests if not url.startswith(("file:", "data:"))]
+        return not self.console and not loaded and len(self.requests) <= 2
+
+    def texts(self, selector: str) -> list[str]:
+        return list(self.page.locator(selector).all_inner_texts())
+
+
+def rollouts(right: int, text: str = "") -> list[dict[str, Any]]:
+    """Twelve rollouts in three steps, of which some are correct."""
+    return [
+        {
+            "id": f"r{i}{text}",
+            "step": i // 4,
+            "question": f"Which river runs through Paris? {i} {text}",
+            "documents": [{"text": f"Paris lies on the Seine. {text}"}],
+            "supporting": [1],
+            "answers": ["Seine"],
+            "human": "correct" if i < 6 else "incorrect",
+            "response": f"<relevance>[1]</relevance><analysis>{text}</analysis>"
+            f"<answer>{'Seine' if i < right else 'Rhine'}</answer>",
+        }
+        for i in range(12)
+    ]
