@@ -2,9 +2,10 @@
 
     python tests/lower_bounds/run.py [FOLDER]      (default: build/lower-bounds)
 
-Each `>=` of the core dependencies and of EXTRAS becomes `==`, so that pyproject.toml is the only
-source of the versions. The script installs the package with these versions in a virtual environment
-and runs a fast part of the tests. It omits the extras that need torch, because they need gigabytes.
+Each `>=` of the core dependencies, EXTRAS and TABLE_LIBRARIES becomes `==`, so that pyproject.toml
+is the only source of the versions. The script installs the package with these versions in a virtual
+environment and runs a fast part of the tests. It omits the extras that need torch, because they
+need gigabytes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ else:
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS = ("parquet", "tables", "html", "http", "judge", "server")
+TABLE_LIBRARIES = ("pandas", "polars")
+"""Libraries of the extra dev whose data frames the extra tables reads."""
 TOOLS = ("pytest", "hypothesis")
 # One process each, because two folders have a module with the same name, conftest.
 RUNS = (
@@ -34,6 +37,7 @@ RUNS = (
         "tests/cli/test_parquet.py",
         "tests/cli/test_doctor.py",
         "tests/data_sets/test_web_pages.py",
+        "tests/tables/test_kinds.py",
     ),
     (
         "tests/server/test_routes.py",
@@ -49,10 +53,11 @@ RUNS = (
 
 
 def lower_bounds(project: Mapping[str, Any]) -> list[str]:
-    """Return the requirements of the core and of EXTRAS, each pinned to its lower bound."""
+    """Return the requirements of the core, of EXTRAS and of TABLE_LIBRARIES, pinned to `>=`."""
     extras = project["optional-dependencies"]
-    requirements = [*project["dependencies"], *(r for extra in EXTRAS for r in extras[extra])]
-    return [pin(Requirement(requirement)) for requirement in requirements]
+    texts = [*project["dependencies"], *(text for extra in EXTRAS for text in extras[extra])]
+    libraries = [each for each in map(Requirement, extras["dev"]) if each.name in TABLE_LIBRARIES]
+    return [pin(requirement) for requirement in [*map(Requirement, texts), *libraries]]
 
 
 def pin(requirement: Requirement) -> str:
