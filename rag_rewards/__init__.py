@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rag_rewards.prompt_template import PromptTemplate
     from rag_rewards.prompts import Prompt
     from rag_rewards.recipes import RECIPES, recipe
+    from rag_rewards.report.explain_data import explain, explain_group
     from rag_rewards.reward import Batch, Reward, as_reward
     from rag_rewards.rollout import Document, Evidence, Rollout, Score
     from rag_rewards.rows import decode_row
@@ -55,6 +56,7 @@ __getattr__, __dir__ = lazy_names(
         "rag_rewards.evidence.gather": "Gatherer",
         "rag_rewards.evidence.protocols": "Models",
         "rag_rewards.recipes": "RECIPES recipe",
+        "rag_rewards.report.explain_data": "explain explain_group",
         "rag_rewards.reward": "Batch Reward as_reward",
         "rag_rewards.rollout": "Document Evidence Rollout Score",
         "rag_rewards.rows": "decode_row",
@@ -110,6 +112,8 @@ __all__ = [
     "as_reward",
     "custom",
     "decode_row",
+    "explain",
+    "explain_group",
     "recipe",
     "score",
     "weighted",

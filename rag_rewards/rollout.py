@@ -17,6 +17,7 @@ from rag_rewards.documents import Document as Document
 from rag_rewards.documents import DocumentOrText, Result
 from rag_rewards.documents import Message as Message
 from rag_rewards.errors import DataError, EvidenceError, RolloutError, RowError
+from rag_rewards.notebook_html import box, html_number, line, scores_table
 from rag_rewards.text.lazy import lazy
 from rag_rewards.text.response import Response, read_response
 from rag_rewards.turn_entries import TurnEntries
@@ -446,9 +447,30 @@ class Score(msgspec.Struct, frozen=True, gc=False):
             if value is not None and not math.isfinite(value):
                 raise ValueError(f"a reward must be a finite number or None, found {value}")
 
+    def _repr_html_(self) -> str:
+        """Return the score as a table for notebooks."""
+        parts = [scores_table([(self.value, self.components, self.correct, "")])]
+        if self.turns:
+            values = ", ".join(map(html_number, self.turns))
+            parts.append(line(f"rewards of the turns: {values}", soft=True))
+        return box(parts)
+
 
 ScoreOrError = Score | RolloutError
 """The result for one rollout: its score, or the reason why it has none."""
+
+
+class Scores(list[ScoreOrError]):
+    """A list of scores and errors, which notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (None, {}, None, str(each))
+            if isinstance(each, RolloutError)
+            else (each.value, each.components, each.correct, "")
+            for each in self
+        ]
+        return box([scores_table(rows, [str(i) for i in range(len(rows))])])
 
 
 def with_row_id(error: E, rollout: Rollout) -> E:

@@ -19,6 +19,7 @@ LAYERS = [
         "version",
         "lazy",
         "shorten",
+        "notebook_html",
         "errors",
         "packages",
         "rotating_file",

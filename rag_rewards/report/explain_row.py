@@ -40,7 +40,7 @@ def explain_row(
     group = next(members for members in group_by_key(rows) if index in members)
     members = [rows[i] for i in group]
     with Scorer.load(recipe or recorded_recipe(rows[index]), models=models) as scorer:
-        return _explain_member(members, group.index(index), scorer, models)
+        return explain_member(members, group.index(index), scorer, tokenizer_of(scorer, models))
 
 
 def _index_of(rows: Sequence[ScoredRow], row_id: str, faults: Sequence[RowFault]) -> int:
@@ -59,9 +59,13 @@ def _index_of(rows: Sequence[ScoredRow], row_id: str, faults: Sequence[RowFault]
     raise UsageError(f"no row has the id {row_id}; {hint}")
 
 
-def _explain_member(
-    group: Sequence[ScoredRow], index: int, scorer: Scorer, models: ModelOptions
+def explain_member(
+    group: Sequence[ScoredRow], index: int, scorer: Scorer, tokenizer: Tokenizer | None
 ) -> Explanation:
+    """Explain one member of a group, whose ids are unique.
+
+    Raises UsageError if it cannot be scored.
+    """
     row_id = group[index].id
     if scorer.models.policy is not None:
         group = _with_every_document(group, index, scorer)
@@ -76,7 +80,7 @@ def _explain_member(
     explanation = explain(
         scored[position],
         advantage=advantages(scored, [range(len(scored))])[position],
-        tokenizer=_tokenizer(scorer, models),
+        tokenizer=tokenizer,
         equation=scorer.reward.equation,
         each_document=True,
     )
@@ -104,7 +108,8 @@ def _with_every_document(group: Sequence[ScoredRow], index: int, scorer: Scorer)
     return [*group[:index], gathered, *group[index + 1 :]]
 
 
-def _tokenizer(scorer: Scorer, models: ModelOptions) -> Tokenizer | None:
+def tokenizer_of(scorer: Scorer, models: ModelOptions) -> Tokenizer | None:
+    """Return the tokenizer of the policy, or the one of the options, which splits the response."""
     if scorer.models.policy is not None:
         return scorer.models.policy.tokenizer
     if models.tokenizer:

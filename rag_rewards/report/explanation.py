@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from rag_rewards.errors import RolloutError
 from rag_rewards.evidence.needs import values_without
 from rag_rewards.evidence.protocols import Tokenizer
+from rag_rewards.notebook_html import box, folded, html_number, html_table, html_text, line
 from rag_rewards.report.component_reasons import component_reason, gold_aliases
+from rag_rewards.report.explanation_html import legend_html, response_html, turns_html
 from rag_rewards.report.reasons import reason
 from rag_rewards.report.rows import Configuration, Configurations
 from rag_rewards.report.segments import (
@@ -29,6 +31,7 @@ from rag_rewards.report.turns import (
     turn_explanations,
 )
 from rag_rewards.rows import ScoredRow
+from rag_rewards.shorten import shorten
 from rag_rewards.text.citations import compiled, markers
 from rag_rewards.turns.trajectory import Trajectory
 
@@ -46,6 +49,12 @@ class ComponentExplanation(
     reason: str = ""
     improvement: str = ""
 
+    @property
+    def html_cells(self) -> list[str]:
+        """The cells of the component in a table of a notebook."""
+        texts = [html_text(self.reason), html_text(self.improvement)]
+        return [html_text(self.name), html_number(self.value), *texts]
+
 
 class DocumentExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
     """A document of the row.
@@ -59,6 +68,15 @@ class DocumentExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
     supporting: bool | None = None
     cited: bool = False
     effect: float | None = None
+
+    @property
+    def html_cells(self) -> list[str]:
+        """The cells of the document in a table of a notebook."""
+        marks = ["supporting"] * bool(self.supporting) + ["cited"] * self.cited
+        text = f"{self.title}: {self.text}" if self.title else self.text
+        effect = "" if self.effect is None else html_number(self.effect, 3)
+        label = html_text(f"[{self.label}] {', '.join(marks)}")
+        return [label, effect, html_text(shorten(text, 400))]
 
 
 class Variant(msgspec.Struct, frozen=True, rename={"name": "what"}):
@@ -110,7 +128,67 @@ class Explanation(
     @property
     def has_response(self) -> bool:
         """Whether the response is shown besides the turns: with contributions of documents."""
-        return not self.turns or any(each.value is not None for each in self.segments)
+        return not self.turns or self.has_colors
+
+    @property
+    def has_colors(self) -> bool:
+        """Whether the contributions of documents to the words of the response are known."""
+        return any(each.value is not None for each in self.segments)
+
+    def _repr_html_(self) -> str:
+        """Return the explanation for notebooks."""
+        return box(self.html_parts())
+
+    def __repr__(self) -> str:
+        return f"<Explanation {self.id!r}: reward {self.reward}, {self.reason}>"
+
+    def html_parts(self, *, in_group: bool = False) -> Iterator[str]:
+        """Yield the parts of the explanation as HTML, from top to bottom.
+
+        `in_group` leaves out what all rollouts of a group have in common.
+        """
+        reward = "unscored" if self.reward is None else f"reward {html_number(self.reward)}"
+        facts = [f"<b>{html_text(self.id)}</b>", f"<b>{reward}</b>"]
+        if self.advantage is not None:
+            facts.append(f"advantage {html_number(self.advantage, 3)} in its group")
+        if self.correct is not None:
+            facts.append(f"correct {html_number(self.correct)}")
+        yield line(" · ".join(facts))
+        yield line(html_text(self.reason))
+        if not in_group:
+            yield from self.html_task()
+        yield from turns_html(self.turns)
+        if self.has_response:
+            yield response_html(self.segments)
+        if self.has_colors:
+            yield legend_html(self.tokens)
+        for note in self.notes:
+            yield line(html_text(note), soft=True)
+        yield from self._html_tables()
+        if self.signature and not in_group:
+            yield line(f"<code>{html_text(self.signature)}</code>", soft=True)
+
+    def html_task(self) -> Iterator[str]:
+        """Yield the question, the gold answers and the equation of the reward as HTML."""
+        if self.question:
+            yield line(f"<b>question</b> {html_text(self.question)}")
+        for aliases in self.gold:
+            yield line(f"<b>gold</b> {html_text(' | '.join(aliases))}")
+        if self.equation:
+            yield line(html_text(f"reward = {self.equation}"), soft=True)
+
+    def _html_tables(self) -> Iterator[str]:
+        head = ["component", "value", "reason", "how to increase it"]
+        yield html_table(head, [each.html_cells for each in self.components], ["value"])
+        if self.passages:
+            ordered = sorted(self.passages, key=lambda each: -(each.effect or 0.0))
+            rows = [each.html_cells for each in ordered]
+            table = html_table(["document", "nats", "text"], rows, ["nats"])
+            yield folded(f"documents ({len(rows)})", table)
+        if self.variants:
+            rows = [[html_text(each.name), html_number(each.reward)] for each in self.variants]
+            table = html_table(["variant", "reward"], rows, ["reward"])
+            yield folded(f"variants of the response ({len(rows)})", table)
 
 
 def explain(

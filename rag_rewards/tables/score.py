@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.groups import group_by_position
 from rag_rewards.model_options import ModelOptions
-from rag_rewards.rollout import Rollout, ScoreOrError
+from rag_rewards.rollout import Rollout, ScoreOrError, Scores
 from rag_rewards.rows.column_map import ColumnMap, with_column_hint
 from rag_rewards.rows.scored import score_entries
 from rag_rewards.scorer import Scorer
@@ -75,7 +75,7 @@ def score(
     refuse_swapped_arguments(recipe)
     scorer = scorer_of(recipe, settings, hardened, models)
     if are_rollouts(data):
-        return _results(scorer, data, group_size)
+        return Scores(_results(scorer, data, group_size))
     table = read_table(data)
     together = scorer.scope == "group" or scorer.has_models
     names = dict.fromkeys(name for recipe in scorer.recipes for name in recipe.component_names)

@@ -1,0 +1,45 @@
+"""The example notebook runs, and the outputs in the file are those of this version.
+
+Write the notebook with new outputs by `python tests/run_notebook.py examples/scores.ipynb`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nbclient")
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOK = ROOT / "examples" / "scores.ipynb"
+
+
+def _explanations(path: Path) -> list[str]:
+    """Return the HTML that this package wrote. That of pandas depends on the version of pandas."""
+    texts = []
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        for output in cell.get("outputs", []):
+            html = "".join(_data(output).get("text/html", []))
+            if html.startswith('<div style="max-width'):
+                texts.append(re.sub(r"rag-rewards \d[\w.]*", "rag-rewards", html))
+    return texts
+
+
+def _data(output: dict[str, Any]) -> dict[str, Any]:
+    assert output["output_type"] == "execute_result", output
+    data: dict[str, Any] = output["data"]
+    return data
+
+
+def test_the_notebook_runs(tmp_path: Path) -> None:
+    output = tmp_path / "scores.ipynb"
+    command = [sys.executable, str(ROOT / "tests" / "run_notebook.py"), str(NOTEBOOK), str(output)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(_explanations(output)) == 2
+    assert _explanations(output) == _explanations(NOTEBOOK)
