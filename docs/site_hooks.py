@@ -16,6 +16,7 @@ _ROW = re.compile(r"^\|.*$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`")
 _CONTENT = re.compile(r"(?<=<code>)[^<]+")
 _SEPARATOR = re.compile(r"::|[/_.:]")
+NOTEBOOK = Path(__file__).resolve().parents[1] / "examples" / "scores.ipynb"
 _FENCE = re.compile(r"^( *```\w+) ([a-z_ -]+)$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]+)\]\(\.\./benchmarks/results/([\w.-]+\.md)\)")
 
@@ -28,7 +29,8 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add a page for every file of figures. Only links lead to these pages."""
+    """Add a page for every file of figures, and the example notebook. Only links lead to them."""
+    files.append(File.generated(config, "examples/scores.ipynb", abs_src_path=str(NOTEBOOK)))
     for path in sorted(RESULTS.glob("*.md")):
         files.append(
             File.generated(
@@ -42,10 +44,11 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Adapt a page that is written for GitHub: links to figures, bars in tables, marks of code.
+    """Adapt a page that is written for GitHub: links to files, bars in tables, marks of code.
 
     A link to figures that have not been measured becomes plain text.
     """
+    markdown = markdown.replace("](../examples/scores.ipynb)", "](examples/scores.ipynb)")
     return _FENCE.sub(_labelled, _LINK.sub(_within, _ROW.sub(_unescaped, markdown)))
 
 

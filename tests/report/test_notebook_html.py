@@ -45,7 +45,8 @@ def _html(value: Any) -> Elements:
 
 
 def _rows(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (EXAMPLES / f"{name}.jsonl").open(encoding="utf-8")]
+    lines = (EXAMPLES / f"{name}.jsonl").read_text("utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def test_a_score() -> None:
