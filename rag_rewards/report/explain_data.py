@@ -89,7 +89,9 @@ def explain_group(
     _, members = _group_of(rollouts, row, group_size)
     scorer = scorer_of(recipe, settings, hardened, models)
     tokenizer = tokenizer_of(scorer, _options(models))
-    scored, faults = rescored([_row(r, i, members) for i, r in _decoded(members)], scorer)
+    results = rescored([_row(r, i, members) for i, r in _decoded(members)], scorer)
+    scored = [result for result in results if not isinstance(result, RowFault)]
+    faults = [result for result in results if isinstance(result, RowFault)]
     faults += [
         RowFault(f"row {position}", str(error))
         for position, error in members.items()
