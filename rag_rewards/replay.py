@@ -10,12 +10,12 @@ import msgspec
 
 from rag_rewards.decision import split_decision
 from rag_rewards.definition import Recipe
-from rag_rewards.errors import OptionError, RolloutError, SignatureError, UsageError
+from rag_rewards.errors import DataError, OptionError, RolloutError, SignatureError, UsageError
 from rag_rewards.groups import LineGroup
 from rag_rewards.io.sources import open_source, read_groups
 from rag_rewards.loading import RecipeSpec, find_definition, load_recipe, recorded_spec
 from rag_rewards.recipes import build_recipe, recorded_settings
-from rag_rewards.rollout import Rollout, Score, ScoreOrError
+from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout, Score, ScoreOrError
 from rag_rewards.rows import Line, decode_row
 from rag_rewards.scorer import Scorer
 from rag_rewards.settings import flatten, full_keys
@@ -278,13 +278,21 @@ def _count_errors(result: ReplayResult, rows: int, message: str) -> None:
     result.first_error = result.first_error or message
 
 
+def _message(error: Any) -> str:
+    """Return the text of an error. For missing evidence, it contains how to store evidence."""
+    field = (getattr(error, "path", None) or "").partition(".")[0]
+    if isinstance(error, DataError) and field in EVIDENCE_FIELDS:
+        return f"{error}. Replay calls no model: score the rows with a model and --keep-evidence"
+    return str(error)
+
+
 def _add_group(
     result: ReplayResult, sums: dict[str, list[float]], pairs: Iterable[Pair], show: int
 ) -> None:
     scored: list[tuple[Rollout, float, float]] = []
     for rollout, old, new in pairs:
         if isinstance(old, RolloutError) or isinstance(new, RolloutError):
-            _count_errors(result, 1, str(old if isinstance(old, RolloutError) else new))
+            _count_errors(result, 1, _message(old if isinstance(old, RolloutError) else new))
             continue
         _add_means(sums, old, new)
         if old.value is not None and new.value is not None:
