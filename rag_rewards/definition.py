@@ -31,6 +31,7 @@ from rag_rewards.reward import (
     as_reward,
     walk,
 )
+from rag_rewards.rewards.igpo import IgpoReward
 from rag_rewards.rollout import Rollout, Score, ScoreOrError, with_row_id
 from rag_rewards.settings import Settings, did_you_mean, flatten
 from rag_rewards.signature import Signature, release
@@ -132,6 +133,11 @@ class Recipe:
     def reads_turns(self) -> bool:
         """Whether the reward can read the turns of a rollout, which also a plain function can."""
         return self.needs_turns or any(isinstance(leaf, FunctionReward) for leaf in self._leaves)
+
+    @property
+    def reads_turn_likelihoods(self) -> bool:
+        """Whether the reward compares likelihoods of the gold answer after different turns."""
+        return any(isinstance(leaf, IgpoReward) for leaf in self._leaves)
 
     @cached_property
     def _leaves(self) -> tuple[Reward, ...]:

@@ -188,8 +188,17 @@ class Scorer:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """The models and their prompt, as parts of the signature."""
-        return self.gatherer.fingerprints if self.has_models else {}
+        """The models and their prompt, as parts of the signature.
+
+        Information gains of a policy that does not generate the rollouts are marked `off-policy`.
+        """
+        if not self.has_models:
+            return {}
+        fingerprints, policy = self.gatherer.fingerprints, self.models.policy
+        reads_likelihoods = any(recipe.reads_turn_likelihoods for recipe in self.recipes)
+        if reads_likelihoods and policy is not None and not policy.capabilities.is_live:
+            fingerprints["policy"] += " off-policy"
+        return fingerprints
 
     @property
     def signature(self) -> str:

@@ -8,8 +8,9 @@ from rag_rewards import BackendError, DataError, GroupError, decode_row, recipe
 from rag_rewards.evidence.answer_template import before_answer
 from rag_rewards.evidence.document_removal import without_document
 from rag_rewards.evidence.gather import Gatherer
-from rag_rewards.evidence.protocols import Models
+from rag_rewards.evidence.protocols import Capabilities, Models
 from rag_rewards.rollout import Document
+from rag_rewards.scorer import Scorer
 from rag_rewards.testing import TablePolicy
 
 TEMPLATE = before_answer("igpo")
@@ -164,6 +165,17 @@ def test_a_group_is_one_request():
     assert len(policy.requests) == 1
     assert len(policy.requests[0].contexts) == 2
     assert results[0].turn_logprobs == results[2].turn_logprobs
+
+
+@pytest.mark.parametrize(
+    ("name", "is_live", "expected"),
+    [("igpo", False, True), ("igpo", True, False), ("ctrl-rag", False, False)],
+)
+def test_the_signature_says_that_gains_are_those_of_another_policy(name, is_live, expected):
+    policy = TablePolicy({}, capabilities=Capabilities(is_live=is_live))
+    signature = Scorer(recipe(name), Models(policy=policy)).signature
+    assert ("table off-policy" in signature) == expected
+    assert "off-policy" not in Scorer(recipe(name)).signature
 
 
 # --- retrieved documents -------------------------------------------------------------------------

@@ -95,8 +95,8 @@ class EnginePolicy(ABC):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The precision of the engine; it does not reuse prefixes for log-probabilities."""
-        return Capabilities(precision=self.precision)
+        """The engine generates the rollouts, and does not reuse prefixes for log-probabilities."""
+        return Capabilities(precision=self.precision, is_live=True)
 
     @property
     def max_length(self) -> int | None:

@@ -83,7 +83,10 @@ def training_policy(trainer: Any, token_budget: int | None) -> Policy:
 
     limit: dict[str, Any] = {} if token_budget is None else {"token_budget": token_budget}
     name = str(getattr(trainer.model.config, "_name_or_path", "")).rstrip("/").rpartition("/")[2]
-    return TransformersPolicy(trainer.model, tokenizer_of(trainer), name=name or "policy", **limit)
+    tokenizer = tokenizer_of(trainer)
+    return TransformersPolicy(
+        trainer.model, tokenizer, name=name or "policy", is_live=True, **limit
+    )
 
 
 def first_rows(trainer: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:

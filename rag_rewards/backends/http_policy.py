@@ -115,8 +115,12 @@ class HttpPolicy(ABC):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The precision of the servers; they reuse the prefixes that sequences share."""
-        return Capabilities(reuses_prefixes=True, precision=self.precision)
+        """The precision of the servers; they reuse the prefixes that sequences share.
+
+        With a version of the weights, they count as those that generate the rollouts.
+        """
+        is_live = self.weight_version is not None
+        return Capabilities(reuses_prefixes=True, precision=self.precision, is_live=is_live)
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -31,6 +31,8 @@ class Capabilities:
     """Whether the policy generates."""
     precision: str = "float32"
     """Precision of the model, such as "bfloat16", or "unknown"."""
+    is_live: bool = False
+    """Whether the weights are those that generate the rollouts, also after a training step."""
 
 
 @dataclass(frozen=True)

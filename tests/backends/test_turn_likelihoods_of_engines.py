@@ -95,7 +95,9 @@ def test_new_weights_give_new_values(backend):
     policy, train, new = backend
     rows = turn_rollouts.group(VOCABULARY)
     before = turn_rollouts.with_turn_logprobs(policy, rows)
+    assert not policy.capabilities.is_live
     train()
+    assert policy.capabilities.is_live  # the version of the weights is known
     after = turn_rollouts.with_turn_logprobs(policy, rows)
     check(after, new)
     pair = map(turn_rollouts.turn_logprobs_of, (before[0], after[0]))

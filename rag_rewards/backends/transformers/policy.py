@@ -62,6 +62,7 @@ class TransformersPolicy:
     rows            number of positions whose logits are in memory at a time
     float32_logits  compute the last projection in float32, whatever the precision of the model
     plain           score each pair separately, without a cache
+    is_live         whether the model generates the rollouts, such as the model in training
 
     The model can be one that is being trained: during a call it is in eval mode and without
     gradients. Sharded weights (ZeRO-3, FSDP) are not supported.
@@ -79,6 +80,7 @@ class TransformersPolicy:
     rows: int = 256
     float32_logits: bool = False
     plain: bool = False
+    is_live: bool = False
     usage: PolicyUsage = field(default_factory=PolicyUsage)
 
     def __post_init__(self) -> None:
@@ -141,7 +143,7 @@ class TransformersPolicy:
     def capabilities(self) -> Capabilities:
         """The policy is exact, generates, and reuses prefixes unless `plain` is set."""
         return Capabilities(
-            exact=True, reuses_prefixes=not self.plain, generates=True, precision=self.precision
+            reuses_prefixes=not self.plain, precision=self.precision, is_live=self.is_live
         )
 
     @property

@@ -91,9 +91,13 @@ class VllmEngine:
 
     @property
     def capabilities(self) -> Capabilities:
-        """The precision of the model, and whether shared prefixes are reused."""
+        """The precision of the model, and whether shared prefixes are reused.
+
+        With a version of the weights, they count as those that generate the rollouts.
+        """
         precision = str(self._config.dtype).removeprefix("torch.")
-        return Capabilities(reuses_prefixes=self.cached, precision=precision)
+        is_live = self.weight_version is not None
+        return Capabilities(reuses_prefixes=self.cached, precision=precision, is_live=is_live)
 
     @property
     def tokenizer(self) -> Tokenizer:

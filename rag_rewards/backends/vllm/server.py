@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -152,7 +153,7 @@ class VllmServer(HttpPolicy):
     @property
     def capabilities(self) -> Capabilities:
         """The precision of the servers, and whether they reuse shared prefixes."""
-        return Capabilities(reuses_prefixes=self.cached, precision=self.precision)
+        return replace(super().capabilities, reuses_prefixes=self.cached)
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
         """Return the log-probabilities of each request, or its BackendError."""

@@ -92,7 +92,7 @@ def search_trainer(run: SearchRun, folder: Path, callbacks: Sequence[Any] = ()) 
     options = {
         **arm.reward,
         "recipe": recipe() if callable(recipe) else recipe,
-        "models": Models(policy=BatchPolicy(model, tokenizer)),
+        "models": Models(policy=BatchPolicy(model, tokenizer, is_live=True)),
         "response_prefix": "",
     }
     config = GRPOConfig(

@@ -97,6 +97,7 @@ def test_the_contexts_of_igpo_contain_the_replies_of_the_environment(
     encode = partial(tokenizer.encode, add_special_tokens=False)
     folder = tiny_models.save(tmp_path)
     reward = new_reward("igpo", config(num_generations=2), model=folder)
+    assert "off-policy" in reward.signature  # the model of an option does not train
     samples = [searched(1, "Seine"), searched(1, "Rhone")]
     messages = samples[0].messages[:3]
     chats = [

@@ -410,6 +410,7 @@ def test_information_gains_of_the_model_in_training(tmp_path: Any) -> None:
     assert all(abs(gain) > 0 for entries in gains for gain in entries[:-1])
     assert [entries[-1] for entries in gains] == [1.0, 1.0, 1.0, -2.0]
     assert "version=0" in run.reward.signature
+    assert "off-policy" not in run.reward.signature
 
 
 def test_the_likelihoods_are_those_of_the_current_weights(tmp_path: Any) -> None:

@@ -18,6 +18,7 @@ from rag_rewards import recipe
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import GenerateRequest, Models, ScoreRequest
+from rag_rewards.scorer import Scorer
 
 ROLLOUT = {"name": "vllm", "dtype": "float32", "max_model_len": 300, "response_length": 64}
 GROUP = ScoreRequest(
@@ -264,6 +265,7 @@ def test_likelihoods_after_turns_are_those_of_the_current_weights(engine):
         return values
 
     async def work(policy):
+        assert "off-policy" not in Scorer(REWARD, Models(policy=policy)).signature
         rows = v1.turn_rollouts.group(len(tokenizer))
         gatherer = Gatherer(Models(policy=policy), prompt=REWARD.prompt, selfcheck=False)
         groups = [await gatherer.gather(REWARD, rows)]
