@@ -59,7 +59,7 @@ class TrainingLog:
 
 
 def _write_to_wandb(values: dict[str, float], step: int | None) -> None:
-    import wandb  # type: ignore[import-not-found]
+    import wandb
 
     if wandb.run is not None:
         # A step of Weights & Biases can be written only once, so use the trainer's own axis.

@@ -32,6 +32,7 @@ from rag_rewards.metrics.score_value import ScoreValue
 from rag_rewards.metrics.search import Searches, SearchRecall
 from rag_rewards.metrics.trust_score import TrustScore
 from rag_rewards.metrics.truth import MajorityAtK, PassAtK, Truthfulness
+from rag_rewards.metrics.truthful_helpfulness import TruthfulHelpfulness
 from rag_rewards.settings import did_you_mean
 
 METRICS: dict[str, type[Any]] = {
@@ -43,6 +44,7 @@ METRICS: dict[str, type[Any]] = {
     "cascade": CascadeAccuracy,
     "trust-score": TrustScore,
     "truthfulness": Truthfulness,
+    "ths": TruthfulHelpfulness,
     "answer-rate": AnswerRate,
     "reference-reliance": ReferenceReliance,
     "align": Align,

@@ -20,9 +20,9 @@ from rag_rewards.turns.trajectory import Reading, Trajectory
 
 MAX_INDEX = 5
 """Searches that have values of their own. Later searches count in the other values."""
-Gold = Literal["auto", "supporting", "answers"]
-"""What a search should find: the supporting documents, or the gold answers; auto: the former if
-the row has them."""
+Gold = Literal["auto", "supporting", "documents", "answers"]
+"""What a search should find: the supporting documents, the texts of the gold documents, or the gold
+answers; auto: the first of these that the row has."""
 
 
 def new_shares(found: Sequence[frozenset[int]], size: int) -> tuple[list[float], list[float]]:
@@ -102,10 +102,12 @@ class SearchRecall(MetricBase):
     first, over the same rollouts; and `per_search`, the mean of r_t over all searches.
 
     `gold=supporting`: G are the supporting documents. A result is one of them if it has the same
-    id or, without ids, the same text after `squad`. `gold=answers`: G are the required answers, of
-    which an alias must occur in a result as whole words, after `squad`; rows whose gold answers are
-    only yes or no are counted as `closed` and excluded. `gold=auto`: supporting documents if the
-    row has them, else answers. `dialect` is that of the recipes.
+    id or, without ids, the same text after `squad`. `gold=documents`: G are the texts of the field
+    `gold_documents`. A result is one of them if its text is the same after `squad`, with or without
+    its title. `gold=answers`: G are the required answers, of which an alias must occur in a result
+    as whole words, after `squad`; rows whose gold answers are only yes or no are counted as
+    `closed` and excluded. `gold=auto`: supporting documents, else gold documents, else answers.
+    `dialect` is that of the recipes.
     """
 
     gold: Gold = "auto"
@@ -163,9 +165,11 @@ def found_by_search(
     None if all gold answers are yes, no or empty. Raises DataError for a row without gold data.
     """
     searches = [turn.results or () for turn in run.turns if turn.is_search]
-    if gold == "supporting" or (gold == "auto" and row.supporting):
-        wanted = _supporting_keys(row)
-        keys = [{_key(result) for result in results} for results in searches]
+    if gold == "auto":
+        gold = _gold_of(row)
+    if gold in ("supporting", "documents"):
+        wanted = _supporting_keys(row) if gold == "supporting" else _gold_texts(row)
+        keys = [{key for result in results for key in _keys(result, gold)} for results in searches]
         return [
             frozenset(i for i, names in enumerate(wanted) if not names.isdisjoint(each))
             for each in keys
@@ -183,6 +187,27 @@ def found_by_search(
         )
         for each in texts
     ], len(forms)
+
+
+def _gold_of(row: Rollout) -> Gold:
+    if row.supporting:
+        return "supporting"
+    return "documents" if row.gold_documents else "answers"
+
+
+def _gold_texts(row: Rollout) -> list[set[str]]:
+    """Return the key by which a result is each of the gold documents, without empty texts."""
+    texts = dict.fromkeys(filter(None, map(squad, row.gold_documents or ())))
+    if not texts:
+        raise DataError("missing: the metric compares the results with its texts", "gold_documents")
+    return [{f"text {text}"} for text in texts]
+
+
+def _keys(result: Document, gold: Gold) -> set[str]:
+    """Return the keys of a result, which are those of the documents that it equals."""
+    if gold == "supporting":
+        return {_key(result)}
+    return {f"text {squad(result.text)}", f"text {squad(_text(result))}"}
 
 
 def _supporting_keys(row: Rollout) -> list[set[str]]:

@@ -15,7 +15,7 @@ from rag_rewards.metrics import F1, METRICS, MajorityAtK, TrustScore, metric_of,
 
 NAMES = st.sampled_from(sorted(METRICS))
 SETTINGS = {
-    "gold": st.sampled_from(["auto", "supporting", "answers"]),
+    "gold": st.sampled_from(["auto", "supporting", "documents", "answers"]),
     "dialect": st.sampled_from(["auto", "search-r1", "r1-searcher", "research", "tools"]),
     "normalizer": st.sampled_from(["squad", "lower", "triviaqa", "unicode"]),
     "reads": st.sampled_from(["auto", "answer", "box", "response"]),
@@ -36,6 +36,8 @@ SETTINGS = {
     "unclosed": st.sampled_from(["missing", "to_end"]),
     "evidence": st.sampled_from(["extract", "response"]),
     "max_words": st.none() | st.integers(1, 99),
+    "correct_rate": st.floats(0.01, 1),
+    "wrong_rate": st.floats(0.01, 1),
 } | dict.fromkeys(("w1", "w2", "w3"), st.floats(0, 10))
 
 

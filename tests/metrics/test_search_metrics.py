@@ -7,7 +7,7 @@ import random
 import pytest
 
 from rag_rewards.cli import main
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import DataError, UsageError
 from rag_rewards.metrics import SearchRecall, metric_of
 from rag_rewards.metrics.answer_text import AnswerCache
 from rag_rewards.metrics.search import new_shares
@@ -84,6 +84,28 @@ def test_a_document_without_an_id_is_found_by_its_text():
     assert values("search-recall", rollout)["search-recall"] == 1.0
     rollout = row(search("a", "other"), documents=documents, supporting=[1])
     assert values("search-recall", rollout)["search-recall"] == 0.0
+
+
+def test_gold_documents_are_found_by_their_texts():
+    gold = ["The Seine is a river.", "Paris\nParis is a city.", "Lyon."]
+    titled = {"title": "Paris", "text": "Paris is a city.", "id": 7}
+    rollout = row(search("a", "seine is river"), search("b", titled), gold_documents=gold)
+    result = values("search-recall", rollout)
+    assert result["search-recall"] == pytest.approx(2 / 3)
+    assert (result["new1"], result["new2"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+    without_title = row(search("a", "Paris is a city."), gold_documents=["Paris is a city."])
+    assert values("search-recall", without_title)["search-recall"] == 1.0
+    # The gold answer of the row is Seine: the field can be chosen.
+    assert values("search-recall(gold=answers)", rollout)["search-recall"] == 1.0
+    both = row(search("a", {"id": 1, "text": "x"}), gold_documents=gold, supporting=[1])
+    assert values("search-recall", both)["search-recall"] == 1.0
+    assert values("search-recall(gold=documents)", both)["search-recall"] == 0.0
+
+
+@pytest.mark.parametrize("gold", [None, [], ["", " the "]])
+def test_missing_gold_documents(gold):
+    with pytest.raises(DataError, match="gold_documents"):
+        values("search-recall(gold=documents)", row(search("a", "x"), gold_documents=gold))
 
 
 def test_supporting_documents_that_were_never_retrieved_are_legal():

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from properties import budget
 
 from rag_rewards.errors import UsageError
-from rag_rewards.metrics import MajorityAtK, PassAtK, Truthfulness
+from rag_rewards.metrics import MajorityAtK, PassAtK, Truthfulness, metric_of
 from rag_rewards.metrics.answer_text import read_answer
 from rag_rewards.metrics.truth import NO_ANSWER, majority, pass_at_k, truthfulness
+from rag_rewards.metrics.truthful_helpfulness import truthful_helpfulness
 from rag_rewards.rewards import Outcome
 from rag_rewards.rollout import Rollout
 
@@ -43,6 +44,25 @@ def test_the_truthful_helpfulness_score_is_a_weighted_truthfulness(x1, y1, x0, y
     score = (x1 * y0 - y1 * x0) / y0  # FaithRL
     value = truthfulness(x1, 1 - x1, y1, (1.0, 0.0, x0 / y0))
     assert isclose(value, score, rel_tol=1e-9, abs_tol=1e-9)
+    assert isclose(truthful_helpfulness(x1, y1, x0, y0), score, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def test_the_truthful_helpfulness_score_of_rows(values):
+    # 0.4 are right and 0.4 wrong: (0.4·0.3 − 0.4·0.2)/0.3
+    result = values("ths(verifier=exact,correct_rate=0.2,wrong_rate=0.3)", MIXED)
+    shares = {"accuracy": 0.4, "uncertainty": 0.2, "hallucination": 0.4}
+    assert result == pytest.approx({"ths": 0.04 / 0.3, **shares})
+    same = values("ths(verifier=exact,correct_rate=0.5,wrong_rate=0.5)", MIXED)
+    assert same["ths"] == 0.0
+    assert values("ths(verifier=exact,correct_rate=0.5,wrong_rate=0.5)", [])["ths"] is None
+
+
+@pytest.mark.parametrize(
+    "settings", ["", "correct_rate=0.4", "wrong_rate=0.4", "correct_rate=0.4,wrong_rate=0", "x=1"]
+)
+def test_the_rates_of_the_initial_policy_are_required(settings):
+    with pytest.raises(UsageError, match="metric ths"):
+        metric_of(f"ths({settings})" if settings else "ths")
 
 
 def test_truthfulness_of_rows(values):
