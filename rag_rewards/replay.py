@@ -15,8 +15,8 @@ from rag_rewards.groups import LineGroup
 from rag_rewards.io.sources import open_source, read_groups
 from rag_rewards.loading import RecipeSpec, find_definition, load_recipe, recorded_spec
 from rag_rewards.recipes import build_recipe, recorded_settings
-from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout, Score, ScoreOrError
-from rag_rewards.rows import Line, decode_row
+from rag_rewards.rollout import EVIDENCE_FIELDS, Score, ScoreOrError
+from rag_rewards.rows import Line, ScoredRow, decode_line
 from rag_rewards.scorer import Scorer
 from rag_rewards.settings import flatten, full_keys
 from rag_rewards.signature import Signature
@@ -42,6 +42,8 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     settings                 both values of each setting that differs
     rows, groups             rollouts and groups that have a reward before and after
     errors, first_error      rows in error, and the message of the first
+    recorded, reproduced     rows that contain a reward, and those where it equals the reward before
+                             the change, bit by bit
     changed                  rollouts whose reward changes
     dead_before, dead_after  groups without a training signal: all rewards are equal
     sign_flips               rollouts whose advantage changes its sign
@@ -57,6 +59,8 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     errors: int = 0
     first_error: str = ""
     groups: int = 0
+    recorded: int = 0
+    reproduced: int = 0
     changed: int = 0
     dead_before: int = 0
     dead_after: int = 0
@@ -67,7 +71,7 @@ class ReplayResult(msgspec.Struct, kw_only=True):
 
 
 Reward = Recipe | Curriculum
-Pair = tuple[Rollout, ScoreOrError, ScoreOrError]
+Pair = tuple[ScoredRow, ScoreOrError, ScoreOrError]
 """A rollout with its scores before and after the change."""
 
 
@@ -168,6 +172,7 @@ class _Signed(msgspec.Struct):
 
 
 _SIGNED = msgspec.json.Decoder(_Signed)
+_ROW = msgspec.json.Decoder(ScoredRow)
 
 
 def _difference(first: RecipeSpec | None, second: RecipeSpec | None) -> str:
@@ -228,7 +233,7 @@ def replay(
     sums: dict[str, list[float]] = {}
     baseline = _Baseline(variation)
     rewards: tuple[Reward, Reward] | None = None
-    with contextlib.closing(open_source(source, columns)) as opened:
+    with contextlib.closing(open_source(source, columns, growing=True)) as opened:
         for group in read_groups(opened, group_size, sort):
             rollouts = _decoded(group, result)
             if rollouts:
@@ -246,23 +251,22 @@ def replay(
     return result
 
 
-def _scored(rollouts: Sequence[Rollout], before: Reward, after: Reward) -> Iterable[Pair]:
+def _scored(rollouts: Sequence[ScoredRow], before: Reward, after: Reward) -> Iterable[Pair]:
     group = [range(len(rollouts))]
     old, new = Scorer(before).score_each(rollouts, group), Scorer(after).score_each(rollouts, group)
     return zip(rollouts, old, new, strict=True)
 
 
-def _decoded(group: LineGroup, result: ReplayResult) -> list[Rollout]:
+def _decoded(group: LineGroup, result: ReplayResult) -> list[ScoredRow]:
     """Return the rollouts of a group, or none if a row of the group is in error.
 
     A row without an id gets its line number as id.
     """
-    rollouts: list[Rollout] = []
+    rollouts: list[ScoredRow] = []
     for number, line in group.lines:
-        try:
-            rollout = decode_row(line)
-        except RolloutError as error:
-            _count_errors(result, len(group.lines), f"line {number}: {error}")
+        rollout = decode_line(line, _ROW)
+        if isinstance(rollout, RolloutError):
+            _count_errors(result, len(group.lines), f"line {number}: {rollout}")
             return []
         if rollout.id is None:
             rollout = msgspec.structs.replace(rollout, id=number)
@@ -289,7 +293,7 @@ def _message(error: Any) -> str:
 def _add_group(
     result: ReplayResult, sums: dict[str, list[float]], pairs: Iterable[Pair], show: int
 ) -> None:
-    scored: list[tuple[Rollout, float, float]] = []
+    scored: list[tuple[ScoredRow, float, float]] = []
     for rollout, old, new in pairs:
         if isinstance(old, RolloutError) or isinstance(new, RolloutError):
             _count_errors(result, 1, _message(old if isinstance(old, RolloutError) else new))
@@ -297,6 +301,9 @@ def _add_group(
         _add_means(sums, old, new)
         if old.value is not None and new.value is not None:
             scored.append((rollout, old.value, new.value))
+            recorded = _recorded_reward(rollout)
+            result.recorded += recorded is not None
+            result.reproduced += recorded == old.value
     if not scored:
         return
     olds, news = [old for _, old, _ in scored], [new for _, _, new in scored]
@@ -314,6 +321,14 @@ def _add_group(
             )
     result.most_changed.sort(key=_size, reverse=True)
     del result.most_changed[max(show, 0) :]
+
+
+def _recorded_reward(row: ScoredRow) -> float | None:
+    """Return the reward that the row contains; None for an invalid one."""
+    try:
+        return row.reward
+    except RolloutError:
+        return None
 
 
 def _add_means(sums: dict[str, list[float]], old: Score, new: Score) -> None:

@@ -15,6 +15,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import rag_rewards as rr
@@ -91,7 +92,6 @@ def test_the_rows_of_a_dump_have_the_same_score_again(recipe: str, tmp_path: Pat
 
 
 def rollout_rows() -> Any:
-    import msgspec
 
     return msgspec.json.Decoder(ScoredRow)
 

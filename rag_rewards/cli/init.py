@@ -8,7 +8,15 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from rag_rewards.cli.options import FILES, MODEL_DEFAULTS, RECIPE_DEFAULTS, Models, Recipe
+from rag_rewards.cli.options import (
+    DUMP_DEFAULTS,
+    FILES,
+    MODEL_DEFAULTS,
+    RECIPE_DEFAULTS,
+    Dump,
+    Models,
+    Recipe,
+)
 from rag_rewards.errors import UsageError
 from rag_rewards.packages import installed_version, run_isolated
 from rag_rewards.settings import did_you_mean
@@ -27,6 +35,7 @@ def init(
     folder: Annotated[Path, Parameter(name=["--output", "-o"], group=FILES)] = Path("training"),
     recipe: Recipe = RECIPE_DEFAULTS,
     models: Models = MODEL_DEFAULTS,
+    dump: Dump = DUMP_DEFAULTS,
 ) -> int:
     """Write a start script for a trainer.
 
@@ -50,7 +59,7 @@ def init(
         Write the files to this folder.
     """
     rows = data or ("train.parquet" if trainer == "verl" else "train.jsonl")
-    start = start_of(recipe.spec(), models.options(), trained, rows, validation)
+    start = start_of(recipe.spec(), models.options(), trained, rows, validation, dump)
     for path in write(trainer, start, folder):
         print(path)
     if fault := check(trainer, folder):

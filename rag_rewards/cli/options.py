@@ -14,12 +14,14 @@ from cyclopts import Group, Parameter
 
 from rag_rewards.cli.recipe_options import RecipeOptions
 from rag_rewards.model_options import EncoderOptions, JudgeOptions, ModelOptions, PolicyOptions
+from rag_rewards.rollout_dump import DumpOptions
 
 FILES = Group("Input and output", sort_key=1)
 RECIPE = Group("Recipe", sort_key=3)
 GROUPS = Group("Groups", sort_key=4)
 MODELS = Group("Models", sort_key=5)
 JUDGE = Group("Judge", sort_key=6)
+DUMP = Group("Dump", sort_key=7)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +62,13 @@ def with_line_breaks(options: Mapping[str, Any]) -> dict[str, Any]:
 
 Recipe = Annotated[RecipeOptions, Parameter(name="*", group=RECIPE)]
 Grouping = Annotated[GroupOptions, Parameter(name="*", group=GROUPS)]
+Dump = Annotated[DumpOptions, Parameter(name="*", group=DUMP)]
 Models = Annotated[ModelGroups, Parameter(name="*")]
 
 RECIPE_DEFAULTS = RecipeOptions()
 GROUP_DEFAULTS = GroupOptions()
 MODEL_DEFAULTS = ModelGroups()
+DUMP_DEFAULTS = DumpOptions()
 
 Input = Annotated[str, Parameter(name="IN", group=FILES)]
 Columns = Annotated[str | None, Parameter(group=FILES)]

@@ -104,6 +104,12 @@ def print_result(console: Console, result: ReplayResult) -> None:
         f"groups without signal: {result.dead_before:,} before, {result.dead_after:,} after",
         highlight=False,
     )
+    if result.recorded:
+        console.print(
+            f"recorded rewards that the first run reproduces: {result.reproduced:,} of "
+            f"{result.recorded:,}",
+            highlight=False,
+        )
     if result.errors:
         console.print(
             f"{result.errors:,} rows in error, the first: {plain(result.first_error)}",

@@ -8,7 +8,14 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from rag_rewards.cli.options import MODEL_DEFAULTS, RECIPE_DEFAULTS, Models, Recipe
+from rag_rewards.cli.options import (
+    DUMP_DEFAULTS,
+    MODEL_DEFAULTS,
+    RECIPE_DEFAULTS,
+    Dump,
+    Models,
+    Recipe,
+)
 from rag_rewards.errors import OptionError
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.run import max_in_flight, read_token, run_server
@@ -48,6 +55,7 @@ def serve(
     ] = RequestOptions(),
     recipe: Recipe = RECIPE_DEFAULTS,
     models: Models = MODEL_DEFAULTS,
+    dump: Dump = DUMP_DEFAULTS,
 ) -> None:
     """Serve a recipe over HTTP.
 
@@ -74,5 +82,6 @@ def serve(
         batch_wait=requests.batch_ms / 1000,
         in_flight=max_in_flight(model_options),
         error_value=requests.error_value,
+        dump=dump.open(),
     )
     run_server(recipe.optional_spec(), model_options, host, port, options)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import sys
 import tempfile
 from array import array
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from glob import glob
 from io import BufferedReader
 from pathlib import Path
 from typing import IO
@@ -19,6 +22,9 @@ from rag_rewards.io.parquet import parquet_lines
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Chunk, Line, decode_row, line_key
 from rag_rewards.rows.column_map import ColumnMap
+from rag_rewards.rows.decoding import is_cut
+
+log = logging.getLogger("rag_rewards")
 
 CHUNK_ROWS = 512
 CHUNK_BYTES = 1 << 19
@@ -47,18 +53,61 @@ class Source:
             return 0
 
 
-def open_source(path: str, columns: str | None = None) -> Source:
+def open_source(path: str, columns: str | None = None, *, growing: bool = False) -> Source:
     """Open rows: Parquet when the name ends in `.parquet`, else JSON lines; "-" is standard input.
 
-    `columns` renames columns of other schemas; see `ColumnMap`. Raises UsageError when the file
-    cannot be opened.
+    A pattern such as `rollouts.*jsonl` opens all files that match it, in the order of their names;
+    their lines are numbered as those of one file. `columns` renames columns of other schemas; see
+    `ColumnMap`. With `growing`, a last line that is still being written is left out. Raises
+    UsageError when a file cannot be opened.
     """
     columns_of_fields = ColumnMap.of(columns)
-    source = _open(path)
+    paths = matching_files(path)
+    source = _open(path) if paths is None else _open_all(paths)
+    if growing:
+        source.lines, source.handle = _finished(source.lines), None
     if columns is not None:
         source.lines = columns_of_fields.lines(source.lines)
         source.handle = None  # its lines have other columns
     return source
+
+
+def matching_files(path: str) -> list[str] | None:
+    """Return the files that match a pattern, or None for the name of a single file.
+
+    Raises UsageError if no file matches.
+    """
+    if not any(character in path for character in "*?[") or os.path.exists(path):
+        return None
+    if not (paths := sorted(glob(path))):
+        raise UsageError(f"no file matches {path}")
+    return paths
+
+
+def _open_all(paths: Sequence[str]) -> Source:
+    """Open several files, one after the other, as one source."""
+    return Source(_lines_of_all(paths), None)
+
+
+def _lines_of_all(paths: Sequence[str]) -> Iterator[Line]:
+    first = 0
+    for path in paths:
+        if not os.path.exists(path):  # removed since the pattern was read
+            continue
+        last = 0
+        with contextlib.closing(_open(path)) as source:
+            for last, line in source.lines:
+                yield first + last, line
+        first += last
+
+
+def _finished(lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield the lines without the last one of a file if it ends in the middle of a row."""
+    for number, line in lines:
+        if line.endswith(b"\n") or not is_cut(line):
+            yield number, line
+        else:
+            log.warning("line %d is left out, because it ends in the middle of a row", number)
 
 
 def _open(path: str) -> Source:
@@ -111,6 +160,8 @@ def _numbered(handle: IO[bytes], path: str) -> Iterator[Line]:
             number += 1
             if not line.isspace():
                 yield number, line
+        if not block[-1].endswith(b"\n"):  # the end, which another process may be extending
+            return
 
 
 # --- chunks ------------------------------------------------------------------------------------

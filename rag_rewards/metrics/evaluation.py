@@ -190,7 +190,7 @@ def _read(
     columns: str | None,
 ) -> MeasuredRun:
     name = "standard input" if source == "-" else source
-    with contextlib.closing(open_source(source, columns)) as opened:
+    with contextlib.closing(open_source(source, columns, growing=True)) as opened:
         lines = opened.lines
         if questions is not None:
             lines = _lines_of(questions_in(questions), lines)

@@ -78,11 +78,12 @@ def read_scored(
 def read_rows(source: str, columns: str | None = None, label: str | None = None) -> RowFile:
     """Return the rows of a file, with the values of the column `label`.
 
-    A row without an id gets its line number as id.
+    A row without an id gets its line number as id. A last line that is still being written is left
+    out.
     """
     file = RowFile(source)
     rows, faults = file.rows, file.faults
-    opened = open_source(source, columns)
+    opened = open_source(source, columns, growing=True)
     try:
         for number, line in opened.lines:
             row = decode_line(line, _ROW)
@@ -92,7 +93,7 @@ def read_rows(source: str, columns: str | None = None, label: str | None = None)
             if row.id is None:
                 row = msgspec.structs.replace(row, id=number)
             try:
-                _ = row.parsed, row.score, row.signature, row.tokens
+                _ = row.parsed, row.score, row.signature, row.tokens, row.missing_before
             except RolloutError as error:
                 faults.append(RowFault(str(row.id), str(error)))
                 continue

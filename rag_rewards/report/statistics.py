@@ -260,6 +260,8 @@ def _notes(
         notes.append(
             f"the rows have {len(signatures)} different signatures: do not compare their rewards"
         )
+    if missing := sum(row.missing_before for row in rows):
+        notes.append(f"{missing:,} rollouts are missing, because the dump could not write them")
     if repeated := len(rows) - len({str(row.id) for row in rows}):
         notes.append(f"{repeated:,} rows repeat the id of another row")
     return notes
@@ -290,6 +292,7 @@ def _steps(
         return []
     dead = _dead_by_row(columns["reward"], groups)
     has_turns = any(each.turns for each in facts)
+    has_unscored = None in columns["reward"]
     size = math.ceil(len(order) / MAX_POINTS)
     points = []
     for start in range(0, len(order), size):
@@ -300,6 +303,8 @@ def _steps(
         }
         if has_turns:
             values |= turn_rates([facts[i] for i in inside])
+        if has_unscored:
+            values["unscored"] = fmean(columns["reward"][i] is None for i in inside)
         values["groups without signal"] = mean_of(dead[i] for i in inside)
         points.append(TrainingStep(order[start], len(inside), values))
     return points

@@ -26,6 +26,8 @@ _FAULT = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
 _EXPECTED = re.compile(r"Expected (?P<want>.*), got (?P<got>.*)", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _NO_CHOICE = re.compile(r"Invalid enum value (?P<got>.*)", re.DOTALL)
+_CUT = "Input data was truncated"
+"""The message of msgspec for JSON without its end."""
 _CHOICES = {"answer_kind": "short, list, claims or null", "verdicts[]": "0, 1 or null"}
 
 
@@ -107,6 +109,8 @@ def _not_json(error: Exception) -> RowError:
         return RowError(f"not JSON: {describe_text(error)}")
     if isinstance(error, RecursionError):
         return RowError("not JSON: nested too deeply")
+    if str(error) == _CUT:
+        return RowError("not JSON: the line ends in the middle of the row")
     return RowError(f"not JSON: {error}")
 
 
@@ -149,6 +153,15 @@ def is_object(line: bytes) -> bool:
     except NOT_JSON:
         return False
     return True
+
+
+def is_cut(line: bytes) -> bool:
+    """Return whether a line is the beginning of a row, without its end."""
+    try:
+        msgspec.json.decode(line, type=msgspec.Raw)
+    except NOT_JSON as error:
+        return str(error) == _CUT
+    return False
 
 
 # --- the id of a line --------------------------------------------------------------------------

@@ -13,10 +13,7 @@ from rag_rewards.documents import Result
 from rag_rewards.errors import RolloutError
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.columns import to_builtins
-from rag_rewards.rows.scored import score_entries
-
-MISSING = "missing_before"
-"""Field of a row: the number of rollouts before it that could not be written."""
+from rag_rewards.rows.scored import MISSING, score_entries
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,10 @@ SCORE_FIELDS = (
 )
 """The fields that a scoring writes. A later scoring replaces them."""
 
+MISSING = "missing_before"
+"""Field of a dump: the number of rollouts before the row that could not be written."""
+
+_COUNT = msgspec.json.Decoder(int | None)
 _NUMBER = msgspec.json.Decoder(float | None)
 _COMPONENTS = msgspec.json.Decoder(dict[str, float | None] | None)
 _DETAILS = msgspec.json.Decoder(dict[str, Any] | str | None)
@@ -41,7 +45,7 @@ class ScoredRow(
     frozen=True,
     kw_only=True,
     dict=True,
-    rename={f"raw_{name}": name for name in (*SCORE_FIELDS, "tokens")},
+    rename={f"raw_{name}": name for name in (*SCORE_FIELDS, "tokens", MISSING)},
 ):
     """A row that can contain a score.
 
@@ -61,6 +65,7 @@ class ScoredRow(
     raw_error: Raw = msgspec.UNSET
     raw_signature: Raw = msgspec.UNSET
     raw_tokens: Raw = msgspec.UNSET
+    raw_missing_before: Raw = msgspec.UNSET
 
     @classmethod
     def of(cls, rollout: Rollout, score: Score, signature: str = "") -> ScoredRow:
@@ -154,6 +159,11 @@ class ScoredRow(
     def tokens(self) -> list[str] | None:
         """The texts of the tokens of the response, or None if the row does not contain them."""
         return _decoded(self.raw_tokens, _TEXTS, "tokens")
+
+    @lazy
+    def missing_before(self) -> int:
+        """The number of rollouts before this one that a dump could not write."""
+        return _decoded(self.raw_missing_before, _COUNT, MISSING) or 0
 
 
 def score_entries(rollout: Rollout, score: Score) -> TurnEntries | None:

@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 
 from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.rollout_dump import RolloutDump
 
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Token, limits and batching of a server.
+    """Token, limits, batching and dump of a server.
 
     token         required token; None for no authentication
     max_body      maximum size of a request body, in bytes
@@ -22,6 +23,7 @@ class ServerOptions:
     max_waiting   number of waiting rollouts above which requests are answered with 503
     error_value   value that POST /openrlhf returns for an unscored rollout; None for an error
     error_share   share of unscored rollouts above which GET /health returns 503
+    dump          file to which every scored rollout is written
     """
 
     token: str | None = None
@@ -34,6 +36,7 @@ class ServerOptions:
     max_waiting: int = 16_384
     error_value: float | None = None
     error_share: float = 0.5
+    dump: RolloutDump | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_body", "max_rows", "deadline", "batch_rows", "in_flight"):

@@ -80,7 +80,7 @@ def _server_of(
         print("this recipe compares groups: send whole groups to POST /score", file=sys.stderr)
 
     def load() -> Scorer:
-        return Scorer.load(reward, models=models)
+        return Scorer.load(reward, models=models, dump=options.dump)
 
     return RewardServer(load, reward.component_names, options), reward.name
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,12 @@ from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.loading import RECIPE_KEYS, RecipeSpec, load_recipe, recipes_of
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.recipes import models_needed
+from rag_rewards.rollout_dump import DumpOptions
 from rag_rewards.training.credit.settings import Credit
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.training.settings import Training
+
+NO_DUMP = DumpOptions()
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Start:
     policy: str
     data: str
     validation: str | None = None
+    dump: DumpOptions = NO_DUMP
 
     @property
     def name(self) -> str:
@@ -91,7 +95,19 @@ class Start:
             value = getattr(self.models, field.name)
             if value != getattr(default, field.name):
                 options[field.name] = value
-        return options
+        return options | self._dump_options
+
+    @property
+    def _dump_options(self) -> dict[str, Any]:
+        """The options of the dump that differ from their defaults."""
+        if self.dump.dump is None:
+            return {}
+        default = DumpOptions()
+        return {
+            name: value
+            for name, value in vars(self.dump).items()
+            if value != getattr(default, name)
+        }
 
     @property
     def advantage_options(self) -> dict[str, Any]:
@@ -101,12 +117,20 @@ class Start:
 
 
 def start_of(
-    spec: RecipeSpec, models: ModelOptions, policy: str, data: str, validation: str | None
+    spec: RecipeSpec,
+    models: ModelOptions,
+    policy: str,
+    data: str,
+    validation: str | None,
+    dump: DumpOptions = NO_DUMP,
 ) -> Start:
     """Return the contents of a script.
 
-    A script runs in its own folder and its workers run in others, so existing paths are absolute.
+    A script runs in its own folder and its workers run in others, so existing paths and the path of
+    the dump are absolute. Raises OptionError for an invalid dump.
     """
+    if (opened := dump.open()) is not None:
+        dump = replace(dump, dump=str(opened.path))
     spec = msgspec.structs.replace(spec, recipe=_absolute_reference(spec.recipe))
     return Start(
         spec,
@@ -115,6 +139,7 @@ def start_of(
         _absolute(policy),
         _absolute(data),
         _absolute(validation) if validation else None,
+        dump,
     )
 
 
