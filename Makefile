@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed-to-develop
 # First and by itself: an index that has a build for processors alone gives that one.
 TORCH  ?= torch==2.13.0
 
-.PHONY: demo demo-model demo-train demo-search teaches test test-slow fuzz test-trainers test-more-trainers test-vllm test-lower-bounds check bench docs clean
+.PHONY: demo demo-model demo-train demo-search teaches test test-slow fuzz test-trainers test-more-trainers install-lines test-vllm test-lower-bounds check bench docs clean
 
 # The package alone is all that `make demo` needs; `make demo-model` needs torch and transformers,
 # tests and checks their tools as well.
@@ -81,6 +81,11 @@ test-trainers:
 	    build/trainers/$$trainer/bin/python -m pytest -o filterwarnings=default \
 	        tests/trainers/$$trainer || exit 1; \
 	done
+
+# Resolves the commands that install the trainers, with uv and a package index, in about two minutes.
+install-lines: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/python tests/install/resolve.py
 
 # Trainers that continuous integration does not install.
 MORE_TRAINERS ?= verifiers

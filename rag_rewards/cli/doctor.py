@@ -22,6 +22,7 @@ from rich.text import Text
 from rag_rewards.cli.output import console, print_json
 from rag_rewards.packages import installed_version, run_isolated
 from rag_rewards.report.terminal import titled_table
+from rag_rewards.trainer_packages import ENGINE, INSTALLATIONS, conflicts, engine_of
 from rag_rewards.turn_entries import SUMMED
 from rag_rewards.version import __version__
 
@@ -59,7 +60,8 @@ class CheckResult(msgspec.Struct, frozen=True, rename={"message": "found", "fix"
 class Trainer:
     """A trainer: the first supported version and the version that the tests use.
 
-    `turn_credit` is what gives turns their own advantages, "" if the trainer sums their rewards.
+    `install` is how to install it; `{commands}` are the commands for GPUs. `turn_credit` is what
+    gives turns their own advantages, "" if the trainer sums their rewards.
     """
 
     name: str
@@ -78,7 +80,7 @@ TRAINERS = (
         "1.15",
         "1.16.0",
         "pip install --upgrade trl",
-        "pip install trl",
+        "pip install trl, or with vLLM: {commands}",
         "rag_rewards_adapters.trl.TurnGRPOTrainer",
     ),
     Trainer(
@@ -88,7 +90,7 @@ TRAINERS = (
         "0.9.1",
         "upgrade verl; before 0.9 only compute_score works: "
         "reward.custom_reward_function.path=pkg://rag_rewards_adapters.verl",
-        "pip install verl",
+        "{commands}",
         "agent loop rag_group with an estimator rag_turn_return, rag_turn_igpo, rag_turn_mt_grpo "
         "or rag_turn_given",
     ),
@@ -98,9 +100,9 @@ TRAINERS = (
         "4.0",
         "4.6.0",
         "pip install --upgrade ms-swift",
-        "pip install ms-swift",
+        "pip install ms-swift, or with vLLM: {commands}",
     ),
-    Trainer("OpenRLHF", "openrlhf", "0.9.1", "0.11.2", "upgrade openrlhf", "see its guide"),
+    Trainer("OpenRLHF", "openrlhf", "0.9.1", "0.11.2", "upgrade openrlhf", "{commands}"),
     Trainer(
         "verifiers",
         "verifiers",
@@ -135,6 +137,7 @@ def examine() -> list[CheckResult]:
     return [
         *_this_package(),
         *_trainers(),
+        *_conflicts(),
         *_turn_credit(),
         *_plugin(),
         *_extras(),
@@ -151,13 +154,34 @@ def _trainers() -> Iterator[CheckResult]:
     for trainer in TRAINERS:
         version = installed_version(trainer.package)
         if version is None:
-            yield CheckResult("trainers", trainer.name, "absent", "not installed", trainer.install)
+            fix = trainer.install.format(commands=_commands(trainer.package))
+            yield CheckResult("trainers", trainer.name, "absent", "not installed", fix)
         elif Version(version) < Version(trainer.since):
             state = f"{version} is older than {trainer.since}"
             yield CheckResult("trainers", trainer.name, "problem", state, trainer.upgrade)
         else:
             other = "" if version == trainer.tested else f" (tests use {trainer.tested})"
             yield CheckResult("trainers", trainer.name, "ok", version + other)
+
+
+def _commands(package: str) -> str:
+    installation = INSTALLATIONS.get(package)
+    return " && ".join(installation.commands) if installation else f"pip install {package}"
+
+
+def _conflicts() -> Iterator[CheckResult]:
+    """Compare the installed packages with the versions that each installed trainer requires."""
+    for trainer in TRAINERS:
+        if installed_version(trainer.package) is None:
+            continue
+        name, found = f"{trainer.name} packages", list(conflicts(trainer.package))
+        if found:
+            message = "; ".join(conflict.message for conflict in found)
+            fix = "; ".join(dict.fromkeys(conflict.fix for conflict in found))
+            yield CheckResult("versions", name, "problem", message, fix)
+        else:
+            message = "the installed packages have the versions that it requires"
+            yield CheckResult("versions", name, "ok", message)
 
 
 def _turn_credit() -> Iterator[CheckResult]:
@@ -201,11 +225,30 @@ def _extras() -> Iterator[CheckResult]:
     for extra, requirements in _requirements().items():
         gaps = [gap for requirement in requirements if (gap := _gap(requirement))]
         if gaps:
-            fix = f'pip install "rag-rewards[{extra}]"'
+            fix = _fix_of_extra(extra, requirements)
             yield CheckResult("extras", extra, "absent", "; ".join(gaps), fix)
         else:
             versions = ", ".join(f"{r.name} {installed_version(r.name)}" for r in requirements)
             yield CheckResult("extras", extra, "ok", versions)
+
+
+def _fix_of_extra(extra: str, requirements: list[Requirement]) -> str:
+    """Return a command, or the advice to use a server if a trainer needs another version."""
+    wanted = next((each for each in requirements if each.name == ENGINE), None)
+    for trainer in TRAINERS if wanted is not None else ():
+        own = engine_of(trainer.package)
+        if own is not None and wanted is not None and _excludes(own, wanted):
+            return (
+                f"{trainer.name} requires {own.name}{own.specifier}: start `vllm serve` in another "
+                "environment, and use it with --model URL --backend vllm"
+            )
+    return f'pip install "rag-rewards[{extra}]"'
+
+
+def _excludes(own: Requirement, wanted: Requirement) -> bool:
+    """Return whether a trainer does not accept the first version that an extra accepts."""
+    least = [part.version for part in wanted.specifier if part.operator in (">=", "==")]
+    return bool(least) and not own.specifier.contains(least[0], prereleases=True)
 
 
 def _requirements() -> dict[str, list[Requirement]]:

@@ -8,7 +8,7 @@ from importlib import metadata
 import pytest
 from conftest import Cli
 
-from rag_rewards import packages
+from rag_rewards import packages, trainer_packages
 from rag_rewards.cli import doctor
 from rag_rewards.cli.doctor import CheckResult, examine
 from rag_rewards.packages import run_isolated
@@ -140,3 +140,80 @@ def test_isolated_code_may_fail_or_hang(monkeypatch: pytest.MonkeyPatch) -> None
     value, error = run_isolated("import time; time.sleep(9)")
     assert value is None
     assert "no answer" in error
+
+
+@pytest.fixture
+def verl_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the requirements of verl by some of those of verl 0.9.1."""
+    lines = [
+        "transformers!=5.6.0,<5.11,>=5.5.3",
+        "ray[default]>=2.41.0",
+        'pyzmq; extra == "verl-core"',
+        'torch==2.11.0; extra == "vllm"',
+        'vllm==0.24.0; extra == "vllm"',
+        'sglang==0.5.12; extra == "sglang"',
+    ]
+    real = metadata.requires
+    monkeypatch.setattr(metadata, "requires", lambda name: lines if name == "verl" else real(name))
+
+
+@pytest.mark.parametrize(
+    ("versions", "state", "message", "fix"),
+    [
+        ({"transformers": "5.9.0"}, "ok", "", ""),
+        (
+            {"transformers": "5.19.0"},
+            "problem",
+            "transformers 5.19.0, verl 0.9.1 requires !=5.6.0,<5.11,>=5.5.3",
+            'pip install "transformers!=5.6.0,<5.11,>=5.5.3"',
+        ),
+        ({"transformers": "5.9.0", "vllm": "0.24.0", "torch": "2.11.0"}, "ok", "", ""),
+        (
+            {"transformers": "5.9.0", "vllm": "0.32.0", "torch": "2.11.0"},
+            "problem",
+            "vllm 0.32.0, verl 0.9.1 requires ==0.24.0",
+            'pip install "verl[vllm]==0.9.1"',
+        ),
+    ],
+)
+def test_versions_that_a_trainer_does_not_accept(
+    monkeypatch: pytest.MonkeyPatch,
+    verl_metadata: None,
+    versions: dict[str, str],
+    state: str,
+    message: str,
+    fix: str,
+) -> None:
+    found = {"verl": "0.9.1", "torch": "2.13.0", **versions}
+    for module in (doctor, trainer_packages):
+        monkeypatch.setattr(module, "installed_version", found.get)
+    monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
+    result = result_of(examine(), "verl packages")
+    assert result.state == state
+    assert message in result.message
+    assert fix in result.fix
+
+
+def test_a_trainer_that_excludes_the_extra_vllm(
+    monkeypatch: pytest.MonkeyPatch, verl_metadata: None
+) -> None:
+    found = {"verl": "0.9.1", "vllm": "0.24.0"}
+    for module in (doctor, trainer_packages):
+        monkeypatch.setattr(module, "installed_version", found.get)
+    monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
+    result = result_of(examine(), "vllm")
+    assert result.state == "absent"
+    assert result.message == "vllm 0.24.0, required >=0.32"
+    assert "verl requires vllm==0.24.0" in result.fix
+    assert "--model URL --backend vllm" in result.fix
+
+
+def test_the_fix_of_a_missing_trainer_can_be_pasted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor, "installed_version", lambda name: None)
+    results = examine()
+    assert result_of(results, "verl").fix == (
+        'pip install "verl[vllm]==0.9.1" && pip install flash-attn==2.8.3 --no-build-isolation'
+    )
+    assert "{" not in " ".join(result.fix for result in results)

@@ -1,0 +1,128 @@
+"""Packages of the trainers: commands that install them for GPUs, and conflicts of versions.
+
+The commands are resolved by `make install-lines`, and the result is in
+`tests/install/resolved.json`. Nothing here imports a trainer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+
+from packaging.requirements import Requirement
+
+from rag_rewards.packages import installed_version
+
+ENGINE = "vllm"
+"""The extra of trainers that fixes the version of the engine for rollouts."""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Commands that install a trainer with vLLM on a machine with NVIDIA GPUs.
+
+    package   name of the trainer's package
+    commands  what to run, in order, in an environment of its own
+    extras    extras of rag-rewards that fit into the same environment
+    """
+
+    package: str
+    commands: tuple[str, ...]
+    extras: tuple[str, ...] = ("http", "server")
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """The requirements of all commands."""
+        words = (word for command in self.commands for word in command.split()[2:])
+        return tuple(word.strip('"') for word in words if not word.startswith("-"))
+
+
+INSTALLATIONS = {
+    each.package: each
+    for each in (
+        Installation(
+            "trl",
+            ('pip install "trl[vllm,peft]==1.16.0"',),
+            ("http", "server", "transformers"),
+        ),
+        Installation(
+            "verl",
+            (
+                'pip install "verl[vllm]==0.9.1"',
+                "pip install flash-attn==2.8.3 --no-build-isolation",
+            ),
+        ),
+        Installation(
+            "openrlhf",
+            (
+                "pip install torch==2.13.0 setuptools wheel ninja packaging psutil",
+                'pip install "openrlhf[vllm]==0.11.2" --no-build-isolation',
+            ),
+        ),
+        Installation(
+            "ms-swift",
+            ('pip install ms-swift==4.6.0 "vllm>=0.32"',),
+            ("http", "server", "transformers"),
+        ),
+    )
+}
+"""The installation of each trainer, by its package."""
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """An installed version that a trainer does not accept."""
+
+    trainer: str
+    required: Requirement
+    found: str
+    is_engine: bool
+
+    @property
+    def message(self) -> str:
+        """What is wrong."""
+        specifier = str(self.required.specifier)
+        return f"{self.required.name} {self.found}, {self.trainer} requires {specifier}"
+
+    @property
+    def fix(self) -> str:
+        """A command that installs a version that the trainer accepts."""
+        if not self.is_engine:
+            return f'pip install "{self.required.name}{self.required.specifier}"'
+        package, _, version = self.trainer.partition(" ")
+        return f'pip install "{package}[{ENGINE}]=={version}"'
+
+
+def conflicts(package: str) -> Iterator[Conflict]:
+    """Yield the installed versions that an installed trainer does not accept.
+
+    Its requirements are those of its metadata and, if vLLM is installed, of its extra for vLLM. A
+    package that is not installed is no conflict, since not every run needs it.
+    """
+    version = installed_version(package)
+    if version is None:
+        return
+    for requirement, is_engine in _requirements(package):
+        found = installed_version(requirement.name)
+        if found is not None and not requirement.specifier.contains(found, prereleases=True):
+            yield Conflict(f"{package} {version}", requirement, found, is_engine)
+
+
+def _requirements(package: str) -> Iterator[tuple[Requirement, bool]]:
+    """Yield the requirements of a trainer, and whether each belongs to its extra for vLLM."""
+    has_engine = installed_version(ENGINE) is not None
+    for line in metadata.requires(package) or ():
+        requirement = Requirement(line)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield requirement, False
+        elif has_engine and requirement.marker.evaluate({"extra": ENGINE}):
+            yield requirement, True
+
+
+def engine_of(package: str) -> Requirement | None:
+    """Return the versions of vLLM that an installed trainer accepts, None if it states none."""
+    if installed_version(package) is None:
+        return None
+    lines = map(Requirement, metadata.requires(package) or ())
+    return next((line for line in lines if line.name == ENGINE), None)

@@ -1,0 +1,110 @@
+"""The commands that install the trainers and this package, as the pages show them."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from rag_rewards.cli.doctor import TRAINERS
+from rag_rewards.trainer_packages import INSTALLATIONS
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = pytest.importorskip("tomli")
+
+ROOT = Path(__file__).resolve().parents[2]
+RESOLVED = json.loads(Path(__file__).with_name("resolved.json").read_text("utf-8"))["trainers"]
+PAGES = {
+    "trl": "docs/trl.md",
+    "verl": "docs/verl.md",
+    "openrlhf": "docs/openrlhf.md",
+    "ms-swift": "docs/ms-swift.md",
+}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+OWN = re.compile(
+    r'^pip install "?rag-rewards(\[[\w,]+\])?"? +# from (?:a|the) clone: pip install '
+    r'"?\.(\[[\w,]+\])?"?$'
+)
+
+
+def test_every_installation_is_resolved():
+    """Run `make install-lines` after a change of a command."""
+    assert RESOLVED.keys() == INSTALLATIONS.keys() == PAGES.keys()
+    for name, installation in INSTALLATIONS.items():
+        assert RESOLVED[name]["requirements"] == list(installation.requirements)
+        assert RESOLVED[name]["extras"] == list(installation.extras)
+        for line in installation.requirements:
+            requirement = Requirement(line)
+            found = RESOLVED[name]["versions"].get(requirement.name)
+            assert found is None or requirement.specifier.contains(found), line
+
+
+def test_the_versions_are_those_that_the_adapters_are_tested_with():
+    tested = {trainer.package: trainer.tested for trainer in TRAINERS}
+    for name, installation in INSTALLATIONS.items():
+        pins = {
+            Requirement(line).name: str(Requirement(line).specifier)
+            for line in installation.requirements
+        }
+        assert pins[name] == f"=={tested[name]}"
+
+
+def test_what_the_pages_say_about_the_extra_vllm():
+    """The resolved versions and the extra vllm agree with the sentences of the pages."""
+    extra = next(
+        Requirement(line) for line in PROJECT["optional-dependencies"]["vllm"] if "vllm" in line
+    )
+    for name, page in PAGES.items():
+        resolved = RESOLVED[name]
+        fits = extra.specifier.contains(resolved["versions"]["vllm"])
+        assert resolved["fits_extra_vllm"] == fits, name
+        text = " ".join((ROOT / page).read_text("utf-8").split())
+        if fits:
+            assert "`rag-rewards[vllm]` fits into the same environment" in text, page
+        else:
+            assert "fit into one environment" in text, page
+            assert "--model URL --backend vllm" in text, page
+
+
+@pytest.mark.parametrize("name", INSTALLATIONS)
+def test_the_page_shows_the_commands(name):
+    text = (ROOT / PAGES[name]).read_text("utf-8")
+    assert "\n".join(INSTALLATIONS[name].commands) in text
+
+
+def test_the_versions_in_the_page_of_verl():
+    text = " ".join((ROOT / "docs/verl.md").read_text("utf-8").split())
+    versions = RESOLVED["verl"]["versions"]
+    assert f"vLLM {versions['vllm']}, torch {versions['torch']}" in text
+    assert f"transformers {versions['transformers']}" in text
+    text = " ".join((ROOT / "docs/openrlhf.md").read_text("utf-8").split())
+    versions = RESOLVED["openrlhf"]["versions"]
+    assert f"vLLM {versions['vllm']} and transformers {versions['transformers']}" in text
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
+)
+def test_commands_work_from_an_index_and_from_a_clone(page):
+    """Each command that installs this package has the same extras in both forms, and they exist."""
+    for block in re.findall(r"^```sh[^\n]*\n(.*?)^```", page.read_text("utf-8"), re.S | re.M):
+        for line in block.splitlines():
+            if not re.match(r'pip install "?rag-rewards', line):
+                continue
+            found = OWN.match(line)
+            assert found, f"{page.name}: {line}"
+            assert found[1] == found[2], line
+            extras = (found[1] or "").strip("[]").split(",")
+            assert {each for each in extras if each} <= PROJECT["optional-dependencies"].keys()
+
+
+def test_the_python_of_the_resolution_is_supported():
+    python = json.loads(Path(__file__).with_name("resolved.json").read_text("utf-8"))["python"]
+    assert Requirement(f"x{PROJECT['requires-python']}").specifier.contains(Version(python))
