@@ -22,6 +22,7 @@ LAYERS = [
         "notebook_html",
         "errors",
         "packages",
+        "trainer_packages",
         "rotating_file",
         "turn_entries",
         "evidence.answer_template",
