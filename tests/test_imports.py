@@ -66,7 +66,7 @@ LAYERS = [
     ["io", "tables"],
     ["datasets"],
     ["metrics"],
-    ["report", "server", "replay"],
+    ["report", "server", "replay", "tracking"],
     ["preparation"],
     ["selection", "calibration"],
     ["tiny_world"],

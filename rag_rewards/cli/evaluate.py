@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from rag_rewards.cli.options import (
     Input,
     ModelGroups,
     OptionalOutput,
+    Track,
 )
 from rag_rewards.cli.output import console
 from rag_rewards.cli.recipe_options import RecipeOptions
@@ -41,6 +43,8 @@ from rag_rewards.metrics.summary import MetricReport, Value
 from rag_rewards.model_options import EncoderOptions, JudgeOptions, PolicyOptions
 from rag_rewards.report.terminal import titled_table
 from rag_rewards.shorten import plain
+from rag_rewards.tracking import TrackerName, check_tracker, tracked
+from rag_rewards.tracking.evaluation import track_evaluation
 
 AGREEMENT_NAMES = {
     "kappa": "κ",
@@ -68,6 +72,7 @@ def evaluate(
     json: bool = False,
     resamples: int = 1000,
     seed: int = 0,
+    track: Track = None,
     nli: Annotated[str | None, Parameter(group=MODELS)] = None,
     device: Annotated[str | None, Parameter(group=MODELS)] = None,
     judge: Annotated[JudgeOptions, Parameter(name="*", group=JUDGE)] = MODEL_DEFAULTS.judge,
@@ -108,6 +113,8 @@ def evaluate(
         Number of bootstrap resamples.
     seed
         Random seed of the bootstrap.
+    track
+        Log the metrics and the signature of each file to this experiment tracker.
     nli
         Folder of the entailment model.
     device
@@ -129,6 +136,8 @@ def evaluate(
         label_threshold,
         columns,
     )
+    if track is not None:
+        check_tracker(track)
     evaluation = compute_metrics(options)
     if output:
         write_evaluation(evaluation, output)
@@ -139,6 +148,8 @@ def evaluate(
     if evaluation.model_usage:
         print(f"models: {evaluation.model_usage}", file=sys.stderr)
     print(evaluation.signature, file=sys.stderr)
+    if track is not None:
+        _track(track, evaluation)
     return 3 if evaluation.has_errors else 0
 
 
@@ -153,6 +164,14 @@ def _metric_of(config: Path | None) -> list[str]:
             "write it with `rag-rewards calibrate --metrics … --threshold-file`"
         )
     return [f"{file.metric}>={file.threshold!r}"]
+
+
+def _track(track: TrackerName, evaluation: Evaluation) -> None:
+    """Log each file as a run of an experiment tracker."""
+    for i, run in enumerate(evaluation.runs):
+        with tracked(track, f"evaluate {os.path.basename(run.name)}") as tracker:
+            track_evaluation(tracker, evaluation, i)
+        print(f"{track}: {tracker.place}", file=sys.stderr)
 
 
 def print_evaluation(console: Console, evaluation: Evaluation) -> None:

@@ -15,6 +15,7 @@ from cyclopts import Group, Parameter
 from rag_rewards.cli.recipe_options import RecipeOptions
 from rag_rewards.model_options import EncoderOptions, JudgeOptions, ModelOptions, PolicyOptions
 from rag_rewards.rollout_dump import DumpOptions
+from rag_rewards.tracking import TrackerName
 
 FILES = Group("Input and output", sort_key=1)
 RECIPE = Group("Recipe", sort_key=3)
@@ -74,4 +75,5 @@ Input = Annotated[str, Parameter(name="IN", group=FILES)]
 Columns = Annotated[str | None, Parameter(group=FILES)]
 Output = Annotated[str, Parameter(alias="-o", group=FILES)]
 OptionalOutput = Annotated[str | None, Parameter(alias="-o", group=FILES)]
+Track = Annotated[TrackerName | None, Parameter(group=FILES)]
 Progress = Annotated[bool | None, Parameter(negative="--no-progress", show_default=False)]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -19,13 +22,17 @@ from rag_rewards.cli.options import (
     OptionalOutput,
     Progress,
     Recipe,
+    Track,
 )
 from rag_rewards.cli.output import console, print_messages
 from rag_rewards.io.progress import NoProgress
-from rag_rewards.io.score_file import ScoreOptions, ScoringRun, score_file
+from rag_rewards.io.score_file import OnOutput, ScoreOptions, ScoringRun, score_file
 from rag_rewards.report.plain import summary
 from rag_rewards.report.progress import ProgressBar, judge_usage
 from rag_rewards.shorten import plain
+from rag_rewards.tracking import TrackerName, tracked
+from rag_rewards.tracking.scoring import track_scoring
+from rag_rewards.tracking.step_means import StepMeans
 
 ALL_SCORED, STOPPED, SOME_IN_ERROR = 0, 2, 3
 
@@ -43,6 +50,7 @@ def score(
     ] = None,
     workers: int = 1,
     progress: Progress = None,
+    track: Track = None,
     recipe: Recipe = RECIPE_DEFAULTS,
     grouping: Grouping = GROUP_DEFAULTS,
     models: Models = MODEL_DEFAULTS,
@@ -73,6 +81,8 @@ def score(
         Number of processes that score rows.
     progress
         Show a progress bar. By default, it is shown on a terminal.
+    track
+        Log the means, the counts and the signature to this experiment tracker.
     """
     as_table = output is None and sys.stdout.isatty() if table is None else table
     options = ScoreOptions(
@@ -88,23 +98,43 @@ def score(
     )
     show_progress = sys.stderr.isatty() if progress is None else progress
     display = ProgressBar if show_progress else NoProgress
+    spec = recipe.spec()
+    run_score = partial(score_file, spec, options, progress=display)
+    if track is not None:
+        run_score = partial(_tracked_score, track, options, run_score)
     if as_table:
         from rag_rewards.report.terminal import TableRow, print_scores, table_rows
 
         rows: list[TableRow] = []
-        run = score_file(
-            recipe.spec(),
-            options,
-            progress=display,
-            on_output=lambda output: rows.extend(table_rows(output)),
-        )
+        run = run_score(on_output=lambda output: rows.extend(table_rows(output)))
         print_scores(console(110), run.recipe, run.equation, run.totals, rows)
     else:
-        run = score_file(recipe.spec(), options, progress=display)
+        run = run_score()
     _print_summary(run, options)
     if run.stopped_by:
         return STOPPED
     return SOME_IN_ERROR if run.totals.errors else ALL_SCORED
+
+
+def _tracked_score(
+    track: TrackerName,
+    options: ScoreOptions,
+    score_rows: Callable[..., ScoringRun],
+    on_output: OnOutput | None = None,
+) -> ScoringRun:
+    """Score rows, and log the run to an experiment tracker."""
+    steps = StepMeans()
+
+    def on_rows(output: bytes) -> None:
+        steps.add_lines(output)
+        if on_output is not None:
+            on_output(output)
+
+    with tracked(track, f"score {os.path.basename(options.source)}") as tracker:
+        run = score_rows(on_output=on_rows)
+        track_scoring(tracker, run, options, steps)
+    print(f"{track}: {tracker.place}", file=sys.stderr)
+    return run
 
 
 def _print_summary(run: ScoringRun, options: ScoreOptions) -> None:

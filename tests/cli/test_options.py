@@ -18,13 +18,14 @@ WITH_MODELS = {"score", "audit", "calibrate", "explain", "serve", "init", "probe
 
 NAMES = {
     "score": "--output -o --recipe -r --set --config --hardened --workers --keep-evidence "
-    "--on-error --group-size --sort --progress --no-progress --table --jsonl",
+    "--on-error --group-size --sort --progress --no-progress --table --jsonl --track",
     "recipes": "--json",
     "replay": "--recipe -r --set --config --hardened --base --group-size --sort --show --json",
     "audit": "--recipe -r --set --config --hardened --attack --train --steps --seed --format "
     "--start --progress --no-progress --json",
     "evaluate": "--metrics -m --config --by --label -l --label-threshold --questions --output -o "
-    "--json --resamples --seed --nli --device --judge --judge-model --judge-cache --judge-retries",
+    "--json --resamples --seed --track --nli --device --judge --judge-model --judge-cache "
+    "--judge-retries",
     "calibrate": "--label -l --label-threshold --column -c --metrics --metric -m --score --claims "
     "--max-false-positive-rate --threshold --by --lengths --resamples --seed --threshold-file "
     "--output -o --svg --json --recipe -r --set --config --hardened --group-size --sort --repeat "
