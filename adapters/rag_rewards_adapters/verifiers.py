@@ -1,4 +1,4 @@
-"""Recipes as reward functions of verifiers' tasks.
+"""verifiers and prime-rl: recipes as rewards of a task, and advantages of turns for a group.
 
 In your own module,
 
@@ -7,37 +7,143 @@ In your own module,
 
 and in the configuration of the task: `rewards: {arena: {fn: "my_module:arena", weight: 1.0}}`. The
 data of the task has the fields of a row (`answers`, `documents`, `supporting`, …).
+`rag-rewards init verifiers` writes a package with a taskset that uses such a reward.
+
+verifiers scores one trace at a time. A recipe that compares the rollouts of a group, and advantages
+of turns, need an algorithm of prime-rl: `GroupCredit` scores all traces of a group and writes the
+advantage of each token into them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
+from rag_rewards.errors import RolloutError
 from rag_rewards.loading import RecipeSource
-from rag_rewards.rollout import Score
+from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import rollout_from_columns
+from rag_rewards.scorer import Scorer
+from rag_rewards.training.credit import Credit
+from rag_rewards.training.credit.gigpo import anchors_of
+from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards_adapters.callables import each, value_of
+from rag_rewards_adapters.credit_choice import credit_of
+from rag_rewards_adapters.group_values import group_values
+from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
 
-def reward(recipe: RecipeSource, **options: Any) -> Callable[[Any, Any], Awaitable[float]]:
-    """Return an asynchronous function of `task` and `trace`, which scores the last reply.
+def reward(
+    recipe: RecipeSource | None = None, /, **options: Any
+) -> Callable[[Any, Any], Awaitable[float]]:
+    """Return an asynchronous function of `task` and `trace`, which scores a trace.
 
-    Components become metrics of the trace, under the name of the recipe. The options have the names
-    of the command line. Raises UsageError for a recipe that compares the rollouts of a group,
+    Components become metrics of the trace, under the name of the recipe. A recipe that reads turns
+    gets all messages since the first reply; its rewards of turns are summed. The options have the
+    names of the command line. Raises UsageError for a recipe that compares the rollouts of a group,
     because verifiers scores one trace at a time (verifiers/v1/task.py, Task.score). The function
     raises RolloutError for an unscored rollout; verifiers then records None and the error.
     """
     scorer = each(recipe, **options).scorer
+    sums = TurnSums("use GroupCredit in an algorithm of prime-rl")
 
     async def score(task: Any, trace: Any) -> float:
-        rollout = rollout_from_columns(_fields(task), response=_reply(trace))
-        result = (await scorer.score_each_async([rollout]))[0]
+        result = (await scorer.score_each_async([_rollout(scorer, task, trace)]))[0]
         if isinstance(result, Score):
             trace.record_metrics(_metrics(scorer.reward.name, result))
+            sums.check([result])
         return value_of(result)
 
     return score
+
+
+class GroupCredit:
+    """Scores the traces of a group and writes the advantages of their tokens.
+
+    recipe          a recipe in any form, also one that compares the rollouts of a group
+    credit          a credit method or a Credit; default: the settings `credit` of the recipe
+    credit_options  options of the method, such as {"norm": "separate"}
+    std_floor       use (R − mean)/max(std, floor) within the group, the advantage of LEAR
+    patience        number of consecutive unscored groups to tolerate before raising
+    options         settings and models, with the names of the command line
+
+    Without a credit method and `std_floor`, the advantage is R − mean, as in prime-rl's `grpo`.
+    All tokens of an unscored trace have the advantage 0, so that prime-rl does not train on it.
+    Call the object in `score_group` of a subclass of prime-rl's Algorithm, with the traces.
+    """
+
+    def __init__(
+        self,
+        recipe: RecipeSource | None = None,
+        *,
+        credit: Credit | str | None = None,
+        credit_options: Mapping[str, Any] | None = None,
+        std_floor: float | None = None,
+        patience: int = 8,
+        **options: Any,
+    ) -> None:
+        self.scorer = Scorer.load(options if recipe is None else {"recipe": recipe, **options})
+        self.credit = credit_of(credit, credit_options, self.scorer)
+        self.std_floor = std_floor
+        self._unscored = UnscoredHandler(patience)
+
+    async def __call__(self, traces: Sequence[Any]) -> list[float]:
+        """Write rewards, metrics and advantages into the traces of a group. Return the rewards."""
+        everyone = [range(len(traces))]
+        rollouts = [_rollout(self.scorer, trace.task.data, trace) for trace in traces]
+        scores = self._unscored.handle(await self.scorer.score_each_async(rollouts, everyone))
+        values = group_values(scores, everyone)
+        name = self.scorer.reward.name
+        for trace, score, value in zip(traces, scores, values, strict=True):
+            if score is not None:
+                trace.record_metrics(_metrics(name, score))
+                trace.record_reward(name, value)
+        advantages = self._advantages(rollouts, scores, values)
+        for trace, turns in zip(traces, advantages, strict=True):
+            _write(trace, turns)
+        return values
+
+    def _advantages(
+        self,
+        rollouts: Sequence[Rollout | RolloutError],
+        scores: Sequence[Score | None],
+        values: Sequence[float],
+    ) -> list[list[float]]:
+        """Return an advantage per turn, or one for all turns."""
+        everyone = [range(len(scores))]
+        if self.credit is not None:
+            anchors = [
+                anchors_of(rollout.steps()) if isinstance(rollout, Rollout) else None
+                for rollout in rollouts
+            ]
+            turns = self.credit(scores, everyone, anchors)
+            return [list(entries or [0.0]) for entries in turns]
+        if self.std_floor is not None:
+            values = group_values(scores, everyone, self.std_floor)
+        mean = fmean(values) if values else 0.0
+        return [[value - mean] for value in values]
+
+
+def _write(trace: Any, turns: Sequence[float]) -> None:
+    """Write the advantage of each turn to its sampled tokens. One value is that of all turns.
+
+    Raises RolloutError if the trace has another number of turns than the rollout.
+    """
+    nodes = [node for node in trace.nodes if any(node.mask)]
+    values = list(turns) * len(nodes) if len(turns) == 1 else list(turns)
+    if len(values) != len(nodes):
+        raise RolloutError(f"{len(values)} advantages for {len(nodes)} replies of the trace")
+    for node, value in zip(nodes, values, strict=True):
+        node.advantages = [float(value)] * sum(node.mask)
+
+
+def _rollout(scorer: Scorer, task: Any, trace: Any) -> Rollout | RolloutError:
+    if any(recipe.reads_turns for recipe in scorer.recipes):
+        return rollout_from_columns(
+            _fields(task), response=_messages(trace), finish_reason=_finish_reason(trace)
+        )
+    return rollout_from_columns(_fields(task), response=_reply(trace))
 
 
 def _fields(task: Any) -> dict[str, Any]:
@@ -46,6 +152,18 @@ def _fields(task: Any) -> dict[str, Any]:
     if fields.get("question") is None:
         fields["question"] = task.prompt_text or None
     return fields
+
+
+def _messages(trace: Any) -> list[dict[str, Any]]:
+    """Return the messages since the first one that the model sampled."""
+    sampled = [bool(node.sampled) for node in trace.nodes]
+    start = sampled.index(True) if any(sampled) else len(sampled)
+    return [node.message.model_dump(exclude_none=True) for node in trace.nodes[start:]]
+
+
+def _finish_reason(trace: Any) -> str | None:
+    """Return why a limit ended the trace, or None."""
+    return "length" if getattr(trace, "is_truncated", False) else None
 
 
 def _reply(trace: Any) -> str:

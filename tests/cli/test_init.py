@@ -9,18 +9,28 @@ from typing import Any
 
 import pytest
 
+import rag_rewards as rr
 from rag_rewards.definition import custom
-from rag_rewards.recipes import RECIPES
+from rag_rewards.recipes import RECIPES, models_needed
 from rag_rewards.training.scripts import WRITERS
 from rag_rewards.training.settings import NOT_STATED
 
-SUM = {"openrlhf": {"igpo": "credit.method=group"}, "ms-swift": {"igpo": "credit.method=group"}}
+SUM = {name: {"igpo": "credit.method=group"} for name in ("openrlhf", "ms-swift", "verifiers")}
 """By trainer and recipe: the setting without which `init` refuses to train on a sum of turns."""
+
+
+NO_POLICY = {"verifiers"}
+"""Trainers that pass no model to a reward, so that `init` requires `--model`."""
+ONE_ROLLOUT = {"verifiers"}
+"""Trainers that score one rollout at a time, so that `init` refuses recipes of a group."""
 
 
 def settings_of(trainer: str, recipe: str) -> tuple[str, ...]:
     setting = SUM.get(trainer, {}).get(recipe)
-    return ("--set", setting) if setting else ()
+    settings = ("--set", setting) if setting else ()
+    if trainer in NO_POLICY and "policy" in models_needed(rr.recipe(recipe)):
+        settings += ("--model", "http://127.0.0.1:9", "--backend", "vllm")
+    return settings
 
 
 def read(folder: Path) -> str:
@@ -34,6 +44,10 @@ def test_every_recipe_for_every_trainer(
 ) -> None:
     folder = tmp_path / "run"
     settings = settings_of(trainer, recipe)
+    if trainer in ONE_ROLLOUT and rr.recipe(recipe).scope == "group":
+        refused = cli("init", trainer, "-r", recipe, *settings, "-o", folder, code=2)
+        assert "compares the rollouts of a group" in refused.err
+        return
     output = cli("init", trainer, "-r", recipe, *settings, "-o", folder, code=0).out.split()
     assert sorted(map(Path, output)) == sorted(folder.iterdir())
     text = read(folder)
@@ -45,6 +59,11 @@ def test_every_recipe_for_every_trainer(
         compile(path.read_text("utf-8"), path.name, "exec")
     for path in folder.glob("*.sh"):
         subprocess.run(["bash", "-n", path], check=True, timeout=30)  # it parses
+
+
+def test_verifiers_needs_a_model_for_log_probabilities(cli: Any, tmp_path: Path) -> None:
+    refused = cli("init", "verifiers", "-r", "ctrl-rag-clr", "-o", tmp_path / "a", code=2)
+    assert "--model URL --backend vllm" in refused.err
 
 
 def test_every_published_recipe_has_training_settings() -> None:

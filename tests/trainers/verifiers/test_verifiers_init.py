@@ -1,0 +1,82 @@
+"""`rag-rewards init verifiers`: the taskset loads, its tasks score traces, vf-eval accepts it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import verifiers.v1 as vf
+from rag_rewards_adapters.verifiers_taskset import read_data
+from test_verifiers_groups import trace_of
+from verifiers.v1.utils.generic import concrete_type
+from verifiers.v1.utils.loaders import load_taskset, taskset_class
+
+from rag_rewards.cli import main
+from rag_rewards.errors import DataError
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def run(*words: object) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    assert not ended.value.code
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package that the commands of docs/verifiers.md write."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "rag_arena", raising=False)
+    rows = ROOT / "examples" / "arena.jsonl"
+    run("prepare", "rows", rows, "-o", "train.jsonl", "-r", "arena", "-t", "trl")
+    run("init", "verifiers", "-r", "arena", "--data", "train.jsonl", "-o", "rag-arena")
+    monkeypatch.syspath_prepend(tmp_path / "rag-arena")
+    return tmp_path / "rag-arena"
+
+
+def test_the_taskset_loads_and_its_tasks_score_traces(package: Path) -> None:
+    kind = concrete_type(taskset_class("rag-arena"), vf.TasksetConfig)
+    tasks = list(load_taskset(kind(id="rag-arena")))
+    rows = [json.loads(line) for line in Path("train.jsonl").read_text().splitlines()]
+    assert len(tasks) == len(rows) > 3
+    task, row = tasks[0], rows[0]
+    right = (
+        f"<relevance>{row['supporting']}</relevance><analysis>x</analysis>"
+        f"<answer>{_first(row['answers'])}</answer>"
+    )
+    assert row["question"] in task.data.prompt_text
+    trace = trace_of({"question": row["question"], "response": right})
+    asyncio.run(task.score(trace))
+    assert trace.rewards["arena"].value == 13.0
+    assert trace.metrics["arena/accuracy"] == 1.0
+
+
+def _first(answers: Any) -> str:
+    return answers if isinstance(answers, str) else _first(answers[0])
+
+
+def test_vf_eval_accepts_the_taskset(package: Path) -> None:
+    path = os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])
+    program = Path(sys.executable).parent / "vf-eval"
+    command = [program, "rag-arena", "--env.agent.harness.id", "null", "-m", "any", "--dry-run"]
+    done = subprocess.run(
+        [str(word) for word in command],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_row_without_a_prompt_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"answers": ["Seine"]}\n')
+    with pytest.raises(DataError, match=r"line 1 of .*rag-rewards prepare -t trl"):
+        list(read_data(tmp_path / "rows.jsonl"))
