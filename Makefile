@@ -88,7 +88,7 @@ install-lines: $(STAMP)
 	$(BIN)/python tests/install/resolve.py
 
 # Trainers that continuous integration does not install.
-MORE_TRAINERS ?= verifiers
+MORE_TRAINERS ?= verifiers tinker axolotl
 test-more-trainers:
 	@$(MAKE) --no-print-directory test-trainers TRAINERS="$(MORE_TRAINERS)"
 

@@ -41,6 +41,8 @@ TRAINERS: dict[str, str] = {
     "verl": "verl 0.9",
     "openrlhf": "OpenRLHF 0.11",
     "ms_swift": "ms-swift 4.6",
+    "verifiers": "verifiers 0.4",
+    "tinker": "tinker-cookbook 0.5",
     "function": "any function",
 }
 
@@ -65,6 +67,8 @@ KINDS: dict[str, dict[str, Cell]] = {
         "verl": Cell("setting", "agent loop `rag_group` (V1 trainer, rollout engine)"),
         "openrlhf": Cell("setting", "agent executor (vLLM engine of the policy) [^openrlhf-one]"),
         "ms_swift": _SERVER,
+        "verifiers": Cell("setting", "`GroupCredit` in prime-rl, `model=URL`"),
+        "tinker": _SERVER,
         "function": Cell("setting", "`batch()`, `model=URL`"),
     },
     "judge of a group": {
@@ -72,6 +76,8 @@ KINDS: dict[str, dict[str, Cell]] = {
         "verl": Cell("setting", f"agent loop `rag_group` (V1 trainer), {_JUDGE.text}", JUDGE),
         "openrlhf": Cell("setting", f"agent executor [^openrlhf-one], {_JUDGE.text}", JUDGE),
         "ms_swift": _JUDGE,
+        "verifiers": Cell("setting", f"`GroupCredit` in prime-rl, {_JUDGE.text}", JUDGE),
+        "tinker": _JUDGE,
         "function": Cell("setting", f"`batch()`, {_JUDGE.text}", JUDGE),
     },
 }
@@ -86,6 +92,10 @@ STD_FLOOR: dict[str, Cell] = {
         {"std_floor": 0.1},
     ),
     "ms_swift": Cell("setting", "`std_floor=0.1` and `--scale_rewards none`", {"std_floor": 0.1}),
+    "verifiers": Cell(
+        "setting", "`GroupCredit` in prime-rl with `std_floor=0.1`", {"std_floor": 0.1}
+    ),
+    "tinker": Cell("setting", "`std_floor=0.1`", {"std_floor": 0.1}),
     "function": Cell("setting", "`rag_rewards.training.advantages.group_advantages`"),
 }
 """The advantage of LEAR, (R − mean)/max(std, 0.1), in each trainer."""
@@ -116,6 +126,8 @@ NORMALIZATION: dict[str, tuple[str, str, str, str]] = {
         "(R − mean)/(std + 1e-4)",
         "error; 0 in evaluation",
     ),
+    "verifiers": ("none (prime-rl)", "always", "R − mean", "0"),
+    "tinker": ("none", "always", "R − mean", "0"),
 }
 """The setting of each trainer, its value without normalization, the advantage, and the advantage of
 a prompt with one rollout."""
@@ -161,6 +173,12 @@ TURNS: dict[str, tuple[str, str, str]] = {
     ),
     "OpenRLHF 0.11": ("[the sum](openrlhf.md#several-turns)", "none", "in the trainer"),
     "ms-swift 4.6": ("[the sum](ms-swift.md#several-turns)", "none", "in the trainer"),
+    "verifiers 0.4, prime-rl": (
+        "[`GroupCredit`](verifiers.md#groups-and-advantages-of-turns) in an algorithm of prime-rl",
+        "all methods",
+        "in verifiers; prime-rl is not run, from its source at 559b447",
+    ),
+    "tinker-cookbook 0.5": ("[the sum](tinker.md#advantages)", "none", "in the trainer"),
     "SkyRL": (
         "`experiment` of `rag_rewards_adapters.skyrl`",
         "all except `gigpo`",
@@ -185,6 +203,10 @@ UNSCORED: dict[str, str] = {
     "ms_swift": "ms-swift would sum `None` as 0 (`nansum` in `swift/rl_core/advantage.py`). The "
     "rollout therefore gets the mean reward of its group, so that its advantage is 0. `not_scored` "
     "counts it, and a warning shows the first error.",
+    "verifiers": "verifiers records `None` and the error, and prime-rl excludes the trace. With "
+    "`GroupCredit`, all tokens of the trace have the advantage 0.",
+    "tinker": "The trajectory gets the mean reward of its group, so that its advantage is 0. "
+    "`not_scored` counts it.",
 }
 """The handling of an unscored rollout in each trainer, after the first batch."""
 
@@ -220,13 +242,13 @@ def _both(one: Cell, other: Cell) -> Cell:
 INTRO = """# Trainers
 
 The training loop stays in the trainer, and the reward is a recipe. Each trainer has its own page:
-[TRL](trl.md), [verl](verl.md), [OpenRLHF](openrlhf.md) and [ms-swift](ms-swift.md).
+[TRL](trl.md), [verl](verl.md), [OpenRLHF](openrlhf.md), [ms-swift](ms-swift.md),
+[verifiers and prime-rl](verifiers.md) and [Tinker](tinker.md).
 [Start a training run](start-training.md) shows the steps from the file of a data set to the first
 training step. Further adapters have no page. `rag_rewards_adapters.callables` is for trainers
 that call a Python function with one rollout or a batch (AReaL, NeMo-Gym, your own loop).
-`rag_rewards_adapters.verifiers` is for the library verifiers, and `rag_rewards_adapters.skyrl` and
-`rag_rewards_adapters.slime` are for search agents in SkyRL and slime. Their docstrings describe
-them.
+`rag_rewards_adapters.skyrl` and `rag_rewards_adapters.slime` are for search agents in SkyRL and
+slime. Their docstrings describe them.
 
 - **TRL** trains on one machine with little setup. A reward can use the model in training, so
   recipes with log-probabilities are on-policy without a server.
@@ -236,6 +258,8 @@ them.
   authors of CTRL-RAG used ms-swift.
 - **OpenRLHF** sends single rollouts to a reward server. Alternatively, the agent executor of this
   package scores complete groups and uses the vLLM engine of the policy for log-probabilities.
+- **verifiers** contains tasks and their rewards for prime-rl. It scores one rollout at a time.
+- **Tinker** trains on remote GPUs. Its loop scores complete groups on your machine.
 
 ## Recipes by trainer
 

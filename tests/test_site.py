@@ -148,7 +148,7 @@ PUBLIC = {
     "rag_rewards_adapters.openrlhf": ["reward_function", "executor"],
     "rag_rewards_adapters.ms_swift": ["register", "RagReward"],
     "rag_rewards_adapters.callables": ["each", "batch"],
-    "rag_rewards_adapters.verifiers": ["reward"],
+    "rag_rewards_adapters.verifiers": ["reward", "GroupCredit"],
 }
 
 
