@@ -46,7 +46,7 @@ def init(
     Parameters
     ----------
     trainer
-        Write the script for this trainer: trl, verl, openrlhf or ms-swift.
+        Write the script for this trainer: trl, verl, openrlhf, ms-swift or verifiers.
         sft and dpo write a script of TRL for the baselines: supervised fine-tuning and DPO.
     trained
         Train this model: a folder, or its name on a model hub.
