@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,7 +25,9 @@ from rag_rewards.output_form import ANY_FORM, OutputForm
 from rag_rewards.prompts import GROUNDED, Prompt
 from rag_rewards.reward import (
     Batch,
+    Component,
     Composite,
+    CorrectOf,
     FunctionReward,
     Reward,
     Scope,
@@ -64,10 +67,17 @@ class Recipe:
     decision: Decision | None = None
     """The threshold from which a response is correct; None for the values of `correct`."""
 
+    @cached_property
+    def inner_recipes(self) -> tuple[Recipe, ...]:
+        """The recipes that the reward combines, each once; empty for a recipe of a paper."""
+        return tuple(leaf for leaf in self._leaves if isinstance(leaf, Recipe))
+
     @property
     def prompt(self) -> Prompt:
-        """The prompt of the policy."""
-        return self.definition.prompt if self.definition else GROUNDED
+        """The prompt of the policy: that of the definition, or of the first inner recipe."""
+        if self.definition:
+            return self.definition.prompt
+        return self.inner_recipes[0].prompt if self.inner_recipes else GROUNDED
 
     @property
     def prompts(self) -> Mapping[str, Prompt]:
@@ -78,8 +88,10 @@ class Recipe:
 
     @property
     def output_form(self) -> OutputForm:
-        """The form of a response."""
-        return self.definition.output if self.definition else ANY_FORM
+        """The form of a response: that of the definition, or of the first inner recipe."""
+        if self.definition:
+            return self.definition.output
+        return self.inner_recipes[0].output_form if self.inner_recipes else ANY_FORM
 
     @property
     def training(self) -> Training:
@@ -127,12 +139,16 @@ class Recipe:
         """
         if self.definition is not None and "turns" in self.definition.fields:
             return True
+        if any(inner.needs_turns for inner in self.inner_recipes):
+            return True
         return any(hasattr(leaf, "reading") for leaf in self._leaves)
 
     @property
     def reads_turns(self) -> bool:
         """Whether the reward can read the turns of a rollout, which also a plain function can."""
-        return self.needs_turns or any(isinstance(leaf, FunctionReward) for leaf in self._leaves)
+        if self.needs_turns or any(inner.reads_turns for inner in self.inner_recipes):
+            return True
+        return any(isinstance(leaf, FunctionReward) for leaf in self._leaves)
 
     @property
     def reads_turn_likelihoods(self) -> bool:
@@ -159,10 +175,7 @@ class Recipe:
         """
         decides = self.decision.settings if self.decision else {}
         if self.settings is None:
-            parts = [
-                leaf.name if isinstance(leaf, FunctionReward) else repr(leaf)
-                for leaf in self._leaves
-            ]
+            parts = [_identity(leaf) for leaf in self._leaves]
             formula = {"formula": self.equation, "parts": parts}
             return Signature(recipe=self.name, settings=formula | decides)
         values = flatten(self.settings)
@@ -262,6 +275,13 @@ class Recipe:
         return None
 
 
+def _identity(leaf: Reward) -> str:
+    """Return a text that identifies a part of a composition."""
+    if isinstance(leaf, FunctionReward):
+        return leaf.name
+    return leaf.signature if isinstance(leaf, Recipe) else repr(leaf)
+
+
 def _differences(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     return {k: value for k, value in values.items() if k not in defaults or value != defaults[k]}
 
@@ -287,7 +307,9 @@ def custom(
     """Return a composition of your own as a recipe.
 
     `reward`, `components` and `correct` are rewards or functions of a rollout. The default
-    components are the parts of the reward.
+    components are the parts of the reward, and the components of the recipes among them, as in
+    `arena/format`. The default of `correct` is that of the first of these recipes that has one. If
+    several have one, each of them is also a component, as in `arena/correct`.
 
     >>> def brief(rollout): return 1.0 if len(rollout.parsed.text) < 40 else 0.0
     >>> custom("brief", brief)([Rollout(response="Paris")])[0].components
@@ -295,12 +317,29 @@ def custom(
     """
     total = as_reward(reward)
     parts = tuple(map(as_reward, components)) or getattr(total, "parts", ()) or (total,)
-    return Recipe(
-        name=name,
-        components=parts,
-        total=total,
-        correct=as_reward(correct) if correct is not None else None,
-    )
+    recipes = {id(part): part for part in walk(total) if isinstance(part, Recipe)}
+    inner = list(recipes.values())
+    decides: list[Reward] = [CorrectOf(each) for each in inner if each.correct is not None]
+    if correct is not None:
+        decides.insert(0, as_reward(correct))
+    if not components:
+        parts = (*parts, *_inner_components(inner))
+    return Recipe(name=name, components=parts, total=total, correct=decides[0] if decides else None)
+
+
+def _inner_components(recipes: Sequence[Recipe]) -> Iterator[Reward]:
+    """Yield the components of recipes. Their names begin with that of the recipe."""
+    decided = sum(recipe.correct is not None for recipe in recipes)
+    names = Counter(recipe.name for recipe in recipes)
+    numbers: Counter[str] = Counter()
+    for recipe in recipes:
+        numbers[recipe.name] += 1
+        number = f"-{numbers[recipe.name]}" if names[recipe.name] > 1 else ""
+        prefix = f"{recipe.name}{number}/"
+        for name in recipe.component_names:
+            yield Component(recipe, name, prefix)
+        if recipe.correct is not None and decided > 1:
+            yield CorrectOf(recipe, f"{prefix}correct")
 
 
 # --- the facts of a recipe ---------------------------------------------------------------------

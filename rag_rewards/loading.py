@@ -24,11 +24,11 @@ from typing import Any
 import msgspec
 
 from rag_rewards.decision import split_decision
-from rag_rewards.definition import Recipe, RecipeDefinition, custom
+from rag_rewards.definition import ComponentInfo, Recipe, RecipeDefinition, custom
 from rag_rewards.errors import OptionError, SettingError, UsageError
 from rag_rewards.recipes import build_recipe, definition_of, dotted, recipe, recorded_settings
 from rag_rewards.reward import Reward, as_reward
-from rag_rewards.settings import did_you_mean
+from rag_rewards.settings import Settings, did_you_mean
 from rag_rewards.signature import Signature
 from rag_rewards.training.curriculum import Curriculum, Stage
 
@@ -153,15 +153,50 @@ def find_definition(reference: str) -> RecipeDefinition | None:
 def load_definition(reference: str) -> RecipeDefinition:
     """Return the definition of a recipe by name or by `module:name`.
 
-    Raises UsageError if the object does not exist or is no RecipeDefinition.
+    For another object, such as a Recipe, a reward or a function, the definition contains what is
+    known of the object. Raises UsageError if the object does not exist or is no recipe, and for a
+    curriculum whose stages have different prompts.
     """
     definition = find_definition(reference)
-    if definition is None:
+    if definition is not None:
+        return definition
+    recipes = recipes_of(load_recipe(reference))
+    if any(each.prompt.identity != recipes[0].prompt.identity for each in recipes):
         raise UsageError(
-            f"{reference} is not a RecipeDefinition, and only a definition has a prompt and a "
-            "description: define the recipe as one, or give the name of a built-in recipe"
+            f"{reference} is a curriculum whose stages have different prompts: name the recipe of "
+            "one stage"
         )
-    return definition
+    return _definition_for(recipes[-1])
+
+
+OWN_SOURCE = "your own recipe"
+"""The source of a definition that was derived from a recipe of a user."""
+
+
+def _definition_for(recipe: Recipe) -> RecipeDefinition:
+    """Return what is known of a recipe as a definition that builds this recipe."""
+    if recipe.definition is not None:
+        return replace(recipe.definition, build=lambda _: recipe)
+    definitions = [each.definition for each in recipe.inner_recipes if each.definition is not None]
+    fields = dict.fromkeys(name for each in definitions for name in each.fields)
+    infos = {
+        f"{each.name}/{info.name}": replace(info, name=f"{each.name}/{info.name}")
+        for each in definitions
+        for info in each.components
+    }
+    return RecipeDefinition(
+        name=recipe.name,
+        summary="A combination of rewards.",
+        source=OWN_SOURCE,
+        output=recipe.output_form,
+        settings=Settings,
+        build=lambda _: recipe,
+        fields=tuple(fields),
+        components=tuple(
+            infos.get(name, ComponentInfo(name, "", None, None)) for name in recipe.component_names
+        ),
+        prompt=recipe.prompt,
+    )
 
 
 def import_object(reference: str) -> Any:

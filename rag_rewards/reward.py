@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import Need
-from rag_rewards.groups import Groups, group_by_key
+from rag_rewards.groups import Groups, group_by_key, raise_errors
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.shorten import shorten
 from rag_rewards.turn_entries import TurnEntries
@@ -58,7 +58,7 @@ class Batch:
                 pairs = zip(self.values(reward), self.entries(reward), strict=True)
                 scores = [Score(value, turns=entries) for value, entries in pairs]
             else:
-                scores = reward(self.rollouts)
+                scores = self._scored(reward)
                 if len(scores) != len(self.rollouts):
                     raise UsageError(
                         f"reward {reward.name} returned {len(scores)} scores for "
@@ -66,6 +66,13 @@ class Batch:
                     )
             entry = self._scores[id(reward)] = (reward, scores)
         return entry[1]
+
+    def _scored(self, reward: Reward) -> list[Score]:
+        """Call a reward. One that takes groups, such as a recipe, gets those of the batch."""
+        score_each = getattr(reward, "score_each", None)
+        if score_each is None or self._groups is None:
+            return reward(self.rollouts)
+        return raise_errors(score_each(self.rollouts, self._groups))
 
     def values(self, reward: Reward) -> list[Value]:
         """Return the values of a reward, in the order of the rollouts."""
@@ -156,16 +163,20 @@ class Composite:
 
 @dataclass(frozen=True, repr=False)
 class Component(Composite):
-    """One component, by its name, of a reward that computes several components."""
+    """One component, by its name, of a reward that computes several components.
+
+    prefix  what the name begins with, besides the name of the component in the scores of `reward`
+    """
 
     reward: Reward
-    label: str
+    component: str
+    prefix: str = ""
 
     def __repr__(self) -> str:
-        return self.label
+        return self.prefix + self.component
 
     def values(self, batch: Batch) -> list[Value]:
-        name = self.label
+        name = self.component
         return [score.components[name] for score in batch(self.reward)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,10 +12,10 @@ from rich.text import Text
 
 from rag_rewards.cli.output import console, print_json
 from rag_rewards.definition import RecipeDefinition
-from rag_rewards.loading import load_definition
+from rag_rewards.loading import OWN_SOURCE, load_definition
 from rag_rewards.recipes import RECIPES, build_recipe
 from rag_rewards.report.terminal import titled_table
-from rag_rewards.settings import describe
+from rag_rewards.settings import Setting, describe, flatten
 from rag_rewards.shorten import shorten
 
 
@@ -27,7 +28,7 @@ def recipes(name: str | None = None, /, *, json: bool = False) -> None:
     Parameters
     ----------
     name
-        Describe this recipe: a name, or `module:name` of a RecipeDefinition.
+        Describe this recipe: a name, or your own recipe as `module:name` or `path/file.py:name`.
     json
         Print JSON.
     """
@@ -56,17 +57,21 @@ def print_recipe(console: Console, name: str) -> None:
     definition = load_definition(name)
     built = build_recipe(definition)
     console.print(Text.assemble((name, "bold cyan"), f"  {definition.summary}"))
+    fields = ", ".join(("response", *definition.fields))
+    if definition.source == OWN_SOURCE:
+        fields += ", and those that your rewards read"
     for label, text in (
         ("source", definition.source),
         ("output", definition.output.description),
         ("reward", built.equation),
         ("scope", "whole groups" if built.scope == "group" else "single rollouts"),
-        ("fields", ", ".join(("response", *definition.fields))),
+        ("fields", fields),
         ("prompts", ", ".join(definition.prompts)),
     ):
         console.print(Text.assemble((f"  {label:<11}", "bold"), text))
     console.print(_components(definition))
-    console.print(_settings(definition))
+    if settings := describe(definition.settings):
+        console.print(_settings(settings, flatten(built.settings) if built.settings else {}))
     if definition.hardened:
         console.print(_hardened(definition))
     for title, lines in (
@@ -116,14 +121,15 @@ def _components(definition: RecipeDefinition) -> Table:
     return table
 
 
-def _settings(definition: RecipeDefinition) -> Table:
-    table = titled_table("settings", ("setting", "default", "meaning", "source of the default"))
-    for setting in describe(definition.settings):
+def _settings(settings: Sequence[Setting], values: Mapping[str, Any]) -> Table:
+    """Return the settings with their values. An object of the user can have other values."""
+    table = titled_table("settings", ("setting", "value", "meaning", "source of the default"))
+    for setting in settings:
         has_choices = " | " in setting.type and "true" not in setting.type
         choices = f" ({setting.type})" if has_choices else ""
         table.add_row(
             Text(setting.key, style="cyan"),
-            Text(_value(setting.default)),
+            Text(_value(values.get(setting.key, setting.default))),
             Text(setting.doc + choices),
             Text(setting.source),
         )
