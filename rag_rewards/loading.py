@@ -151,22 +151,30 @@ def find_definition(reference: str) -> RecipeDefinition | None:
 
 
 def load_definition(reference: str) -> RecipeDefinition:
-    """Return the definition of a recipe by name or by `module:name`.
+    """Return the definition of a recipe by name or by `module:name`, of a curriculum its last one.
 
-    For another object, such as a Recipe, a reward or a function, the definition contains what is
-    known of the object. Raises UsageError if the object does not exist or is no recipe, and for a
-    curriculum whose stages have different prompts.
+    Raises UsageError if the object does not exist or is no recipe, and for a curriculum whose
+    stages have different prompts.
     """
-    definition = find_definition(reference)
-    if definition is not None:
-        return definition
-    recipes = recipes_of(load_recipe(reference))
-    if any(each.prompt.identity != recipes[0].prompt.identity for each in recipes):
+    definitions = load_definitions(reference)
+    if any(each.prompt.identity != definitions[0].prompt.identity for each in definitions):
         raise UsageError(
             f"{reference} is a curriculum whose stages have different prompts: name the recipe of "
             "one stage"
         )
-    return _definition_for(recipes[-1])
+    return definitions[-1]
+
+
+def load_definitions(reference: str) -> list[RecipeDefinition]:
+    """Return the definition of a recipe, or those of the stages of a curriculum.
+
+    For another object than a definition, such as a Recipe, a reward or a function, the definition
+    contains what is known of the object. Raises UsageError if it does not exist or is no recipe.
+    """
+    definition = find_definition(reference)
+    if definition is not None:
+        return [definition]
+    return [_definition_for(recipe) for recipe in recipes_of(load_recipe(reference))]
 
 
 OWN_SOURCE = "your own recipe"

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from rag_rewards.cli.output import console, print_json
 from rag_rewards.definition import RecipeDefinition
-from rag_rewards.loading import OWN_SOURCE, load_definition
+from rag_rewards.loading import OWN_SOURCE, load_definitions
 from rag_rewards.recipes import RECIPES, build_recipe
 from rag_rewards.report.terminal import titled_table
 from rag_rewards.settings import Setting, describe, flatten
@@ -33,9 +33,10 @@ def recipes(name: str | None = None, /, *, json: bool = False) -> None:
         Print JSON.
     """
     if json:
-        print_json(recipe_data(name) if name else [recipe_data(each) for each in RECIPES])
+        print_json(_data(name) if name else [recipe_data(each) for each in RECIPES.values()])
     elif name:
-        print_recipe(console(120), name)
+        for title, definition in _titled(name):
+            print_recipe(console(120), title, definition)
     else:
         print_recipes(console(120))
 
@@ -52,9 +53,22 @@ def print_recipes(console: Console) -> None:
     console.print("rag-rewards recipes NAME: components, settings, sources, loopholes")
 
 
-def print_recipe(console: Console, name: str) -> None:
+def _titled(name: str) -> list[tuple[str, RecipeDefinition]]:
+    """Return the definition of a recipe, or those of the stages of a curriculum, with titles."""
+    definitions = load_definitions(name)
+    if len(definitions) == 1:
+        return [(name, definitions[0])]
+    count = len(definitions)
+    return [(f"{name}, stage {i + 1} of {count}", each) for i, each in enumerate(definitions)]
+
+
+def _data(name: str) -> Any:
+    described = [recipe_data(definition, title) for title, definition in _titled(name)]
+    return described if len(described) > 1 else described[0]
+
+
+def print_recipe(console: Console, name: str, definition: RecipeDefinition) -> None:
     """Print the components, settings with sources, hardened profile and loopholes of a recipe."""
-    definition = load_definition(name)
     built = build_recipe(definition)
     console.print(Text.assemble((name, "bold cyan"), f"  {definition.summary}"))
     fields = ", ".join(("response", *definition.fields))
@@ -86,12 +100,11 @@ def print_recipe(console: Console, name: str) -> None:
                 console.print(Text(f"    {line}"))
 
 
-def recipe_data(name: str) -> dict[str, Any]:
+def recipe_data(definition: RecipeDefinition, name: str = "") -> dict[str, Any]:
     """Return the description of a recipe as JSON data."""
-    definition = load_definition(name)
     built = build_recipe(definition)
     return {
-        "name": name,
+        "name": name or definition.name,
         "summary": definition.summary,
         "source": definition.source,
         "output": definition.output.description,
