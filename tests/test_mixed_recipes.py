@@ -16,7 +16,7 @@ ROW: dict[str, Any] = {
     "documents": [{"id": 1, "text": "Paris lies on the Seine."}],
     "supporting": [1],
     "answers": ["Seine"],
-    "response": RESPONSE + "\\boxed{Seine}",
+    "response": RESPONSE,
 }
 
 
@@ -98,6 +98,6 @@ def test_components_of_stages() -> None:
     mixed = rr.custom("mixed", rr.weighted((1.0, ARENA), (0.5, TRUTHRL)))
     plan = rr.Curriculum((rr.Stage(ARENA, 10), rr.Stage(mixed)))
     [first, last] = rr.score([ROW | {"step": 1}, ROW | {"step": 10}], plan)
-    assert first["components"]["arena/format"] is None
-    assert last["components"]["arena/format"] == 1.0
-    assert (first["correct"], last["correct"]) == (1.0, 1.0)
+    assert first["components"]["arena/accuracy"] is None
+    assert last["components"]["arena/accuracy"] == first["components"]["accuracy"]
+    assert first["correct"] == last["correct"] == rr.score([ROW], ARENA)[0]["correct"]
