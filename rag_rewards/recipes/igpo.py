@@ -20,9 +20,8 @@ from rag_rewards.evidence.answer_template import before_answer
 from rag_rewards.evidence.needs import Baseline
 from rag_rewards.recipes.search_prompts import SEARCH_PROMPTS
 from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT
-from rag_rewards.recipes.turn_settings import HARDENED, TurnSettings
+from rag_rewards.recipes.turn_settings import HARDENED, UNICODE, StrictSettings
 from rag_rewards.reward import Component, CorrectOf
-from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.igpo import Curriculum, IgpoReward, Tokens
 from rag_rewards.rewards.information_gain import Kind
 from rag_rewards.rewards.turn_likelihoods import Alias, LikelihoodReader
@@ -115,7 +114,7 @@ class Credit(CreditSettings, frozen=True):
     ] = 1.0
 
 
-class Igpo(TurnSettings, frozen=True):
+class Igpo(StrictSettings, frozen=True):
     """Settings of IGPO."""
 
     gain: GainSettings = GainSettings()
@@ -132,16 +131,6 @@ class Igpo(TurnSettings, frozen=True):
         float, about("outcome of a rollout without an answer, or with unbalanced tags", _CODE)
     ] = -2.0
     normalizer: Annotated[NormalizerName, about("text normalizer of the answer", _CODE)] = "squad"
-    fold_accents: Annotated[bool, about("with the normalizer unicode, read São as Sao")] = False
-    numbers: Annotated[bool, about("with the normalizer unicode, read 1 million as 1,000,000")] = (
-        False
-    )
-    dates: Annotated[
-        bool, about("with the normalizer unicode, read 5 March 1999 as 1999-03-05")
-    ] = False
-    strict: Annotated[
-        bool, about("the answer must assert the gold answer, not only mention it")
-    ] = False
     credit: Credit = Credit()
 
 
@@ -149,18 +138,6 @@ def igpo(settings: Igpo) -> Recipe:
     """Return the gain of each turn and the outcome. Source: IGPO, authors' code."""
     before_answer(settings.template)
     gain = settings.gain
-    f1, exact = (
-        AnswerMatch(
-            "outcome",
-            metric=metric,
-            normalizer=settings.normalizer,
-            fold_accents=settings.fold_accents,
-            numbers=settings.numbers,
-            dates=settings.dates,
-            strict=settings.strict,
-        )
-        for metric in (settings.outcome.metric, "exact")
-    )
     reward = IgpoReward(
         kind=gain.kind,
         baseline=gain.baseline,
@@ -169,9 +146,9 @@ def igpo(settings: Igpo) -> Recipe:
         curriculum=Curriculum(gain.curriculum),
         likelihood=LikelihoodReader(gain.alias, gain.first_tokens, gain.first_weight),
         template=settings.template,
-        answer=f1,
+        answer=settings.strict_match("outcome", settings.outcome.metric),
         tokens=settings.outcome.tokens,
-        exact=exact,
+        exact=settings.strict_match("outcome", "exact"),
         bad_format=settings.bad_format,
         reading=settings.reading(),
         repeated=settings.repeated_answer,
@@ -225,9 +202,7 @@ IGPO = RecipeDefinition(
     data=TrainingData(("nq", "hotpotqa"), "authors' code at 745078b"),
     hardened={
         **HARDENED,
-        "normalizer": HardenedSetting(
-            "unicode", (4, 6, 27, 28), "matching 3.14 with 314 or C++ with C; invisible characters"
-        ),
+        "normalizer": UNICODE,
         "strict": HardenedSetting(
             True, (1, 2, 3), "listing every candidate answer, or negating the answer"
         ),

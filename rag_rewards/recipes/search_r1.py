@@ -18,9 +18,8 @@ from rag_rewards.definition import (
 )
 from rag_rewards.output_form import OutputForm
 from rag_rewards.recipes.search_prompts import SEARCH_PROMPTS
-from rag_rewards.recipes.turn_settings import HARDENED, TurnSettings
+from rag_rewards.recipes.turn_settings import HARDENED, UNICODE, AnswerSettings
 from rag_rewards.reward import Component
-from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.search_r1 import Scheme, SearchR1Reward
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
@@ -92,7 +91,7 @@ class RetrievalSettings(Settings, frozen=True):
     ] = "auto"
 
 
-class SearchR1(TurnSettings, frozen=True):
+class SearchR1(AnswerSettings, frozen=True):
     """Settings of Search-R1."""
 
     scheme: Annotated[
@@ -108,13 +107,6 @@ class SearchR1(TurnSettings, frozen=True):
         about("how the answer is compared with the gold answers", _CODE),
     ] = "exact"
     normalizer: Annotated[NormalizerName, about("text normalizer", _CODE)] = "squad"
-    fold_accents: Annotated[bool, about("with the normalizer unicode, read São as Sao")] = False
-    numbers: Annotated[bool, about("with the normalizer unicode, read 1 million as 1,000,000")] = (
-        False
-    )
-    dates: Annotated[
-        bool, about("with the normalizer unicode, read 5 March 1999 as 1999-03-05")
-    ] = False
     strict: Annotated[
         bool,
         about("with metric=substring, the response must assert the answer, not only mention it"),
@@ -138,15 +130,8 @@ def search_r1(settings: SearchR1) -> Recipe:
         match = "words" if settings.scheme == "searched" else "substring"
     reward = SearchR1Reward(
         scheme=settings.scheme,
-        answer=AnswerMatch(
-            "outcome",
-            metric=settings.metric,
-            normalizer=settings.normalizer,
-            fold_accents=settings.fold_accents,
-            numbers=settings.numbers,
-            dates=settings.dates,
-            strict=settings.strict,
-            extra=settings.extra,
+        answer=settings.match(
+            "outcome", settings.metric, strict=settings.strict, extra=settings.extra
         ),
         reading=settings.reading(),
         repeated=settings.repeated_answer,
@@ -208,9 +193,7 @@ SEARCH_R1 = RecipeDefinition(
     data=TrainingData(("nq", "hotpotqa"), "authors' code at a14dc3a: qa_search_train_merge.py"),
     hardened={
         **HARDENED,
-        "normalizer": HardenedSetting(
-            "unicode", (4, 6, 27, 28), "matching 3.14 with 314 or C++ with C; invisible characters"
-        ),
+        "normalizer": UNICODE,
         "strict": HardenedSetting(
             True,
             (1, 2, 3),

@@ -18,9 +18,8 @@ from rag_rewards.definition import (
 )
 from rag_rewards.recipes.search_prompts import SEARCH_PROMPTS
 from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT
-from rag_rewards.recipes.turn_settings import HARDENED, TurnSettings
+from rag_rewards.recipes.turn_settings import HARDENED, UNICODE, StrictSettings
 from rag_rewards.reward import Component, CorrectOf
-from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.stepsearch import Assign
 from rag_rewards.rewards.stepsearch_reward import Process, StepSearchReward
 from rag_rewards.settings import Settings, about
@@ -88,7 +87,7 @@ class Credit(CreditSettings, frozen=True):
     ] = "return"
 
 
-class StepSearch(TurnSettings, frozen=True):
+class StepSearch(StrictSettings, frozen=True):
     """Settings of StepSearch."""
 
     process: Annotated[
@@ -100,16 +99,6 @@ class StepSearch(TurnSettings, frozen=True):
         ),
     ] = "tfidf"
     normalizer: Annotated[NormalizerName, about("text normalizer of the answer", _CODE)] = "squad"
-    fold_accents: Annotated[bool, about("with the normalizer unicode, read São as Sao")] = False
-    numbers: Annotated[bool, about("with the normalizer unicode, read 1 million as 1,000,000")] = (
-        False
-    )
-    dates: Annotated[
-        bool, about("with the normalizer unicode, read 5 March 1999 as 1999-03-05")
-    ] = False
-    strict: Annotated[
-        bool, about("the answer must assert the gold answer, not only mention it")
-    ] = False
     bad_end: Annotated[
         float,
         about("reward of a rollout without an answer, or with words after it", _CODE, le=0),
@@ -132,22 +121,10 @@ class StepSearch(TurnSettings, frozen=True):
 
 def stepsearch(settings: StepSearch) -> Recipe:
     """Return the reward of each search and of the answer. Source: StepSearch, authors' code."""
-    f1, exact = (
-        AnswerMatch(
-            "answer",
-            metric=metric,
-            normalizer=settings.normalizer,
-            fold_accents=settings.fold_accents,
-            numbers=settings.numbers,
-            dates=settings.dates,
-            strict=settings.strict,
-        )
-        for metric in ("f1", "exact")
-    )
     reward = StepSearchReward(
         process=settings.process,
-        answer=f1,
-        exact=exact,
+        answer=settings.strict_match("answer", "f1"),
+        exact=settings.strict_match("answer", "exact"),
         reading=settings.reading(),
         repeated=settings.repeated_answer,
         keys=settings.keys.weight,
@@ -217,9 +194,7 @@ STEPSEARCH = RecipeDefinition(
     data=TrainingData(("musique",), "authors' code at 43215ba"),
     hardened={
         **HARDENED,
-        "normalizer": HardenedSetting(
-            "unicode", (4, 6, 27, 28), "matching 3.14 with 314 or C++ with C; invisible characters"
-        ),
+        "normalizer": UNICODE,
         "strict": HardenedSetting(
             True, (1, 2, 3), "listing every candidate answer, or negating the answer"
         ),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from rag_rewards.definition import HardenedSetting
-from rag_rewards.rewards.answer import AnswerMatch
+from rag_rewards.rewards.answer import AnswerMatch, Metric
 from rag_rewards.rewards.search import RepeatedAnswer
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
@@ -66,10 +66,10 @@ class TurnSettings(Settings, frozen=True):
         )
 
 
-class ExactSettings(TurnSettings, frozen=True):
-    """Settings of the reading of turns, and of an exact match with the gold answers."""
+class AnswerSettings(TurnSettings, frozen=True):
+    """Settings of the reading of turns, and of the comparison with the gold answers."""
 
-    normalizer: Annotated[NormalizerName, about("text normalizer of an exact match")] = "squad"
+    normalizer: Annotated[NormalizerName, about("text normalizer of the answer")] = "squad"
     fold_accents: Annotated[bool, about("with the normalizer unicode, read São as Sao")] = False
     numbers: Annotated[bool, about("with the normalizer unicode, read 1 million as 1,000,000")] = (
         False
@@ -77,6 +77,36 @@ class ExactSettings(TurnSettings, frozen=True):
     dates: Annotated[
         bool, about("with the normalizer unicode, read 5 March 1999 as 1999-03-05")
     ] = False
+
+    def match(self, name: str, metric: Metric = "exact", **options: Any) -> AnswerMatch:
+        """Return the comparison with the gold answers, as a reward with this name."""
+        return AnswerMatch(
+            name,
+            metric=metric,
+            normalizer=self.normalizer,
+            fold_accents=self.fold_accents,
+            numbers=self.numbers,
+            dates=self.dates,
+            **options,
+        )
+
+
+class StrictSettings(AnswerSettings, frozen=True):
+    """The same, for answers that must assert the gold answer."""
+
+    strict: Annotated[
+        bool, about("the answer must assert the gold answer, not only mention it")
+    ] = False
+
+    def strict_match(self, name: str, metric: Metric) -> AnswerMatch:
+        """Return the comparison with the gold answers, as a reward with this name."""
+        return self.match(name, metric, strict=self.strict)
+
+
+class ExactSettings(AnswerSettings, frozen=True):
+    """The same, for an exact match."""
+
+    normalizer: Annotated[NormalizerName, about("text normalizer of an exact match")] = "squad"
     extra: Annotated[
         Literal["allow", "reject"],
         about("with several required answers, whether an exact match may list other items"),
@@ -84,15 +114,7 @@ class ExactSettings(TurnSettings, frozen=True):
 
     def exact_match(self, name: str) -> AnswerMatch:
         """Return the exact match with the gold answers, as a reward with this name."""
-        return AnswerMatch(
-            name,
-            metric="exact",
-            normalizer=self.normalizer,
-            fold_accents=self.fold_accents,
-            numbers=self.numbers,
-            dates=self.dates,
-            extra=self.extra,
-        )
+        return self.match(name, extra=self.extra)
 
 
 HARDENED = {
@@ -103,11 +125,13 @@ HARDENED = {
     "malformed_penalty": HardenedSetting(0.1, (43,), "invalid turns until the limit"),
 }
 """The hardened settings of the reading of turns."""
+UNICODE = HardenedSetting(
+    "unicode", (4, 6, 27, 28), "matching 3.14 with 314 or C++ with C; invisible characters"
+)
+"""The hardened normalizer of an answer."""
 EXACT_HARDENED = {
     **HARDENED,
-    "normalizer": HardenedSetting(
-        "unicode", (4, 6, 27, 28), "matching 3.14 with 314 or C++ with C; invisible characters"
-    ),
+    "normalizer": UNICODE,
     "extra": HardenedSetting("reject", (1,), "an answer that lists every candidate answer"),
 }
 """The hardened settings of the reading of turns and of an exact match."""
