@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rag_rewards.errors import DataError, GroupError, RolloutError, UsageError
 from rag_rewards.groups import Groups, positions_by_key
@@ -28,19 +28,25 @@ from rag_rewards.rows.columns import (
 from rag_rewards.scorer import Scorer
 from rag_rewards.turns.masks import spans_of_lists
 from rag_rewards_adapters.base import TrainerReward
+from rag_rewards_adapters.component_rewards import exactly_flat
 from rag_rewards_adapters.group_values import with_group_means
 from rag_rewards_adapters.training_log import TrainingLog
+
+T = TypeVar("T")
 
 log = logging.getLogger("rag_rewards")
 
 
-def register(name: str, *, asynchronous: bool = False, **options: Any) -> type[RagReward]:
+def register(
+    name: str, *, asynchronous: bool = False, components: Sequence[str] = (), **options: Any
+) -> type[RagReward]:
     """Add a recipe to `swift.rewards.orms` under a name, and return its class.
 
     The recipe is the one of that name, `recipe=`, or `stages=`. All options are those of RagReward.
     With `asynchronous`, the reward runs concurrently with other asynchronous rewards, which suits
-    recipes that wait for a judge. Raises UsageError and SettingError for invalid options, before
-    the model in training is loaded.
+    recipes that wait for a judge. With `components`, each of them is also a reward of its own,
+    `NAME/COMPONENT`, for `--scale_rewards gdpo`. Raises UsageError and SettingError for invalid
+    options, before the model in training is loaded.
     """
     if "recipe" not in options and "stages" not in options:
         options["recipe"] = name
@@ -48,6 +54,10 @@ def register(name: str, *, asynchronous: bool = False, **options: Any) -> type[R
     from swift.rewards import orms
 
     orms[name] = reward
+    if components:
+        from rag_rewards_adapters.ms_swift_components import component_rewards
+
+        orms.update(component_rewards(name, components, options))
     return reward
 
 
@@ -248,9 +258,34 @@ class RagReward(TrainerReward["_Batch"]):
 
     def _rewards(
         self, batch: _Batch, results: Sequence[ScoreOrError], groups: Groups | None
-    ) -> list[float]:
+    ) -> list[Any]:
         values = super()._rewards(batch, results, groups)
-        return batch.for_all_samples(with_group_means(values, groups or ()))
+        filled = with_group_means(values, groups or ())
+        return batch.for_all_samples(exactly_flat(filled, groups or ()))
+
+    def component_values(
+        self, names: Sequence[str], completions: Sequence[Any], **columns: Any
+    ) -> dict[str, list[float | None]]:
+        """Score a batch, and return the values of these components.
+
+        A missing value is None with `--scale_rewards gdpo`, which leaves it out, and otherwise the
+        mean of its group. Raises UsageError for requests with several samples, for which ms-swift
+        has no GDPO.
+        """
+        batch = _Batch(completions, columns)
+        is_gdpo = getattr(self.args, "scale_rewards", None) == "gdpo"
+        if is_gdpo and len(batch.positions) < len(completions):
+            raise UsageError(
+                "ms-swift ignores --scale_rewards gdpo for requests with several samples: return "
+                "one sample per request from the multi-turn scheduler"
+            )
+        self._score(batch)
+        groups, result = self._groups(batch), {}
+        for name in names:
+            values = [score.components.get(name) if score else None for score in self.last_scores]
+            filled = values if is_gdpo else with_group_means(values, groups)
+            result[name] = batch.for_all_samples(exactly_flat(filled, groups))
+        return result
 
     def _write_log(
         self,
@@ -307,7 +342,7 @@ class _Batch:
             raise GroupError("prompt_id is missing: use ms-swift 4.0 or later, which provides it")
         return positions_by_key(map(str, prompts))
 
-    def for_all_samples(self, values: Sequence[float]) -> list[float]:
+    def for_all_samples(self, values: Sequence[T]) -> list[T]:
         """Return the value of each sample: that of the scored sample of its request."""
         return [values[self._index[request]] for request in self._requests]
 

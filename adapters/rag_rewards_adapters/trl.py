@@ -129,6 +129,18 @@ class RagReward(TrainerReward[Batch]):
         """Return the rewards of a batch: prompts, completions, completion_ids and the columns."""
         return self._score(Batch.of(**batch))
 
+    def components(self, *names: str) -> list[Any]:
+        """Return one reward function for each of these components, for GDPO.
+
+        They share one scoring pass. Pass them as `reward_funcs`, with
+        `multi_objective_aggregation="normalize_then_sum"` and a weight for each in
+        `reward_weights`, and call `bind` of this reward. Raises UsageError for an unknown
+        component, and with `std_floor`.
+        """
+        from rag_rewards_adapters.trl_components import component_rewards
+
+        return component_rewards(self, names)
+
     # --- the scorer ----------------------------------------------------------------------------
 
     @property
@@ -220,10 +232,17 @@ class RagReward(TrainerReward[Batch]):
                     )
         return groups
 
-    def _current_group_size(self) -> int:
+    @property
+    def group_size(self) -> int | None:
+        """The number of completions per prompt, None if it is unknown."""
         if self._settings is not None:
             settings = self._settings
             return settings.eval_group_size if self._evaluates else settings.group_size
+        return self._group_size
+
+    def _current_group_size(self) -> int:
+        if self._settings is not None:
+            return self.group_size or 1
         if self._std_floor is not None:
             raise UsageError(f"std_floor requires a trainer that does not scale: {_BIND}")
         if self._group_size is None:

@@ -12,6 +12,7 @@ rollout scope: without the unscored rollout, the baseline of the group would hav
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,12 +35,20 @@ from rag_rewards_adapters.verl_rows import (
     valid_score,
 )
 from rag_rewards_adapters.verl_trajectory import turn_fields
-from rag_rewards_adapters.verl_turns import VALUE, TurnCredit, token_values, with_token_values
+from rag_rewards_adapters.verl_turns import (
+    SIGNAL,
+    VALUE,
+    TurnCredit,
+    signals,
+    token_values,
+    with_token_values,
+)
 
 if TYPE_CHECKING:
     from rag_rewards.evidence.protocols import Models
     from rag_rewards.rollout import ScoreOrError
     from rag_rewards.scorer import Scorer
+    from rag_rewards.training.credit.entries import Advantages
 
 
 # --- the agent loop ----------------------------------------------------------------------------
@@ -156,12 +165,19 @@ class RagGroupAgentLoop:
     def _scorer(self, state: _WorkerState) -> Scorer:
         """Return the scorer of all sessions of a worker, so that its policy is checked once."""
         if self.server_manager not in state.scorers:
-            TurnCredit.of(self.config.algorithm).check_config(self.config)
             options = reward_options(self.config)
-            state.scorers[self.server_manager] = load_scorer(
+            scorer = load_scorer(
                 options, template=template_arguments(self.config), models=self._models(options)
             )
+            credit = self._credit(scorer)
+            credit.check_config(self.config)
+            credit.check_components(scorer.reward.component_names)
+            state.scorers[self.server_manager] = scorer
         return state.scorers[self.server_manager]
+
+    def _credit(self, scorer: Scorer) -> TurnCredit:
+        stages = [recipe.settings for recipe in scorer.recipes]
+        return TurnCredit.of(self.config.algorithm, stages)
 
     def _models(self, options: Mapping[str, Any]) -> Models | None:
         """Return the models of the options with the rollout engine, or None if `model` is set."""
@@ -190,15 +206,19 @@ class RagGroupAgentLoop:
         scores = [result for result in results if isinstance(result, Score)]
         if not scores:
             return results
-        credit = TurnCredit.of(self.config.algorithm, scorer.recipes[0].settings)
-        values = _token_values(credit, sessions, scores)
+        credit = self._credit(scorer)
+        advantages = _advantages(credit, sessions, scores)
+        values = _token_values(credit, sessions, scores, advantages)
+        signal = None if advantages is None else signals(advantages)
         if not credit.reads_tokens:
             state.sums.check(scores)
         has_correct, seconds = defines_correct(scorer.reward), time.perf_counter() - started
-        for session, score in zip(sessions, scores, strict=True):
+        for i, (session, score) in enumerate(zip(sessions, scores, strict=True)):
             information = extra_numbers(score, has_correct)
             if credit.gives_advantages:
                 information[VALUE] = float(score.value or 0.0)
+            if credit.method is not None:
+                information[SIGNAL] = math.nan if signal is None else signal[i]
             session.last.reward_score = score.value
             session.last.extra_fields["reward_extra_info"] = information
             session.last.metrics.compute_score = seconds
@@ -272,8 +292,24 @@ class RagGroupAgentLoop:
         return {"response": messages if any(is_model for is_model, _ in turns) else ""}
 
 
-def _token_values(
+def _advantages(
     credit: TurnCredit, sessions: Sequence[_Session], scores: Sequence[Score]
+) -> Advantages | None:
+    """Return the advantages of the turns of a group, None without a method and for one rollout."""
+    if credit.method is None or len(scores) == 1:
+        return None
+    return credit.advantages(scores, _rollouts(sessions))
+
+
+def _rollouts(sessions: Sequence[_Session]) -> list[Rollout]:
+    return [session.rollout for session in sessions if isinstance(session.rollout, Rollout)]
+
+
+def _token_values(
+    credit: TurnCredit,
+    sessions: Sequence[_Session],
+    scores: Sequence[Score],
+    advantages: Advantages | None,
 ) -> list[list[float]] | None:
     """Return the values of the tokens of a group, None if only the last token has one."""
     if credit.method is None and not any(score.turns for score in scores):
@@ -287,7 +323,8 @@ def _token_values(
     return token_values(
         credit,
         scores,
-        [session.rollout for session in sessions if isinstance(session.rollout, Rollout)],
+        advantages,
+        _rollouts(sessions),
         [session.last.response_mask for session in sessions],
     )
 

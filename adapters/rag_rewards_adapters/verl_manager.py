@@ -34,6 +34,7 @@ from rag_rewards_adapters.verl_rows import (
     rollout_from_row,
     valid_score,
 )
+from rag_rewards_adapters.verl_turns import GDPO, PREFIX
 
 
 class RagRewardManager(RewardManagerBase):  # type: ignore[misc]
@@ -52,6 +53,7 @@ class RagRewardManager(RewardManagerBase):  # type: ignore[misc]
         self.name = str(options.get("recipe") or "curriculum")
         # The agent loop scores recipes of group scope, so no model is loaded for them here.
         self.scorer: Scorer | None = None
+        self.estimator = str(config.get("algorithm", {}).get("adv_estimator") or "")
         self._sums = TurnSums("use the agent loop rag_group with a rag_turn_ estimator")
         if not compares_groups(options):
             self.scorer = load_scorer(options, template=self.template)
@@ -60,6 +62,12 @@ class RagRewardManager(RewardManagerBase):  # type: ignore[misc]
         """Return `reward_score`, and the components (with `acc`) as `reward_extra_info`."""
         if self.scorer is None:
             raise UsageError(NEEDS_GROUP_LOOP.format(name=self.name))
+        if self.estimator == GDPO or self.estimator.startswith(PREFIX):
+            raise UsageError(
+                f"algorithm.adv_estimator={self.estimator} reads values that the agent loop "
+                "rag_group writes: set "
+                "actor_rollout_ref.rollout.agent.default_agent_loop=rag_group"
+            )
         item = data[-1:][0]  # if there are several outputs, the last one is the rollout
         score = valid_score(await self._score(self.scorer, item), self.scorer.models)
         self._sums.check([score])

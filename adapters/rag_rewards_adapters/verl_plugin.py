@@ -64,7 +64,7 @@ def _turn_estimator(name: str) -> Callable[..., tuple[Any, Any]]:
 TURN_ESTIMATORS = ("rag_turn_igpo", "rag_turn_mt_grpo", "rag_turn_return", "rag_turn_given")
 ESTIMATORS: dict[str, Callable[..., tuple[Any, Any]]] = {
     "rag_grpo_clip_std": rag_grpo_clip_std,
-    **{name: _turn_estimator(name) for name in TURN_ESTIMATORS},
+    **{name: _turn_estimator(name) for name in (*TURN_ESTIMATORS, "rag_gdpo")},
 }
 
 

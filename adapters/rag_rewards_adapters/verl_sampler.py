@@ -6,8 +6,8 @@
 
 verl's V1 trainer logs the extra information of a reward in validation only, but it logs the metrics
 that `sample` returns with a batch at every step. Use `RagReplayBufferAsync` in the asynchronous
-modes. verl does not pass `algorithm.filter_groups` to a custom buffer: set `filter_groups_metric`
-(and `train_batch_size`) in `trainer.v1.sampler.sampler_kwargs`.
+modes. verl does not pass `algorithm.filter_groups` to a custom buffer: also set
+`filter_groups_metric` in `trainer.v1.sampler.sampler_kwargs`.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class _ComponentLogging:
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, Any]:
         """Return a batch and its metrics, which include the means of the components."""
         self._limit, self._failed = self._patience * batch_size, 0
+        if getattr(self, "train_batch_size", None) is None:
+            self.train_batch_size = batch_size  # the unit of a filter's prompts in flight
         batch, metrics = super().sample(global_steps, partition_id, batch_size)  # type: ignore[misc]
         if partition_id == "train":
             metrics = {**metrics, **component_means(batch)}

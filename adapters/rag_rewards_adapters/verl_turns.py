@@ -7,7 +7,8 @@
 `rag_group` writes the reward of each turn at its last own token. The estimators `rag_turn_igpo`,
 `rag_turn_mt_grpo` and `rag_turn_return` read the turns from the runs of `response_mask`, and the
 reward of a turn from the sum in its run. `rag_turn_given` is for other methods: `rag_group`, which
-has the whole group, writes advantages, and the estimator passes them through.
+has the whole group, writes advantages, and the estimator passes them through. `rag_gdpo` does the
+same with components that are normalized one by one, and normalizes the result over the batch.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from typing import Any
 from rag_rewards.errors import DataError, UsageError
 from rag_rewards.groups import positions_by_key
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.settings import Settings
-from rag_rewards.training.credit import METHODS, Credit, place, spread
+from rag_rewards.settings import Settings, did_you_mean
+from rag_rewards.training.credit import METHODS, Credit, gdpo, place, spread
+from rag_rewards.training.credit.entries import Advantages
 from rag_rewards.training.credit.gigpo import anchors_of
 from rag_rewards.turn_entries import turn_rewards
 from rag_rewards.turns.masks import Span, runs
@@ -29,12 +31,19 @@ from rag_rewards_adapters.verl_config import plain_value
 
 PREFIX = "rag_turn_"
 GIVEN = "rag_turn_given"
+GDPO = "rag_gdpo"
 TOKEN_ESTIMATORS = ("gae", "reinforce_plus_plus")
 """verl's own estimators that accumulate rewards along the tokens."""
 NEEDS_VALUES = ("igpo", "mt_grpo")
 """The methods that normalize over the turns with a reward, so that None differs from 0."""
 VALUE = "rag_value"
 """The name of the reward in the extra information, where verl gets advantages in its place."""
+SIGNAL = "rag_signal"
+"""The name of the number by which `algorithm.filter_groups` drops the groups without a gradient.
+
+All rollouts of a group whose advantages are 0 have 0. In other groups, the first rollout has the
+size of the group and the others have 0, so that the mean is the share of groups with a gradient.
+"""
 
 
 @dataclass(frozen=True)
@@ -45,35 +54,37 @@ class TurnCredit:
     method     the credit method, None for a sum
     options    options of the method
     none       `zero` reads a turn without a reward as 0
+    weights    weight of each component that `rag_gdpo` normalizes by itself
     """
 
     estimator: str
     method: str | None = None
     options: Mapping[str, Any] | None = None
     none: str | None = None
+    weights: Mapping[str, float] | None = None
 
     @classmethod
-    def of(cls, algorithm: Any, settings: Settings | None = None) -> TurnCredit:
+    def of(cls, algorithm: Any, stages: Sequence[Settings | None] = ()) -> TurnCredit:
         """Return the credit of `algorithm` in verl's configuration and of a recipe's settings.
 
+        `stages` are the settings of the recipe, or of each stage of a curriculum.
         `+algorithm.rag_turn` contains the options of the method; with `rag_turn_given`, also
-        `method`. Options of the recipe apply to its own method. Raises UsageError.
+        `method`. Options of the recipe apply to its own method. Raises UsageError, also for
+        `rag_turn_given` and stages with different credit.
         """
         estimator = str(algorithm.get("adv_estimator") or "")
+        if estimator == GDPO:
+            return cls(estimator, "gdpo", weights=_gdpo_weights(algorithm))
         if not estimator.startswith(PREFIX):
             return cls(estimator)
         given = dict(plain_value(algorithm.get("rag_turn") or {}))
         none = given.pop("none", None)
-        of_recipe = Credit.of_settings(settings)
+        of_stages = [Credit.of_settings(settings) for settings in stages]
         method = estimator.removeprefix(PREFIX)
         if estimator == GIVEN:
-            method = given.pop("method", of_recipe.method if of_recipe else None)
-            if method is None:
-                raise UsageError(f"{GIVEN} requires a method: set +algorithm.rag_turn.method=gigpo")
-        if of_recipe is not None and of_recipe.method == method:
-            if estimator == GIVEN:
-                given = {**of_recipe.options, **given}
-            else:
+            method, given = _given(given, of_stages)
+        for of_recipe in of_stages:
+            if of_recipe is not None and of_recipe.method == method and estimator != GIVEN:
                 _check_options(method, given, of_recipe.options)
         credit = Credit(method, given)
         if none not in (None, "zero"):
@@ -88,14 +99,36 @@ class TurnCredit:
     @property
     def gives_advantages(self) -> bool:
         """Whether `rag_group` writes advantages in place of rewards."""
-        return self.estimator == GIVEN
+        return self.estimator in (GIVEN, GDPO)
 
     def credit(self) -> Credit:
         """Return the method with its options."""
         return Credit(str(self.method), self.options or {})
 
+    def advantages(self, scores: Sequence[Score], rollouts: Sequence[Rollout]) -> Advantages:
+        """Return the advantages of the turns of a group; one number is that of all turns."""
+        if self.weights is not None:
+            members = [
+                {name: [_component(score, name)] for name in self.weights} for score in scores
+            ]
+            return gdpo(members, weights=self.weights)
+        anchors = [
+            anchors_of(rollout.steps()) if score.turns else [""]
+            for score, rollout in zip(scores, rollouts, strict=True)
+        ]
+        return self.credit()(scores, [range(len(scores))], anchors)
+
+    def check_components(self, names: Sequence[str]) -> None:
+        """Raise UsageError if `rag_gdpo` reads a component that the recipe does not have."""
+        for name in self.weights or ():
+            if name not in (*names, "acc"):
+                raise UsageError(
+                    f"algorithm.gdpo_reward_keys: no component {name!r}{did_you_mean(name, names)}"
+                )
+
     def check_config(self, config: Any) -> None:
-        """Raise UsageError for settings of verl that would change rewards at tokens."""
+        """Raise UsageError for settings of verl that do not fit the credit."""
+        self._check_filter(config)
         if self.method is None:
             return
         algorithm = config.algorithm
@@ -106,11 +139,27 @@ class TurnCredit:
             )
         if not config.trainer.get("use_v1", False):
             raise UsageError(f"{self.estimator} requires the V1 trainer: set trainer.use_v1=True")
-        filters = algorithm.get("filter_groups") or {}
-        if self.gives_advantages and filters.get("enable") and filters.get("metric") == "reward":
+
+    def _check_filter(self, config: Any) -> None:
+        """Raise UsageError if the filter of groups has no effect, or reads advantages."""
+        filters = config.algorithm.get("filter_groups") or {}
+        if not filters.get("enable"):
+            return
+        sampler = (config.trainer.get("v1") or {}).get("sampler") or {}
+        key, metric = "algorithm.filter_groups.metric", filters.get("metric")
+        if "verl_sampler" in str((sampler.get("custom_sampler") or {}).get("path")):
+            key = "+trainer.v1.sampler.sampler_kwargs.filter_groups_metric"
+            metric = (sampler.get("sampler_kwargs") or {}).get("filter_groups_metric")
+            if metric is None:
+                name = "reward" if self.method is None else SIGNAL
+                raise UsageError(
+                    f"verl does not pass algorithm.filter_groups to a custom sampler: set {key}="
+                    f"{name}"
+                )
+        if self.gives_advantages and metric == "reward":
             raise UsageError(
-                f"{GIVEN} replaces the rewards that algorithm.filter_groups reads: set "
-                f"algorithm.filter_groups.metric={VALUE}"
+                f"{self.estimator} replaces the rewards that the filter of groups reads: set "
+                f"{key}={SIGNAL}"
             )
 
     def check_scores(self, scores: Sequence[Score]) -> None:
@@ -125,6 +174,42 @@ class TurnCredit:
             )
 
 
+def _given(given: dict[str, Any], of_stages: Sequence[Credit | None]) -> tuple[str, dict[str, Any]]:
+    """Return the method of `rag_turn_given` and its options, which may be those of the recipe."""
+    method = given.pop("method", None)
+    of_recipe = of_stages[0] if of_stages else None
+    if any(other != of_recipe for other in of_stages):
+        if method is None:
+            raise UsageError(
+                "the stages of the curriculum have different credit: set "
+                "+algorithm.rag_turn.method=return"
+            )
+        return method, given
+    if method is None and of_recipe is None:
+        raise UsageError(f"{GIVEN} requires a method: set +algorithm.rag_turn.method=gigpo")
+    if of_recipe is not None and method in (None, of_recipe.method):
+        return of_recipe.method, {**of_recipe.options, **given}
+    return str(method), given
+
+
+def _gdpo_weights(algorithm: Any) -> dict[str, float]:
+    """Return the weight of each of `gdpo_reward_keys`. Raises UsageError."""
+    names = plain_value(algorithm.get("gdpo_reward_keys") or [])
+    weights = plain_value(algorithm.get("gdpo_reward_weights") or [1.0] * len(names))
+    if not names:
+        raise UsageError(f"{GDPO} requires components: set +algorithm.gdpo_reward_keys=[NAME,NAME]")
+    if len(weights) != len(names):
+        raise UsageError(
+            f"algorithm.gdpo_reward_weights has {len(weights)} weights for {len(names)} components "
+            "in algorithm.gdpo_reward_keys: give one weight for each"
+        )
+    return dict(zip(names, map(float, weights), strict=True))
+
+
+def _component(score: Score, name: str) -> float | None:
+    return score.correct if name == "acc" else score.components.get(name)
+
+
 def _check_options(method: str, given: Mapping[str, Any], of_recipe: Mapping[str, Any]) -> None:
     """Raise UsageError if an estimator, which does not see the recipe, has other options."""
     parameters = inspect.signature(METHODS[method]).parameters
@@ -136,29 +221,39 @@ def _check_options(method: str, given: Mapping[str, Any], of_recipe: Mapping[str
             )
 
 
+def signals(advantages: Advantages) -> list[float]:
+    """Return the number `rag_signal` of each rollout of a group.
+
+    >>> signals([[0.5, 0.0], [-0.5]]), signals([[0.0], [0.0]])
+    ([2.0, 0.0], [0.0, 0.0])
+    """
+    has_gradient = any(any(turns or ()) for turns in advantages)
+    first = float(len(advantages)) if has_gradient else 0.0
+    return [first, *[0.0] * (len(advantages) - 1)]
+
+
 def token_values(
-    credit: TurnCredit, scores: Sequence[Score], rollouts: Sequence[Rollout], masks: Sequence[Any]
+    credit: TurnCredit,
+    scores: Sequence[Score],
+    advantages: Advantages | None,
+    rollouts: Sequence[Rollout],
+    masks: Sequence[Any],
 ) -> list[list[float]]:
     """Return the values of the tokens of each response of a group: rewards, or advantages.
 
-    A group of one gets its rewards, so that a validation reports them. Raises DataError if the
-    turns of a score are not those of the mask.
+    A group without advantages, such as one of a validation, gets its rewards. Raises DataError if
+    the turns of a score are not those of the mask.
     """
     spans = [
         turn_spans(score, rollout, mask)
         for score, rollout, mask in zip(scores, rollouts, masks, strict=True)
     ]
     lengths = [len(mask) for mask in masks]
-    if not credit.gives_advantages or len(scores) == 1:
+    if not credit.gives_advantages or advantages is None:
         return [
             place(turn_rewards(score.turns, score.value, len(own)) or (), own, length)
             for score, own, length in zip(scores, spans, lengths, strict=True)
         ]
-    anchors = [
-        anchors_of(rollout.steps()) if score.turns else [""]
-        for score, rollout in zip(scores, rollouts, strict=True)
-    ]
-    advantages = credit.credit()(scores, [range(len(scores))], anchors)
     values = []
     for turns, own, length in zip(advantages, spans, lengths, strict=True):
         shared = turns or [0.0]
@@ -212,8 +307,10 @@ def turn_advantages(
 
     A row without own tokens, which verl adds to fill a batch, has none and counts in no group.
     """
-    if estimator == GIVEN:
+    if estimator in (GIVEN, GDPO):
         values = token_level_rewards * response_mask
+        if estimator == GDPO:
+            values = _whitened(values, response_mask)
         return values, values
     options = {"adv_estimator": estimator, "rag_turn": (config or {}).get("rag_turn")}
     credit = TurnCredit.of(options).credit()
@@ -230,6 +327,13 @@ def turn_advantages(
     ]
     values = token_level_rewards.new_tensor(rows)
     return values, values
+
+
+def _whitened(values: Any, mask: Any) -> Any:
+    """Return advantages that verl's own function normalizes over all own tokens of the batch."""
+    from verl.utils.torch_functional import masked_whiten
+
+    return masked_whiten(values, mask) * mask if mask.sum() > 1 else values
 
 
 def _score(rewards: Sequence[float], spans: Sequence[Span]) -> Score | None:

@@ -275,7 +275,7 @@ def test_turns_without_a_reward_are_refused(monkeypatch, folder, tmp_path, regis
                 "options": {"method": "gigpo"},
                 "filter_groups": {"enable": True, "metric": "reward"},
             },
-            "filter_groups.metric=rag_value",
+            "filter_groups.metric=rag_signal",
         ),
         ({"adv_estimator": "rag_turn_given"}, r"\+algorithm\.rag_turn\.method"),
         ({"options": {"none": "one"}}, "the only value is zero"),
@@ -297,11 +297,11 @@ def test_an_estimator_with_other_options_than_the_recipe_is_refused() -> None:
 
     algorithm = config_of(adv_estimator="rag_turn_igpo")
     with pytest.raises(UsageError, match=r"set \+algorithm\.rag_turn\.norm=separate"):
-        TurnCredit.of(algorithm, WithCredit())
+        TurnCredit.of(algorithm, [WithCredit()])
     same = config_of({"norm": "separate"}, adv_estimator="rag_turn_igpo")
-    assert TurnCredit.of(same, WithCredit()).options == {"norm": "separate"}
+    assert TurnCredit.of(same, [WithCredit()]).options == {"norm": "separate"}
     given = config_of(adv_estimator="rag_turn_given")
-    assert TurnCredit.of(given, WithCredit()).credit().options["norm"] == "separate"
+    assert TurnCredit.of(given, [WithCredit()]).credit().options["norm"] == "separate"
 
 
 def test_the_preset_verl_of_gdpo_equals_verl() -> None:

@@ -10,7 +10,7 @@ import ray
 import v1_trainer as v1
 
 import rag_rewards as rr
-from rag_rewards.training.credit import credit_of_groups, spread
+from rag_rewards.training.credit import credit_of_groups, gdpo, spread, whiten
 from rag_rewards.training.credit.gigpo import anchors_of
 
 DOCUMENTS = {
@@ -40,10 +40,15 @@ GROUP = 4
 GIVEN = "algorithm.adv_estimator=rag_turn_given"
 RETURN = "algorithm.adv_estimator=rag_turn_return"
 CREDITS = {
-    "return": ("return", {}, [RETURN]),
-    "gigpo": ("gigpo", {}, [GIVEN, "+algorithm.rag_turn.method=gigpo"]),
+    "return": [RETURN],
+    "gigpo": [GIVEN, "+algorithm.rag_turn.method=gigpo"],
+    "gdpo": [
+        "algorithm.adv_estimator=rag_gdpo",
+        "+algorithm.gdpo_reward_keys=[answer,gain]",
+        "+algorithm.gdpo_reward_weights=[1.0,0.5]",
+    ],
 }
-"""The credit method, its options, and the settings of verl."""
+"""The settings of verl for each credit method."""
 
 
 def call(query: str) -> str:
@@ -76,8 +81,7 @@ def start(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=CREDITS)
 def trained(request, start):
-    """Return the credit method with its options, and the batch of a training step."""
-    method, options, overrides = CREDITS[request.param]
+    """Return the credit method, and the batch of a training step."""
     lengths = v1.LENGTHS | {"response_length": 900, "max_model_len": 1900}
     rollout = "actor_rollout_ref.rollout"
     settings = "+reward.custom_reward_function.reward_kwargs.settings"
@@ -93,11 +97,11 @@ def trained(request, start):
         "trainer.total_training_steps=1",
         "trainer.val_before_train=False",
         "trainer.test_freq=-1",
-        *overrides,
+        *CREDITS[request.param],
     )
     server = ray.remote(v1.Engine).remote(start.folder, REPLIES, lengths["max_model_len"])
     (batch,) = v1.train(config, server, start.path / f"{request.param}.jsonl").batches
-    return SimpleNamespace(folder=start.folder, method=method, options=options, batch=batch)
+    return SimpleNamespace(folder=start.folder, method=request.param, batch=batch)
 
 
 def turns_of(tokenizer, rollout):
@@ -144,25 +148,48 @@ def test_the_rollouts_of_the_batch_differ_in_their_turns(groups):
     assert len(rewards) > 3
 
 
+def credit_of_batch(method, groups):
+    """Return the advantages of the turns of each rollout of the batch."""
+    if method == "gdpo":
+        members = [
+            gdpo(
+                [
+                    {name: [score.components[name]] for name in ("answer", "gain")}
+                    for score in group
+                ],
+                weights={"gain": 0.5},
+            )
+            for group in (group.scores for group in groups)
+        ]
+        tokens = [[sum(m["response_mask"])] for group in groups for m in group.members]
+        whitened = whiten([member for group in members for member in group], tokens)
+        spans = [spans for group in groups for spans in group.spans]
+        return [own * len(each) for own, each in zip(whitened, spans, strict=True)]
+    credit = []
+    for group in groups:
+        options = {}
+        if method == "gigpo":
+            options["anchors"] = [anchors_of(rollout.steps()) for rollout in group.rollouts]
+        credit += credit_of_groups(group.scores, [range(GROUP)], method, **options)
+    return credit
+
+
 def test_advantages_equal_the_credit_of_the_same_rollouts(trained, groups):
     values = set()
-    for group in groups:
-        options = dict(trained.options)
-        if trained.method == "gigpo":
-            options["anchors"] = [anchors_of(rollout.steps()) for rollout in group.rollouts]
-        credit = credit_of_groups(group.scores, [range(GROUP)], trained.method, **options)
-        for own, spans, member in zip(credit, group.spans, group.members, strict=True):
-            expected = spread(own, spans, len(member["responses"]))
-            assert member["advantages"] == pytest.approx(expected, abs=1e-5)
-            values.update(expected)
+    credit = credit_of_batch(trained.method, groups)
+    members = [member for group in groups for member in group.members]
+    spans = [spans for group in groups for spans in group.spans]
+    for own, each, member in zip(credit, spans, members, strict=True):
+        expected = spread(own, each, len(member["responses"]))
+        assert member["advantages"] == pytest.approx(expected, abs=1e-5)
+        values.update(expected)
     assert len(values) > 3
 
 
 def test_rewards_are_at_the_last_token_of_each_turn(trained, groups):
-    gives_advantages = trained.method == "gigpo"
     for group in groups:
         for score, spans, member in zip(group.scores, group.spans, group.members, strict=True):
-            if gives_advantages:
+            if trained.method != "return":  # rm_scores contains advantages
                 info = member["extra_fields"]["reward_extra_info"]
                 assert info["rag_value"] == pytest.approx(score.value)
                 continue
