@@ -202,4 +202,4 @@ def test_a_failing_step_is_logged_and_does_not_stop_the_import(
 
 def test_the_state_of_each_registration() -> None:
     turns = {f"rag_turn_{method}" for method in ("igpo", "mt_grpo", "return", "given")}
-    assert loaded().keys() == {"rag_rewards", "rag_group", "rag_grpo_clip_std", *turns}
+    assert loaded().keys() == {"rag_rewards", "rag_group", "rag_grpo_clip_std", "rag_gdpo", *turns}

@@ -18,13 +18,13 @@ from tensordict import TensorDict
 from test_verl_group_loops import engine_of, folder, infos_of, run_worker  # noqa: F401
 from test_verl_group_sampler import buffer, queue  # noqa: F401
 from verl import DataProto
+from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.v1 import trainer_base
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from component_groups import BATCHES, ComponentBatch
-from rag_rewards_adapters.verl_manager import RagRewardManager
 from rag_rewards_adapters.verl_sampler import RagReplayBuffer
 from rag_rewards_adapters.verl_turns import SIGNAL, TurnCredit
 
@@ -195,7 +195,9 @@ def test_wrong_settings_are_named(monkeypatch, folder, caplog, options, why):  #
 
 
 def test_a_reward_worker_refuses_an_estimator_of_the_loop(folder):  # noqa: F811
-    manager = RagRewardManager(v1.configuration(folder, "arena", *OPTIONS), None)
+    manager = get_reward_manager_cls("rag_rewards")(
+        v1.configuration(folder, "arena", *OPTIONS), None
+    )
     with pytest.raises(UsageError, match="default_agent_loop=rag_group"):
         asyncio.run(manager.run_single([]))
 
