@@ -12,6 +12,7 @@ from rag_rewards.cli.options import (
     DUMP_DEFAULTS,
     FILES,
     MODEL_DEFAULTS,
+    RECIPE,
     RECIPE_DEFAULTS,
     Dump,
     Models,
@@ -20,7 +21,7 @@ from rag_rewards.cli.options import (
 from rag_rewards.errors import UsageError
 from rag_rewards.packages import installed_version, run_isolated
 from rag_rewards.settings import did_you_mean
-from rag_rewards.training.scripts import BASELINES, WRITERS, Start, start_of
+from rag_rewards.training.scripts import BASELINES, WRITERS, Start, start_of, weights_of
 
 TARGETS = {**WRITERS, **BASELINES}
 
@@ -33,6 +34,7 @@ def init(
     data: Annotated[str | None, Parameter(group=FILES)] = None,
     validation: Annotated[str | None, Parameter(group=FILES)] = None,
     folder: Annotated[Path, Parameter(name=["--output", "-o"], group=FILES)] = Path("training"),
+    components: Annotated[str | None, Parameter(group=RECIPE)] = None,
     recipe: Recipe = RECIPE_DEFAULTS,
     models: Models = MODEL_DEFAULTS,
     dump: Dump = DUMP_DEFAULTS,
@@ -57,9 +59,13 @@ def init(
         Validate on this file.
     folder
         Write the files to this folder.
+    components
+        Let the trainer normalize these components one by one and add them up (GDPO), with their
+        weights: `outcome,format=0.2`. For trl, verl and ms-swift.
     """
     rows = data or ("train.parquet" if trainer == "verl" else "train.jsonl")
-    start = start_of(recipe.spec(), models.options(), trained, rows, validation, dump)
+    weights = weights_of(components) if components is not None else None
+    start = start_of(recipe.spec(), models.options(), trained, rows, validation, dump, weights)
     for path in write(trainer, start, folder):
         print(path)
     if fault := check(trainer, folder):
@@ -72,6 +78,12 @@ def write(trainer: str, start: Start, folder: Path) -> list[Path]:
     """Write the files. Raises UsageError for an unknown trainer, and if a file already exists."""
     if trainer not in TARGETS:
         raise UsageError(f"no trainer {trainer!r}{did_you_mean(trainer, TARGETS)}")
+    if start.components and not TARGETS[trainer].has_components:
+        able = ", ".join(name for name, writer in TARGETS.items() if writer.has_components)
+        raise UsageError(
+            f"{trainer} does not normalize components one by one: remove --components, or train "
+            f"with {able}"
+        )
     files = {folder / name: text for name, text in TARGETS[trainer].write(start).items()}
     if existing := [path for path in files if path.exists()]:
         raise UsageError(f"{existing[0]} already exists: choose another folder with -o")

@@ -124,6 +124,74 @@ def test_turn_credit_in_trl_and_verl(cli: Any, tmp_path: Path) -> None:
     assert "default_agent_loop=rag_group" in script
 
 
+COMPONENTS = {
+    "trl": (
+        'reward.components("outcome", "format")',
+        'multi_objective_aggregation="normalize_then_sum"',
+        "reward_weights=[1.0, 0.2]",
+    ),
+    "verl": (
+        "algorithm.adv_estimator=rag_gdpo",
+        "+algorithm.gdpo_reward_keys=[outcome,format]",
+        "+algorithm.gdpo_reward_weights=[1.0,0.2]",
+        "default_agent_loop=rag_group",
+    ),
+    "ms-swift": (
+        "components=['outcome', 'format']",
+        "--reward_funcs search-r1/outcome search-r1/format",
+        "--reward_weights 1.0 0.2",
+        "--scale_rewards gdpo",
+    ),
+}
+"""By trainer: the settings of a script whose components are normalized one by one."""
+
+
+@pytest.mark.parametrize("trainer", WRITERS)
+def test_components_that_the_trainer_normalizes(cli: Any, tmp_path: Path, trainer: str) -> None:
+    options = ("-r", "search-r1", "--components", "outcome, format=0.2", "-o", tmp_path / "run")
+    if trainer not in COMPONENTS:
+        assert f"{trainer} does not normalize components" in cli("init", trainer, *options).err
+        assert not (tmp_path / "run").exists()
+        return
+    cli("init", trainer, *options, code=0)
+    text = read(tmp_path / "run")
+    for setting in COMPONENTS[trainer]:
+        assert setting in text
+
+
+def test_components_replace_turn_credit(cli: Any, tmp_path: Path) -> None:
+    for trainer in COMPONENTS:
+        folder = tmp_path / trainer
+        components = ("--components", "answer,gain")
+        cli("init", trainer, "-r", "stepsearch", *components, "-o", folder, code=0)
+        text = read(folder)
+        assert "TurnGRPOTrainer" not in text
+        assert "rag_turn" not in text
+
+
+@pytest.mark.parametrize(
+    ("recipe", "components", "why"),
+    [
+        ("search-r1", "outcom", "no component 'outcom'; did you mean 'outcome'"),
+        ("search-r1", "outcome=x", "write NAME=WEIGHT,NAME=WEIGHT"),
+        ("search-r1", "outcome,outcome", "write NAME=WEIGHT,NAME=WEIGHT"),
+        ("search-r1", "", "write NAME=WEIGHT,NAME=WEIGHT"),
+        ("lear", "answer", "normalizes its reward itself"),
+    ],
+)
+def test_wrong_components(cli: Any, tmp_path: Path, recipe: str, components: str, why: str) -> None:
+    options = ("-r", recipe, "--components", components, "-o", tmp_path / "run")
+    assert why in cli("init", "trl", *options, code=2).err.replace("\n", " ")
+
+
+def test_openrlhf_generates_turns_with_an_environment(cli: Any, tmp_path: Path) -> None:
+    cli("init", "openrlhf", "-r", "search-r1", "-o", tmp_path / "run", code=0)
+    text = read(tmp_path / "run")
+    assert "--train.agent_func_path" in text
+    assert 'agent=f"{environment}:Search")' in text
+    compile((tmp_path / "run" / "agent.py").read_text(), "agent.py", "exec")
+
+
 @pytest.mark.parametrize("trainer", SUM)
 def test_a_sum_of_information_gains_is_refused(cli: Any, tmp_path: Path, trainer: str) -> None:
     refused = cli("init", trainer, "-r", "igpo", "-o", tmp_path / "a", code=2)

@@ -35,7 +35,8 @@ NAMES = {
     "-l --label-threshold",
     "serve": "--recipe -r --set --config --hardened --host --port --token-file --max-body "
     "--max-rows --deadline --batch-ms --on-error --error-value",
-    "init": "--recipe -r --policy --data --validation --output -o --set --config --hardened",
+    "init": "--recipe -r --policy --data --validation --output -o --components --set --config "
+    "--hardened",
     "doctor": "--json",
     "prepare": "--output -o --recipe -r --prompt --dialect --no-documents --prompt-template "
     "--document-form --document-separator --trainer -t --preset --sample --unanswerable --seed "

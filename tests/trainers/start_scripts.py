@@ -10,10 +10,15 @@ from pathlib import Path
 from rag_rewards.cli.init import check
 
 RECIPES = ("arena", "lear", "ctrl-rag")
+COMPONENTS = ("--components", "outcome,format=0.2")
+"""Options for `search-r1`, whose components the trainer normalizes one by one."""
 
 
-def init(trainer: str, recipe: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def init(
+    trainer: str, recipe: str, folder: Path, *options: str
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rag_rewards", "init", trainer, "-r", recipe, "-o", folder]
+    command += options
     return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
 
@@ -25,8 +30,8 @@ def written_settings(trainer: str, recipe: str, folder: Path) -> list[str]:
     return shlex.split(array, comments=True)
 
 
-def assert_settings_exist(trainer: str, recipe: str, folder: Path) -> None:
-    ran = init(trainer, recipe, folder)
+def assert_settings_exist(trainer: str, recipe: str, folder: Path, *options: str) -> None:
+    ran = init(trainer, recipe, folder, *options)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 

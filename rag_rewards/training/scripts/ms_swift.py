@@ -28,6 +28,8 @@ def write(start: Start) -> dict[str, str]:
     """Return the script and the plugin. Raise UsageError if the sum of turns is no reward."""
     start.check_sum("ms-swift")
     options = start.advantage_options
+    if start.components:
+        options = {**options, "components": list(start.components)}
     if "recipe" not in options:
         options = {"name": start.name, **options}
     names, calls = ["register"], [python_call("register", options, first="recipe")]
@@ -49,7 +51,7 @@ def _lines(start: Start) -> Iterator[Line]:
     if start.validation:
         yield flag(YOUR_SETUP, "--val_dataset", start.validation)
     yield flag(FOR_REWARD, "--external_plugins", "plugin.py")
-    yield flag(FOR_REWARD, "--reward_funcs", start.name)
+    yield flag(FOR_REWARD, "--reward_funcs", *_rewards(start))
     yield stated_flag("--num_generations", training.group)
     yield flag(ONE_PROMPT, "--per_device_train_batch_size", training.group.value)
     yield stated_flag("--gradient_accumulation_steps", training.prompts)
@@ -72,6 +74,15 @@ def _lines(start: Start) -> Iterator[Line]:
     yield stated_flag("--max_completion_length", training.response_tokens)
     if floor.value is not None:
         yield flag(NO_SCALING.format(floor.source), "--scale_rewards", "none")
+    if start.components:
+        comment = f"{FOR_REWARD}: normalizes each component by itself (GDPO)"
+        yield flag(comment, "--reward_weights", *start.components.values())
+        yield flag(comment, "--scale_rewards", "gdpo")
+
+
+def _rewards(start: Start) -> list[str]:
+    """Return the names of the rewards: that of the recipe, or those of its components."""
+    return [f"{start.name}/{name}" for name in start.components] or [start.name]
 
 
 _CHECK = (
@@ -85,4 +96,4 @@ print("\\n" + json.dumps({"unknown": [name for name in used if name not in names
 """
 )
 
-WRITER = ScriptWriter(write, "ms-swift", _CHECK)
+WRITER = ScriptWriter(write, "ms-swift", _CHECK, has_components=True)

@@ -37,6 +37,16 @@ _ADVANTAGE_NOTE = (
     "# subtracts the mean.\n"
 )
 
+_SEARCH_AGENT = """from pathlib import Path
+
+from rag_rewards_adapters.openrlhf_agent import executor
+
+# Your setup: environment.py in this folder, whose class Search answers the queries of the policy.
+# It is a subclass of openrlhf.utils.agent.AgentInstanceBase.
+environment = Path(__file__).with_name("environment.py")
+AgentExecutor = {call}, agent=f"{{environment}}:Search")
+"""
+
 
 def write(start: Start) -> dict[str, str]:
     """Return the script and the reward.
@@ -56,15 +66,19 @@ def write(start: Start) -> dict[str, str]:
 
 def _has_agent(start: Start) -> bool:
     floor = start.training.std_floor.value
-    return start.scores_groups or start.needs_trained_policy or floor is not None
+    needs_agent = start.scores_groups or start.needs_trained_policy or start.needs_turns
+    return needs_agent or floor is not None
 
 
 def _agent(start: Start) -> tuple[str, str]:
     options = start.advantage_options | _error_value(start)
-    return "agent.py", (
-        "from rag_rewards_adapters.openrlhf_agent import executor\n\n"
-        f"AgentExecutor = {python_call('executor', options)}\n"
-    )
+    if not start.needs_turns:
+        return "agent.py", (
+            "from rag_rewards_adapters.openrlhf_agent import executor\n\n"
+            f"AgentExecutor = {python_call('executor', options)}\n"
+        )
+    call = python_call("executor", options).removesuffix(")")
+    return "agent.py", _SEARCH_AGENT.format(call=call)
 
 
 def _rewards(start: Start) -> tuple[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from rag_rewards.loading import RECIPE_KEYS, RecipeSpec, load_recipe, recipes_of
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.recipes import models_needed
 from rag_rewards.rollout_dump import DumpOptions
+from rag_rewards.settings import did_you_mean
 from rag_rewards.training.credit.settings import Credit
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.training.settings import Training
@@ -27,7 +30,8 @@ class Start:
     """The contents of a training script.
 
     `spec` is the recipe as the script names it, `policy` the model to train, and `data` the file
-    that `rag-rewards prepare` wrote.
+    that `rag-rewards prepare` wrote. `components` are the weights of the components that the
+    trainer normalizes one by one (GDPO); without any, it normalizes the reward.
     """
 
     spec: RecipeSpec
@@ -37,6 +41,17 @@ class Start:
     data: str
     validation: str | None = None
     dump: DumpOptions = NO_DUMP
+    components: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = self.reward.component_names
+        for name in self.components:
+            if name not in names:
+                raise UsageError(f"no component {name!r}{did_you_mean(name, names)}")
+        if self.components and self.training.std_floor.value is not None:
+            raise UsageError(
+                f"{self.name} normalizes its reward itself, so its components cannot be normalized"
+            )
 
     @property
     def name(self) -> str:
@@ -60,7 +75,12 @@ class Start:
 
     @property
     def credit(self) -> Credit | None:
-        """The credit method of the recipe, or of the last stage of a curriculum."""
+        """The credit method of the recipe, or of the last stage of a curriculum.
+
+        It is None with components: then all turns share one advantage.
+        """
+        if self.components:
+            return None
         return Credit.of_settings(recipes_of(self.reward)[-1].settings)
 
     def check_sum(self, trainer: str) -> None:
@@ -91,10 +111,10 @@ class Start:
         """The recipe and its models, as keyword arguments of every adapter."""
         options = {name: value for name in RECIPE_KEYS if (value := getattr(self.spec, name))}
         default = ModelOptions()
-        for field in fields(ModelOptions):
-            value = getattr(self.models, field.name)
-            if value != getattr(default, field.name):
-                options[field.name] = value
+        for each in fields(ModelOptions):
+            value = getattr(self.models, each.name)
+            if value != getattr(default, each.name):
+                options[each.name] = value
         return options | self._dump_options
 
     @property
@@ -116,6 +136,25 @@ class Start:
         return self.options if floor is None else self.options | {"std_floor": floor}
 
 
+def weights_of(text: str) -> dict[str, float]:
+    """Return the weights of components, `NAME=WEIGHT` separated by commas. Raises UsageError.
+
+    >>> weights_of("outcome,format=0.2")
+    {'outcome': 1.0, 'format': 0.2}
+    """
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, number = (word.strip() for word in part.partition("="))
+        try:
+            weight = float(number or 1)
+        except ValueError:
+            weight = math.nan
+        if not name or name in weights or not math.isfinite(weight):
+            raise UsageError(f"--components {text!r}: write NAME=WEIGHT,NAME=WEIGHT")
+        weights[name] = weight
+    return weights
+
+
 def start_of(
     spec: RecipeSpec,
     models: ModelOptions,
@@ -123,8 +162,9 @@ def start_of(
     data: str,
     validation: str | None,
     dump: DumpOptions = NO_DUMP,
+    components: Mapping[str, float] | None = None,
 ) -> Start:
-    """Return the contents of a script.
+    """Return the contents of a script. Raises UsageError for an unknown component.
 
     A script runs in its own folder and its workers run in others, so existing paths and the path of
     the dump are absolute. Raises OptionError for an invalid dump.
@@ -140,6 +180,7 @@ def start_of(
         _absolute(data),
         _absolute(validation) if validation else None,
         dump,
+        components or {},
     )
 
 

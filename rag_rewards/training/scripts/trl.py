@@ -15,6 +15,7 @@ from rag_rewards.training.scripts.writer import (
     assignment,
     indented,
     python_call,
+    python_names,
     python_value,
 )
 from rag_rewards.training.settings import NOT_STATED, Stated, Training
@@ -51,7 +52,7 @@ if __name__ == "__main__":
     parser.set_defaults(**settings)
     trainer = {trainer}(
         {policy},
-        reward_funcs=reward,
+        reward_funcs={rewards},
         args=parser.parse_args_into_dataclasses()[0],
         train_dataset=load({data}),
 {validation}    )
@@ -79,6 +80,9 @@ def write(start: Start) -> dict[str, str]:
             trainer=trainer,
             settings=indented(_lines(start), lambda words: f"{words[0]},"),
             reward=python_call("RagReward", start.advantage_options, first="recipe"),
+            rewards=python_names("reward.components", start.components)
+            if start.components
+            else "reward",
             policy=python_value(start.policy),
             data=python_value(start.data),
             validation=f"        eval_dataset=load({python_value(validation)}),\n"
@@ -116,6 +120,10 @@ def _lines(start: Start) -> list[Line]:
     elif start.credit is not None:
         source = f"{FOR_REWARD}: credit.method={start.credit.method} normalizes"
         lines.append((source, ('scale_rewards="none"',)))
+    if start.components:
+        comment = f"{FOR_REWARD}: normalizes each component by itself (GDPO)"
+        lines.append((comment, ('multi_objective_aggregation="normalize_then_sum"',)))
+        lines.append((comment, (f"reward_weights={[*start.components.values()]}",)))
     lines.append(
         (f"{FOR_REWARD}: keeps the columns with gold data", ("remove_unused_columns=False",))
     )
@@ -168,4 +176,4 @@ def check_of(config: str) -> str:
     return _CHECK.format(config=config)
 
 
-WRITER = ScriptWriter(write, "trl", check_of("GRPOConfig"))
+WRITER = ScriptWriter(write, "trl", check_of("GRPOConfig"), has_components=True)

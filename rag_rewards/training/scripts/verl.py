@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rag_rewards.training.credit.settings import Credit
@@ -69,8 +69,12 @@ def _lines(start: Start) -> Iterator[Line]:
         yield assignment(f"{_ACTOR}.entropy_coeff", training.entropy_weight)
     yield assignment("trainer.total_epochs", training.epochs)
     yield from _kl(training)
-    yield from _advantage(training) if start.credit is None else _turn_credit(start.credit)
-    if start.scores_groups or start.needs_trained_policy or start.needs_turns:
+    if start.components:
+        yield from _gdpo(start.components)
+    else:
+        yield from _advantage(training) if start.credit is None else _turn_credit(start.credit)
+    reads_groups = start.scores_groups or bool(start.components)
+    if reads_groups or start.needs_trained_policy or start.needs_turns:
         yield from _group_loop()
 
 
@@ -113,6 +117,13 @@ def _turn_credit(credit: Credit) -> Iterator[Line]:
     yield comment, (f"algorithm.adv_estimator=rag_turn_{credit.method}",)
     for name, value in credit.options.items():
         yield comment, (f"+algorithm.rag_turn.{name}={_hydra(value)}",)
+
+
+def _gdpo(components: Mapping[str, float]) -> Iterator[Line]:
+    comment = f"{FOR_REWARD}: normalizes each component by itself (GDPO)"
+    yield comment, ("algorithm.adv_estimator=rag_gdpo",)
+    yield comment, (f"+algorithm.gdpo_reward_keys={_hydra(list(components))}",)
+    yield comment, (f"+algorithm.gdpo_reward_weights={_hydra(list(components.values()))}",)
 
 
 def _group_loop() -> Iterator[Line]:
@@ -167,4 +178,4 @@ print(json.dumps({"unknown": []}))
 """
 )
 
-WRITER = ScriptWriter(write, "verl", _CHECK)
+WRITER = ScriptWriter(write, "verl", _CHECK, has_components=True)

@@ -28,15 +28,18 @@ HERE = "$PWD/"
 class ScriptWriter:
     """A function that writes the scripts of one trainer, and a check of them.
 
-    write    returns the files by name, with their text
-    package  name of the trainer's package
-    check    code for a separate process, in which `folder` is defined. It prints a JSON object
-             whose `unknown` lists the settings that the installed trainer does not have.
+    write           returns the files by name, with their text
+    package         name of the trainer's package
+    check           code for a separate process, in which `folder` is defined. It prints a JSON
+                    object whose `unknown` lists the settings that the installed trainer does not
+                    have.
+    has_components  whether the trainer normalizes components one by one
     """
 
     write: Callable[[Start], dict[str, str]]
     package: str
     check: str
+    has_components: bool = False
 
 
 READ_SHELL_SETTINGS = """
@@ -111,6 +114,15 @@ def python_call(function: str, options: dict[str, Any], *, first: str | None = N
         for name, value in options.items()
     ]
     return f"{function}({', '.join(arguments)})"
+
+
+def python_names(function: str, names: Iterable[str]) -> str:
+    """Return a call with these names as its arguments.
+
+    >>> python_names("reward.components", ["outcome", "format"])
+    'reward.components("outcome", "format")'
+    """
+    return f"{function}({', '.join(map(python_value, names))})"
 
 
 def python_value(value: Any) -> str:

@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from start_scripts import RECIPES, assert_settings_exist, assert_unknown_setting_is_named
+from start_scripts import (
+    COMPONENTS,
+    RECIPES,
+    assert_settings_exist,
+    assert_unknown_setting_is_named,
+)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -18,3 +23,7 @@ def test_the_trainer_accepts_every_setting(tmp_path: Path, recipe: str) -> None:
 
 def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
     assert_unknown_setting_is_named("ms-swift", tmp_path / "run")
+
+
+def test_the_trainer_accepts_components(tmp_path: Path) -> None:
+    assert_settings_exist("ms-swift", "search-r1", tmp_path / "run", *COMPONENTS)

@@ -16,9 +16,11 @@ from test_openrlhf_conformance import run as advantages_of
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import turn_groups
 from rag_rewards_adapters.openrlhf_agent import executor
+from start_scripts import init
 from turn_groups import GROUPS, SUMS, TurnGroup
 
 from rag_rewards.errors import UsageError
+from rag_rewards.loading import import_object
 
 SEARCH = "<search>river</search>"
 BLOCK = "<information>Doc 1(Title: Paris) The Seine.</information>"
@@ -100,3 +102,11 @@ def test_golden_groups_give_one_advantage_per_response(
 def test_another_class_is_refused(value: Any) -> None:
     with pytest.raises(UsageError, match="AgentInstanceBase"):
         executor(recipe="search-r1", agent=value)()
+
+
+def test_the_agent_of_init_has_the_environment_beside_it(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert init("openrlhf", "search-r1", folder).returncode == 0
+    (folder / "environment.py").write_text(ENVIRONMENT)
+    created = import_object(f"{folder / 'agent.py'}:AgentExecutor")()
+    assert created.inner.agent_instance_cls.__name__ == "Search"

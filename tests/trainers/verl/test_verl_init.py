@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from start_scripts import RECIPES, assert_settings_exist, assert_unknown_setting_is_named
+from start_scripts import (
+    COMPONENTS,
+    RECIPES,
+    assert_settings_exist,
+    assert_unknown_setting_is_named,
+)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -46,3 +51,7 @@ def test_hydra_reads_paths_unchanged(tmp_path: Path, name: str) -> None:
 
 def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
     assert_unknown_setting_is_named("verl", tmp_path / "run")
+
+
+def test_the_trainer_accepts_components(tmp_path: Path) -> None:
+    assert_settings_exist("verl", "search-r1", tmp_path / "run", *COMPONENTS)
