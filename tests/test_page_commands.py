@@ -19,9 +19,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from rag_rewards.cli import main
+from rag_rewards.groups import group_by_key
+from rag_rewards.io.sources import read_rollouts
+from rag_rewards.rows.dumped import ScoredBatch, dumped_rows
+from rag_rewards.scorer import Scorer
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -39,6 +44,20 @@ def examples(name: str, **fields: Any) -> list[dict[str, Any]]:
 
 def without(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key not in names} for row in rows]
+
+
+def dumped(step: int) -> list[dict[str, Any]]:
+    """Return the rows that a dump of a training step contains."""
+    scorer = Scorer.load("ctrl-rag")
+    rows = [
+        msgspec.structs.replace(row, step=step)
+        for row in read_rollouts(str(ROOT / "examples/ctrl-rag.jsonl"))
+    ]
+    groups = group_by_key(rows)
+    results = scorer.score_each(rows, groups)
+    names = scorer.reward.component_names
+    batch = ScoredBatch(rows, results, groups, scorer.signature, names)
+    return [json.loads(line) for group in dumped_rows(batch, "4f2a91c3", 0) for line in group]
 
 
 RAGAS = [
@@ -63,6 +82,7 @@ NQ = [
 ]
 FILES: dict[str, dict[str, Any]] = {
     "cascade.md": {"rows.jsonl": examples("arena", verdicts={"accuracy": 1})},
+    "dumps.md": {"rollouts.jsonl": dumped(1), "rollouts.1.jsonl": dumped(0)},
     "evaluate.md": {
         "rows.jsonl": examples("calibration", hops=2),
         "before.jsonl": examples("arena"),
