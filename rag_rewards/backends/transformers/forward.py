@@ -1,20 +1,24 @@
 """The forward pass of a causal language model: hidden states, and log-probabilities from them.
 
 The logits of a whole sequence need much memory. Therefore the backbone computes hidden states, and
-the model's own head computes logits only where a response token is predicted, some rows at a time.
+the head computes logits only where a response token is predicted (see `vocabulary`).
 """
 
 from __future__ import annotations
 
 import copy
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from rag_rewards.errors import needs_extra
+from rag_rewards.backends.transformers.modules import import_torch, original_forward, unwrapped
+from rag_rewards.backends.transformers.vocabulary import Vocabulary
 from rag_rewards.evidence.protocols import TokenIds
+
+Values: TypeAlias = "dict[tuple[int, int], array[float]]"
+"""Log-probabilities in nats by (context, response) pair."""
 
 
 @dataclass
@@ -48,10 +52,8 @@ class ModelForward:
         self.causal = unwrapped(model)
         self.backbone = getattr(self.causal, self.causal.base_model_prefix)
         self.whole_logits = False
-        self._float32_logits = float32_logits
+        self.vocabulary = Vocabulary(self.causal, self.backbone, float32=float32_logits)
         self._usage = usage
-        self._output_type: type[Any] | None = None
-        self._float32_weights: tuple[Any, Any] | None = None
 
     @contextmanager
     def inference(self) -> Iterator[None]:
@@ -59,10 +61,9 @@ class ModelForward:
         training = [module for module in self.model.modules() if module.training]
         self.model.eval()
         try:
-            with import_torch().no_grad(), _original_forward(self.causal):
+            with import_torch().no_grad(), original_forward(self.causal):
                 yield
         finally:
-            self._float32_weights = None  # the weights can change before the next call
             for module in training:
                 module.training = True
 
@@ -75,91 +76,52 @@ class ModelForward:
             input_ids=self.token_tensor(tokens), past_key_values=cache, use_cache=True
         )
 
-    def token_tensor(self, tokens: Sequence[TokenIds]) -> Any:
+    def run_step(self, tokens: Sequence[int], positions: Sequence[int], tree: Any) -> Any:
+        """Return the hidden states [N, H] of tokens at these positions of a tree.
+
+        `tree` is the attention of the step, which the layers pass to the attention function.
+        """
+        places = import_torch().tensor([positions], device=self.causal.device)
+        return self._hidden(
+            input_ids=self.token_tensor([tokens]), position_ids=places, use_cache=False, tree=tree
+        )[0]
+
+    def token_tensor(self, tokens: Sequence[Sequence[int]]) -> Any:
         """Return a tensor of right-padded token ids on the device of the model."""
         width = max(map(len, tokens))
         padded = [list(row) + [0] * (width - len(row)) for row in tokens]
         return import_torch().tensor(padded, device=self.causal.device)
 
-    def plain_logprobs(self, context: TokenIds, response: TokenIds, chunk: int) -> array[float]:
+    def plain_logprobs(self, context: TokenIds, response: TokenIds, size: int) -> array[float]:
         """Return the log-probabilities of one response after one context, without a cache."""
         if not response:
             return array("f")
         torch, ids = import_torch(), self.token_tensor([context + response[:-1]])
-        targets = torch.tensor(response, device=ids.device)
         if not self.whole_logits:
-            hidden = self._hidden(input_ids=ids, use_cache=False)
-            return self.logprobs(hidden[0, -len(response) :], range(len(response)), targets, chunk)
+            hidden = self._hidden(input_ids=ids, use_cache=False)[0, -len(response) :]
+            return self.logprobs(hidden, range(len(response)), response, size)
         logits = self.causal(input_ids=ids, use_cache=False).logits[0, -len(response) :].float()
         self._usage.rows += len(context) + len(response) - 1
+        targets = torch.tensor(response, device=ids.device)
         selected = torch.log_softmax(logits, -1).gather(1, targets[:, None])[:, 0]
         return array("f", selected.tolist())
 
-    def logprobs(self, hidden: Any, rows: Iterable[int], targets: Any, chunk: int) -> array[float]:
-        """Return log p of target k at row `rows[k]` of hidden [R, H]: logit − logsumexp, in nats.
+    def logprobs(
+        self, hidden: Any, rows: Sequence[int], targets: Sequence[int], size: int
+    ) -> array[float]:
+        """Return log p of target k at row `rows[k]` of hidden [R, H], in nats.
 
-        `chunk` is the number of rows whose logits are in memory at a time.
+        `size` is the number of rows whose logits are in memory at a time.
         """
-        torch = import_torch()
-        positions = torch.tensor(list(rows), dtype=torch.long, device=hidden.device)
-        if not len(positions):
+        if not len(rows):
             return array("f")
-        out = torch.empty(len(positions), dtype=torch.float32, device=hidden.device)
-        for start in range(0, len(hidden), chunk):
-            logits = self._logits(hidden[start : start + chunk])
-            inside = (positions >= start) & (positions < start + chunk)
-            local = positions[inside] - start
-            selected = logits[local, targets[inside]]
-            out[inside] = selected - _logsumexp(logits)[local]
         self._usage.rows += len(hidden)
-        return array("f", out.tolist())
+        return self.vocabulary.logprobs(hidden, rows, targets, size)
 
     def _hidden(self, **inputs: Any) -> Any:
         output = self.backbone(**inputs)
-        self._output_type = type(output)
+        self.vocabulary.output_type = type(output)
         return output.last_hidden_state
-
-    def _logits(self, hidden: Any) -> Any:
-        """Return logits [R, V] in float32 by the model's head, with its soft caps and scaling."""
-        torch = import_torch()
-        head = self._float32_head() if self._float32_logits else nullcontext()
-        with head, _fixed_output(self.backbone, self._output_type, hidden[None]):
-            dummy = torch.zeros((1, 1), dtype=torch.long, device=hidden.device)
-            return self.causal(input_ids=dummy, use_cache=False).logits[0].float()
-
-    @contextmanager
-    def _float32_head(self) -> Iterator[None]:
-        """Use a float32 copy of the weights of the last projection, made once per call."""
-        torch, head = import_torch(), self.causal.get_output_embeddings()
-        if self._float32_weights is None:
-            bias = getattr(head, "bias", None)
-            self._float32_weights = (head.weight.float(), None if bias is None else bias.float())
-        weight, bias = self._float32_weights
-        with _replaced_forward(
-            head, lambda hidden: torch.nn.functional.linear(hidden.float(), weight, bias)
-        ):
-            yield
-
-
-def unwrapped(model: Any) -> Any:
-    """Return the causal language model inside data-parallel and adapter wrappers."""
-    while hasattr(model, "module"):
-        model = model.module
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def import_torch() -> Any:
-    """Return torch. Raises MissingExtraError if torch or transformers is not installed."""
-    with needs_extra("transformers"):
-        import torch
-        import transformers  # noqa: F401
-    return torch
-
-
-def _logsumexp(logits: Any) -> Any:
-    """Return log Σ exp over the last axis. Overwrites the logits to save memory."""
-    top = logits.amax(-1, keepdim=True)
-    return logits.sub_(top).exp_().sum(-1).log_().add_(top[:, 0])
 
 
 # --- caches ------------------------------------------------------------------------------------
@@ -193,39 +155,3 @@ def _tensors(value: Any) -> Iterator[Any]:
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from _tensors(item)
-
-
-# --- replaced forward methods ------------------------------------------------------------------
-
-
-@contextmanager
-def _replaced_forward(module: Any, forward: Any) -> Iterator[None]:
-    """Replace the forward method of a module."""
-    own = vars(module).get("forward")
-    module.forward = forward
-    try:
-        yield
-    finally:
-        if own is None:
-            del module.forward
-        else:
-            module.forward = own
-
-
-@contextmanager
-def _fixed_output(backbone: Any, output_type: Any, hidden: Any) -> Iterator[None]:
-    """Make the backbone return these hidden states, so that the model computes their logits."""
-
-    def forward(*args: Any, **options: Any) -> Any:
-        return output_type(last_hidden_state=hidden)
-
-    with _replaced_forward(backbone, forward):
-        yield
-
-
-@contextmanager
-def _original_forward(causal: Any) -> Iterator[None]:
-    """Remove the autocast of accelerate: all parts of the model compute in one precision."""
-    original = getattr(causal, "_original_forward", None)
-    with nullcontext() if original is None else _replaced_forward(causal, original):
-        yield

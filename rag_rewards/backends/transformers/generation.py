@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rag_rewards.backends.transformers.forward import ModelForward, PolicyUsage, import_torch
+from rag_rewards.backends.transformers.forward import ModelForward, PolicyUsage
+from rag_rewards.backends.transformers.modules import import_torch
 from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, Tokenizer
 
 

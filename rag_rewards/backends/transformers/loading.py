@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_rewards.backends.addresses import is_url, without_credentials
-from rag_rewards.backends.transformers.forward import import_torch
+from rag_rewards.backends.transformers.modules import import_torch
 from rag_rewards.errors import UsageError, needs_extra
 from rag_rewards.evidence.protocols import Tokenizer
 from rag_rewards.shorten import shorten

@@ -1,8 +1,8 @@
 """A policy on transformers: the reference of all policies.
 
-Shared tokens of a group run once (see `backends.trie`). Before the first use, the values are
-compared with those of the whole forward pass of this model. If they differ, the policy scores each
-pair separately, and every answer reports it.
+Shared tokens of a group run once (see `backends.trie`). Before the first use, the policy compares
+the values of its methods (see `methods`) with those of the whole forward pass of this model. If
+they differ, the policy scores each pair separately, and every answer reports it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ import asyncio
 import threading
 import traceback
 import warnings
-from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rag_rewards.backends.local_models import free_memory, is_out_of_memory
 from rag_rewards.backends.selfcheck import checked_arrays, selfcheck
-from rag_rewards.backends.transformers.forward import ModelForward, PolicyUsage, import_torch
+from rag_rewards.backends.transformers.forward import ModelForward, PolicyUsage, Values
 from rag_rewards.backends.transformers.generation import generate_batch, similar_requests
 from rag_rewards.backends.transformers.loading import (
     check_not_sharded,
@@ -27,7 +26,10 @@ from rag_rewards.backends.transformers.loading import (
     hash_weights,
     load_causal_model,
 )
-from rag_rewards.backends.transformers.scoring import GroupScoring, Values
+from rag_rewards.backends.transformers.methods import choose_methods, score_with
+from rag_rewards.backends.transformers.modules import import_torch
+from rag_rewards.backends.transformers.scoring import GroupScoring
+from rag_rewards.backends.transformers.tree_attention import NotInTreeError
 from rag_rewards.backends.trie import forward_tokens, naive_tokens
 from rag_rewards.errors import BackendError, UsageError, describe
 from rag_rewards.evidence.protocols import (
@@ -45,8 +47,6 @@ _TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
 """Maximum difference of cached and plain values of one precision, in nats per token."""
 _LEAST_BUDGET = 256
 
-_Method = Callable[[GroupScoring, ScoreRequest], Values]
-
 
 @dataclass
 class TransformersPolicy:
@@ -58,7 +58,7 @@ class TransformersPolicy:
     weight_version  version of the weights, for the answers and the fingerprint
     token_budget    maximum number of tokens in the cache of a batch of responses, including
                     contexts; memory grows with it. It is halved when memory is exhausted
-    prefill         number of tokens of a context that run at a time
+    prefill         number of tokens that run at a time
     rows            number of positions whose logits are in memory at a time
     float32_logits  compute the last projection in float32, whatever the precision of the model
     plain           score each pair separately, without a cache
@@ -87,7 +87,7 @@ class TransformersPolicy:
         import_torch()
         check_not_sharded(self.model)
         self._lock = threading.Lock()
-        self._method_chosen = False
+        self._methods: tuple[str, ...] = ()
         self._note = ""
         self._hash = (-1, "")
         self._forward = ModelForward(
@@ -157,20 +157,19 @@ class TransformersPolicy:
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
         """Return the log-probabilities of each request, or its BackendError.
 
-        Each request runs in its own thread call, so that a cancellation waits for one request.
+        Small requests run together. A cancellation waits for those that run at the moment.
         """
         answers: list[ScoreAnswer | Exception] = []
-        for request in requests:
-            answers += await asyncio.to_thread(self.score_sync, [request])
+        for pack in self._packs(requests):
+            answers += await asyncio.to_thread(self.score_sync, pack)
         return answers
 
     def score_sync(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
         """Return the same as `score`, without an event loop."""
         with self._lock, self._forward.inference():
-            if not self._method_chosen:
-                self._choose_method()
-                self._method_chosen = True
-            return [self._answer(request) for request in requests]
+            if not self._methods:
+                self._choose_methods()
+            return [answer for pack in self._packs(requests) for answer in self._answers(pack)]
 
     async def generate(
         self, requests: Sequence[GenerateRequest]
@@ -220,63 +219,69 @@ class TransformersPolicy:
 
     # --- scoring -------------------------------------------------------------------------------
 
-    def _choose_method(self) -> None:
-        """Compare the methods of scoring with the whole forward pass, on a small group."""
-        request = _probe_request(self._forward.causal)
-        self._forward.whole_logits = True
-        try:
-            expected = self._scoring().plain(request)
-        finally:
-            self._forward.whole_logits = False
-        if reason := self._difference(GroupScoring.plain, request, expected):
-            self._forward.whole_logits = self.plain = True
-            self._note = f"plain, whole logits (the head alone failed its self-check: {reason})"
-        elif not self.plain and (
-            reason := self._difference(GroupScoring.shared, request, expected)
-        ):
-            self.plain = True
-            self._note = f"plain (sharing a cache failed its self-check: {reason})"
+    def _choose_methods(self) -> None:
+        tolerance = _TOLERANCE.get(self.precision, _TOLERANCE["bfloat16"])
+        self._methods, self._note = choose_methods(self._forward, tolerance, self.plain)
+        self.plain = self._methods == ("plain",)
         if self._note:
             warnings.warn(f"{self.name or 'the model'}: {self._note}", stacklevel=2)
 
-    def _difference(self, method: _Method, request: ScoreRequest, expected: Values) -> str:
-        """Return how the values of a method differ from the expected ones; "" if they do not."""
-        try:
-            largest = _largest_difference(method(self._scoring(), request), expected)
-        except Exception as error:
-            return shorten(describe(error), 200)
-        if largest <= _TOLERANCE.get(self.precision, _TOLERANCE["bfloat16"]):
-            return ""
-        return f"values differ by up to {largest:.3g} nats"
+    def _packs(self, requests: Sequence[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
+        """Yield consecutive requests that run together: about as many tokens as run at a time."""
+        pack: list[ScoreRequest] = []
+        tokens = 0
+        for request in requests:
+            size = _most_tokens(request)
+            if pack and tokens + size > self.prefill:
+                yield pack
+                pack, tokens = [], 0
+            pack.append(request)
+            tokens += size
+        if pack:
+            yield pack
 
-    def _scoring(self) -> GroupScoring:
-        return GroupScoring(self._forward, self.token_budget, self.prefill, self.rows)
-
-    def _answer(self, request: ScoreRequest) -> ScoreAnswer | Exception:
-        if fault := _fault(request, self._embeddings):
-            return BackendError(fault)
-        method = GroupScoring.plain if self.plain else GroupScoring.shared
+    def _answers(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
+        """Answer requests together; after a failure, one by one."""
+        faults = [_fault(request, self._embeddings) for request in requests]
+        if len(requests) == 1 and faults[0]:
+            return [BackendError(faults[0])]
         sizes = self.token_budget, self.prefill, self.rows
         try:
-            values = self._within_memory(method, request)
-            lengths = {pair: len(request.responses[pair[1]]) for pair in request.wanted()}
-            logprobs = checked_arrays(values, lengths, self.fingerprint)
+            if not any(faults):
+                values, method = self._score(requests)
+                path = self._note or method
+                return [self._answer(*each, path) for each in zip(requests, values, strict=True)]
         except Exception as error:
             # A group that is too large must neither slow the others nor keep its memory.
             self.token_budget, self.prefill, self.rows = sizes
-            return _as_answer(error)
+            if len(requests) == 1:
+                return [_as_answer(error)]
+        return [answer for request in requests for answer in self._answers([request])]
+
+    def _answer(self, request: ScoreRequest, values: Values, path: str) -> ScoreAnswer:
+        lengths = {pair: len(request.responses[pair[1]]) for pair in request.wanted()}
+        logprobs = checked_arrays(values, lengths, self.fingerprint)
         needed = naive_tokens(request)
         computed = needed if self.plain else forward_tokens(request)
         self.usage.computed += computed
         self.usage.reused += needed - computed
-        path = self._note or ("plain" if self.plain else "shared")
         return ScoreAnswer(logprobs, path, computed, needed - computed, self.weight_version)
 
-    def _within_memory(self, method: _Method, request: ScoreRequest) -> Values:
-        """Score a request, and halve the token budget while memory is exhausted."""
+    def _score(self, requests: Sequence[ScoreRequest]) -> tuple[list[Values], str]:
+        """Return the values of requests by the first method that can compute them, and its name."""
+        for method in self._methods[:-1]:
+            try:
+                return self._within_memory(method, requests), method
+            except NotInTreeError:
+                continue
+        return self._within_memory(self._methods[-1], requests), self._methods[-1]
+
+    def _within_memory(self, method: str, requests: Sequence[ScoreRequest]) -> list[Values]:
+        """Score requests, and halve the token budget while memory is exhausted."""
         while True:
             try:
-                return method(self._scoring(), request)
+                scoring = GroupScoring(self._forward, self.token_budget, self.prefill, self.rows)
+                return score_with(method, scoring, requests)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -313,6 +318,12 @@ class TransformersPolicy:
         return [*self._generate(requests[:half]), *self._generate(requests[half:])]
 
 
+def _most_tokens(request: ScoreRequest) -> int:
+    """Return an upper bound of the tokens that a request runs, without its trie."""
+    responses = sum(map(len, request.responses))
+    return sum(map(len, request.contexts)) + len(request.contexts) * responses
+
+
 def _fault(request: ScoreRequest, embeddings: int) -> str:
     """Return why a request cannot be scored, "" if it can."""
     for context in {context for context, _ in request.wanted()}:
@@ -335,20 +346,3 @@ def _as_answer(error: Exception) -> Exception:
     if isinstance(error, BackendError):
         return error.with_traceback(None)
     return BackendError(shorten(describe(error), 300))
-
-
-def _probe_request(causal: Any) -> ScoreRequest:
-    """Return a small group of pseudo-random tokens: two contexts and responses with branches."""
-    top = causal.config.get_text_config().vocab_size - 1
-    numbers = [(i * 7919 + 104729) % max(top, 1) for i in range(64)]
-    start, document, end = tuple(numbers[:7]), tuple(numbers[7:16]), tuple(numbers[16:24])
-    responses = (tuple(numbers[30:36]), (*numbers[30:32], *numbers[40:45]), tuple(numbers[50:51]))
-    return ScoreRequest((start + document + end, start + end), responses)
-
-
-def _largest_difference(
-    one: Mapping[Any, array[float]], other: Mapping[Any, array[float]]
-) -> float:
-    """Return the largest difference of two values of a pair; infinite for NaN."""
-    gaps = [abs(a - b) for pair in other for a, b in zip(one[pair], other[pair], strict=True)]
-    return max((gap if gap == gap else float("inf") for gap in gaps), default=0.0)

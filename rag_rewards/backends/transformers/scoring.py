@@ -10,15 +10,14 @@ from typing import Any, TypeAlias
 
 from rag_rewards.backends.transformers.forward import (
     ModelForward,
+    Values,
     copy_cache,
-    import_torch,
     repeat_cache,
 )
+from rag_rewards.backends.transformers.modules import import_torch
 from rag_rewards.backends.trie import Continuations, Node, build_trie, continuations
 from rag_rewards.evidence.protocols import ScoreRequest, TokenIds
 
-Values: TypeAlias = "dict[tuple[int, int], array[float]]"
-"""Log-probabilities in nats by (context, response) pair."""
 Pairs: TypeAlias = "tuple[tuple[int, int], ...]"
 """The (context, response) pairs that have the same tokens."""
 
@@ -188,8 +187,7 @@ class TargetRows:
         hidden = torch.cat(self._hidden)
         rows = [start + t for _, tokens, start in self._targets for t in range(len(tokens))]
         flat = [token for _, tokens, _ in self._targets for token in tokens]
-        tensor = torch.tensor(flat, dtype=torch.long, device=hidden.device)
-        logprobs = iter(self.forward.logprobs(hidden, rows, tensor, self.most))
+        logprobs = iter(self.forward.logprobs(hidden, rows, flat, self.most))
         for pairs, tokens, _ in self._targets:
             new = array("f", islice(logprobs, len(tokens)))
             for pair in pairs:

@@ -1,0 +1,224 @@
+"""The order in which a model computes all tokens of a request, each shared token once.
+
+The sequences of a request form a trie (see `backends.trie`). A run is a piece of this trie: it
+keeps the beginning of the sequence before it, and continues it with its own tokens. Therefore a
+list of runs describes the whole trie. A step is a part of the list that the model computes at a
+time. In a step, each row attends to the rows of its own run before it, and to blocks of keys that
+all precede it. No mask is necessary, and no key is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+from rag_rewards.backends.trie import Continuations, Node, build_trie, continuations
+from rag_rewards.evidence.protocols import ScoreRequest, TokenIds
+
+Pair: TypeAlias = "tuple[int, int]"
+
+
+@dataclass(frozen=True)
+class Run:
+    """Tokens that continue the sequence before this run, after its first `position` tokens."""
+
+    position: int
+    tokens: list[int]
+
+    @property
+    def end(self) -> int:
+        """Number of tokens of the sequence, with the tokens of this run."""
+        return self.position + len(self.tokens)
+
+    def split(self, size: int) -> tuple[Run, Run]:
+        """Return the first `size` tokens and the others as two runs."""
+        position = self.position + size
+        return Run(self.position, self.tokens[:size]), Run(position, self.tokens[size:])
+
+
+class Plan:
+    """The runs of some requests, and the rows that predict the tokens of the responses.
+
+    rows     row that predicts each target, where row k is the k-th token of all runs
+    targets  the predicted tokens of all responses
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.rows: list[int] = []
+        self.targets: list[int] = []
+        self._length = 0
+
+    def add(self, request: ScoreRequest) -> dict[Pair, slice]:
+        """Add the runs of a request. Return the targets of each pair.
+
+        The longest child of a node follows at once, so that it continues the run of its parent.
+        """
+        of_contexts = continuations(request)
+        spans: dict[Pair, slice] = {}
+        pending = [_Visit(build_trie(request.contexts, list(of_contexts)), 0)]
+        while pending:
+            visit = pending.pop()
+            if visit.row is None:
+                row = self._append(visit.position, visit.node.tokens) - 1
+                end = visit.position + len(visit.node.tokens)
+                pending.append(_Visit(visit.node, end, row))
+                children = sorted(visit.node.children, key=lambda child: len(child.tokens))
+                pending += [_Visit(child, end) for child in children]
+            else:
+                for context in visit.node.contexts:
+                    spans.update(
+                        self._add_responses(of_contexts[context], visit.position, visit.row)
+                    )
+        return spans
+
+    def _add_responses(
+        self, of_context: Continuations, position: int, row: int
+    ) -> Iterator[tuple[Pair, slice]]:
+        """Add the responses to a context of `position` tokens that ends at `row`."""
+        shared = of_context.shared
+        beginning = of_context.responses[0][:shared]
+        first = self._append(position, beginning) - shared
+        for response, pairs in zip(of_context.responses, of_context.pairs, strict=True):
+            own = self._append(position + shared, response[shared:-1]) - len(response[shared:-1])
+            rows = [row, *range(first, first + shared), *range(own, self._length)]
+            start = len(self.targets)
+            self.rows += rows[: len(response)]
+            self.targets += response
+            yield from ((pair, slice(start, len(self.targets))) for pair in pairs)
+
+    def _append(self, position: int, tokens: TokenIds) -> int:
+        """Add tokens after `position` tokens of the sequence. Return the number of all tokens."""
+        if self.runs and tokens and self.runs[-1].end == position:
+            self.runs[-1].tokens.extend(tokens)
+        elif tokens:
+            self.runs.append(Run(position, list(tokens)))
+        self._length += len(tokens)
+        return self._length
+
+
+@dataclass(frozen=True)
+class _Visit:
+    """A node to visit after `position` tokens; with `row`, its responses, after its last token."""
+
+    node: Node
+    position: int
+    row: int | None = None
+
+
+# --- steps -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Block:
+    """Keys that all of some rows of a step attend to.
+
+    of_path  whether the keys are in the path before the step; otherwise they are rows of the step
+    keys     the keys
+    rows     rows of the step
+    """
+
+    of_path: bool
+    keys: slice
+    rows: slice
+
+
+@dataclass(frozen=True)
+class Step:
+    """Runs that the model computes at a time.
+
+    runs    the runs
+    blocks  keys outside of their own run that rows attend to
+    kept    rows whose keys and values later steps need, with their first position in the path
+    """
+
+    runs: tuple[Run, ...]
+    blocks: tuple[Block, ...]
+    kept: tuple[tuple[slice, int], ...]
+
+    @property
+    def tokens(self) -> list[int]:
+        return [token for run in self.runs for token in run.tokens]
+
+    @property
+    def positions(self) -> list[int]:
+        return [position for run in self.runs for position in range(run.position, run.end)]
+
+
+def steps(runs: Sequence[Run], size: int) -> Iterator[Step]:
+    """Yield steps of at most `size` tokens. Longer runs are split.
+
+    The path is the sequence at the start of a step, as far as the step continues it.
+    """
+    parts = [*_parts(runs, size), (Run(0, []),)]
+    for part, following in pairwise(parts):
+        yield _step(part, following[0].position)
+
+
+def _parts(runs: Sequence[Run], size: int) -> Iterator[tuple[Run, ...]]:
+    part: list[Run] = []
+    room = size
+    for run in runs:
+        while len(run.tokens) >= room:
+            head, run = run.split(room)
+            yield (*part, head)
+            part, room = [], size
+        if run.tokens:
+            part.append(run)
+            room -= len(run.tokens)
+    if part:
+        yield tuple(part)
+
+
+@dataclass
+class _Keys:
+    """Keys of the current sequence, at the positions `start` to `end`.
+
+    shift  difference of index and position
+    since  first row that attends to them
+    """
+
+    of_path: bool
+    start: int
+    end: int
+    shift: int
+    since: int
+
+    def block(self, start: int, row: int) -> list[Block]:
+        """Return the keys from position `start` on, as a block of the rows `since` to `row`."""
+        if self.since == row or start == self.end:
+            return []
+        keys = slice(start + self.shift, self.end + self.shift)
+        return [Block(self.of_path, keys, slice(self.since, row))]
+
+
+def _step(runs: tuple[Run, ...], following: int) -> Step:
+    """Return a step. The step after it keeps `following` tokens of the sequence."""
+    blocks: list[Block] = []
+    current = [_Keys(True, 0, runs[0].position, 0, 0)]
+    row = 0
+    for run in runs:
+        blocks += _cut(current, run.position, row)
+        current.append(
+            _Keys(False, run.position, run.end, row - run.position, row + len(run.tokens))
+        )
+        row += len(run.tokens)
+    blocks += [block for keys in current for block in keys.block(keys.start, row)]
+    kept = [
+        (slice(keys.start + keys.shift, min(keys.end, following) + keys.shift), keys.start)
+        for keys in current
+        if not keys.of_path and keys.start < following
+    ]
+    return Step(runs, tuple(blocks), tuple(kept))
+
+
+def _cut(current: list[_Keys], position: int, row: int) -> Iterator[Block]:
+    """Remove the keys after `position` from the current sequence, and yield them as blocks."""
+    while current and current[-1].start >= position:
+        keys = current.pop()
+        yield from keys.block(keys.start, row)
+    if current and current[-1].end > position:
+        yield from current[-1].block(position, row)
+        current[-1].end = position

@@ -1,0 +1,205 @@
+"""Attention of a step to keys that are stored once, as an attention function of transformers.
+
+Attention to several blocks of keys is computed block by block. Each block has an output o and
+l = log Σ exp of its scores. Two blocks have together
+
+    o = o₁ + σ(l₂ − l₁)·(o₂ − o₁),    l = log(exp l₁ + exp l₂)
+
+with the logistic function σ. Therefore all responses of a group read the same keys of their
+context, and no mask is necessary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from typing import Any
+
+from rag_rewards.backends.runs import Step
+from rag_rewards.backends.transformers.modules import import_torch
+
+NAME = "rag_rewards_tree"
+"""Name of the attention function."""
+
+
+class NotInTreeError(Exception):
+    """Attention that blocks of keys cannot express, or a device without a suitable operation."""
+
+
+class TreeAttention:
+    """The keys and values of the current path, and the attention of the current step to them.
+
+    capacity  number of tokens of the longest path
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._step = Step((), (), ())
+        self._path: dict[int, tuple[Any, Any]] = {}
+
+    def of(self, step: Step) -> TreeAttention:
+        """Return the attention of the next step."""
+        self._step = step
+        return self
+
+    def attend(self, layer: int, query: Any, key: Any, value: Any, scale: float) -> Any:
+        """Return the output [1, H, N, D] of a layer in float32, and keep what later steps need.
+
+        query       [1, H, N, D]
+        key, value  [1, K, N, D] with K heads, where H is a multiple of K
+        """
+        output, total = self._own_runs(query, key, value, scale)
+        for block in self._step.blocks:
+            keys, values = self._path[layer] if block.of_path else (key, value)
+            part, its_total = block_attention(
+                query[:, :, block.rows], keys[:, :, block.keys], values[:, :, block.keys], scale
+            )
+            _merge(output[:, :, block.rows], total[:, :, block.rows], part, its_total)
+        self._keep(layer, key, value)
+        return output
+
+    def _own_runs(self, query: Any, key: Any, value: Any, scale: float) -> tuple[Any, Any]:
+        """Return the attention of each row to the rows of its own run up to itself."""
+        torch = import_torch()
+        outputs, totals, start = [], [], 0
+        for length, runs in groupby(len(run.tokens) for run in self._step.runs):
+            count = len(list(runs))
+            rows = slice(start, start + count * length)
+            start = rows.stop
+            output, total = causal_attention(
+                query[:, :, rows], key[:, :, rows], value[:, :, rows], count, scale
+            )
+            outputs.append(output)
+            totals.append(total)
+        return torch.cat(outputs, 2), torch.cat(totals, 2)
+
+    def _keep(self, layer: int, key: Any, value: Any) -> None:
+        if not self._step.kept:
+            return
+        if layer not in self._path:
+            shape = (1, key.shape[1], self.capacity, key.shape[3])
+            values = (1, value.shape[1], self.capacity, value.shape[3])
+            self._path[layer] = key.new_empty(shape), value.new_empty(values)
+        keys, values = self._path[layer]
+        for rows, position in self._step.kept:
+            place = slice(position, position + rows.stop - rows.start)
+            keys[:, :, place] = key[:, :, rows]
+            values[:, :, place] = value[:, :, rows]
+
+
+@contextmanager
+def attention_in_tree(causal: Any, capacity: int) -> Iterator[TreeAttention]:
+    """Use this attention in all layers of a model, with paths of at most `capacity` tokens.
+
+    Raises NotInTreeError for windows that are shorter than a path.
+    """
+    from transformers import AttentionInterface
+
+    config = causal.config.get_text_config()
+    for name in ("sliding_window", "attention_chunk_size"):
+        window = getattr(config, name, None)
+        if window is not None and capacity > window:
+            raise NotInTreeError(f"{name}={window}")
+    AttentionInterface.register(NAME, tree_attention)
+    before = config._attn_implementation
+    config._attn_implementation = NAME
+    try:
+        yield TreeAttention(capacity)
+    finally:
+        config._attn_implementation = before
+
+
+def tree_attention(
+    module: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attention_mask: Any,
+    *,
+    tree: TreeAttention,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **options: Any,
+) -> tuple[Any, None]:
+    """Return the attention [1, N, H, D] of a layer to its step, for transformers."""
+    if unknown := sorted({"softcap", "s_aux", "position_bias"} & _given(options)):
+        raise NotInTreeError(f"attention with {', '.join(unknown)}")
+    if sliding_window is not None and tree.capacity > sliding_window:
+        raise NotInTreeError(f"a window of {sliding_window} tokens")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    output = tree.attend(module.layer_idx, query, key, value, scale)
+    return output.to(query.dtype).transpose(1, 2).contiguous(), None
+
+
+def _given(options: dict[str, Any]) -> set[str]:
+    return {name for name, value in options.items() if value is not None}
+
+
+def _merge(output: Any, total: Any, part: Any, its_total: Any) -> None:
+    """Add the attention to a block to `output` and `total`, in place."""
+    torch = import_torch()
+    output.lerp_(part, torch.sigmoid(its_total - total)[..., None])
+    torch.logaddexp(total, its_total, out=total)
+
+
+# --- attention with the logarithm of its denominator -------------------------------------------
+
+
+def block_attention(query: Any, key: Any, value: Any, scale: float) -> tuple[Any, Any]:
+    """Return the attention of all queries to all keys, and log Σ exp of their scores.
+
+    The queries of all heads that share a key are rows of the same matrix, so that keys are not
+    repeated.
+    """
+    heads, rows = query.shape[1:3]
+    shared = key.shape[1]
+    stacked = query.reshape(1, shared, heads // shared * rows, query.shape[3])
+    output, total = _attention(stacked, key, value, False, scale)
+    return output.reshape(1, heads, rows, value.shape[3]), total.reshape(1, heads, rows)
+
+
+def causal_attention(query: Any, key: Any, value: Any, count: int, scale: float) -> tuple[Any, Any]:
+    """Return the attention within each of `count` runs of equal length, and log Σ exp."""
+    heads, rows = query.shape[1:3]
+    each = heads // key.shape[1]
+    output, total = _attention(
+        _by_run(query, count, 1),
+        _by_run(key, count, each),
+        _by_run(value, count, each),
+        True,
+        scale,
+    )
+    output = output.transpose(0, 1).reshape(1, heads, rows, value.shape[3])
+    return output, total.transpose(0, 1).reshape(1, heads, rows)
+
+
+def _by_run(rows: Any, count: int, each: int) -> Any:
+    """Return rows [1, K, R·T, D] as [R, K·each, T, D], with each head repeated `each` times."""
+    split = rows[0].unflatten(1, (count, -1)).transpose(0, 1)
+    return split if each == 1 else split.repeat_interleave(each, 1)
+
+
+def _attention(query: Any, key: Any, value: Any, causal: bool, scale: float) -> tuple[Any, Any]:
+    """Return attention in float32 and log Σ exp of the scores.
+
+    The public function of torch does not return the latter outside of a compiler.
+    """
+    aten = import_torch().ops.aten
+    half = query.element_size() == 2
+    if query.device.type == "cpu":
+        output, total = aten._scaled_dot_product_flash_attention_for_cpu(
+            query, key, value, 0.0, causal, scale=scale
+        )
+    elif query.device.type == "cuda" and half:
+        output, total = aten._scaled_dot_product_flash_attention(
+            query, key, value, 0.0, causal, scale=scale
+        )[:2]
+    elif query.device.type == "cuda":
+        output, total = aten._scaled_dot_product_efficient_attention(
+            query, key, value, None, True, 0.0, causal, scale=scale
+        )[:2]
+        total = total[:, :, : query.shape[2]]
+    else:
+        raise NotInTreeError(f"attention with log Σ exp on {query.device.type}")
+    return output.float(), total.float()

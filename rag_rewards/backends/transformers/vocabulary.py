@@ -1,0 +1,127 @@
+"""Log-probabilities from hidden states, with the logits of a part of the vocabulary at a time.
+
+All logits of a group need much memory, and writing them takes longer than computing them.
+Therefore the model's own forward pass computes them from hidden states that exist already, for some
+rows and, if the head is a linear layer, for a slice of its weights. The soft caps and the scaling
+of the model apply to each logit by itself, so that they are right for a slice as well. With m, the
+largest logit, the denominator is
+
+    log Σᵥ exp zᵥ = m + log Σₖ Σᵥ exp(zᵥ − m)    over the slices k and their tokens v.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rag_rewards.backends.transformers.modules import import_torch, replaced_forward
+
+SLICE = {"cpu": 4_096, "cuda": 32_768}
+"""Number of tokens of the vocabulary whose logits are in memory at a time, per device."""
+
+
+class Vocabulary:
+    """The head of a causal language model.
+
+    causal    the model
+    backbone  the part of the model that computes the hidden states
+    float32   compute the logits in float32, whatever the precision of the model
+
+    `slice` is the number of tokens of the vocabulary at a time; None for the whole forward pass of
+    the head, which adapters, quantized and sharded weights need. `output_type` is the type of the
+    backbone's output.
+    """
+
+    def __init__(self, causal: Any, backbone: Any, *, float32: bool) -> None:
+        self.output_type: Any = None
+        self._causal = causal
+        self._backbone = backbone
+        self._float32 = float32
+        self._head = causal.get_output_embeddings()
+        self.slice = SLICE.get(causal.device.type) if _is_linear(self._head) else None
+
+    def logprobs(
+        self, hidden: Any, rows: Sequence[int], targets: Sequence[int], size: int
+    ) -> array[float]:
+        """Return log p of target k at row `rows[k]` of hidden [R, H]: logit − log Σ exp, in nats.
+
+        `size` is the number of rows whose logits are in memory at a time.
+        """
+        torch = import_torch()
+        order = sorted(range(len(rows)), key=rows.__getitem__)
+        ascending = [rows[k] for k in order]
+        parts = []
+        for start in range(0, len(hidden), size):
+            first = bisect_left(ascending, start)
+            last = bisect_left(ascending, start + size)
+            if first < last:
+                at = torch.tensor(ascending[first:last], device=hidden.device) - start
+                ids = torch.tensor([targets[k] for k in order[first:last]], device=hidden.device)
+                parts.append(self._of_rows(hidden[start : start + size], at, ids))
+        values = array("f", [0.0]) * len(rows)
+        for k, value in zip(order, torch.cat(parts).tolist() if parts else (), strict=True):
+            values[k] = value
+        return values
+
+    def _of_rows(self, hidden: Any, rows: Any, targets: Any) -> Any:
+        """Return the log-probabilities [K] of targets [K] at rows [K] of hidden [R, H]."""
+        torch = import_torch()
+        top = hidden.new_full((len(hidden),), torch.finfo(torch.float32).min, dtype=torch.float32)
+        total = torch.zeros_like(top)
+        chosen = torch.zeros(len(rows), dtype=torch.float32, device=hidden.device)
+        for start, logits in self._slices(hidden):
+            local = targets - start
+            inside = (local >= 0) & (local < logits.shape[1])
+            selected = logits[rows, local.clamp(0, logits.shape[1] - 1)]
+            chosen = torch.where(inside, selected, chosen)
+            before, top = top, torch.maximum(top, logits.amax(-1))
+            total = total * (before - top).exp_() + logits.sub_(top[:, None]).exp_().sum(-1)
+        return chosen - (top + total.log())[rows]
+
+    def _slices(self, hidden: Any) -> Iterator[tuple[int, Any]]:
+        """Yield the logits [R, S] of each slice in float32, with its first token."""
+        size = self.slice or self._head.weight.shape[0]
+        for start in range(0, self._head.weight.shape[0], size):
+            with self._slice_of_head(start, start + size):
+                logits = self._logits(hidden)
+            yield start, logits
+
+    @contextmanager
+    def _slice_of_head(self, start: int, stop: int) -> Iterator[None]:
+        """Use a slice of the weights of the head."""
+        if self.slice is None and not self._float32:
+            yield
+            return
+        linear = import_torch().nn.functional.linear
+        weight, bias = self._head.weight[start:stop], getattr(self._head, "bias", None)
+        bias = None if bias is None else bias[start:stop]
+
+        def forward(hidden: Any) -> Any:
+            if not self._float32:
+                return linear(hidden, weight, bias)
+            return linear(hidden.float(), weight.float(), None if bias is None else bias.float())
+
+        with replaced_forward(self._head, forward):
+            yield
+
+    def _logits(self, hidden: Any) -> Any:
+        """Return the logits of hidden [R, H] by the model, in float32."""
+        torch = import_torch()
+
+        def forward(*args: Any, **options: Any) -> Any:
+            return self.output_type(last_hidden_state=hidden[None])
+
+        with replaced_forward(self._backbone, forward):
+            dummy = torch.zeros((1, 1), dtype=torch.long, device=hidden.device)
+            return self._causal(input_ids=dummy, use_cache=False).logits[0].float()
+
+
+def _is_linear(head: Any) -> bool:
+    """Return whether a head is a linear layer with plain weights that no wrapper changes."""
+    torch = import_torch()
+    if type(head) is not torch.nn.Linear or "forward" in vars(head):
+        return False
+    return type(head.weight) is torch.nn.Parameter and type(head.weight.data) is torch.Tensor
