@@ -16,7 +16,8 @@ import tiny_models
 import torch
 
 from rag_rewards.backends.transformers import TransformersPolicy
-from rag_rewards.backends.transformers.scoring import GroupScoring
+from rag_rewards.backends.transformers.forward import ModelForward
+from rag_rewards.backends.transformers.tree_attention import NAME
 from rag_rewards.backends.trie import forward_tokens
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import GenerateRequest, Policy, ScoreAnswer, ScoreRequest
@@ -24,6 +25,8 @@ from rag_rewards.evidence.protocols import GenerateRequest, Policy, ScoreAnswer,
 torch.set_num_threads(1)
 TOKENIZER = tiny_models.make_tokenizer()
 FAMILIES = sorted(tiny_models.configurations())
+IN_TREES = {"qwen2", "qwen3", "qwen3-experts", "llama", "granite", "gpt2"}
+"""Families without windows and recurrent layers."""
 
 
 def tokens(count: int, seed: int) -> tuple[int, ...]:
@@ -68,7 +71,7 @@ def worst(result: ScoreAnswer, expected: dict[tuple[int, int], list[float]]) -> 
 def test_shared_scoring_has_the_values_of_plain_scoring(family):
     scorer = policy(family, prefill=32, rows=16, token_budget=300)
     result = answer(scorer)
-    assert result.path == "shared"
+    assert result.path == ("tree" if family in IN_TREES else "shared")
     # Linear attention sums in another order when it continues from a state.
     tolerance = 5e-4 if family == "qwen3-next" else 1e-4
     assert worst(result, tiny_models.naive(scorer.model, GROUP)) < tolerance
@@ -82,6 +85,78 @@ def test_shared_scoring_has_the_values_of_plain_scoring(family):
 def test_sizes_do_not_change_values(options):
     scorer = policy(**options)
     assert worst(answer(scorer), tiny_models.naive(scorer.model, GROUP)) < 1e-4
+
+
+def test_contexts_beyond_a_window_copy_the_cache():
+    """A window that reaches over the whole sequence does not matter."""
+    config = tiny_models.configurations()["gemma3"]()
+    config.sliding_window = 100
+    model = tiny_models.make_model("gemma3", config=config)
+    scorer = TransformersPolicy(model, TOKENIZER)
+    short = ScoreRequest((FULL[:60], FULL[:30]), RESPONSES)
+    for request, path in ((short, "tree"), (GROUP, "shared")):
+        result = answer(scorer, request)
+        assert result.path == path
+        assert worst(result, tiny_models.naive(model, request)) < 1e-4
+    assert model.config._attn_implementation != NAME
+
+
+def test_small_requests_run_together(monkeypatch):
+    scorer = policy(prefill=512)
+    requests = [ScoreRequest((FULL[: 20 + i],), (tokens(6, i), tokens(3, i))) for i in range(12)]
+    requests.insert(3, ScoreRequest(((),), ((5,),)))
+    alone = [answer(policy(), r).logprobs if all(r.contexts) else None for r in requests]
+    calls = []
+    run = ModelForward.run_step
+    monkeypatch.setattr(
+        ModelForward, "run_step", lambda self, t, *more: calls.append(t) or run(self, t, *more)
+    )
+    answer(scorer, requests[0])
+    calls.clear()
+    together = scorer.score_sync(requests[4:])
+    assert len(calls) == 1
+    for result, expected in zip(together, alone[4:], strict=True):
+        assert worst(result, expected) < 1e-5
+    with_fault = scorer.score_sync(requests)
+    assert [isinstance(result, BackendError) for result in with_fault] == [
+        i == 3 for i in range(13)
+    ]
+
+
+@pytest.mark.parametrize("family", ["granite", "gemma2", "gpt2"])
+@pytest.mark.parametrize("size", [1, 7, 100, 320])
+def test_slices_of_the_vocabulary_do_not_change_values(family, size):
+    scorer = policy(family)
+    scorer._forward.vocabulary.slice = size
+    assert worst(answer(scorer), tiny_models.naive(scorer.model, GROUP)) < 1e-4
+    assert scorer._forward.vocabulary.slice == size
+
+
+def test_a_head_that_slices_change_is_used_as_a_whole():
+    """A head that normalizes its logits depends on all of them."""
+    model = tiny_models.make_model("granite")
+
+    def centered(head, inputs, logits):
+        return logits - logits.amax(-1, keepdim=True) * 0.5
+
+    model.lm_head.register_forward_hook(centered)
+    scorer = TransformersPolicy(model, TOKENIZER)
+    scorer._forward.vocabulary.slice = 50
+    with pytest.warns(UserWarning, match="slices of the head failed their self-check"):
+        result = answer(scorer)
+    assert result.path.startswith("whole vocabulary (slices of the head failed")
+    assert worst(result, tiny_models.naive(model, GROUP)) < 1e-4
+    assert result.reused > 0
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_an_adapter_on_the_head_uses_the_whole_head():
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=2, target_modules=["lm_head"], init_lora_weights=False)
+    model = peft.get_peft_model(tiny_models.make_model("llama"), config).eval()
+    scorer = TransformersPolicy(model, TOKENIZER)
+    assert scorer._forward.vocabulary.slice is None
+    assert worst(answer(scorer), tiny_models.naive(model, GROUP)) < 1e-4
 
 
 def test_plain_scoring_on_request():
@@ -99,7 +174,7 @@ def test_only_requested_pairs():
 
 
 def test_a_wrong_cache_causes_plain_scoring(monkeypatch):
-    scorer = policy()
+    scorer = policy("gemma2")
 
     def forgetful(cache, rows):
         from transformers import DynamicCache
@@ -190,7 +265,7 @@ def test_a_lora_adapter_affects_values_and_fingerprint(tmp_path):
     )
     assert plain.fingerprint != with_adapter.fingerprint
     result = answer(with_adapter)
-    assert result.path == "shared"
+    assert result.path == "tree"
     assert worst(result, tiny_models.naive(adapted.eval(), GROUP)) < 1e-4
     with pytest.raises(UsageError, match="cannot load an adapter from"):
         TransformersPolicy.load(path, device="cpu", adapter=str(tmp_path / "none"))
@@ -280,7 +355,7 @@ def test_the_autocast_around_a_model_is_ignored():
     model._original_forward = model.forward
     model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)
     result = answer(scorer)
-    assert (result.path, scorer.precision) == ("shared", "float32")
+    assert (result.path, scorer.precision) == ("tree", "float32")
     assert worst(result, expected) < 1e-4
     assert vars(model)["forward"] is not model._original_forward
 
@@ -295,32 +370,38 @@ def test_values_that_are_not_finite_are_an_error():
     assert "not finite" in str(result)
 
 
-def test_exhausted_memory_halves_the_budget(monkeypatch):
-    scorer = policy(token_budget=4096)
-    expected = tiny_models.naive(scorer.model, GROUP)
-    run = GroupScoring._run
+METHODS = pytest.mark.parametrize(("family", "method"), [("qwen2", "run_step"), ("gemma2", "run")])
+"""A family whose keys are stored once, and one that copies its cache, with what runs tokens."""
 
-    def hungry(self, rows, cache):
-        if len(rows) > 1 and self.token_budget > 1024:
+
+@METHODS
+def test_exhausted_memory_halves_the_budget(monkeypatch, family, method):
+    scorer = policy(family, token_budget=4096)
+    expected = tiny_models.naive(scorer.model, GROUP)
+    run = getattr(ModelForward, method)
+
+    def hungry(self, *arguments):
+        if scorer.token_budget > 1024:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-        return run(self, rows, cache)
+        return run(self, *arguments)
 
     answer(scorer)
-    monkeypatch.setattr(GroupScoring, "_run", hungry)
+    monkeypatch.setattr(ModelForward, method, hungry)
     with pytest.warns(UserWarning, match="continuing with a token budget of"):
         result = answer(scorer)
-    assert scorer.token_budget == 1024
+    assert (scorer.token_budget, scorer.prefill) == (1024, 512)
     assert worst(result, expected) < 1e-4
 
 
-def test_insufficient_memory_is_an_error_of_the_group(monkeypatch):
-    scorer = policy(token_budget=512)
+@METHODS
+def test_insufficient_memory_is_an_error_of_the_group(monkeypatch, family, method):
+    scorer = policy(family, token_budget=512)
     answer(scorer)
 
-    def full(self, rows, cache):
+    def full(self, *arguments):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(GroupScoring, "_run", full)
+    monkeypatch.setattr(ModelForward, method, full)
     with pytest.warns(UserWarning, match="out of memory"):
         (result,) = scorer.score_sync([GROUP])
     assert isinstance(result, BackendError)

@@ -52,13 +52,13 @@ def configurations() -> dict[str, Callable[[], Any]]:
     }
 
 
-def make_model(family: str, seed: int = 0) -> Any:
+def make_model(family: str, seed: int = 0, config: Any = None) -> Any:
     """Return a model with random weights that are large enough for distinct predictions."""
     import torch
     import transformers
 
     torch.manual_seed(seed)
-    model = transformers.AutoModelForCausalLM.from_config(configurations()[family]())
+    model = transformers.AutoModelForCausalLM.from_config(config or configurations()[family]())
     for parameter in model.parameters():
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.3)

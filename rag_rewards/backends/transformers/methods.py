@@ -58,12 +58,14 @@ def choose_methods(
 
 
 def _sharing(check: _Check, only_plain: bool, note: str) -> tuple[tuple[str, ...], str]:
+    """Return the methods that share tokens as far as their values agree, and last the plain one."""
     if only_plain:
         return ("plain",), note
-    if reason := check.fault("shared"):
-        return ("plain",), f"plain (sharing a cache failed its self-check: {reason})"
-    # Many families have attention that a tree cannot express: the method shared is their usual one.
-    return ("shared", "plain") if check.fault("tree") else ("tree", "shared", "plain"), note
+    faults = {method: check.fault(method) for method in ("tree", "shared")}
+    if all(faults.values()):
+        note = f"plain (sharing a cache failed its self-check: {faults['shared']})"
+    # Without a note for the tree: many families have attention that it cannot express.
+    return (*(method for method, fault in faults.items() if not fault), "plain"), note
 
 
 class _Check:
