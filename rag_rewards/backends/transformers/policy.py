@@ -77,7 +77,7 @@ class TransformersPolicy:
     weight_version: str | int | None = None
     token_budget: int = 16_384
     prefill: int = 2_048
-    rows: int = 256
+    rows: int = 512
     float32_logits: bool = False
     plain: bool = False
     is_live: bool = False

@@ -19,7 +19,7 @@ from typing import Any
 
 from rag_rewards.backends.transformers.modules import import_torch, replaced_forward
 
-SLICE = {"cpu": 4_096, "cuda": 32_768}
+SLICE = {"cpu": 2_048, "cuda": 32_768}
 """Number of tokens of the vocabulary whose logits are in memory at a time, per device."""
 
 
