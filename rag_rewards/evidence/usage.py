@@ -40,7 +40,7 @@ class EvidenceUsage:
         if self.computed:
             rate = self.computed / max(self.seconds, 1e-9)
             parts.append(f"{self.computed:,} tokens, {rate:,.0f}/s, {self.reuse:.0%} reused")
-        if self.path and self.path != "shared":
+        if self.path not in ("", "tree", "shared"):
             parts.append(self.path)
         if self.generated:
             parts.append(f"{self.generated:,} tokens generated")
