@@ -181,7 +181,7 @@ TURNS: dict[str, tuple[str, str, str]] = {
     "tinker-cookbook 0.5": ("[the sum](tinker.md#advantages)", "none", "in the trainer"),
     "SkyRL": (
         "`experiment` of `rag_rewards_adapters.skyrl`",
-        "all except `gigpo`",
+        "all methods",
         "not run: tests with stand-ins, from its source at a956457",
     ),
     "slime": (
@@ -301,6 +301,51 @@ is the same for all rollouts of a group.
 OpenRLHF clips the result to the range of `--reward.clip_range` (±10 by default). With `group_norm`,
 the advantages of ARENA, whose maximum reward is 13, stay in this range. With `dr_grpo`, set a wider
 range.
+
+## Components that are normalized one by one
+
+In GDPO (2601.05242), each component of a reward is normalized by itself in the group. The advantage
+is the weighted sum of the results, normalized once more over the batch. `init` writes the settings:
+
+```sh
+rag-rewards init verl -r search-r1 --set scheme=format --components outcome,format=0.2
+```
+
+Name the components that the policy should improve, with their weights. The reward of the recipe is
+then not used, nor are weights and gates in it. The turns of a rollout share one advantage. A recipe
+is scored once for all of its components.
+
+| trainer | settings | reference: `rag_rewards.training.credit` |
+| --- | --- | --- |
+| [TRL 1.16](trl.md#components) | `multi_objective_aggregation="normalize_then_sum"` | \
+`gdpo` and `whiten` with `preset="trl"` |
+| [verl 0.9](verl.md#components) | `algorithm.adv_estimator=rag_gdpo`, because \
+`gdpo` of verl fails in its V1 trainer | `preset="verl"` |
+| [ms-swift 4.6](ms-swift.md#components) | `--scale_rewards gdpo` | `preset="swift"` |
+| OpenRLHF 0.11 | none: it has one reward per rollout | |
+
+The tests of each trainer compare its advantages with these functions.
+
+## Groups without a difference
+
+If all rollouts of a group have the same reward, their advantages are 0. Trainers report or replace
+such groups:
+
+| trainer | report | filter | with components or advantages of turns |
+| --- | --- | --- | --- |
+| TRL 1.16 | `frac_reward_zero_std` | none | \
+`RECIPE/flat_groups` (components) and `credit/zero_groups` (turns) in place of \
+`frac_reward_zero_std` |
+| verl 0.9 | `training/filter_groups/evicted_samples` | \
+[`algorithm.filter_groups`](verl.md#groups-without-a-gradient) | set the metric `rag_signal`; \
+the metric `reward` also drops groups whose sums are equal |
+| ms-swift 4.6 | `frac_reward_zero_std` | `--dynamic_sample true` | \
+both read the weighted sum, so that they count groups whose components differ but have equal sums |
+
+ms-swift computes in float32. There, the standard deviation of equal rewards is not always 0, and
+GDPO divides by it: eight components of 0.1 would have an advantage of −0.29. The adapter rounds the
+values of such a group to multiples of 2^-16, so that its advantages are 0 and the filter finds it.
+The components in TRL are rounded in the same way.
 
 ## Loss
 

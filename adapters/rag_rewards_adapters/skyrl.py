@@ -21,10 +21,11 @@ and `skyrl/train/trainer.py`. SkyRL is imported when `experiment` is called.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from rag_rewards.errors import DataError, RolloutError, UsageError
-from rag_rewards.groups import positions_by_key
+from rag_rewards.groups import Groups, positions_by_key
 from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import (
@@ -36,6 +37,7 @@ from rag_rewards.rows.columns import (
 )
 from rag_rewards.scorer import Scorer
 from rag_rewards.training.credit import Credit, place, spread
+from rag_rewards.training.credit.gigpo import anchors_of
 from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards.turn_entries import total, turn_rewards
 from rag_rewards.turns.masks import Span, runs
@@ -46,6 +48,8 @@ from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
 TURNS = "rag_turns"
 """The key of the turns in the metrics of an environment."""
+FINISH_REASON = "rag_finish_reason"
+"""The key of `max_turns` in the metrics of an environment that ended a search at its last turn."""
 ENVIRONMENTS = {"rag": "RagEnv", "rag-search": "RagSearchEnv"}
 """The environments of `skyrl_env`, by the name that `environment.env_class` takes."""
 _PROMPT_END = 16
@@ -74,7 +78,9 @@ class SkyRLRecipe:
     options         settings and models, with the names of the command line
 
     An unscored trajectory gets a loss mask of 0. Its reward is the mean of its group, and with a
-    credit method it is left out of its group.
+    credit method it is left out of its group. With `gigpo`, which reads the observations, the
+    generator writes the advantages of each group of the training in place of rewards, and the
+    trainer passes them through. The mean reward is then `RECIPE/reward`.
     """
 
     def __init__(
@@ -90,8 +96,6 @@ class SkyRLRecipe:
     ) -> None:
         self.scorer = Scorer.load(options if recipe is None else {"recipe": recipe, **options})
         self.credit = credit_of(credit, credit_options, self.scorer)
-        if self.credit is not None and self.credit.method == "gigpo":
-            raise UsageError("gigpo needs the observations, which SkyRL's trainer does not have")
         if self.credit is not None and std_floor is not None:
             raise UsageError("std_floor and credit are both advantages: remove one of them")
         self.std_floor = std_floor
@@ -126,8 +130,47 @@ class SkyRLRecipe:
             rewards = [_token_rewards(*triple) for triple in triples]
         reward = self.scorer.reward
         means = component_means(reward.name, reward.component_names, scores)
+        if self._gives_advantages and not _is_evaluation(batch):
+            rewards = self._given(scores, rollouts, groups, masks, rewards)
+            values = [score.value for score in scores if score and score.value is not None]
+            means |= {f"{reward.name}/reward": fmean(values)} if values else {}
         metrics = {**(output.get("rollout_metrics") or {}), **means}
         return {**output, "rewards": rewards, "loss_masks": masks, "rollout_metrics": metrics}
+
+    @property
+    def _gives_advantages(self) -> bool:
+        """Whether the generator, which has the observations, computes the advantages."""
+        return self.credit is not None and self.credit.method == "gigpo"
+
+    def _given(
+        self,
+        scores: Sequence[Score | None],
+        rollouts: Sequence[Rollout | RolloutError],
+        groups: Groups,
+        masks: Sequence[Sequence[int]],
+        rewards: Sequence[list[float]],
+    ) -> list[list[float]]:
+        """Return the advantages of the tokens of a batch. A group of one keeps its rewards."""
+        turns = [
+            rollout.steps() if score and isinstance(rollout, Rollout) else ()
+            for score, rollout in zip(scores, rollouts, strict=True)
+        ]
+        anchors = [
+            anchors_of(steps) if score and score.turns else [""]
+            for score, steps in zip(scores, turns, strict=True)
+        ]
+        advantages = self.credit(scores, groups, anchors) if self.credit is not None else []
+        result = list(rewards)
+        for i in (i for group in groups if len(group) > 1 for i in group):
+            own, spans = advantages[i], runs(masks[i])
+            if own is None:
+                continue
+            if len(own) == 1:
+                own = own * len(spans)
+            elif len(own) != len(spans):
+                spans = [turn.token_span for turn in turns[i] if turn.token_span is not None]
+            result[i] = spread(own, spans, len(masks[i]))
+        return result
 
     # --- the trainer -----------------------------------------------------------------------------
 
@@ -144,6 +187,11 @@ class SkyRLRecipe:
         """
         if self.credit is None:
             raise UsageError("the recipe has no credit method: pass credit=, such as 'return'")
+        if self._gives_advantages:
+            return [
+                [value * counted for value, counted in zip(row, mask, strict=True)]
+                for row, mask in zip(rewards, masks, strict=True)
+            ]
         spans = [runs(mask) for mask in masks]
         scores = [_score(values, own) for values, own in zip(rewards, spans, strict=True)]
         advantages = self.credit(scores, list(positions_by_key(uids).values()))
@@ -253,6 +301,10 @@ def _register_environments() -> None:
 # --- rows ----------------------------------------------------------------------------------------
 
 
+def _is_evaluation(batch: Mapping[str, Any]) -> bool:
+    return getattr(batch.get("batch_metadata"), "training_phase", None) == "eval"
+
+
 def _instances(batch: Mapping[str, Any], count: int) -> list[Any]:
     ids = batch.get("trajectory_ids")
     if ids is None or len(ids) != count:
@@ -288,7 +340,9 @@ def _rollout(
         response_prefix=prefix,
         prompt_token_ids=prompt_ids,
         response_token_ids=list(output["response_ids"][i]),
-        finish_reason="length" if reasons and reasons[i] == "length" else "stop",
+        finish_reason="length"
+        if reasons and reasons[i] == "length"
+        else metrics.get(FINISH_REASON, "stop"),
     )
 
 

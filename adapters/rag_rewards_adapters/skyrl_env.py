@@ -45,8 +45,9 @@ class RagEnv(BaseTextEnv):  # type: ignore[misc]
 class RagSearchEnv(BaseTextEnv):  # type: ignore[misc]
     """Replies to each query with the documents of a retriever, and ends at an answer.
 
-    A turn without a query ends the episode, and so does the last turn of `max_turns`. An error of
-    the retriever ends it too, and leaves the trajectory unscored.
+    A turn without a query ends the episode. The last turn of `max_turns` ends it too; if it has a
+    query, the metrics contain the finish reason `max_turns`. An error of the retriever ends it and
+    leaves the trajectory unscored.
     """
 
     def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
@@ -62,6 +63,7 @@ class RagSearchEnv(BaseTextEnv):  # type: ignore[misc]
         self.retrieve: Retriever = import_object(extras["retriever"])
         self.max_turns = int(extras.get("max_turns") or 4)
         self.rag_turns: list[dict[str, Any]] = []
+        self._is_cut = False
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Return the reply to a message of the policy, with the reward 0."""
@@ -69,8 +71,8 @@ class RagSearchEnv(BaseTextEnv):  # type: ignore[misc]
         turn: dict[str, Any] = {"text": action}
         self.rag_turns.append(turn)
         queries = read_trajectory(action, None, Reading(self.dialect.name)).turns[0].queries
-        is_done = not queries or self.turns >= self.max_turns
-        if is_done:
+        self._is_cut = bool(queries) and self.turns >= self.max_turns
+        if not queries or self._is_cut:
             return self._reply([], done=True)
         try:
             documents = [
@@ -89,10 +91,11 @@ class RagSearchEnv(BaseTextEnv):  # type: ignore[misc]
         return BaseTextEnvStepOutput(observations=observations, reward=0.0, done=done, metadata={})
 
     def get_metrics(self) -> dict[str, Any]:
-        """Return the turns, and their number, which SkyRL averages."""
+        """Return the turns, the finish reason, and numbers, which SkyRL averages."""
         searches = sum("results" in turn for turn in self.rag_turns)
         return {
             "rag_turns": self.rag_turns,
+            **({"rag_finish_reason": "max_turns"} if self._is_cut else {}),
             "n_turns": len(self.rag_turns),
             "searches": searches,
         }

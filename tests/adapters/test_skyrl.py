@@ -24,7 +24,7 @@ from turn_groups import ENVIRONMENT, GROUPS, GROUPS_BY_NAME, SEARCHES, TurnGroup
 
 from rag_rewards import Score, custom
 from rag_rewards.errors import UsageError
-from rag_rewards.training.credit import METHODS, Credit
+from rag_rewards.training.credit import METHODS, Credit, gigpo
 
 torch = pytest.importorskip("torch")
 OWN, OTHER = 2, 3
@@ -245,6 +245,50 @@ def test_the_environment_and_the_generator_together(tmp_path: Path, monkeypatch:
         assert output["rewards"][0] == [0.0] * OWN
 
 
+def test_a_search_in_the_last_turn_ends_with_max_turns() -> None:
+    seen: list[Any] = []
+
+    def keep(rollout: Any) -> float:
+        seen.append(rollout)
+        return 0.0
+
+    recipe = SkyRLRecipe(custom("keep", keep), credit="return")
+    batch, output = output_of([((0.0, 1.0), (0.0, 1.0))])
+    output["env_metrics"][0]["rag_finish_reason"] = "max_turns"
+    asyncio.run(recipe.score(batch, output))
+    assert [rollout.finish_reason for rollout in seen] == ["max_turns", "stop"]
+    environment = importlib.import_module("rag_rewards_adapters.skyrl_env").RagSearchEnv
+    extras = {"retriever": "builtins:list", "max_turns": 1}
+    for action, reason in (("<search>river</search>", "max_turns"), ("<answer>a</answer>", None)):
+        played = environment(extras=extras)
+        assert played.step(action)["done"]
+        assert played.get_metrics().get("rag_finish_reason") == reason
+
+
+def test_the_generator_computes_the_advantages_of_gigpo() -> None:
+    """The members share their first state, and the third has the observation of the first."""
+    rewards = ((0.0, 1.0), (0.0, 0.0), (0.0, 0.0))
+    batch, output = output_of([rewards])
+    observations = ("seen", "other", "seen")
+    for metrics, observation in zip(output["env_metrics"], observations, strict=True):
+        metrics["rag_turns"][0]["observation"] = observation
+    recipe = SkyRLRecipe(ENVIRONMENT, credit="gigpo")
+    anchors = [["", observation] for observation in observations]
+    golden = gigpo(rewards, anchors).advantages
+    given = asyncio.run(recipe.score(batch, output))
+    rows = recipe.advantages(given["rewards"], given["loss_masks"], ["q"] * 3)
+    for row, own in zip(rows, golden, strict=True):
+        tokens = [own[0]] * OWN + [0.0] * OTHER + [own[1]] * OWN
+        assert row == pytest.approx(tokens)
+    # by hand: 1 − 1/3 with 1 − 1/2 in the shared state; −1/3 alone; −1/3 with 0 − 1/2
+    assert [row[-1] for row in rows] == pytest.approx([7 / 6, -1 / 3, -5 / 6])
+    assert given["rollout_metrics"]["environment/reward"] == pytest.approx(1 / 3)
+
+    evaluation = {**batch, "batch_metadata": SimpleNamespace(training_phase="eval")}
+    sums = asyncio.run(recipe.score(evaluation, output))["rewards"]
+    assert [sum(row) for row in sums] == pytest.approx([1.0, 0.0, 0.0])
+
+
 def test_an_unscored_trajectory_has_no_effect_on_its_group() -> None:
     def fails(rollout: Any) -> Any:
         first = rollout.steps()[0].reward
@@ -347,8 +391,6 @@ def test_contradictions_are_refused(monkeypatch: Any) -> None:
         SkyRLRecipe("search-r1").advantages([], [], [])
     with pytest.raises(UsageError, match="remove one of them"):
         SkyRLRecipe("search-r1", credit="return", std_floor=0.1)
-    with pytest.raises(UsageError, match="gigpo"):
-        SkyRLRecipe("search-r1", credit="gigpo")
     environment = importlib.import_module("rag_rewards_adapters.skyrl_env").RagSearchEnv
     with pytest.raises(UsageError, match="retriever"):
         environment(extras={})
