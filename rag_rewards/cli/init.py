@@ -21,7 +21,15 @@ from rag_rewards.cli.options import (
 from rag_rewards.errors import UsageError
 from rag_rewards.packages import installed_version, run_isolated
 from rag_rewards.settings import did_you_mean
-from rag_rewards.training.scripts import BASELINES, WRITERS, Start, start_of, weights_of
+from rag_rewards.training.scripts import (
+    BASELINES,
+    NODE_SCRIPT,
+    WRITERS,
+    Start,
+    node_script,
+    start_of,
+    weights_of,
+)
 
 TARGETS = {**WRITERS, **BASELINES}
 
@@ -35,6 +43,7 @@ def init(
     validation: Annotated[str | None, Parameter(group=FILES)] = None,
     folder: Annotated[Path, Parameter(name=["--output", "-o"], group=FILES)] = Path("training"),
     components: Annotated[str | None, Parameter(group=RECIPE)] = None,
+    nodes: int = 1,
     recipe: Recipe = RECIPE_DEFAULTS,
     models: Models = MODEL_DEFAULTS,
     dump: Dump = DUMP_DEFAULTS,
@@ -62,10 +71,15 @@ def init(
     components
         Let the trainer normalize these components one by one and add them up (GDPO), with their
         weights: `outcome,format=0.2`. For trl, verl and ms-swift.
+    nodes
+        Train on this number of nodes with 8 GPUs each. With several nodes, also write node.sh,
+        which starts a node.
     """
     rows = data or ("train.parquet" if trainer == "verl" else "train.jsonl")
     weights = weights_of(components) if components is not None else None
-    start = start_of(recipe.spec(), models.options(), trained, rows, validation, dump, weights)
+    start = start_of(
+        recipe.spec(), models.options(), trained, rows, validation, dump, weights, nodes
+    )
     for path in write(trainer, start, folder):
         print(path)
     if fault := check(trainer, folder):
@@ -84,7 +98,10 @@ def write(trainer: str, start: Start, folder: Path) -> list[Path]:
             f"{trainer} does not normalize components one by one: remove --components, or train "
             f"with {able}"
         )
-    files = {folder / name: text for name, text in TARGETS[trainer].write(start).items()}
+    texts = TARGETS[trainer].write(start)
+    if start.nodes > 1:
+        texts[NODE_SCRIPT] = node_script(trainer, start)
+    files = {folder / name: text for name, text in texts.items()}
     if existing := [path for path in files if path.exists()]:
         raise UsageError(f"{existing[0]} already exists: choose another folder with -o")
     folder.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,7 @@ NAMES = {
     "serve": "--recipe -r --set --config --hardened --host --port --token-file --max-body "
     "--max-rows --deadline --batch-ms --on-error --error-value",
     "init": "--recipe -r --policy --data --validation --output -o --components --set --config "
-    "--hardened",
+    "--hardened --nodes",
     "doctor": "--json",
     "prepare": "--output -o --recipe -r --prompt --dialect --no-documents --prompt-template "
     "--document-form --document-separator --trainer -t --preset --sample --unanswerable --seed "

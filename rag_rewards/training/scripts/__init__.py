@@ -6,11 +6,21 @@ Each value has a comment with its source. Where the paper states no value, the c
 from __future__ import annotations
 
 from rag_rewards.training.scripts import ms_swift, openrlhf, trl, verifiers, verl
+from rag_rewards.training.scripts.cluster import NODE_SCRIPT, node_script
 from rag_rewards.training.scripts.start import Start, start_of, weights_of
 from rag_rewards.training.scripts.trl_baselines import BASELINES
 from rag_rewards.training.scripts.writer import ScriptWriter
 
-__all__ = ["BASELINES", "WRITERS", "ScriptWriter", "Start", "start_of", "weights_of"]
+__all__ = [
+    "BASELINES",
+    "NODE_SCRIPT",
+    "WRITERS",
+    "ScriptWriter",
+    "Start",
+    "node_script",
+    "start_of",
+    "weights_of",
+]
 
 WRITERS: dict[str, ScriptWriter] = {
     "trl": trl.WRITER,

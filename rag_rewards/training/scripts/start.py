@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from rag_rewards.definition import Recipe
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.loading import RECIPE_KEYS, RecipeSpec, load_recipe, recipes_of
 from rag_rewards.model_options import ModelOptions
@@ -20,9 +20,14 @@ from rag_rewards.rollout_dump import DumpOptions
 from rag_rewards.settings import did_you_mean
 from rag_rewards.training.credit.settings import Credit
 from rag_rewards.training.curriculum import Curriculum
-from rag_rewards.training.settings import Training
+from rag_rewards.training.settings import Stated, Training
 
 NO_DUMP = DumpOptions()
+
+GPUS = 8
+"""Number of GPUs of a node in the scripts."""
+_PATHS = ("model", "adapter", "tokenizer", "nli", "nli_tokenizer", "similarity", "prompt_template")
+"""The options of models that can be paths."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class Start:
     validation: str | None = None
     dump: DumpOptions = NO_DUMP
     components: Mapping[str, float] = field(default_factory=dict)
+    nodes: int = 1
 
     def __post_init__(self) -> None:
         names = self.reward.component_names
@@ -52,6 +58,21 @@ class Start:
             raise UsageError(
                 f"{self.name} normalizes its reward itself, so its components cannot be normalized"
             )
+
+    @property
+    def devices(self) -> int:
+        """The number of GPUs of all nodes."""
+        return GPUS * self.nodes
+
+    @property
+    def prompts_of_device(self) -> Stated[int]:
+        """The prompts of one update on each device; on one node, those of a single device."""
+        prompts = self.training.prompts
+        if self.nodes == 1:
+            return prompts
+        steps = max(prompts.value // self.devices, 1)
+        total = f"{steps} × {self.devices} GPUs = {steps * self.devices} prompts"
+        return Stated(steps, f"{prompts.source}: {prompts.value} prompts; {total}")
 
     @property
     def name(self) -> str:
@@ -163,25 +184,34 @@ def start_of(
     validation: str | None,
     dump: DumpOptions = NO_DUMP,
     components: Mapping[str, float] | None = None,
+    nodes: int = 1,
 ) -> Start:
     """Return the contents of a script. Raises UsageError for an unknown component.
 
     A script runs in its own folder and its workers run in others, so existing paths and the path of
-    the dump are absolute. Raises OptionError for an invalid dump.
+    the dump are absolute. Raises OptionError for an invalid dump or number of nodes.
     """
+    if nodes < 1:
+        raise OptionError("{nodes} must be at least 1, found {value}", value=nodes)
     if (opened := dump.open()) is not None:
         dump = replace(dump, dump=str(opened.path))
     spec = msgspec.structs.replace(spec, recipe=_absolute_reference(spec.recipe))
     return Start(
         spec,
         load_recipe(spec),
-        models,
+        replace(models, **_absolute_paths(models)),
         _absolute(policy),
         _absolute(data),
         _absolute(validation) if validation else None,
         dump,
         components or {},
+        nodes,
     )
+
+
+def _absolute_paths(models: ModelOptions) -> dict[str, Any]:
+    values = {name: getattr(models, name) for name in _PATHS}
+    return {name: _absolute(value) for name, value in values.items() if value}
 
 
 def _absolute(path: str) -> str:

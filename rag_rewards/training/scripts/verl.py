@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rag_rewards.training.credit.settings import Credit
-from rag_rewards.training.scripts.start import Start
+from rag_rewards.training.scripts.cluster import ray_note
+from rag_rewards.training.scripts.start import GPUS, Start
 from rag_rewards.training.scripts.writer import (
     FOR_REWARD,
     READ_SHELL_SETTINGS,
@@ -23,6 +24,8 @@ _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 _REWARD_ARGUMENTS = "+reward.custom_reward_function.reward_kwargs"
 _SAMPLER = "trainer.v1.sampler"
 _SAMPLER_COMMENT = f"{FOR_REWARD}: replaces unscored groups and logs components"
+_NODE_WORKERS = 8
+_WORKERS = f"{YOUR_SETUP}: {_NODE_WORKERS} reward workers for each node"
 _NO_VALIDATION = f"{YOUR_SETUP}: without a validation file, no validation"
 _KL_NAMES = {"k2": "mse", "k3": "low_var_kl"}
 """The names of the estimators in verl; `mse` is half a squared difference."""
@@ -34,7 +37,7 @@ _AGGREGATIONS = {"response": "seq-mean-token-mean", "token": "token-mean"}
 def write(start: Start) -> dict[str, str]:
     """Return the script; the options of the recipe are arguments of its reward function."""
     command = "python3 -m verl.trainer.main_ppo"
-    return {"train.sh": shell_script(start, "verl", _lines(start), command)}
+    return {"train.sh": shell_script(start, "verl", _lines(start), command, ray_note(start))}
 
 
 def _lines(start: Start) -> Iterator[Line]:
@@ -48,7 +51,10 @@ def _lines(start: Start) -> Iterator[Line]:
         yield _NO_VALIDATION, ("trainer.val_before_train=False",)
         yield _NO_VALIDATION, ("trainer.test_freq=-1",)
     yield YOUR_SETUP, ("trainer.save_freq=20",)
-    yield YOUR_SETUP, ("trainer.n_gpus_per_node=8",)
+    yield YOUR_SETUP, (f"trainer.n_gpus_per_node={GPUS}",)
+    if start.nodes > 1:
+        yield YOUR_SETUP, (f"trainer.nnodes={start.nodes}",)
+        yield _WORKERS, (f"reward.num_workers={_NODE_WORKERS * start.nodes}",)
     yield YOUR_SETUP, ("trainer.logger=[console]",)
     yield YOUR_SETUP, (f"{_ROLLOUT}.name=vllm",)
     yield YOUR_SETUP, (f"{_ACTOR}.use_dynamic_bsz=True",)
