@@ -66,6 +66,10 @@ package, and the test or the result that shows it.
   papers themselves come from models with 1.5 to 32 billion parameters and need a GPU.
 - An item is missing only for one of three reasons: it needs a GPU (or training at the model size
   of the paper), it needs data without a usable license, or the paper does not specify it.
+- The recipes for search agents (Search-R1, IGPO, StepSearch, CaRR, Binary RAR, and FaithRL as
+  `scheme=geometric` of `truthrl`) are not listed here. They follow the code that the authors
+  released, and the page of each recipe, such as [igpo](recipes/igpo.md), names the source of each
+  setting.
 """
 
 

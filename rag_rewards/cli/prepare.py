@@ -109,6 +109,11 @@ def _summary(options: PrepareOptions, result: PrepareResult) -> list[str]:
         f"{n:,} written without `supporting`: {reason}"
         for reason, n in result.unsupported.most_common()
     ]
+    lines += [
+        f"{n:,} written without `{name}`, which {options.recipe} reads: add this field to rows of "
+        "this package, and prepare them with the data set `rows`"
+        for name, n in result.missing.items()
+    ]
     if options.documents_from and result.without_evidence:
         lines.append(
             f"{result.without_evidence:,} with an empty document: the response has no "

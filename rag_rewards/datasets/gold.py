@@ -49,6 +49,8 @@ class Gold(msgspec.Struct, frozen=True, kw_only=True):
     """Values of SOURCE_FIELDS that the row of the data set contains."""
     gold_documents: tuple[str, ...] | None = None
     """The texts of the supporting documents, for a row without documents."""
+    search_keys: tuple[tuple[str, ...], ...] | None = None
+    rubrics: tuple[str, ...] | None = None
     ranked: bool = True
     """Whether the order of the documents is a ranking. Another order may reveal the answer."""
 
@@ -109,6 +111,8 @@ class Gold(msgspec.Struct, frozen=True, kw_only=True):
             "answer_kind": self.answer_kind,
             "answerable": self.answerable,
             "out_of_knowledge": self.out_of_knowledge,
+            "search_keys": None if self.search_keys is None else list(map(list, self.search_keys)),
+            "rubrics": None if self.rubrics is None else list(self.rubrics),
             "gold_documents": None if self.gold_documents is None else list(self.gold_documents),
             "source_fields": self.source_fields,
         }

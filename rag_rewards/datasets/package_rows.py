@@ -25,6 +25,8 @@ class PackageRow(msgspec.Struct):
     answer_kind: str | None = None
     answerable: bool | None = None
     out_of_knowledge: bool | None = None
+    search_keys: Any = None
+    rubrics: Any = None
     response: Any = None
     response_prefix: str | None = None
 
@@ -74,6 +76,8 @@ def package_row(row: PackageRow, options: ReadOptions = ALL) -> Gold | Problem:
         answer_kind=rollout.answer_kind or "short",
         answerable=None if is_cut else rollout.answerable,
         out_of_knowledge=rollout.out_of_knowledge,
+        search_keys=rollout.search_keys,
+        rubrics=rollout.rubrics,
     )
 
 

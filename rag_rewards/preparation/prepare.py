@@ -40,7 +40,13 @@ from rag_rewards.preparation.data_card import data_card
 from rag_rewards.preparation.noise import NoisePool, offer_corpus
 from rag_rewards.preparation.options import PrepareOptions
 from rag_rewards.preparation.prompt import prepared_prompt, prompt_name
-from rag_rewards.preparation.suitability import GOLD_DOCUMENTS, answer_problem, suitability_problem
+from rag_rewards.preparation.suitability import (
+    GIVEN_FIELDS,
+    GOLD_DOCUMENTS,
+    answer_problem,
+    given_fields,
+    suitability_problem,
+)
 from rag_rewards.preparation.trainer_files import JsonLinesFile, ParquetFile, TrainerFile
 from rag_rewards.preparation.trainer_rows import (
     ms_swift,
@@ -82,6 +88,8 @@ class PrepareResult:
     hops: Counter[Any] = field(default_factory=Counter)
     without_evidence: int = 0
     """Rows whose document is empty, because their response lacks the section."""
+    missing: Counter[str] = field(default_factory=Counter)
+    """Number of written rows without a field that the recipe reads and only the user can add."""
 
     @property
     def broken(self) -> int:
@@ -226,6 +234,8 @@ class _Preparation:
 
     def shown(self, gold: Gold) -> Gold:
         """Return what the row contains of the gold data."""
+        unread = dict.fromkeys(set(GIVEN_FIELDS) - set(given_fields(self.recipe)))
+        gold = msgspec.structs.replace(gold, **unread)
         if self.prompt.shows_documents:
             return gold
         gold = gold.without_documents()
@@ -303,6 +313,8 @@ class _Preparation:
                 continue
             file.write(self.row(arranged))
             self.result.count(arranged)
+            names = given_fields(self.recipe)
+            self.result.missing.update(n for n in names if getattr(arranged, n) is None)
 
     def arranged(self, gold: Gold) -> Gold | Problem:
         """Return the row with noise and in its order, which depend on the seed and its id only."""
@@ -397,6 +409,7 @@ def _facts(options: PrepareOptions, source: DataSet, result: PrepareResult) -> d
             "first of each": result.examples,
             "kept without supporting": dict(result.unsupported.most_common()),
             "answerable": dict(result.answerable),
+            **({"without": dict(result.missing)} if result.missing else {}),
             **({"without evidence": result.without_evidence} if options.documents_from else {}),
             "rows by documents": dict(sorted(result.documents.items())),
             "rows by supporting documents": dict(sorted(result.supporting.items())),

@@ -8,6 +8,20 @@ from rag_rewards.definition import RecipeDefinition
 GOLD_DOCUMENTS = "gold_documents"
 """Field with the texts of the supporting documents, for recipes whose prompt has no documents."""
 
+GIVEN_FIELDS = ("search_keys", "rubrics")
+"""Fields that no public data set has: only rows of this package can contain them."""
+
+
+def given_fields(recipe: RecipeDefinition) -> list[str]:
+    """Return the fields of `GIVEN_FIELDS` that a recipe reads.
+
+    >>> from rag_rewards.recipes import definition_of
+    >>> given_fields(definition_of("carr")), given_fields(definition_of("stepsearch"))
+    (['rubrics'], ['search_keys'])
+    """
+    names = {field.partition(" ")[0] for field in recipe.fields}
+    return [name for name in GIVEN_FIELDS if name in names]
+
 
 def suitability_problem(gold: Gold, recipe: RecipeDefinition) -> Problem | None:
     """Return why a recipe cannot score the responses, or gives all of them the same score."""

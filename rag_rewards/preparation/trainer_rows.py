@@ -18,6 +18,7 @@ LABEL = (
     "answerable",
     "out_of_knowledge",
     "search_keys",
+    "rubrics",
     "gold_documents",
 )
 """Fields of the row that become the ground truth of verl."""

@@ -110,3 +110,52 @@ def test_errors_name_the_option_and_the_fix(cli, source, tmp_path, options, word
     result = cli("prepare", "rows", source, "-o", tmp_path / "out.jsonl", *options, code=2)
     assert all(word in result.err for word in words), result.err
     assert not (tmp_path / "out.jsonl").exists()
+
+
+# --- gold fields that only the user can add -----------------------------------------------------
+
+
+@pytest.mark.parametrize("trainer", ["none", "trl", "verl", "openrlhf"])
+def test_rubrics_and_search_keys_of_the_rows_are_passed_on(cli, tmp_path, trainer):
+    path = tmp_path / "rows.jsonl"
+    out = tmp_path / ("out.parquet" if trainer == "verl" else "out.jsonl")
+    path.write_text(json.dumps(ROW | {"rubrics": ["<E0> is a river."]}))
+    for name, field, other in (
+        ("carr", "rubrics", "search_keys"),
+        ("stepsearch", "search_keys", "rubrics"),
+    ):
+        result = cli("prepare", "rows", path, "-o", out, "-r", name, "-t", trainer, code=0)
+        assert "written without" not in result.err
+        if trainer == "verl":
+            import pyarrow.parquet as pq
+
+            [row] = pq.read_table(out).to_pylist()
+            row = json.loads(row["reward_model"]["ground_truth"])
+        else:
+            row = json.loads(out.read_text())
+            row = json.loads(row["label"]) if trainer == "openrlhf" else row
+        assert row[field] == {"rubrics": ["<E0> is a river."]}.get(field, ROW.get(field))
+        assert other not in row
+        out.unlink()
+
+
+@pytest.mark.parametrize(("name", "field"), [("carr", "rubrics"), ("stepsearch", "search_keys")])
+def test_rows_without_the_field_of_a_recipe_are_counted(cli, tmp_path, name, field):
+    path, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    rows = [
+        ROW | {"id": i, "question": f"Which river ({i})?", "search_keys": None} for i in range(3)
+    ]
+    rows[0] |= {"search_keys": [["river"]], "rubrics": ["<E0> is a river."]}
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    messages = cli("prepare", "rows", path, "-o", out, "-r", name, "-t", "none", code=0).err
+    assert f"2 written without `{field}`, which {name} reads: add this field" in " ".join(
+        messages.split()
+    )
+
+
+def test_rubrics_of_a_wrong_type_are_a_broken_row(cli, tmp_path):
+    path, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    path.write_text(json.dumps(ROW | {"rubrics": 5}) + "\n" + json.dumps(ROW | {"id": 2}))
+    messages = cli("prepare", "rows", path, "-o", out, "-r", "carr", "-t", "none", code=3).err
+    assert "broken row" in messages
+    assert "rubrics" in messages
