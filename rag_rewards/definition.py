@@ -308,8 +308,8 @@ def custom(
 
     `reward`, `components` and `correct` are rewards or functions of a rollout. The default
     components are the parts of the reward, and the components of the recipes among them, as in
-    `arena/format`. The default of `correct` is that of the first of these recipes that has one. If
-    several have one, each of them is also a component, as in `arena/correct`.
+    `arena/format`, with their `correct`, as in `arena/correct`. The default of `correct` is that of
+    the first of these recipes that has one.
 
     >>> def brief(rollout): return 1.0 if len(rollout.parsed.text) < 40 else 0.0
     >>> custom("brief", brief)([Rollout(response="Paris")])[0].components
@@ -328,8 +328,7 @@ def custom(
 
 
 def _inner_components(recipes: Sequence[Recipe]) -> Iterator[Reward]:
-    """Yield the components of recipes. Their names begin with that of the recipe."""
-    decided = sum(recipe.correct is not None for recipe in recipes)
+    """Yield the components and `correct` of recipes, with the name of the recipe before each."""
     names = Counter(recipe.name for recipe in recipes)
     numbers: Counter[str] = Counter()
     for recipe in recipes:
@@ -338,7 +337,7 @@ def _inner_components(recipes: Sequence[Recipe]) -> Iterator[Reward]:
         prefix = f"{recipe.name}{number}/"
         for name in recipe.component_names:
             yield Component(recipe, name, prefix)
-        if recipe.correct is not None and decided > 1:
+        if recipe.correct is not None:
             yield CorrectOf(recipe, f"{prefix}correct")
 
 

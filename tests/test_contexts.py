@@ -18,7 +18,7 @@ from properties import budget
 from rag_rewards.errors import DataError
 from rag_rewards.evidence.contexts import Contexts
 from rag_rewards.prompts import GROUNDED, Prompt, fill
-from rag_rewards.recipes import definition_of
+from rag_rewards.recipes import RECIPES, definition_of
 from rag_rewards.rollout import Document, Rollout
 from rag_rewards.rows import decode_row
 from rag_rewards.text.sections import SectionStyle, Tags
@@ -310,3 +310,49 @@ def test_truncation_shortens_masked_prompts_as_well():
     short = Contexts(TOKENIZER, max_length=long + 7, truncate=True).masked(row, "full", room=8)
     assert "Oslo" not in text(short)
     assert "Rome" in text(short)
+
+
+# --- prompts of other recipes --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("as_text", [True, False], ids=["text", "chat"])
+def test_a_document_is_left_out_of_the_prompt_of_any_recipe(name, as_text):
+    """A recipe with another form of documents recognizes the prompts of the package."""
+    for prompt in definition_of(name).prompts.values():
+        if not prompt.shows_documents or prompt.shows_gold:
+            continue
+        row = rollout(answers=["Paris"])
+
+        def own(without, prompt=prompt, row=row):
+            messages = prompt.messages(row, without)
+            return "\n\n".join(m["content"] for m in messages) if as_text else messages
+
+        full = rollout(answers=["Paris"], prompt=own(()))
+        for other in ("ctrl-rag", "arena"):
+            contexts = Contexts(TOKENIZER, definition_of(other).prompt)
+            for label in full.labels:
+                expected = rollout(answers=["Paris"], prompt=own((label,)))
+                assert contexts.context(full, (label,)) == contexts.context(expected), (name, other)
+
+
+def test_the_longest_form_is_the_form_of_the_prompt():
+    """`{text}` is a part of every form, and leaves a label behind."""
+    row = rollout(prompt=GROUNDED.messages(rollout()))
+    contexts = Contexts(TOKENIZER, Prompt("", document="{text}", untitled="{text}"))
+    assert contexts.context(row, ("2",)) == CONTEXTS.context(row, ("2",))
+
+
+def test_a_prompt_in_a_form_that_is_not_recognized():
+    row = rollout(prompt="1) The Seine flows through Paris!")
+    with pytest.raises(DataError, match="document 1 cannot be left out"):
+        CONTEXTS.context(row, ("1",))
+
+
+def test_a_prompt_that_is_too_long_names_the_parameter_of_the_trainer():
+    row = rollout(prompt=GROUNDED.messages(rollout()))
+    contexts = Contexts(TOKENIZER, max_length=20, response_limit="max_completion_length")
+    with pytest.raises(DataError, match="20; decrease max_completion_length, or set `truncate`"):
+        contexts.leave_one_out(row, ["1"], 8)
+    with pytest.raises(DataError, match="20; the option `truncate` drops"):
+        Contexts(TOKENIZER, max_length=20).leave_one_out(row, ["1"], 8)

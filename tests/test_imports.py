@@ -53,6 +53,7 @@ LAYERS = [
     [
         "loading",
         "model_options",
+        "evidence.prompt_forms",
         "evidence.contexts",
         "evidence.turn_contexts",
         "evidence.turn_documents",

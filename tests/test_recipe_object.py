@@ -677,7 +677,7 @@ def test_a_composition_of_recipes_and_functions_is_a_recipe():
     # 38 characters: 2 − 2/39
     assert score.value == pytest.approx(2 - 2 / 39)
     parts = {"naive-grpo": 2.0, "brief": 1 / 39}
-    inner = {"naive-grpo/format": 1.0, "naive-grpo/accuracy": 1.0}
+    inner = {"naive-grpo/format": 1.0, "naive-grpo/accuracy": 1.0, "naive-grpo/correct": 1.0}
     assert score.components == pytest.approx(parts | inner)
     assert score.correct == 1.0
     assert own.equation == "naive-grpo − 2·brief"

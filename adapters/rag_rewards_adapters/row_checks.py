@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from rag_rewards.definition import Recipe
-from rag_rewards.errors import RolloutError
+from rag_rewards.errors import DataError, RolloutError
+from rag_rewards.evidence.contexts import Contexts
 from rag_rewards.evidence.needs import LogProbsNeed
 from rag_rewards.rollout import Evidence, LogProbs, Rollout
 from rag_rewards.rows.columns import rollout_from_columns
+from rag_rewards.scorer import Scorer
 
+CHECKED_PROMPTS = 200
+"""The number of rows whose prompts are rendered without each document before training."""
 _EXAMPLE_RESPONSES = (
     "<think>Read [1].</think><answer>It is x [1].</answer>",
     "<reason>Read 1.</reason><extract>x</extract><answer>x</answer>",
@@ -62,6 +67,51 @@ def check_rows(
                 errors_by_stage.setdefault(stage, error)
     if without_rows := errors_by_stage.keys() - stages_with_rows:
         raise errors_by_stage[min(without_rows)]
+
+
+def check_prompts(
+    rows: Iterable[tuple[str, Rollout | RolloutError]],
+    scorer: Scorer,
+    response_limit: str,
+    length: int,
+) -> None:
+    """Raise DataError for a prompt that is too long, or from which no document can be left out.
+
+    `rows` are the names of rows and their rollouts with empty responses. `length` is the greatest
+    number of tokens of a response, and `response_limit` the parameter of the trainer that sets it.
+    The first CHECKED_PROMPTS rows are checked. Without a policy, no prompt is read.
+    """
+    policy = scorer.models.policy
+    if policy is None:
+        return
+    contexts = Contexts(
+        policy.tokenizer,
+        scorer.prompt,
+        policy.max_length,
+        scorer.truncate,
+        scorer.template,
+        response_limit,
+    )
+    for name, rollout in islice(rows, CHECKED_PROMPTS):
+        if isinstance(rollout, RolloutError) or rollout.prompt is None:
+            continue
+        try:
+            for labels in _labels_left_out(scorer.recipes, rollout):
+                contexts.leave_one_out(rollout, labels, length)
+        except DataError as error:
+            raise _with_row(error, name) from None
+
+
+def _labels_left_out(recipes: Sequence[Recipe], rollout: Rollout) -> set[tuple[str, ...]]:
+    """Return the documents that recipes leave out of the prompt, for each need."""
+    labels: set[tuple[str, ...]] = set()
+    for recipe in recipes:
+        try:
+            needs = recipe.needs(rollout)
+        except RolloutError:  # the row belongs to another stage
+            continue
+        labels |= {tuple(n.without) for n in needs if isinstance(n, LogProbsNeed) and n.without}
+    return labels
 
 
 def _scoring_error(recipe: Recipe, rollout: Rollout) -> RolloutError | None:

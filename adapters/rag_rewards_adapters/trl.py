@@ -12,7 +12,7 @@ The columns of the data set have the names of a row's fields (`answers`, `docume
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +31,7 @@ from rag_rewards.scorer import Scorer, required_models, split_options
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards_adapters.base import TrainerReward
 from rag_rewards_adapters.response_text import response_text
-from rag_rewards_adapters.row_checks import check_rows, example_rollouts
+from rag_rewards_adapters.row_checks import check_prompts, check_rows, example_rollouts
 from rag_rewards_adapters.trl_batch import Batch
 from rag_rewards_adapters.trl_trainer import (
     TrainerSettings,
@@ -176,7 +176,9 @@ class RagReward(TrainerReward[Batch]):
         Call it once, after you create the trainer and before you train. A recipe that needs a
         policy gets the trainer's own model, at its current weights, unless another one was passed.
         An empty response to the first rows of each data set is scored, so that a row without its
-        gold fields is an error now. Raises UsageError and RolloutError.
+        gold fields is an error now. So is a prompt from which the recipe cannot leave out a
+        document, and one that is too long together with `max_completion_length`. Raises UsageError
+        and RolloutError.
         """
         if self._compares_groups:
             check_groups(trainer, self._group_size)
@@ -199,11 +201,16 @@ class RagReward(TrainerReward[Batch]):
         self._require_models(
             {kind for recipe in self.scorer.recipes for kind in required_models(recipe, examples)}
         )
-        rows = (
-            (name, rollout_from_columns(self._fields(row), response="", step=0))
-            for name, row in first_rows(trainer)
-        )
-        check_rows(rows, self.scorer.recipes)
+        check_rows(self._empty_rollouts(trainer), self.scorer.recipes)
+        length = trainer.args.max_completion_length
+        rows = self._empty_rollouts(trainer)
+        check_prompts(rows, self.scorer, "max_completion_length", length or 0)
+
+    def _empty_rollouts(self, trainer: Any) -> Iterator[tuple[str, Rollout | RolloutError]]:
+        """Yield the name and an empty response for the first rows of each data set."""
+        for name, row in first_rows(trainer):
+            prompt = row.get("prompt")
+            yield name, rollout_from_columns(self._fields(row), prompt=prompt, response="", step=0)
 
     def _require_models(self, kinds: Collection[ModelKind]) -> None:
         """Use the trainer's model for a missing policy. UsageError if another model is missing."""

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from rag_rewards.errors import DataError
+from rag_rewards.evidence.prompt_forms import blocks_of, recognized
 from rag_rewards.evidence.protocols import TokenIds, Tokenizer
 from rag_rewards.prompts import GROUNDED, Prompt
 from rag_rewards.rollout import Rollout
@@ -34,6 +35,7 @@ class Contexts:
     truncate    drop non-supporting documents, last first, when a rollout exceeds `max_length`;
                 without it, such a rollout raises DataError
     template    further arguments of the chat template, such as {"enable_thinking": False}
+    response_limit  the parameter of a trainer that limits the length of a response, for errors
     """
 
     tokenizer: Tokenizer
@@ -41,6 +43,7 @@ class Contexts:
     max_length: int | None = None
     truncate: bool = False
     template: Mapping[str, Any] = field(default_factory=dict)
+    response_limit: str = ""
 
     def leave_one_out(
         self, rollout: Rollout, labels: Sequence[str], response: int = 0
@@ -80,6 +83,9 @@ class Contexts:
         while self.max_length is not None and (n := len(render(dropped))) + room > self.max_length:
             if not self.truncate or not spare:
                 remedy = "the option `truncate` drops non-supporting documents"
+                if self.response_limit:
+                    remedy = f"decrease {self.response_limit}, or set `truncate`, which drops "
+                    remedy += "non-supporting documents"
                 if self.truncate:
                     remedy = "no further document can be dropped"
                 raise DataError(
@@ -178,7 +184,7 @@ class Contexts:
             if rollout.question is None:
                 raise DataError("missing; the prompt contains it, or add `prompt`", "question")
             return self.chat(self.prompt.messages(rollout, without))
-        removal = _Removal(self.prompt, rollout, without)
+        removal = _Removal(self._form(rollout, prompt, without), rollout, without)
         if isinstance(prompt, str):
             text = removal.remove_from(prompt)
             removal.check()
@@ -191,6 +197,19 @@ class Contexts:
         ]
         removal.check()
         return self.chat(messages)
+
+    def _form(
+        self,
+        rollout: Rollout,
+        prompt: str | Sequence[Mapping[str, Any]],
+        without: Collection[str],
+    ) -> Prompt:
+        """Return the prompt with the form that the documents have in the prompt of a row."""
+        if not without:
+            return self.prompt
+        contents = [prompt] if isinstance(prompt, str) else [m.get("content") for m in prompt]
+        text = "\0".join(content for content in contents if isinstance(content, str))
+        return recognized(self.prompt, rollout, text)
 
     def chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
         """Return the text of a chat, and whether the tokenizer adds special tokens to it.
@@ -263,8 +282,7 @@ class _Removal:
 
     @cached_property
     def _all_blocks(self) -> dict[str, str]:
-        pairs = zip(self.rollout.labels, self.rollout.documents or (), strict=True)
-        return {label: self.prompt.block(label, document) for label, document in pairs}
+        return blocks_of(self.prompt, self.rollout)
 
     def _blocks(self) -> Iterator[tuple[str, str]]:
         return ((label, b) for label, b in self._all_blocks.items() if label in self.without)
