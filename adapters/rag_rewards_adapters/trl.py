@@ -42,6 +42,7 @@ from rag_rewards_adapters.trl_trainer import (
     training_policy,
 )
 from rag_rewards_adapters.trl_turns import last_message, turn_columns, turn_fields
+from rag_rewards_adapters.turn_rows import dialect_at
 
 log = logging.getLogger("rag_rewards")
 
@@ -323,7 +324,7 @@ class RagReward(TrainerReward[Batch]):
             ids,
             tokens,
             self._decode if self._trainer is not None else None,
-            getattr(self.scorer.recipes[0].settings, "dialect", "auto"),
+            dialect_at(self.scorer.reward, batch.step),
         )
         if turns is None:
             return None

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError
 from rag_rewards.rows.columns import to_builtins
+from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.turns.masks import runs
 from rag_rewards.turns.turn import TurnRow
+
+
+def dialect_at(reward: Recipe | Curriculum, step: int | None) -> str:
+    """Return the dialect of a recipe, or of the stage of a curriculum at a training step."""
+    recipe = reward.at(step or 0) if isinstance(reward, Curriculum) else reward
+    return str(getattr(recipe.settings, "dialect", "auto"))
 
 
 def with_spans(

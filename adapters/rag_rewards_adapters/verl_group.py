@@ -27,6 +27,7 @@ from rag_rewards.rows.columns import to_builtins
 from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards_adapters.response_text import finish_reason, opened_tag, response_text
 from rag_rewards_adapters.session_groups import SessionGroup, SessionGroups
+from rag_rewards_adapters.turn_rows import dialect_at
 from rag_rewards_adapters.verl_config import load_scorer, reward_options, template_arguments
 from rag_rewards_adapters.verl_rows import (
     defines_correct,
@@ -245,7 +246,7 @@ class RagGroupAgentLoop:
                 tokenizer=self.tokenizer,
                 tool_format=str(self.config.actor_rollout_ref.rollout.multi_turn.format),
                 template=template_arguments(self.config),
-                dialect=getattr(scorer.recipes[0].settings, "dialect", "auto"),
+                dialect=dialect_at(scorer.reward, to_builtins(columns.get("global_steps"))),
             )
         except RolloutError as error:
             return error

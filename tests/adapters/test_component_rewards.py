@@ -1,0 +1,69 @@
+"""One scoring pass for several components, and values of groups without a difference."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rag_rewards_adapters.component_rewards import (
+    SharedPass,
+    check_components,
+    exactly_flat,
+    flat_share,
+)
+from rag_rewards_adapters.turn_rows import dialect_at
+
+from rag_rewards import recipe
+from rag_rewards.errors import UsageError
+from rag_rewards.training.curriculum import Curriculum, Stage
+
+
+def test_all_components_of_a_batch_share_one_pass() -> None:
+    passes = []
+
+    def score() -> dict[str, list[float | None]]:
+        passes.append(1)
+        return {"a": [float(len(passes))], "b": [None]}
+
+    shared, batch = SharedPass(), ["text"]
+    assert shared.take("a", batch, score) == [1.0]
+    assert shared.take("b", batch, score) == [None]
+    assert len(passes) == 1
+    assert shared.take("a", batch, score) == [2.0]  # the same list again is a new batch
+    assert shared.take("a", ["text"], score) == [3.0]  # "b" of the last batch was not taken
+    assert shared.take("a", ["text"], score) == [4.0]
+
+
+def test_components_are_checked() -> None:
+    assert check_components(["b", "a"], ["a", "b"]) == ("b", "a")
+    for names, why in (([], "name some of a, b"), (["c"], "no component 'c'"), (["a"] * 2, "once")):
+        with pytest.raises(UsageError, match=why):
+            check_components(names, ["a", "b"])
+
+
+@given(st.floats(-20, 20, width=32), st.integers(1, 12))
+def test_rounded_values_are_close_and_equal(value: float, size: int) -> None:
+    values = exactly_flat([value] * size, [range(size)])
+    assert len(set(values)) == 1
+    assert values[0] == pytest.approx(value, abs=2**-17)
+    assert (values[0] or 0.0) * 2**16 % 1 == 0
+
+
+def test_other_groups_and_missing_values_do_not_change() -> None:
+    assert exactly_flat([0.1, 0.3, None, 0.1], [[0, 1], [2, 3]])[:3] == [0.1, 0.3, None]
+    assert exactly_flat([None, None], [[0, 1]]) == [None, None]
+    assert exactly_flat([0.1, 0.1], []) == [0.1, 0.1]
+
+
+def test_the_share_of_flat_groups() -> None:
+    columns = {"a": [1.0, 1.0, 1.0, 1.0, None, None], "b": [0.0, 1.0, 0.0, 0.0, 2.0, None]}
+    assert flat_share(columns, [[0, 1], [2, 3], [4, 5]]) == pytest.approx(2 / 3)
+    assert flat_share(columns, []) == 0.0
+
+
+def test_the_dialect_is_that_of_the_stage() -> None:
+    first, second = (recipe("search-r1", {"dialect": name}) for name in ("research", "tools"))
+    plan = Curriculum((Stage(first, 10), Stage(second)))
+    assert [dialect_at(plan, step) for step in (None, 9, 10)] == ["research", "research", "tools"]
+    assert dialect_at(second, 3) == "tools"
+    assert dialect_at(recipe("arena"), None) == "auto"
