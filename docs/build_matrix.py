@@ -373,6 +373,12 @@ In ms-swift, the mean in place of a missing reward reduces the standard deviatio
 k of n rollouts have a score, the standard deviation of the group is √((k − 1)/(n − 1)) times that
 of the k scores.
 
+## Dumps of rollouts
+
+With the option `dump`, every adapter writes its rollouts to a file, with gold data, training step,
+components and evidence. [Rollout dumps](dumps.md) lists the setting of each trainer and the
+commands that read the file.
+
 ## Cost of on-policy rewards
 
 A recipe with log-probabilities needs one forward pass with all documents and one without each
