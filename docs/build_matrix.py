@@ -43,6 +43,7 @@ TRAINERS: dict[str, str] = {
     "ms_swift": "ms-swift 4.6",
     "verifiers": "verifiers 0.4",
     "tinker": "tinker-cookbook 0.5",
+    "axolotl": "Axolotl 0.18",
     "function": "any function",
 }
 
@@ -69,6 +70,7 @@ KINDS: dict[str, dict[str, Cell]] = {
         "ms_swift": _SERVER,
         "verifiers": Cell("setting", "`GroupCredit` in prime-rl, `model=URL`"),
         "tinker": _SERVER,
+        "axolotl": Cell("setting", "`group_size=N`, `model=URL`, `backend=vllm`"),
         "function": Cell("setting", "`batch()`, `model=URL`"),
     },
     "judge of a group": {
@@ -78,6 +80,7 @@ KINDS: dict[str, dict[str, Cell]] = {
         "ms_swift": _JUDGE,
         "verifiers": Cell("setting", f"`GroupCredit` in prime-rl, {_JUDGE.text}", JUDGE),
         "tinker": _JUDGE,
+        "axolotl": Cell("setting", f"`group_size=N`, {_JUDGE.text}", JUDGE),
         "function": Cell("setting", f"`batch()`, {_JUDGE.text}", JUDGE),
     },
 }
@@ -96,6 +99,9 @@ STD_FLOOR: dict[str, Cell] = {
         "setting", "`GroupCredit` in prime-rl with `std_floor=0.1`", {"std_floor": 0.1}
     ),
     "tinker": Cell("setting", "`std_floor=0.1`", {"std_floor": 0.1}),
+    "axolotl": Cell(
+        "setting", "`std_floor=0.1`, `group_size=N` and `scale_rewards: false`", {"std_floor": 0.1}
+    ),
     "function": Cell("setting", "`rag_rewards.training.advantages.group_advantages`"),
 }
 """The advantage of LEAR, (R − mean)/max(std, 0.1), in each trainer."""
@@ -128,6 +134,7 @@ NORMALIZATION: dict[str, tuple[str, str, str, str]] = {
     ),
     "verifiers": ("none (prime-rl)", "always", "R − mean", "0"),
     "tinker": ("none", "always", "R − mean", "0"),
+    "axolotl": ("`trl.scale_rewards: true`", "`false`", "(R − mean)/(std + 1e-4)", "error"),
 }
 """The setting of each trainer, its value without normalization, the advantage, and the advantage of
 a prompt with one rollout."""
@@ -178,6 +185,7 @@ TURNS: dict[str, tuple[str, str, str]] = {
         "all methods",
         "in verifiers; prime-rl is not run, from its source at 559b447",
     ),
+    "Axolotl 0.18": ("[the sum](axolotl.md#differences-from-trl)", "none", "in the trainer"),
     "tinker-cookbook 0.5": ("[the sum](tinker.md#advantages)", "none", "in the trainer"),
     "SkyRL": (
         "`experiment` of `rag_rewards_adapters.skyrl`",
@@ -207,6 +215,7 @@ UNSCORED: dict[str, str] = {
     "`GroupCredit`, all tokens of the trace have the advantage 0.",
     "tinker": "The trajectory gets the mean reward of its group, so that its advantage is 0. "
     "`not_scored` counts it.",
+    "axolotl": "as in TRL",
 }
 """The handling of an unscored rollout in each trainer, after the first batch."""
 
@@ -243,7 +252,8 @@ INTRO = """# Trainers
 
 The training loop stays in the trainer, and the reward is a recipe. Each trainer has its own page:
 [TRL](trl.md), [verl](verl.md), [OpenRLHF](openrlhf.md), [ms-swift](ms-swift.md),
-[verifiers and prime-rl](verifiers.md) and [Tinker](tinker.md).
+[verifiers and prime-rl](verifiers.md), [Tinker](tinker.md), [Axolotl](axolotl.md) and
+[Unsloth](unsloth.md).
 [Start a training run](start-training.md) shows the steps from the file of a data set to the first
 training step. Further adapters have no page. `rag_rewards_adapters.callables` is for trainers
 that call a Python function with one rollout or a batch (AReaL, NeMo-Gym, your own loop).
@@ -259,6 +269,8 @@ slime. Their docstrings describe them.
 - **OpenRLHF** sends single rollouts to a reward server. Alternatively, the agent executor of this
   package scores complete groups and uses the vLLM engine of the policy for log-probabilities.
 - **verifiers** contains tasks and their rewards for prime-rl. It scores one rollout at a time.
+- **Axolotl** trains with the trainer of TRL and imports the reward by its path. **Unsloth** is not
+  run: its page describes the differences from TRL.
 - **Tinker** trains on remote GPUs. Its loop scores complete groups on your machine.
 
 ## Recipes by trainer

@@ -126,9 +126,12 @@ class RagReward(TrainerReward[Batch]):
             patience=patience,
         )
 
-    def __call__(self, **batch: Any) -> list[float | None]:
-        """Return the rewards of a batch: prompts, completions, completion_ids and the columns."""
-        return self._score(Batch.of(**batch))
+    def __call__(self, prompts: Any, completions: Any, **batch: Any) -> list[float | None]:
+        """Return the rewards of a batch: prompts, completions, completion_ids and the columns.
+
+        Axolotl requires a function with two named parameters.
+        """
+        return self._score(Batch.of(prompts=prompts, completions=completions, **batch))
 
     def components(self, *names: str) -> list[Any]:
         """Return one reward function for each of these components, for GDPO.
@@ -422,9 +425,12 @@ class RagReward(TrainerReward[Batch]):
 class AsyncRagReward(RagReward):
     """The same for rewards that wait for servers: the trainer runs several of them concurrently."""
 
-    async def __call__(self, **batch: Any) -> list[float | None]:  # type: ignore[override]
+    async def __call__(  # type: ignore[override]
+        self, prompts: Any, completions: Any, **batch: Any
+    ) -> list[float | None]:
         """Return the rewards of a batch, on the trainer's event loop."""
-        return await self._score_async(Batch.of(**batch))
+        given = Batch.of(prompts=prompts, completions=completions, **batch)
+        return await self._score_async(given)
 
 
 def _text(response: Any) -> str:

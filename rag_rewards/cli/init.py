@@ -57,7 +57,8 @@ def init(
     Parameters
     ----------
     trainer
-        Write the script for this trainer: trl, verl, openrlhf, ms-swift or verifiers.
+        Write the script for this trainer: trl, verl, openrlhf, ms-swift,
+        verifiers or axolotl.
         sft and dpo write a script of TRL for the baselines: supervised fine-tuning and DPO.
     trained
         Train this model: a folder, or its name on a model hub.

@@ -5,7 +5,7 @@ Each value has a comment with its source. Where the paper states no value, the c
 
 from __future__ import annotations
 
-from rag_rewards.training.scripts import ms_swift, openrlhf, trl, verifiers, verl
+from rag_rewards.training.scripts import axolotl, ms_swift, openrlhf, trl, verifiers, verl
 from rag_rewards.training.scripts.cluster import NODE_SCRIPT, node_script
 from rag_rewards.training.scripts.start import Start, start_of, weights_of
 from rag_rewards.training.scripts.trl_baselines import BASELINES
@@ -28,5 +28,6 @@ WRITERS: dict[str, ScriptWriter] = {
     "openrlhf": openrlhf.WRITER,
     "ms-swift": ms_swift.WRITER,
     "verifiers": verifiers.WRITER,
+    "axolotl": axolotl.WRITER,
 }
 """The writer of each trainer of GRPO, by the name that `rag-rewards init` takes."""
