@@ -71,7 +71,7 @@ def test_the_page_of_marked_blocks_is_up_to_date():
     ("fence", "error"),
     [
         ("```\nx\n```", "language ''"),
-        ("```sh gpus\nx\n```", "mark 'gpus': use one of gpu, cluster, network, ms-swift"),
+        ("```sh gpus\nx\n```", "mark 'gpus': use one of gpu, cluster, network, "),
         ("```sh gpu\nfor x in 1; do\n```", "syntax error"),
         ("```sh\nrag-rewards score --recipes x\n```", "no option '--recipes'"),
         ("```sh gpu\nrag-rewards scores\n```", "no command 'scores'"),
