@@ -31,7 +31,7 @@ LONG = {"eta": -1.0, "cost.budget": 1}
 
 
 def block(language: str) -> str:
-    match = re.search(rf"^```{language}[^\n]*\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    match = re.search(rf"^```{language} ms-swift\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     assert match is not None
     return match[1]
 
