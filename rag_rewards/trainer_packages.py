@@ -120,6 +120,16 @@ def _requirements(package: str) -> Iterator[tuple[Requirement, bool]]:
             yield requirement, True
 
 
+def dependent_of(package: str) -> str | None:
+    """Return an installed trainer that requires another trainer, which then fixes its version."""
+    for other in INSTALLATIONS:
+        if other == package or installed_version(other) is None:
+            continue
+        if any(line.name == package for line, is_engine in _requirements(other) if not is_engine):
+            return other
+    return None
+
+
 def engine_of(package: str) -> Requirement | None:
     """Return the versions of vLLM that an installed trainer accepts, None if it states none."""
     if installed_version(package) is None:

@@ -22,7 +22,13 @@ from rich.text import Text
 from rag_rewards.cli.output import console, print_json
 from rag_rewards.packages import installed_version, run_isolated
 from rag_rewards.report.terminal import titled_table
-from rag_rewards.trainer_packages import ENGINE, INSTALLATIONS, conflicts, engine_of
+from rag_rewards.trainer_packages import (
+    ENGINE,
+    INSTALLATIONS,
+    conflicts,
+    dependent_of,
+    engine_of,
+)
 from rag_rewards.turn_entries import SUMMED
 from rag_rewards.version import __version__
 
@@ -156,12 +162,24 @@ def _trainers() -> Iterator[CheckResult]:
         if version is None:
             fix = trainer.install.format(commands=_commands(trainer.package))
             yield CheckResult("trainers", trainer.name, "absent", "not installed", fix)
+        elif (dependent := dependent_of(trainer.package)) is not None:
+            state = f"{version}, as {dependent} requires; it is not used as a trainer here"
+            yield CheckResult("trainers", trainer.name, "ok", state)
         elif Version(version) < Version(trainer.since):
             state = f"{version} is older than {trainer.since}"
             yield CheckResult("trainers", trainer.name, "problem", state, trainer.upgrade)
         else:
             other = "" if version == trainer.tested else f" (tests use {trainer.tested})"
             yield CheckResult("trainers", trainer.name, "ok", version + other)
+
+
+def _in_use() -> list[Trainer]:
+    """Return the installed trainers that are not only a dependency of another one."""
+    return [
+        trainer
+        for trainer in TRAINERS
+        if installed_version(trainer.package) is not None and not dependent_of(trainer.package)
+    ]
 
 
 def _commands(package: str) -> str:
@@ -171,9 +189,7 @@ def _commands(package: str) -> str:
 
 def _conflicts() -> Iterator[CheckResult]:
     """Compare the installed packages with the versions that each installed trainer requires."""
-    for trainer in TRAINERS:
-        if installed_version(trainer.package) is None:
-            continue
+    for trainer in _in_use():
         name, found = f"{trainer.name} packages", list(conflicts(trainer.package))
         if found:
             message = "; ".join(conflict.message for conflict in found)
@@ -235,7 +251,7 @@ def _extras() -> Iterator[CheckResult]:
 def _fix_of_extra(extra: str, requirements: list[Requirement]) -> str:
     """Return a command, or the advice to use a server if a trainer needs another version."""
     wanted = next((each for each in requirements if each.name == ENGINE), None)
-    for trainer in TRAINERS if wanted is not None else ():
+    for trainer in _in_use() if wanted is not None else ():
         own = engine_of(trainer.package)
         if own is not None and wanted is not None and _excludes(own, wanted):
             return (

@@ -116,7 +116,7 @@ def evaluate(
     track
         Log the metrics and the signature of each file to this experiment tracker.
     nli
-        Folder of the entailment model.
+        Entailment model: a folder or the URL of a server.
     device
         Device of local models, such as cpu or cuda. The default is a GPU if there is one.
     """

@@ -217,3 +217,20 @@ def test_the_fix_of_a_missing_trainer_can_be_pasted(
         'pip install "verl[vllm]==0.9.1" && pip install flash-attn==2.8.3 --no-build-isolation'
     )
     assert "{" not in " ".join(result.fix for result in results)
+
+
+def test_a_trainer_that_another_one_requires(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ms-swift 4.6.0 requires TRL before 1.0: an upgrade of TRL would break it."""
+    found = {"ms-swift": "4.6.0", "trl": "0.29.1", "vllm": "0.32.0"}
+    lines = {"ms-swift": ["trl<1.0,>=0.15"], "trl": ['vllm<0.13.0; extra == "vllm"']}
+    real = metadata.requires
+    monkeypatch.setattr(metadata, "requires", lambda name: lines.get(name) or real(name))
+    for module in (doctor, trainer_packages):
+        monkeypatch.setattr(module, "installed_version", found.get)
+    monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
+    results = examine()
+    assert result_of(results, "TRL").state == "ok"
+    assert "as ms-swift requires" in result_of(results, "TRL").message
+    assert result_of(results, "ms-swift packages").state == "ok"
+    assert result_of(results, "vllm").state == "ok"
+    assert not any(result.name == "TRL packages" for result in results)

@@ -28,8 +28,8 @@ def test_the_plugin_is_registered_by_verl_itself() -> None:
     finding = plugin_finding()
     assert (finding["state"], finding["code"]) == ("ok", 0)
     assert finding["found"] == (
-        "registered: rag_group, rag_grpo_clip_std, rag_rewards, rag_turn_given, rag_turn_igpo, "
-        "rag_turn_mt_grpo, rag_turn_return"
+        "registered: rag_gdpo, rag_group, rag_grpo_clip_std, rag_rewards, rag_turn_given, "
+        "rag_turn_igpo, rag_turn_mt_grpo, rag_turn_return"
     )
 
 
