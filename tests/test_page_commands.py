@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rag_rewards.cli import main
@@ -69,6 +71,19 @@ RAGAS = [
     }
     for row in examples("truthrl")
 ]
+VERL = [
+    {"input": row["question"], "output": row["response"], "gts": row["answers"][0], "step": 7}
+    for row in examples("truthrl")
+]
+TRL = [
+    {
+        "step": 1,
+        "prompt": [{"role": "user", "content": row["question"]}],
+        "completion": [{"role": "assistant", "content": row["response"]}],
+        "arena/gold": json.dumps({"answers": row["answers"]}),
+    }
+    for row in examples("truthrl")
+]
 NQ = [
     {
         "question": f"Question {i}?",
@@ -103,6 +118,8 @@ FILES: dict[str, dict[str, Any]] = {
     "serve.md": {"token.txt": "secret"},
     "tables.md": {
         "dataset.jsonl": RAGAS,
+        "rollouts/7.jsonl": VERL,
+        "completions/completions_00001.parquet": TRL,
         "rows.jsonl": [{"completion": "<answer>Seine</answer>", "gold": "Seine"}],
     },
 }
@@ -113,6 +130,10 @@ def lay_out(folder: Path, files: dict[str, Any]) -> None:
     (folder / "examples").symlink_to(ROOT / "examples")
     (folder / "rag_rewards").symlink_to(ROOT / "rag_rewards")
     for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        if name.endswith(".parquet"):
+            pq.write_table(pa.Table.from_pylist(content), folder / name)
+            continue
         is_rows = name.endswith(".jsonl")
         text = "".join(f"{json.dumps(row)}\n" for row in content) if is_rows else content
         text = text if isinstance(text, str) else json.dumps(text)

@@ -32,7 +32,7 @@ from rag_rewards.training.curriculum import Curriculum
 from rag_rewards_adapters.base import TrainerReward
 from rag_rewards_adapters.response_text import response_text
 from rag_rewards_adapters.row_checks import check_prompts, check_rows, example_rollouts
-from rag_rewards_adapters.trl_batch import Batch
+from rag_rewards_adapters.trl_batch import Batch, gold_column
 from rag_rewards_adapters.trl_trainer import (
     TrainerSettings,
     check_groups,
@@ -417,6 +417,8 @@ class RagReward(TrainerReward[Batch]):
         if batch.log_extra is not None:
             for name, column in columns.items():
                 batch.log_extra(name, column)
+            if gold := gold_column(self._fields(batch.columns)):
+                batch.log_extra(f"{self.__name__}/gold", gold)
         if batch.log_metric is not None:
             for name, mean in means.items():
                 batch.log_metric(name, mean)

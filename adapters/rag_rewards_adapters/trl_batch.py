@@ -6,6 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
+from rag_rewards.rows.columns import GOLD_FIELDS, to_builtins
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -33,3 +37,18 @@ class Batch:
     @property
     def step(self) -> int | None:
         return getattr(self.trainer_state, "global_step", None)
+
+
+def gold_column(fields: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Return the gold fields of each completion as JSON; empty if the data set has none.
+
+    With this column, the files of `log_completions` can be scored again.
+
+    >>> gold_column({"answers": [["Seine"]], "url": ["…"]})
+    ['{"answers":["Seine"]}']
+    """
+    gold = {name: fields[name] for name in GOLD_FIELDS if name in fields}
+    rows = zip(*gold.values(), strict=True)
+    return [
+        msgspec.json.encode(to_builtins(dict(zip(gold, row, strict=True)))).decode() for row in rows
+    ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -29,10 +30,11 @@ PRESETS: dict[str, dict[str, str]] = {
         "response": "response|answer",
         "answers": "reference|ground_truth|ground_truths",
     },
-    # The Parquet files of TRL's `log_completions`. Columns of the data set can be next to them.
-    "trl": {"response": "completion", "answers": "answers|solution|ground_truth|answer"},
+    # The Parquet files of TRL's `log_completions`. The gold data is in a column that a reward
+    # function logs: `RagReward` writes NAME/gold.
+    "trl": {"response": "completion", "answers": "*/gold|answers|solution|ground_truth|answer"},
     # The files of verl's `trainer.rollout_data_dir` and `trainer.validation_data_dir`.
-    "verl": {"prompt": "input", "response": "output", "answers": "gts"},
+    "verl": {"prompt": "input", "response": "output", "answers": "gts.target|gts"},
     # Rows of a data set of OpenRLHF (`input`, `label`) with a response.
     "openrlhf": {"prompt": "input|prompt", "response": "output|response", "answers": "label"},
     # The results of an evaluation with verifiers.
@@ -43,7 +45,10 @@ PRESETS: dict[str, dict[str, str]] = {
         "answers": "golden_answers|reward_model.ground_truth.target|ground_truth.target|gts.target",
     },
 }
-"""The columns of each field. The first column of `a|b` that a row contains counts."""
+"""The columns of each field. The first column of `a|b` that a row contains counts.
+
+`*/gold` is the first column whose name ends with `/gold`.
+"""
 
 _OTHER_NAMES = {
     "response": "completion completions output generation prediction generated answer",
@@ -96,6 +101,7 @@ class ColumnMap:
         found = {}
         for name, paths in self.columns.items():
             for path in paths:
+                path = _named(path, row)
                 value = value_at(row, path)
                 if value is not None:
                     found[name] = value
@@ -128,6 +134,13 @@ def value_at(row: Mapping[str, Any], path: str) -> Any:
     return value
 
 
+def _named(path: str, row: Mapping[str, Any]) -> str:
+    """Return the column of a path that begins with `*`, and any other path unchanged."""
+    if not path.startswith("*"):
+        return path
+    return next((name for name in row if name.endswith(path[1:])), path)
+
+
 def _parsed(columns: str) -> Mapping[str, str]:
     if "=" not in columns:
         if columns not in PRESETS:
@@ -146,6 +159,7 @@ def _parsed(columns: str) -> Mapping[str, str]:
 
 def completed(row: dict[str, Any]) -> dict[str, Any]:
     """Add the fields that the label and the prompt of a renamed row contain, and return the row."""
+    _unfold_conversation(row)
     answers = row.get("answers")
     if isinstance(answers, Mapping) or (isinstance(answers, str) and answers[:1] in ("{", "[")):
         try:
@@ -153,14 +167,49 @@ def completed(row: dict[str, Any]) -> dict[str, Any]:
         except DataError:
             row["answers"] = answers
     prompt = row.get("prompt")
-    if isinstance(prompt, str) and "response_prefix" not in row:
-        prefix = response_prefix_of(prompt)
-        row |= {"response_prefix": prefix} if prefix else {}
+    if isinstance(prompt, str):
+        if "response_prefix" not in row and (prefix := response_prefix_of(prompt)):
+            row["response_prefix"] = prefix
+        if row.get("question") is None and row.get("group") is None:
+            row["group"] = prompt_group(prompt)
     elif isinstance(prompt, list) and row.get("question") is None:
         messages = [message for message in prompt if isinstance(message, Mapping)]
         question = last_question(messages)
         row |= {"question": question} if question else {}
     return row
+
+
+_ROLES = {"human": "user", "ai": "assistant"}
+"""The roles of messages in samples of several turns of ragas."""
+
+
+def _unfold_conversation(row: dict[str, Any]) -> None:
+    """Replace a question that is a conversation by its last user message.
+
+    Without a response, the conversation is the response: its last assistant message is scored.
+    """
+    conversation = row.get("question")
+    if not isinstance(conversation, list):
+        return
+    messages = [
+        {"role": _ROLES.get(str(kind), kind), "content": message.get("content")}
+        for message in conversation
+        if isinstance(message, Mapping) and (kind := message.get("type") or message.get("role"))
+    ]
+    if question := last_question(messages):
+        row["question"] = question
+        if row.get("response") is None:
+            row["response"] = messages
+
+
+def prompt_group(prompt: str) -> str:
+    """Return the group of a row whose prompt is a text, and whose question is unknown.
+
+    >>> prompt_group("Which river?") == prompt_group("Which river?")
+    True
+    """
+    digest = blake2b(prompt.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return f"prompt-{digest}"
 
 
 def nearest_column(field: str, present: Collection[str]) -> str | None:

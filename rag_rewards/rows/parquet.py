@@ -48,7 +48,10 @@ def own_columns(row: dict[str, Any], nested: bool = False) -> dict[str, Any]:
     return columns
 
 
-def _document(document: dict[str, Any]) -> dict[str, Any]:
+def _document(document: str | dict[str, Any]) -> dict[str, Any]:
+    """Return a document with a text as id. A text becomes a mapping, as all values of a column."""
+    if isinstance(document, str):
+        return {"text": document}
     return document if document.get("id") is None else document | {"id": str(document["id"])}
 
 

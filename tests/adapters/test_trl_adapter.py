@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 import subprocess
@@ -319,6 +320,8 @@ class TestLogging:
         logged = Logged()
         RagReward("arena", name="a")(**batch(RIGHT, "no"), **logged.both())
         names = ("format", "accuracy", "relevance", "bonus", "correct")
+        gold = [json.loads(text) for text in logged.extra.pop("a/gold")]
+        assert gold == [{"supporting": [1], "answers": ["Seine"], "answerable": True}] * 2
         assert logged.extra == {
             f"a/{name}": [10.0 if name == "bonus" else 1.0, 0.0] for name in names
         }
