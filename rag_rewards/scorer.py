@@ -58,6 +58,7 @@ class Scorer:
     prompt         prompt of the policy; default: the prompt of the recipe
     template       arguments of the policy's chat template
     truncate       drop non-supporting documents when a prompt exceeds the context length
+    response_limit  parameter of a trainer that limits the length of a response, for errors
     prompt_template  message of the prompt, instead of its own
     document_form, document_separator
                    form of a document in the prompt, and the text between two documents
@@ -76,6 +77,7 @@ class Scorer:
         prompt: Prompt | None = None,
         template: Mapping[str, Any] | None = None,
         truncate: bool = False,
+        response_limit: str = "",
         prompt_template: PromptTemplate | None = None,
         document_form: str | None = None,
         document_separator: str | None = None,
@@ -94,6 +96,7 @@ class Scorer:
         )
         self.template = dict(template or {})
         self.truncate = truncate
+        self.response_limit = response_limit
         self.keep_evidence = keep_evidence
         self.for_parquet = for_parquet
         self.dump = dump
@@ -110,6 +113,7 @@ class Scorer:
         models: Models | ModelOptions | None = None,
         prompt: Prompt | None = None,
         template: Mapping[str, Any] | None = None,
+        response_limit: str = "",
         keep_evidence: bool = False,
         for_parquet: bool = False,
         dump: RolloutDump | None = None,
@@ -143,6 +147,7 @@ class Scorer:
             models,
             prompt=prompt,
             template=template,
+            response_limit=response_limit,
             keep_evidence=keep_evidence,
             for_parquet=for_parquet,
             dump=dump,
@@ -179,7 +184,13 @@ class Scorer:
         """The gatherer, which requests evidence from the models."""
         from rag_rewards.evidence.gather import Gatherer
 
-        return Gatherer(self.models, self.prompt, truncate=self.truncate, template=self.template)
+        return Gatherer(
+            self.models,
+            self.prompt,
+            truncate=self.truncate,
+            template=self.template,
+            response_limit=self.response_limit,
+        )
 
     @property
     def usage(self) -> EvidenceUsage:

@@ -155,7 +155,7 @@ def test_an_object_has_no_settings(recipe: Any, options: Any, folder: Path) -> N
     [
         ("no_such_module:reward", "cannot import no_such_module: ModuleNotFoundError"),
         ("own_rewards:brif", "own_rewards has no object 'brif'; did you mean 'brief'"),
-        ("own_rewards:number", "7 is neither a reward nor a function"),
+        ("own_rewards:number", "7 \\(int\\), which is neither a reward nor a function"),
         ("own_rewards:rr", "rag_rewards is not a recipe: .* found a module"),
         ("own_rewards:", "is not of the form module:name"),
         ("gone.py:reward", "cannot import gone.py: there is no such file"),

@@ -110,7 +110,8 @@ class Options:
             if name not in own and name not in prompting
         }
         check_columns(own.get("columns") or {})
-        return cls(Scorer.load(rest, **prompting), **own)
+        scorer = Scorer.load(rest, response_limit="max_completion_length", **prompting)
+        return cls(scorer, **own)
 
 
 class RagReward(TrainerReward["_Batch"]):

@@ -220,7 +220,14 @@ class AgentScoring:
                 models = replace(models, policy=policy)
             prompt = self.options.prompt
             dump = self.options.dump
-            self._scorer = Scorer(self.reward, models, prompt=prompt, dump=dump, **self._prompting)
+            self._scorer = Scorer(
+                self.reward,
+                models,
+                prompt=prompt,
+                response_limit="--rollout.max_new_tokens",
+                dump=dump,
+                **self._prompting,
+            )
         return self._scorer
 
     @property

@@ -70,16 +70,13 @@ def check_rows(
 
 
 def check_prompts(
-    rows: Iterable[tuple[str, Rollout | RolloutError]],
-    scorer: Scorer,
-    response_limit: str,
-    length: int,
+    rows: Iterable[tuple[str, Rollout | RolloutError]], scorer: Scorer, length: int
 ) -> None:
     """Raise DataError for a prompt that is too long, or from which no document can be left out.
 
     `rows` are the names of rows and their rollouts with empty responses. `length` is the greatest
-    number of tokens of a response, and `response_limit` the parameter of the trainer that sets it.
-    The first CHECKED_PROMPTS rows are checked. Without a policy, no prompt is read.
+    number of tokens of a response. The first CHECKED_PROMPTS rows are checked. Without a policy, no
+    prompt is read.
     """
     policy = scorer.models.policy
     if policy is None:
@@ -90,7 +87,7 @@ def check_prompts(
         policy.max_length,
         scorer.truncate,
         scorer.template,
-        response_limit,
+        scorer.response_limit,
     )
     for name, rollout in islice(rows, CHECKED_PROMPTS):
         if isinstance(rollout, RolloutError) or rollout.prompt is None:

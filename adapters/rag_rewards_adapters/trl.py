@@ -163,6 +163,7 @@ class RagReward(TrainerReward[Batch]):
             models,
             prompt=self._prompt,
             template=template,
+            response_limit="max_completion_length",
             dump=self._dump,
             **prompting,
         )
@@ -207,8 +208,7 @@ class RagReward(TrainerReward[Batch]):
         )
         check_rows(self._empty_rollouts(trainer), self.scorer.recipes)
         length = trainer.args.max_completion_length
-        rows = self._empty_rollouts(trainer)
-        check_prompts(rows, self.scorer, "max_completion_length", length or 0)
+        check_prompts(self._empty_rollouts(trainer), self.scorer, length or 0)
 
     def _empty_rollouts(self, trainer: Any) -> Iterator[tuple[str, Rollout | RolloutError]]:
         """Yield the name and an empty response for the first rows of each data set."""

@@ -89,6 +89,7 @@ def load_scorer(
         model_options.load() if models is None else models,
         prompt=import_object(prompt) if prompt else None,
         template=template,
+        response_limit="data.max_prompt_length or data.max_response_length",
         dump=dump,
         **model_options.prompt_options,
     )

@@ -70,6 +70,7 @@ class Gatherer:
     truncate   drop non-supporting documents when the prompt exceeds the context length
     selfcheck  run the self-check of the policy before its first use
     template   further arguments of the chat template, such as {"enable_thinking": False}
+    response_limit  the parameter of a trainer that limits the length of a response, for errors
     usage      counter of the work of the models
 
     A rollout with invalid data results in a DataError, and a rollout whose model failed in a
@@ -82,6 +83,7 @@ class Gatherer:
     truncate: bool = False
     selfcheck: bool = True
     template: dict[str, Any] = field(default_factory=dict)
+    response_limit: str = ""
     usage: EvidenceUsage = field(default_factory=EvidenceUsage)
 
     def __post_init__(self) -> None:
@@ -191,7 +193,12 @@ class Gatherer:
             return
         await self.check(policy)
         contexts = Contexts(
-            policy.tokenizer, self.prompt, policy.max_length, self.truncate, self.template
+            policy.tokenizer,
+            self.prompt,
+            policy.max_length,
+            self.truncate,
+            self.template,
+            self.response_limit,
         )
         evidence = PolicyEvidence(policy, contexts, rollouts, places, outcomes, self.usage)
         await _run_all(

@@ -397,3 +397,14 @@ def test_existing_files_are_not_overwritten(cli: Any, tmp_path: Path) -> None:
 def test_an_unknown_trainer_or_recipe(cli: Any, tmp_path: Path) -> None:
     assert "did you mean 'verl'" in cli("init", "verll", "-r", "arena", code=2).err
     assert "did you mean 'arena'" in cli("init", "verl", "-r", "arnea", code=2).err
+
+
+def test_a_module_in_the_current_folder_is_found_from_the_folder_of_the_script(
+    cli, tmp_path, monkeypatch
+):
+    """The scripts of some trainers change into their own folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_reward.py").write_text("def brief(rollout):\n    return 1.0\n")
+    cli("init", "verl", "--data", "rows.jsonl", "-o", "start", "-r", "own_reward:brief", code=0)
+    script = (tmp_path / "start" / "train.sh").read_text()
+    assert f"recipe={tmp_path}/own_reward.py:brief" in script

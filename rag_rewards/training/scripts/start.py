@@ -219,6 +219,13 @@ def _absolute(path: str) -> str:
 
 
 def _absolute_reference(reference: str) -> str:
-    """Return `path/to/file.py:name` with an absolute path, and another reference unchanged."""
+    """Return a reference that is valid in other folders.
+
+    `path/to/file.py:name` gets an absolute path. So does a module that is a file in the current
+    folder. Another reference is unchanged.
+    """
     place, colon, name = reference.rpartition(":")
-    return f"{_absolute(place)}:{name}" if colon and place.endswith(".py") else reference
+    file = Path(place if place.endswith(".py") else f"{place}.py")
+    if colon and file.exists() and (place.endswith(".py") or "." not in place):
+        return f"{file.resolve()}:{name}"
+    return reference
