@@ -149,6 +149,7 @@ PUBLIC = {
     "rag_rewards_adapters.ms_swift": ["register", "RagReward"],
     "rag_rewards_adapters.callables": ["each", "batch"],
     "rag_rewards_adapters.verifiers": ["reward", "GroupCredit"],
+    "rag_rewards_adapters.tinker": ["GroupRewards"],
 }
 
 
