@@ -22,7 +22,8 @@ sys.path.append(str(TESTS / "backends"))
 def commands(trainer: str) -> list[str]:
     """Return the commands of a trainer's section, one per line."""
     section = PAGE.read_text("utf-8").partition(f"\n## {trainer}\n")[2].partition("\n## ")[0]
-    code = re.findall(r"^```sh (?!gpu|cluster|network)[a-z-]+\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    fence = r"^```sh (?!gpu|cluster|network)[a-z-]+\n(.*?)^```"
+    code = re.findall(fence, section, re.DOTALL | re.MULTILINE)
     return "".join(code).splitlines()
 
 
