@@ -75,7 +75,7 @@ def test_golden_groups_give_one_advantage_per_response(group: TurnGroup) -> None
         samples.append(sample("", row))
     values = rewards(reward, samples)
     a, b = (sum(member) for member in group.rewards)
-    assert values.flatten().tolist() == pytest.approx([a, b])
+    assert values.flatten().tolist() == pytest.approx([a, b], abs=1e-5)
     advantages, _ = compute_advantages(values, torch.ones(1), 2, scale_rewards="none")
     assert advantages.tolist() == pytest.approx([(a - b) / 2, (b - a) / 2], abs=1e-6)
     mask = torch.tensor([[1, 1, 0, 1]] * 2)
