@@ -24,23 +24,29 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from likelihood_parts import limits, timed_parts
+from likelihood_parts import table as parts_table
 
 HERE = Path(__file__).resolve().parent
 RESULT = HERE / "results" / "likelihood.md"
 METHODS = ("naive", "naive, response", "ours")
 ROUGH = ("naive, response", "ours", "ours, float32 logits")
 PASSES = 2
-"""Number of passes, of which the fastest counts. The method naive has one, because it is slow."""
+"""Number of passes per round, of which the fastest counts. The method naive has one: it is slow."""
 METHOD = """
 `naive` computes each pair of a context and a response separately. `naive, response` computes logits
 only at the positions of the response. `ours` is the policy with transformers of this package, which
 computes shared tokens once. C is the length of the context, n the number of supporting documents, G
 the group size and T the length of a response. E is the evidential contribution.
 """.strip()
-TARGETS = {"naive": 9.0, "naive, response": 2.8}
+TARGETS = {"naive": 13.5, "naive, response": 3.7}
+MOST_MEMORY = 1.05
+"""Target of the peak memory, relative to naive, response."""
 
 SHAPES: dict[str, dict[str, int]] = {
     # 101 million parameters, most of them the embeddings of a large vocabulary.
@@ -73,23 +79,38 @@ SHAPES: dict[str, dict[str, int]] = {
 
 @dataclass(frozen=True)
 class Work:
-    """A workload: C tokens of context, n documents to leave out, G responses of T tokens."""
+    """A workload: C tokens of context, n documents to leave out, G responses of T tokens.
+
+    unequal  responses of T/4 to 7T/4 tokens
+    groups   number of such groups, with different tokens
+    """
 
     context: int = 2_000
     documents: int = 2
     group: int = 8
     response: int = 128
+    unequal: bool = False
+    groups: int = 1
 
     def __str__(self) -> str:
-        return f"C={self.context:,} n={self.documents} G={self.group} T={self.response}"
+        text = f"C={self.context:,} n={self.documents} G={self.group} T={self.response}"
+        text += " (unequal)" if self.unequal else ""
+        return text + (f", {self.groups} groups" if self.groups > 1 else "")
+
+    def lengths(self) -> list[int]:
+        """Return the numbers of tokens of the responses of a group."""
+        if not self.unequal:
+            return [self.response] * self.group
+        steps = [2 * number / (self.group - 1) - 1 for number in range(self.group)]
+        return [round(self.response * (1 + 0.75 * step)) for step in steps]
 
     def ends(self) -> list[int]:
         """Return the ends of the documents, which are evenly spread and 9% of the context each."""
         step = 0.9 / (self.documents + 1)
         return [round((0.05 + step * (i + 1)) * self.context) for i in range(self.documents)]
 
-    def request(self, vocabulary: int) -> Any:
-        """Return the request, which is the same on all machines."""
+    def requests(self, vocabulary: int) -> list[Any]:
+        """Return one request per group, which are the same on all machines."""
         from rag_rewards.evidence.protocols import ScoreRequest
 
         state = 1
@@ -102,10 +123,13 @@ class Work:
                 out.append((state >> 33) % vocabulary)
             return tuple(out)
 
-        full = some(self.context)
-        size = int(0.09 * self.context)
-        without = [full[: end - size] + full[end:] for end in self.ends()]
-        return ScoreRequest((full, *without), tuple(some(self.response) for _ in range(self.group)))
+        def request() -> ScoreRequest:
+            full = some(self.context)
+            size = int(0.09 * self.context)
+            without = [full[: end - size] + full[end:] for end in self.ends()]
+            return ScoreRequest((full, *without), tuple(map(some, self.lengths())))
+
+        return [request() for _ in range(self.groups)]
 
 
 # --- one method in its own process -------------------------------------------------------------
@@ -152,45 +176,68 @@ def run_method(method: str, work: Work, shape: str, dtype: str, device: str) -> 
     import torch
 
     model = make_model(shape, dtype, device)
-    request = work.request(SHAPES[shape]["vocab_size"])
-    tokens = rows = 0
-    before = peak_memory(device)
-    if method.startswith("ours"):
-        from rag_rewards.backends.transformers import TransformersPolicy
+    vocabulary = SHAPES[shape]["vocab_size"]
+    requests, small = work.requests(vocabulary), Work(64, 1, 2, 8).requests(vocabulary)
+    run = {"before": peak_memory(device)}
+    measured = run_ours if method.startswith("ours") else run_naive
+    run |= measured(method, model, requests, small, lambda: clock(device))
+    run["peak"] = peak_memory(device)
+    if method == "ours":
+        run["limits"] = limits(model, run["tokens"], run["rows"], lambda: clock(device))
+    run["device"] = torch.cuda.get_device_name() if device == "cuda" else ""
+    return run
 
-        exact = method == "ours, float32 logits"
-        policy = TransformersPolicy(model, Ids(), token_budget=16_384, float32_logits=exact)
-        policy.score_sync([Work(64, 1, 2, 8).request(SHAPES[shape]["vocab_size"])])  # warm
-        seconds = math.inf
-        for _ in range(PASSES):
-            policy.usage.rows = 0
-            start = clock(device)
-            answer = policy.score_sync([request])[0]
-            seconds = min(seconds, clock(device) - start)
+
+def run_ours(
+    method: str, model: Any, requests: list[Any], small: list[Any], now: Callable[[], float]
+) -> dict[str, Any]:
+    from rag_rewards.backends.transformers import TransformersPolicy
+
+    exact = method == "ours, float32 logits"
+    policy = TransformersPolicy(model, Ids(), token_budget=16_384, float32_logits=exact)
+    policy.score_sync(small)  # the self-check, and warm caches
+    seconds = math.inf
+    for _ in range(PASSES):
+        policy.usage.rows = 0
+        start = now()
+        answers = policy.score_sync(requests)
+        seconds = min(seconds, now() - start)
+    with timed_parts(now) as parts:
+        start = now()
+        policy.score_sync(requests)
+        whole = now() - start
+    for answer in answers:
         if isinstance(answer, Exception):
             raise answer
-        values = {pair: list(logprobs) for pair, logprobs in answer.logprobs.items()}
-        tokens, rows, path = answer.computed, policy.usage.rows, answer.path
-    else:
-        naive(model, Work(64, 1, 2, 8).request(SHAPES[shape]["vocab_size"]), True)
-        seconds = math.inf
-        for _ in range(1 if method == "naive" else PASSES):
-            start = clock(device)
-            values = naive(model, request, method == "naive, response")
-            seconds = min(seconds, clock(device) - start)
-        pairs = request.wanted()
-        tokens = sum(len(request.contexts[c]) + len(request.responses[r]) for c, r in pairs)
-        rows = tokens if method == "naive" else sum(len(request.responses[r]) + 1 for _, r in pairs)
-        path = method
     return {
         "seconds": seconds,
-        "peak": peak_memory(device),
-        "before": before,
+        "tokens": sum(answer.computed for answer in answers),
+        "rows": policy.usage.rows // 2,
+        "path": answers[0].path,
+        "values": [list(values) for answer in answers for values in answer.logprobs.values()],
+        "parts": parts,
+        "whole": whole,
+    }
+
+
+def run_naive(
+    method: str, model: Any, requests: list[Any], small: list[Any], now: Callable[[], float]
+) -> dict[str, Any]:
+    naive(model, small[0], True)
+    seconds = math.inf
+    for _ in range(1 if method == "naive" else PASSES):
+        start = now()
+        found = [naive(model, request, method == "naive, response") for request in requests]
+        seconds = min(seconds, now() - start)
+    pairs = [(request, c, r) for request in requests for c, r in request.wanted()]
+    tokens = sum(len(each.contexts[c]) + len(each.responses[r]) for each, c, r in pairs)
+    rows = sum(len(each.responses[r]) + 1 for each, _, r in pairs)
+    return {
+        "seconds": seconds,
         "tokens": tokens,
-        "rows": rows,
-        "path": path,
-        "values": [list(values[pair]) for pair in request.wanted()],
-        "device": torch.cuda.get_device_name() if device == "cuda" else "",
+        "rows": tokens if method == "naive" else rows,
+        "path": method,
+        "values": [list(values) for each in found for values in each.values()],
     }
 
 
@@ -228,10 +275,11 @@ def spawn(
 
 
 def formula(work: Work) -> tuple[int, int]:
-    """Return forward tokens C + Σ(C − e_i) + (1 + n)·Σ(T − 1) and rows of logits (1 + n)·ΣT."""
-    pairs = (1 + work.documents) * work.group
+    """Return forward tokens C + Σ(C − e_i) + (1 + n)·Σ(T − 1) and rows (1 + n)·ΣT of all groups."""
+    contexts, lengths = 1 + work.documents, work.lengths()
     tokens = work.context + sum(work.context - end for end in work.ends())
-    return tokens + pairs * (work.response - 1), pairs * work.response
+    tokens += contexts * sum(length - 1 for length in lengths)
+    return work.groups * tokens, work.groups * contexts * sum(lengths)
 
 
 def flips(one: list[list[float]], other: list[list[float]], work: Work) -> tuple[int, float]:
@@ -298,8 +346,10 @@ def reference(work: Work, options: argparse.Namespace) -> list[str]:
             times = runs[method]["seconds"] / ours["seconds"]
             met = "met" if times >= target else "not met"
             lines.append(f"- target: time of {method} ≥ {target:g} × that of ours ({met})")
-        lines.append(f"- target: peak memory ≤ 1.5 × ({'met' if peak <= 1.5 else 'not met'})")
+        met = "met" if peak <= MOST_MEMORY else "not met"
+        lines.append(f"- target: peak memory ≤ {MOST_MEMORY} × ({met})")
         lines.append(f"- target: difference ≤ 1e-4 ({'met' if worst <= 1e-4 else 'not met'})")
+    lines += ["", "## Parts of the time", "", *parts_table(ours)]
     return lines
 
 
@@ -309,6 +359,7 @@ def sweep(options: argparse.Namespace) -> list[str]:
     works.append(Work(context=16_000, documents=1, group=4))
     works += [Work(documents=n) for n in (1, 4, 6)]
     works += [Work(group=g) for g in (4, 16)]
+    works += [Work(unequal=True), Work(context=300, group=4, response=32, groups=16)]
     head = ["workload", "naive, tokens", "ours, tokens", "formula", "naive, s", "ours, s", "ratio"]
     lines = [row(*head), row(*["---"] * len(head))]
     for work in works:
@@ -369,8 +420,8 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--sweep", action="store_true", help="also measure other workloads")
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    for name, default in vars(Work()).items():
-        parser.add_argument(f"--{name}", type=int, default=default)
+    for name in ("context", "documents", "group", "response"):
+        parser.add_argument(f"--{name}", type=int, default=getattr(Work(), name))
     options = parser.parse_args()
     if options.one:
         method, work, *where = json.loads(options.one)
