@@ -343,7 +343,17 @@ def _rollout(
         finish_reason="length"
         if reasons and reasons[i] == "length"
         else metrics.get(FINISH_REASON, "stop"),
+        **_place(batch.get("batch_metadata")),
     )
+
+
+def _place(metadata: Any) -> dict[str, Any]:
+    """Return the step and the split of a batch, which SkyRL may leave out."""
+    phase = getattr(metadata, "training_phase", None)
+    return {
+        "step": getattr(metadata, "global_step", None),
+        "split": {"train": "train", "eval": "validation"}.get(str(phase)),
+    }
 
 
 def _gold(truth: Any) -> Any:

@@ -300,7 +300,7 @@ def _notes(row: ScoredRow, labels: Sequence[str], configuration: Configuration) 
     if row.finish_reason == "length":
         notes.append("the response was cut at the length limit")
     if row.reward is None:
-        notes.append("unscored")
+        notes.append(f"unscored: {row.error_text}" if row.error_text else "unscored")
     if (length := len(row.parsed.text)) > MAX_CHARACTERS:
         notes.append(f"the first {MAX_CHARACTERS:,} of {length:,} characters are shown")
     if len(labels) > 1 and settings.get("loo") != "mean":

@@ -93,7 +93,7 @@ def read_rows(source: str, columns: str | None = None, label: str | None = None)
             if row.id is None:
                 row = msgspec.structs.replace(row, id=number)
             try:
-                _ = row.parsed, row.score, row.signature, row.tokens, row.missing_before
+                _ = row.parsed, row.score, row.signature, row.tokens, row.missing_before, row.error
             except RolloutError as error:
                 faults.append(RowFault(str(row.id), str(error)))
                 continue

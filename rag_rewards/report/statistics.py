@@ -23,6 +23,7 @@ from rag_rewards.report.turn_statistics import (
     turn_statistics,
 )
 from rag_rewards.rows import ScoredRow
+from rag_rewards.shorten import shorten
 from rag_rewards.training.advantages import mean_std
 
 BINS = 24
@@ -241,7 +242,7 @@ def _notes(
     if not rewards:
         notes.append("no rollout has a reward: only the responses are shown")
     elif unscored:
-        notes.append(f"{unscored:,} rollouts are unscored and left out of the means")
+        notes.append(f"{unscored:,} rollouts are unscored and left out of the means{_reason(rows)}")
     if len(rewards) > 1 and min(rewards) == max(rewards):
         notes.append(f"every reward is {rewards[0]:g}: there is no training signal")
     elif rewards:
@@ -265,6 +266,15 @@ def _notes(
     if repeated := len(rows) - len({str(row.id) for row in rows}):
         notes.append(f"{repeated:,} rows repeat the id of another row")
     return notes
+
+
+def _reason(rows: Sequence[ScoredRow]) -> str:
+    """Return the most frequent error of unscored rows, as an addition to a note."""
+    reasons = Counter(row.error_text for row in rows if row.error_text)
+    if not reasons:
+        return ""
+    [(reason, count)] = reasons.most_common(1)
+    return f"; {count:,} of them with the error: {shorten(reason, 160)}"
 
 
 # --- over training -----------------------------------------------------------------------------

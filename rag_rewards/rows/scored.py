@@ -150,6 +150,18 @@ class ScoredRow(
         """The error of a row that an earlier scoring could not score."""
         return _decoded(self.raw_error, _ANYTHING, "error")
 
+    @property
+    def error_text(self) -> str:
+        """The error as one text, "" for a row without an error of a known form.
+
+        >>> ScoredRow(response="", raw_error=msgspec.Raw(b'{"type": "DataError"}')).error_text
+        'DataError'
+        """
+        if not isinstance(self.error, dict):
+            return ""
+        parts = (self.error.get(name) for name in ("type", "path", "message"))
+        return ": ".join(part for part in parts if isinstance(part, str) and part)
+
     @lazy
     def signature(self) -> str | None:
         """The signature of the scoring that wrote the row."""

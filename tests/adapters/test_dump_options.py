@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,6 +65,28 @@ def test_a_reward_of_ms_swift(tmp_path: Path) -> None:
 def test_recipes_with_turn_credit(kind: Any, tmp_path: Path) -> None:
     recipe = kind("search-r1", credit="return", dump=str(tmp_path / "rollouts.jsonl"))
     assert recipe.scorer.dump.path == tmp_path / "rollouts.jsonl"
+
+
+def test_the_step_of_skyrl(tmp_path: Path) -> None:
+    path = tmp_path / "rollouts.jsonl"
+    recipe = SkyRLRecipe("search-r1", credit="return", dump=str(path))
+    batch = {
+        "prompts": [[{"role": "user", "content": "Which river?"}]],
+        "env_extras": [{"reward_spec": {"ground_truth": {"target": ["Seine"]}}}],
+        "trajectory_ids": [SimpleNamespace(instance_id="q1")],
+        "batch_metadata": SimpleNamespace(global_step=9, training_phase="eval"),
+    }
+    output = {
+        "response_ids": [[1, 2]],
+        "prompt_token_ids": [[3]],
+        "loss_masks": [[1, 1]],
+        "env_metrics": [{"rag_turns": [{"text": "<answer>Seine</answer>"}]}],
+    }
+    asyncio.run(recipe.score(batch, output))
+    recipe.scorer.close()
+    [row] = rows_of(path)
+    assert (row["step"], row["split"], row["reward"]) == (9, "validation", 1.0)
+    assert row["turns"][0]["token_span"] == [0, 2]
 
 
 def test_verifiers(tmp_path: Path) -> None:

@@ -95,5 +95,6 @@ def test_a_report_states_missing_and_unscored_rollouts(tmp_path: Path, cli: Any)
     path.write_bytes(b"\n".join([lines[0][:-1] + b',"missing_before":7}', *lines[1:]]) + b"\n")
     ran = cli("report", path, "-o", tmp_path / "page.html", code=0)
     assert "note: 7 rollouts are missing, because the dump could not write them" in ran.err
-    assert "note: 4 rollouts are unscored" in ran.err
+    reason = "4 of them with the error: DataError: answers: missing"
+    assert f"note: 4 rollouts are unscored and left out of the means; {reason}" in ran.err
     assert '"unscored":0.5' in (tmp_path / "page.html").read_text("utf-8").replace(" ", "")

@@ -389,6 +389,28 @@ def test_a_stage_with_a_policy_uses_groups(cli: Any, tmp_path: Path) -> None:
     assert "default_agent_loop=rag_group" in read(tmp_path / "v")
 
 
+@pytest.mark.parametrize("trainer", ["trl", "verl", "openrlhf", "ms-swift"])
+def test_a_dump_has_an_absolute_path(
+    cli: Any, tmp_path: Path, trainer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = ("--dump", "rollouts.jsonl", "--dump-mb", "64")
+    cli("init", trainer, "-r", "arena", "-o", "run", *options, code=0)
+    text = "".join(path.read_text("utf-8") for path in (tmp_path / "run").iterdir())
+    for setting in (f"dump={tmp_path}/rollouts.jsonl", "dump_mb=64"):
+        assert setting in text.replace('"', "")
+    assert "dump_files" not in text
+    assert not (tmp_path / "rollouts.jsonl").exists()
+
+
+def test_an_invalid_dump_writes_no_script(cli: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    error = cli("init", "trl", "-r", "arena", "-o", folder, "--dump", "a.parquet", code=2).err
+    assert "--dump" in error
+    assert "must end in .jsonl" in error
+    assert not folder.exists()
+
+
 def test_existing_files_are_not_overwritten(cli: Any, tmp_path: Path) -> None:
     cli("init", "trl", "-r", "arena", "-o", tmp_path, code=0)
     assert "already exists" in cli("init", "trl", "-r", "truthrl", "-o", tmp_path, code=2).err

@@ -1,0 +1,86 @@
+"""Dumps of verl's agent loop, and of its reward workers under Ray."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import v1_trainer as v1
+from rag_rewards_adapters import engine_policy
+from reward_batches import KWARGS, batch_of, config_with_manager
+from test_verl_group_loops import check, engine_of, rewards_of, run_worker
+from test_verl_group_loops import folder as model  # noqa: F401 (a fixture)
+from test_verl_reward_loop import (  # noqa: F401 (fixtures)
+    RIGHT,
+    TEXTS,
+    folder,
+    groups,
+    loop,
+    running,
+    tokenizer,
+)
+
+from rag_rewards.rows import decode_row
+from rag_rewards.scorer import Scorer
+
+SECONDS = 30
+
+
+def rows_of(place: Path, count: int) -> list[dict[str, Any]]:
+    """Return the rows of a dump when all of them are written."""
+    end = time.monotonic() + SECONDS
+    while True:
+        files = sorted(place.glob("rollouts.*jsonl"))
+        rows = [json.loads(line) for file in files for line in file.read_bytes().splitlines()]
+        if len(rows) >= count or time.monotonic() > end:
+            return rows
+        time.sleep(0.05)
+
+
+def test_the_agent_loop_writes_groups_with_their_evidence(
+    monkeypatch: Any,
+    model: Any,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    texts = ["<think>a</think><answer>Seine</answer>", "<answer>the Seine</answer>", "Rhone"]
+    engine = engine_of(model, {"Paris": texts})
+    config = v1.configuration(
+        model,
+        "ctrl-rag",
+        f"{KWARGS}.settings.threshold=null",
+        f"{KWARGS}.dump={tmp_path}/rollouts.jsonl",
+        f"{KWARGS}.dump_files=2",
+    )
+    monkeypatch.setattr(engine_policy, "selfcheck", lambda policy: check())
+    queue = run_worker(monkeypatch, config, engine, [v1.question("Paris")])
+    rows = rows_of(tmp_path, 3)
+    assert {row["step"] for row in rows} == {7}
+    assert len({row["group"] for row in rows}) == 1
+    float32 = pytest.approx(sorted(rewards_of(queue)))
+    assert sorted(row["reward"] for row in rows) == float32
+    scores = Scorer.load("ctrl-rag", {"threshold": None}).score_each(
+        [decode_row(json.dumps(row)) for row in rows]
+    )
+    assert [score.value for score in scores] == [row["reward"] for row in rows]
+
+
+def test_each_reward_worker_writes_a_file_of_its_own(
+    tokenizer: Any,  # noqa: F811
+    loop: Any,  # noqa: F811
+    folder: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    config = config_with_manager(
+        folder, f"{KWARGS}.recipe=arena", f"{KWARGS}.dump={tmp_path}/rollouts.jsonl"
+    )
+    batch = batch_of(tokenizer, groups(TEXTS, (RIGHT, RIGHT)))
+    result = loop(config).compute_rm_score(batch)  # 6 rows, two workers
+    rows = rows_of(tmp_path, 6)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert sorted(row["reward"] for row in rows) == sorted(
+        result.batch["rm_scores"].sum(-1).tolist()
+    )
+    assert {row["group"] for row in rows} == {"0", "1"}
