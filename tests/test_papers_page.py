@@ -155,4 +155,4 @@ def test_unknown_reasons_kinds_and_fields_are_refused():
 
 
 def test_doctests():
-    assert doctest.testmod(paper_references) == (0, 6)
+    assert doctest.testmod(paper_references) == (0, 7)
