@@ -88,7 +88,7 @@ install-lines: $(STAMP)
 	$(BIN)/python tests/install/resolve.py
 
 # Trainers that continuous integration does not install.
-MORE_TRAINERS ?= verifiers tinker axolotl
+MORE_TRAINERS ?= verifiers tinker axolotl skyrl nemo_gym
 test-more-trainers:
 	@$(MAKE) --no-print-directory test-trainers TRAINERS="$(MORE_TRAINERS)"
 

@@ -41,6 +41,9 @@ TRAINERS: dict[str, str] = {
     "verl": "verl 0.9",
     "openrlhf": "OpenRLHF 0.11",
     "ms_swift": "ms-swift 4.6",
+    "skyrl": "SkyRL 0.4",
+    "slime": "slime 0.3 [^not-run]",
+    "nemo_gym": "NeMo Gym 0.4",
     "verifiers": "verifiers 0.4",
     "tinker": "tinker-cookbook 0.5",
     "axolotl": "Axolotl 0.18",
@@ -56,6 +59,8 @@ _ENGINE = Cell("setting", "agent loop `rag_group` (rollout engine), or `model=UR
 _EXECUTOR = Cell("setting", "agent executor (vLLM engine of the policy), or `model=URL`")
 _BOUND = Cell("setting", "`reward.bind(trainer)` (model in training), or `model=URL`")
 
+_ONE = Cell("no", "`verify` gets one rollout")
+
 KINDS: dict[str, dict[str, Cell]] = {
     "rules": dict.fromkeys(TRAINERS, WORKS),
     "entailment": dict.fromkeys(TRAINERS, _ENTAILMENT),
@@ -68,6 +73,9 @@ KINDS: dict[str, dict[str, Cell]] = {
         "verl": Cell("setting", "agent loop `rag_group` (V1 trainer, rollout engine)"),
         "openrlhf": Cell("setting", "agent executor (vLLM engine of the policy) [^openrlhf-one]"),
         "ms_swift": _SERVER,
+        "skyrl": _SERVER,
+        "slime": _SERVER,
+        "nemo_gym": _ONE,
         "verifiers": Cell("setting", "`GroupCredit` in prime-rl, `model=URL`"),
         "tinker": _SERVER,
         "axolotl": Cell("setting", "`group_size=N`, `model=URL`, `backend=vllm`"),
@@ -78,6 +86,9 @@ KINDS: dict[str, dict[str, Cell]] = {
         "verl": Cell("setting", f"agent loop `rag_group` (V1 trainer), {_JUDGE.text}", JUDGE),
         "openrlhf": Cell("setting", f"agent executor [^openrlhf-one], {_JUDGE.text}", JUDGE),
         "ms_swift": _JUDGE,
+        "skyrl": _JUDGE,
+        "slime": _JUDGE,
+        "nemo_gym": _ONE,
         "verifiers": Cell("setting", f"`GroupCredit` in prime-rl, {_JUDGE.text}", JUDGE),
         "tinker": _JUDGE,
         "axolotl": Cell("setting", f"`group_size=N`, {_JUDGE.text}", JUDGE),
@@ -95,6 +106,13 @@ STD_FLOOR: dict[str, Cell] = {
         {"std_floor": 0.1},
     ),
     "ms_swift": Cell("setting", "`std_floor=0.1` and `--scale_rewards none`", {"std_floor": 0.1}),
+    "skyrl": Cell("setting", "`std_floor=0.1` and `grpo_norm_by_std=false`", {"std_floor": 0.1}),
+    "slime": Cell(
+        "setting",
+        "`std_floor=0.1` and `--disable-grpo-std-normalization`",
+        {"std_floor": 0.1},
+    ),
+    "nemo_gym": _ONE,
     "verifiers": Cell(
         "setting", "`GroupCredit` in prime-rl with `std_floor=0.1`", {"std_floor": 0.1}
     ),
@@ -132,6 +150,18 @@ NORMALIZATION: dict[str, tuple[str, str, str, str]] = {
         "(R − mean)/(std + 1e-4)",
         "error; 0 in evaluation",
     ),
+    "skyrl": (
+        "`trainer.algorithm.grpo_norm_by_std=true`",
+        "`false`",
+        "(R − mean)/(std + 1e-6)",
+        "the reward, because SkyRL assumes mean 0 and std 1",
+    ),
+    "slime": (
+        "default",
+        "`--disable-grpo-std-normalization`",
+        "(R − mean)/(std + 1e-6)",
+        "not a number, because the std of one reward is undefined; 0 without division",
+    ),
     "verifiers": ("none (prime-rl)", "always", "R − mean", "0"),
     "tinker": ("none", "always", "R − mean", "0"),
     "axolotl": ("`trl.scale_rewards: true`", "`false`", "(R − mean)/(std + 1e-4)", "error"),
@@ -164,6 +194,18 @@ LOSS: dict[str, tuple[str, str, str, str]] = {
         "`--loss_type grpo` (default)",
         "`--loss_type dapo`",
     ),
+    "skyrl": (
+        "`trainer.algorithm.kl_estimator_type=k2`",
+        "`trainer.algorithm.kl_estimator_type=k3`, limited to 10",
+        "`trainer.algorithm.loss_reduction=sequence_mean`",
+        "`trainer.algorithm.loss_reduction=token_mean` (default)",
+    ),
+    "slime": (
+        "`--kl-loss-type k2`",
+        "`--kl-loss-type low_var_kl`, limited to 10; `k3` without limit",
+        "default",
+        "`--calculate-per-token-loss`",
+    ),
 }
 """The settings of each trainer for k2, k3, and the means over responses and over tokens."""
 
@@ -187,16 +229,17 @@ TURNS: dict[str, tuple[str, str, str]] = {
     ),
     "Axolotl 0.18": ("[the sum](axolotl.md#differences-from-trl)", "none", "in the trainer"),
     "tinker-cookbook 0.5": ("[the sum](tinker.md#advantages)", "none", "in the trainer"),
-    "SkyRL": (
-        "`experiment` of `rag_rewards_adapters.skyrl`",
+    "SkyRL 0.4": (
+        "[`SkyRLRecipe(credit=…)`](skyrl.md#advantages-of-turns)",
         "all methods",
-        "not run: tests with stand-ins, from its source at a956457",
+        "in the trainer",
     ),
-    "slime": (
-        "`SlimeRecipe` of `rag_rewards_adapters.slime`",
+    "slime 0.3": (
+        "[`SlimeRecipe(credit=…)`](slime.md#advantages-of-turns)",
         "all methods",
         "not run: tests with stand-ins, from its source at 624b824",
     ),
+    "NeMo Gym 0.4": ("[the sum](nemo-gym.md#several-turns)", "none", "in the server"),
 }
 """What gives turns their own advantages in each trainer, the credit methods, and the tests."""
 
@@ -211,6 +254,12 @@ UNSCORED: dict[str, str] = {
     "ms_swift": "ms-swift would sum `None` as 0 (`nansum` in `swift/rl_core/advantage.py`). The "
     "rollout therefore gets the mean reward of its group, so that its advantage is 0. `not_scored` "
     "counts it, and a warning shows the first error.",
+    "skyrl": "The loss mask of the rollout is 0, and its reward is the mean reward of its group. "
+    "`not_scored` counts it.",
+    "slime": "The sample has `remove_sample=True`, and its reward is the mean reward of its group.",
+    "nemo_gym": "The request fails with an HTTP error that names the row, the field and the fix: "
+    "422 for an error of the row, 503 for a model or a retriever. This also applies to the first "
+    "batch.",
     "verifiers": "verifiers records `None` and the error, and prime-rl excludes the trace. With "
     "`GroupCredit`, all tokens of the trace have the advantage 0.",
     "tinker": "The trajectory gets the mean reward of its group, so that its advantage is 0. "
@@ -245,6 +294,8 @@ def cell(name: str, trainer: str) -> Cell:
 
 def _both(one: Cell, other: Cell) -> Cell:
     """Return the cell of a recipe that needs two kinds of models."""
+    if "no" in (one.state, other.state):
+        return one if one.state == "no" else other
     return Cell("setting", f"{one.text} and {other.text}", one.options | other.options)
 
 
@@ -252,13 +303,12 @@ INTRO = """# Trainers
 
 The training loop stays in the trainer, and the reward is a recipe. Each trainer has its own page:
 [TRL](trl.md), [verl](verl.md), [OpenRLHF](openrlhf.md), [ms-swift](ms-swift.md),
+[SkyRL](skyrl.md), [slime](slime.md), [NeMo Gym](nemo-gym.md),
 [verifiers and prime-rl](verifiers.md), [Tinker](tinker.md), [Axolotl](axolotl.md) and
 [Unsloth](unsloth.md).
 [Start a training run](start-training.md) shows the steps from the file of a data set to the first
-training step. Further adapters have no page. `rag_rewards_adapters.callables` is for trainers
-that call a Python function with one rollout or a batch (AReaL, NeMo-Gym, your own loop).
-`rag_rewards_adapters.skyrl` and `rag_rewards_adapters.slime` are for search agents in SkyRL and
-slime. Their docstrings describe them.
+training step. `rag_rewards_adapters.callables` is for trainers that call a Python function with one
+rollout or a batch (AReaL, your own loop). Its docstring describes it.
 
 - **TRL** trains on one machine with little setup. A reward can use the model in training, so
   recipes with log-probabilities are on-policy without a server.
@@ -268,6 +318,9 @@ slime. Their docstrings describe them.
   authors of CTRL-RAG used ms-swift.
 - **OpenRLHF** sends single rollouts to a reward server. Alternatively, the agent executor of this
   package scores complete groups and uses the vLLM engine of the policy for log-probabilities.
+- **SkyRL** and **slime** pass complete groups, and turns of search agents get their own advantages.
+- **NeMo Gym** serves environments to NeMo RL and other trainers. A resources server of this package
+  scores one rollout per request and returns its components.
 - **verifiers** contains tasks and their rewards for prime-rl. It scores one rollout at a time.
 - **Axolotl** trains with the trainer of TRL and imports the reward by its path. **Unsloth** is not
   run: its page describes the differences from TRL.
@@ -288,6 +341,8 @@ adapters, with the same names as on the command line. In OpenRLHF, they are opti
 `rag_rewards_adapters.openrlhf` or of the server at `--reward.remote_url`. `verifier` and
 `citation.judge_by` are settings of the recipe.
 
+[^not-run]: slime is not on a package index. Its column was not run inside slime: the tests use
+    stand-ins from its source at 624b824.
 [^openrlhf-one]: A remote reward gets one query, one prompt and one label per call
     (`openrlhf/utils/agent.py`, lines 290 and 292 of 0.11.2). The agent executor gets all rollouts
     of a prompt.
@@ -381,9 +436,9 @@ A rollout is unscored if its row is invalid, if evidence is missing, or if a mod
 names the row and the field. In later batches, the result depends on the trainer:
 
 {unscored}
-In ms-swift, the mean in place of a missing reward reduces the standard deviation of the group. If
-k of n rollouts have a score, the standard deviation of the group is √((k − 1)/(n − 1)) times that
-of the k scores.
+In ms-swift, SkyRL and slime, the mean in place of a missing reward reduces the standard deviation
+of the group. If k of n rollouts have a score, the standard deviation of the group is
+√((k − 1)/(n − 1)) times that of the k scores.
 
 ## Dumps of rollouts
 

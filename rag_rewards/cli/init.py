@@ -57,7 +57,7 @@ def init(
     Parameters
     ----------
     trainer
-        Write the script for this trainer: trl, verl, openrlhf, ms-swift,
+        Write the script for this trainer: trl, verl, openrlhf, ms-swift, skyrl, slime, nemo-gym,
         verifiers or axolotl.
         sft and dpo write a script of TRL for the baselines: supervised fine-tuning and DPO.
     trained
@@ -105,8 +105,8 @@ def write(trainer: str, start: Start, folder: Path) -> list[Path]:
     files = {folder / name: text for name, text in texts.items()}
     if existing := [path for path in files if path.exists()]:
         raise UsageError(f"{existing[0]} already exists: choose another folder with -o")
-    folder.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
         if path.suffix == ".sh":
             path.chmod(0o755)

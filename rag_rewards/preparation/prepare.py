@@ -345,7 +345,7 @@ class _Preparation:
             case "skyrl":
                 return skyrl(chat, fields, self.options.dataset)
             case "nemo-gym":
-                return nemo_gym(chat, fields)
+                return nemo_gym(chat, fields, self.options.dialect == "tools")
             case "ms-swift":
                 return ms_swift(chat, fields)
             case "trl":

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from rag_rewards.training.scripts.nemo_gym import NEMO_GYM_AGENT
+
 Trainer = Literal["verl", "openrlhf", "trl", "ms-swift", "skyrl", "slime", "nemo-gym", "none"]
 Chat = list[dict[str, str]]
 Fields = Mapping[str, Any]
@@ -25,8 +27,19 @@ LABEL = (
 SOURCE = "source_fields"
 """Field with the source fields of the row: hops, type, level, domain and others."""
 
-NEMO_GYM_AGENT = "rag_rewards_simple_agent"
-"""The agent in the configuration that `rag-rewards init nemo-gym` writes."""
+SEARCH_TOOL = {
+    "type": "function",
+    "name": "search",
+    "description": "Search for documents.",
+    "parameters": {
+        "type": "object",
+        "properties": {"query": {"type": "string", "description": "The query."}},
+        "required": ["query"],
+        "additionalProperties": False,
+    },
+    "strict": True,
+}
+"""The tool of the resources server, in the form of the Responses API."""
 NEMO_GYM_ROW = "verifier_metadata"
 """Field of a row for NeMo Gym with all fields of the question."""
 
@@ -74,10 +87,14 @@ def skyrl(chat: Chat, fields: Fields, source: str) -> dict[str, Any]:
     return {"data_source": source, "prompt": chat, "reward_spec": truth}
 
 
-def nemo_gym(chat: Chat, fields: Fields) -> dict[str, Any]:
-    """Return a row for NeMo Gym, whose agent passes it to the resources server of this package."""
+def nemo_gym(chat: Chat, fields: Fields, has_tools: bool) -> dict[str, Any]:
+    """Return a row for NeMo Gym, whose agent passes it to the resources server of this package.
+
+    With `has_tools`, the policy can call the tool `search` of that server.
+    """
+    tools = {"tools": [SEARCH_TOOL]} if has_tools else {}
     return {
-        "responses_create_params": {"input": chat},
+        "responses_create_params": {"input": chat, **tools},
         "agent_ref": {"type": "responses_api_agents", "name": NEMO_GYM_AGENT},
         NEMO_GYM_ROW: _present(fields),
     }

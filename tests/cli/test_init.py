@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import rag_rewards as rr
 from rag_rewards.definition import custom
@@ -17,14 +18,14 @@ from rag_rewards.training.settings import NOT_STATED
 
 SUM = {
     name: {"igpo": "credit.method=group"}
-    for name in ("openrlhf", "ms-swift", "verifiers", "axolotl")
+    for name in ("openrlhf", "ms-swift", "nemo-gym", "verifiers", "axolotl")
 }
 """By trainer and recipe: the setting without which `init` refuses to train on a sum of turns."""
 
 
-NO_POLICY = {"verifiers", "axolotl"}
+NO_POLICY = {"nemo-gym", "skyrl", "slime", "verifiers", "axolotl"}
 """Trainers that pass no model to a reward, so that `init` requires `--model`."""
-ONE_ROLLOUT = {"verifiers"}
+ONE_ROLLOUT = {"nemo-gym", "verifiers"}
 """Trainers that score one rollout at a time, so that `init` refuses recipes of a group."""
 
 
@@ -36,8 +37,12 @@ def settings_of(trainer: str, recipe: str) -> tuple[str, ...]:
     return settings
 
 
+def files_of(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
 def read(folder: Path) -> str:
-    return "\n".join(path.read_text("utf-8") for path in sorted(folder.iterdir()))
+    return "\n".join(path.read_text("utf-8") for path in files_of(folder))
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -52,20 +57,21 @@ def test_every_recipe_for_every_trainer(
         assert "compares the rollouts of a group" in refused.err
         return
     output = cli("init", trainer, "-r", recipe, *settings, "-o", folder, code=0).out.split()
-    assert sorted(map(Path, output)) == sorted(folder.iterdir())
+    assert sorted(map(Path, output)) == files_of(folder)
     text = read(folder).replace(".0e-", "e-")  # YAML needs the point
     message = RECIPES[recipe].training
     for value in (message.learning_rate.value, message.group.value, message.temperature.value):
         assert str(value) in text
     assert message.learning_rate.source in text
-    for path in folder.glob("*.py"):
+    for path in folder.rglob("*.py"):
         compile(path.read_text("utf-8"), path.name, "exec")
     for path in folder.glob("*.sh"):
         subprocess.run(["bash", "-n", path], check=True, timeout=30)  # it parses
 
 
-def test_verifiers_needs_a_model_for_log_probabilities(cli: Any, tmp_path: Path) -> None:
-    refused = cli("init", "verifiers", "-r", "ctrl-rag-clr", "-o", tmp_path / "a", code=2)
+@pytest.mark.parametrize("trainer", sorted(NO_POLICY))
+def test_log_probabilities_need_a_model(cli: Any, tmp_path: Path, trainer: str) -> None:
+    refused = cli("init", trainer, "-r", "ctrl-rag-clr", "-o", tmp_path / "a", code=2)
     assert "--model URL --backend vllm" in refused.err
 
 
@@ -113,6 +119,56 @@ def test_scale_of_lear_and_groups_of_ctrl_rag(cli: Any, tmp_path: Path) -> None:
     cli("init", "verl", "-r", "ctrl-rag", "-o", tmp_path / "b", code=0)
     assert "default_agent_loop=rag_group" in read(tmp_path / "b")
     assert "use_kl_loss=False" in read(tmp_path / "b")
+
+
+def test_scripts_of_skyrl_and_slime(cli: Any, tmp_path: Path) -> None:
+    for trainer in ("skyrl", "slime"):
+        lear = ("lear", "--model", "http://127.0.0.1:9", "--backend", "vllm")
+        cli("init", trainer, "-r", *lear, "--validation", "v.jsonl", "-o", tmp_path / trainer)
+        cli("init", trainer, "-r", "stepsearch", "-o", tmp_path / f"{trainer}-turns")
+    lear, turns = read(tmp_path / "skyrl"), read(tmp_path / "skyrl-turns")
+    assert 'SkyRLRecipe("lear", model="http' in lear
+    assert "std_floor=0.1)" in lear
+    assert "grpo_norm_by_std=false" in lear
+    assert "data.val_data=['v.jsonl']" in lear.replace("'\"'\"'", "'").replace("''", "'")
+    assert "environment.env_class=rag\n" in lear
+    assert '"trainer.ckpt_path=$PWD/lear"' in lear
+    assert "environment.env_class=rag-search" in turns
+    assert "trainer.eval_before_train=false" in turns
+    assert "'retriever': 'my_search:search'" in turns
+    lear, turns = read(tmp_path / "slime"), read(tmp_path / "slime-turns")
+    assert "--disable-grpo-std-normalization" in lear
+    assert "--eval-prompt-data validation v.jsonl" in lear
+    assert "post-process" not in lear
+    assert "--custom-advantage-function-path rag_slime.advantages" in turns
+    assert "--custom-generate-function-path my_search.generate" in turns
+
+
+def test_the_server_of_nemo_gym(cli: Any, tmp_path: Path) -> None:
+    options = ("--set", "bonus.value=5", "--validation", "v.jsonl")
+    cli("init", "nemo-gym", "-r", "arena", *options, "-o", tmp_path / "run", code=0)
+    folder = tmp_path / "run" / "resources_servers" / "rag_rewards"
+    assert (folder / "requirements.txt").read_text() == "rag-rewards\n"
+    written = yaml.safe_load((folder / "configs" / "rag_rewards.yaml").read_text())
+    server = written["rag_rewards"]["resources_servers"]["rag_rewards"]
+    assert server["reward"] == {"recipe": "arena", "settings": {"bonus.value": 5}}
+    agent = written["rag_rewards_simple_agent"]["responses_api_agents"]["simple_agent"]
+    assert [data["jsonl_fpath"] for data in agent["datasets"]] == ["train.jsonl", "v.jsonl"]
+    script = (tmp_path / "run" / "train.sh").read_text()
+    assert "loss_fn.reference_policy_kl_type=k2" in script
+    assert '"data.train.data_path=$PWD/train.jsonl"' in script
+
+
+@pytest.mark.parametrize("trainer", ["slime", "nemo-gym"])
+def test_a_trainer_without_steps_refuses_a_curriculum(
+    cli: Any, tmp_path: Path, trainer: str
+) -> None:
+    stages = tmp_path / "stages.yaml"
+    stages.write_text(
+        "stages: [{recipe: ground-grpo-stage1, until_step: 20}, {recipe: ground-grpo}]"
+    )
+    refused = cli("init", trainer, "--config", stages, "-o", tmp_path / "run", code=2)
+    assert "does not pass the training step" in refused.err
 
 
 def test_turn_credit_in_trl_and_verl(cli: Any, tmp_path: Path) -> None:

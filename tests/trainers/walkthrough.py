@@ -31,13 +31,18 @@ def lay_out(folder: Path, shared: Path, rows: int = 4) -> None:
     """Write the files that the page requires: that of HotpotQA (variants of a row), and a model."""
     from tiny_models import save
 
+    write_data_set(folder, shared, rows)
+    save(folder / "path" / "to" / "model")
+
+
+def write_data_set(folder: Path, shared: Path, rows: int) -> None:
+    """Write the file of HotpotQA."""
     [row] = json.loads((shared / "data/hotpotqa/distractor_row_trimmed.json").read_text("utf-8"))
     questions = [
         {**row, "_id": f"{row['_id']}-{i}", "question": f"{row['question']} ({i})"}
         for i in range(rows)
     ]
     (folder / "hotpot_train_v1.1.json").write_text(json.dumps(questions), "utf-8")
-    save(folder / "path" / "to" / "model")
 
 
 def follow(command: str, folder: Path, seconds: int = 80) -> subprocess.CompletedProcess[str]:

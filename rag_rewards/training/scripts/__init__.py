@@ -5,7 +5,17 @@ Each value has a comment with its source. Where the paper states no value, the c
 
 from __future__ import annotations
 
-from rag_rewards.training.scripts import axolotl, ms_swift, openrlhf, trl, verifiers, verl
+from rag_rewards.training.scripts import (
+    axolotl,
+    ms_swift,
+    nemo_gym,
+    openrlhf,
+    skyrl,
+    slime,
+    trl,
+    verifiers,
+    verl,
+)
 from rag_rewards.training.scripts.cluster import NODE_SCRIPT, node_script
 from rag_rewards.training.scripts.start import Start, start_of, weights_of
 from rag_rewards.training.scripts.trl_baselines import BASELINES
@@ -27,6 +37,9 @@ WRITERS: dict[str, ScriptWriter] = {
     "verl": verl.WRITER,
     "openrlhf": openrlhf.WRITER,
     "ms-swift": ms_swift.WRITER,
+    "skyrl": skyrl.WRITER,
+    "slime": slime.WRITER,
+    "nemo-gym": nemo_gym.WRITER,
     "verifiers": verifiers.WRITER,
     "axolotl": axolotl.WRITER,
 }

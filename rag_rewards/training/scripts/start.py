@@ -123,6 +123,14 @@ class Start:
         """Whether the reward needs the policy in training, because no other model is set."""
         return self.models.model is None and self.needs("policy")
 
+    def check_model(self, trainer: str) -> None:
+        """Raise UsageError for log-probabilities in a trainer that passes no model to a reward."""
+        if self.needs_trained_policy:
+            raise UsageError(
+                f"{self.name} needs log-probabilities, and {trainer} passes no model to a reward: "
+                "set --model URL --backend vllm"
+            )
+
     def needs(self, kind: ModelKind) -> bool:
         """Whether the reward needs a kind of model."""
         return any(kind in models_needed(recipe) for recipe in recipes_of(self.reward))

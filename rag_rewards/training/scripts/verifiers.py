@@ -81,11 +81,7 @@ def write(start: Start) -> dict[str, str]:
             "time: use GroupCredit of rag_rewards_adapters.verifiers in an algorithm of prime-rl"
         )
     start.check_sum("verifiers")
-    if start.needs_trained_policy:
-        raise UsageError(
-            f"{start.name} needs log-probabilities, and verifiers passes no model to a reward: set "
-            "--model URL --backend vllm"
-        )
+    start.check_model("verifiers")
     function = re.sub(r"\W", "_", start.name)
     package = f"rag-{function}".replace("_", "-").lower()
     module = package.replace("-", "_")

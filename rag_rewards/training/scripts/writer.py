@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ ONE_PROMPT = (
 NO_SCALING = "{}: the reward is normalized already"
 HERE = "$PWD/"
 """The folder of the script, as the shell expands it."""
+_KEY_IN_FOLDER = re.compile(r"[\w.]+=\$PWD/[\w./-]*")
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,12 @@ def shell_script(
 
 
 def _shell_words(words: tuple[str, ...]) -> str:
-    return " ".join(f'"{word}"' if word.startswith(HERE) else shlex.quote(word) for word in words)
+    return " ".join(f'"{word}"' if _in_folder(word) else shlex.quote(word) for word in words)
+
+
+def _in_folder(word: str) -> bool:
+    """Return whether a word is a path in the folder of the script, or sets a key to such a path."""
+    return word.startswith(HERE) or _KEY_IN_FOLDER.fullmatch(word) is not None
 
 
 def python_call(function: str, options: dict[str, Any], *, first: str | None = None) -> str:
