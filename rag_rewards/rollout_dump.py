@@ -92,7 +92,8 @@ class RolloutDump:
             raise OptionError("{dump_files} must be at least 1, found {value}", value=max_files)
         if fault := check_path(self.path):
             raise OptionError("{dump}: {fault}", fault=fault)
-        self._writer: _Writer | None = None
+        self._writers: dict[int, _Writer] = {}
+        """The writer of each process id: a fork has no thread, so it needs a writer of its own."""
 
     def add(
         self,
@@ -117,21 +118,29 @@ class RolloutDump:
 
     def flush(self, timeout: float = EXIT_SECONDS) -> bool:
         """Wait until all rows are written. Return False if this takes longer, in seconds."""
-        writer = self._writer
-        return writer is None or writer.pid != os.getpid() or writer.flush(timeout)
+        writer = self._writers.get(os.getpid())
+        return writer is None or writer.flush(timeout)
 
     @property
     def missing(self) -> int:
         """The number of rollouts of this process that could not be written."""
-        return 0 if self._writer is None else self._writer.missing
+        writer = self._writers.get(os.getpid())
+        return 0 if writer is None else writer.missing
 
     def _own_writer(self) -> _Writer:
-        """Return the writer of this process: a fork has no thread and gets a new one."""
-        if self._writer is None or self._writer.pid != os.getpid():
-            max_bytes = max(int(self.max_mb * (1 << 20)), 1)
-            self._writer = _Writer(RotatingFile(self.path, max_bytes, self.max_files))
+        """Return the writer of this process. Threads that call this at once get the same one."""
+        pid = os.getpid()
+        if (writer := self._writers.get(pid)) is not None:
+            return writer
+        max_bytes = max(int(self.max_mb * (1 << 20)), 1)
+        # `setdefault` is atomic. A lock could be held by another thread while a process forks.
+        own = _Writer(RotatingFile(self.path, max_bytes, self.max_files))
+        writer = self._writers.setdefault(pid, own)
+        if writer is own:
             atexit.register(_flush_at_exit, weakref.ref(self))
-        return self._writer
+            for other in set(self._writers) - {pid}:
+                del self._writers[other]
+        return writer
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (str(self.path), self.max_mb, self.max_files))
@@ -190,7 +199,6 @@ class _Writer:
     """The thread of one process that writes batches to its file."""
 
     def __init__(self, file: RotatingFile) -> None:
-        self.pid = os.getpid()
         self.missing = 0
         self._file = file
         self._unmarked = 0
@@ -201,7 +209,7 @@ class _Writer:
         self._waiting = 0
         self._condition = threading.Condition()
         self._thread: threading.Thread | None = None
-        identity = f"{socket.gethostname()} {self.pid} {time.time_ns()} {id(self)}"
+        identity = f"{socket.gethostname()} {os.getpid()} {time.time_ns()} {id(self)}"
         self._source = blake2b(identity.encode(), digest_size=4).hexdigest()
 
     def put(self, batch: ScoredBatch) -> None:

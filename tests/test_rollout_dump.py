@@ -216,6 +216,29 @@ def test_two_dumps_of_one_process_write_two_files(tmp_path: Path):
     assert [len(rows_of(file)) for file in files] == [1, 1]
 
 
+def test_threads_that_score_at_once_write_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The reward workers of verl score rollouts in several threads, from the first one on."""
+    start = threading.Barrier(8)
+    construct = rollout_dump._Writer
+
+    def construct_together(file: RotatingFile) -> Any:
+        start.wait(30)
+        return construct(file)
+
+    monkeypatch.setattr(rollout_dump, "_Writer", construct_together)
+    with scorer(tmp_path / "rollouts.jsonl") as scores:
+        threads = [
+            threading.Thread(target=scores.score_each, args=([rollout(i)],)) for i in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    assert os.listdir(tmp_path) == ["rollouts.jsonl"]
+    rows = rows_of(tmp_path / "rollouts.jsonl")
+    assert len(rows) == len({row["id"] for row in rows}) == 8
+
+
 def test_a_rank_has_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "4")
