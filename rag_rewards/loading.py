@@ -29,6 +29,7 @@ from rag_rewards.errors import OptionError, SettingError, UsageError
 from rag_rewards.recipes import build_recipe, definition_of, dotted, recipe, recorded_settings
 from rag_rewards.reward import Reward, as_reward
 from rag_rewards.settings import Settings, did_you_mean
+from rag_rewards.shorten import shorten
 from rag_rewards.signature import Signature
 from rag_rewards.training.curriculum import Curriculum, Stage
 
@@ -264,6 +265,7 @@ def _from_object(
         return build_recipe(value, settings, hardened=hardened)
     if isinstance(value, Mapping):
         return _from_mapping(value, settings or {}, hardened)
+    _check_reward(value, reference)
     name = _name_of(value, reference)
     settings, decision = split_decision(dotted(settings or {}))
     if settings or hardened:
@@ -276,12 +278,19 @@ def _from_object(
     if isinstance(value, Curriculum):
         stages = [replace(each, recipe=each.recipe.decided_by(decision)) for each in value.stages]
         return replace(value, stages=tuple(stages))
-    if isinstance(value, (type, ModuleType, str)):
-        raise UsageError(
-            f"{name} is not a recipe: expected a Recipe, a Curriculum, a RecipeDefinition, a "
-            f"reward or a function of a rollout, found a {type(value).__name__}"
-        )
     return custom(name, value).decided_by(decision)
+
+
+def _check_reward(value: Any, reference: str) -> None:
+    """Raise UsageError for an object that cannot be a reward."""
+    if isinstance(value, (Recipe, Curriculum, Reward)):
+        return
+    if isinstance(value, (type, ModuleType, str)) or not callable(value):
+        raise UsageError(
+            f"{reference or shorten(repr(value), 60)} is not a recipe: expected a Recipe, a "
+            "Curriculum, a RecipeDefinition, a reward or a function of a rollout, found an "
+            f"object of the type {type(value).__name__}"
+        )
 
 
 def _name_of(value: Any, reference: str) -> str:

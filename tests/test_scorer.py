@@ -155,8 +155,11 @@ def test_an_object_has_no_settings(recipe: Any, options: Any, folder: Path) -> N
     [
         ("no_such_module:reward", "cannot import no_such_module: ModuleNotFoundError"),
         ("own_rewards:brif", "own_rewards has no object 'brif'; did you mean 'brief'"),
-        ("own_rewards:number", "7 \\(int\\), which is neither a reward nor a function"),
-        ("own_rewards:rr", "rag_rewards is not a recipe: .* found a module"),
+        (
+            "own_rewards:number",
+            "own_rewards:number is not a recipe: expected .*, found an object of the type int",
+        ),
+        ("own_rewards:rr", "own_rewards:rr is not a recipe: .* found an object of the type module"),
         ("own_rewards:", "is not of the form module:name"),
         ("gone.py:reward", "cannot import gone.py: there is no such file"),
         ("broken.py:reward", "cannot import broken.py: ZeroDivisionError"),

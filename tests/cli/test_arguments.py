@@ -99,15 +99,18 @@ def test_a_whole_number_is_not_rounded(cli, option, value):
 
 def test_the_last_of_several_values_of_an_option_applies(cli):
     ran = cli("score", EXAMPLE, "-r", "lear", "-r", "arena", "-o", "-", code=0)
-    assert "rag-rewards 0.5.0 arena" in ran.err
+    assert f"rag-rewards {__version__} arena" in ran.err
 
 
 def test_a_definition_in_a_file_is_described_like_a_built_in_recipe(cli, tmp_path):
     path = tmp_path / "mine.py"
-    path.write_text("from rag_rewards.recipes.arena import ARENA as mine\nbrief = len\n")
+    path.write_text("from rag_rewards.recipes.arena import ARENA as mine\nbrief = 5\n")
     built_in, own = cli("recipes", "arena", code=0), cli("recipes", f"{path}:mine", code=0)
     assert built_in.out.partition("\n  source")[2] == own.out.partition("\n  source")[2] != ""
-    assert "brief is not a RecipeDefinition" in cli("recipes", f"{path}:brief", code=2).err
+    assert (
+        f"{path}:brief is not a recipe: expected a Recipe, a Curriculum"
+        in cli("recipes", f"{path}:brief", code=2).err
+    )
 
 
 def test_a_file_name_after_two_hyphens_may_begin_with_a_hyphen(cli):
@@ -167,7 +170,7 @@ def test_notations_of_a_number(cli, text):
         ("stages: {}", "stages: expected array, found object"),
         ("stages: [arena]", "stages[0]: expected object, found str"),
         ("stages: [{until_step: 5}]", "a stage has no recipe"),
-        ("stages: [{recipe: [arena]}]", "['arena'] is neither a reward nor a function"),
+        ("stages: [{recipe: [arena]}]", "['arena'] is not a recipe: expected a Recipe"),
         ("stages: [{recipe: arena, untill: 1}]", "unknown key 'untill'"),
         ("stages: [{recipe: arena, settings: 5}]", "settings must be a mapping, found 5"),
         ("stages: [{recipe: arena, until_step: true}]", "until_step must be a whole number"),
