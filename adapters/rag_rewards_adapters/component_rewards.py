@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from rag_rewards.errors import UsageError
@@ -11,7 +12,8 @@ from rag_rewards.training.advantages import mean_std
 
 Column = list[float | None]
 
-_GRID = 2.0**16
+_BINARY_DIGITS = 16
+"""Binary digits of the values of a flat group. The 24 digits of float32 contain the sum of 256."""
 
 
 class SharedPass:
@@ -40,8 +42,12 @@ class SharedPass:
         return SharedPass, ()
 
 
-def check_components(components: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the components. Raises UsageError if there is none, and for an unknown one."""
+def check_components(
+    components: Sequence[str], names: Sequence[str], std_floor: float | None = None
+) -> tuple[str, ...]:
+    """Return the components. Raises UsageError for none, an unknown one, and `std_floor`."""
+    if std_floor is not None:
+        raise UsageError("std_floor and components would normalize twice: remove one")
     if not components:
         raise UsageError(f"no component is given: name some of {', '.join(names)}")
     for name in components:
@@ -57,20 +63,26 @@ def exactly_flat(values: Sequence[float | None], groups: Groups) -> Column:
 
     Trainers compute in float32. There, the mean of equal values can differ from them by a rounding
     error, which a division by the standard deviation turns into an advantage: ms-swift 4.6 gives
-    eight rewards of 0.1 the advantage −0.29. Sums of multiples of 2^-16 have no rounding error, so
-    the values of such a group are rounded to them. Other groups do not change.
+    eight rewards of 0.1 the advantage −0.29. The values of such a group are rounded to multiples of
+    2^-16, or of 2^(e - 16) for values from 2^(e - 1) to 2^e, so that the sum of 256 of them has no
+    rounding error. Other groups do not change.
 
     >>> exactly_flat([0.1, 0.1, 0.1, 0.2], [[0, 1], [2, 3]])
-    [0.1000030517578125, 0.1000030517578125, 0.1, 0.2]
+    [0.100006103515625, 0.100006103515625, 0.1, 0.2]
     """
     result = list(values)
     for group in groups:
         present = [value for i in group if (value := values[i]) is not None]
         if present and not mean_std(present)[1]:
-            flat = round(present[0] * _GRID) / _GRID
+            flat = _rounded(present[0])
             for i in group:
                 result[i] = None if values[i] is None else flat
     return result
+
+
+def _rounded(value: float) -> float:
+    scale = _BINARY_DIGITS - max(math.frexp(value)[1], 0)
+    return math.ldexp(round(math.ldexp(value, scale)), -scale)
 
 
 def flat_share(columns: Mapping[str, Column], groups: Groups) -> float:

@@ -45,7 +45,8 @@ def register(
     The recipe is the one of that name, `recipe=`, or `stages=`. All options are those of RagReward.
     With `asynchronous`, the reward runs concurrently with other asynchronous rewards, which suits
     recipes that wait for a judge. With `components`, each of them is also a reward of its own,
-    `NAME/COMPONENT`, for `--scale_rewards gdpo`. Raises UsageError and SettingError for invalid
+    `NAME/COMPONENT`, for `--scale_rewards gdpo`; these rewards are never asynchronous. Raises
+    UsageError and SettingError for invalid
     options, before the model in training is loaded.
     """
     if "recipe" not in options and "stages" not in options:

@@ -30,8 +30,9 @@ class _Recipe:
         self.arguments = (name, tuple(components), dict(options))
         self.name = name
         self.reward_class = reward_class(name, **options)
-        names = self.reward_class.options.scorer.reward.component_names
-        self.components = check_components(components, names)
+        own = self.reward_class.options
+        names = own.scorer.reward.component_names
+        self.components = check_components(components, names, own.std_floor)
         self.shared = SharedPass()
         self._reward: RagReward | None = None
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rag_rewards.errors import UsageError
 from rag_rewards.groups import Groups, group_by_position
 from rag_rewards_adapters.component_rewards import (
     Column,
@@ -27,9 +26,8 @@ if TYPE_CHECKING:
 
 def component_rewards(reward: RagReward, names: Sequence[str]) -> list[ComponentReward]:
     """Return one reward function for each component. Raises UsageError as `components` does."""
-    if reward.std_floor is not None:
-        raise UsageError("std_floor and components would normalize twice: remove one")
-    components = check_components(names, reward.scorer.reward.component_names)
+    known = reward.scorer.reward.component_names
+    components = check_components(names, known, reward.std_floor)
     shared = SharedPass()
     return [ComponentReward(reward, name, components, shared) for name in components]
 

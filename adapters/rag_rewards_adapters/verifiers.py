@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from rag_rewards.errors import RolloutError
+from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import rollout_from_columns
@@ -85,6 +85,8 @@ class GroupCredit:
     ) -> None:
         self.scorer = Scorer.load(options if recipe is None else {"recipe": recipe, **options})
         self.credit = credit_of(credit, credit_options, self.scorer)
+        if self.credit is not None and std_floor is not None:
+            raise UsageError("std_floor and credit are both advantages: remove one of them")
         self.std_floor = std_floor
         self._unscored = UnscoredHandler(patience)
 

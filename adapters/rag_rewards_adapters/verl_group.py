@@ -172,7 +172,7 @@ class RagGroupAgentLoop:
             )
             credit = self._credit(scorer)
             credit.check_config(self.config)
-            credit.check_components(scorer.reward.component_names)
+            credit.check_components(scorer.reward)
             state.scorers[self.server_manager] = scorer
         return state.scorers[self.server_manager]
 

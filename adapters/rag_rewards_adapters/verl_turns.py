@@ -14,10 +14,12 @@ same with components that are normalized one by one, and normalizes the result o
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, UsageError
 from rag_rewards.groups import positions_by_key
 from rag_rewards.rollout import Rollout, Score
@@ -25,9 +27,11 @@ from rag_rewards.settings import Settings, did_you_mean
 from rag_rewards.training.credit import METHODS, Credit, gdpo, place, spread
 from rag_rewards.training.credit.entries import Advantages
 from rag_rewards.training.credit.gigpo import anchors_of
+from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.turn_entries import turn_rewards
 from rag_rewards.turns.masks import Span, runs
 from rag_rewards_adapters.verl_config import plain_value
+from rag_rewards_adapters.verl_rows import defines_correct
 
 PREFIX = "rag_turn_"
 GIVEN = "rag_turn_given"
@@ -118,12 +122,17 @@ class TurnCredit:
         ]
         return self.credit()(scores, [range(len(scores))], anchors)
 
-    def check_components(self, names: Sequence[str]) -> None:
-        """Raise UsageError if `rag_gdpo` reads a component that the recipe does not have."""
+    def check_components(self, reward: Recipe | Curriculum) -> None:
+        """Raise UsageError if `rag_gdpo` reads a component that the recipe does not have.
+
+        `acc` is a component of the recipes that define a correct answer.
+        """
+        names = [*reward.component_names, *(["acc"] if defines_correct(reward) else [])]
         for name in self.weights or ():
-            if name not in (*names, "acc"):
+            if name not in names:
                 raise UsageError(
-                    f"algorithm.gdpo_reward_keys: no component {name!r}{did_you_mean(name, names)}"
+                    f"algorithm.gdpo_reward_keys: no component {name!r}"
+                    f"{did_you_mean(name, names)} ({reward.name} has {', '.join(names)})"
                 )
 
     def check_config(self, config: Any) -> None:
@@ -195,15 +204,23 @@ def _given(given: dict[str, Any], of_stages: Sequence[Credit | None]) -> tuple[s
 def _gdpo_weights(algorithm: Any) -> dict[str, float]:
     """Return the weight of each of `gdpo_reward_keys`. Raises UsageError."""
     names = plain_value(algorithm.get("gdpo_reward_keys") or [])
-    weights = plain_value(algorithm.get("gdpo_reward_weights") or [1.0] * len(names))
-    if not names:
+    if not names or not isinstance(names, list):
         raise UsageError(f"{GDPO} requires components: set +algorithm.gdpo_reward_keys=[NAME,NAME]")
+    if len(set(names)) < len(names):
+        raise UsageError(f"algorithm.gdpo_reward_keys={names}: name each component once")
+    weights = plain_value(algorithm.get("gdpo_reward_weights") or [1.0] * len(names))
+    if not isinstance(weights, list) or not all(map(_is_finite, weights)):
+        raise UsageError(f"algorithm.gdpo_reward_weights={weights}: give a list of finite numbers")
     if len(weights) != len(names):
         raise UsageError(
             f"algorithm.gdpo_reward_weights has {len(weights)} weights for {len(names)} components "
             "in algorithm.gdpo_reward_keys: give one weight for each"
         )
     return dict(zip(names, map(float, weights), strict=True))
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _component(score: Score, name: str) -> float | None:

@@ -109,6 +109,11 @@ def test_an_unknown_component_is_named() -> None:
         register("search-r1", components=["outcom"])
 
 
+def test_components_and_std_floor_are_refused() -> None:
+    with pytest.raises(UsageError, match="std_floor and components would normalize twice"):
+        register("search-r1", components=["outcome"], std_floor=0.1)
+
+
 def test_several_samples_of_a_request_are_refused() -> None:
     register("written", recipe=written(), components=["outcome"])
     reward = orms["written/outcome"](args=config(scale_rewards="gdpo"))

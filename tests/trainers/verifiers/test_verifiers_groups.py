@@ -104,6 +104,11 @@ def test_the_advantage_of_lear(group: Group) -> None:
         assert trace.nodes[-1].advantages == pytest.approx([value] * 2, abs=1e-9)
 
 
+def test_two_kinds_of_advantages_are_refused() -> None:
+    with pytest.raises(UsageError, match="std_floor and credit are both advantages"):
+        GroupCredit("search-r1", credit="return", std_floor=0.1)
+
+
 @ALL
 def test_the_reward_of_one_trace_of_a_golden_group(
     group: Group, monkeypatch: pytest.MonkeyPatch

@@ -28,7 +28,7 @@ from component_groups import BATCHES, ComponentBatch
 from rag_rewards_adapters.verl_sampler import RagReplayBuffer
 from rag_rewards_adapters.verl_turns import SIGNAL, TurnCredit
 
-from rag_rewards import Score
+from rag_rewards import Score, custom, recipe
 from rag_rewards.errors import UsageError
 from rag_rewards.training.credit import gdpo, whiten
 
@@ -182,7 +182,11 @@ def test_a_flat_group_has_no_signal(monkeypatch, folder):  # noqa: F811
             ("algorithm.adv_estimator=rag_gdpo", "+algorithm.gdpo_reward_keys=[acuracy]"),
             "no component 'acuracy'; did you mean 'accuracy'",
         ),
+        ((OPTIONS[0], "+algorithm.gdpo_reward_keys=accuracy"), r"gdpo_reward_keys=\[NAME,NAME\]"),
+        ((OPTIONS[0], "+algorithm.gdpo_reward_keys=[format,format]"), "each component once"),
         ((*OPTIONS, "+algorithm.gdpo_reward_weights=[1]"), "1 weights for 2 components"),
+        ((*OPTIONS, "+algorithm.gdpo_reward_weights=[1,nan]"), "list of finite numbers"),
+        ((*OPTIONS, "+algorithm.gdpo_reward_weights=[1,high]"), "list of finite numbers"),
         ((*OPTIONS, "algorithm.filter_groups.enable=True"), f"metric={SIGNAL}"),
     ],
 )
@@ -192,6 +196,15 @@ def test_wrong_settings_are_named(monkeypatch, folder, caplog, options, why):  #
     queue = run_worker(monkeypatch, config, engine, [v1.question("Paris")])  # noqa: F811
     assert queue.status("uid-0") == "failure"
     assert re.search(why, caplog.text), caplog.text
+
+
+def test_acc_requires_a_recipe_that_defines_a_correct_answer() -> None:
+    """The advantage of a component without any value would be 0."""
+    credit = TurnCredit.of({"adv_estimator": "rag_gdpo", "gdpo_reward_keys": ["acc"]})
+    credit.check_components(recipe("arena"))
+    own = custom("own", lambda rollout: 1.0)
+    with pytest.raises(UsageError, match=r"no component 'acc'.*own has "):
+        credit.check_components(own)
 
 
 def test_a_reward_worker_refuses_an_estimator_of_the_loop(folder):  # noqa: F811
@@ -241,8 +254,6 @@ def test_a_filter_without_effect_is_refused(folder):  # noqa: F811
 
 
 def test_stages_with_different_credit_require_a_method() -> None:
-    from rag_rewards import recipe
-
     stages = [recipe("search-r1").settings, recipe("stepsearch").settings]
     algorithm = {"adv_estimator": "rag_turn_given"}
     with pytest.raises(UsageError, match=r"different credit: set \+algorithm\.rag_turn\.method"):
