@@ -26,13 +26,13 @@ from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rollout_dump import RolloutDump, split_dump
-from rag_rewards.rows.columns import last_question, response_prefix_of, rollout_from_columns
+from rag_rewards.rows.columns import last_question, rollout_from_columns
 from rag_rewards.scorer import Scorer, required_models, split_options
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards_adapters.base import TrainerReward
-from rag_rewards_adapters.response_text import response_text
 from rag_rewards_adapters.row_checks import check_prompts, check_rows, example_rollouts
 from rag_rewards_adapters.trl_batch import Batch, gold_column
+from rag_rewards_adapters.trl_responses import ResponseReader, has_unopened_thoughts
 from rag_rewards_adapters.trl_trainer import (
     TrainerSettings,
     check_groups,
@@ -277,7 +277,12 @@ class RagReward(TrainerReward[Batch]):
     def _rollouts(self, batch: Batch) -> list[Rollout | RolloutError]:
         rollouts = super()._rollouts(batch)
         self.last_rollouts = [r if isinstance(r, Rollout) else None for r in rollouts]
-        self._warn_of_unopened_thoughts(rollouts)
+        if not self._has_warned and has_unopened_thoughts(rollouts):
+            self._has_warned = True
+            log.warning(
+                "a response closes <think> without opening it: if the chat template opens it, "
+                "call reward.bind(trainer) or pass response_prefix='<think>'"
+            )
         if self._training_policy is not None:
             self._training_policy.weight_version = batch.step
         return rollouts
@@ -297,7 +302,8 @@ class RagReward(TrainerReward[Batch]):
         prompt, completion = last_message(batch.prompts[position], whole)
         # With tool turns, the ids are those of the whole conversation.
         response_ids = ids if completion is whole else None
-        response, prefix = self._response(completion, response_ids, self._prompt_prefix(prompt))
+        reader = self._reader
+        response, prefix = reader.response(completion, response_ids, reader.prompt_prefix(prompt))
         if fields.get("question") is None:
             fields["question"] = last_question(prompt)
         return rollout_from_columns(
@@ -306,11 +312,16 @@ class RagReward(TrainerReward[Batch]):
             response=response,
             response_prefix=prefix,
             response_token_ids=list(response_ids) if response_ids is not None else None,
-            finish_reason=self._finish_reason(ids),
+            finish_reason=reader.finish_reason(ids),
             step=batch.step,
             split=self._split,
             weight_version=batch.step,
         )
+
+    @property
+    def _reader(self) -> ResponseReader:
+        tokenizer = None if self._trainer is None else tokenizer_of(self._trainer)
+        return ResponseReader(self._prefix, self._settings, tokenizer)
 
     @property
     def _reads_turns(self) -> bool:
@@ -321,12 +332,13 @@ class RagReward(TrainerReward[Batch]):
     ) -> Rollout | RolloutError | None:
         """Return a completion with its turns, None if it has none. Raises DataError."""
         prompt, tokens = batch.prompts[position], turn_columns(batch.columns, position)
+        reader = self._reader
         turns = turn_fields(
             batch.completions[position],
             fields.pop("turns", None),
             ids,
             tokens,
-            self._decode if self._trainer is not None else None,
+            reader.decode if self._trainer is not None else None,
             dialect_at(self.scorer.reward, batch.step),
         )
         if turns is None:
@@ -336,66 +348,15 @@ class RagReward(TrainerReward[Batch]):
         return rollout_from_columns(
             fields,
             prompt=prompt,
-            response_prefix=self._prompt_prefix(prompt),
+            response_prefix=reader.prompt_prefix(prompt),
             prompt_token_ids=tokens.get("prompt_token_ids"),
             response_token_ids=list(ids) if ids is not None else None,
-            finish_reason=self._finish_reason(ids),
+            finish_reason=reader.finish_reason(ids),
             step=batch.step,
             split=self._split,
             weight_version=batch.step,
             **turns,
         )
-
-    def _decode(self, ids: Sequence[int]) -> str:
-        return response_text(tokenizer_of(self._trainer), ids)
-
-    def _prompt_prefix(self, prompt: Any) -> str | None:
-        """Return the tag that a prompt opens for the model."""
-        if self._prefix is not None:
-            return self._prefix
-        if isinstance(prompt, str):
-            return response_prefix_of(prompt)
-        return self._settings.response_prefix if self._settings else None
-
-    def _response(
-        self, completion: Any, ids: Sequence[int] | None, prefix: str | None
-    ) -> tuple[Any, str | None]:
-        """Return the response with its thoughts, and the tag that the prompt opened for it.
-
-        A tokenizer with a response template separates thoughts from the text, with an opened tag.
-        """
-        if isinstance(completion, str) or len(completion) != 1:
-            return completion, prefix
-        message = completion[0]
-        thought = message.get("reasoning_content") or message.get("thinking")
-        is_parsed = thought or (self._settings is not None and self._settings.parses_thoughts)
-        if not is_parsed:
-            return completion, prefix
-        if ids is not None and self._trainer is not None:
-            text = tokenizer_of(self._trainer).decode(ids, skip_special_tokens=True)
-            return text, prefix
-        content = message.get("content") or ""
-        return (f"<think>{thought}</think>{content}" if thought else content), None
-
-    def _finish_reason(self, ids: Sequence[int] | None) -> str | None:
-        if self._settings is None or not ids:
-            return None
-        return "stop" if ids[-1] in self._settings.end_tokens else "length"
-
-    def _warn_of_unopened_thoughts(self, rollouts: Sequence[Rollout | RolloutError]) -> None:
-        if self._has_warned:
-            return
-        for rollout in rollouts:
-            if isinstance(rollout, RolloutError) or rollout.response_prefix is not None:
-                continue
-            text = _text(rollout.response)
-            if "</think>" in text and "<think>" not in text:
-                self._has_warned = True
-                log.warning(
-                    "a response closes <think> without opening it: if the chat template opens it, "
-                    "call reward.bind(trainer) or pass response_prefix='<think>'"
-                )
-                return
 
     # --- logging -------------------------------------------------------------------------------
 
@@ -433,7 +394,3 @@ class AsyncRagReward(RagReward):
         """Return the rewards of a batch, on the trainer's event loop."""
         given = Batch.of(prompts=prompts, completions=completions, **batch)
         return await self._score_async(given)
-
-
-def _text(response: Any) -> str:
-    return response if isinstance(response, str) else "".join(m.text for m in response)

@@ -183,7 +183,7 @@ def test_the_last_token_shows_a_truncated_response(tmp_path: Any) -> None:
     run = trainer(tmp_path, reward)
     reward.bind(run)
     end = run.processing_class.eos_token_id
-    assert [reward._finish_reason(ids) for ids in ([5, end], [5, 6], [], None)] == [
+    assert [reward._reader.finish_reason(ids) for ids in ([5, end], [5, 6], [], None)] == [
         "stop",
         "length",
         None,
