@@ -411,7 +411,7 @@ both read the weighted sum, so that they count groups whose components differ bu
 
 ms-swift computes in float32. There, the standard deviation of equal rewards is not always 0, and
 GDPO divides by it: eight components of 0.1 would have an advantage of −0.29. The adapter rounds the
-values of such a group to multiples of 2^-16, so that its advantages are 0 and the filter finds it.
+values of such a group to 16 binary digits, so that its advantages are 0 and the filter finds it.
 The components in TRL are rounded in the same way.
 
 ## Loss
