@@ -32,10 +32,9 @@ class Run:
         """Number of tokens of the sequence, with the tokens of this run."""
         return self.position + len(self.tokens)
 
-    def split(self, size: int) -> tuple[Run, Run]:
-        """Return the first `size` tokens and the others as two runs."""
-        position = self.position + size
-        return Run(self.position, self.tokens[:size]), Run(position, self.tokens[size:])
+    def part(self, start: int, stop: int | None = None) -> Run:
+        """Return the tokens from `start` to `stop` as a run."""
+        return Run(self.position + start, self.tokens[start:stop])
 
 
 class Plan:
@@ -161,13 +160,14 @@ def _parts(runs: Sequence[Run], size: int) -> Iterator[tuple[Run, ...]]:
     part: list[Run] = []
     room = size
     for run in runs:
-        while len(run.tokens) >= room:
-            head, run = run.split(room)
-            yield (*part, head)
+        start = 0
+        while len(run.tokens) - start >= room:
+            yield (*part, run.part(start, start + room))
+            start += room
             part, room = [], size
-        if run.tokens:
-            part.append(run)
-            room -= len(run.tokens)
+        if start < len(run.tokens):
+            part.append(run.part(start))
+            room -= len(part[-1].tokens)
     if part:
         yield tuple(part)
 

@@ -66,6 +66,8 @@ def build_trie(contexts: Sequence[TokenIds], positions: Sequence[int]) -> Node:
 
     The time is linear in their total length, and the depth of the trie is not limited.
     """
+    if not positions:
+        return Node(())
     order = sorted(set(positions), key=contexts.__getitem__)
     first = contexts[order[0]]
     path = [_Open(first, len(first), [order[0]])]  # the nodes from the root to the last context

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,7 +19,10 @@ import torch
 
 from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.backends.transformers.forward import ModelForward
-from rag_rewards.backends.transformers.tree_attention import NAME
+from rag_rewards.backends.transformers.methods import score_with
+from rag_rewards.backends.transformers.positions import shareable_length
+from rag_rewards.backends.transformers.scoring import GroupScoring
+from rag_rewards.backends.transformers.tree_attention import NAME, NotInTreeError
 from rag_rewards.backends.trie import forward_tokens
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import GenerateRequest, Policy, ScoreAnswer, ScoreRequest
@@ -99,6 +104,83 @@ def test_contexts_beyond_a_window_copy_the_cache():
         assert result.path == path
         assert worst(result, tiny_models.naive(model, request)) < 1e-4
     assert model.config._attn_implementation != NAME
+
+
+def long_rope() -> object:
+    import transformers
+
+    sizes = {**tiny_models.SIZES, "original_max_position_embeddings": 64}
+    factors = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 64}
+    return transformers.Phi3Config(**sizes, rope_parameters=rope | factors)
+
+
+def test_positions_that_depend_on_the_length_of_the_sequence():
+    model = tiny_models.make_model("phi3", config=long_rope())
+    scorer = TransformersPolicy(model, TOKENIZER, prefill=16)
+    short = ScoreRequest((FULL[:40], FULL[:20]), (tokens(24, 3), tokens(7, 5)))
+    result = answer(scorer, short)
+    assert (result.path, result.computed) == ("tree", forward_tokens(short))
+    assert worst(result, tiny_models.naive(model, short)) < 1e-4
+    with pytest.warns(UserWarning, match="plain for sequences of more than 64 tokens"):
+        result = answer(scorer)
+    assert (result.path, result.reused) == ("plain", 0)
+    assert worst(result, tiny_models.naive(model, GROUP)) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("rope", "length"),
+    [
+        ({"rope_type": "default"}, float("inf")),
+        ({"rope_type": "yarn", "factor": 4.0}, float("inf")),
+        ({"rope_type": "dynamic", "factor": 4.0}, 4096),
+    ],
+)
+def test_shareable_length(rope, length):
+    config = tiny_models.configurations()["llama"]()
+    config.rope_parameters = {"rope_theta": 1e4, **rope}
+    assert shareable_length(tiny_models.make_model("llama", config=config)) == length
+    config.rope_parameters = {"full_attention": {"rope_theta": 1e4, **rope}}
+    assert shareable_length(SimpleNamespace(config=config)) == length
+
+
+def layers_without_all_keys(model: object) -> None:
+    model.config.layer_types = ["indexed_attention"] * 4
+
+
+def attention_with_indices(model: object) -> None:
+    attention = model.model.layers[1].self_attn
+    attention.forward = functools.partial(attention.forward, indices=torch.arange(3))
+
+
+def attention_with_a_mask(model: object) -> None:
+    attention = model.model.layers[1].self_attn
+    mask = torch.zeros(1, 1, 1, 1)
+    forward = attention.forward
+    attention.forward = lambda *args, **options: forward(
+        *args, **{**options, "attention_mask": mask}
+    )
+
+
+@pytest.mark.parametrize(
+    "change", [layers_without_all_keys, attention_with_indices, attention_with_a_mask]
+)
+def test_attention_that_may_differ_for_long_sequences_is_not_in_the_tree(change):
+    """The sequences of the self-check are too short to show the difference."""
+    scorer = policy("qwen2")
+    assert answer(scorer).path == "tree"
+    before = scorer.model.config._attn_implementation
+    change(scorer.model)
+    with pytest.raises(NotInTreeError), scorer._forward.inference():
+        score_with("tree", GroupScoring(scorer._forward, 999, 64, 64), [GROUP])
+    assert scorer.model.config._attn_implementation == before
+
+
+def test_requests_without_pairs_have_no_values():
+    scorer = policy()
+    for request in (ScoreRequest((FULL,), ()), ScoreRequest((FULL,), RESPONSES, pairs=())):
+        result = answer(scorer, request)
+        assert (result.logprobs, result.computed) == ({}, 0)
 
 
 def test_small_requests_run_together(monkeypatch):

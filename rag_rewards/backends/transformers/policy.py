@@ -28,6 +28,7 @@ from rag_rewards.backends.transformers.loading import (
 )
 from rag_rewards.backends.transformers.methods import choose_methods, score_with
 from rag_rewards.backends.transformers.modules import import_torch
+from rag_rewards.backends.transformers.positions import longest_sequence, shareable_length
 from rag_rewards.backends.transformers.scoring import GroupScoring
 from rag_rewards.backends.transformers.tree_attention import NotInTreeError
 from rag_rewards.backends.trie import forward_tokens, naive_tokens
@@ -94,6 +95,7 @@ class TransformersPolicy:
             self.model, float32_logits=self.float32_logits, usage=self.usage
         )
         causal = self._forward.causal
+        self._shareable = shareable_length(causal)
         self._embeddings = causal.get_input_embeddings().weight.shape[0]
         check_tokenizer(self.tokenizer, self._embeddings)
         if self.float32_logits and hasattr(causal.get_output_embeddings(), "base_layer"):
@@ -249,8 +251,7 @@ class TransformersPolicy:
         try:
             if not any(faults):
                 values, method = self._score(requests)
-                path = self._note or method
-                return [self._answer(*each, path) for each in zip(requests, values, strict=True)]
+                return [self._answer(*each, method) for each in zip(requests, values, strict=True)]
         except Exception as error:
             # A group that is too large must neither slow the others nor keep its memory.
             self.token_budget, self.prefill, self.rows = sizes
@@ -258,23 +259,36 @@ class TransformersPolicy:
                 return [_as_answer(error)]
         return [answer for request in requests for answer in self._answers([request])]
 
-    def _answer(self, request: ScoreRequest, values: Values, path: str) -> ScoreAnswer:
+    def _answer(self, request: ScoreRequest, values: Values, method: str) -> ScoreAnswer:
         lengths = {pair: len(request.responses[pair[1]]) for pair in request.wanted()}
         logprobs = checked_arrays(values, lengths, self.fingerprint)
         needed = naive_tokens(request)
-        computed = needed if self.plain else forward_tokens(request)
+        computed = needed if method == "plain" else forward_tokens(request)
         self.usage.computed += computed
         self.usage.reused += needed - computed
+        path = self._note or method
         return ScoreAnswer(logprobs, path, computed, needed - computed, self.weight_version)
 
     def _score(self, requests: Sequence[ScoreRequest]) -> tuple[list[Values], str]:
         """Return the values of requests by the first method that can compute them, and its name."""
-        for method in self._methods[:-1]:
+        for method in self._sharing_methods(requests):
             try:
                 return self._within_memory(method, requests), method
             except NotInTreeError:
                 continue
-        return self._within_memory(self._methods[-1], requests), self._methods[-1]
+        return self._within_memory("plain", requests), "plain"
+
+    def _sharing_methods(self, requests: Sequence[ScoreRequest]) -> tuple[str, ...]:
+        """Return the methods that share tokens and are exact for sequences of this length."""
+        sharing = self._methods[:-1]
+        if not sharing or longest_sequence(requests) <= self._shareable:
+            return sharing
+        warnings.warn(
+            f"{self.name or 'the model'}: plain for sequences of more than {self._shareable:,.0f} "
+            "tokens, because its position encodings depend on the length of the sequence",
+            stacklevel=2,
+        )
+        return ()
 
     def _within_memory(self, method: str, requests: Sequence[ScoreRequest]) -> list[Values]:
         """Score requests, and halve the token budget while memory is exhausted."""

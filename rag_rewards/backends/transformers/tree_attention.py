@@ -23,6 +23,13 @@ NAME = "rag_rewards_tree"
 """Name of the attention function."""
 
 
+_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}
+"""Kinds of layers in which each row attends to all keys before it, up to a distance."""
+
+_OPTIONS = {"dropout", "is_causal", "position_ids", "cache_position", "position_embeddings"}
+"""Options of attention functions that do not change causal attention without dropout."""
+
+
 class NotInTreeError(Exception):
     """Attention that blocks of keys cannot express, or a device without a suitable operation."""
 
@@ -92,11 +99,14 @@ class TreeAttention:
 def attention_in_tree(causal: Any, capacity: int) -> Iterator[TreeAttention]:
     """Use this attention in all layers of a model, with paths of at most `capacity` tokens.
 
-    Raises NotInTreeError for windows that are shorter than a path.
+    Raises NotInTreeError for windows that are shorter than a path, and for layers without a
+    window that do not attend to all keys. The latter can have the right values for short sequences.
     """
     from transformers import AttentionInterface
 
     config = causal.config.get_text_config()
+    if unknown := sorted(set(getattr(config, "layer_types", None) or ()) - _LAYERS):
+        raise NotInTreeError(f"layers of the kind {', '.join(unknown)}")
     for name in ("sliding_window", "attention_chunk_size"):
         window = getattr(config, name, None)
         if window is not None and capacity > window:
@@ -123,7 +133,9 @@ def tree_attention(
     **options: Any,
 ) -> tuple[Any, None]:
     """Return the attention [1, N, H, D] of a layer to its step, for transformers."""
-    if unknown := sorted({"softcap", "s_aux", "position_bias"} & _given(options)):
+    if attention_mask is not None:
+        raise NotInTreeError("attention with a mask")
+    if unknown := sorted(_given(options) - _OPTIONS):
         raise NotInTreeError(f"attention with {', '.join(unknown)}")
     if sliding_window is not None and tree.capacity > sliding_window:
         raise NotInTreeError(f"a window of {sliding_window} tokens")
@@ -133,7 +145,7 @@ def tree_attention(
 
 
 def _given(options: dict[str, Any]) -> set[str]:
-    return {name for name, value in options.items() if value is not None}
+    return {name for name, value in options.items() if value is not None and value is not False}
 
 
 def _merge(output: Any, total: Any, part: Any, its_total: Any) -> None:

@@ -53,14 +53,16 @@ class Vocabulary:
         torch = import_torch()
         order = sorted(range(len(rows)), key=rows.__getitem__)
         ascending = [rows[k] for k in order]
+        # Once for all parts, because a copy to a GPU waits for the part before.
+        at = torch.tensor(ascending, device=hidden.device)
+        ids = torch.tensor([targets[k] for k in order], device=hidden.device)
         parts = []
         for start in range(0, len(hidden), size):
             first = bisect_left(ascending, start)
             last = bisect_left(ascending, start + size)
             if first < last:
-                at = torch.tensor(ascending[first:last], device=hidden.device) - start
-                ids = torch.tensor([targets[k] for k in order[first:last]], device=hidden.device)
-                parts.append(self._of_rows(hidden[start : start + size], at, ids))
+                of_part = at[first:last] - start, ids[first:last]
+                parts.append(self._of_rows(hidden[start : start + size], *of_part))
         values = array("f", [0.0]) * len(rows)
         for k, value in zip(order, torch.cat(parts).tolist() if parts else (), strict=True):
             values[k] = value
