@@ -16,6 +16,8 @@ except ImportError:  # not on Windows
 
 from rag_rewards.errors import UsageError
 
+_COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
+
 
 class Output:
     """Write bytes to `path`. A regular file is written as `path.partial`; `commit` renames it.
@@ -24,10 +26,16 @@ class Output:
     files of the run (`path.errors.jsonl`), as far as they are opened after this object. Devices,
     pipes and "-" (standard output) are written directly and are not locked.
 
-    Raises UsageError when `path` cannot be written, and when another run is writing it.
+    Raises UsageError when `path` cannot be written, when its name is that of a compressed file, and
+    when another run is writing it.
     """
 
     def __init__(self, path: str) -> None:
+        if path.endswith(_COMPRESSED):
+            raise UsageError(
+                f"{path} would not be compressed: write it without the last suffix, and compress "
+                "it afterwards"
+            )
         self.path = path
         self.partial: Path | None = None
         self.target: Path | None = None

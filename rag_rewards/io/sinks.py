@@ -29,7 +29,7 @@ class ErrorFile:
     def __init__(self, path: str | None) -> None:
         self.path = Path(path) if path else None
         self._handle: IO[bytes] | None = None
-        if self.path and self.path.is_file():
+        if self.path and (self.path.is_file() or _is_broken_link(self.path)):
             self.path.unlink()
 
     def write(self, record: bytes) -> None:
@@ -44,6 +44,11 @@ class ErrorFile:
     def close(self) -> None:
         if self._handle is not None and self.path:
             self._handle.close()
+
+
+def _is_broken_link(path: Path) -> bool:
+    """Return whether a path is a symbolic link to no file, through which one would be created."""
+    return path.is_symlink() and not path.exists()
 
 
 class Spool:

@@ -112,7 +112,7 @@ def _finished(lines: Iterable[Line]) -> Iterator[Line]:
 
 def _open(path: str) -> Source:
     if path == "-":
-        return Source(_numbered(_after_mark(sys.stdin.buffer), "standard input"), None)
+        return Source(_lines(sys.stdin.buffer, "standard input"), None)
     file = Path(path)
     if file.is_dir():
         raise UsageError(f"{path} is a folder, not a file of rows")
@@ -123,7 +123,11 @@ def _open(path: str) -> Source:
     if file.suffix == ".parquet":
         return Source(parquet_lines(handle, path), None, file=handle)
     size = file.stat().st_size if file.is_file() else None
-    return Source(_numbered(_after_mark(handle), path), size, handle, handle)
+    try:
+        return Source(_lines(handle, path), size, handle, handle)
+    except UsageError:
+        handle.close()
+        raise
 
 
 def read_rollouts(path: str, columns: str | None = None) -> list[Rollout]:
@@ -138,12 +142,29 @@ def read_rollouts(path: str, columns: str | None = None) -> list[Rollout]:
     return rollouts
 
 
-def _after_mark(handle: IO[bytes]) -> IO[bytes]:
-    """Skip the byte order mark that some editors write before the first row."""
+_OTHER_FORMATS = {
+    b"\x1f\x8b": "is compressed with gzip: decompress it first (gunzip)",
+    b"\x28\xb5\x2f\xfd": "is compressed with Zstandard: decompress it first (unzstd)",
+    b"\xff\xfe": "is UTF-16: convert it to UTF-8",
+    b"\xfe\xff": "is UTF-16: convert it to UTF-8",
+    b"PAR1": "is a Parquet file: give it a name that ends in .parquet",
+}
+"""The first bytes of files that contain no JSON lines, and what to do with them."""
+
+
+def _lines(handle: IO[bytes], path: str) -> Iterator[Line]:
+    """Return the lines of a file with their numbers, without the byte order mark of some editors.
+
+    Raises UsageError for a file of another format.
+    """
     with contextlib.suppress(OSError):  # a file that cannot be read raises at its first line
-        if isinstance(handle, BufferedReader) and handle.peek(3).startswith(BOM_UTF8):
+        beginning = handle.peek(4) if isinstance(handle, BufferedReader) else b""
+        for magic, reason in _OTHER_FORMATS.items():
+            if beginning.startswith(magic):
+                raise UsageError(f"{path} {reason}")
+        if beginning.startswith(BOM_UTF8):
             handle.read(len(BOM_UTF8))
-    return handle
+    return _numbered(handle, path)
 
 
 def _numbered(handle: IO[bytes], path: str) -> Iterator[Line]:

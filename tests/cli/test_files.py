@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -39,6 +40,36 @@ def test_invalid_outputs(cli, write, arena, tmp_path):
     ):
         assert message in cli("score", source, "-r", "arena", "-o", output, code=2).err
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("convert", "message"),
+    [
+        (gzip.compress, "is compressed with gzip: decompress it first"),
+        (lambda data: b"\x28\xb5\x2f\xfd" + data, "is compressed with Zstandard"),
+        (lambda data: data.decode().encode("utf-16"), "is UTF-16: convert it to UTF-8"),
+        (lambda data: b"\xfe\xff" + data.decode().encode("utf-16-be"), "is UTF-16"),
+        (lambda data: b"PAR1" + data, "is a Parquet file"),
+    ],
+)
+@pytest.mark.parametrize("stdin", [False, True])
+def test_files_of_other_formats_are_one_error(cli, write, arena, tmp_path, convert, message, stdin):
+    source, out = write([arena()] * 1000), tmp_path / "out.jsonl"
+    source.write_bytes(convert(source.read_bytes()))
+    data = source.read_bytes() if stdin else b""
+    result = cli("score", "-" if stdin else source, "-r", "arena", "-o", out, stdin=data, code=2)
+    assert f"{'standard input' if stdin else source} {message}" in result.err
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_an_output_is_not_compressed(cli, write, arena, tmp_path, suffix):
+    out = tmp_path / f"out.jsonl{suffix}"
+    assert (
+        "would not be compressed"
+        in cli("score", write([arena()]), "-r", "arena", "-o", out, code=2).err
+    )
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"\n \n\t\r\n"])
