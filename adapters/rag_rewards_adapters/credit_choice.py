@@ -12,16 +12,29 @@ from rag_rewards.training.credit.settings import GROUP
 
 
 def credit_of(
-    credit: Credit | str | None, options: Mapping[str, Any] | None, scorer: Scorer
+    credit: Credit | str | None,
+    options: Mapping[str, Any] | None,
+    scorer: Scorer,
+    std_floor: float | None,
 ) -> Credit | None:
     """Return the credit of the arguments, or that of the recipe. None is the method `group`.
 
-    credit   a Credit, the name of a method, or None for the settings of the recipe
-    options  options of the method, which take precedence over those of the recipe
+    credit     a Credit, the name of a method, or None for the settings of the recipe
+    options    options of the method, which take precedence over those of the recipe
+    std_floor  the floor of the advantage of LEAR, which excludes a credit method
 
-    Raises UsageError for options without a method, and for stages of a curriculum with different
-    methods.
+    Raises UsageError for options without a method, for a method with `std_floor`, and for stages
+    of a curriculum with different methods.
     """
+    result = _credit(credit, options, scorer)
+    if result is not None and std_floor is not None:
+        raise UsageError("std_floor and credit are both advantages: remove one of them")
+    return result
+
+
+def _credit(
+    credit: Credit | str | None, options: Mapping[str, Any] | None, scorer: Scorer
+) -> Credit | None:
     if isinstance(credit, Credit):
         if options:
             raise UsageError("credit_options belong to a credit that is a name: remove them")

@@ -44,6 +44,11 @@ def with_group_means(values: Sequence[float | None], groups: Groups) -> list[flo
     return filled
 
 
+def component_metrics(name: str, score: Score) -> dict[str, float]:
+    """Return the components that have a value, as `name/component`."""
+    return {f"{name}/{key}": value for key, value in score.components.items() if value is not None}
+
+
 def component_means(
     name: str, components: Sequence[str], scores: Sequence[Score | None]
 ) -> dict[str, float]:

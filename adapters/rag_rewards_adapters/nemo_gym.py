@@ -17,8 +17,9 @@ from rag_rewards.errors import BackendError, DataError, RolloutError, UsageError
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import last_question, rollout_from_columns
 from rag_rewards.scorer import Scorer
-from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.training.turn_sums import TurnSums
+from rag_rewards_adapters.group_values import component_metrics
+from rag_rewards_adapters.stage_checks import refuse_curriculum
 from rag_rewards_adapters.unscored_handler import with_value
 
 ROW = "verifier_metadata"
@@ -44,11 +45,7 @@ class Verifier:
                 f"{name} compares the rollouts of a group, and NeMo Gym verifies one at a time: "
                 "choose another recipe, or a trainer that passes complete groups"
             )
-        if isinstance(self.scorer.reward, Curriculum):
-            raise UsageError(
-                "NeMo Gym does not pass the training step to a reward: configure a server for each "
-                "stage"
-            )
+        refuse_curriculum(self.scorer.reward, "NeMo Gym", "configure a server for each stage")
         self._sums = TurnSums()
 
     async def score(self, request: Mapping[str, Any]) -> Score:
@@ -68,7 +65,7 @@ class Verifier:
         """
         name = self.scorer.reward.name
         present = {key: value for key, value in score.components.items() if value is not None}
-        fields: dict[str, Any] = {f"{name}/{key}": value for key, value in present.items()}
+        fields: dict[str, Any] = {**component_metrics(name, score)}
         if score.correct is not None:
             fields[f"{name}/correct"] = float(score.correct)
         return {"reward": float(score.value or 0.0), "reward_components": present, **fields}

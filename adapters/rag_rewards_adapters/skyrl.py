@@ -95,9 +95,7 @@ class SkyRLRecipe:
         **options: Any,
     ) -> None:
         self.scorer = Scorer.load(options if recipe is None else {"recipe": recipe, **options})
-        self.credit = credit_of(credit, credit_options, self.scorer)
-        if self.credit is not None and std_floor is not None:
-            raise UsageError("std_floor and credit are both advantages: remove one of them")
+        self.credit = credit_of(credit, credit_options, self.scorer, std_floor)
         self.std_floor = std_floor
         self.environment = dict(environment or {})
         self._unscored = UnscoredHandler(patience)

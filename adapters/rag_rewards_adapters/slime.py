@@ -41,6 +41,7 @@ from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards.turns.masks import runs
 from rag_rewards_adapters.credit_choice import credit_of
 from rag_rewards_adapters.group_values import group_values
+from rag_rewards_adapters.stage_checks import refuse_curriculum
 from rag_rewards_adapters.turn_rows import with_spans
 from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
@@ -75,9 +76,8 @@ class SlimeRecipe:
         **options: Any,
     ) -> None:
         self.scorer = Scorer.load(options if recipe is None else {"recipe": recipe, **options})
-        self.credit = credit_of(credit, credit_options, self.scorer)
-        if self.credit is not None and std_floor is not None:
-            raise UsageError("std_floor and credit are both advantages: remove one of them")
+        refuse_curriculum(self.scorer.reward, "slime", "start a run for each stage")
+        self.credit = credit_of(credit, credit_options, self.scorer, std_floor)
         self.std_floor = std_floor
         self._unscored = UnscoredHandler(patience)
         self._sums = TurnSums("set credit= to a credit method")

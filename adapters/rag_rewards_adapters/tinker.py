@@ -24,7 +24,8 @@ from rag_rewards.rows.columns import last_question, rollout_from_columns
 from rag_rewards.scorer import Scorer
 from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards.turns.masks import Span, turns_of_spans
-from rag_rewards_adapters.group_values import group_values
+from rag_rewards_adapters.group_values import component_metrics, group_values
+from rag_rewards_adapters.stage_checks import refuse_curriculum
 from rag_rewards_adapters.turn_rows import turn_rows
 from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
@@ -58,6 +59,7 @@ class GroupRewards:
         self.options = options if recipe is None else {"recipe": recipe, **options}
         self.std_floor, self.patience = std_floor, patience
         self.scorer = Scorer.load(self.options)
+        refuse_curriculum(self.scorer.reward, "Tinker", "start a run for each stage")
         self._unscored = UnscoredHandler(patience)
         self._sums = TurnSums()
 
@@ -83,9 +85,10 @@ class GroupRewards:
         name = self.scorer.reward.name
         if score is None:
             return {f"{name}/not_scored": 1.0}
-        present = {key: value for key, value in score.components.items() if value is not None}
-        metrics = {f"{name}/{key}": value for key, value in present.items()}
-        return metrics | {f"{name}/reward": score.value or 0.0, f"{name}/not_scored": 0.0}
+        return component_metrics(name, score) | {
+            f"{name}/reward": score.value or 0.0,
+            f"{name}/not_scored": 0.0,
+        }
 
 
 def _rebuild(options: dict[str, Any], std_floor: float | None, patience: int) -> GroupRewards:

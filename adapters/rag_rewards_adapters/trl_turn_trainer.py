@@ -62,11 +62,10 @@ class TurnGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 "rag_rewards.compose"
             )
         self.reward: RagReward = self.reward_funcs[0]
-        self.credit = credit_of(credit, credit_options, self.reward.scorer)
+        floor = self.reward.std_floor
+        self.credit = credit_of(credit, credit_options, self.reward.scorer, floor)
         if self.credit is not None:
             check_scaling(self.args, f"credit {self.credit.method!r}")
-            if self.reward.std_floor is not None:
-                raise UsageError("std_floor and a credit method would normalize twice: remove one")
         self.reward.has_turn_credit = True
         self.reward.bind(self)
 

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from rag_rewards.errors import RolloutError, UsageError
+from rag_rewards.errors import RolloutError
 from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import rollout_from_columns
@@ -30,7 +30,8 @@ from rag_rewards.training.credit.gigpo import anchors_of
 from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards_adapters.callables import each, value_of
 from rag_rewards_adapters.credit_choice import credit_of
-from rag_rewards_adapters.group_values import group_values
+from rag_rewards_adapters.group_values import component_metrics, group_values
+from rag_rewards_adapters.stage_checks import refuse_curriculum
 from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
 
@@ -42,16 +43,18 @@ def reward(
     Components become metrics of the trace, under the name of the recipe. A recipe that reads turns
     gets all messages since the first reply; its rewards of turns are summed. The options have the
     names of the command line. Raises UsageError for a recipe that compares the rollouts of a group,
-    because verifiers scores one trace at a time (verifiers/v1/task.py, Task.score). The function
-    raises RolloutError for an unscored rollout; verifiers then records None and the error.
+    because verifiers scores one trace at a time (verifiers/v1/task.py, Task.score), and for a
+    curriculum, because verifiers does not pass the training step. The function raises RolloutError
+    for an unscored rollout; verifiers then records None and the error.
     """
     scorer = each(recipe, **options).scorer
+    refuse_curriculum(scorer.reward, "verifiers", "start a run for each stage")
     sums = TurnSums("use GroupCredit in an algorithm of prime-rl")
 
     async def score(task: Any, trace: Any) -> float:
         result = (await scorer.score_each_async([_rollout(scorer, task, trace)]))[0]
         if isinstance(result, Score):
-            trace.record_metrics(_metrics(scorer.reward.name, result))
+            trace.record_metrics(component_metrics(scorer.reward.name, result))
             sums.check([result])
         return value_of(result)
 
@@ -84,9 +87,8 @@ class GroupCredit:
         **options: Any,
     ) -> None:
         self.scorer = Scorer.load(options if recipe is None else {"recipe": recipe, **options})
-        self.credit = credit_of(credit, credit_options, self.scorer)
-        if self.credit is not None and std_floor is not None:
-            raise UsageError("std_floor and credit are both advantages: remove one of them")
+        refuse_curriculum(self.scorer.reward, "prime-rl", "start a run for each stage")
+        self.credit = credit_of(credit, credit_options, self.scorer, std_floor)
         self.std_floor = std_floor
         self._unscored = UnscoredHandler(patience)
 
@@ -99,7 +101,7 @@ class GroupCredit:
         name = self.scorer.reward.name
         for trace, score, value in zip(traces, scores, values, strict=True):
             if score is not None:
-                trace.record_metrics(_metrics(name, score))
+                trace.record_metrics(component_metrics(name, score))
                 trace.record_reward(name, value)
         advantages = self._advantages(rollouts, scores, values)
         for trace, turns in zip(traces, advantages, strict=True):
@@ -178,8 +180,3 @@ def _reply(trace: Any) -> str:
     thought = messages[-1].reasoning_content if is_own else None
     text = str(trace.last_reply)
     return f"<think>{thought}</think>{text}" if thought else text
-
-
-def _metrics(name: str, score: Score) -> dict[str, float]:
-    """Return the components that have a value, under the name of the recipe."""
-    return {f"{name}/{key}": value for key, value in score.components.items() if value is not None}

@@ -32,6 +32,7 @@ from rag_rewards.training.credit import Credit
 
 torch = pytest.importorskip("torch")
 OWN, OTHER = 2, 3
+STAGES = [{"recipe": "naive-grpo", "until_step": 5}, {"recipe": "arena"}]
 TOKENS = 4
 """Tokens of a golden response, as in its log-probabilities."""
 
@@ -295,3 +296,8 @@ def test_slime_finds_the_functions_by_their_path(tmp_path: Path, monkeypatch: An
     module = importlib.import_module("slime_rewards")
     assert asyncio.iscoroutinefunction(module.score)
     assert all(map(callable, (module.post_process, module.advantages)))
+
+
+def test_a_curriculum_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"slime does not pass the training step.*each stage"):
+        SlimeRecipe(stages=STAGES)

@@ -22,7 +22,7 @@ from tinker_cookbook.rl.rollouts import do_group_rollout
 from tinker_cookbook.rl.types import Env, EnvGroupBuilder, StepResult, Trajectory, TrajectoryGroup
 
 from rag_rewards import custom
-from rag_rewards.errors import RolloutError
+from rag_rewards.errors import RolloutError, UsageError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "docs"))
@@ -203,3 +203,9 @@ def test_the_code_of_the_page() -> None:
     replies = ["<think>x</think><answer>Seine</answer>", "Loire"]
     result = asyncio.run(do_group_rollout(builder, Policy(replies)))
     assert result.get_total_rewards() == [2.0, 0.0]
+
+
+def test_a_curriculum_is_refused() -> None:
+    stages = [{"recipe": "naive-grpo", "until_step": 5}, {"recipe": "arena"}]
+    with pytest.raises(UsageError, match=r"Tinker does not pass the training step.*each stage"):
+        GroupRewards(stages=stages)
