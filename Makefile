@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed-to-develop
 # First and by itself: an index that has a build for processors alone gives that one.
 TORCH  ?= torch==2.13.0
 
-.PHONY: demo demo-model demo-train demo-search teaches test test-slow fuzz test-trainers test-more-trainers install-lines test-vllm test-lower-bounds check bench docs clean
+.PHONY: demo demo-model demo-train demo-search teaches test test-slow fuzz test-trainers test-more-trainers install-lines audit test-vllm test-lower-bounds check bench docs clean
 
 # The package alone is all that `make demo` needs; `make demo-model` needs torch and transformers,
 # tests and checks their tools as well.
@@ -86,6 +86,26 @@ test-trainers:
 install-lines: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/python tests/install/resolve.py
+
+# The newest dependencies that the package and its extras allow: their bill of materials (CycloneDX),
+# and the known vulnerabilities. Each vulnerability makes the target fail. It needs a package index
+# and the advisories of PyPI. The tools have an environment of their own.
+AUDIT        := build/audit
+AUDIT_PYTHON ?= 3.12
+AUDIT_EXTRAS := parquet tables html transformers http vllm nli semantic judge trl server
+$(AUDIT)/.installed:
+	$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check uv pip-audit cyclonedx-bom
+	touch $@
+
+audit: $(AUDIT)/.installed
+	$(AUDIT)/bin/uv pip compile pyproject.toml $(AUDIT_EXTRAS:%=--extra %) --generate-hashes \
+	    --quiet --upgrade --python-version $(AUDIT_PYTHON) \
+	    --output-file $(AUDIT)/requirements.txt
+	$(AUDIT)/bin/cyclonedx-py requirements $(AUDIT)/requirements.txt --pyproject pyproject.toml \
+	    --mc-type library --output-reproducible --output-file $(AUDIT)/bom.json
+	$(AUDIT)/bin/pip-audit --requirement $(AUDIT)/requirements.txt --strict --disable-pip \
+	    --require-hashes --progress-spinner off
 
 # Trainers that continuous integration does not install.
 MORE_TRAINERS ?= verifiers tinker axolotl skyrl nemo_gym
