@@ -9,7 +9,11 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
 
 from cyclopts import CycloptsError
 
@@ -26,14 +30,40 @@ USAGE = 2
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit. Each expected error is one line on standard error."""
+    """Run the command line and exit. Each expected error is one line on standard error.
+
+    SIGTERM interrupts a command as Ctrl-C does, except for `serve`, whose server handles both.
+    """
     _open_streams()
-    code = _run(sys.argv[1:] if arguments is None else arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    with contextlib.nullcontext() if arguments[:1] == ["serve"] else _interrupted_by_sigterm():
+        code = _run(arguments)
     try:
         sys.stdout.flush()
     except OSError:  # reported already; Python would otherwise end with its own exit code
         _drop_output()
     sys.exit(code)
+
+
+@contextlib.contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """Raise KeyboardInterrupt on SIGTERM. Without effect outside of the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    process = os.getpid()
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        if os.getpid() == process:
+            raise KeyboardInterrupt
+        signal.signal(number, signal.SIG_DFL)  # a forked process has inherited this function
+        os.kill(os.getpid(), number)
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _run(arguments: list[str]) -> int:

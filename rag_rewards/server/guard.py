@@ -1,4 +1,4 @@
-"""Checks in front of the routes: the token, the size of bodies, and the duration of requests."""
+"""Checks in front of the routes: token, origin and host, size of bodies, duration of requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import binascii
 import hmac
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
 
 from rag_rewards.server.telemetry import Telemetry
 
@@ -33,6 +37,10 @@ class Guard:
 
     A client sends the token as `Authorization: Bearer TOKEN`, or as the password of Basic
     authentication (`http://user:TOKEN@host/…`). The comparison takes constant time.
+
+    Web pages of other sites cannot use a server that their visitor can reach: a POST that a browser
+    sends for another site is refused. Without a token, a request for a domain name is refused,
+    because a page can let its own domain point to this server (DNS rebinding).
     """
 
     def __init__(self, app: Any, telemetry: Telemetry, *, token: str | None) -> None:
@@ -53,10 +61,12 @@ class Guard:
             await send(message)
 
         try:
-            if self._is_authorized(scope):
-                await self.app(scope, receive, send_and_watch)
-            else:
+            if not self._is_authorized(scope):
                 await _refuse(send_and_watch)
+            elif message := self._foreign_origin(scope):
+                await _send_error(send_and_watch, 403, "Forbidden", message)
+            else:
+                await self.app(scope, receive, send_and_watch)
         finally:
             route = scope["path"] if scope["path"] in NAMED_ROUTES else "other"
             self.telemetry.record_request(route, status, time.perf_counter() - started)
@@ -68,6 +78,58 @@ class Guard:
             if name == b"authorization":
                 return hmac.compare_digest(token_of(value), self.token)
         return False
+
+    def _foreign_origin(self, scope: Message) -> str:
+        """Return why a request may come from a web page of another site; "" if it does not."""
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        host = headers.get(b"host", "")
+        if self.token is None and scope["path"] not in OPEN_ROUTES and is_public_name(host):
+            return (
+                f"without a token, the server accepts only addresses and local names, not {host}: "
+                "start it with --token-file"
+            )
+        if scope["method"] == "POST" and is_cross_site(
+            headers.get(b"sec-fetch-site"), headers.get(b"origin"), host
+        ):
+            return "requests from web pages of other sites are not accepted"
+        return ""
+
+
+def is_public_name(host: str) -> bool:
+    """Return whether a Host header contains a domain name that anyone can register.
+
+    >>> is_public_name("example.com:8000")
+    True
+    >>> any(map(is_public_name, ["localhost:8000", "127.0.0.1", "[::1]:80", "rewards", "a.local"]))
+    False
+    """
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return "." in name and not name.endswith(_LOCAL_DOMAINS)
+    return False
+
+
+_LOCAL_DOMAINS = (".localhost", ".local", ".internal", ".lan", ".test", ".home.arpa")
+
+
+def is_cross_site(fetch_site: str | None, origin: str | None, host: str) -> bool:
+    """Return whether a browser sends a request for a page of another site than `host`.
+
+    Programs other than browsers send neither of the two headers.
+
+    >>> is_cross_site(None, None, "a:80"), is_cross_site(None, "http://a:80", "a:80")
+    (False, False)
+    >>> is_cross_site("cross-site", None, "a:80"), is_cross_site(None, "null", "a:80")
+    (True, True)
+    """
+    if fetch_site is not None:
+        return fetch_site not in ("same-origin", "none")
+    return origin is not None and origin.partition("://")[2] != host
 
 
 def token_of(header: bytes) -> bytes:
@@ -88,13 +150,20 @@ def token_of(header: bytes) -> bytes:
 
 
 async def _refuse(send: Send) -> None:
-    body = b'{"error":{"type":"Unauthorized","message":"missing or wrong token","path":""}}'
-    headers = [
+    authenticate = (b"www-authenticate", b'Basic realm="rag-rewards"')
+    await _send_error(send, 401, "Unauthorized", "missing or wrong token", authenticate)
+
+
+async def _send_error(
+    send: Send, status: int, kind: str, message: str, *headers: tuple[bytes, bytes]
+) -> None:
+    body = msgspec.json.encode({"error": {"type": kind, "message": message, "path": ""}})
+    fixed = [
         (b"content-type", b"application/json"),
-        (b"www-authenticate", b'Basic realm="rag-rewards"'),
         (b"content-length", str(len(body)).encode()),
     ]
-    await send({"type": "http.response.start", "status": 401, "headers": headers})
+    start = {"type": "http.response.start", "status": status, "headers": [*fixed, *headers]}
+    await send(start)
     await send({"type": "http.response.body", "body": body})
 
 

@@ -41,8 +41,10 @@ class ServerOptions:
     def __post_init__(self) -> None:
         for name in ("max_body", "max_rows", "deadline", "batch_rows", "in_flight"):
             value = getattr(self, name)
-            if not value > 0:
-                raise OptionError(f"{{{name}}} must be above 0, found {{value}}", value=value)
+            if not 0 < value < math.inf:
+                raise OptionError(
+                    f"{{{name}}} must be above 0 and finite, found {{value}}", value=value
+                )
         if not self.batch_wait >= 0:
             raise OptionError("{batch_wait} must be 0 or more")
         if self.error_value is not None and not math.isfinite(self.error_value):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rag_rewards.server.app import RewardServer
 
 TOKEN_VARIABLE = "RAG_REWARDS_TOKEN"  # noqa: S105 (the name of a variable)
+MAX_PORT = 65_535
 GRACE_SECONDS = 1
 """Time in addition to the deadline of a request before a stopped server exits."""
 REMOTE_IN_FLIGHT = 8
@@ -32,8 +33,13 @@ def run_server(
     """Serve until SIGTERM or Ctrl-C, and then complete the requests in progress.
 
     Without a recipe, the server offers only the entailment and the similarity model. Raises
-    OptionError for an address that other machines can reach without a token.
+    OptionError for an address that other machines can reach without a token, and for a port that
+    does not exist.
     """
+    if not 0 <= port <= MAX_PORT:
+        raise OptionError(
+            "{port} must be from 0 to {last}, found {value}", last=MAX_PORT, value=port
+        )
     if not _is_loopback(host) and options.token is None:
         raise OptionError(
             "{host} {address} can be reached from other machines: set {token_file}, or the "

@@ -91,14 +91,15 @@ def test_a_reader_that_has_closed_the_pipe_before(start, arena, command):
     assert b"Traceback" not in process.stderr.read()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("options", [[], ["--workers", "2"], ["--progress"]])
-def test_ctrl_c(start, arena, tmp_path, options):
+def test_ctrl_c_and_sigterm(start, arena, tmp_path, options, number):
     out = tmp_path / "out.jsonl"
     process = start("score", "-", "-r", "arena", "-o", out, *options)
     partial = tmp_path / "out.jsonl.partial"
     half_way(process, many(arena), partial)
     workers = children(process.pid)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     assert process.wait(20) == 2
     message = process.stderr.read().decode()
     assert "interrupted; rows scored so far are in the .partial file" in message
@@ -111,7 +112,8 @@ def test_ctrl_c(start, arena, tmp_path, options):
     assert len(workers) == (2 if "--workers" in options else 0)
 
 
-def test_ctrl_c_while_sorting_preserves_scored_rows(start, likely, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_while_sorting_preserve_scored_rows(start, likely, tmp_path, number):
     out = tmp_path / "out.jsonl"
     source = tmp_path / "in.jsonl"
     source.write_bytes(many(lambda id: likely(id=id, group=f"g{int(id) // 4}"), 60_000))
@@ -119,7 +121,7 @@ def test_ctrl_c_while_sorting_preserves_scored_rows(start, likely, tmp_path):
     partial = tmp_path / "out.jsonl.partial"
     until(partial.exists)
     time.sleep(0.6)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     code = process.wait(30)
     assert b"Traceback" not in process.stderr.read()
     if code == 0:

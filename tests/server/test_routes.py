@@ -311,6 +311,57 @@ class TestHealth:
         run(test)
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "https://example.com", "content-type": "text/plain"}, 403),
+        ({"origin": "null"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site", "origin": "http://test"}, 403),
+        ({"host": "example.com:8000", "origin": "http://example.com:8000"}, 403),
+        ({"host": "example.com."}, 403),
+        ({"host": "[", "origin": "http://["}, 403),
+        ({"origin": "http://test"}, 200),
+        ({"sec-fetch-site": "same-origin", "origin": "https://proxy"}, 200),
+        ({"host": "127.0.0.1:8000"}, 200),
+        ({"host": "[::1]:8000"}, 200),
+        ({"host": "localhost:8000", "content-type": "text/plain"}, 200),
+        ({"host": "rewards"}, 200),
+    ],
+)
+def test_web_pages_of_other_sites_cannot_use_a_server_without_a_token(
+    headers: dict[str, str], status: int
+) -> None:
+    async def test() -> None:
+        async with connect(PLAN) as (client, server):
+            body = json.dumps({"rollouts": [ARENA]})
+            answer = await client.post("/score", content=body, headers=headers)
+            assert answer.status_code == status
+            assert server.telemetry.scored == (status == 200)
+            if status == 403:
+                assert answer.json()["error"]["type"] == "Forbidden"
+
+    run(test)
+
+
+def test_a_server_with_a_token_has_any_name_but_refuses_other_sites() -> None:
+    async def test() -> None:
+        async with connect(PLAN, token="s3cret") as (client, _):
+            headers = {"authorization": "Bearer s3cret", "host": "example.com"}
+            body = {"rollouts": [ARENA]}
+            assert (await client.post("/score", json=body, headers=headers)).status_code == 200
+            headers["origin"] = "https://evil.example"
+            assert (await client.post("/score", json=body, headers=headers)).status_code == 403
+
+    run(test)
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, 0.0])
+def test_a_deadline_is_finite(value: float) -> None:
+    with pytest.raises(UsageError, match="must be above 0 and finite"):
+        ServerOptions(deadline=value)
+
+
 def test_many_documents_with_one_label_take_linear_time() -> None:
     def score(count: int) -> None:
         documents = [{"text": "", "id": i} for i in range(count)] + [{"text": "", "id": count - 1}]
