@@ -16,6 +16,7 @@ _ROW = re.compile(r"^\|.*$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`")
 _CONTENT = re.compile(r"(?<=<code>)[^<]+")
 _SEPARATOR = re.compile(r"::|[/_.:]")
+SECURITY = Path(__file__).resolve().parents[1] / "SECURITY.md"
 NOTEBOOK = Path(__file__).resolve().parents[1] / "examples" / "scores.ipynb"
 _FENCE = re.compile(r"^( *```\w+) ([a-z_ -]+)$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]+)\]\(\.\./benchmarks/results/([\w.-]+\.md)\)")
@@ -29,8 +30,9 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add a page for every file of figures, and the example notebook. Only links lead to them."""
+    """Add SECURITY.md, the example notebook, and a page for every file of figures."""
     files.append(File.generated(config, "examples/scores.ipynb", abs_src_path=str(NOTEBOOK)))
+    files.append(File.generated(config, "SECURITY.md", abs_src_path=str(SECURITY)))
     for path in sorted(RESULTS.glob("*.md")):
         files.append(
             File.generated(
@@ -49,6 +51,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     A link to figures that have not been measured becomes plain text.
     """
     markdown = markdown.replace("](../examples/scores.ipynb)", "](examples/scores.ipynb)")
+    markdown = markdown.replace("](../SECURITY.md)", "](SECURITY.md)").replace("](docs/", "](")
     return _FENCE.sub(_labelled, _LINK.sub(_within, _ROW.sub(_unescaped, markdown)))
 
 

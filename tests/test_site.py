@@ -132,6 +132,13 @@ def test_figures_that_are_not_measured_have_no_link(monkeypatch, tmp_path) -> No
     assert shown == "[a](benchmarks/there.md) `b`"
 
 
+def test_links_from_and_to_the_page_on_security():
+    pytest.importorskip("mkdocs")
+    hooks = importlib.import_module("site_hooks")
+    assert hooks.on_page_markdown("[a](../SECURITY.md)", None) == "[a](SECURITY.md)"
+    assert hooks.on_page_markdown("[a](docs/serve.md#batches)", None) == "[a](serve.md#batches)"
+
+
 PUBLIC = {
     "rag_rewards": rr.__all__,
     "rag_rewards.rewards": rewards.__all__,
