@@ -22,8 +22,10 @@ import msgspec
 from rag_rewards.backends.addresses import Address, parse_address
 from rag_rewards.backends.http_responses import (
     UNDECODABLE,
+    ResponseTooLarge,
     error_message,
     is_temporary,
+    request_within,
     retry_after_seconds,
 )
 from rag_rewards.errors import BackendError, UsageError, needs_extra
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+MAX_BYTES = 512 << 20
+"""Maximum size of a response: log-probabilities of a batch of long prompts take some 100 MB."""
 _MAX_TIMEOUTS = 2
 """Number of timeouts after which a request is not repeated."""
 _CONNECT_S = 10.0
@@ -339,7 +343,9 @@ class Place:
         async with self.session.requests:
             left = self.session.deadline - time.monotonic()
             timeout = max(min(left, self.session.limits.timeout), 1e-3)
-            request = self.session.client.request(
+            request = request_within(
+                self.session.client,
+                MAX_BYTES,
                 method,
                 server.url + path,
                 content=body,
@@ -353,6 +359,8 @@ class Place:
                 slow = self._error(server, f"gave no answer to {path} within {timeout:.3g} s")
                 self._record_failure(server, attempts, slow)
                 return None
+            except ResponseTooLarge as fault:
+                raise self._error(server, f"answered {path} with too much: {fault}") from None
             except (httpx.InvalidURL, httpx.UnsupportedProtocol) as fault:
                 raise self._error(server, f"is not a valid address: {fault}") from None
             except (httpx.TransportError, httpx.DecodingError) as fault:

@@ -7,11 +7,45 @@ import time
 from contextlib import suppress
 from datetime import timezone
 from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+if TYPE_CHECKING:
+    import httpx
+
 UNDECODABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 """Exceptions of msgspec for bytes that are not JSON, or that nest too deeply."""
+
+
+class ResponseTooLarge(Exception):
+    """A response body that exceeds its limit."""
+
+
+async def request_within(
+    client: httpx.AsyncClient, limit: int, method: str, url: str | httpx.URL, **options: Any
+) -> httpx.Response:
+    """Send a request and return the response with its body.
+
+    Raises ResponseTooLarge as soon as the decompressed body exceeds `limit` bytes: a few kB can
+    expand to many GB.
+    """
+    import httpx
+
+    body = bytearray()
+    async with client.stream(method, url, **options) as response:
+        async for part in response.aiter_bytes():
+            body += part
+            if len(body) > limit:
+                raise ResponseTooLarge(f"the response has more than {limit:,} bytes")
+        headers = [
+            (name, value)
+            for name, value in response.headers.multi_items()
+            if name not in ("content-encoding", "content-length", "transfer-encoding")
+        ]
+        return httpx.Response(
+            response.status_code, headers=headers, content=bytes(body), request=response.request
+        )
 
 
 def is_temporary(status: int) -> bool:

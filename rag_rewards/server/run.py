@@ -49,6 +49,7 @@ def run_server(
         )
     with needs_extra("server", "uvicorn"):
         import uvicorn
+    from rag_rewards.server.connections import LimitedProtocol
     from rag_rewards.server.routes import build
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -59,6 +60,7 @@ def run_server(
         build(server),
         host=host,
         port=port,
+        http=LimitedProtocol,
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=int(options.deadline) + GRACE_SECONDS,

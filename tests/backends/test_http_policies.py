@@ -433,6 +433,18 @@ def test_an_answer_that_cannot_be_decoded_fails_its_request_alone(pair, body, st
             check_values(answer, request)
 
 
+def test_a_response_beyond_the_limit_is_an_error(pair, monkeypatch):
+    server, policy = pair
+    score(policy, OTHER)  # requests the properties of the server
+    monkeypatch.setattr("rag_rewards.backends.http.MAX_BYTES", 1000)
+    server.faults.append(Fault(200, body=b" " * 1001))
+    before = len(server.posts)
+    (answer,) = score(policy, OTHER)
+    assert isinstance(answer, BackendError)
+    assert "the response has more than 1,000 bytes" in str(answer)
+    assert len(server.posts) == before + 1  # it is not requested again
+
+
 def test_a_response_of_another_form_is_an_error(pair):
     server, policy = pair
     server.faults.append(Fault(200, body=b'{"hello": 1}'))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 import json
 import re
 import sqlite3
 import sys
 import threading
 import time
+import tracemalloc
 from collections import Counter
 from contextlib import closing
 from email.utils import formatdate
@@ -22,6 +24,7 @@ from rag_rewards.backends.http_responses import retry_after_seconds
 from rag_rewards.backends.judge_prompts import PROMPT_VERSION, judge_messages
 from rag_rewards.backends.openai import JudgeUsage, OpenAIJudge
 from rag_rewards.backends.openai import judge as judge_module
+from rag_rewards.backends.openai.chat import MAX_BYTES
 from rag_rewards.backends.openai.rate_limit import RateLimit
 from rag_rewards.backends.openai.usage import percentile
 from rag_rewards.backends.verdict_cache import VerdictCache
@@ -333,6 +336,19 @@ def test_a_deeply_nested_response_fails_its_question_alone():
     assert (one, third) == (1, 1)
     assert isinstance(other, BackendError)
     assert "not a chat completion" in str(other)
+
+
+def test_a_response_that_expands_beyond_the_limit_fails_its_question_alone():
+    bomb = Reply(headers={"content-encoding": "gzip"}, raw=gzip.compress(bytes(20 * MAX_BYTES), 1))
+    tracemalloc.start()
+    with JudgeServer(lambda r: bomb if answer_of(r) == 1 else Reply(YES)) as server:
+        one, other = run(judge_at(server, backoff=0.001), [make_question(0), make_question(1)])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert one == 1
+    assert isinstance(other, BackendError)
+    assert f"the response has more than {MAX_BYTES:,} bytes" in str(other)
+    assert peak < 10 * MAX_BYTES  # a part of the response expands to 64 MB; all of it, to 320 MB
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,10 @@ import msgspec
 from rag_rewards.backends.addresses import without_credentials
 from rag_rewards.backends.http_responses import (
     UNDECODABLE,
+    ResponseTooLarge,
     error_message,
     is_temporary,
+    request_within,
     retry_after_seconds,
 )
 from rag_rewards.errors import UsageError, needs_extra
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 _MAX_TOKENS = 1 << 40
 """Counts of tokens of one response above this are impossible."""
+MAX_BYTES = 16 << 20
+"""Maximum size of a response; one of 100,000 tokens has less than 1 MB."""
 RETRIES_OF_UNUSABLE = 2
 """Retries of a response without a verdict: at temperature 0, it is often the same again."""
 _HINTS = {
@@ -128,8 +132,13 @@ class ChatEndpoint:
         try:
             # The timeouts of httpx apply to each read: a slow trickle of bytes would never end.
             return await asyncio.wait_for(
-                client.post(self.url, content=content, headers=self.headers), self._timeout
+                request_within(
+                    client, MAX_BYTES, "POST", self.url, content=content, headers=self.headers
+                ),
+                self._timeout,
             )
+        except ResponseTooLarge as error:
+            raise TemporaryFailure(str(error), retries=RETRIES_OF_UNUSABLE) from None
         except asyncio.TimeoutError:
             raise TemporaryFailure(f"no answer within {self._timeout:g} s") from None
         except self._httpx.RequestError as error:

@@ -1,0 +1,65 @@
+"""Connections of the server: limits of a request's head, which uvicorn reads before any check."""
+
+from __future__ import annotations
+
+from asyncio import TimerHandle, Transport
+from typing import Any
+
+from rag_rewards.errors import needs_extra
+
+with needs_extra("server", "uvicorn"):
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+MAX_HEAD_BYTES = 1 << 16
+"""Maximum size of the request line and the headers."""
+HEAD_SECONDS = 30.0
+"""Maximum time from the opening of a connection, or from the first byte of a further request, to
+the end of the headers."""
+
+_Protocol: Any = AutoHTTPProtocol
+
+
+class LimitedProtocol(_Protocol):  # type: ignore[misc]
+    """The protocol of uvicorn, which closes a connection whose head is too long or too slow."""
+
+    _head_bytes = 0
+    _head_timer: TimerHandle | None = None
+
+    def connection_made(self, transport: Transport) -> None:
+        super().connection_made(transport)
+        self._start_timer()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self._awaits_head:
+            self._head_bytes = 0
+            self._stop_timer()
+            return
+        self._start_timer()
+        self._head_bytes += len(data)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    @property
+    def _awaits_head(self) -> bool:
+        """Whether the next byte belongs to a head, and not to the body of a request."""
+        cycle = self.cycle
+        return cycle is None or (cycle.response_complete and not cycle.more_body)
+
+    def _start_timer(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._close)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _close(self) -> None:
+        self._stop_timer()
+        if not self.transport.is_closing():
+            self.transport.close()

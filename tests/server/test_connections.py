@@ -1,0 +1,120 @@
+"""Limits of connections, before a request has any headers that could be checked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from conftest import run
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from rag_rewards.server import connections
+
+REQUEST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+
+
+async def answer_length(scope: Any, receive: Any, send: Any) -> None:
+    """Answer each request with the size of its body."""
+    size, more = 0, True
+    while more:
+        message = await receive()
+        size += len(message.get("body", b""))
+        more = message.get("more_body", False)
+    body = str(size).encode()
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+@contextlib.asynccontextmanager
+async def connected() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    config = Config(answer_length, log_level="critical")
+    config.load()
+    state = ServerState()
+    server = await asyncio.get_running_loop().create_server(
+        lambda: connections.LimitedProtocol(config=config, server_state=state, app_state={}),
+        "127.0.0.1",
+        0,
+    )
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    yield reader, writer
+    writer.close()
+    server.close()
+
+
+async def answer_of(reader: asyncio.StreamReader) -> bytes:
+    await reader.readuntil(b"\r\n\r\n")
+    return await reader.read(1000)
+
+
+async def is_closed(reader: asyncio.StreamReader) -> bool:
+    with contextlib.suppress(ConnectionError):
+        await asyncio.wait_for(reader.read(), 30)
+    return True
+
+
+def test_an_endless_head_closes_the_connection() -> None:
+    async def test() -> None:
+        async with connected() as (reader, writer):
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nX: ")
+            sent = 0
+            with contextlib.suppress(ConnectionError):
+                while sent < 64 << 20:
+                    writer.write(b"x" * 10_000)
+                    await asyncio.wait_for(writer.drain(), 30)
+                    sent += 10_000
+            assert sent < 64 << 20
+            assert await is_closed(reader)
+
+    run(test)
+
+
+@pytest.mark.parametrize("start", [b"", b"GET / HTTP/1.1\r\nHost:"])
+def test_a_connection_without_a_complete_head_is_closed(
+    start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.1)
+
+    async def test() -> None:
+        async with connected() as (reader, writer):
+            writer.write(start)
+            assert await is_closed(reader)
+
+    run(test)
+
+
+def test_the_head_of_a_further_request_has_the_same_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+
+    async def test() -> None:
+        async with connected() as (reader, writer):
+            writer.write(REQUEST % 2 + b"ab")
+            assert await answer_of(reader) == b"2"
+            writer.write(b"GET")  # the timeout of unused connections of uvicorn ends here
+            assert await is_closed(reader)
+
+    run(test)
+
+
+def test_a_large_slow_body_and_several_requests_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+
+    async def test() -> None:
+        async with connected() as (reader, writer):
+            for _ in range(3):
+                writer.write(REQUEST % 400_000)
+                for _ in range(4):
+                    writer.write(b"x" * 100_000)
+                    await writer.drain()
+                    await asyncio.sleep(0.1)
+                assert await answer_of(reader) == b"400000"
+
+    run(test)
