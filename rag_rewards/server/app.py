@@ -98,6 +98,11 @@ class Loaded:
         """Number of rollouts and pairs that wait for a model."""
         return self.pairs.waiting + (0 if self.recipe is None else self.recipe.batcher.waiting)
 
+    @property
+    def pending_bytes(self) -> int:
+        """Size of the large requests that wait for a thread or are scored in one."""
+        return 0 if self.recipe is None else self.recipe.batcher.pending_bytes
+
 
 class RewardServer:
     """A recipe, or models that other processes share, and the handlers of their routes.
@@ -279,6 +284,8 @@ class RewardServer:
             raise RequestError(503, "NotReady", self.fault or "loading")
         if self.ready.waiting > self.options.max_waiting:
             raise RequestError(503, "Busy", f"{self.ready.waiting:,} rollouts or pairs are waiting")
+        if self.ready.pending_bytes > self.options.max_pending:
+            raise RequestError(503, "Busy", "large requests are being scored")
         return self.ready
 
     def _loaded_recipe(self) -> LoadedRecipe:

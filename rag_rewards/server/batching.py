@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from rag_rewards.errors import BackendError, RolloutError, describe, is_control_flow
@@ -16,6 +18,9 @@ from rag_rewards.server.telemetry import Telemetry, log
 INLINE_BYTES = 1 << 16
 """Size up to which rules score a request directly. Larger requests are scored in a thread, so that
 they do not block other connections."""
+
+THREADS = 4
+"""Number of threads that score large requests. A thread cannot be stopped at a deadline."""
 
 
 @dataclass(eq=False)
@@ -50,6 +55,13 @@ class Batcher:
         self.scorer, self.telemetry = scorer, telemetry
         self.wait, self.rows, self.in_flight = wait, rows, in_flight
         self.waiting = 0
+        self.pending_bytes = 0
+        """Size of the large requests that wait for a thread or are scored in one.
+
+        It includes requests whose client no longer waits, until their thread ends.
+        """
+        self._pending_lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(THREADS, "scoring")
         self._queue: deque[Waiting] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Task[None]] = set()
@@ -68,13 +80,25 @@ class Batcher:
             elif size <= INLINE_BYTES:
                 results = self.scorer.score_each(rollouts, groups)
             else:
-                results = await asyncio.to_thread(self.scorer.score_each, rollouts, groups)
+                results = await self._in_thread(rollouts, groups, size)
         except BaseException as error:
             if is_control_flow(error):
                 raise
             results = [_failure(error)] * len(rollouts)
         self.telemetry.record(results)
         return results
+
+    async def _in_thread(
+        self, rollouts: Sequence[Rollout], groups: Groups, size: int
+    ) -> list[ScoreOrError]:
+        self._add_pending(size)
+        future = self._threads.submit(self.scorer.score_each, rollouts, groups)
+        future.add_done_callback(lambda _: self._add_pending(-size))
+        return await asyncio.wrap_future(future)  # cancels a request that waits for a thread
+
+    def _add_pending(self, size: int) -> None:
+        with self._pending_lock:
+            self.pending_bytes += size
 
     async def _batched(self, rollouts: Sequence[Rollout], groups: Groups) -> list[ScoreOrError]:
         loop = asyncio.get_running_loop()

@@ -21,6 +21,8 @@ class ServerOptions:
     batch_rows    maximum number of rollouts in a batch
     in_flight     number of batches that the models process at the same time
     max_waiting   number of waiting rollouts above which requests are answered with 503
+    max_pending   size of the large requests that wait for a thread or are scored in one, in bytes,
+                  above which requests are answered with 503
     error_value   value that POST /openrlhf returns for an unscored rollout; None for an error
     error_share   share of unscored rollouts above which GET /health returns 503
     dump          file to which every scored rollout is written
@@ -34,6 +36,7 @@ class ServerOptions:
     batch_rows: int = 256
     in_flight: int = 1
     max_waiting: int = 16_384
+    max_pending: int = 128 << 20
     error_value: float | None = None
     error_share: float = 0.5
     dump: RolloutDump | None = None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +19,7 @@ from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import JudgeQuestion, Models
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.rewards import truthfulness
+from rag_rewards.server.batching import THREADS
 from rag_rewards.server.telemetry import Circuit, Rate
 from rag_rewards.testing import TableJudge
 from rag_rewards.text.boxed import last_box
@@ -301,6 +304,40 @@ def test_requests_above_the_queue_limit_are_refused() -> None:
             assert busy.json()["error"]["type"] == "Busy"
 
     run_in_virtual_time(test())
+
+
+def test_large_requests_have_a_limit_also_after_their_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    can_end, running = threading.Event(), []
+
+    async def test() -> None:
+        async with connect(PLAN, max_pending=1_000_000, deadline=2.0) as (client, server):
+            assert server.ready is not None
+            assert server.ready.recipe is not None
+            recipe = server.ready.recipe
+            score_each = recipe.scorer.score_each
+
+            def wait_and_score(*arguments: Any) -> Any:
+                running.append(threading.current_thread())
+                assert can_end.wait(60)
+                return score_each(*arguments)
+
+            monkeypatch.setattr(recipe.scorer, "score_each", wait_and_score)
+            body = {"rollouts": [row(0) | {"context": "x" * 100_000}]}
+            answers = await asyncio.gather(*[client.post("/score", json=body) for _ in range(20)])
+            statuses = Counter(answer.status_code for answer in answers)
+            # Of the ten requests up to the limit, those without a thread end at the deadline.
+            assert statuses == {504: 10, 503: 10}
+            assert len(running) == THREADS
+            assert THREADS * 100_000 < recipe.batcher.pending_bytes < (THREADS + 1) * 100_000
+            can_end.set()
+            while recipe.batcher.pending_bytes:
+                await asyncio.sleep(0.01)
+            assert len(running) == THREADS
+            assert (await client.post("/score", json=body)).status_code == 200
+
+    asyncio.run(test())
 
 
 def test_batches_run_up_to_the_limit() -> None:
