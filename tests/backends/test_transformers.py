@@ -293,6 +293,56 @@ def test_a_model_in_training_is_restored():
     loss.backward()  # what scoring left behind does not stand in the way of training
 
 
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
+def test_an_adapter_in_training_with_gradient_checkpointing():
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    model = peft.get_peft_model(tiny_models.make_model("qwen2"), config)
+    expected = tiny_models.naive(model.eval(), GROUP)
+    model.gradient_checkpointing_enable()
+    model.enable_input_require_grads()
+    model.train()
+    before = model.get_base_model().config._attn_implementation
+    scorer = TransformersPolicy(model, TOKENIZER, prefill=32)
+    result = answer(scorer)
+    assert result.path == "tree"
+    assert worst(result, expected) < 1e-4
+    assert model.training
+    assert model.get_base_model().config._attn_implementation == before
+    model(torch.tensor([FULL]), labels=torch.tensor([FULL])).loss.backward()
+
+
+@pytest.mark.parametrize("family", ["qwen2", "gemma2"])
+def test_an_interrupted_forward_pass_restores_the_model(monkeypatch, family):
+    scorer = policy(family)
+    expected = answer(scorer)
+    before = scorer.model.config._attn_implementation
+    last = scorer.model.model.layers[-1]
+
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(last, "forward", interrupted)
+        scorer.model.train()
+        with pytest.raises(KeyboardInterrupt):
+            scorer.score_sync([GROUP])
+    assert scorer.model.training
+    assert scorer.model.config._attn_implementation == before
+    assert not {"forward"} & vars(scorer.model.model).keys()
+    assert answer(scorer) == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_precisions_use_the_tree(dtype):
+    model = tiny_models.make_model("qwen2").to(dtype)
+    scorer = TransformersPolicy(model, TOKENIZER, prefill=32)
+    result = answer(scorer)
+    assert result.path == "tree"
+    tolerance = {torch.bfloat16: 0.5, torch.float16: 0.1, torch.float64: 1e-5}[dtype]
+    assert worst(result, tiny_models.naive(model, GROUP)) < tolerance
+
+
 def test_bfloat16_and_float32_logits():
     exact = tiny_models.naive(tiny_models.make_model("qwen2"), GROUP)
     model = tiny_models.make_model("qwen2").to(torch.bfloat16)

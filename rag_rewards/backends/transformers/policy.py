@@ -251,7 +251,11 @@ class TransformersPolicy:
         try:
             if not any(faults):
                 values, method = self._score(requests)
-                return [self._answer(*each, method) for each in zip(requests, values, strict=True)]
+                source = self.fingerprint
+                return [
+                    self._answer(*each, method, source)
+                    for each in zip(requests, values, strict=True)
+                ]
         except Exception as error:
             # A group that is too large must neither slow the others nor keep its memory.
             self.token_budget, self.prefill, self.rows = sizes
@@ -259,9 +263,11 @@ class TransformersPolicy:
                 return [_as_answer(error)]
         return [answer for request in requests for answer in self._answers([request])]
 
-    def _answer(self, request: ScoreRequest, values: Values, method: str) -> ScoreAnswer:
+    def _answer(
+        self, request: ScoreRequest, values: Values, method: str, source: str
+    ) -> ScoreAnswer:
         lengths = {pair: len(request.responses[pair[1]]) for pair in request.wanted()}
-        logprobs = checked_arrays(values, lengths, self.fingerprint)
+        logprobs = checked_arrays(values, lengths, source)
         needed = naive_tokens(request)
         computed = needed if method == "plain" else forward_tokens(request)
         self.usage.computed += computed
