@@ -276,10 +276,16 @@ class Place:
         """Send JSON with POST, and decode the response as `answer`.
 
         Raises HttpError for a status 4xx, for a status in `final`, and for a response of another
-        form. Connection errors and the statuses 408, 425, 429 and 5xx are repeated until the
+        form, and BackendError for a text that is not valid Unicode. Connection errors and the statuses 408, 425, 429 and 5xx are repeated until the
         attempts or the deadline are exhausted.
         """
-        return await self._request("POST", path, msgspec.json.encode(body), answer, final)
+        try:
+            content = msgspec.json.encode(body)
+        except UnicodeEncodeError:
+            raise BackendError(
+                f"{self.session.name}: a text contains half of a surrogate pair: remove it"
+            ) from None
+        return await self._request("POST", path, content, answer, final)
 
     async def get(self, paths: Sequence[str], answer: type[_T]) -> _T:
         """Send GET to the first path that the server knows, and decode the response, as `post`."""

@@ -50,6 +50,9 @@ class _Waiting(Generic[T]):
 class PairBatcher(Generic[T]):
     """Calls a model with the pairs of several requests at once, one batch after the other.
 
+    If the model fails for a batch, it is called for each request of the batch, so that a request
+    does not fail because of the pairs of another one.
+
     size  maximum number of pairs in a batch of several requests
     """
 
@@ -101,15 +104,27 @@ class PairBatcher(Generic[T]):
         return batch
 
     async def _run(self, batch: Sequence[_Waiting[T]]) -> None:
+        try:
+            if await self._call_model(batch, is_last=len(batch) == 1):
+                return
+            for request in batch:
+                if not request.results.done():
+                    await self._call_model([request], is_last=True)
+        finally:  # after an exception, these requests would wait for ever
+            for request in batch:
+                request.results.cancel()
+
+    async def _call_model(self, batch: Sequence[_Waiting[T]], is_last: bool) -> bool:
+        """Set the results of requests; return False if the model fails and this is not the last."""
         results: Sequence[T | Exception]
         pairs = [pair for request in batch for pair in request.pairs]
         try:
             results = await self._call(pairs)
         except BaseException as error:
-            if is_control_flow(error):  # otherwise these requests would wait for ever
-                for request in batch:
-                    request.results.cancel()
+            if is_control_flow(error):
                 raise
+            if not is_last:
+                return False
             results = [_failure(error)] * len(pairs)
         at = 0
         for request in batch:
@@ -117,6 +132,7 @@ class PairBatcher(Generic[T]):
             if not request.results.done():
                 request.results.set_result(results[at:end])
             at = end
+        return True
 
 
 def _failure(error: BaseException) -> BackendError:

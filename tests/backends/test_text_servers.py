@@ -6,7 +6,7 @@ import asyncio
 import math
 
 import pytest
-from engine_servers import Fault
+from engine_servers import Fault, Refusal
 from text_server_doubles import TeiDouble, VllmTextDouble
 from tiny_text_models import PAIRS, TEXTS, save_classifier, save_encoder, text
 
@@ -229,15 +229,53 @@ class TestFaults:
             values = entail(EntailmentServer(server.url, limits=FAST))
         assert values == close_to(local.entail_sync(PAIRS))
 
-    def test_an_error_is_that_of_the_pairs_of_its_request(self, deberta):
-        pairs = [(f"the cat {'sat ' * i}", "a dog") for i in range(4)]
+    @pytest.mark.parametrize("status", [400, 413, 422, 424])
+    def test_a_refused_pair_does_not_affect_the_others(self, deberta, local, status):
+        pairs = [*PAIRS, ("the mat", "refused"), ("the mat", "a dog")]
         with TeiDouble(deberta) as server:
-            server.faults.append(Fault(424, body=b'{"error": "Inference failed"}'))
-            limits = Limits(batch=2, concurrency=1, backoff=0.01)
-            values = entail(EntailmentServer(server.url, limits=limits), pairs)
-        assert [isinstance(value, BackendError) for value in values] == [True, True, False, False]
-        assert "Inference failed" in str(values[0])
-        assert server.url in str(values[0])
+            predict = server.predict
+
+            def refuse(request):
+                if any(hypothesis == "refused" for _, hypothesis in request.inputs):
+                    raise Refusal(status, "Inference failed")
+                return predict(request)
+
+            server.predict = refuse
+            model = EntailmentServer(server.url, too_long="error", limits=FAST)
+            values = entail(model, pairs)
+        error = values.pop(-2)
+        assert isinstance(error, BackendError)
+        assert ("a hypothesis is too long" if status == 413 else "Inference failed") in str(error)
+        assert values == close_to(local.entail_sync([*pairs[:-2], pairs[-1]]))
+
+    def test_a_hypothesis_that_is_too_long_does_not_affect_the_others(self, deberta, local):
+        pairs = [*PAIRS, ("the cat sat", text(200)[0])]
+        with TeiDouble(deberta) as server:
+            model = EntailmentServer(server.url, too_long="error", limits=FAST)
+            values = entail(model, pairs)
+        assert isinstance(values.pop(), BackendError)
+        assert values == close_to(local.entail_sync(PAIRS))
+
+    def test_a_request_that_is_too_large_is_divided(self, deberta, local):
+        pairs = [(f"the cat sat on the mat {'in Paris ' * i}", "a dog") for i in range(8)]
+        with TeiDouble(deberta) as server:
+            predict = server.predict
+
+            def limited(request):
+                if sum(len(text) for pair in request.inputs for text in pair) > 150:
+                    raise Refusal(413, "Failed to buffer the request body: length limit exceeded")
+                return predict(request)
+
+            server.predict = limited
+            values = entail(EntailmentServer(server.url, limits=FAST), pairs)
+        assert values == close_to(local.entail_sync(pairs))
+
+    def test_half_of_a_surrogate_pair_is_an_error_of_its_pair(self, deberta, local):
+        pairs = [*PAIRS, ("the cat \ud800", "a dog")]
+        with TeiDouble(deberta) as server:
+            values = entail(EntailmentServer(server.url, limits=FAST), pairs)
+        assert "half of a surrogate pair" in str(values.pop())
+        assert values == close_to(local.entail_sync(PAIRS))
 
     def test_values_that_are_no_probabilities_are_an_error(self, single):
         with VllmTextDouble(single) as server:

@@ -132,6 +132,22 @@ def test_requests_that_wait_form_one_batch() -> None:
     run(test)
 
 
+def test_a_pair_does_not_affect_other_requests() -> None:
+    async def test() -> None:
+        model = SlowEntailment()
+        async with await client_of(Models(entailment=model)) as client:
+            premises = ["first", "x", "error", "xx", "xxx"]
+            answers = await asyncio.gather(
+                *(client.post("/entailment", json={"pairs": [[p, "y"]]}) for p in premises)
+            )
+            assert (await client.get("/status")).json()["rollouts_waiting"] == 0
+        assert [answer.status_code for answer in answers] == [200, 200, 424, 200, 200]
+        assert answers[-1].json() == {"entailment": [0.03]}
+        assert max(model.sizes) > 1  # they were in one batch
+
+    run(test)
+
+
 def test_a_failure_of_the_model_is_final() -> None:
     async def test() -> None:
         async with await client_of(Models(entailment=SlowEntailment())) as client:

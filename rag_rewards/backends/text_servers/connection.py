@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from rag_rewards.backends.http import Limits, Place, Servers, endpoints
+from rag_rewards.backends.http import HttpError, Limits, Place, Servers, endpoints
 from rag_rewards.backends.text_servers.description import PATHS, Description
 from rag_rewards.errors import BackendError, UsageError
 
 T = TypeVar("T")
 V = TypeVar("V")
+_REFUSALS = (400, 413, 422, 424)
+"""Statuses of a request that can succeed without one of its texts."""
 LIMITS = Limits(timeout=60.0, deadline=600.0, concurrency=4, batch=16)
 """Limits of one process. Eight processes together send at most the 512 texts at a time that
 text-embeddings-inference accepts by default."""
@@ -80,24 +82,37 @@ class Connection:
     ) -> dict[T, V | Exception]:
         """Return the result or the error of each distinct item.
 
-        Items of similar length are in one batch. An error is that of all items of its batch.
+        Items of similar length are in one batch. If a batch is refused, its halves are sent, so
+        that an item that cannot be processed does not affect the other items.
         """
         distinct = sorted(dict.fromkeys(items), key=length)
         size = max(min(size, self.servers.limits.batch), 1)
         batches = [distinct[at : at + size] for at in range(0, len(distinct), size)]
 
-        async def checked(batch: Sequence[T], place: Place) -> Sequence[V]:
-            values = await work(batch, place)
-            if len(values) != len(batch):
-                raise self.error(f"returned {len(values)} results for {len(batch)} texts")
-            return values
+        async def isolated(batch: Sequence[T], place: Place) -> list[V | Exception]:
+            try:
+                values = await work(batch, place)
+                if len(values) != len(batch):
+                    raise self.error(f"returned {len(values)} results for {len(batch)} texts")
+                return list(values)
+            except BackendError as error:
+                if len(batch) == 1 or not _can_be_of_one_item(error):
+                    return [error] * len(batch)
+            middle = len(batch) // 2
+            first = await isolated(batch[:middle], place)
+            return first + await isolated(batch[middle:], place)
 
-        answers = await self.servers.map(batches, lambda batch: sum(map(length, batch)), checked)
+        answers = await self.servers.map(batches, lambda batch: sum(map(length, batch)), isolated)
         results: dict[T, V | Exception] = {}
         for batch, values in zip(batches, answers, strict=True):
             for i, item in enumerate(batch):
                 results[item] = values if isinstance(values, Exception) else values[i]
         return results
+
+
+def _can_be_of_one_item(error: BackendError) -> bool:
+    """Return whether a single item of a batch can be the cause of an error."""
+    return not isinstance(error, HttpError) or error.status in _REFUSALS
 
 
 def probability(value: float, connection: Connection) -> float:

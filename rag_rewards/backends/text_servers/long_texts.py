@@ -29,8 +29,13 @@ def plain_text(text: str) -> str:
 
 
 def is_too_long(error: HttpError) -> bool:
-    """Return whether a server refused a request because a text exceeds the model's length."""
-    return error.status in (400, 413, 422) and _TOO_LONG.search(str(error)) is not None
+    """Return whether a server refused a request because of the length of its texts.
+
+    The limit is that of the model (400 or 422), or of the body of a request (413).
+    """
+    if error.status == 413:
+        return True
+    return error.status in (400, 422) and _TOO_LONG.search(str(error)) is not None
 
 
 def halves(text: str, overlap: bool) -> list[str] | None:
