@@ -241,7 +241,10 @@ def _module(name: str) -> ModuleType:
 
 
 def _file_module(path: Path) -> ModuleType:
-    """Import a file as a module whose name is its path, so that it replaces no other module."""
+    """Import a file as a module whose name is its path, so that it replaces no other module.
+
+    Its folder becomes the last one of `sys.path`, so that it can import the files beside it.
+    """
     name = str(path.resolve())
     if name in sys.modules:
         return sys.modules[name]
@@ -249,6 +252,9 @@ def _file_module(path: Path) -> ModuleType:
     if spec is None or spec.loader is None or not path.is_file():
         raise UsageError(f"cannot import {path}: there is no such file")
     module = sys.modules[name] = module_from_spec(spec)
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # a file of the user can raise anything

@@ -57,8 +57,7 @@ class PolicyOptions:
     document_separator: str | None = None
     """Text between two documents in the prompts of the rows."""
     prompt_template: str | None = None
-    """Use the text of this file as the prompt of rows without a prompt, with {documents},
-    {question} and, optionally, {instruction}."""
+    """File with the prompt of rows without one: {documents}, {question}, optionally {instruction}."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,7 @@ class EncoderOptions:
     nli_tokenizer: str | None = None
     """Folder of the tokenizer and the config of the entailment model, for a server of vLLM."""
     similarity: str | None = None
-    """Similarity model (a sentence encoder), which recognizes refusals: a folder or the URL of a
-    server."""
+    """Sentence encoder, which recognizes refusals: a folder or the URL of a server."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from rag_rewards_adapters import callables, ms_swift, openrlhf, skyrl, slime, tr
 import rag_rewards as rr
 from rag_rewards.cli.app import COMMANDS as ALL
 from rag_rewards.cli.entry import main
+from rag_rewards.loading import load_recipe
 from rag_rewards.scorer import Scorer
 
 MODULE = """
@@ -162,6 +164,20 @@ def test_serve(reference: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("reference", ["mine:mine", "mine:mixed", "mine.py:mine"])
 def test_probe_labels_with_a_recipe_that_decides(reference: str) -> None:
     assert _run("probe", "rows.jsonl", "-o", "labelled.jsonl", "-r", reference) == 0
+
+
+def test_a_file_imports_the_files_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", [path for path in sys.path if path])
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "limits_of_mine.py").write_text("LIMIT = 3.5\n")
+    text = "from limits_of_mine import LIMIT\n\ndef limit(rollout):\n    return LIMIT\n"
+    (folder / "limited.py").write_text(text)
+    (score,) = load_recipe(f"{folder / 'limited.py'}:limit")([rr.Rollout(response="x")])
+    assert score.value == 3.5
+    assert sys.path[-1] == str(folder)  # the last one, so that it replaces no other module
 
 
 def test_probe_requires_a_recipe_that_decides(capsys: pytest.CaptureFixture[str]) -> None:

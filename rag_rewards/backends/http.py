@@ -276,8 +276,9 @@ class Place:
         """Send JSON with POST, and decode the response as `answer`.
 
         Raises HttpError for a status 4xx, for a status in `final`, and for a response of another
-        form, and BackendError for a text that is not valid Unicode. Connection errors and the statuses 408, 425, 429 and 5xx are repeated until the
-        attempts or the deadline are exhausted.
+        form, and BackendError for a text that is not valid Unicode. Connection errors and the
+        statuses 408, 425, 429 and 5xx are repeated until the attempts or the deadline are
+        exhausted.
         """
         try:
             content = msgspec.json.encode(body)

@@ -90,7 +90,10 @@ def init(
 
 
 def write(trainer: str, start: Start, folder: Path) -> list[Path]:
-    """Write the files. Raises UsageError for an unknown trainer, and if a file already exists."""
+    """Write the files. Only their owner can read them if they contain the password of a URL.
+
+    Raises UsageError for an unknown trainer, and if a file already exists.
+    """
     if trainer not in TARGETS:
         raise UsageError(f"no trainer {trainer!r}{did_you_mean(trainer, TARGETS)}")
     if start.components and not TARGETS[trainer].has_components:
@@ -107,9 +110,10 @@ def write(trainer: str, start: Start, folder: Path) -> list[Path]:
         raise UsageError(f"{existing[0]} already exists: choose another folder with -o")
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(0o600 if start.has_credentials else 0o666)
         path.write_text(text, "utf-8")
         if path.suffix == ".sh":
-            path.chmod(0o755)
+            path.chmod(0o700 if start.has_credentials else 0o755)
     return list(files)
 
 

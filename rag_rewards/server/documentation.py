@@ -192,7 +192,8 @@ MODELS: dict[str, Any] = {
                     "similarity": None,
                 },
             ),
-        }
+        },
+        **_errors(_401="The token is missing or wrong.", _503="A model is loading."),
     }
 }
 HEALTH: dict[str, Any] = {

@@ -82,6 +82,8 @@ def _server_of(
                 "no recipe is given: set {recipe}; without a recipe, the server shares only the "
                 "models {nli} and {similarity}"
             )
+        if options.dump is not None:
+            raise OptionError("{dump} writes scored rollouts: set {recipe}, or remove {dump}")
         return RewardServer(models.load, (), options), f"{served} model"
     reward = load_recipe(recipe)
     if reward.scope == "group":

@@ -136,7 +136,7 @@ def test_a_node_without_the_data_or_the_module_stops(cli: Any, place: Path) -> N
     (place / "own_reward_of_nodes.py").rename(place / "moved.py")
     ran = run_node(folder, "head")
     assert ran.returncode != 0
-    assert "cannot import own_reward_of_nodes" in ran.stderr
+    assert "own_reward_of_nodes.py does not exist: put it in a folder" in ran.stderr
     (place / "rows.data").unlink()
     ran = run_node(folder, "head")
     assert ran.returncode == 1
@@ -174,3 +174,21 @@ def test_servers_of_all_nodes_are_accepted(cli: Any, place: Path) -> None:
     text = (folder / "train.sh").read_text("utf-8")
     assert "reward_kwargs.nli=" in text
     assert url in text
+
+
+@pytest.mark.parametrize(
+    ("url", "script", "others"),
+    [("http://worker:secret@10.0.0.9:8100", 0o700, 0o600), ("http://10.0.0.9:8100", 0o755, 0o644)],
+)
+def test_only_the_owner_reads_a_script_with_a_password(
+    cli: Any, place: Path, url: str, script: int, others: int
+) -> None:
+    mask = os.umask(0o022)
+    try:
+        folder = init(cli, "openrlhf", "-r", "ground-grpo", "--nli", url)
+    finally:
+        os.umask(mask)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+    assert modes.pop("train.sh") == script
+    assert modes.pop("node.sh") == script
+    assert set(modes.values()) == {others}

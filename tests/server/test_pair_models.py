@@ -204,3 +204,11 @@ def test_a_server_without_a_recipe_shares_only_these_models(
     assert "without a recipe, the server shares only the models --nli and --similarity" in " ".join(
         log.split()
     )
+
+
+def test_a_server_without_a_recipe_writes_no_dump(serving: Any, tmp_path: Path) -> None:
+    running: Running = serving("--nli", "x", "--dump", tmp_path / "rollouts.jsonl", wait=False)
+    code, log = running.process.wait(60), running.process.stderr.read()  # type: ignore[union-attr]
+    assert code == 2
+    assert "--dump writes scored rollouts: set --recipe, or remove --dump" in " ".join(log.split())
+    assert not (tmp_path / "rollouts.jsonl").exists()

@@ -110,7 +110,7 @@ def node_script(trainer: str, start: Start) -> str:
 
 def python_path(start: Start) -> str:
     """Return a shell command that adds the folder of the script and of your own modules."""
-    folders = [*map(shlex.quote, _module_folders(start)), '"$PWD"']
+    folders = [*map(shlex.quote, dict.fromkeys(_module_folders(start))), '"$PWD"']
     return f'export PYTHONPATH={":".join(folders)}"${{PYTHONPATH:+:$PYTHONPATH}}"'
 
 
@@ -167,8 +167,11 @@ def _module_folders(start: Start) -> Iterator[str]:
     """Yield the folders of the modules of your own recipes that are not installed packages."""
     for reference in _references(start):
         place, colon, _ = reference.rpartition(":")
+        if place.endswith(".py"):  # its folder has the modules that it imports
+            yield str(Path(place).resolve().parent)
+            continue
         module = sys.modules.get(place.partition(".")[0])
-        if not colon or place.endswith(".py") or module is None:
+        if not colon or module is None:
             continue
         file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
         folder = Path(file).resolve().parent

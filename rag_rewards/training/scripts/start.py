@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from rag_rewards.backends.addresses import is_url
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.evidence.needs import ModelKind
@@ -73,6 +74,12 @@ class Start:
         steps = max(prompts.value // self.devices, 1)
         total = f"{steps} × {self.devices} GPUs = {steps * self.devices} prompts"
         return Stated(steps, f"{prompts.source}: {prompts.value} prompts; {total}")
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether the URL of a model contains a user or a password."""
+        values = (getattr(self.models, each.name) for each in fields(ModelOptions))
+        return any(isinstance(value, str) and is_url(value) and "@" in value for value in values)
 
     @property
     def name(self) -> str:
