@@ -57,7 +57,7 @@ class PolicyOptions:
     document_separator: str | None = None
     """Text between two documents in the prompts of the rows."""
     prompt_template: str | None = None
-    """File with the prompt of rows without one: {documents}, {question}, optionally {instruction}."""
+    """Prompt of rows without one: a file with {documents}, {question}, perhaps {instruction}."""
 
 
 @dataclass(frozen=True)
