@@ -28,10 +28,11 @@ from rag_rewards.version import __version__
 
 if TYPE_CHECKING:
     from rag_rewards.compose import Clip, Gate, Mean, Product, Sum, Threshold, weighted
-    from rag_rewards.definition import Recipe, custom
+    from rag_rewards.definition import Recipe
     from rag_rewards.evidence.gather import Gatherer
     from rag_rewards.evidence.protocols import Models
     from rag_rewards.group_normalization import GroupAdvantage, GroupMinMax, GroupZScore
+    from rag_rewards.own_recipe import custom
     from rag_rewards.prompt_template import PromptTemplate
     from rag_rewards.prompts import Prompt
     from rag_rewards.recipes import RECIPES, recipe
@@ -49,7 +50,8 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "rag_rewards.compose": "Clip Gate Mean Product Sum Threshold weighted",
-        "rag_rewards.definition": "Recipe custom",
+        "rag_rewards.own_recipe": "custom",
+        "rag_rewards.definition": "Recipe",
         "rag_rewards.group_normalization": "GroupAdvantage GroupMinMax GroupZScore",
         "rag_rewards.prompt_template": "PromptTemplate",
         "rag_rewards.prompts": "Prompt",

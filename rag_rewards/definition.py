@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -25,13 +24,10 @@ from rag_rewards.output_form import ANY_FORM, OutputForm
 from rag_rewards.prompts import GROUNDED, Prompt
 from rag_rewards.reward import (
     Batch,
-    Component,
     Composite,
-    CorrectOf,
     FunctionReward,
     Reward,
     Scope,
-    as_reward,
     walk,
 )
 from rag_rewards.rewards.igpo import IgpoReward
@@ -301,46 +297,6 @@ def _merge(details: Iterable[Any]) -> dict[str, Any]:
     return merged
 
 
-def custom(
-    name: str, reward: Any, *, components: Sequence[Any] = (), correct: Any = None
-) -> Recipe:
-    """Return a composition of your own as a recipe.
-
-    `reward`, `components` and `correct` are rewards or functions of a rollout. The default
-    components are the parts of the reward, and the components of the recipes among them, as in
-    `arena/format`, with their `correct`, as in `arena/correct`. The default of `correct` is that of
-    the first of these recipes that has one.
-
-    >>> def brief(rollout): return 1.0 if len(rollout.parsed.text) < 40 else 0.0
-    >>> custom("brief", brief)([Rollout(response="Paris")])[0].components
-    {'brief': 1.0}
-    """
-    total = as_reward(reward)
-    parts = tuple(map(as_reward, components)) or getattr(total, "parts", ()) or (total,)
-    recipes = {id(part): part for part in walk(total) if isinstance(part, Recipe)}
-    inner = list(recipes.values())
-    decides: list[Reward] = [CorrectOf(each) for each in inner if each.correct is not None]
-    if correct is not None:
-        decides.insert(0, as_reward(correct))
-    if not components:
-        parts = (*parts, *_inner_components(inner))
-    return Recipe(name=name, components=parts, total=total, correct=decides[0] if decides else None)
-
-
-def _inner_components(recipes: Sequence[Recipe]) -> Iterator[Reward]:
-    """Yield the components and `correct` of recipes, with the name of the recipe before each."""
-    names = Counter(recipe.name for recipe in recipes)
-    numbers: Counter[str] = Counter()
-    for recipe in recipes:
-        numbers[recipe.name] += 1
-        number = f"-{numbers[recipe.name]}" if names[recipe.name] > 1 else ""
-        prefix = f"{recipe.name}{number}/"
-        for name in recipe.component_names:
-            yield Component(recipe, name, prefix)
-        if recipe.correct is not None:
-            yield CorrectOf(recipe, f"{prefix}correct")
-
-
 # --- the facts of a recipe ---------------------------------------------------------------------
 
 
@@ -509,7 +465,7 @@ class RecipeDefinition:
 
         >>> from rag_rewards.recipes import RECIPES
         >>> list(RECIPES["arena"].prompts)
-        ['default', 'direct', 'closed-book']
+        ['default', 'direct', 'closed-book', 'gold-rationale']
         """
         return prompts_of(self.prompt, self.output, self.baselines)
 

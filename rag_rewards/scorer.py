@@ -335,11 +335,12 @@ class Scorer:
     # --- closing -------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the models."""
+        """Close the models, with or without a running event loop."""
         if self.has_models or self.dump is not None:
-            import asyncio  # imported here because runs without models do not need it
+            # Imported here because runs without models do not need it.
+            from rag_rewards.evidence.gather import run_coroutine
 
-            asyncio.run(self.aclose())
+            run_coroutine(self.aclose())
 
     async def aclose(self) -> None:
         """The same for callers with an event loop."""

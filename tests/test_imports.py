@@ -49,6 +49,7 @@ LAYERS = [
     ["compose"],
     ["group_normalization", "decision"],
     ["definition"],
+    ["own_recipe"],
     ["recipes", "training.curriculum"],
     [
         "loading",

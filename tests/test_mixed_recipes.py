@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import rag_rewards as rr
+from rag_rewards.rewards import AnswerMatch
 
 ARENA = rr.recipe("arena")
 TRUTHRL = rr.recipe("truthrl", {"verifier": "substring"})
@@ -60,6 +61,25 @@ def test_recipes_of_the_same_name_have_numbers() -> None:
     other = rr.recipe("arena", {"bonus.value": 5})
     [row] = rr.score([ROW], rr.custom("two", rr.weighted((1.0, ARENA), (1.0, other))))
     assert row["components"]["arena-1/format"] == row["components"]["arena-2/format"]
+    assert (row["components"]["arena-1"], row["components"]["arena-2"]) == (13.0, 8.0)
+    assert "arena" not in row["components"]
+
+
+def test_the_numbers_of_a_nested_recipe_are_those_of_its_components() -> None:
+    """The total of a recipe has the same number as its components, wherever the recipe stands."""
+    other = rr.recipe("arena", {"bonus.value": 5})
+    nested = rr.weighted((1.0, rr.Clip(other, 0, 100)), (1.0, ARENA))
+    components = rr.score([ROW], rr.custom("two", nested))[0]["components"]
+    assert (components["arena-1/bonus"], components["arena-2/bonus"]) == (5.0, 10.0)
+    assert components["arena-2"] == 13.0
+
+
+def test_different_rewards_of_the_same_name_have_numbers() -> None:
+    parts = [AnswerMatch(metric=metric, reads="response") for metric in ("f1", "exact")]
+    mixed = rr.custom("mixed", rr.weighted((1.0, parts[0]), (2.0, parts[1]), (3.0, parts[0])))
+    [score] = mixed([rr.Rollout(response="the Seine river", answers="Seine")])
+    assert score.components == {"accuracy-1": pytest.approx(2 / 3), "accuracy-2": 0.0}
+    assert score.value == pytest.approx(8 / 3)
 
 
 def test_the_prompt_and_the_form_are_those_of_the_first_recipe() -> None:
@@ -101,3 +121,8 @@ def test_components_of_stages() -> None:
     assert first["components"]["arena/accuracy"] is None
     assert last["components"]["arena/accuracy"] == first["components"]["accuracy"]
     assert first["correct"] == last["correct"] == rr.score([ROW], ARENA)[0]["correct"]
+
+
+def test_an_unknown_metric_is_refused() -> None:
+    with pytest.raises(rr.UsageError, match="expected one of exact, substring, f1"):
+        AnswerMatch(metric="em")  # type: ignore[arg-type]

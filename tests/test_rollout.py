@@ -110,7 +110,11 @@ def test_a_row_requires_only_a_response():
             {"response": "", "documents": [{"text": "x", "id": True}]},
             "documents[0].id: expected int | str | null, found bool",
         ),
-        ({"response": "", "documents": "x"}, "documents: expected array | null, found str"),
+        (
+            {"response": "", "documents": "x"},
+            "documents: expected array | null, found str: parse lists that are texts first, for "
+            "example with json.loads",
+        ),
         ({"response": "", "supporting": [1.5]}, "supporting[0]: expected int | str, found float"),
         ({"response": "", "supporting": 1}, "supporting: expected array | null, found int"),
         (

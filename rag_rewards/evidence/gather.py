@@ -105,7 +105,7 @@ class Gatherer:
         self, reward: HasNeeds, rollouts: Sequence[R], groups: Groups | None = None
     ) -> list[R | RolloutError]:
         """Return the same as `gather`, for callers with or without a running event loop."""
-        return _run(self.gather(reward, rollouts, groups))
+        return run_coroutine(self.gather(reward, rollouts, groups))
 
     async def gather(
         self, reward: HasNeeds, rollouts: Sequence[R], groups: Groups | None = None
@@ -363,7 +363,7 @@ async def _run_all(tasks: Iterable[Coroutine[Any, Any, None]]) -> None:
             raise result
 
 
-def _run(coroutine: Coroutine[Any, Any, T]) -> T:
+def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, in another thread if this one has a running event loop."""
     try:
         asyncio.get_running_loop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sys
 import tempfile
 from array import array
@@ -28,6 +29,9 @@ log = logging.getLogger("rag_rewards")
 
 CHUNK_ROWS = 512
 CHUNK_BYTES = 1 << 19
+_TABLES = (".csv", ".tsv", ".xls", ".xlsx")
+"""Files of tables that only a library of data frames reads."""
+_ARRAY_OF_ROWS = re.compile(rb"\s{0,64}\[\s{0,64}\{")
 BUFFER_BYTES = 1 << 20  # larger than a chunk, because lines longer than the buffer are slow
 
 
@@ -114,6 +118,12 @@ def _open(path: str) -> Source:
     if path == "-":
         return Source(_lines(sys.stdin.buffer, "standard input"), None)
     file = Path(path)
+    if file.suffix.lower() in _TABLES:
+        raise UsageError(
+            f"{path} has neither JSON lines nor Parquet: convert it, for example with to_json("
+            "'rows.jsonl', orient='records', lines=True) of pandas, or score the data frame with "
+            "rag_rewards.score"
+        )
     if file.is_dir():
         raise UsageError(f"{path} is a folder, not a file of rows")
     try:
@@ -164,6 +174,11 @@ def _lines(handle: IO[bytes], path: str) -> Iterator[Line]:
                 raise UsageError(f"{path} {reason}")
         if beginning.startswith(BOM_UTF8):
             handle.read(len(BOM_UTF8))
+        if isinstance(handle, BufferedReader) and _ARRAY_OF_ROWS.match(handle.peek(256)):
+            raise UsageError(
+                f"{path} is a JSON array: write one row per line (JSON lines), as `jq -c '.[]'` "
+                "does"
+            )
     return _numbered(handle, path)
 
 

@@ -55,10 +55,9 @@ def explain(
     if (fault := members[row]) and isinstance(fault, RolloutError):
         raise UsageError(f"row {row} cannot be scored: {fault}")
     rows = {position: _row(each, position, members) for position, each in _decoded(members)}
-    scorer = scorer_of(recipe, settings, hardened, models)
-    return explain_member(
-        list(rows.values()), list(rows).index(row), scorer, tokenizer_of(scorer, _options(models))
-    )
+    with scorer_of(recipe, settings, hardened, models) as scorer:
+        tokenizer = tokenizer_of(scorer, _options(models))
+        return explain_member(list(rows.values()), list(rows).index(row), scorer, tokenizer)
 
 
 def explain_group(
@@ -87,9 +86,9 @@ def explain_group(
     refuse_swapped_arguments(recipe)
     rollouts = read_rollouts(data, ColumnMap.of(columns))
     _, members = _group_of(rollouts, row, group_size)
-    scorer = scorer_of(recipe, settings, hardened, models)
-    tokenizer = tokenizer_of(scorer, _options(models))
-    results = rescored([_row(r, i, members) for i, r in _decoded(members)], scorer)
+    with scorer_of(recipe, settings, hardened, models) as scorer:
+        tokenizer = tokenizer_of(scorer, _options(models))
+        results = rescored([_row(r, i, members) for i, r in _decoded(members)], scorer)
     scored = [result for result in results if not isinstance(result, RowFault)]
     faults = [result for result in results if isinstance(result, RowFault)]
     faults += [

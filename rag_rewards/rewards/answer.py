@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import Need, VerdictNeed, unmet
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rewards.answer_list import list_match
@@ -158,6 +159,10 @@ class AnswerMatch:
 
     def __post_init__(self) -> None:
         check_certainty(self.certainty)
+        if self.metric not in get_args(Metric):
+            raise UsageError(
+                f"metric: expected one of {', '.join(get_args(Metric))}, found {self.metric!r}"
+            )
 
     def needs(self, rollout: Rollout) -> list[Need]:
         if self.metric not in ("judge", "cascade"):

@@ -109,6 +109,16 @@ class ColumnMap:
                     break
         return completed(renamed | found)
 
+    def unread(self, present: Collection[str]) -> list[str]:
+        """Return the columns that are not columns of a field.
+
+        >>> ColumnMap.of("response=completion").unread(["completion", "seed"])
+        ['seed']
+        """
+        paths = [path for paths in self.columns.values() for path in paths]
+        mapped = {path.partition(".")[0] for path in paths} | set(paths)
+        return [name for name in present if name not in mapped]
+
     def lines(self, lines: Iterator[Line]) -> Iterator[Line]:
         """Yield the lines with renamed columns. A line that is no JSON object stays as it is."""
         for number, line in lines:

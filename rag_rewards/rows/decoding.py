@@ -28,6 +28,8 @@ _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _NO_CHOICE = re.compile(r"Invalid enum value (?P<got>.*)", re.DOTALL)
 _CUT = "Input data was truncated"
 """The message of msgspec for JSON without its end."""
+_LISTS_AS_TEXT = {("str", "documents"), ("str", "supporting")}
+_TEXT_OF_LIST = ": parse lists that are texts first, for example with json.loads"
 _CHOICES = {"answer_kind": "short, list, claims or null", "verdicts[]": "0, 1 or null"}
 
 
@@ -88,7 +90,8 @@ def row_error(error: msgspec.ValidationError) -> RowError:
         return RowError("missing", f"{path}.{missing[1]}" if path else missing[1])
     if expected := _EXPECTED.fullmatch(what):
         want, got = (text.replace("`", "") for text in expected.groups())
-        return RowError(f"expected {want}, found {got}", path)
+        hint = _TEXT_OF_LIST if (got, path) in _LISTS_AS_TEXT else ""
+        return RowError(f"expected {want}, found {got}{hint}", path)
     if (chosen := _NO_CHOICE.fullmatch(what)) and path in _CHOICES:
         return RowError(f"expected {_CHOICES[path]}, found {chosen['got']}", path)
     return RowError(what.replace("`", "").replace("Expected", "expected", 1), path)

@@ -122,9 +122,10 @@ def _with_hint(error: RolloutError, line: bytes) -> RolloutError:
     if error.message != "missing":
         return error
     try:
-        return with_column_hint(error, _FIELDS.decode(line))
+        fields = _FIELDS.decode(line)
     except NOT_JSON:
         return error
+    return with_column_hint(error, [name for name, raw in fields.items() if bytes(raw) != b"null"])
 
 
 def _new_evidence(row: ScoredRow, informed: Rollout) -> dict[str, Any]:

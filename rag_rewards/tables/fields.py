@@ -103,6 +103,13 @@ def _present(values: Sequence[Any], field: str) -> Sequence[Any]:
     return cleaned
 
 
+def _has_decimals(answers: Any) -> bool:
+    """Return whether gold answers contain a decimal number, which can be NaN."""
+    if isinstance(answers, list):
+        return any(type(each) is not str and _has_decimals(each) for each in answers)
+    return isinstance(answers, float)
+
+
 def _is_missing(value: Any) -> bool:
     return type(value).__name__ in ("NAType", "NaTType") or (
         isinstance(value, float) and value != value
@@ -111,9 +118,11 @@ def _is_missing(value: Any) -> bool:
 
 def _rollout(row: dict[str, Any]) -> Rollout | RolloutError:
     try:
-        return msgspec.convert(row, Rollout)
+        if not _has_decimals(row.get("answers")):
+            return msgspec.convert(row, Rollout)
     except (msgspec.ValidationError, RolloutError, UnicodeError, RecursionError):
         pass  # for example arrays of numpy, and fields of documents that are missing
+    # `to_builtins` also replaces NaN, which must not become the gold answer "nan".
     try:
         return decode_or_error(to_builtins(row))
     except RecursionError:

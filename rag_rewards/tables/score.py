@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rag_rewards.errors import RolloutError, UsageError
+from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import group_by_position
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.rollout import Rollout, ScoreOrError, Scores
@@ -14,10 +16,9 @@ from rag_rewards.rows.scored import score_entries
 from rag_rewards.scorer import Scorer
 from rag_rewards.tables.fields import rollouts_of
 from rag_rewards.tables.kinds import are_rollouts, read_table, refuse_swapped_arguments
-from rag_rewards.tables.table import Column
+from rag_rewards.tables.table import Column, Table
 
 if TYPE_CHECKING:
-    from rag_rewards.evidence.protocols import Models
     from rag_rewards.loading import RecipeSource
     from rag_rewards.turn_entries import TurnEntries
 
@@ -73,33 +74,50 @@ def score(
     if group_size is not None and (not isinstance(group_size, int) or group_size < 1):
         raise UsageError(f"group_size: expected a whole number of at least 1, found {group_size!r}")
     refuse_swapped_arguments(recipe)
-    scorer = scorer_of(recipe, settings, hardened, models)
     if are_rollouts(data):
-        return Scores(_results(scorer, data, group_size))
+        with scorer_of(recipe, settings, hardened, models) as scorer:
+            return Scores(_results(scorer, data, group_size))
     table = read_table(data)
-    together = scorer.scope == "group" or scorer.has_models
-    names = dict.fromkeys(name for recipe in scorer.recipes for name in recipe.component_names)
-    new = _Columns(table.columns, tuple(names))
-    for rollouts in rollouts_of(
-        table, ColumnMap.of(columns), len(table) or 1 if together else CHUNK
-    ):
-        new.add(rollouts, _results(scorer, rollouts, group_size))
+    with scorer_of(recipe, settings, hardened, models) as scorer:
+        new = _new_columns(scorer, table, ColumnMap.of(columns), group_size)
     return table.with_columns(new.named(prefix))
 
 
+def _new_columns(
+    scorer: Scorer, table: Table, columns: ColumnMap, group_size: int | None
+) -> _Columns:
+    """Return the scores of the rows of a table."""
+    together = scorer.scope == "group" or scorer.has_models
+    names = dict.fromkeys(name for recipe in scorer.recipes for name in recipe.component_names)
+    new = _Columns(table.columns, tuple(names), columns)
+    for rollouts in rollouts_of(table, columns, len(table) or 1 if together else CHUNK):
+        new.add(rollouts, _results(scorer, rollouts, group_size))
+    return new
+
+
+@contextmanager
 def scorer_of(
     recipe: RecipeSource | Scorer,
     settings: Mapping[str, Any] | None,
     hardened: bool,
     models: Models | Mapping[str, Any] | None,
-) -> Scorer:
-    """Return a scorer, or load it. Raises UsageError for settings besides a scorer."""
-    if not isinstance(recipe, Scorer):
-        given = ModelOptions.of(models) if isinstance(models, Mapping) else models
-        return Scorer.load(recipe, settings, hardened=hardened, models=given)
-    if settings or hardened or models is not None:
-        raise UsageError("settings, hardened and models belong to the Scorer: give them there")
-    return recipe
+) -> Iterator[Scorer]:
+    """Provide a scorer, or load it. Models that are loaded from options are closed afterwards.
+
+    Raises UsageError for settings besides a scorer.
+    """
+    if isinstance(recipe, Scorer):
+        if settings or hardened or models is not None:
+            raise UsageError("settings, hardened and models belong to the Scorer: give them there")
+        yield recipe
+        return
+    given = ModelOptions.of(models) if isinstance(models, Mapping) else models
+    scorer = Scorer.load(recipe, settings, hardened=hardened, models=given)
+    try:
+        yield scorer
+    finally:
+        if not isinstance(models, Models):  # models of the caller stay open
+            scorer.close()
 
 
 def _results(
@@ -114,8 +132,11 @@ def _results(
 class _Columns:
     """The values of the new columns."""
 
-    def __init__(self, present: Sequence[str], component_names: Sequence[str]) -> None:
+    def __init__(
+        self, present: Sequence[str], component_names: Sequence[str], columns: ColumnMap
+    ) -> None:
         self.present = present
+        self.unread = columns.unread(present)
         self.component_names = tuple(component_names)
         self.reward: list[float | None] = []
         self.components: list[Mapping[str, float | None] | None] = []
@@ -129,7 +150,7 @@ class _Columns:
         for rollout, result in zip(rollouts, results, strict=True):
             if isinstance(result, RolloutError) or isinstance(rollout, RolloutError):
                 error = result if isinstance(result, RolloutError) else RolloutError("no score")
-                self._add(None, None, None, str(with_column_hint(error, self.present)), None)
+                self._add(None, None, None, str(with_column_hint(error, self.unread)), None)
             else:
                 entries = None if rollout.turns is None else score_entries(rollout, result)
                 components = result.components or None

@@ -81,6 +81,14 @@ def test_a_missing_field_names_the_nearest_column(cli: Any, tmp_path: Path) -> N
     assert "errors: DataError 1, RowError 1" in result.err
 
 
+def test_a_column_that_is_mapped_is_no_suggestion(cli: Any, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"response": "b", "reference": null, "gold": null}\n')
+    for columns in ("ragas", "answers=gold"):
+        result = cli("score", path, "--jsonl", *RECIPE, "--columns", columns, code=3)
+        assert "answers: missing\n" in result.err
+
+
 def test_an_unknown_preset(cli: Any, ragas: Path) -> None:
     result = cli("score", ragas, *RECIPE, "--columns", "raga", code=2)
     assert "did you mean 'ragas'" in result.err

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import rag_rewards as rr
-from rag_rewards.definition import custom
+from rag_rewards.own_recipe import custom
 from rag_rewards.recipes import RECIPES, models_needed
 from rag_rewards.training.scripts import WRITERS
 from rag_rewards.training.settings import NOT_STATED

@@ -117,3 +117,21 @@ def test_a_log_without_gold_data(cli: Any, tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist([{"step": 1, "prompt": "x", "completion": "y"}]), path)
     error = cli("score", path, "--columns", "trl", "-r", "naive-grpo", "--jsonl", code=3).err
     assert "answers: missing" in error
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("rows.csv", "response\nParis\n", "convert it, for example with to_json"),
+        ("rows.json", '[{"response": "a"}, {"response": "b"}]', "is a JSON array"),
+        ("rows.json", '\ufeff[\n  {\n    "response": "a"\n  }\n]\n', "is a JSON array"),
+    ],
+)
+def test_a_file_without_rows_names_the_conversion(
+    cli: Any, tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    result = cli("score", path, "--jsonl", "-r", "naive-grpo", code=2)
+    assert message in result.err
+    assert not result.out

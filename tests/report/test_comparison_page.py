@@ -110,3 +110,20 @@ def test_agreement_on_the_page_of_one_file(browser: Any, make: Make) -> None:
     assert first[:4] == ["correct", "12", "6", "0"]
     assert "0.667" in first  # κ and recall: four of the six labels yes
     assert view.is_quiet, view.console
+
+
+def test_a_text_cannot_reverse_the_numbers_after_it(browser: Any, files: Any) -> None:
+    """An override of the direction of text ends with the text, as does a very long id."""
+    rows = [rollouts(4), rollouts(8)]
+    for each in rows:
+        for i, row in enumerate(each):
+            row["id"] = f"\u202e{i}" + "W" * 3000
+    view = OpenPage(browser, page(files(*rows), "-r", "arena"))
+    left = """() => [...document.querySelectorAll('#changes summary .number')].map(each => {
+        const at = i => { const range = document.createRange(); range.setStart(each.firstChild, i);
+            range.setEnd(each.firstChild, i + 1); return range.getBoundingClientRect().left; };
+        return at(0) < at(5); })"""
+    directions = view.page.evaluate(left)
+    assert directions
+    assert all(directions)
+    assert all(len(text) < 600 for text in view.texts("#changes summary"))

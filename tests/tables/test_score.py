@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from typing import Any
 
@@ -14,6 +15,9 @@ import pyarrow as pa
 import pytest
 
 import rag_rewards as rr
+from rag_rewards.evidence.protocols import Models
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.testing import TableEntailment
 
 RIGHT = {"id": "a", "response": "<think>x</think><answer>Paris</answer>", "answers": ["Paris"]}
 WRONG = {"id": "b", "response": "<think>x</think><answer>Rome</answer>", "answers": ["Paris"]}
@@ -343,3 +347,39 @@ def test_the_types_of_new_columns_do_not_depend_on_the_rows(
         assert schema["components"] == components
     assert (schema["reward"], schema["correct"]) == (nw.Float64(), nw.Float64())
     assert schema["error"] == nw.String()
+
+
+@pytest.mark.parametrize("answers", [[float("nan")], ["Paris", float("nan")], [[float("nan")]]])
+def test_a_missing_value_in_a_list_is_no_answer(answers: Any) -> None:
+    row = {"response": "<think>x</think><answer>nan</answer>", "answers": answers}
+    [scored] = rr.score([row], "naive-grpo")
+    assert scored["reward"] is None
+    assert "found null" in scored["error"]
+
+
+def test_a_mapped_column_is_no_suggestion() -> None:
+    frame = pd.DataFrame({"response": ["Paris"], "reference": [None], "label": ["Paris"]})
+    error = rr.score(frame, "naive-grpo", columns="ragas")["error"][0]
+    assert error == "answers: missing; did you mean label? Set columns to answers=label"
+
+
+@pytest.mark.parametrize("has_event_loop", [False, True])
+def test_loaded_models_are_closed(monkeypatch: pytest.MonkeyPatch, has_event_loop: bool) -> None:
+    """Models from options are closed, also in a notebook. Models of the caller stay open."""
+    nli = TableEntailment({})
+    models = Models(entailment=nli)
+    monkeypatch.setattr(ModelOptions, "load", lambda options: models)
+
+    def is_closed(function: Any, given: Any) -> bool:
+        nli.closed = False
+        function([RIGHT], "naive-grpo", models=given)
+        return nli.closed
+
+    async def with_loop(function: Any, given: Any) -> bool:
+        return is_closed(function, given)
+
+    for function in (rr.score, rr.explain, rr.explain_group):
+        for given, expected in ((models, False), ({"nli": "folder"}, True)):
+            result = with_loop(function, given) if has_event_loop else None
+            found = is_closed(function, given) if result is None else asyncio.run(result)
+            assert found == expected

@@ -279,7 +279,7 @@ def _changed_row(
         for metric in metrics
     }
     return {
-        "id": str(first.id),
+        "id": shorten(str(first.id), 160),
         "question": shorten(first.question or "", 160),
         "step": first.step,
         "change": _round(change.reward),
