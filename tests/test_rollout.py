@@ -112,7 +112,7 @@ def test_a_row_requires_only_a_response():
         ),
         (
             {"response": "", "documents": "x"},
-            "documents: expected array | null, found str: parse lists that are texts first, for "
+            "documents: expected array | null, found str; parse lists that are texts first, for "
             "example with json.loads",
         ),
         ({"response": "", "supporting": [1.5]}, "supporting[0]: expected int | str, found float"),

@@ -29,7 +29,7 @@ _NO_CHOICE = re.compile(r"Invalid enum value (?P<got>.*)", re.DOTALL)
 _CUT = "Input data was truncated"
 """The message of msgspec for JSON without its end."""
 _LISTS_AS_TEXT = {("str", "documents"), ("str", "supporting")}
-_TEXT_OF_LIST = ": parse lists that are texts first, for example with json.loads"
+_TEXT_OF_LIST = "; parse lists that are texts first, for example with json.loads"
 _CHOICES = {"answer_kind": "short, list, claims or null", "verdicts[]": "0, 1 or null"}
 
 
