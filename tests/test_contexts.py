@@ -349,6 +349,30 @@ def test_a_prompt_in_a_form_that_is_not_recognized():
         CONTEXTS.context(row, ("1",))
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{text} [{label}] .",
+        "Doc {label}: {text}",
+        "[{label}]\n{text}",
+        "{text} ({label})",
+        "* {text}",
+    ],
+)
+@pytest.mark.parametrize("separator", ["\n\n", "\n", " "])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_form_that_contains_that_of_a_recipe_is_not_its_form(form, separator, count):
+    """Without the rest of its form, a document would leave a part of it behind."""
+    documents = rollout().documents[:count]
+    texts = [
+        form.format(label=label, text=document.text)
+        for label, document in enumerate(documents, start=1)
+    ]
+    row = rollout(documents=documents, prompt=f"{separator.join(texts)}{separator}Which city?")
+    with pytest.raises(DataError, match="document 1 cannot be left out"):
+        CONTEXTS.context(row, ("1",))
+
+
 def test_a_prompt_that_is_too_long_names_the_parameter_of_the_trainer():
     row = rollout(prompt=GROUNDED.messages(rollout()))
     contexts = Contexts(TOKENIZER, max_length=20, response_limit="max_completion_length")

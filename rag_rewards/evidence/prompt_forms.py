@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import pairwise
 
 from rag_rewards.prompts import Prompt
 from rag_rewards.recipes import RECIPES
@@ -13,28 +12,44 @@ from rag_rewards.rollout import Rollout
 def recognized(prompt: Prompt, rollout: Rollout, text: str) -> Prompt:
     """Return the prompt whose form the documents of a rollout have in a text.
 
-    The candidates are `prompt` and the prompts of all recipes. In the result, each document occurs
-    once in the text. If several forms are possible, the longest one is returned, since a form can
-    be a part of a longer one. If none is possible, the result is `prompt`.
+    The candidates are `prompt` and the prompts of all recipes. The documents of another recipe must
+    occur as this recipe renders them: all together, with its separator, and nothing around them. If
+    several forms are possible, the longest one is returned, since a form can be a part of a longer
+    one. If none is possible, the result is `prompt`.
 
     >>> from rag_rewards.documents import Document
     >>> row = Rollout(response="", documents=(Document(title="Paris", text="A city."),))
     >>> recognized(Prompt(""), row, "[1] A city.\\n\\nWhich city?").document
     '[{label}] {text}'
+    >>> recognized(Prompt(""), row, "Source 1: A city.\\n\\nWhich city?") == Prompt("")
+    True
     """
-    best, most = prompt, (0, 0)
+    best, most = prompt, 0
     for candidate in (prompt, *_known()):
-        blocks = blocks_of(candidate, rollout)
-        if not blocks or any(text.count(block) != 1 for block in blocks.values()):
+        blocks = list(blocks_of(candidate, rollout).values())
+        joined = candidate.separator.join(blocks)
+        if len(joined) <= most or any(text.count(block) != 1 for block in blocks):
             continue
-        texts = list(blocks.values())
-        length = sum(map(len, texts))
-        joined = sum(
-            f"{first}{candidate.separator}{second}" in text for first, second in pairwise(texts)
-        )
-        if (length, joined) > most:
-            best, most = candidate, (length, joined)
+        if candidate is prompt or _is_rendered(joined, text, several=len(blocks) > 1):
+            best, most = candidate, len(joined)
     return best
+
+
+def _is_rendered(joined: str, text: str, *, several: bool) -> bool:
+    """Return whether documents are in a text with nothing of another form around them.
+
+    A prompt can contain the label of the first of several documents in the middle of a line.
+    """
+    start = text.find(joined)
+    if start < 0:
+        return False
+    before, after = text[:start][-1:], text[start + len(joined) :][:1]
+    in_a_line = several and joined.startswith("[") and before == " "
+    return (before in _ENDS or in_a_line) and after in _ENDS and (several or joined[0] == "[")
+
+
+_ENDS = ("", "\n", "\0")
+"""What can be before and after documents: nothing, or the end of a line or of a message."""
 
 
 def blocks_of(prompt: Prompt, rollout: Rollout) -> dict[str, str]:

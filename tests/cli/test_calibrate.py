@@ -297,7 +297,7 @@ def test_invalid_rows_and_scores_are_counted(cli, write):
     rows = [*ROWS, "{", '{"score": NaN, "human": 1}', row("high", 1, id="x"), row(None, 1)]
     result = calibrate_json(cli, write(rows), "-l", "human", "-c", "score", code=3)
     assert [(e["count"], e["first"]) for e in result["errors"]] == [
-        (1, "line 9: not JSON: Input data was truncated"),
+        (1, "line 9: not JSON: the line ends in the middle of the row"),
         (1, "line 10: score: not a finite number: nan"),
     ]
     report = only(result)
