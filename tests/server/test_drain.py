@@ -61,6 +61,8 @@ def test_requests_that_wait_for_a_model_are_completed(serving: Callable[..., Run
         wait_for_queue(running, REQUESTS - REMOTE_IN_FLIGHT)
         running.process.send_signal(signal.SIGTERM)
         running.wait_until_closed()
+        done, _ = concurrent.futures.wait(answers, timeout=0.5)
+        assert not done  # the judge has not answered; the requests are not cancelled
         behaviour.opened.set()
         scores = [answer.result().json()["scores"][0] for answer in answers]
         code, log = running.stop()

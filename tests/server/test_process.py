@@ -171,3 +171,15 @@ def test_many_connections_without_a_failed_request(serving: Callable[..., Runnin
 
     with concurrent.futures.ThreadPoolExecutor(32) as pool:
         assert sum(pool.map(count_ok, range(32))) == 32 * 40
+
+
+def test_a_proxy_on_this_machine_names_the_scheme_and_the_host(
+    serving: Callable[..., Running], tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("s3cret\n")
+    running = serving("--recipe", "arena", "--token-file", tmp_path / "token")
+    headers = {"Host": "rewards.example.com", "X-Forwarded-Proto": "https"}
+    headers |= {"Authorization": "Bearer s3cret"}
+    answer = httpx.post(f"{running.url}/", headers=headers)
+    assert answer.status_code == 405
+    assert "https://rewards.example.com/score" in answer.json()["error"]
