@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from rag_rewards.errors import RolloutError
 from rag_rewards.recipes import RECIPES
+from rag_rewards.report.reasons import FOREIGN, UNREADABLE
 from rag_rewards.report.rows import Configuration
 from rag_rewards.report.search_reasons import is_search_agent, search_reason
 from rag_rewards.rows import ScoredRow
@@ -23,7 +24,10 @@ def component_reason(
         return "not computed under these settings", ""
     if reason := search_reason(row, name, value):
         return reason
-    return _REASONS[name](row, value, configuration) if name in _REASONS else ("", "")
+    try:
+        return _REASONS[name](row, value, configuration) if name in _REASONS else ("", "")
+    except FOREIGN:
+        return UNREADABLE, ""
 
 
 def gold_aliases(row: ScoredRow) -> list[list[str]]:

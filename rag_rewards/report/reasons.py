@@ -8,11 +8,27 @@ from typing import Any
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.shorten import shorten
 
+FOREIGN = (AttributeError, KeyError, TypeError, ValueError)
+"""Exceptions for details that another program wrote under the names of this package."""
+UNREADABLE = "the details of the row have another form than those of this package"
+
 
 def reason(rollout: Rollout, score: Score) -> str:
     """Return the reason for a score: answer, citations and evidence, then faults of the format."""
+    try:
+        reasons = _from_details(rollout, score)
+    except FOREIGN:
+        reasons = [UNREADABLE]
+    if score.components.get("format") == 0.0:
+        reasons.append("wrong format")
+    if rollout.finish_reason == "length":
+        reasons.append("cut at the length limit")
+    return "; ".join(reasons) or "nothing parsed"
+
+
+def _from_details(rollout: Rollout, score: Score) -> list[str]:
     details = score.details
-    reasons = [
+    return [
         *_answer(details, score),
         *_decision(details),
         *_documents(details, rollout),
@@ -21,11 +37,6 @@ def reason(rollout: Rollout, score: Score) -> str:
         *_lengths(details),
         *_turns(details),
     ]
-    if score.components.get("format") == 0.0:
-        reasons.append("wrong format")
-    if rollout.finish_reason == "length":
-        reasons.append("cut at the length limit")
-    return "; ".join(reasons) or "nothing parsed"
 
 
 def _answer(details: Any, score: Score) -> Iterator[str]:

@@ -242,6 +242,17 @@ def test_a_stopped_run_leaves_json_lines(cli, write, arena, tmp_path):
     assert json.loads((tmp_path / "out.parquet.partial").read_text())["id"] == "a"
 
 
+def test_a_date_that_python_cannot_represent(cli, tmp_path):
+    columns = {"response": ["a"], "answers": [["a"]]}
+    source = tmp_path / "in.parquet"
+    pq.write_table(pa.table({**columns, "at": pa.array([2**62], pa.timestamp("us"))}), source)
+    result = cli("score", source, "-r", "naive-grpo", code=2)
+    assert f"cannot read {source} after row 0: date value out of range" in result.err
+    pq.write_table(pa.table({**columns, "at": pa.array([0], pa.timestamp("us"))}), source)
+    (row,) = cli("score", source, "-r", "naive-grpo", code=0).rows
+    assert row["at"].startswith("1970-01-01")
+
+
 def test_files_that_are_not_parquet(cli, tmp_path, arena):
     path = tmp_path / "in.parquet"
     for data in (b"", b"PAR1", b"{}\n" * 100):

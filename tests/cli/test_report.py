@@ -56,3 +56,27 @@ def test_the_page_can_be_written_to_standard_output(write, arena):
     command = [sys.executable, "-m", "rag_rewards", "report", str(rows), "-r", "arena", "-o", "-"]
     done = subprocess.run(command, capture_output=True, timeout=60, check=True)
     assert done.stdout.startswith(b"<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        {"statements": 5},
+        {"statements": [5]},
+        {"statements": [{"text": 3}]},
+        {"statements": "text"},
+        {"answer": 5},
+        {"answer": [1]},
+        {"relevance": 5},
+        {"cited": 5},
+        {"decided_by": "x"},
+        {"critical_document": "1"},
+        {"tokens": {"reason": 1}},
+        {"searches": 2, "turns": [5]},
+    ],
+    ids=str,
+)
+def test_details_of_another_program(cli, write, arena, tmp_path, details):
+    row = arena(reward=1.0, components={"citation": 1.0, "accuracy": 0.5}, details=details)
+    cli("report", write([row]), "-o", tmp_path / "report.html", code=0)
+    assert "</html>" in (tmp_path / "report.html").read_text()
