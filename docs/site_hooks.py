@@ -30,10 +30,10 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add SECURITY.md, the example notebook, and a page for every file of figures."""
+    """Add SECURITY.md, the example notebook, and every file of figures with its pictures."""
     files.append(File.generated(config, "examples/scores.ipynb", abs_src_path=str(NOTEBOOK)))
     files.append(File.generated(config, "SECURITY.md", abs_src_path=str(SECURITY)))
-    for path in sorted(RESULTS.glob("*.md")):
+    for path in sorted([*RESULTS.glob("*.md"), *RESULTS.glob("*.svg")]):
         files.append(
             File.generated(
                 config,
@@ -50,6 +50,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     A link to figures that have not been measured becomes plain text.
     """
+    markdown = markdown.replace("](../../docs/", "](../")  # from a page of figures
     markdown = markdown.replace("](../examples/scores.ipynb)", "](examples/scores.ipynb)")
     markdown = markdown.replace("](../SECURITY.md)", "](SECURITY.md)").replace("](docs/", "](")
     return _FENCE.sub(_labelled, _LINK.sub(_within, _ROW.sub(_unescaped, markdown)))
