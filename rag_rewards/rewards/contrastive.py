@@ -16,6 +16,8 @@ Loo = Literal["min", "mean"]
 LengthNorm = Literal["sqrt", "none", "linear"]
 ThresholdOn = Literal["contribution", "reward"]
 
+LEAST = -1e6
+"""Log-probabilities below this are placeholders, such as that of a masked token."""
 ROUNDING = 1e-4
 """Positive log-probabilities up to this value, in nats, are rounding errors and are read as 0."""
 
@@ -80,13 +82,17 @@ def token_contributions(
 def checked_logprobs(values: Sequence[float], path: str) -> Sequence[float]:
     """Return log-probabilities with positive rounding errors set to 0.
 
-    Raises EvidenceError for values that are not finite or greater than the rounding error.
+    Raises EvidenceError for values that are not finite, greater than the rounding error, or less
+    than `LEAST`.
     """
     if not values:
         return values
     if not math.isfinite(sum(values)):
         at = next((i for i, v in enumerate(values) if not math.isfinite(v)), 0)
         raise EvidenceError(f"not a finite number: {values[at]}", f"{path}[{at}]")
+    if (least := min(values)) < LEAST:
+        message = f"a log-probability is at least {LEAST:,.0f}, found {least}"
+        raise EvidenceError(message, f"{path}[{values.index(least)}]")
     if max(values) <= 0.0:
         return values
     at = max(range(len(values)), key=values.__getitem__)

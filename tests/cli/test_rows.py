@@ -151,6 +151,7 @@ FULL = [-0.1, -0.2, -0.3]
         ({"full": FULL, "without": {"1": [0.7, -1, -1], "2": FULL}}, "logprobs.without.1[0]"),
         ({"full": [-0.1, float("nan"), -1], "without": {}}, "logprobs.full[1]"),
         ({"full": [-0.1, float("-inf"), -1], "without": {}}, "logprobs.full[1]"),
+        ({"full": [-0.1, -1e308, -1], "without": {"1": FULL, "2": FULL}}, "logprobs.full[1]"),
     ],
 )
 def test_evidence_errors(cli, write, likely, tmp_path, logprobs, path):
