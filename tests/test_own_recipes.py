@@ -236,11 +236,15 @@ def test_adapters(adapter: str, reference: str, form: str) -> None:
 @pytest.mark.parametrize("reference", REWARDS)
 def test_adapters_load_a_reference(reference: str) -> None:
     assert ms_swift.reward_class("own", recipe=reference)
+    assert skyrl.SkyRLRecipe(recipe=reference)
+    if reference == "mine:plan":  # the others get no training step
+        for refuses in (verifiers.reward, lambda plan: slime.SlimeRecipe(recipe=plan)):
+            with pytest.raises(rr.UsageError, match="does not pass the training step"):
+                refuses(reference)
+        return
     assert verifiers.reward(reference)
     assert slime.SlimeRecipe(recipe=reference)
-    assert skyrl.SkyRLRecipe(recipe=reference)
-    if reference != "mine:plan":  # compute_score gets no training step
-        assert _verl(reference) == pytest.approx(REWARDS[reference])
+    assert _verl(reference) == pytest.approx(REWARDS[reference])
 
 
 @pytest.mark.parametrize("reference", REWARDS)

@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -139,7 +138,7 @@ def test_the_commands_of_the_page_about_evaluation(source, tmp_path):
     source.rename(tmp_path / "dev.json")
     page = (ROOT / "docs" / "evaluate.md").read_text("utf-8")
     section = page.split("## Measure the reference reliance")[1].split("\n## ")[0]
-    commands = textwrap.dedent("\n".join(re.findall(r"^    .*$", section, re.MULTILINE)))
+    [commands] = re.findall(r"^```sh gpu\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     commands = commands.replace("path/to/model", "model --max-tokens 8").replace("500", "12")
     script = f'set -e\nrag-rewards() {{ "{sys.executable}" -m rag_rewards "$@"; }}\n{commands}'
     ran = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
