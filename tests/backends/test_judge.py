@@ -268,6 +268,35 @@ def test_retry_after_applies_to_all_requests():
     assert all(request.at - first.at >= 0.4 for request in others)
 
 
+def rate_limited(per_window, window, retry_after):
+    """Return a behaviour that refuses all but the first requests of each time window."""
+    windows = Counter()
+
+    def behave(request):
+        number = int(request.at / window)
+        windows[number] += 1
+        if windows[number] > per_window:
+            return Reply(status=429, headers={"retry-after": retry_after(window)}, raw=b"slowly")
+        return Reply(YES)
+
+    return behave
+
+
+def test_questions_above_the_rate_of_the_server_are_answered_later():
+    with JudgeServer(rate_limited(8, 0.1, str)) as server:
+        judge = judge_at(server, concurrency=32, retries=2)
+        assert run(judge, make_questions(60)) == [1] * 60
+    assert judge.usage.failures == 0
+
+
+def test_a_server_that_postpones_every_request_is_asked_again_only_a_few_times():
+    behave = rate_limited(0, 0.05, str)
+    with JudgeServer(behave) as server:
+        results = run(judge_at(server, concurrency=4, retries=2), make_questions(4))
+        assert all("429" in str(result) and "attempt 3 of 3" in str(result) for result in results)
+    assert len(server.requests) == 12
+
+
 def test_a_retry_after_beyond_the_deadline_fails_at_once():
     with JudgeServer(lambda _: Reply(status=429, headers={"retry-after": "3600"})) as server:
         answers = run(judge_at(server, deadline=60, concurrency=2), make_questions(6))
@@ -513,7 +542,7 @@ def test_tokens_per_minute_are_limited():
         judge = judge_at(server, tokens_per_minute=600_000, max_tokens=9000, concurrency=1)
         assert run(judge, make_questions(5)) == [1] * 5
         # The estimate of more than 45,000 tokens is corrected to 2,500, at 10,000 per second.
-        assert judge._token_limit._paid_until - time.monotonic() <= 0.25
+        assert judge._sender.token_limit._paid_until - time.monotonic() <= 0.25
 
 
 def test_a_rate_holds_over_a_minute():

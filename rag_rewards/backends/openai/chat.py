@@ -42,12 +42,23 @@ _REDIRECT = "a redirect; give its target as base_url"
 
 
 class TemporaryFailure(Exception):
-    """A failed attempt. One of the next `retries` can succeed, after `wait` seconds or more."""
+    """A failed attempt. One of the next `retries` can succeed, after `wait` seconds or more.
 
-    def __init__(self, message: str, wait: float = 0.0, retries: float = math.inf) -> None:
+    `is_postponed` if the server limits the rate of requests, and did not try this one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        wait: float = 0.0,
+        retries: float = math.inf,
+        *,
+        is_postponed: bool = False,
+    ) -> None:
         super().__init__(message)
         self.wait = wait
         self.retries = retries
+        self.is_postponed = is_postponed
 
 
 class FinalFailure(Exception):
@@ -180,7 +191,7 @@ class ChatEndpoint:
             if "insufficient_quota" in _text_of(response):
                 raise FinalFailure(message, affects_all=True)
             wait = retry_after_seconds(response.headers.get("retry-after"))
-            raise TemporaryFailure(message, wait)
+            raise TemporaryFailure(message, wait, is_postponed=status == 429)
         hint = _HINTS.get(status, _REDIRECT if 300 <= status < 400 else "")
         raise FinalFailure(f"{message} ({hint})" if hint else message, affects_all=bool(hint))
 
