@@ -49,9 +49,9 @@ class Sum(Composite):
         weights = [weight for weight, _ in self.terms]
         columns = [batch.values(part) for part in self.parts]
         if all(weight == 1 for weight in weights):
-            return [None if None in row else sum(row) for row in zip(*columns, strict=True)]
+            return [None if None in row else math.fsum(row) for row in zip(*columns, strict=True)]
         return [
-            None if None in row else sum(map(operator.mul, weights, row))
+            None if None in row else math.fsum(map(operator.mul, weights, row))
             for row in zip(*columns, strict=True)
         ]
 
@@ -197,7 +197,7 @@ class Mean(Composite):
     def values(self, batch: Batch) -> list[Value]:
         columns = [batch.values(part) for part in self.of]
         n = len(columns)
-        return [None if None in row else sum(row) / n for row in zip(*columns, strict=True)]
+        return [None if None in row else math.fsum(row) / n for row in zip(*columns, strict=True)]
 
     def entries(self, batch: Batch) -> list[TurnEntries]:
         return _weighted_entries(batch, [(1 / len(self.of), part) for part in self.of])

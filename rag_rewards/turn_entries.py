@@ -6,6 +6,7 @@ turn.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 TurnEntries = tuple[float | None, ...]
@@ -19,7 +20,7 @@ def total(entries: Sequence[float | None]) -> float:
     >>> total((0.5, None, 1.0))
     1.5
     """
-    return sum(entry for entry in entries if entry is not None)
+    return math.fsum(entry for entry in entries if entry is not None)
 
 
 def scaled(entries: TurnEntries, factor: float) -> TurnEntries:

@@ -356,5 +356,5 @@ def _whitened(values: Any, mask: Any) -> Any:
 def _score(rewards: Sequence[float], spans: Sequence[Span]) -> Score | None:
     if not spans:
         return None
-    entries = tuple(sum(rewards[start:end]) for start, end in spans)
-    return Score(sum(entries), turns=entries)
+    entries = tuple(math.fsum(rewards[start:end]) for start, end in spans)
+    return Score(math.fsum(entries), turns=entries)

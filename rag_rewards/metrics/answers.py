@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
@@ -129,7 +130,9 @@ class F1(MetricBase):
 
 def _mean_hotpotqa(row: Rollout, text: str | None, normalize: Normalizer) -> float:
     required = row.gold
-    return sum(hotpotqa_f1(text or "", aliases, normalize) for aliases in required) / len(required)
+    return math.fsum(hotpotqa_f1(text or "", aliases, normalize) for aliases in required) / len(
+        required
+    )
 
 
 @dataclass(frozen=True, repr=False)

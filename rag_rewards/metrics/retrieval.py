@@ -44,8 +44,10 @@ def ndcg_at_k(relevant: Sequence[bool], k: int) -> float:
     >>> ndcg_at_k([True, False], 2), round(ndcg_at_k([False, True], 2), 4)
     (1.0, 0.6309)
     """
-    ideal = sum(1 / math.log2(i + 2) for i in range(min(k, sum(relevant))))
-    gain = sum(1 / math.log2(i + 2) for i, is_relevant in enumerate(relevant[:k]) if is_relevant)
+    ideal = math.fsum(1 / math.log2(i + 2) for i in range(min(k, sum(relevant))))
+    gain = math.fsum(
+        1 / math.log2(i + 2) for i, is_relevant in enumerate(relevant[:k]) if is_relevant
+    )
     return gain / ideal if ideal else 0.0
 
 

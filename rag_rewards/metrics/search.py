@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -134,7 +135,7 @@ class SearchRecall(MetricBase):
             recalls, gains = new_shares(*found)
             shown, first = _padded(recalls), _padded(gains)
             return (
-                *(sum(gains), 1.0, 0.0, sum(recalls), float(len(recalls))),
+                *(math.fsum(gains), 1.0, 0.0, math.fsum(recalls), float(len(recalls))),
                 *(*shown, *first),
                 *(float(len(recalls) >= t) for t in self._numbers),
             )

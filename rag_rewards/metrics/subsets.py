@@ -63,7 +63,7 @@ def mean_probability(logprobs: Sequence[float]) -> float:
     >>> mean_probability([0.0, math.log(0.5)])
     0.75
     """
-    return sum(map(math.exp, logprobs)) / len(logprobs)
+    return math.fsum(map(math.exp, logprobs)) / len(logprobs)
 
 
 def confidence_bin(row: Rollout) -> str:

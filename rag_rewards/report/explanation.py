@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -270,7 +271,7 @@ def passages(row: ScoredRow, configuration: Configuration) -> list[DocumentExpla
     relevant = (row.details or {}).get("relevance")
     cited |= set(relevant) if isinstance(relevant, list) else set()
     start, end = counted_tokens(row, configuration)
-    full = sum(row.logprobs.full[start:end]) if row.logprobs else 0.0
+    full = math.fsum(row.logprobs.full[start:end]) if row.logprobs else 0.0
     result = []
     for label, document in zip(labels, row.documents or (), strict=True):
         values = values_without(row, label)
@@ -281,7 +282,7 @@ def passages(row: ScoredRow, configuration: Configuration) -> list[DocumentExpla
                 title=document.title or "",
                 supporting=None if supporting is None else label in supporting,
                 cited=label in cited,
-                effect=None if values is None else round(full - sum(values[start:end]), 3),
+                effect=None if values is None else round(full - math.fsum(values[start:end]), 3),
             )
         )
     return result

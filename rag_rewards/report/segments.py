@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -72,7 +73,7 @@ def contributions(row: ScoredRow, configuration: Configuration) -> tuple[list[fl
     if not without:
         return [], []
     start, end = counted_tokens(row, configuration)
-    order = sorted(without, key=lambda label: sum(without[label][start:end]))
+    order = sorted(without, key=lambda label: math.fsum(without[label][start:end]))
     uses_mean = configuration.settings.get("loo") == "mean"
     compared = list(without.values()) if uses_mean else [without[order[0]]]
     values = token_contributions(logprobs.full, compared, "mean")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -318,7 +319,7 @@ class AnswerMatch:
         if self.metric == "f1" and self.strict:
             kinds = self._strict_match(rollout, text, normalize).mentions if any(best) else [None]
             best = [f1 * (kind is not None) for f1, kind in zip(best, kinds, strict=False)]
-        return sum(best) / len(required) if self.metric == "f1" else min(best)
+        return math.fsum(best) / len(required) if self.metric == "f1" else min(best)
 
     def _strict_match(self, rollout: Rollout, text: str, normalize: Normalizer) -> StrictMatch:
         """Return the mentions by which the response asserts the required answers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -27,6 +28,7 @@ from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.lengths import chunks
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.statements import sentences, statements
+from rag_rewards.turn_entries import total
 from rag_rewards.turns.own_words import read_own_words
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory, visible_words
 
@@ -128,8 +130,8 @@ class Consistency:
         consistent = 0.0 if reason else self._verified(rollout, text, pool)
         subtracted = penalties(run, self.malformed)
         entries = entries_of([None] * len(run.turns), subtracted, consistent)
-        value = sum(entry for entry in entries if entry is not None)
-        components = {self.name: consistent, "malformed": sum(subtracted)}
+        value = total(entries)
+        components = {self.name: consistent, "malformed": math.fsum(subtracted)}
         details: dict[str, Any] = details_of(run, text, {})
         if reason:
             details["not_verified"] = reason

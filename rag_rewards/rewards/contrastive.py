@@ -32,7 +32,7 @@ def evidential_contribution(full: float, without: Sequence[float], loo: Loo = "m
     >>> evidential_contribution(-10.0, [-14.0, -11.0])
     4.0
     """
-    return full - (min(without) if loo == "min" else sum(without) / len(without))
+    return full - (min(without) if loo == "min" else math.fsum(without) / len(without))
 
 
 def contrastive_likelihood(
@@ -73,10 +73,10 @@ def token_contributions(
     mean over the documents. Source: CTRL-RAG, Eq. 12.
     """
     if loo == "min":
-        least = min(without, key=sum)
+        least = min(without, key=math.fsum)
         return [f - w for f, w in zip(full, least, strict=True)]
     n = len(without)
-    return [f - sum(ws) / n for f, *ws in zip(full, *without, strict=True)]
+    return [f - math.fsum(ws) / n for f, *ws in zip(full, *without, strict=True)]
 
 
 def checked_logprobs(values: Sequence[float], path: str) -> Sequence[float]:
@@ -157,8 +157,8 @@ class ContrastiveLikelihood:
         if rollout.logprobs is None:
             raise unmet(LogProbsNeed(supporting))
         full, without = self._read(rollout, rollout.logprobs, supporting)
-        sums = [sum(values) for values in without]
-        s, t = sum(full), len(full)
+        sums = [math.fsum(values) for values in without]
+        s, t = math.fsum(full), len(full)
         contribution = evidential_contribution(s, sums, self.loo)
         least = min(range(len(sums)), key=sums.__getitem__)
         s_minus = s - contribution

@@ -174,7 +174,7 @@ class _MeanF1:
         forms = self._forms
         if forms.plain(required) is None:
             best = [token_f1(text, aliases, forms.normalize) for aliases in required]
-            return sum(best) / len(best)
+            return math.fsum(best) / len(best)
         return best_f1(forms.normalize(text), forms.tokens_of(required[0]))
 
 
@@ -192,10 +192,10 @@ def _gold_likelihood(rollout: Rollout, per_alias: Sequence[Sequence[float]], pat
             values = checked_logprobs(per_alias[i], f"{path}[{i}]")
             if not values:
                 raise EvidenceError("no token", f"{path}[{i}]")
-            likelihoods.append(math.exp(min(sum(values) / len(values), 0.0)))
+            likelihoods.append(math.exp(min(math.fsum(values) / len(values), 0.0)))
         at += len(aliases)
         best.append(max(likelihoods))
-    return sum(best) / len(best)
+    return math.fsum(best) / len(best)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ def aggregate_sum(credits: Sequence[tuple[float, float]]) -> tuple[float, float]
 
     Source: Ground-GRPO, Eq. 1 and 2.
     """
-    return sum(c[0] for c in credits), sum(c[1] for c in credits)
+    return math.fsum(c[0] for c in credits), math.fsum(c[1] for c in credits)
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ class IgpoReward:
             "info_gain": math.fsum(known) if known else None,
             "prior": math.exp(logs[0]) if logs else None,
             "posterior": math.exp(logs[-1]) if logs else None,
-            "malformed": sum(subtracted),
+            "malformed": math.fsum(subtracted),
         }
         after = [math.exp(v) for v in logs[1:]]
         per_turn = {

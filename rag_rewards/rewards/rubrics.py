@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -29,7 +30,7 @@ from rag_rewards.text.url_citations import (
     normalized_url,
     without_url_citations,
 )
-from rag_rewards.turn_entries import TurnEntries, with_total
+from rag_rewards.turn_entries import TurnEntries, total, with_total
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
 Over = Literal["all", "right"]
@@ -164,9 +165,9 @@ class Rubrics:
         for name in ("identified", "supported", "connected"):
             found = None if checked is None else len(getattr(checked, name)) / len(rubrics)
             components[name] = found
-        components["malformed"] = sum(subtracted)
+        components["malformed"] = math.fsum(subtracted)
         details = details_of(run, text, {}) | _details(rubrics, checked)
-        value = sum(entry for entry in entries if entry is not None)
+        value = total(entries)
         return Score(value, components, outcome, details, entries)
 
     def _rubrics(self, rollout: Rollout) -> tuple[str, ...]:

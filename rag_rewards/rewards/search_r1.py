@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -19,6 +20,7 @@ from rag_rewards.rewards.search import (
 )
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.text.gold_forms import GoldForms
+from rag_rewards.turn_entries import total
 from rag_rewards.turns.order import is_well_formed
 from rag_rewards.turns.trajectory import READING, Reading
 
@@ -125,9 +127,9 @@ class SearchR1Reward:
             "format": form,
             "retrieval": found,
             "searched": searched,
-            "malformed": sum(subtracted),
+            "malformed": math.fsum(subtracted),
         }
-        value = sum(entry for entry in entries if entry is not None)
+        value = total(entries)
         return Score(value, components, outcome, details_of(run, text, {}), entries)
 
     def _reward(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Hashable, Sequence
 from typing import Literal
 
@@ -39,7 +40,7 @@ def key_score(
         best = max(range(len(keys)), key=values.__getitem__)
         if values[best]:
             matched[best] = values[best] if assign == "last" else max(matched[best], values[best])
-    return sum(matched) / len(keys)
+    return math.fsum(matched) / len(keys)
 
 
 def gains(similarities: Sequence[Sequence[Sequence[float]]], references: int) -> list[float]:
@@ -72,7 +73,7 @@ def gains(similarities: Sequence[Sequence[Sequence[float]]], references: int) ->
             max((document[i] for document in documents), default=0.0) for i in range(references)
         ]
         rise = [max(now - before, 0.0) for now, before in zip(current, reached, strict=True)]
-        result.append(sum(rise) / references)
+        result.append(math.fsum(rise) / references)
         reached = [max(pair) for pair in zip(current, reached, strict=True)]
     return result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -121,7 +122,7 @@ class StepSearchReward:
             "search_keys": keys,
             "gain": _sum(steps.gain),
             "redundancy": _sum(steps.redundancy),
-            "malformed": sum(subtracted),
+            "malformed": math.fsum(subtracted),
         }
         per_turn = {"gain": steps.gain, "redundancy": steps.redundancy}
         details = details_of(run, text, per_turn)
@@ -177,4 +178,4 @@ def _nothing(turns: int) -> Steps:
 
 def _sum(values: Values) -> float | None:
     numbers = [value for value in values if value is not None]
-    return sum(numbers) if numbers else None
+    return math.fsum(numbers) if numbers else None

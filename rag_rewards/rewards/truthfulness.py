@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -309,7 +310,7 @@ class Outcome:
             return False
         if self.verifier == "substring":
             return all(substring_match(answer, aliases, normalize) for aliases in required)
-        mean = sum(token_f1(answer, a, normalize) for a in required) / len(required)
+        mean = math.fsum(token_f1(answer, a, normalize) for a in required) / len(required)
         return mean >= float(self.verifier.removeprefix("f1>="))
 
     @property

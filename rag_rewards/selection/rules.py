@@ -6,6 +6,7 @@ share of 8 responses that are right).
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from array import array
@@ -86,7 +87,7 @@ def log_likelihood(rollout: ScoredRollout) -> float | None:
     if isinstance(logprob, (int, float)):
         return float(logprob)
     logprobs = rollout.rollout.logprobs
-    return sum(logprobs.full) if logprobs is not None else None
+    return math.fsum(logprobs.full) if logprobs is not None else None
 
 
 def contribution(rollout: ScoredRollout) -> float | None:

@@ -268,7 +268,7 @@ def probability_of(values: Mapping[str, float], weights: Mapping[str, float] = W
 
     Features without a weight have no effect. The probability is rounded to thousandths.
     """
-    total = sum(weights.get(name, 0.0) * value for name, value in values.items())
+    total = math.fsum(weights.get(name, 0.0) * value for name, value in values.items())
     return round(1.0 / (1.0 + math.exp(-total)), 3)
 
 

@@ -69,7 +69,7 @@ class References:
                 common[i][k] += other * other
                 products[i][k] += count * other
         alone = sum([count * count for count in text.values()]) - sum(own)
-        norm = alone * weights[1] + sum([own[k] * weights[k + 1] for k in range(1, size + 1)])
+        norm = alone * weights[1] + math.fsum([own[k] * weights[k + 1] for k in range(1, size + 1)])
         cosines = []
         for total, shared, product in zip(self._squares, common, products, strict=True):
             dot = squares = 0.0

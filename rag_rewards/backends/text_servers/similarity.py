@@ -114,10 +114,10 @@ class SimilarityServer:
         if len(parts) == 1:
             return parts[0][0]
         weighted = ([value * weight for value in vector] for vector, weight in parts)
-        return self._unit([sum(values) for values in zip(*weighted, strict=True)])
+        return self._unit([math.fsum(values) for values in zip(*weighted, strict=True)])
 
     def _unit(self, vector: Vector) -> Vector:
-        norm = math.sqrt(sum(map(mul, vector, vector)))
+        norm = math.sqrt(math.fsum(map(mul, vector, vector)))
         if not math.isfinite(norm) or norm == 0:
             raise self._connection.error("returned an embedding without a direction")
         return [value / norm for value in vector]
@@ -146,5 +146,5 @@ def _cosine(first: Vector | Exception, second: Vector | Exception) -> float | Ex
         return second
     if len(first) != len(second):
         return BackendError("the server returned embeddings of different lengths")
-    cosine: float = sum(map(mul, first, second))
+    cosine: float = math.fsum(map(mul, first, second))
     return min(max(cosine, -1.0), 1.0)

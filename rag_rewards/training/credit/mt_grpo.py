@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from rag_rewards.training.credit.entries import (
@@ -74,7 +75,7 @@ def mt_grpo(
 
 
 def _sum(entries: Entries, weight: float) -> float:
-    return (entries[-1] or 0.0) + weight * sum(entry or 0.0 for entry in entries[:-1])
+    return (entries[-1] or 0.0) + weight * math.fsum(entry or 0.0 for entry in entries[:-1])
 
 
 def _columns(members: list[Entries]) -> list[list[float]]:
