@@ -152,7 +152,7 @@ class _Columns:
                 error = result if isinstance(result, RolloutError) else RolloutError("no score")
                 self._add(None, None, None, str(with_column_hint(error, self.unread)), None)
             else:
-                entries = None if rollout.turns is None else score_entries(rollout, result)
+                entries = score_entries(rollout, result)
                 components = result.components or None
                 self._add(result.value, components, result.correct, None, entries)
 
