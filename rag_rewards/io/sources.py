@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 import sys
 import tempfile
@@ -12,7 +11,6 @@ from array import array
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from glob import glob
 from io import BufferedReader
 from pathlib import Path
 from typing import IO
@@ -20,6 +18,7 @@ from typing import IO
 from rag_rewards.errors import OptionError, RolloutError, UsageError
 from rag_rewards.groups import LineGroup, key_digest, line_groups_by_key, line_groups_by_size
 from rag_rewards.io.parquet import parquet_lines
+from rag_rewards.io.storage import file_info, input_files, is_remote, local_path, open_file
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Chunk, Line, decode_row, line_key
 from rag_rewards.rows.column_map import ColumnMap
@@ -32,7 +31,6 @@ CHUNK_BYTES = 1 << 19
 _TABLES = (".csv", ".tsv", ".xls", ".xlsx")
 """Files of tables that only a library of data frames reads."""
 _ARRAY_OF_ROWS = re.compile(rb"\s{0,64}\[\s{0,64}\{")
-BUFFER_BYTES = 1 << 20  # larger than a chunk, because lines longer than the buffer are slow
 
 
 @dataclass
@@ -60,13 +58,13 @@ class Source:
 def open_source(path: str, columns: str | None = None, *, growing: bool = False) -> Source:
     """Open rows: Parquet when the name ends in `.parquet`, else JSON lines; "-" is standard input.
 
-    A pattern such as `rollouts.*jsonl` opens all files that match it, in the order of their names;
-    their lines are numbered as those of one file. `columns` renames columns of other schemas; see
-    `ColumnMap`. With `growing`, a last line that is still being written is left out. Raises
-    UsageError when a file cannot be opened.
+    A path may be the URL of an object store. A folder, and a pattern such as `rollouts.*jsonl`,
+    open all files that match, in the order of their names; their lines are numbered as those of one
+    file. `columns` renames columns of other schemas; see `ColumnMap`. With `growing`, a last line
+    that is still being written is left out. Raises UsageError when a file cannot be opened.
     """
     columns_of_fields = ColumnMap.of(columns)
-    paths = matching_files(path)
+    paths = None if path == "-" else input_files(path)
     source = _open(path) if paths is None else _open_all(paths)
     if growing:
         source.lines, source.handle = _finished(source.lines), None
@@ -74,18 +72,6 @@ def open_source(path: str, columns: str | None = None, *, growing: bool = False)
         source.lines = columns_of_fields.lines(source.lines)
         source.handle = None  # its lines have other columns
     return source
-
-
-def matching_files(path: str) -> list[str] | None:
-    """Return the files that match a pattern, or None for the name of a single file.
-
-    Raises UsageError if no file matches.
-    """
-    if not any(character in path for character in "*?[") or os.path.exists(path):
-        return None
-    if not (paths := sorted(glob(path))):
-        raise UsageError(f"no file matches {path}")
-    return paths
 
 
 def _open_all(paths: Sequence[str]) -> Source:
@@ -96,7 +82,7 @@ def _open_all(paths: Sequence[str]) -> Source:
 def _lines_of_all(paths: Sequence[str]) -> Iterator[Line]:
     first = 0
     for path in paths:
-        if not os.path.exists(path):  # removed since the pattern was read
+        if file_info(path) is None:  # removed since the pattern was read
             continue
         last = 0
         with contextlib.closing(_open(path)) as source:
@@ -117,22 +103,21 @@ def _finished(lines: Iterable[Line]) -> Iterator[Line]:
 def _open(path: str) -> Source:
     if path == "-":
         return Source(_lines(sys.stdin.buffer, "standard input"), None)
-    file = Path(path)
+    file = Path(local_path(path.partition("?")[0] if is_remote(path) else path))
     if file.suffix.lower() in _TABLES:
         raise UsageError(
             f"{path} has neither JSON lines nor Parquet: convert it, for example with to_json("
             "'rows.jsonl', orient='records', lines=True) of pandas, or score the data frame with "
             "rag_rewards.score"
         )
-    if file.is_dir():
-        raise UsageError(f"{path} is a folder, not a file of rows")
     try:
-        handle = file.open("rb", buffering=BUFFER_BYTES)
+        handle = open_file(path)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     if file.suffix == ".parquet":
         return Source(parquet_lines(handle, path), None, file=handle)
-    size = file.stat().st_size if file.is_file() else None
+    info = file_info(path) if is_remote(path) or file.is_file() else None
+    size = None if info is None else info.size
     try:
         return Source(_lines(handle, path), size, handle, handle)
     except UsageError:

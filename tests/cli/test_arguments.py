@@ -68,7 +68,7 @@ def test_every_command_has_a_working_example(cli, command, tmp_path):
         (["replay", EXAMPLE, "-r", "arena", "--group-size", "2", "--sort"], "use one of them"),
         (["replay", EXAMPLE, "-r", "arena", "--base", "bonus.valu=1"], "did you mean"),
         (["replay", "nope.jsonl", "-r", "arena"], "cannot read nope.jsonl"),
-        (["replay", "examples", "-r", "arena"], "examples is a folder"),
+        (["replay", "docs", "-r", "arena"], "the folder docs has no file"),
     ],
 )
 def test_invalid_arguments(cli, arguments, message):

@@ -20,8 +20,8 @@ def ids(path):
     [
         ("nope.jsonl", "cannot read nope.jsonl: No such file or directory"),
         ("nope.parquet", "cannot read nope.parquet: No such file or directory"),
-        (".", ". is a folder, not a file of rows"),
-        ("", "is a folder"),
+        ("docs", "the folder docs has no file with a name that ends in .jsonl"),
+        ("", "the name of the input is empty"),
     ],
 )
 def test_invalid_inputs(cli, tmp_path, source, message):

@@ -1,0 +1,381 @@
+"""Files in local folders and in object stores, by path or URL.
+
+Paths without a scheme and `file://` are local. `s3://`, `gs://`, `abfs://` and `hdfs://` use the
+file systems of pyarrow, which read credentials and endpoints from the environment (for example
+AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL) or from the role of the machine. A URL that contains
+credentials is refused, so that every message can print its URL.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from glob import glob
+from hashlib import sha256
+from io import BufferedReader, RawIOBase
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import unquote, urlsplit
+
+from rag_rewards.errors import UsageError, needs_extra
+
+REMOTE_SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
+LOCAL_BLOCK = 1 << 20
+"""Larger than a chunk of lines, because lines longer than the buffer are slow."""
+REMOTE_BLOCK = 8 << 20
+"""Size of one request for a range of bytes. Smaller blocks take more requests."""
+ROW_FILES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
+"""Suffixes of the files that are read when the input is a folder."""
+_OTHER_FILES = (".errors.jsonl",)
+_PARAMETERS = frozenset({"endpoint_override", "region", "scheme"})
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """The size of a file in bytes, and the time of its last change in nanoseconds."""
+
+    size: int
+    modified: int
+
+
+def is_remote(path: str) -> bool:
+    """Return whether a path is the URL of an object store or of another remote file system.
+
+    >>> is_remote("s3://bucket/rows.jsonl"), is_remote("rows.jsonl"), is_remote("file:///rows.jsonl")
+    (True, False, False)
+    """
+    match = _SCHEME.match(path)
+    return match is not None and match[1].lower() in REMOTE_SCHEMES
+
+
+def local_path(path: str) -> str:
+    """Return the path of a `file://` URL, and every other path unchanged.
+
+    >>> local_path("file:///data/my%20rows.jsonl"), local_path("rows.jsonl")
+    ('/data/my rows.jsonl', 'rows.jsonl')
+    """
+    if not path.lower().startswith("file://"):
+        return path
+    parts = urlsplit(path)
+    if parts.netloc not in ("", "localhost"):
+        raise UsageError(f"{path} names another machine: write file:///PATH for a local file")
+    return unquote(parts.path)
+
+
+def join(folder: str, name: str) -> str:
+    """Return the path of a file in a folder.
+
+    >>> join("s3://bucket/scored?region=eu-west-1", "part-00000.jsonl")
+    's3://bucket/scored/part-00000.jsonl?region=eu-west-1'
+    """
+    if not is_remote(folder):
+        return os.path.join(local_path(folder), name)
+    base, mark, query = folder.partition("?")
+    return f"{base.rstrip('/')}/{name}{mark}{query}"
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+def open_file(path: str) -> IO[bytes]:
+    """Open a file for reading, with `seek`. Raises OSError with a reason in `strerror`.
+
+    A remote file is read in ranges of `REMOTE_BLOCK` bytes.
+    """
+    if not is_remote(path):
+        return Path(local_path(path)).open("rb", buffering=LOCAL_BLOCK)
+    files, key = _remote(path)
+    with _errors(path):
+        return BufferedReader(_RemoteFile(files.open_input_file(key), path), REMOTE_BLOCK)
+
+
+class _RemoteFile(RawIOBase):
+    """A file of pyarrow as a file of Python, whose errors name the path."""
+
+    def __init__(self, file: Any, path: str) -> None:
+        self._file, self._path = file, path
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with _errors(self._path):
+            return int(self._file.readinto(buffer))
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        with _errors(self._path):
+            return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def read_file(path: str) -> bytes:
+    """Return the content of a small file."""
+    with _errors(path), open_file(path) as handle:
+        return handle.read()
+
+
+def file_info(path: str) -> FileInfo | None:
+    """Return size and time of a file; None if there is no file of this name."""
+    if not is_remote(path):
+        try:
+            stat = os.stat(local_path(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return FileInfo(stat.st_size, stat.st_mtime_ns)
+    files, key = _remote(path)
+    with _errors(path):
+        info = files.get_file_info(key)
+    return FileInfo(info.size, info.mtime_ns or 0) if info.is_file else None
+
+
+def input_files(path: str) -> list[str] | None:
+    """Return the files of a folder or of a pattern, in the order of their names; None for a file.
+
+    A folder contributes its files whose names end in one of `ROW_FILES`, without hidden files (`.`
+    and `_`) and without the errors of earlier runs; it is not searched recursively. Raises
+    UsageError if no file matches.
+    """
+    if not path:
+        raise UsageError("the name of the input is empty: name a file, a folder or a URL")
+    if is_remote(path):
+        return _remote_files(path)
+    path = local_path(path)
+    if os.path.isdir(path):
+        return _rows_of_folder(path, os.listdir(path))
+    if os.path.exists(path) or not any(character in path for character in "*?["):
+        return None
+    if not (paths := sorted(glob(path))):
+        raise UsageError(f"no file matches {path}")
+    return paths
+
+
+def _rows_of_folder(folder: str, names: list[str]) -> list[str]:
+    """Return the files with rows in a folder."""
+    rows = sorted(name for name in names if _has_rows(name))
+    if not rows:
+        suffixes = " or ".join(ROW_FILES)
+        raise UsageError(f"the folder {folder} has no file with a name that ends in {suffixes}")
+    return [join(folder, name) for name in rows]
+
+
+def _has_rows(name: str) -> bool:
+    hidden = name.startswith((".", "_"))
+    return name.endswith(ROW_FILES) and not name.endswith(_OTHER_FILES) and not hidden
+
+
+def _remote_files(path: str) -> list[str] | None:
+    base, mark, query = path.partition("?")
+    files, key = _remote(path)
+    if any(character in base for character in "*["):
+        root = key[: min(key.find(character) for character in "*[" if character in key)]
+        root = root.rpartition("/")[0]
+        matches = [name for name in _listing(files, root, path) if _matches(name, key)]
+        if not matches:
+            raise UsageError(f"no file matches {path}")
+        prefix = base[: len(base) - len(key)]
+        return [f"{prefix}{name}{mark}{query}" for name in matches]
+    with _errors(path, UsageError):
+        is_file = files.get_file_info(key).is_file
+    if is_file:
+        return None
+    folder = key.rstrip("/")
+    names = [
+        name[len(folder) + 1 :]
+        for name in _listing(files, folder, path)
+        if "/" not in name[len(folder) + 1 :]
+    ]
+    if not names:
+        raise UsageError(f"cannot read {path}: no such file, folder or bucket")
+    return _rows_of_folder(path, names)
+
+
+def _listing(files: Any, folder: str, path: str) -> list[str]:
+    """Return the keys of all files under a folder, sorted."""
+    from pyarrow.fs import FileSelector
+
+    with _errors(path, UsageError):
+        infos = files.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
+    return sorted(info.path for info in infos if info.is_file)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Return whether a key matches a pattern whose wildcards do not match a slash."""
+    parts, patterns = name.split("/"), pattern.split("/")
+    return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
+
+
+# --- writing -----------------------------------------------------------------------------------
+
+
+def staging_folder(url: str) -> Path:
+    """Return the local folder with the files that are written before they are uploaded to a URL.
+
+    The folder depends on the URL alone, so that two runs on one machine that write the same object
+    meet there. Raises UsageError if the folder belongs to another user.
+    """
+    _remote_parts(url)
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    root = Path(tempfile.gettempdir()) / f"rag-rewards-{user}"
+    root.mkdir(mode=0o700, exist_ok=True)
+    if root.is_symlink() or (hasattr(os, "getuid") and root.stat().st_uid != user):
+        raise UsageError(f"{root} belongs to another user: set TMPDIR to a folder of your own")
+    folder = root / sha256(url.encode()).hexdigest()[:16]
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def base_name(path: str) -> str:
+    """Return the last part of a path or URL.
+
+    >>> base_name("s3://bucket/scored/rows.jsonl?region=eu-west-1")
+    'rows.jsonl'
+    """
+    if is_remote(path):
+        path = path.partition("?")[0].rstrip("/")
+    return path.rpartition("/")[2] if is_remote(path) else os.path.basename(local_path(path))
+
+
+def upload(source: Path, path: str) -> None:
+    """Copy a complete local file to a path. The target appears when the copy is complete.
+
+    Raises OSError with a reason in `strerror`. A failed upload leaves no object.
+    """
+    with source.open("rb") as handle:
+        blocks = iter(lambda: handle.read(REMOTE_BLOCK), b"")
+        _write(path, blocks)
+
+
+def write_file(path: str, data: bytes) -> None:
+    """Write a small file. It appears when it is complete, or replaces the file of this name."""
+    _write(path, iter([data]))
+
+
+def _write(path: str, blocks: Iterator[bytes]) -> None:
+    if not is_remote(path):
+        _write_local(Path(local_path(path)), blocks)
+        return
+    files, key = _remote(path)
+    with _errors(path):
+        stream = files.open_output_stream(key)
+        try:
+            for block in blocks:
+                stream.write(block)
+        except BaseException:
+            # pyarrow cannot abort an upload: closing publishes what was written so far.
+            with suppress(OSError):
+                stream.close()
+            with suppress(OSError):
+                files.delete_file(key)
+            raise
+        stream.close()
+
+
+def _write_local(target: Path, blocks: Iterator[bytes]) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as handle:
+            for block in blocks:
+                handle.write(block)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def remove_file(path: str) -> None:
+    """Remove a file if it exists."""
+    if not is_remote(path):
+        Path(local_path(path)).unlink(missing_ok=True)
+        return
+    files, key = _remote(path)
+    with _errors(path), suppress(FileNotFoundError):
+        files.delete_file(key)
+
+
+# --- file systems ------------------------------------------------------------------------------
+
+
+def _remote_parts(url: str) -> tuple[str, str]:
+    """Return the URL of a file system (scheme, bucket and parameters) and the path in it.
+
+    Raises UsageError for a URL with credentials, and for unknown parameters.
+    """
+    scheme, _, rest = url.partition("://")
+    rest, mark, query = rest.partition("?")
+    bucket, _, key = rest.partition("/")
+    user, _, host = bucket.rpartition("@")
+    port = host.partition(":")[2]
+    names = {pair.partition("=")[0] for pair in query.split("&") if pair}
+    if ":" in user or (port and not port.isdigit()) or not names <= _PARAMETERS:
+        known = ", ".join(sorted(_PARAMETERS))
+        raise UsageError(
+            f"the {scheme}:// URL contains credentials or unknown parameters (known: {known}): "
+            "provide credentials by the environment, such as AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or by the role of the machine"
+        )
+    if not bucket:
+        raise UsageError(f"{url} has no bucket: write {scheme}://BUCKET/PATH")
+    return f"{scheme.lower()}://{bucket}/{mark}{query}", key
+
+
+def _remote(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL, and the path in it."""
+    root, key = _remote_parts(url)
+    with needs_extra("parquet", "pyarrow"):
+        import pyarrow
+        from pyarrow.fs import FileSystem
+    try:
+        files, prefix = FileSystem.from_uri(root)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UsageError(f"cannot open {url}: {_reason(error)}") from None
+    prefix = prefix.rstrip("/")
+    return files, f"{prefix}/{key}" if prefix or root.startswith("hdfs") else key
+
+
+@contextmanager
+def _errors(path: str, kind: type[UsageError] | None = None) -> Iterator[None]:
+    """Give the errors of pyarrow a short reason and the path, as those of local files."""
+    try:
+        yield
+    except OSError as error:
+        if kind is not None:
+            raise kind(f"cannot read {path}: {_reason(error)}") from None
+        if not is_remote(path):
+            raise
+        raise OSError(error.errno or errno.EIO, _reason(error), path) from None
+
+
+def _reason(error: BaseException) -> str:
+    """Return the reason of an error on one line."""
+    if isinstance(error, FileNotFoundError):
+        return "no such file or folder"
+    reason = " ".join(str(error).split())
+    return reason.partition(" (Request ID")[0][:300]
