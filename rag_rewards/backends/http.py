@@ -24,6 +24,7 @@ from rag_rewards.backends.http_responses import (
     UNDECODABLE,
     ResponseTooLarge,
     error_message,
+    get_within,
     is_temporary,
     request_within,
     retry_after_seconds,
@@ -38,6 +39,8 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 MAX_BYTES = 512 << 20
 """Maximum size of a response: log-probabilities of a batch of long prompts take some 100 MB."""
+MAX_DESCRIPTION_BYTES = 1 << 20
+"""Maximum size of a response that describes a model."""
 _MAX_TIMEOUTS = 2
 """Number of timeouts after which a request is not repeated."""
 _CONNECT_S = 10.0
@@ -220,15 +223,21 @@ class Servers:
         for endpoint in self.endpoints:
             for path in paths:
                 try:
-                    response = httpx.get(
+                    response = get_within(
+                        MAX_DESCRIPTION_BYTES,
+                        _CONNECT_S,
                         endpoint.url + path,
-                        headers=self.headers | endpoint.headers,
-                        timeout=_CONNECT_S,
+                        self.headers | endpoint.headers,
                     )
                     if response.status_code == 200:
                         return msgspec.json.decode(response.content, type=answer)
                     last = f"answered {path} with status {response.status_code}"
-                except (httpx.HTTPError, httpx.InvalidURL, *UNDECODABLE) as error:
+                except (
+                    httpx.HTTPError,
+                    httpx.InvalidURL,
+                    ResponseTooLarge,
+                    *UNDECODABLE,
+                ) as error:
                     last = f"cannot answer {path}: {type(error).__name__} {error}"
                 last = f"{endpoint.url} {last}"
         raise HttpError(f"{self.name}: {last}")

@@ -48,6 +48,25 @@ async def request_within(
         )
 
 
+def get_within(limit: int, seconds: float, url: str, headers: dict[str, str]) -> httpx.Response:
+    """Send GET and return the response with its body, for callers without an event loop.
+
+    Raises ResponseTooLarge as soon as the decompressed body exceeds `limit` bytes, and
+    httpx.ReadTimeout if it is not complete after `seconds` and the time of one read.
+    """
+    import httpx
+
+    body, end = bytearray(), time.monotonic() + seconds
+    with httpx.stream("GET", url, headers=headers, timeout=seconds) as response:
+        for part in response.iter_bytes():
+            body += part
+            if len(body) > limit:
+                raise ResponseTooLarge(f"the response has more than {limit:,} bytes")
+            if time.monotonic() > end:  # the timeout of httpx applies to each read
+                raise httpx.ReadTimeout(f"no complete response within {seconds:g} s")
+        return httpx.Response(response.status_code, content=bytes(body), request=response.request)
+
+
 def is_temporary(status: int) -> bool:
     """Return whether a request with this status code can succeed later."""
     return status in (408, 425, 429) or status >= 500

@@ -29,6 +29,8 @@ class RequestOptions:
 
     max_body: int = 16
     """Maximum size of a request body, in MiB."""
+    max_row: int = 4
+    """Maximum size of a row, in MiB."""
     max_rows: int = 1024
     """Maximum number of rows in a request."""
     deadline: float = 120.0
@@ -77,6 +79,7 @@ def serve(
     options = ServerOptions(
         token=read_token(token_file),
         max_body=requests.max_body << 20,
+        max_row=requests.max_row << 20,
         max_rows=requests.max_rows,
         deadline=requests.deadline,
         batch_wait=requests.batch_ms / 1000,

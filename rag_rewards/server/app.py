@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,22 +29,22 @@ from rag_rewards.rows import decode_or_error, row_error, score_entries
 from rag_rewards.scorer import Scorer
 from rag_rewards.server import openrlhf
 from rag_rewards.server.batching import INLINE_BYTES, Batcher
-from rag_rewards.server.guard import TooLarge, body_of
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.pair_models import (
     EntailmentRequest,
     MissingModel,
+    Pair,
     PairModels,
     SimilarityRequest,
 )
+from rag_rewards.server.request_errors import RequestError
+from rag_rewards.server.responder import BUSY_SECONDS, Responder, json_response
 from rag_rewards.server.telemetry import Circuit, Telemetry, log, short_message
 from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards.version import __version__
 
 with needs_extra("server"):
-    from fastapi import Request, Response
-
-Handler = Callable[[bytes], Coroutine[Any, Any, bytes]]
+    from fastapi import Response
 
 
 class RowsRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,15 +52,6 @@ class RowsRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     rollouts: list[Rollout]
     recipe: str | None = None
-
-
-class RequestError(Exception):
-    """A request that is answered with an HTTP error."""
-
-    def __init__(self, status: int, kind: str, message: str, path: str = "") -> None:
-        super().__init__(message)
-        self.status = status
-        self.body = {"error": {"type": kind, "message": message, "path": path}}
 
 
 _ROW_ERRORS = (DataError, RowError, ScoringError)
@@ -128,6 +118,7 @@ class RewardServer:
         self._entailments = msgspec.json.Decoder(EntailmentRequest)
         self._similarities = msgspec.json.Decoder(SimilarityRequest)
         self._sums = TurnSums()
+        self.responder = Responder(options, self.telemetry, self._pending_bytes, self._is_prompt)
 
     async def start(self) -> None:
         """Load the recipe and its models.
@@ -176,13 +167,14 @@ class RewardServer:
 
     async def score_rows(self, body: bytes) -> bytes:
         """Handle POST /score. An unscored row has an error in place of a score."""
-        request = self._decode(self._rows, body)
         loaded = self._loaded_recipe()
+        request = await self._decode_rows(loaded.batcher, body)
         name = loaded.scorer.reward.name
         if request.recipe not in (None, name):
             message = f"this server serves {name!r}, not {request.recipe!r}: leave out `recipe`"
             raise RequestError(404, "UnknownRecipeError", message, "recipe")
         self._check_rows(len(request.rollouts), "rollouts")
+        self._loaded()  # checks the limit of large requests again, after the wait for a thread
         groups = group_by_key(request.rollouts)
         results = await loaded.batcher.score(request.rollouts, groups, len(body))
         scores = list(map(_score_data, request.rollouts, results))
@@ -190,11 +182,13 @@ class RewardServer:
 
     async def score_samples(self, body: bytes) -> bytes:
         """Handle POST /openrlhf: return rewards in the format of OpenRLHF."""
-        request = self._decode(self._samples, body)
         loaded = self._loaded_recipe()
+        request = self._decode(self._samples, body)
         if reason := openrlhf.unsupported_reason(loaded.scorer.reward):
             raise RequestError(409, "GroupError", reason)
         self._check_rows(len(request.query), "query")
+        for name, texts in (("query", request.query), ("labels", request.labels)):
+            self._check_sizes((len(text or "") for text in texts), len(body), name)
         try:
             results = await self._score_samples(loaded.batcher, request, len(body))
             self._sums.check([result for result in results if isinstance(result, Score)])
@@ -225,14 +219,14 @@ class RewardServer:
         """Handle POST /entailment."""
         request = self._decode(self._entailments, body)
         pairs = self._loaded().pairs
-        self._check_rows(len(request.pairs), "pairs")
+        self._check_pairs(request.pairs, len(body))
         return await _pair_results(pairs.entailment(request))
 
     async def compare(self, body: bytes) -> bytes:
         """Handle POST /similarity."""
         request = self._decode(self._similarities, body)
         pairs = self._loaded().pairs
-        self._check_rows(len(request.pairs), "pairs")
+        self._check_pairs(request.pairs, len(body))
         return await _pair_results(pairs.similarity(request))
 
     async def describe_models(self) -> Response:
@@ -241,8 +235,7 @@ class RewardServer:
             # A thread, because a model behind another server sends a request for its fingerprint.
             description = await asyncio.to_thread(self._loaded().pairs.description)
         except Exception as error:
-            failure = self._request_error(error)
-            return json_response(_ENCODE(failure.body), failure.status)
+            return self.responder.failure(error)
         return json_response(_ENCODE(description))
 
     def health(self) -> tuple[int, dict[str, Any]]:
@@ -281,12 +274,22 @@ class RewardServer:
 
     def _loaded(self) -> Loaded:
         if self.ready is None:
-            raise RequestError(503, "NotReady", self.fault or "loading")
+            reason = self.fault or "loading"
+            raise RequestError(503, "NotReady", reason, retry_after=RETRY_SECONDS)
         if self.ready.waiting > self.options.max_waiting:
-            raise RequestError(503, "Busy", f"{self.ready.waiting:,} rollouts or pairs are waiting")
-        if self.ready.pending_bytes > self.options.max_pending:
-            raise RequestError(503, "Busy", "large requests are being scored")
+            reason = f"{self.ready.waiting:,} rollouts or pairs are waiting"
+            raise RequestError(503, "Busy", reason, retry_after=BUSY_SECONDS)
+        if self._pending_bytes() > self.options.max_pending:
+            reason = "other large requests are being scored"
+            raise RequestError(503, "Busy", reason, retry_after=BUSY_SECONDS)
         return self.ready
+
+    def _pending_bytes(self) -> int:
+        return self.ready.pending_bytes if self.ready else 0
+
+    def _is_prompt(self, size: int) -> bool:
+        """Return whether a body of this size is scored directly, without a model or a thread."""
+        return size <= INLINE_BYTES and not (self.ready and self.ready.models != Models())
 
     def _loaded_recipe(self) -> LoadedRecipe:
         recipe = self._loaded().recipe
@@ -313,75 +316,51 @@ class RewardServer:
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise RequestError(400, "RowError", f"the body is not JSON: {error}") from None
 
+    async def _decode_rows(self, batcher: Batcher, body: bytes) -> RowsRequest:
+        """Decode the body of POST /score; in a thread if it is large, because rows are parsed."""
+        if len(body) <= min(INLINE_BYTES, self.options.max_row):
+            request: RowsRequest = self._decode(self._rows, body)
+            return request
+
+        def decode() -> RowsRequest:
+            if len(body) > self.options.max_row:
+                rows = self._decode(_RAW_ROWS, body).rollouts
+                self._check_sizes((len(bytes(row)) for row in rows), len(body), "rollouts")
+            decoded: RowsRequest = self._decode(self._rows, body)
+            return decoded
+
+        return await batcher.in_thread(len(body), decode)
+
+    def _check_sizes(self, sizes: Iterable[int], body: int, path: str) -> None:
+        """Raise 413 for a row above the limit. A body below the limit contains no such row."""
+        limit = self.options.max_row
+        if body <= limit:
+            return
+        for i, size in enumerate(sizes):
+            if size > limit:
+                message = f"a row has at most {limit:,} bytes, found {size:,}: shorten its texts"
+                raise RequestError(413, "TooLarge", message, f"{path}[{i}]")
+
+    def _check_pairs(self, pairs: Sequence[Pair], body: int) -> None:
+        self._check_rows(len(pairs), "pairs")
+        self._check_sizes((len(first) + len(second) for first, second in pairs), body, "pairs")
+
     def _check_rows(self, rows: int, path: str) -> None:
         if rows > self.options.max_rows:
             message = f"a request has at most {self.options.max_rows:,} rows, found {rows:,}"
             raise RequestError(413, "TooLarge", message, path)
-
-    async def answer(self, request: Request, handler: Handler) -> Response:
-        """Read the body and handle it within the deadline. Errors become responses."""
-        deadline = time.monotonic() + self.options.deadline
-        try:
-            body = await asyncio.wait_for(
-                body_of(request.receive, self.options.max_body), self.options.deadline
-            )
-            return json_response(
-                await self._until_disconnect(request, handler(body), len(body), deadline)
-            )
-        except Exception as error:
-            failure = self._request_error(error)
-            return json_response(_ENCODE(failure.body), failure.status)
-
-    def _request_error(self, error: Exception) -> RequestError:
-        """Return the error for the client. Details of unexpected errors are only logged."""
-        if isinstance(error, RequestError):
-            return error
-        if isinstance(error, TooLarge):
-            return RequestError(413, "TooLarge", str(error))
-        if isinstance(error, asyncio.TimeoutError):
-            timeout = BackendError(f"no score within {self.options.deadline:g} seconds")
-            self.telemetry.record([timeout])
-            return RequestError(504, "Deadline", timeout.message)
-        log.exception("unexpected error in a request", exc_info=error)
-        return RequestError(500, type(error).__name__, "unexpected error: see the server's log")
-
-    async def _until_disconnect(
-        self, request: Request, work: Coroutine[Any, Any, bytes], size: int, deadline: float
-    ) -> bytes:
-        """Return the result, unless the deadline passes or the client disconnects before."""
-        if size <= INLINE_BYTES and not (self.ready and self.ready.models != Models()):
-            return await work  # rules take less time than a disconnection
-        scoring = asyncio.ensure_future(work)
-        disconnected = asyncio.ensure_future(_disconnected(request))
-        try:
-            done, _ = await asyncio.wait(
-                (scoring, disconnected),
-                timeout=max(deadline - time.monotonic(), 0.0),
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-        finally:
-            disconnected.cancel()
-        if scoring in done:
-            return scoring.result()
-        scoring.cancel()
-        if done:
-            self.telemetry.disconnected.inc()
-            raise RequestError(499, "ClientGone", "the client disconnected")
-        raise asyncio.TimeoutError
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 class _Rows(msgspec.Struct):
     rollouts: list[msgspec.Raw] = []
 
 
+_RAW_ROWS = msgspec.json.Decoder(_Rows)
+
+
 def _place_of_fault(body: bytes) -> str:
     """Return the path of the first row of a request that cannot be decoded, with a dot."""
-    rows = msgspec.json.decode(body, type=_Rows).rollouts
+    rows = _RAW_ROWS.decode(body).rollouts
     errors = (isinstance(decode_or_error(bytes(row)), RolloutError) for row in rows)
     return next((f"rollouts[{i}]." for i, is_error in enumerate(errors) if is_error), "")
 
@@ -410,8 +389,3 @@ async def _pair_results(results: Coroutine[Any, Any, dict[str, Any]]) -> bytes:
         raise RequestError(404, "UnknownModelError", str(error)) from None
     except BackendError as error:
         raise RequestError(424, "BackendError", short_message(error)) from None
-
-
-def json_response(body: bytes, status: int = 200) -> Response:
-    """Return a response with this JSON body."""
-    return Response(body, status, media_type="application/json")

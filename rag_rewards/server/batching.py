@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from rag_rewards.errors import BackendError, RolloutError, describe, is_control_flow
 from rag_rewards.groups import Groups
@@ -19,18 +21,33 @@ INLINE_BYTES = 1 << 16
 """Size up to which rules score a request directly. Larger requests are scored in a thread, so that
 they do not block other connections."""
 
+MODEL_BATCH_BYTES = 1 << 20
+"""Size of the large requests of a batch from which a recipe with models is scored in a thread."""
+
 THREADS = 4
-"""Number of threads that score large requests. A thread cannot be stopped at a deadline."""
+"""Number of threads that score large requests. After the deadline of a request, its thread stops
+before the next group."""
+
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """A request whose client does not wait for its scores."""
 
 
 @dataclass(eq=False)
 class Waiting:
-    """The rollouts of one request that wait for their scores. `since` is the time of arrival."""
+    """The rollouts of one request that wait for their scores.
+
+    since  time of arrival
+    size   size of a large request, in bytes; 0 for a small one
+    """
 
     rollouts: Sequence[Rollout]
     groups: Groups
     answer: asyncio.Future[list[ScoreOrError]]
     since: float
+    size: int
 
 
 class Batcher:
@@ -56,9 +73,9 @@ class Batcher:
         self.wait, self.rows, self.in_flight = wait, rows, in_flight
         self.waiting = 0
         self.pending_bytes = 0
-        """Size of the large requests that wait for a thread or are scored in one.
+        """Size of the large requests that wait or are scored.
 
-        It includes requests whose client no longer waits, until their thread ends.
+        It includes requests whose client no longer waits, until their thread or batch ends.
         """
         self._pending_lock = threading.Lock()
         self._threads = ThreadPoolExecutor(THREADS, "scoring")
@@ -76,11 +93,17 @@ class Batcher:
         """
         try:
             if self.scorer.has_models:
-                results = await self._batched(rollouts, groups)
+                results = await self._batched(rollouts, groups, size)
             elif size <= INLINE_BYTES:
                 results = self.scorer.score_each(rollouts, groups)
             else:
-                results = await self._in_thread(rollouts, groups, size)
+                stop = threading.Event()
+                try:
+                    results = await self.in_thread(
+                        size, lambda: self._score_groups(rollouts, groups, stop)
+                    )
+                finally:
+                    stop.set()
         except BaseException as error:
             if is_control_flow(error):
                 raise
@@ -88,21 +111,38 @@ class Batcher:
         self.telemetry.record(results)
         return results
 
-    async def _in_thread(
-        self, rollouts: Sequence[Rollout], groups: Groups, size: int
-    ) -> list[ScoreOrError]:
+    async def in_thread(self, size: int, work: Callable[[], T]) -> T:
+        """Return the result of `work`, which runs in a thread for a large request."""
         self._add_pending(size)
-        future = self._threads.submit(self.scorer.score_each, rollouts, groups)
+        future = self._threads.submit(copy_context().run, work)
         future.add_done_callback(lambda _: self._add_pending(-size))
         return await asyncio.wrap_future(future)  # cancels a request that waits for a thread
+
+    def _score_groups(
+        self, rollouts: Sequence[Rollout], groups: Groups, stop: threading.Event
+    ) -> list[ScoreOrError]:
+        """Score one group after the other, until all are scored or `stop` is set."""
+        results: list[Any] = [None] * len(rollouts)
+        for group in groups:
+            if stop.is_set():
+                raise Stopped
+            members = [rollouts[i] for i in group]
+            scores = self.scorer.score_each(members, [range(len(members))])
+            for i, score in zip(group, scores, strict=True):
+                results[i] = score
+        return results
 
     def _add_pending(self, size: int) -> None:
         with self._pending_lock:
             self.pending_bytes += size
 
-    async def _batched(self, rollouts: Sequence[Rollout], groups: Groups) -> list[ScoreOrError]:
+    async def _batched(
+        self, rollouts: Sequence[Rollout], groups: Groups, size: int
+    ) -> list[ScoreOrError]:
         loop = asyncio.get_running_loop()
-        waiting = Waiting(rollouts, groups, loop.create_future(), loop.time())
+        large = size if size > INLINE_BYTES else 0
+        waiting = Waiting(rollouts, groups, loop.create_future(), loop.time(), large)
+        self._add_pending(large)
         self._queue.append(waiting)
         self._count(len(rollouts))
         self._start_batches()
@@ -112,6 +152,7 @@ class Batcher:
             if waiting in self._queue:
                 self._queue.remove(waiting)
                 self._count(-len(rollouts))
+                self._add_pending(-large)
             raise
 
     def _count(self, change: int) -> None:
@@ -156,14 +197,23 @@ class Batcher:
         for waiting in batch:
             groups += [[len(rollouts) + i for i in group] for group in waiting.groups]
             rollouts += waiting.rollouts
+        size = sum(waiting.size for waiting in batch)
         try:
-            results = await self.scorer.score_each_async(rollouts, groups)
+            if size < MODEL_BATCH_BYTES:
+                results = await self.scorer.score_each_async(rollouts, groups)
+            else:  # reading this much text would block other connections
+                loop = asyncio.get_running_loop()
+                results = await loop.run_in_executor(
+                    self._threads, self.scorer.score_each, rollouts, groups
+                )
         except BaseException as error:
             if is_control_flow(error):  # otherwise these requests would wait for ever
                 for waiting in batch:
                     waiting.answer.cancel()
                 raise
             results = [_failure(error)] * len(rollouts)
+        finally:
+            self._add_pending(-size)
         at = 0
         for waiting in batch:
             end = at + len(waiting.rollouts)

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from rag_rewards.server.request_errors import RequestError
+from rag_rewards.server.request_ids import request_id_of, set_request_id
 from rag_rewards.server.telemetry import Telemetry
 
 Message = MutableMapping[str, Any]
@@ -40,7 +42,10 @@ class Guard:
 
     Web pages of other sites cannot use a server that their visitor can reach: a POST that a browser
     sends for another site is refused. Without a token, a request for a domain name is refused,
-    because a page can let its own domain point to this server (DNS rebinding).
+    because a page can let its own domain point to this server (DNS rebinding), and a POST must
+    declare JSON, because a page can send other types without permission of the server.
+
+    Each response has the id of its request in the header X-Request-Id.
     """
 
     def __init__(self, app: Any, telemetry: Telemetry, *, token: str | None) -> None:
@@ -53,23 +58,43 @@ class Guard:
             return
         started = time.perf_counter()
         status = 500
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        request_id = request_id_of(headers.get(b"x-request-id"))
+        set_request_id(request_id)
+        id_header = (b"x-request-id", request_id.encode())
 
         async def send_and_watch(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                message["headers"] = [*message["headers"], id_header]
             await send(message)
 
+        self.telemetry.in_flight.inc()
         try:
-            if not self._is_authorized(scope):
-                await _refuse(send_and_watch)
-            elif message := self._foreign_origin(scope):
-                await _send_error(send_and_watch, 403, "Forbidden", message)
-            else:
+            refusal = self._refusal(scope, headers)
+            if refusal is None:
                 await self.app(scope, receive, send_and_watch)
+            else:
+                self.telemetry.record_request_error(refusal.kind)
+                await _send_error(send_and_watch, refusal)
         finally:
+            self.telemetry.in_flight.dec()
             route = scope["path"] if scope["path"] in NAMED_ROUTES else "other"
             self.telemetry.record_request(route, status, time.perf_counter() - started)
+
+    def _refusal(self, scope: Message, headers: dict[bytes, bytes]) -> RequestError | None:
+        """Return why a request is refused before its body is read; None if it is accepted."""
+        if not self._is_authorized(scope):
+            return RequestError(401, "Unauthorized", "missing or wrong token")
+        if message := self._foreign_origin(scope, headers):
+            return RequestError(403, "Forbidden", message)
+        content_type = headers.get(b"content-type", b"").decode("latin-1")
+        if self.token is None and scope["method"] == "POST" and not is_json(content_type):
+            found = f"found {content_type[:80]!r}" if content_type else "it is missing"
+            message = f"the header Content-Type must be application/json, {found}"
+            return RequestError(415, "UnsupportedMediaType", message)
+        return None
 
     def _is_authorized(self, scope: Message) -> bool:
         if self.token is None or scope["path"] in OPEN_ROUTES:
@@ -79,9 +104,9 @@ class Guard:
                 return hmac.compare_digest(token_of(value), self.token)
         return False
 
-    def _foreign_origin(self, scope: Message) -> str:
+    def _foreign_origin(self, scope: Message, raw_headers: dict[bytes, bytes]) -> str:
         """Return why a request may come from a web page of another site; "" if it does not."""
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {name: value.decode("latin-1") for name, value in raw_headers.items()}
         host = headers.get(b"host", "")
         if self.token is None and scope["path"] not in OPEN_ROUTES and is_public_name(host):
             return (
@@ -149,26 +174,32 @@ def token_of(header: bytes) -> bytes:
         return b""
 
 
-async def _refuse(send: Send) -> None:
-    authenticate = (b"www-authenticate", b'Basic realm="rag-rewards"')
-    await _send_error(send, 401, "Unauthorized", "missing or wrong token", authenticate)
+def is_json(content_type: str) -> bool:
+    """Return whether a Content-Type header declares JSON.
+
+    >>> is_json("application/json; charset=utf-8"), is_json("text/plain"), is_json("")
+    (True, False, False)
+    """
+    return content_type.partition(";")[0].strip().lower() == "application/json"
 
 
-async def _send_error(
-    send: Send, status: int, kind: str, message: str, *headers: tuple[bytes, bytes]
-) -> None:
-    body = msgspec.json.encode({"error": {"type": kind, "message": message, "path": ""}})
-    fixed = [
+async def _send_error(send: Send, error: RequestError) -> None:
+    body = msgspec.json.encode(error.body)
+    headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
     ]
-    start = {"type": "http.response.start", "status": status, "headers": [*fixed, *headers]}
-    await send(start)
+    if error.status == 401:
+        headers.append((b"www-authenticate", b'Basic realm="rag-rewards"'))
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-async def body_of(receive: Receive, limit: int) -> bytes:
-    """Return the body of a request. TooLarge is raised as soon as it exceeds the limit."""
+async def body_of(receive: Receive, limit: int, count: Callable[[int], None]) -> bytes:
+    """Return the body of a request. TooLarge is raised as soon as it exceeds the limit.
+
+    `count` is called with the size after each part, and can raise as well.
+    """
     parts: list[bytes] = []
     size = 0
     while True:
@@ -179,6 +210,7 @@ async def body_of(receive: Receive, limit: int) -> bytes:
         size += len(part)
         if size > limit:
             raise TooLarge(f"the body has more than {limit:,} bytes")
+        count(size)
         parts.append(part)
         if not message.get("more_body", False):
             return b"".join(parts)

@@ -15,14 +15,15 @@ class ServerOptions:
 
     token         required token; None for no authentication
     max_body      maximum size of a request body, in bytes
+    max_row       maximum size of a row, in bytes; for pairs of texts, in characters
     max_rows      maximum number of rows in a request
     deadline      seconds after which a request is answered with 504
     batch_wait    seconds that a request waits for others before a model is called
     batch_rows    maximum number of rollouts in a batch
     in_flight     number of batches that the models process at the same time
     max_waiting   number of waiting rollouts above which requests are answered with 503
-    max_pending   size of the large requests that wait for a thread or are scored in one, in bytes,
-                  above which requests are answered with 503
+    max_pending   size of the large requests that are received, wait or are scored, in bytes, above
+                  which requests are answered with 503
     error_value   value that POST /openrlhf returns for an unscored rollout; None for an error
     error_share   share of unscored rollouts above which GET /health returns 503
     dump          file to which every scored rollout is written
@@ -30,6 +31,7 @@ class ServerOptions:
 
     token: str | None = None
     max_body: int = 16 << 20
+    max_row: int = 4 << 20
     max_rows: int = 1024
     deadline: float = 120.0
     batch_wait: float = 0.005
@@ -42,7 +44,7 @@ class ServerOptions:
     dump: RolloutDump | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_body", "max_rows", "deadline", "batch_rows", "in_flight"):
+        for name in ("max_body", "max_row", "max_rows", "deadline", "batch_rows", "in_flight"):
             value = getattr(self, name)
             if not 0 < value < math.inf:
                 raise OptionError(

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from rag_rewards.errors import needs_extra
-from rag_rewards.server.app import RewardServer, json_response
+from rag_rewards.server.app import RewardServer
 from rag_rewards.server.guard import Guard
+from rag_rewards.server.responder import json_response
 from rag_rewards.server.telemetry import log
 from rag_rewards.version import __version__
 
@@ -33,6 +34,7 @@ def build(server: RewardServer) -> Any:
         SIMILARITY,
         add_row_schemas,
     )
+    from rag_rewards.server.documentation_page import documentation_page
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> Any:
@@ -47,6 +49,8 @@ def build(server: RewardServer) -> Any:
         version=__version__,
         description="Rewards for retrieval-augmented generators.",
         lifespan=lifespan,
+        docs_url=None,  # the pages of FastAPI load scripts from another server
+        redoc_url=None,
     )
 
     status_page = (files("rag_rewards.server") / "status.html").read_bytes()
@@ -54,12 +58,12 @@ def build(server: RewardServer) -> Any:
     @api.post("/score", openapi_extra=SCORE)
     async def score(request: Request) -> Response:
         """Score rollouts. A request contains all rollouts of a group."""
-        return await server.answer(request, server.score_rows)
+        return await server.responder.answer(request, server.score_rows)
 
     @api.post("/openrlhf", openapi_extra=OPENRLHF)
     async def openrlhf(request: Request) -> Response:
         """Score samples in the remote reward protocol of OpenRLHF."""
-        return await server.answer(request, server.score_samples)
+        return await server.responder.answer(request, server.score_samples)
 
     @api.get("/models", openapi_extra=MODELS)
     async def models() -> Response:
@@ -69,12 +73,12 @@ def build(server: RewardServer) -> Any:
     @api.post("/entailment", openapi_extra=ENTAILMENT)
     async def entailment(request: Request) -> Response:
         """Return the probability that each premise entails its hypothesis."""
-        return await server.answer(request, server.entail)
+        return await server.responder.answer(request, server.entail)
 
     @api.post("/similarity", openapi_extra=SIMILARITY)
     async def similarity(request: Request) -> Response:
         """Return the similarity of each text to its reference."""
-        return await server.answer(request, server.compare)
+        return await server.responder.answer(request, server.compare)
 
     @api.get("/health", openapi_extra=HEALTH)
     async def health() -> Response:
@@ -91,6 +95,11 @@ def build(server: RewardServer) -> Any:
     async def status() -> Response:
         """Return the data of the status page."""
         return json_response(_ENCODE(server.status()))
+
+    @api.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        page = documentation_page(api.openapi())
+        return Response(page, media_type="text/html", headers=_PAGE_HEADERS)
 
     @api.get("/", include_in_schema=False)
     async def page() -> Response:

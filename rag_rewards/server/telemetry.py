@@ -124,6 +124,10 @@ class Telemetry:
             registry=registry,
         )
         self.queue = Gauge(name + "queue_rollouts", "Waiting rollouts", registry=registry)
+        self.in_flight = Gauge(name + "requests_in_flight", "Requests in flight", registry=registry)
+        self._request_errors = Count(
+            name + "request_errors", "Requests with an error", ["type"], registry=registry
+        )
         self.scored = 0
         self.failed: Counter[str] = Counter()
         self._sums: dict[str, list[float]] = {}
@@ -137,6 +141,10 @@ class Telemetry:
             self._latency[route] = self._new_latency(route)
         self._requests[key].inc()
         self._latency[route].observe(seconds)
+
+    def record_request_error(self, kind: str) -> None:
+        """Record a request that is answered with an error of this type."""
+        self._request_errors.labels(kind).inc()
 
     def record(self, results: Sequence[ScoreOrError]) -> None:
         """Record the scores and errors of rollouts."""

@@ -445,6 +445,13 @@ def test_a_response_beyond_the_limit_is_an_error(pair, monkeypatch):
     assert len(server.posts) == before + 1  # it is not requested again
 
 
+def test_a_description_beyond_the_limit_is_an_error(kind, monkeypatch):
+    double, policy = kind
+    monkeypatch.setattr("rag_rewards.backends.http.MAX_DESCRIPTION_BYTES", 10)
+    with double() as server, pytest.raises(BackendError, match="more than 10 bytes"):
+        _ = policy([server.url]).model_name
+
+
 def test_a_response_of_another_form_is_an_error(pair):
     server, policy = pair
     server.faults.append(Fault(200, body=b'{"hello": 1}'))

@@ -34,7 +34,7 @@ NAMES = {
     "report": "--output -o --recipe -r --set --config --hardened --title --label "
     "-l --label-threshold",
     "serve": "--recipe -r --set --config --hardened --host --port --token-file --max-body "
-    "--max-rows --deadline --batch-ms --on-error --error-value",
+    "--max-row --max-rows --deadline --batch-ms --on-error --error-value",
     "init": "--recipe -r --policy --data --validation --output -o --components --set --config "
     "--hardened --nodes",
     "doctor": "--json",

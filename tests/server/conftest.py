@@ -43,7 +43,9 @@ async def connect(
     )
     await server.start()
     transport = httpx.ASGITransport(build(server))
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://test", headers={"Content-Type": "application/json"}
+    ) as client:
         yield client, server
 
 

@@ -340,6 +340,106 @@ def test_large_requests_have_a_limit_also_after_their_deadline(
     asyncio.run(test())
 
 
+def test_the_deadline_of_a_large_request_stops_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rollout that is scored at the deadline is the last one."""
+    scored: list[int] = []
+    can_end = threading.Event()
+
+    async def test() -> None:
+        async with connect(PLAN, deadline=0.5) as (client, server):
+            assert server.ready is not None
+            assert server.ready.recipe is not None
+            recipe = server.ready.recipe
+
+            def wait(*_: Any) -> Any:
+                scored.append(1)
+                assert can_end.wait(60)
+                return [BackendError("late")]
+
+            monkeypatch.setattr(recipe.scorer, "score_each", wait)
+            rows = [row(i) | {"context": "x" * 100_000} for i in range(4)]
+            assert (await client.post("/score", json={"rollouts": rows})).status_code == 504
+            await asyncio.sleep(0.1)  # until the task of the request is cancelled
+            can_end.set()
+            while recipe.batcher.pending_bytes:
+                await asyncio.sleep(0.01)
+            assert len(scored) == 1
+
+    asyncio.run(test())
+
+
+def test_large_requests_have_the_scores_of_small_ones() -> None:
+    async def test() -> None:
+        async with connect(RecipeSpec(recipe="truthrl")) as (client, _):
+            rows = [row(i, right=i % 3 == 0) | {"group": i % 5} for i in range(12)]
+            for each in rows:
+                each["answers"] = each["response"][7:-1] if each["group"] else "no"
+                each["verdicts"] = {"outcome": 0}
+            small = (await client.post("/score", json={"rollouts": rows})).json()
+            padded = [each | {"context": "x" * 10_000} for each in rows]
+            large = (await client.post("/score", json={"rollouts": padded})).json()
+            assert large == small
+            assert {score["reward"] for score in small["scores"]} == {-1.0, 1.0}
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "place"),
+    [
+        ("/score", {"rollouts": [row(0), row(1) | {"context": "x" * 2000}]}, "rollouts[1]"),
+        (
+            "/openrlhf",
+            {"query": ["q", "q" * 2000], "prompts": ["q", "q"], "labels": [None, None]},
+            "query[1]",
+        ),
+        (
+            "/openrlhf",
+            {"query": ["q"], "prompts": ["q"], "labels": [json.dumps({"answers": "a" * 2000})]},
+            "labels[0]",
+        ),
+        ("/entailment", {"pairs": [["a", "b"], ["a" * 1000, "b" * 1000]]}, "pairs[1]"),
+    ],
+)
+@pytest.mark.parametrize("padding", [0, 100_000])
+def test_a_row_above_the_limit_is_refused(
+    path: str, body: dict[str, Any], place: str, padding: int
+) -> None:
+    async def test() -> None:
+        async with connect(PLAN, max_row=1500) as (client, _):
+            answer = await client.post(path, content=json.dumps(body) + " " * padding)
+            assert answer.status_code == 413
+            assert answer.json()["error"]["path"] == place
+
+    asyncio.run(test())
+
+
+def test_bodies_that_are_received_have_a_common_limit() -> None:
+    """A body of less than 64 kB is accepted also while large ones use the limit."""
+
+    async def large(parts: int, wait: asyncio.Event) -> Any:
+        for _ in range(parts):
+            yield b" " * 100_000
+        await wait.wait()
+        yield b"{}"
+
+    async def test() -> None:
+        async with connect(PLAN, max_pending=1_000_000) as (client, _):
+            wait = asyncio.Event()
+            first = asyncio.ensure_future(client.post("/score", content=large(8, wait)))
+            await asyncio.sleep(0.05)
+            second = await client.post("/score", content=large(3, wait))
+            small = await client.post("/score", json={"rollouts": []})
+            wait.set()
+            assert (await first).status_code == 422
+            assert second.status_code == 503
+            assert second.headers["retry-after"] == "1"
+            assert second.json()["error"]["type"] == "Busy"
+            assert small.status_code == 200
+
+    asyncio.run(test())
+
+
 def test_batches_run_up_to_the_limit() -> None:
     async def test() -> None:
         judge = SlowJudge(0.2)

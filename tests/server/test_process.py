@@ -20,6 +20,7 @@ import pytest
 from conftest import ARENA, Running
 
 BODY = {"rollouts": [ARENA]}
+JSON = {"Content-Type": "application/json"}
 
 
 def test_scores_and_stops_on_sigterm(serving: Callable[..., Running]) -> None:
@@ -165,7 +166,7 @@ def test_many_connections_without_a_failed_request(serving: Callable[..., Runnin
     def count_ok(_: int) -> int:
         with httpx.Client() as client:
             return sum(
-                client.post(f"{running.url}/score", content=body).status_code == 200
+                client.post(f"{running.url}/score", content=body, headers=JSON).status_code == 200
                 for _ in range(40)
             )
 

@@ -325,7 +325,10 @@ class TestHealth:
         ({"sec-fetch-site": "same-origin", "origin": "https://proxy"}, 200),
         ({"host": "127.0.0.1:8000"}, 200),
         ({"host": "[::1]:8000"}, 200),
-        ({"host": "localhost:8000", "content-type": "text/plain"}, 200),
+        ({"host": "localhost:8000", "content-type": "application/json; charset=utf-8"}, 200),
+        ({"content-type": "text/plain"}, 415),
+        ({"content-type": "application/x-www-form-urlencoded"}, 415),
+        ({"content-type": ""}, 415),
         ({"host": "rewards"}, 200),
     ],
 )
@@ -442,13 +445,26 @@ class TestPages:
 
         run(test)
 
-    def test_the_page_loads_no_external_resources(self) -> None:
+    @pytest.mark.parametrize("path", ["/", "/docs"])
+    def test_pages_load_no_external_resources(self, path: str) -> None:
         async def test() -> None:
             async with connect(PLAN) as (client, _):
-                page = await client.get("/")
+                page = await client.get(path)
             assert "default-src 'none'" in page.headers["content-security-policy"]
             assert "http://" not in page.text
             assert "https://" not in page.text
+
+        run(test)
+
+    def test_the_page_of_the_routes_shows_the_examples(self) -> None:
+        async def test() -> None:
+            async with connect(PLAN) as (client, _):
+                page = (await client.get("/docs")).text
+                assert (await client.get("/redoc")).status_code == 404
+            for route in ("POST /score", "POST /openrlhf", "GET /models", "GET /health"):
+                assert f"<code>{route}</code>" in page
+            assert "&lt;relevance&gt;[1]&lt;/relevance&gt;" in page
+            assert "<script" not in page
 
         run(test)
 
