@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed-to-develop
 # First and by itself: an index that has a build for processors alone gives that one.
 TORCH  ?= torch==2.13.0
 
-.PHONY: demo demo-model demo-train demo-search teaches test test-slow fuzz test-trainers test-more-trainers install-lines audit test-vllm test-lower-bounds check bench docs clean
+.PHONY: demo demo-model demo-train demo-search teaches test test-slow fuzz fuzz-coverage test-trainers test-more-trainers install-lines audit test-vllm test-lower-bounds check bench docs clean
 
 # The package alone is all that `make demo` needs; `make demo-model` needs torch and transformers,
 # tests and checks their tools as well.
@@ -71,6 +71,20 @@ test-slow: $(STAMP)
 FUZZ ?= tests
 fuzz: $(STAMP)
 	$(BIN)/python -m pytest -n auto -m hypothesis --hypothesis-profile fuzz $(FUZZ)
+
+# The fuzz tests with inputs that reach new code, by atheris, in an environment of its own.
+FUZZ_TARGETS ?=
+FUZZ_SECONDS ?= 60
+FUZZ_VENV    := build/fuzz
+$(FUZZ_VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(FUZZ_VENV)
+	$(FUZZ_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --editable ".[parquet,html,judge,server]" "atheris>=3" "hypothesis>=6.140" pytest numpy
+	touch $@
+
+fuzz-coverage: $(FUZZ_VENV)/.installed
+	PYTHONPATH=adapters $(FUZZ_VENV)/bin/python tests/fuzz/coverage_guided.py \
+	    --seconds $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 # Inside the real trainers, each in an environment of its own (1 to 2 GB), made when it is missing.
 TRAINERS ?= trl verl ms_swift openrlhf

@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rag_rewards.errors import DataError
-from rag_rewards.rows.columns import to_builtins
 from rag_rewards.turns.masks import Span, runs, turns_of_mask
-from rag_rewards_adapters.turn_rows import turn_rows, with_spans
+from rag_rewards_adapters.turn_rows import as_list, turn_rows, with_spans
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -31,10 +30,13 @@ def last_message(prompt: Any, completion: Any) -> tuple[Any, Any]:
 
 
 def turn_columns(columns: Mapping[str, Sequence[Any]], position: int) -> dict[str, Any]:
-    """Return the values of one completion in the columns that describe its tokens."""
+    """Return the values of one completion in the columns that describe its tokens.
+
+    Raises DataError for a value that is not a list.
+    """
     names = ("token_span", "response_mask", "prompt_token_ids")
     return {
-        name: to_builtins(columns[name][position])
+        name: as_list(columns[name][position], name)
         for name in names
         if columns.get(name) is not None and columns[name][position] is not None
     }

@@ -24,24 +24,43 @@ def with_spans(
 ) -> list[dict[str, Any]]:
     """Return turns with their spans: their own, `token_span`, or the runs of `response_mask`.
 
-    Raises DataError if their number differs.
+    Raises DataError if their number differs, and for values that are not lists of turns and spans.
     """
     rows = [
-        {name: value for name, value in to_builtins(turn).items() if value is not None}
-        for turn in turns
+        {name: value for name, value in turn.items() if value is not None} for turn in _turns(turns)
     ]
     if "token_span" not in tokens and all("token_span" in row for row in rows):
         return rows
     spans = tokens.get("token_span")
     if spans is None and "response_mask" in tokens:
-        spans = runs(tokens["response_mask"])
+        spans = runs(as_list(tokens["response_mask"], "response_mask"))
     if spans is None:
         return rows
-    if len(spans) != len(rows):
+    if len(as_list(spans, "token_span")) != len(rows):
         raise DataError(
             f"{len(spans)} spans for {len(rows)} turns: return one span per turn", "token_span"
         )
-    return [row | {"token_span": list(span)} for row, span in zip(rows, spans, strict=True)]
+    return [
+        row | {"token_span": as_list(span, f"token_span[{i}]")}
+        for i, (row, span) in enumerate(zip(rows, spans, strict=True))
+    ]
+
+
+def as_list(value: Any, path: str) -> list[Any]:
+    """Return a list or an array as a list. DataError for any other value."""
+    values = to_builtins(value)
+    if not isinstance(values, list):
+        raise DataError(f"expected a list, found {type(value).__name__}", path)
+    return values
+
+
+def _turns(value: Any) -> list[dict[str, Any]]:
+    """Return a list of mappings. DataError for any other value."""
+    turns = as_list(value, "turns")
+    for i, turn in enumerate(turns):
+        if not isinstance(turn, dict):
+            raise DataError(f"expected a mapping, found {type(turn).__name__}", f"turns[{i}]")
+    return turns
 
 
 def turn_rows(turns: Sequence[TurnRow]) -> list[dict[str, Any]]:
