@@ -1,0 +1,175 @@
+"""Families of hostile texts of any size, one text per notation and per rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count, islice
+
+Family = Callable[[int], str]
+
+
+def repeated(piece: str) -> Family:
+    """Return the family of repetitions of a text."""
+    return lambda size: piece * max(size // len(piece), 1)
+
+
+def numbered(form: str) -> Family:
+    """Return the family of texts in which each repetition has another number."""
+    return lambda size: "".join(form.format(n) for n in range(max(size // (len(form) + 3), 1)))
+
+
+def _letters() -> str:
+    return "".join(map(chr, range(0x4E00, 0x9FA5)))
+
+
+REPEATED = {
+    "answers": "<answer>x",
+    "answer pairs": "<answer>x</answer>",
+    "thoughts": "<think>",
+    "thought pairs": "<think>x</think>",
+    "square thoughts": "[think]x",
+    "capital tags": "<THINK><ANSWER>",
+    "closing tags": "</answer></think>",
+    "searches": "<search>a</search>",
+    "results": "<search>a</search><information>Doc 1(Title: T) b</information>",
+    "open results": "<search>a</search><information>(",
+    "tool calls": '<tool_call>{"name": "search", "arguments": {"query": "a"}}</tool_call>',
+    "agent blocks": "<|begin_of_query|>a<|end_of_query|><|begin_of_documents|>(1)a\n",
+    "citations": "[1]",
+    "citations with words": "a.[1] ",
+    "open citations": "[1,",
+    "ranges of citations": "[1-999]",
+    "links": "[a](http://x.y) ",
+    "urls": "http://a.b/c?d=e ",
+    "open links": "[a](http://",
+    "comments": "<!--",
+    "elements": "<b a='",
+    "entities": "&#65;&lt;",
+    "spoilers": "||a",
+    "boxes": "\\boxed{",
+    "box pairs": "\\boxed{a}",
+    "braces": "{}",
+    "open braces": "{",
+    "backslashes": "\\",
+    "commands": "\\text{",
+    "fractions": "\\frac{1}{2}",
+    "open fractions": "\\frac{",
+    "dollars": "$a$",
+    "escapes": "\\$\\%",
+    "scores": '{"score": 1}',
+    "open scores": '{"score": ',
+    "nested scores": '{"a": {"score": 1}, ',
+    "quoted scores": '"{\\"score\\": 1}',
+    "mark pairs": "\u0315\u0301",
+    "jamo": "\u1100\u1161",
+    "ligatures": "\ufdfa",
+    "square letters": "㍿",
+    "invisible": "a\u200b",
+    "joiners": "\u200d",
+    "right to left": "\u202ea",
+    "capitals with dots": "İ",
+    "sharp s": "ß",
+    "refusals": "I apologize, but I couldn't find an answer to your question. ",
+    "abstentions": "I don't know ",
+    "negations": "not ",
+    "opening": "<",
+    "brackets": "[",
+    "parentheses": "(",
+    "parenthesis pairs": "(a) ",
+    "initials": "a. ",
+    "titles": "Mr. ",
+    "abbreviations": "e.g. U.S. ",
+    "questions": "? ",
+    "quotes": '"',
+    "quoted sentences": '"a." ',
+    "apostrophes": "'",
+    "genitives": "Paris's ",
+    "typographic quotes": "“",
+    "mixed quotes": "「‚《‛",
+    "newlines": "\n",
+    "blank lines": "\n\r\n",
+    "spaces": " ",
+    "bullets": "- a\n",
+    "bullets with names": "- Paris\n",
+    "bullets with function words": "- the\n",
+    "list numbers": "1. ",
+    "lettered items": "(a) x\n",
+    "headings": "# a\n",
+    "table": "| a | b |\n",
+    "quoted lines": "> a\n",
+    "end of sequence": "</s> ",
+    "chat tokens": "<|im_end|>",
+    "chinese stops": "。",
+    "chinese": "巴黎。",
+    "chinese commas": "巴黎、",
+    "japanese": "東京都は",
+    "thai": "ปารีส",
+    "arabic": "باريس ",
+    "hindi": "पेरिस ",
+    "cyrillic": "Париж не ",
+    "words": "paris rome ",
+    "names": "Paris Rome ",
+    "mentions": "not Paris, ",
+    "bare mentions": "Paris ",
+    "mentions in sentences": "It is Paris. ",
+    "denied mentions": "It is not Paris. ",
+    "mentions in questions": "Paris? ",
+    "mentions in lists": "Paris, Rome, Oslo and ",
+    "alternatives": "Paris or ",
+    "opposites": "yes no ",
+    "affirmations": "yes ",
+    "overruled": "The answer is Paris. ",
+    "labels": "Paris: ",
+    "reports": "Some say it is Paris. ",
+    "slashes": "/",
+    "paths": "a/b|",
+    "stars": "* ",
+    "commas": ",",
+    "dashes": "-",
+    "long dashes": "Paris—Rome–",
+    "one letter": "a",
+    "capital letter": "A",
+    "camel case": "parisRome",
+    "glued numbers": "in2011as ",
+    "spelled numbers": "one million ",
+    "hundreds": "hundred ",
+    "digits": "1",
+    "digit words": "1 ",
+    "decimals": "1.",
+    "years": "1999 ",
+    "dates": "May 5, 1999 ",
+    "iso dates": "1999-05-05 ",
+    "months": "may 1999 ",
+    "ordinals": "1st 2nd ",
+    "currencies": "$5 5% ",
+    "articles": "the ",
+    "blocks": "<a></a>",
+    "document lines": "document 1: x\n",
+    "sources": "source: ",
+    "references": "References\n[1] x\n",
+}
+FAMILIES: dict[str, Family] = {name: repeated(piece) for name, piece in REPEATED.items()} | {
+    "nested braces": lambda size: "\\boxed{" + "{" * (size // 2) + "}" * (size // 2),
+    "boxes closed": lambda size: "\\boxed{" * (size // 8) + "}" * (size // 8),
+    "marks": lambda size: "a" + "\u0301" * size,
+    "grouped digits": lambda size: "1" + ",111" * (size // 4),
+    "far mentions": lambda size: "Paris " * 60 + "* " * (size // 2) + "Paris",
+    "a long clause": lambda size: "word " * (size // 5) + ", Paris" * 60,
+    "many clauses": lambda size: "Paris, " * 60 + "and oslo " * (size // 9),
+    "yes without end": lambda size: "yes. " * 64 + "ab " * (size // 3),
+    "different words": numbered("w{} "),
+    "different names": numbered("Paris{} "),
+    "different tags": numbered("<t{}>"),
+    "different citations": numbered("[{}] "),
+    "different dates": numbered("May {} 1999, "),
+    "different fields": lambda size: "{" + ",".join(f'"f{n}": {n}' for n in range(size // 12)) + "}",
+    "different characters": lambda size: "".join(islice(_letters(), size)),
+    "nested lists": lambda size: "[" * (size // 2) + "]" * (size // 2),
+    "nested objects": lambda size: '{"a":' * (size // 6) + "1" + "}" * (size // 6),
+}
+NUMBERS = count()
+
+
+def new(text: str) -> str:
+    """Return a text that no earlier call had, because gold answers are cached."""
+    return f"{text}{next(NUMBERS)}"
