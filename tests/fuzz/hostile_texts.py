@@ -162,7 +162,7 @@ FAMILIES: dict[str, Family] = {name: repeated(piece) for name, piece in REPEATED
     "different tags": numbered("<t{}>"),
     "different citations": numbered("[{}] "),
     "different dates": numbered("May {} 1999, "),
-    "different fields": lambda size: "{%s}" % ",".join(f'"f{n}": 1' for n in range(size // 12)),
+    "different fields": lambda size: "{" + numbered('"f{}": 1, ')(size) + '"a": 1}',
     "different characters": lambda size: "".join(islice(_letters(), size)),
     "nested lists": lambda size: "[" * (size // 2) + "]" * (size // 2),
     "nested objects": lambda size: '{"a":' * (size // 6) + "1" + "}" * (size // 6),
