@@ -6,7 +6,7 @@ is scored as a whole, so that an error of one member is an error of all members 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -142,13 +142,16 @@ class LineGroup:
     problem: str = ""
 
 
-def line_groups_by_key(lines: Iterable[Line]) -> Iterator[LineGroup]:
+def line_groups_by_key(
+    lines: Iterable[Line], keys: set[bytes] | None = None, earlier: Container[bytes] = ()
+) -> Iterator[LineGroup]:
     """Yield the groups of adjacent lines with one key.
 
     A group has a problem if its key also occurs in an earlier group, and if it is next to a line
-    whose key cannot be read, because this line can belong to it.
+    whose key cannot be read, because this line can belong to it. The digests of all keys are added
+    to `keys`. `earlier` are the digests of the keys of groups before the first line.
     """
-    digests: set[bytes] = set()
+    digests = set() if keys is None else keys
     group = LineGroup([])
     key: str | None = None
     uncertainty = ""
@@ -172,7 +175,7 @@ def line_groups_by_key(lines: Iterable[Line]) -> Iterator[LineGroup]:
                 yield group
             group, key = LineGroup([], uncertainty), own
             digest = key_digest(own)
-            if digest in digests:
+            if digest in digests or digest in earlier:
                 group.problem = (
                     f"the rows of group {shorten(own, 60)!r} are not adjacent: sort the file by "
                     "group, or use the option `sort`"
@@ -182,6 +185,20 @@ def line_groups_by_key(lines: Iterable[Line]) -> Iterator[LineGroup]:
         group.lines.append((number, line))
     if group.lines:
         yield group
+
+
+def is_group_start(previous: bytes, line: bytes) -> bool:
+    """Return whether a group starts at a line, whichever lines are before the `previous` one.
+
+    Division of a file before such a line does not change its groups by key.
+
+    >>> is_group_start(b'{"group": "a"}', b'{"group": "b"}'), is_group_start(b"{", b"{")
+    (True, False)
+    """
+    before, own = line_key(previous), line_key(line)
+    if before is None:
+        return is_object(previous)
+    return is_object(line) if own is None else own != before
 
 
 def line_groups_by_size(lines: Iterable[Line], size: int) -> Iterator[LineGroup]:

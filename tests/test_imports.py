@@ -65,7 +65,7 @@ LAYERS = [
     ["scorer"],
     ["training.scripts"],
     ["audit"],
-    ["io", "tables"],
+    ["io", "shards", "tables"],
     ["datasets"],
     ["metrics"],
     ["report", "server", "replay", "tracking"],

@@ -26,7 +26,8 @@ from rag_rewards.cli.options import (
 )
 from rag_rewards.cli.output import console, print_messages
 from rag_rewards.io.progress import NoProgress
-from rag_rewards.io.score_file import OnOutput, ScoreOptions, ScoringRun, score_file
+from rag_rewards.io.score_file import score_file
+from rag_rewards.io.score_options import OnOutput, ScoreOptions, ScoringRun
 from rag_rewards.report.plain import summary
 from rag_rewards.report.progress import ProgressBar, judge_usage
 from rag_rewards.shorten import plain
@@ -49,6 +50,7 @@ def score(
         bool | None, Parameter(negative="--jsonl", show_default=False, group=FILES)
     ] = None,
     workers: int = 1,
+    resume: Annotated[bool, Parameter(negative="", group=FILES)] = False,
     progress: Progress = None,
     track: Track = None,
     recipe: Recipe = RECIPE_DEFAULTS,
@@ -79,6 +81,9 @@ def score(
         Without -o, a table is the default on a terminal.
     workers
         Number of processes that score rows.
+    resume
+        Continue an interrupted run: score only the rows that are not in the output yet. The input
+        and the options must be those of that run.
     progress
         Show a progress bar. By default, it is shown on a terminal.
     track
@@ -94,6 +99,7 @@ def score(
         on_error=on_error,
         group_size=grouping.group_size,
         sort=grouping.sort,
+        resume=resume,
         models=models.options(),
     )
     show_progress = sys.stderr.isatty() if progress is None else progress
@@ -144,6 +150,8 @@ def _print_summary(run: ScoringRun, options: ScoreOptions) -> None:
         if run.partial:
             print(f"{run.totals.rows:,} rows before it are in {run.partial}", file=sys.stderr)
         return
+    if run.was_complete:
+        print(f"{options.output} is complete", file=sys.stderr)
     print_messages(summary(run.totals, run.seconds, run.signature))
     if run.usage is not None and str(run.usage):
         print(f"models: {run.usage}", file=sys.stderr)

@@ -26,11 +26,13 @@ class Output:
     files of the run (`path.errors.jsonl`), as far as they are opened after this object. Devices,
     pipes and "-" (standard output) are written directly and are not locked.
 
+    With `resume`, the rows of an earlier partial file remain until `truncate` is called.
+
     Raises UsageError when `path` cannot be written, when its name is that of a compressed file, and
     when another run is writing it.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, resume: bool = False) -> None:
         if path.endswith(_COMPRESSED):
             raise UsageError(
                 f"{path} would not be compressed: write it without the last suffix, and compress "
@@ -50,7 +52,7 @@ class Output:
                 self.handle = open(path, "wb")  # noqa: SIM115 (lives as long as the output)
                 return
             self.target = Path(os.path.realpath(path))
-            self.handle = open_locked(self.partial)
+            self.handle = open_locked(self.partial, truncate=not resume)
             if self.target.exists():
                 shutil.copymode(self.target, self.partial)
         except OSError as error:
@@ -59,13 +61,26 @@ class Output:
     def write(self, data: bytes) -> None:
         self.handle.write(data)
 
+    def truncate(self, size: int) -> None:
+        """Remove what follows the first `size` bytes, and continue to write there."""
+        self.handle.seek(size)
+        self.handle.truncate()
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the output has its name, or the partial file was discarded."""
+        return self.partial is None
+
     def commit(self) -> None:
-        """Give the complete output its name."""
+        """Give the complete output its name. After a power failure, its rows are on the disk."""
         self.handle.flush()
+        if self.partial:
+            os.fsync(self.handle.fileno())
         if fcntl is None and self.partial:
             self.handle.close()  # Windows does not rename an open file
         if self.partial and self.target:
             self._publish(self.partial, self.target)
+            sync_folder(self.target.parent)
             self.partial = None
         self.close()
 
@@ -77,10 +92,13 @@ class Output:
         """Flush and release the lock. Without `commit` the rows remain in the partial file."""
         if self.path == "-":
             self.handle.flush()
-        elif self.partial and not self.handle.closed and self.handle.tell() == 0:
+        elif self.partial and not self.handle.closed and self._is_empty():
             self.discard()
         else:
             self.handle.close()
+
+    def _is_empty(self) -> bool:
+        return self.handle.tell() == 0 and os.fstat(self.handle.fileno()).st_size == 0
 
     def discard(self) -> None:
         """Close and remove the partial file. Does nothing after `commit`."""
@@ -100,7 +118,17 @@ def check_output(path: str | None) -> None:
     Output(path).discard()
 
 
-def open_locked(partial: Path) -> IO[bytes]:
+def sync_folder(folder: Path) -> None:
+    """Write the names of files in a folder to the disk, where the system permits."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def open_locked(partial: Path, *, truncate: bool = True) -> IO[bytes]:
     """Open a partial file for writing, empty it, and lock it until it is closed.
 
     The operating system holds the lock, so that a killed run leaves none behind. Windows and file
@@ -114,7 +142,8 @@ def open_locked(partial: Path) -> IO[bytes]:
             _lock(handle, partial)
             # The run that held the lock may have renamed the file after it was opened here.
             if _is_named(handle, partial):
-                handle.truncate()
+                if truncate:
+                    handle.truncate()
                 return handle
         except BaseException:
             handle.close()

@@ -18,29 +18,61 @@ from rag_rewards.rows.parquet import scored_columns
 BLOCK_ROWS = 512
 
 
-def parquet_lines(handle: IO[bytes], path: str) -> Iterator[Line]:
+def parquet_lines(
+    handle: IO[bytes], path: str, start: int = 0, end: int | None = None
+) -> Iterator[Line]:
     """Yield the rows of a Parquet file as JSON lines, so that one decoder reads all rows.
 
-    `path` is the file's name in messages. Raises UsageError when the file cannot be read.
+    `path` is the file's name in messages. `start` and `end` select the rows between these
+    positions; row groups outside of them are not read. Raises UsageError when the file cannot be
+    read.
     """
-    pa, pq = _pyarrow()
-    try:
-        table = pq.ParquetFile(handle)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UsageError(f"cannot read {path}: {error}") from None
-    number = 0
-    batches = table.iter_batches(batch_size=BLOCK_ROWS)
-    while True:
+    pa, _ = _pyarrow()
+    table = open_parquet(handle, path)
+    end = table.metadata.num_rows if end is None else end
+    groups, number = _row_groups(table.metadata, start, end)
+    batches = table.iter_batches(batch_size=BLOCK_ROWS, row_groups=groups)
+    while number < end:
         try:
             batch = next(batches, None)
-            rows = batch.to_pylist(maps_as_pydicts="strict") if batch else []
+            rows = _between(batch, start - number, end - number) if batch else []
         except (pa.ArrowException, OSError, KeyError, ValueError, OverflowError) as error:
             raise UsageError(f"cannot read {path} after row {number}: {error}") from None
         if batch is None:
             return
-        for row in rows:
-            number += 1
-            yield number, _row_line(row)
+        first = max(number, start)
+        number += batch.num_rows
+        for position, row in enumerate(rows, first + 1):
+            yield position, _row_line(row)
+
+
+def open_parquet(handle: IO[bytes], path: str) -> Any:
+    """Return an open file as a ParquetFile. Raises UsageError when it is none."""
+    pa, pq = _pyarrow()
+    try:
+        return pq.ParquetFile(handle)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from None
+
+
+def _row_groups(metadata: Any, start: int, end: int) -> tuple[list[int], int]:
+    """Return the row groups with the rows between two positions, and the first row of them."""
+    groups: list[int] = []
+    first, before = start, 0
+    for group in range(metadata.num_row_groups):
+        after = before + metadata.row_group(group).num_rows
+        if before < end and after > start:
+            first = first if groups else before
+            groups.append(group)
+        before = after
+    return groups, first
+
+
+def _between(batch: Any, start: int, end: int) -> list[dict[str, Any]]:
+    """Return the rows of a batch between two positions, which may be outside of it."""
+    start = max(start, 0)
+    rows = batch.slice(start, max(end - start, 0)).to_pylist(maps_as_pydicts="strict")
+    return list(rows)
 
 
 def _row_line(row: dict[str, Any]) -> bytes:
@@ -72,10 +104,10 @@ class ParquetOutput(Output):
     list.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, resume: bool = False) -> None:
         self._pa, self._pq = _pyarrow()
         self._nested = False
-        super().__init__(path)
+        super().__init__(path, resume=resume)
         if self.partial is None:
             raise UsageError(f"{path} is not a regular file: write Parquet to a regular file")
 

@@ -2,101 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable
 
-import msgspec
-
-from rag_rewards.errors import OptionError, RagRewardsError
-from rag_rewards.io.output import Output, partial_of, refuse_second_run
+from rag_rewards.errors import OptionError
+from rag_rewards.io.output import partial_of, refuse_second_run
 from rag_rewards.io.progress import NoProgress, Progress
-from rag_rewards.io.sinks import ErrorFile, Spool, open_output
-from rag_rewards.io.sources import (
-    Source,
-    check_grouping,
-    chunks,
-    group_chunks,
-    open_source,
-    read_groups,
-)
+from rag_rewards.io.score_options import OnOutput, OutputError, ScoreOptions, ScoringRun
+from rag_rewards.io.sources import Source, open_source
+from rag_rewards.io.stream import score_to_stream
 from rag_rewards.loading import RecipeSource
-from rag_rewards.model_options import ModelOptions
-from rag_rewards.rows import Chunk, ErrorRecord, ScoredChunk, Totals
 from rag_rewards.scorer import Scorer
-
-if TYPE_CHECKING:
-    from rag_rewards.evidence.protocols import Judge
-    from rag_rewards.evidence.usage import EvidenceUsage
-
-OnOutput = Callable[[bytes], None]
-"""A function that receives scored rows as JSON lines."""
-
-
-class OutputError(RagRewardsError):
-    """The output cannot be written any further."""
-
-
-@dataclass(frozen=True)
-class ScoreOptions:
-    """The options of scoring a file.
-
-    source         input file; "-" is standard input
-    columns        columns of fields that have another name, as in `ColumnMap`
-    output         output file; "-" is standard output; None writes no rows
-    workers        number of scoring processes
-    keep_evidence  whether scored rows contain the evidence of the models
-    on_error       write rows in error to a file, or stop at the first one
-    group_size     number of adjacent rows in a group; None groups rows by their keys
-    sort           whether rows of one group may be anywhere in the file
-    models         models that provide evidence
-    """
-
-    source: str
-    output: str | None = "-"
-    columns: str | None = None
-    workers: int = 1
-    keep_evidence: bool = False
-    on_error: Literal["report", "stop"] = "report"
-    group_size: int | None = None
-    sort: bool = False
-    models: ModelOptions = ModelOptions()
-
-    def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise OptionError("{workers} must be at least 1, found {value}", value=self.workers)
-        if self.workers > 1 and self.models.is_set:
-            raise OptionError("{workers} must be 1 when models are set: one process calls them")
-        check_grouping(self.group_size, self.sort)
-
-    @property
-    def errors(self) -> str | None:
-        """The file for rows in error; None is standard error."""
-        return None if self.output in (None, "", "-") else f"{self.output}.errors.jsonl"
-
-
-@dataclass
-class ScoringRun:
-    """The result of scoring a file.
-
-    stopped_by  the first row in error, if the run stopped there; "" otherwise
-    partial     the file with the scored rows of a run that did not complete; "" otherwise
-    seconds     duration of the run
-    """
-
-    recipe: str
-    equation: str
-    signature: str
-    totals: Totals = field(default_factory=Totals)
-    usage: EvidenceUsage | None = None
-    judge: Judge | None = None
-    stopped_by: str = ""
-    partial: str = ""
-    seconds: float = 0.0
+from rag_rewards.shards.run import score_to_file
 
 
 def score_file(
@@ -128,34 +46,29 @@ def _score_source(
     on_output: OnOutput | None,
 ) -> ScoringRun:
     source = open_source(options.source, options.columns)
-    reward = scorer.reward
-    run = ScoringRun(reward.name, reward.equation, scorer.signature)
-    run.usage = scorer.usage if scorer.has_models else None
-    run.judge = scorer.models.judge
+    run = _run_of(scorer)
     start = time.perf_counter()
-    display = progress(source)
+    score = score_to_file if options.is_resumable else score_to_stream
     try:
-        sink = _Sink(options)
-    except RagRewardsError:
-        source.close()
-        raise
-    try:
-        with display:
-            _score_all(scorer, options, source, sink, run, display, on_output)
-        if not run.stopped_by:
-            sink.commit()
+        score(scorer, options, source, run, progress(source), on_output)
     except BrokenPipeError:
         raise
     except OSError as error:
-        hint = f"; the rows scored so far are in {sink.partial}" if sink.partial else ""
-        name = error.filename or options.output
+        partial = partial_of(options.output or "-")
+        hint = f"; the rows scored so far are in {partial}" if partial else ""
+        name = error.filename2 or error.filename or options.output
         name = "standard output" if name in (None, "-") else name
         raise OutputError(f"cannot write {name}: {error.strerror}{hint}") from None
     finally:
         source.close()
-        sink.close()
-        run.partial = sink.partial
         run.seconds = time.perf_counter() - start
+    return run
+
+
+def _run_of(scorer: Scorer) -> ScoringRun:
+    run = ScoringRun(scorer.reward.name, scorer.reward.equation, scorer.signature)
+    run.usage = scorer.usage if scorer.has_models else None
+    run.judge = scorer.models.judge
     return run
 
 
@@ -171,121 +84,3 @@ def _refuse_own_files(options: ScoreOptions) -> None:
                 file=options.output,
                 source=options.source,
             )
-
-
-def _score_all(
-    scorer: Scorer,
-    options: ScoreOptions,
-    source: Source,
-    sink: _Sink,
-    run: ScoringRun,
-    display: Progress,
-    on_output: OnOutput | None,
-) -> None:
-    scored = _score_chunks(scorer, _chunks(scorer, options, source), options.workers)
-    with contextlib.closing(scored):  # ends the workers also when writing the output fails
-        for chunk in scored:
-            if options.on_error == "stop" and chunk.errors:
-                _stop(chunk, sink, run)
-                return
-            sink.add(chunk)
-            run.totals.merge(chunk.totals)
-            if on_output is not None:
-                on_output(chunk.output)
-            display.update(run.totals, source.position(), run.usage)
-
-
-def _score_chunks(
-    scorer: Scorer, chunks: Iterator[Chunk], workers: int
-) -> Generator[ScoredChunk, None, None]:
-    """Yield every chunk with its scores, in order."""
-    if workers == 1:
-        yield from map(scorer.score_rows, chunks)
-        return
-    # The modules that start processes take time to import.
-    from rag_rewards.io.pool import score_in_workers
-
-    yield from score_in_workers(scorer, chunks, workers)
-
-
-def _stop(chunk: ScoredChunk, sink: _Sink, run: ScoringRun) -> None:
-    """Write the rows before the first error of a chunk."""
-    first = min(chunk.error_numbers)
-    rows = bisect_left(chunk.numbers, first) if chunk.numbers == sorted(chunk.numbers) else 0
-    numbers, ends = chunk.numbers[:rows], chunk.ends[:rows]
-    sink.add(ScoredChunk(output=chunk.output[: max(ends, default=0)], numbers=numbers, ends=ends))
-    run.totals.rows += rows
-    record = msgspec.json.decode(chunk.errors[0], type=ErrorRecord)
-    run.stopped_by = describe_error(record)
-
-
-def describe_error(record: ErrorRecord) -> str:
-    """Return the record of a row in error as one line of text."""
-    error = record.error
-    path = f"{error['path']}: " if error["path"] else ""
-    name = f" (id {record.id})" if record.id and record.id != str(record.line) else ""
-    return f"line {record.line}{name}: {error['type']}: {path}{error['message']}"
-
-
-def _chunks(scorer: Scorer, options: ScoreOptions, source: Source) -> Iterator[Chunk]:
-    if scorer.scope == "rollout":
-        return chunks(source.lines)
-    return group_chunks(read_groups(source, options.group_size, options.sort))
-
-
-class _Sink:
-    """The output and the file of errors. With `sort`, rows are written in input order."""
-
-    def __init__(self, options: ScoreOptions) -> None:
-        path = options.output
-        self.output: Output | None = None if path is None else open_output(path)
-        self.errors = ErrorFile(options.errors)
-        self.spools = (Spool(), Spool()) if options.sort else None
-
-    def add(self, chunk: ScoredChunk) -> None:
-        if self.spools is None:
-            self._write(chunk.output)
-            for record in chunk.errors:
-                self.errors.write(record)
-            return
-        rows, errors = self.spools
-        start = 0
-        for number, end in zip(chunk.numbers, chunk.ends, strict=True):
-            rows.add(number, chunk.output[start:end])
-            start = end
-        for number, record in zip(chunk.error_numbers, chunk.errors, strict=True):
-            errors.add(number, record)
-
-    def _write(self, data: bytes) -> None:
-        if self.output is not None:
-            self.output.write(data)
-
-    def commit(self) -> None:
-        self._write_spooled()
-        self.errors.close()
-        if self.output is not None:
-            self.output.commit()
-
-    def close(self) -> None:
-        """Keep the scored rows and close the files. Errors were raised before."""
-        with contextlib.suppress(OSError):
-            self._write_spooled()
-        with contextlib.suppress(OSError):
-            self.errors.close()
-        if self.output is not None:
-            with contextlib.suppress(OSError):
-                self.output.close()
-
-    def _write_spooled(self) -> None:
-        if self.spools is None:
-            return
-        (rows, errors), self.spools = self.spools, None
-        for line in rows.lines():
-            self._write(line)
-        for record in errors.lines():
-            self.errors.write(record)
-
-    @property
-    def partial(self) -> str:
-        """The file with the scored rows while the output is not complete; "" for none."""
-        return str(self.output.partial or "") if self.output is not None else ""

@@ -79,10 +79,10 @@ class Spool:
         self._file.close()
 
 
-def open_output(path: str) -> Output:
+def open_output(path: str, *, resume: bool = False) -> Output:
     """Open an output for scored rows: Parquet when the name ends in `.parquet`, else JSON lines."""
     if path.endswith(".parquet"):
         from rag_rewards.io.parquet import ParquetOutput
 
-        return ParquetOutput(path)
-    return Output(path)
+        return ParquetOutput(path, resume=resume)
+    return Output(path, resume=resume)

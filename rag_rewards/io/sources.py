@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import sys
 import tempfile
@@ -72,6 +73,11 @@ def open_source(path: str, columns: str | None = None, *, growing: bool = False)
         source.lines = columns_of_fields.lines(source.lines)
         source.handle = None  # its lines have other columns
     return source
+
+
+def is_splittable(path: str) -> bool:
+    """Return whether a file can be read from any row: neither a device nor compressed."""
+    return is_remote(path) or os.path.isfile(local_path(path))
 
 
 def _open_all(paths: Sequence[str]) -> Source:
@@ -148,10 +154,13 @@ _OTHER_FORMATS = {
 
 
 def _lines(handle: IO[bytes], path: str) -> Iterator[Line]:
-    """Return the lines of a file with their numbers, without the byte order mark of some editors.
+    """Return the lines of a file with their numbers. Raises UsageError for another format."""
+    skip_to_lines(handle, path)
+    return numbered_lines(handle, path)
 
-    Raises UsageError for a file of another format.
-    """
+
+def skip_to_lines(handle: IO[bytes], path: str) -> None:
+    """Skip the byte order mark of some editors. Raises UsageError for a file of another format."""
     with contextlib.suppress(OSError):  # a file that cannot be read raises at its first line
         beginning = handle.peek(4) if isinstance(handle, BufferedReader) else b""
         for magic, reason in _OTHER_FORMATS.items():
@@ -164,15 +173,18 @@ def _lines(handle: IO[bytes], path: str) -> Iterator[Line]:
                 f"{path} is a JSON array: write one row per line (JSON lines), as `jq -c '.[]'` "
                 "does"
             )
-    return _numbered(handle, path)
 
 
-def _numbered(handle: IO[bytes], path: str) -> Iterator[Line]:
-    """Yield lines with their numbers. Blank lines are skipped but counted."""
-    number = 0
-    while True:
+def numbered_lines(
+    handle: IO[bytes], path: str, number: int = 0, size: int | None = None
+) -> Iterator[Line]:
+    """Yield lines with their numbers, after line `number`. Blank lines are skipped but counted.
+
+    `size` is the number of bytes to read, up to the end of a line.
+    """
+    while size is None or size > 0:
         try:
-            block = handle.readlines(CHUNK_BYTES)
+            block = _read_lines(handle, CHUNK_BYTES if size is None else min(CHUNK_BYTES, size))
         except OSError as error:
             raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
         if not block:
@@ -183,6 +195,14 @@ def _numbered(handle: IO[bytes], path: str) -> Iterator[Line]:
                 yield number, line
         if not block[-1].endswith(b"\n"):  # the end, which another process may be extending
             return
+        if size is not None:
+            size -= sum(map(len, block))
+
+
+def _read_lines(handle: IO[bytes], size: int) -> list[bytes]:
+    """Read whole lines of at least `size` bytes in all, as few as possible."""
+    # `readlines` reads lines until their size exceeds its argument, and all lines for 0.
+    return handle.readlines(size - 1) if size > 1 else list(filter(None, [handle.readline()]))
 
 
 # --- chunks ------------------------------------------------------------------------------------

@@ -1,0 +1,93 @@
+"""The options of scoring a file, and the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from rag_rewards.errors import OptionError, RagRewardsError
+from rag_rewards.io.output import partial_of
+from rag_rewards.io.sources import check_grouping
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.rows import Totals
+
+if TYPE_CHECKING:
+    from rag_rewards.evidence.protocols import Judge
+    from rag_rewards.evidence.usage import EvidenceUsage
+
+OnOutput = Callable[[bytes], None]
+"""A function that receives scored rows as JSON lines."""
+
+
+class OutputError(RagRewardsError):
+    """The output cannot be written any further."""
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """The options of scoring a file.
+
+    source         input file; "-" is standard input
+    columns        columns of fields that have another name, as in `ColumnMap`
+    output         output file; "-" is standard output; None writes no rows
+    workers        number of scoring processes
+    keep_evidence  whether scored rows contain the evidence of the models
+    on_error       write rows in error to a file, or stop at the first one
+    group_size     number of adjacent rows in a group; None groups rows by their keys
+    sort           whether rows of one group may be anywhere in the file
+    resume         continue the run that was interrupted while it wrote the output
+    models         models that provide evidence
+    """
+
+    source: str
+    output: str | None = "-"
+    columns: str | None = None
+    workers: int = 1
+    keep_evidence: bool = False
+    on_error: Literal["report", "stop"] = "report"
+    group_size: int | None = None
+    sort: bool = False
+    resume: bool = False
+    models: ModelOptions = ModelOptions()
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise OptionError("{workers} must be at least 1, found {value}", value=self.workers)
+        if self.workers > 1 and self.models.is_set:
+            raise OptionError("{workers} must be 1 when models are set: one process calls them")
+        check_grouping(self.group_size, self.sort)
+        if self.resume and not self.is_resumable:
+            raise OptionError("{resume} requires {output} with the name of a file")
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether the output is a file, so that an interrupted run can continue."""
+        return not self.sort and partial_of(self.output or "-") is not None
+
+    @property
+    def errors(self) -> str | None:
+        """The file for rows in error; None is standard error."""
+        return None if self.output in (None, "", "-") else f"{self.output}.errors.jsonl"
+
+
+@dataclass
+class ScoringRun:
+    """The result of scoring a file.
+
+    stopped_by  the first row in error, if the run stopped there; "" otherwise
+    partial     the file with the scored rows of a run that did not complete; "" otherwise
+    was_complete  whether an earlier run had completed the output
+    seconds     duration of the run
+    """
+
+    recipe: str
+    equation: str
+    signature: str
+    totals: Totals = field(default_factory=Totals)
+    usage: EvidenceUsage | None = None
+    judge: Judge | None = None
+    stopped_by: str = ""
+    partial: str = ""
+    was_complete: bool = False
+    seconds: float = 0.0

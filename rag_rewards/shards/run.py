@@ -1,0 +1,321 @@
+"""Scoring of an input to an output file, in order, so that an interrupted run can continue."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from rag_rewards.errors import UsageError
+from rag_rewards.io.progress import Progress
+from rag_rewards.io.score_options import OnOutput, OutputError, ScoreOptions, ScoringRun
+from rag_rewards.io.sinks import open_output
+from rag_rewards.io.sources import CHUNK_BYTES, Source, is_splittable
+from rag_rewards.io.storage import input_files
+from rag_rewards.rows import ScoredChunk, Totals
+from rag_rewards.scorer import Scorer
+from rag_rewards.shards.executor import Executor
+from rag_rewards.shards.files import InputFile, is_parquet
+from rag_rewards.shards.plan import Grouping, Shard, plan_shards, shard_bytes, splittable_files
+from rag_rewards.shards.reader import StreamParts
+from rag_rewards.shards.run_folder import RunFolder, RunSettings, is_intact
+from rag_rewards.shards.score import (
+    Part,
+    PartFiles,
+    ShardJob,
+    ShardTask,
+    input_lines,
+    score_shard,
+)
+
+
+def score_to_file(
+    scorer: Scorer,
+    options: ScoreOptions,
+    source: Source,
+    run: ScoringRun,
+    display: Progress,
+    on_output: OnOutput | None,
+) -> None:
+    """Score a source to a file.
+
+    Files that can be read from any row are scored in shards, other sources by one reader. Raises
+    UsageError if the input has changed, or if `resume` finds a run with other settings.
+    """
+    paths = None if options.source == "-" else input_files(options.source)
+    paths = [options.source] if paths is None else paths
+    in_shards = not options.sort and all(map(is_splittable, paths))
+    files = splittable_files(paths) if in_shards else list(map(InputFile.of, regular_files(paths)))
+    settings = RunSettings(options=_settings(scorer, options, in_shards), files=files)
+    with contextlib.ExitStack() as stack:
+        output = open_output(str(options.output), resume=options.resume)
+        stack.callback(_close, output.close)
+        folder = RunFolder(output, str(options.errors), settings)
+        stack.callback(_close, folder.close)
+        if options.resume and (finished := folder.resume()) is not None:
+            run.totals, run.was_complete = finished.totals, True
+            return
+        if not folder.has_begun:
+            size = CHUNK_BYTES if scorer.has_models else shard_bytes(files, options.workers)
+            folder.start(size)
+        scoring = _FileScoring(scorer, options, folder, run, display, on_output)
+        with display:
+            if in_shards:
+                scoring.score_shards(files)
+            else:
+                scoring.score_stream(source)
+        for file in files:
+            file.check()
+        run.totals = scoring.totals
+        if run.stopped_by:
+            run.partial = str(output.partial or "")
+            return
+        folder.finish(scoring.totals)
+
+
+def _close(close: Callable[[], None]) -> None:
+    """Close files. Errors of writing were raised before."""
+    with contextlib.suppress(OSError):
+        close()
+
+
+def regular_files(paths: Iterable[str]) -> list[str]:
+    """Return the paths of regular files, which are not read as a stream."""
+    return [path for path in paths if os.path.isfile(path)]
+
+
+def _settings(scorer: Scorer, options: ScoreOptions, in_shards: bool) -> dict[str, str]:
+    """Return what decides the output besides the input, by the names of the options."""
+    return {
+        "signature": scorer.signature,
+        "source": options.source,
+        "columns": str(options.columns),
+        "group_size": str(options.group_size),
+        "sort": str(options.sort),
+        "keep_evidence": str(options.keep_evidence),
+        "on_error": options.on_error,
+        "reading": "shards" if in_shards else "stream",
+    }
+
+
+class _FileScoring:
+    """The scoring of one run. Its totals are those of the complete parts."""
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        options: ScoreOptions,
+        folder: RunFolder,
+        run: ScoringRun,
+        display: Progress,
+        on_output: OnOutput | None,
+    ) -> None:
+        self._scorer = scorer
+        self._options = options
+        self._folder = folder
+        self._output = folder.output
+        self._run = run
+        self._display = display
+        self._on_output = on_output
+        self._keys: set[bytes] = set()
+        self._position = 0
+        self.totals = Totals()
+        self._earlier = folder.take_parts()
+        if on_output is not None:
+            for rows in folder.rows():
+                on_output(rows)
+
+    # --- shards --------------------------------------------------------------------------------
+
+    def score_shards(self, files: list[InputFile]) -> None:
+        """Score all shards that an earlier run has not scored."""
+        by_key = self._scorer.scope == "group" and self._options.group_size is None
+        size = self._options.group_size if self._scorer.scope == "group" else None
+        job = ShardJob(
+            files=files,
+            folder=str(self._folder.parts_path),
+            columns=self._options.columns,
+            grouping=Grouping(by_key, size),
+            on_error=self._options.on_error,
+        )
+        shards = plan_shards(files, self._folder.shard_bytes, job.grouping, job.columns)
+        for part in self._earlier:
+            self._check_input(job, part, next(shards, None))
+            self._record(part)
+        self._run.totals.merge(self.totals)
+        first = list(islice(shards, 2))
+        shards = chain(first, shards)
+        if self._options.workers == 1 or len(first) < 2:
+            self._score_here(job, shards)
+            return
+        # The modules that start processes take time to import.
+        from rag_rewards.shards.local import LocalExecutor
+
+        with contextlib.closing(
+            LocalExecutor(self._scorer, job, self._options.workers)
+        ) as executor:
+            self._assemble(executor, job, shards)
+
+    def _score_here(self, job: ShardJob, shards: Iterator[Shard]) -> None:
+        """Score shards in this process, directly to the output."""
+        for shard in shards:
+            part = self._complete_part(job, shard)
+            if part is not None:
+                self._append(job, part)
+                continue
+            part = score_shard(
+                self._scorer,
+                job,
+                shard,
+                self._output,
+                self._folder.errors,
+                earlier=self._keys,
+                on_chunk=self._show,
+            )
+            if self._is_stopped(part):
+                return
+            self._folder.add(part)
+            self._record(part)
+
+    def _assemble(self, executor: Executor, job: ShardJob, shards: Iterator[Shard]) -> None:
+        """Append the parts of other processes to the output, in order."""
+        first = next(shards)
+        due = first.index
+        parts: dict[int, Part] = {}
+
+        def tasks() -> Iterator[ShardTask]:
+            for shard in chain([first], shards):
+                part = self._complete_part(job, shard)
+                if part is None:
+                    yield ShardTask(shard)
+                else:
+                    parts[shard.index] = part
+
+        for scored in chain(executor.run(tasks()), [None]):
+            if scored is not None:
+                parts[_index(scored)] = scored
+            while due in parts:
+                part = self._without_repeated_keys(executor, parts.pop(due))
+                self._append(job, part)
+                if self._run.stopped_by:
+                    return
+                due += 1
+
+    def _without_repeated_keys(self, executor: Executor, part: Part) -> Part:
+        """Return a part whose groups do not occur in earlier shards. Scores it again otherwise."""
+        repeated = [digest for digest in part.key_digests if digest in self._keys]
+        if not repeated or part.shard is None:
+            return part
+        (again,) = executor.run([ShardTask(part.shard, repeated)])
+        return again
+
+    def _complete_part(self, job: ShardJob, shard: Shard) -> Part | None:
+        """Return the part of a shard if an earlier process has completed its files."""
+        files = PartFiles(job.folder, shard.index)
+        try:
+            part = msgspec.json.decode(files.record.read_bytes(), type=Part)
+            with files.rows.open("rb") as rows, files.errors.open("rb") as errors:
+                intact = is_intact(rows, part.rows, part.rows_checksum) and is_intact(
+                    errors, part.errors, part.errors_checksum
+                )
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return None
+        if part.stopped_by or not intact or set(part.key_digests) & self._keys:
+            return None
+        self._check_input(job, part, shard)
+        return part
+
+    def _append(self, job: ShardJob, part: Part) -> None:
+        files = PartFiles(job.folder, _index(part))
+        _copy(files.rows, self._output.handle, part.rows, self._on_output)
+        if self._is_stopped(part):
+            return
+        _copy(files.errors, self._folder.errors, part.errors)
+        self._folder.add(part)
+        files.remove()
+        self._run.totals.merge(part.totals)
+        self._record(part)
+        self._display.update(self._run.totals, self._position, self._run.usage)
+
+    def _check_input(self, job: ShardJob, part: Part, shard: Shard | None) -> None:
+        """Raise UsageError if a shard is not the one that an earlier process has scored."""
+        if shard is not None and part.shard == shard:
+            if is_parquet(job.files[0].path):
+                return  # decoding would take as long as scoring
+            checksum = 0
+            for _, line in input_lines(job.files, shard):
+                checksum = zlib.crc32(line, checksum)
+            if checksum == part.input_checksum:
+                return
+        raise UsageError(
+            f"cannot resume {self._options.output}: the input has changed: start again without "
+            "`resume`"
+        )
+
+    # --- streams -------------------------------------------------------------------------------
+
+    def score_stream(self, source: Source) -> None:
+        """Score the rows of one reader, after those that an earlier run has scored."""
+        for part in self._earlier:
+            self._record(part)
+        self._run.totals.merge(self.totals)
+        parts = StreamParts(self._scorer, self._options, source, self._earlier)
+        with contextlib.closing(parts.scored()) as scored:
+            for chunk, complete in scored:
+                self._output.write(chunk.output)
+                for record in chunk.errors:
+                    self._folder.errors.write(record)
+                self._show(chunk)
+                if complete is None:
+                    continue
+                if self._is_stopped(complete):
+                    return
+                self._folder.add(complete)
+                self._record(complete)
+
+    # --- totals --------------------------------------------------------------------------------
+
+    def _show(self, chunk: ScoredChunk) -> None:
+        self._run.totals.merge(chunk.totals)
+        if self._on_output is not None:
+            self._on_output(chunk.output)
+        self._display.update(self._run.totals, self._position, self._run.usage)
+
+    def _record(self, part: Part) -> None:
+        self.totals.merge(part.totals)
+        self._keys.update(part.key_digests)
+        if part.shard is not None:
+            self._position += sum(piece.end - piece.start for piece in part.shard.pieces)
+
+    def _is_stopped(self, part: Part) -> bool:
+        """Whether the run ends at this part, whose rows are written but not recorded."""
+        if part.stopped_by:
+            self._run.stopped_by = part.stopped_by
+            self.totals.rows += part.totals.rows
+        return bool(part.stopped_by)
+
+
+def _index(part: Part) -> int:
+    if part.shard is None:
+        raise ValueError("the part of a stream has no shard")
+    return part.shard.index
+
+
+def _copy(source: Path, target: IO[bytes], size: int, on_output: OnOutput | None = None) -> None:
+    """Append the first `size` bytes of a file. Blocks for `on_output` end with a row."""
+    with source.open("rb") as handle:
+        if on_output is None:
+            shutil.copyfileobj(handle, target, 1 << 20)
+        else:
+            while lines := handle.readlines(1 << 20):
+                target.writelines(lines)
+                on_output(b"".join(lines))
+        if handle.tell() != size:
+            raise OutputError(f"cannot write {target.name}: {source} has not {size:,} bytes")

@@ -1,0 +1,375 @@
+"""The folder `OUT.run` of a run that writes `OUT`: what the run needs to continue.
+
+    settings.json   settings of the run, input files, size of a shard
+    parts.jsonl     one record for each shard whose rows are in OUT.partial, in order
+    errors.jsonl    the error records of these shards
+    parts-ID/       shards that are complete before an earlier one
+    finished.json   the record of the complete run, which becomes OUT.run.json
+
+`OUT.partial` contains the scored rows, and its lock protects the folder. Checksums find rows that
+a power failure has damaged. They are scored again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TypeVar
+
+import msgspec
+
+from rag_rewards.errors import UsageError
+from rag_rewards.io.output import Output, sync_folder
+from rag_rewards.rows import Totals
+from rag_rewards.shards.files import InputFile
+from rag_rewards.shards.score import Part
+
+SYNC_SECONDS = 5.0
+"""A power failure loses at most about the work of this time. A killed process loses none of it."""
+
+_BLOCK = 1 << 20
+T = TypeVar("T")
+
+
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What decides the bytes of the output.
+
+    options      options of the command by name, and the signature
+    files        input files; empty for a stream
+    """
+
+    options: dict[str, str]
+    files: list[InputFile]
+
+    def check(self, earlier: RunSettings, name: str) -> None:
+        """Raise UsageError if an earlier run had other settings or another input."""
+        for option in dict.fromkeys([*earlier.options, *self.options]):
+            before, now = earlier.options.get(option, "-"), self.options.get(option, "-")
+            if before != now:
+                raise UsageError(
+                    f"cannot resume {name}: {option} was {before!r} and is {now!r}: use the "
+                    "settings of the earlier run, or start again without `resume`"
+                )
+        if len(self.files) != len(earlier.files):
+            raise UsageError(
+                f"cannot resume {name}: the input had {len(earlier.files)} files and has "
+                f"{len(self.files)}: start again without `resume`"
+            )
+        for before_file, file in zip(earlier.files, self.files, strict=True):
+            if before_file != file:
+                raise UsageError(
+                    f"cannot resume {name}: the input {file.path} has changed "
+                    f"({_difference(before_file, file)}): start again without `resume`"
+                )
+
+
+def _difference(before: InputFile, now: InputFile) -> str:
+    if before.path != now.path:
+        return f"it was {before.path}"
+    if before.size != now.size:
+        return f"it had {before.size:,} bytes and has {now.size:,}"
+    return "it was written after the run began"
+
+
+class _Saved(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of settings.json."""
+
+    settings: RunSettings
+    shard_bytes: int
+    parts: str
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of a complete run: OUT.run.json."""
+
+    settings: RunSettings
+    totals: Totals
+    rows_size: int
+    errors_size: int
+    output_size: int = 0
+
+
+class RunFolder:
+    """The folder of a run, and the open files to which it appends.
+
+    parts   the records of the shards whose rows are in the partial file
+    """
+
+    def __init__(self, output: Output, errors: str, settings: RunSettings) -> None:
+        if output.partial is None or output.target is None:
+            raise UsageError(f"{output.path} is not a regular file: write to a regular file")
+        self.output = output
+        self.settings = settings
+        self.parts: list[Part] = []
+        self.shard_bytes = 0
+        self._target = output.target
+        self._partial = output.partial
+        self._errors_target = Path(errors)
+        self._path = run_folder_of(self._target)
+        self._record = finished_record_of(self._target)
+        self._errors: IO[bytes] | None = None
+        self._journal: IO[bytes] | None = None
+        self._parts_name = ""
+        self._rows_size = self._errors_size = 0
+        self._synced = time.monotonic()
+
+    # --- start ---------------------------------------------------------------------------------
+
+    def start(self, shard_bytes: int) -> None:
+        """Begin a new run. Files of an earlier run that did not end are removed."""
+        shutil.rmtree(self._path, ignore_errors=True)
+        self._path.mkdir()
+        self.shard_bytes = shard_bytes
+        self._parts_name = f"parts-{secrets.token_hex(4)}"
+        saved = _Saved(settings=self.settings, shard_bytes=shard_bytes, parts=self._parts_name)
+        write_synced(self._path / "settings.json", msgspec.json.encode(saved))
+        self.output.truncate(0)
+        self._open()
+
+    def resume(self) -> Finished | None:
+        """Continue an earlier run, if there is one. Returns its record if it is complete.
+
+        Raises UsageError if its settings or its input differ. If no run has begun, `has_begun` is
+        false afterwards.
+        """
+        finished = _decoded(self._path / "finished.json", Finished)
+        if finished is not None:
+            self.settings.check(finished.settings, self.output.path)
+            return self._publish(finished)
+        saved = _decoded(self._path / "settings.json", _Saved)
+        if saved is not None:
+            self.settings.check(saved.settings, self.output.path)
+            self.shard_bytes, self._parts_name = saved.shard_bytes, saved.parts
+            self._open()
+            self._read_journal()
+            return None
+        return self._complete_output()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the files of the run are open."""
+        return self._journal is not None
+
+    def _complete_output(self) -> Finished | None:
+        """Return the record of the complete output, or None without an output."""
+        if not self._target.exists() or self._is_input():
+            return None
+        finished = _decoded(self._record, Finished)
+        if finished is None:
+            raise UsageError(
+                f"cannot resume {self.output.path}: it exists, but not {self._record.name}, the "
+                "record of a complete run: start again without `resume`"
+            )
+        self.settings.check(finished.settings, self.output.path)
+        if finished.output_size != self._target.stat().st_size:
+            raise UsageError(
+                f"cannot resume {self.output.path}: it has changed since the run ended: start "
+                "again without `resume`"
+            )
+        return finished
+
+    def _is_input(self) -> bool:
+        files = (file.path for file in self.settings.files)
+        return not self._record.exists() and any(
+            os.path.samefile(path, self._target) for path in files
+        )
+
+    def _open(self) -> None:
+        self.parts_path.mkdir(exist_ok=True)
+        self._errors = _append_to(self._path / "errors.jsonl")
+        self._journal = _append_to(self._path / "parts.jsonl")
+
+    def _read_journal(self) -> None:
+        """Read the records of the shards whose rows are intact, and remove all later rows."""
+        journal, errors = self._opened(self._journal), self._opened(self._errors)
+        size = 0
+        with self._partial.open("rb") as rows, (self._path / "errors.jsonl").open("rb") as records:
+            for line, part in _records(self._path / "parts.jsonl"):
+                if not (
+                    is_intact(rows, part.rows, part.rows_checksum)
+                    and is_intact(records, part.errors, part.errors_checksum)
+                ):
+                    break
+                self.parts.append(part)
+                self._rows_size += part.rows
+                self._errors_size += part.errors
+                size += len(line)
+        journal.truncate(size)
+        errors.truncate(self._errors_size)
+        self.output.truncate(self._rows_size)
+
+    # --- rows ----------------------------------------------------------------------------------
+
+    @property
+    def parts_path(self) -> Path:
+        """The folder of the part files."""
+        return self._path / self._parts_name
+
+    def take_parts(self) -> list[Part]:
+        """Return the records of the shards whose rows an earlier run has written."""
+        parts, self.parts = self.parts, []
+        return parts
+
+    @property
+    def errors(self) -> IO[bytes]:
+        """The file of error records."""
+        return self._opened(self._errors)
+
+    def rows(self) -> Iterator[bytes]:
+        """Yield the scored rows so far in blocks that end with a row."""
+        with self._partial.open("rb") as handle:
+            while lines := handle.readlines(_BLOCK):
+                yield b"".join(lines)
+
+    def add(self, part: Part) -> None:
+        """Record a shard whose rows and errors have been written to the files."""
+        self.output.handle.flush()
+        self.errors.flush()
+        journal = self._opened(self._journal)
+        journal.write(msgspec.json.encode(part) + b"\n")
+        journal.flush()
+        self._rows_size += part.rows
+        self._errors_size += part.errors
+        if time.monotonic() - self._synced > SYNC_SECONDS:
+            self._sync()
+
+    def _sync(self) -> None:
+        for handle in (self.output.handle, self.errors, self._opened(self._journal)):
+            handle.flush()
+            os.fsync(handle.fileno())
+        self._synced = time.monotonic()
+
+    @staticmethod
+    def _opened(handle: IO[bytes] | None) -> IO[bytes]:
+        if handle is None:
+            raise ValueError("the run has not begun")
+        return handle
+
+    # --- end -----------------------------------------------------------------------------------
+
+    def finish(self, totals: Totals) -> None:
+        """Give the complete files their names and remove the folder."""
+        self._sync()
+        self._close_files()
+        finished = Finished(
+            settings=self.settings,
+            totals=totals,
+            rows_size=self._rows_size,
+            errors_size=self._errors_size,
+        )
+        write_synced(self._path / "finished.json", msgspec.json.encode(finished))
+        self._publish(finished)
+
+    def _publish(self, finished: Finished) -> Finished:
+        """Rename the files of a complete run: errors, output, record. Continues a broken call."""
+        if finished.errors_size == 0:
+            if self._errors_target.is_file() or self._errors_target.is_symlink():
+                self._errors_target.unlink()
+        elif (self._path / "errors.jsonl").exists():
+            _move(self._path / "errors.jsonl", self._errors_target)
+        if self._partial.stat().st_size == finished.rows_size:
+            self.output.commit()
+        finished = msgspec.structs.replace(finished, output_size=self._target.stat().st_size)
+        write_synced(self._record, msgspec.json.encode(finished))
+        shutil.rmtree(self._path, ignore_errors=True)
+        sync_folder(self._target.parent)
+        return finished
+
+    def close(self) -> None:
+        """Close the files. The folder remains for another run, unless nothing was scored."""
+        if self.has_begun and not self.output.is_committed and self._is_empty():
+            shutil.rmtree(self._path, ignore_errors=True)
+        self._close_files()
+
+    def _is_empty(self) -> bool:
+        with contextlib.suppress(OSError, ValueError):
+            self.output.handle.flush()
+        return not (self._partial.exists() and self._partial.stat().st_size) and not any(
+            self.parts_path.glob("*.json")
+        )
+
+    def _close_files(self) -> None:
+        for handle in (self._errors, self._journal):
+            if handle is not None:
+                with contextlib.suppress(OSError):
+                    handle.close()
+
+
+def run_folder_of(target: Path) -> Path:
+    """Return the folder of the run that writes an output."""
+    return target.with_name(target.name + ".run")
+
+
+def finished_record_of(target: Path) -> Path:
+    """Return the record of the complete run that wrote an output."""
+    return target.with_name(target.name + ".run.json")
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Replace a file. After a power failure it has the old content or the new one."""
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("wb") as handle:
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def _move(source: Path, target: Path) -> None:
+    """Rename a file, also to another file system."""
+    try:
+        source.replace(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        write_synced(target, source.read_bytes())
+        source.unlink()
+
+
+def _append_to(path: Path) -> IO[bytes]:
+    return path.open("ab")
+
+
+def _records(path: Path) -> Iterator[tuple[bytes, Part]]:
+    """Yield the intact lines of the journal with their records."""
+    with path.open("rb") as handle:
+        for line in handle:
+            try:
+                part = msgspec.json.decode(line, type=Part)
+            except msgspec.MsgspecError:
+                return
+            if not line.endswith(b"\n"):
+                return
+            yield line, part
+
+
+def is_intact(handle: IO[bytes], size: int, checksum: int) -> bool:
+    """Return whether the next bytes of a file have this checksum."""
+    value = 0
+    while size and (block := handle.read(min(size, _BLOCK))):
+        value = zlib.crc32(block, value)
+        size -= len(block)
+    return not size and value == checksum
+
+
+def _decoded(path: Path, type_: type[T]) -> T | None:
+    """Return the content of a JSON file, or None if it does not exist."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=type_)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise UsageError(
+            f"cannot resume: {path} cannot be read ({error}): start again without `resume`"
+        ) from None

@@ -1,0 +1,195 @@
+"""Scoring of one shard, to open files or to part files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import zlib
+from collections.abc import Callable, Container, Iterator, Sequence
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+from rag_rewards.groups import line_groups_by_key, line_groups_by_size
+from rag_rewards.io.sources import chunks, group_chunks
+from rag_rewards.rows import Chunk, Line, ScoredChunk, Totals
+from rag_rewards.rows.first_error import describe_first_error, rows_before_error
+from rag_rewards.scorer import Scorer
+from rag_rewards.shards.files import InputFile, open_rows, renamed
+from rag_rewards.shards.plan import Grouping, Shard
+
+OnError = Literal["report", "stop"]
+
+
+class ShardJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process needs, besides a scorer, to score shards of one run.
+
+    files     input files
+    folder    folder of the part files
+    columns   columns of fields that have another name, as in `ColumnMap`
+    grouping  rows that form a group
+    on_error  write rows in error to a file, or end the shard before the first one
+    """
+
+    files: list[InputFile]
+    folder: str
+    columns: str | None = None
+    grouping: Grouping = Grouping()
+    on_error: OnError = "report"
+
+
+class ShardTask(msgspec.Struct, frozen=True):
+    """A shard to score. `repeated` are digests of group keys that occur in earlier shards."""
+
+    shard: Shard
+    repeated: list[bytes] = []
+
+
+class Part(msgspec.Struct, kw_only=True):
+    """The record of a scored shard. Checksums are CRC-32 values.
+
+    shard            the shard; None for rows of a stream
+    rows, errors     size of the scored rows and of the error records in bytes
+    rows_checksum, errors_checksum  checksums of these bytes
+    input_checksum   checksum of the lines that were read; 0 for Parquet
+    lines            number of lines that were read
+    keys             digests of the keys of the groups, 8 bytes each
+    totals           totals over the rows
+    stopped_by       the first row in error, if the shard ends before it
+    """
+
+    shard: Shard | None = None
+    rows: int = 0
+    errors: int = 0
+    rows_checksum: int = 0
+    errors_checksum: int = 0
+    input_checksum: int = 0
+    lines: int = 0
+    keys: bytes = b""
+    totals: Totals = msgspec.field(default_factory=Totals)
+    stopped_by: str = ""
+
+    @property
+    def key_digests(self) -> Iterator[bytes]:
+        """The digests of the keys."""
+        return (self.keys[i : i + 8] for i in range(0, len(self.keys), 8))
+
+    def add(self, chunk: ScoredChunk) -> None:
+        """Add scored rows and error records."""
+        records = b"".join(chunk.errors)
+        self.rows += len(chunk.output)
+        self.errors += len(records)
+        self.rows_checksum = zlib.crc32(chunk.output, self.rows_checksum)
+        self.errors_checksum = zlib.crc32(records, self.errors_checksum)
+        self.totals.merge(chunk.totals)
+
+
+class Writer(Protocol):
+    """A file that is open for writing."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+
+def score_shard(
+    scorer: Scorer,
+    job: ShardJob,
+    shard: Shard,
+    rows: Writer,
+    errors: Writer,
+    *,
+    earlier: Container[bytes] = (),
+    on_chunk: Callable[[ScoredChunk], None] | None = None,
+) -> Part:
+    """Write the scored rows and the error records of a shard to open files.
+
+    `earlier` are digests of the keys of earlier groups, whose further rows are errors. Raises
+    UsageError if a file has changed.
+    """
+    part = Part(shard=shard)
+    keys: set[bytes] = set()
+    for chunk in _chunks(job, _counted_lines(job.files, shard, part), keys, earlier):
+        scored = scorer.score_rows(chunk)
+        if scored.errors and job.on_error == "stop":
+            part.stopped_by = describe_first_error(scored)
+            scored = rows_before_error(scored)
+        rows.write(scored.output)
+        for record in scored.errors:
+            errors.write(record)
+        part.add(scored)
+        if on_chunk is not None:
+            on_chunk(scored)
+        if part.stopped_by:
+            break
+    part.keys = b"".join(sorted(keys))
+    return part
+
+
+def input_lines(files: Sequence[InputFile], shard: Shard) -> Iterator[Line]:
+    """Yield the rows of a shard with their line numbers. Raises UsageError if a file changed."""
+    for piece in shard.pieces:
+        with contextlib.closing(open_rows(files[piece.file])) as rows:
+            yield from rows.read(piece)
+
+
+def _counted_lines(files: Sequence[InputFile], shard: Shard, part: Part) -> Iterator[Line]:
+    for number, line in input_lines(files, shard):
+        part.lines += 1
+        part.input_checksum = zlib.crc32(line, part.input_checksum)
+        yield number, line
+
+
+def _chunks(
+    job: ShardJob, lines: Iterator[Line], keys: set[bytes], earlier: Container[bytes]
+) -> Iterator[Chunk]:
+    lines = renamed(lines, job.columns)
+    if job.grouping.size is not None:
+        return group_chunks(line_groups_by_size(lines, job.grouping.size))
+    if job.grouping.by_key:
+        return group_chunks(line_groups_by_key(lines, keys, earlier))
+    return chunks(lines)
+
+
+# --- part files --------------------------------------------------------------------------------
+
+
+class PartFiles:
+    """The files of a shard in the folder of a run: scored rows, error records, and the record."""
+
+    def __init__(self, folder: str | Path, index: int) -> None:
+        name = f"{index:06d}"
+        self.rows = Path(folder, f"{name}.jsonl")
+        self.errors = Path(folder, f"{name}.errors.jsonl")
+        self.record = Path(folder, f"{name}.json")
+
+    def remove(self) -> None:
+        """Remove the files, the record first."""
+        for path in (self.record, self.rows, self.errors):
+            path.unlink(missing_ok=True)
+
+
+def score_to_part(scorer: Scorer, job: ShardJob, task: ShardTask) -> Part:
+    """Score a shard to files of the job's folder, and return its record.
+
+    The files get their names when they are complete, the record at last. Several processes may
+    score one shard, since their files are equal.
+    """
+    files = PartFiles(job.folder, task.shard.index)
+    with new_file(files.rows) as rows, new_file(files.errors) as errors:
+        part = score_shard(scorer, job, task.shard, rows, errors, earlier=frozenset(task.repeated))
+    with new_file(files.record) as record:
+        record.write(msgspec.json.encode(part))
+    return part
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Writer]:
+    """Open a file that gets its name at the end of the block. After an error it is removed."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        with temporary.open("wb") as handle:
+            yield handle
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
