@@ -49,7 +49,12 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     files: list[InputFile]
 
     def check(self, earlier: RunSettings, name: str) -> None:
-        """Raise UsageError if an earlier run had other settings or another input."""
+        """Raise UsageError if an earlier run had other options or another input."""
+        self.check_options(earlier, name)
+        self.check_files(earlier, name)
+
+    def check_options(self, earlier: RunSettings, name: str) -> None:
+        """Raise UsageError if an earlier run had other options."""
         for option in dict.fromkeys([*earlier.options, *self.options]):
             before, now = earlier.options.get(option, "-"), self.options.get(option, "-")
             if before != now:
@@ -57,6 +62,9 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
                     f"cannot resume {name}: {option} was {before!r} and is {now!r}: use the "
                     "settings of the earlier run, or start again without `resume`"
                 )
+
+    def check_files(self, earlier: RunSettings, name: str) -> None:
+        """Raise UsageError if an earlier run had another input."""
         if len(self.files) != len(earlier.files):
             raise UsageError(
                 f"cannot resume {name}: the input had {len(earlier.files)} files and has "
@@ -159,15 +167,17 @@ class RunFolder:
 
     def _complete_output(self) -> Finished | None:
         """Return the record of the complete output, or None without an output."""
-        if not self._target.exists() or self._is_input():
-            return None
         finished = _decoded(self._record, Finished)
+        if not self._target.exists() or (finished is None and self._is_input()):
+            return None
         if finished is None:
             raise UsageError(
                 f"cannot resume {self.output.path}: it exists, but not {self._record.name}, the "
                 "record of a complete run: start again without `resume`"
             )
-        self.settings.check(finished.settings, self.output.path)
+        self.settings.check_options(finished.settings, self.output.path)
+        if not self._is_input():
+            self.settings.check_files(finished.settings, self.output.path)
         if finished.output_size != self._target.stat().st_size:
             raise UsageError(
                 f"cannot resume {self.output.path}: it has changed since the run ended: start "
@@ -176,10 +186,8 @@ class RunFolder:
         return finished
 
     def _is_input(self) -> bool:
-        files = (file.path for file in self.settings.files)
-        return not self._record.exists() and any(
-            os.path.samefile(path, self._target) for path in files
-        )
+        """Whether the output replaces an input file."""
+        return any(os.path.samefile(file.path, self._target) for file in self.settings.files)
 
     def _open(self) -> None:
         self.parts_path.mkdir(exist_ok=True)

@@ -129,7 +129,7 @@ def test_the_output_can_be_the_input(cli, write, arena, tmp_path):
         cli("score", path, "-r", "arena", "-o", path, code=0)
         assert ids(path) == ["a", "b"]
     assert path.stat().st_mode & 0o777 == 0o600
-    assert [each.name for each in tmp_path.iterdir()] == ["in.jsonl"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["in.jsonl", "in.jsonl.run.json"]
 
 
 def test_an_existing_output_is_replaced_when_the_new_one_is_complete(cli, write, arena, tmp_path):

@@ -112,7 +112,12 @@ def test_a_partial_file_that_is_a_symbolic_link(cli, write, arena, tmp_path):
 def test_an_error_file_that_is_a_broken_symbolic_link(cli, write, arena, tmp_path):
     (tmp_path / "out.jsonl.errors.jsonl").symlink_to(tmp_path / "elsewhere")
     cli("score", write([arena(), "{"]), "-r", "arena", "-o", tmp_path / "out.jsonl", code=3)
-    assert names(tmp_path) == ["in.jsonl", "out.jsonl", "out.jsonl.errors.jsonl"]
+    assert names(tmp_path) == [
+        "in.jsonl",
+        "out.jsonl",
+        "out.jsonl.errors.jsonl",
+        "out.jsonl.run.json",
+    ]
     assert not (tmp_path / "out.jsonl.errors.jsonl").is_symlink()
 
 

@@ -34,8 +34,10 @@ def test_input_and_output(cli, write, arena, tmp_path):
     assert read(again) == rows
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "again.parquet",
+        "again.parquet.run.json",
         "in.parquet",
         "out.parquet",
+        "out.parquet.run.json",
     ]
 
 
@@ -221,7 +223,11 @@ def test_rows_that_cannot_be_converted_remain_as_json_lines(cli, write, arena, t
     message = cli("score", write(rows), "-r", "arena", "-o", out, code=2).err
     assert f"The scored rows are in {out}.partial, as JSON lines" in message
     assert len((tmp_path / "out.parquet.partial").read_text().splitlines()) == 600
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.parquet.partial"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "in.jsonl",
+        "out.parquet.partial",
+        "out.parquet.run",
+    ]
 
 
 @pytest.mark.parametrize("rows", [[], ["{"]])
