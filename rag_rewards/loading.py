@@ -120,6 +120,19 @@ def spec_of(
     return RecipeSpec(**merged)
 
 
+def is_hardened(source: Any, *, hardened: bool = False) -> bool:
+    """Return whether a recipe, given in any form, has the hardened profile.
+
+    >>> is_hardened({"recipe": {"recipe": "arena", "hardened": True}})
+    True
+    """
+    if isinstance(source, RecipeSpec):
+        return hardened or source.hardened
+    if isinstance(source, Mapping):
+        return hardened or source.get("hardened") is True or is_hardened(source.get("recipe"))
+    return hardened
+
+
 def recorded_spec(signature: Signature) -> RecipeSpec:
     """Return the recipe of a signature with all settings, without its models.
 

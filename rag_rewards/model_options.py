@@ -9,7 +9,7 @@ The command line generates its options from these classes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +22,7 @@ from rag_rewards.prompts import Prompt
 from rag_rewards.settings import did_you_mean
 
 BACKENDS = ("transformers", "vllm", "sglang")
+JUDGE_CHECKS = ("hardened", "always", "never")
 LEAST_TOKEN_BUDGET = 256
 EXAMPLES: dict[ModelKind, str] = {
     "policy": 'model="path/to/model", or a server: model="http://host:8000", backend="vllm"',
@@ -84,6 +85,8 @@ class JudgeOptions:
     """File that stores verdicts, so that no request is sent twice."""
     judge_retries: int = 5
     """Number of times to retry a failed request."""
+    judge_checks: str = "hardened"
+    """Check verdicts with further questions: always, never, or with the hardened profile."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,12 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
         if self.judge and not self.judge_model:
             raise OptionError(
                 "{judge} requires {judge_model}, the name of the model at this endpoint"
+            )
+        if self.judge_checks not in JUDGE_CHECKS:
+            raise OptionError(
+                "{judge_checks} must be one of {choices}, found {value!r}",
+                choices=", ".join(JUDGE_CHECKS),
+                value=self.judge_checks,
             )
         prompt = (self.document_form, self.document_separator)
         Prompt("").showing(*prompt)  # raises for a bad form before a model is loaded
@@ -153,6 +162,12 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
                 raise UsageError(f"unknown option {key!r}{did_you_mean(str(key), names)}")
         return cls(**{key: value for key, value in options.items() if value is not None})
 
+    def for_profile(self, *, hardened: bool) -> ModelOptions:
+        """Return the options for a recipe, which decide whether verdicts are checked."""
+        if self.judge_checks != "hardened" or not (hardened and self.judge):
+            return self
+        return replace(self, judge_checks="always")
+
     @property
     def is_set(self) -> bool:
         """Whether any model is set."""
@@ -183,15 +198,18 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
 
     def load_judge(self, **arguments: Any) -> Judge:
         """Load the judge with further arguments of `OpenAIJudge`, such as a temperature."""
+        from rag_rewards.backends.checked_judge import CheckedJudge
         from rag_rewards.backends.openai import OpenAIJudge
 
-        return OpenAIJudge(
+        judge = OpenAIJudge(
             str(self.judge_model),
             base_url=str(self.judge),
             cache=self.judge_cache,
             retries=self.judge_retries,
+            marked=self.judge_checks == "always",
             **arguments,
         )
+        return CheckedJudge(judge) if self.judge_checks == "always" else judge
 
 
 def missing_model(name: str, kind: ModelKind, verb: str = "set") -> UsageError:

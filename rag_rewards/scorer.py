@@ -25,6 +25,7 @@ from rag_rewards.loading import (
     RECIPE_KEYS,
     RecipeSource,
     RecipeSpec,
+    is_hardened,
     load_recipe,
     recipes_of,
     spec_of,
@@ -141,7 +142,7 @@ class Scorer:
         if isinstance(models, ModelOptions):
             prompting = models.prompt_options
             cls(reward, prompt=prompt, **prompting)  # raises before a model is loaded
-            models = models.load()
+            models = models.for_profile(hardened=is_hardened(recipe, hardened=hardened)).load()
         scorer = cls(
             reward,
             models,
@@ -381,7 +382,7 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], ModelOpti
     if isinstance(recipe.get("recipe"), Mapping):  # a mapping for the parameter `recipe`
         recipe["recipe"], defaults = _split(recipe["recipe"])
         models = defaults | models
-    return recipe, ModelOptions.of(models)
+    return recipe, ModelOptions.of(models).for_profile(hardened=is_hardened(recipe))
 
 
 def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

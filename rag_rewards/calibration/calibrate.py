@@ -50,7 +50,7 @@ from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.io.output import Output, check_output
 from rag_rewards.io.sources import chunks, group_chunks, open_source, read_groups
-from rag_rewards.loading import load_recipe
+from rag_rewards.loading import is_hardened, load_recipe
 from rag_rewards.metrics.agreement import ScoreCounts, calibration_error, reliability_bins
 from rag_rewards.metrics.label_agreement import NO_NO, NO_ROWS, NO_YES, Labelled, figures
 from rag_rewards.metrics.metric_names import metrics_of
@@ -82,7 +82,7 @@ def calibrate(options: CalibrateOptions) -> Calibration:
     )
     reward = load_recipe(options.recipe) if options.recipe else None  # before models are loaded
     trials = list(_judges(options))
-    models = options.models.load()
+    models = options.models.for_profile(hardened=is_hardened(options.recipe)).load()
     sources: list[Source] = []
     try:
         for label, judge in trials:

@@ -43,6 +43,7 @@ from rag_rewards.evidence.outcomes import (
 )
 from rag_rewards.evidence.policy_evidence import Place, PolicyEvidence, places_of
 from rag_rewards.evidence.protocols import (
+    NO_ENTITIES,
     ContradictionModel,
     EntailmentModel,
     EntityJudge,
@@ -293,7 +294,7 @@ class Gatherer:
             reader = judge
             answers = await call_model(lambda: reader.entities(questions), len(questions))
         else:
-            answers = [BackendError(_NO_ENTITIES)] * len(questions)
+            answers = [BackendError(NO_ENTITIES)] * len(questions)
         self.usage.verdicts += len(questions)
         answer_of = dict(zip(questions, answers, strict=True))
         for i, question in question_of.items():
@@ -304,9 +305,6 @@ class Gatherer:
                 outcomes.fail(i, answer, "entities")
             else:
                 outcomes.evidence[i]["entities"] = dict(answer)
-
-
-_NO_ENTITIES = "the judge cannot read names: give it a method entities, or add the field entities"
 
 
 async def _no_contradictions(pairs: Sequence[tuple[str, str]]) -> list[Any]:

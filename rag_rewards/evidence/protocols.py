@@ -203,6 +203,9 @@ class JudgeQuestion:
     reasoning  is the reasoning in `response` (a whole response) sound?             (TruthRL)
     supported  do the `documents` support the claim `response`?                     (CaRR)
     consistent do the `documents` contradict nothing in `response`?                 (Binary RAR)
+
+    `swapped` asks with the texts in another order: `response` before `documents` and `gold`, and
+    these in reverse order. The answer must be the same.
     """
 
     kind: JudgeKind
@@ -211,6 +214,7 @@ class JudgeQuestion:
     gold: tuple[str, ...] = ()
     documents: tuple[str, ...] = ()
     query_time: str | None = None
+    swapped: bool = False
 
 
 @runtime_checkable
@@ -255,6 +259,9 @@ class EntityJudge(Judge, Protocol):
 
     async def entities(self, questions: Sequence[EntityQuestion]) -> list[Entities | Exception]: ...
 
+
+NO_ENTITIES = "the judge cannot read names: give it a method entities, or add the field entities"
+"""The error of a question for names to a judge that is no `EntityJudge`."""
 
 # --- all together ------------------------------------------------------------------------------
 

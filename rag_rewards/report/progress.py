@@ -85,4 +85,7 @@ def judge_usage(judge: Any) -> str:
         parts.append(f"{usage.cost:.4g} spent")
     if usage.requests:
         parts.append(f"p95 {usage.latency_p95 * 1000:.0f} ms")
+    if counts := getattr(judge, "counts", None):
+        asked, refused = counts.positions + counts.canaries, counts.refused
+        parts.append(f"checks: {asked:,} questions, {refused:,} verdicts refused")
     return " · ".join(parts)

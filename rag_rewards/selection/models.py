@@ -11,7 +11,7 @@ from rag_rewards.errors import OptionError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Policy
 from rag_rewards.io.questions import ErrorLog, Question, ScoresRollouts
-from rag_rewards.loading import RecipeSource
+from rag_rewards.loading import RecipeSource, is_hardened
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.scorer import Scorer
 from rag_rewards.selection.rationales import RationaleScorer
@@ -59,7 +59,8 @@ class SelectionModels:
         elif self.purpose == "trust-align":
             _check_trust_align(scorer)
         if self.options.is_set:  # models are loaded after the recipe was checked
-            models = self.options.load()
+            options = self.options.for_profile(hardened=is_hardened(self.recipe))
+            models = options.load()
             self.policy = models.policy
             scorer.models = replace(models, policy=None)
         self.signature = scorer.signature

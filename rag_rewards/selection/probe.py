@@ -34,7 +34,7 @@ from rag_rewards.io.questions import (
     read_question_row,
 )
 from rag_rewards.io.sources import Source, open_source
-from rag_rewards.loading import RecipeSource, load_recipe
+from rag_rewards.loading import RecipeSource, is_hardened, load_recipe
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.report.progress import ProgressBar
 from rag_rewards.rollout import Rollout
@@ -177,7 +177,8 @@ class _Models:
     def __post_init__(self) -> None:
         if self.options.recipe is not None:
             self.recipe = _single_recipe(self.options.recipe)
-        models = self.options.models.load()
+        hardened = is_hardened(self.options.recipe)
+        models = self.options.models.for_profile(hardened=hardened).load()
         self.policy = models.policy
         if self.recipe is not None:
             correct = self.recipe.correct

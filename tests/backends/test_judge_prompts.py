@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_rewards.backends.judge_prompts import _code, _plain, judge_messages, parse_verdict
+from rag_rewards.backends.judge_fences import _code, _plain
+from rag_rewards.backends.judge_prompts import judge_messages, parse_verdict
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import JudgeQuestion
 

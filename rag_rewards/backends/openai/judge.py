@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rag_rewards.backends.entity_prompts import entity_messages
+from rag_rewards.backends.judge_fences import code_of
 from rag_rewards.backends.judge_prompts import PROMPT_VERSION, judge_messages
 from rag_rewards.backends.openai.arguments import canonical, constant_fields, temperatures_of
 from rag_rewards.backends.openai.calls import Call, Question, SharedState
@@ -45,7 +46,10 @@ class OpenAIJudge:
                       of the server
     max_tokens        maximum number of tokens of a response; None for the default of the server.
                       A truncated response has no verdict
-    swapped           put the response before the gold answers, and reverse the order of these
+    swapped           put the response before the documents and the gold answers, and reverse the
+                      order of these
+    marked            mark each line of a text in the prompt, and require the code of the prompt in
+                      the response
     votes             odd number of votes; the majority decides, and no more votes than it needs
                       are requested
     extra             further fields of the request body, such as {"reasoning_effort": "low"}
@@ -79,6 +83,7 @@ class OpenAIJudge:
         temperature: float | Sequence[float] | None = 0.0,
         max_tokens: int | None = 1024,
         swapped: bool = False,
+        marked: bool = False,
         votes: int = 1,
         extra: Mapping[str, Any] | None = None,
         concurrency: int = 64,
@@ -112,7 +117,7 @@ class OpenAIJudge:
         self._temperatures = temperatures_of(temperature, votes)
         self._constant_fields = constant_fields(model, max_tokens, extra)
         self._extra = dict(extra or {})
-        self._swapped = swapped
+        self._swapped, self._marked = swapped, marked
         self._concurrency = concurrency
         self._deadline = deadline
         self._cache = VerdictCache(cache) if isinstance(cache, (str, Path)) else cache
@@ -141,7 +146,7 @@ class OpenAIJudge:
         distinct = self._temperatures[:1] if same else self._temperatures
         temperature = ",".join("default" if t is None else f"{t:g}" for t in distinct)
         extra = f" extra={canonical(self._extra)}" if self._extra else ""
-        extra += " swapped" if self._swapped else ""
+        extra += " swapped" * self._swapped + " marked" * self._marked
         return (
             f"openai:{self.model} prompt={PROMPT_VERSION} votes={votes} "
             f"temperature={temperature}{extra}"
@@ -264,7 +269,9 @@ class OpenAIJudge:
         key = call.keys[question][vote]
         entry = call.cached.get(key)
         if entry is None:
-            entry = await self._sender.request_vote(call, question, self._body(question, vote))
+            body = self._body(question, vote)
+            code = code_of(body["messages"]) if self._marked else ""
+            entry = await self._sender.request_vote(call, question, body, code)
             if call.shared.cache:
                 call.shared.cache.put(key, entry)
         else:
@@ -276,9 +283,10 @@ class OpenAIJudge:
 
     def _body(self, question: Question, vote: int) -> dict[str, Any]:
         if isinstance(question, EntityQuestion):
-            messages = entity_messages(question)
+            messages = entity_messages(question, marked=self._marked)
         else:
-            messages = judge_messages(question, swapped=self._swapped)
+            swapped = self._swapped != question.swapped
+            messages = judge_messages(question, swapped=swapped, marked=self._marked)
         body = {**self._constant_fields, "messages": messages}
         temperature = self._temperatures[vote]
         return body if temperature is None else {**body, "temperature": temperature}

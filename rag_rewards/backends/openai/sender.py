@@ -56,10 +56,12 @@ class RequestSender:
     not_before: float = field(init=False, default=0.0)
     """Time of the monotonic clock before which no request is sent, because of a Retry-After."""
 
-    async def request_vote(self, call: Call, question: Question, body: dict[str, Any]) -> Entry:
+    async def request_vote(
+        self, call: Call, question: Question, body: dict[str, Any], code: str = ""
+    ) -> Entry:
         """Repeat a request until it has a verdict, or attempts or time are exhausted.
 
-        Raises BackendError without a verdict.
+        `code` is the code that the verdict must have. Raises BackendError without a verdict.
         """
         content = msgspec.json.encode(body, order="sorted")
         tokens = len(content) // 4 + body.get("max_tokens", 0)
@@ -70,7 +72,8 @@ class RequestSender:
                 # attempt: the rate of the server is lower than that of the requests.
                 attempt += 1
                 try:
-                    entry = await self._attempt(call, question, content, tokens)
+                    response = await self._attempt(call, content, tokens)
+                    entry = self._entry(response, question, tokens, code)
                 except TemporaryFailure as failure:
                     if failure.is_postponed and call.shared.answers > answers:
                         attempt = 1
@@ -110,7 +113,7 @@ class RequestSender:
             ) from failure
         await asyncio.sleep(wait)
 
-    async def _attempt(self, call: Call, question: Question, content: bytes, tokens: int) -> Entry:
+    async def _attempt(self, call: Call, content: bytes, tokens: int) -> ChatResponse:
         """Send one request. Raises TemporaryFailure or FinalFailure.
 
         `tokens` is the estimate of its tokens for the token limit.
@@ -124,11 +127,10 @@ class RequestSender:
             finally:
                 shared.idle.append(client)
         try:
-            chat_response = self.endpoint.read(response)
+            return self.endpoint.read(response)
         except TemporaryFailure as failure:
             self.not_before = max(self.not_before, time.monotonic() + failure.wait)
             raise
-        return self._entry(chat_response, question, tokens)
 
     async def _wait_for_limits(self, call: Call, tokens: int) -> None:
         """Wait until the rate limits and the Retry-After of the server allow a request."""
@@ -156,8 +158,8 @@ class RequestSender:
         finally:
             self.counter.add_latency(time.monotonic() - start)
 
-    def _entry(self, response: ChatResponse, question: Question, tokens: int) -> Entry:
-        """Return the verdict of a response."""
+    def _entry(self, response: ChatResponse, question: Question, tokens: int, code: str) -> Entry:
+        """Return the verdict of a response. Raises TemporaryFailure if there is none."""
         prompt, completion = response.prompt_tokens, response.completion_tokens
         self.counter.prompt_tokens += prompt
         self.counter.completion_tokens += completion
@@ -168,10 +170,10 @@ class RequestSender:
             end = self.endpoint.shorten(text[-99:])
             raise TemporaryFailure(f"cut off at max_tokens: …{end}", retries=RETRIES_OF_UNUSABLE)
         if isinstance(question, EntityQuestion):
-            entities = parse_entities(text, question.placeholders)
+            entities = parse_entities(text, question.placeholders, code)
             if entities is not None:
                 return Entry(None, prompt, completion, text, dict(entities))
-        elif (verdict := parse_verdict(text, question.kind)) is not None:
+        elif (verdict := parse_verdict(text, question.kind, code)) is not None:
             return Entry(1 if verdict else 0, prompt, completion, text)
         content = self.endpoint.shorten(text or response.refusal or "nothing")
         wanted = "names" if isinstance(question, EntityQuestion) else "verdict"
