@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from rag_rewards.backends.addresses import Address, parse_address
+from rag_rewards.backends.circuit_breaker import CircuitBreaker
 from rag_rewards.backends.http_responses import (
     UNDECODABLE,
     ResponseTooLarge,
@@ -134,6 +135,7 @@ class Session:
     deadline: float
     groups: asyncio.Semaphore
     requests: asyncio.Semaphore
+    breaker: CircuitBreaker
 
     @asynccontextmanager
     async def place(self, tokens: int) -> AsyncIterator[Place]:
@@ -155,6 +157,11 @@ class Servers:
     endpoints: tuple[Endpoint, ...]
     limits: Limits = field(default_factory=Limits)
     headers: dict[str, str] = field(default_factory=dict, repr=False)
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        urls = ", ".join(endpoint.url for endpoint in self.endpoints)
+        self.breaker.name = f"{self.name} at {urls}"
 
     @cached_property
     def tls(self) -> ssl.SSLContext:
@@ -176,7 +183,7 @@ class Servers:
         async with httpx.AsyncClient(
             limits=pool, timeout=timeout, headers=self.headers, verify=self.tls
         ) as client:
-            yield Session(self.name, self.endpoints, limits, client, deadline, *slots)
+            yield Session(self.name, self.endpoints, limits, client, deadline, *slots, self.breaker)
 
     async def map(
         self,
@@ -245,10 +252,11 @@ class Servers:
 
 @dataclass
 class _Attempts:
-    """The failed attempts of one request."""
+    """The failed attempts of one request. `started` is the time of the last attempt."""
 
     failures: int = 0
     timeouts: int = 0
+    started: float = 0.0
     last_error: HttpError = field(default_factory=lambda: HttpError("not sent"))
 
 
@@ -313,19 +321,24 @@ class Place:
         attempts, limits = _Attempts(), self.session.limits
         while True:
             await self._wait(attempts)
+            self.session.breaker.check()
             # Another request of the group can change the server while this one is in progress.
             server = self.endpoint
             content = await self._send(server, method, path, body, attempts, final)
             if content is not None:
                 try:
-                    return msgspec.json.decode(content, type=answer)
+                    decoded = msgspec.json.decode(content, type=answer)
                 except msgspec.ValidationError as fault:
+                    self._record_success(attempts)
                     raise self._error(
                         server, f"answered {path} with an unexpected form: {fault}"
                     ) from None
                 except UNDECODABLE as fault:
                     broken = self._error(server, f"answered {path} with broken JSON: {fault}")
                     self._record_failure(server, attempts, broken)
+                else:
+                    self._record_success(attempts)
+                    return decoded
             if attempts.failures > limits.retries or attempts.timeouts >= _MAX_TIMEOUTS:
                 number = "once" if attempts.failures == 1 else f"{attempts.failures} times"
                 last = attempts.last_error
@@ -335,6 +348,8 @@ class Place:
 
     async def _wait(self, attempts: _Attempts) -> None:
         """Wait until the server is available. HttpError if that is after the deadline."""
+        if attempts.failures and (refusal := self.session.breaker.unavailable) is not None:
+            raise refusal
         pause = max(self.endpoint.available_at - time.monotonic(), 0.0)
         if time.monotonic() + pause >= self.session.deadline:
             reason = f"the deadline of {self.session.limits.deadline:g} s is over"
@@ -357,6 +372,7 @@ class Place:
         """Return the body of a response with status 200, None after a temporary failure."""
         httpx = _httpx()
         async with self.session.requests:
+            attempts.started = time.monotonic()
             left = self.session.deadline - time.monotonic()
             timeout = max(min(left, self.session.limits.timeout), 1e-3)
             request = request_within(
@@ -390,10 +406,14 @@ class Place:
         reason = shorten(error_message(response.content), 300)
         refusal = self._error(server, f"answered {path} with status {status}: {reason}", status)
         if status in final or not is_temporary(status):
+            self._record_success(attempts)  # the server works, and refuses this request
             raise refusal
         retry_after = retry_after_seconds(response.headers.get("retry-after"))
         self._record_failure(server, attempts, refusal, retry_after)
         return None
+
+    def _record_success(self, attempts: _Attempts) -> None:
+        self.session.breaker.record_success(time.monotonic() - attempts.started)
 
     def _record_failure(
         self, server: Endpoint, attempts: _Attempts, error: HttpError, retry_after: float = 0.0
@@ -407,6 +427,7 @@ class Place:
         server.available_at = max(server.available_at, until)
         attempts.last_error = error
         attempts.failures += 1
+        self.session.breaker.record_failure(str(error), time.monotonic() - attempts.started)
 
     def _error(self, server: Endpoint, message: str, status: int | None = None) -> HttpError:
         return HttpError(f"{self.session.name}: {server.url} {message}", status)

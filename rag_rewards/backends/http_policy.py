@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
+from rag_rewards.backends.circuit_breaker import CircuitBreaker
 from rag_rewards.backends.http import Limits, Place, Servers, endpoints
 from rag_rewards.backends.selfcheck import agree, selfcheck
 from rag_rewards.backends.sequences import (
@@ -99,6 +100,11 @@ class HttpPolicy(ABC):
     @abstractmethod
     async def _generate(self, request: GenerateRequest, place: Place) -> GenerateAnswer:
         """Generate one continuation."""
+
+    @property
+    def breaker(self) -> CircuitBreaker:
+        """The circuit breaker of the servers."""
+        return self._servers.breaker
 
     # --- identity ------------------------------------------------------------------------------
 

@@ -37,6 +37,10 @@ class RequestOptions:
     """Maximum time of a request, in seconds."""
     batch_ms: float = 5.0
     """Maximum time, in milliseconds, that a request waits for further requests to form a batch."""
+    breaker_failures: int = 10
+    """Number of consecutive failures of a model's server that open its circuit breaker; 0: none."""
+    breaker_seconds: float = 5.0
+    """Minimum duration of these failures, and time until the server is tried again, in seconds."""
     on_error: Literal["fail", "value"] = "fail"
     """For an unscored rollout, POST /openrlhf returns an error (fail) or --error-value (value)."""
     error_value: float | None = None
@@ -84,6 +88,8 @@ def serve(
         deadline=requests.deadline,
         batch_wait=requests.batch_ms / 1000,
         in_flight=max_in_flight(model_options),
+        breaker_failures=requests.breaker_failures,
+        breaker_seconds=requests.breaker_seconds,
         error_value=requests.error_value,
         dump=dump.open(),
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from rag_rewards.backends.circuit_breaker import BackendUnavailable
 from rag_rewards.errors import (
     BackendError,
     DataError,
@@ -26,8 +27,9 @@ from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import group_by_key
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows import decode_or_error, row_error, score_entries
-from rag_rewards.scorer import Scorer
+from rag_rewards.scorer import Scorer, required_models
 from rag_rewards.server import openrlhf
+from rag_rewards.server.backend_monitor import BackendMonitor, unavailable
 from rag_rewards.server.batching import INLINE_BYTES, Batcher
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.pair_models import (
@@ -76,6 +78,7 @@ class Loaded:
 
     models: Models
     pairs: PairModels
+    backends: BackendMonitor
     recipe: LoadedRecipe | None = None
 
     @property
@@ -146,9 +149,15 @@ class RewardServer:
         source = self._load()
         if isinstance(source, Models):
             _ = source.fingerprints  # requests those of models behind servers
-            return Loaded(source, self._pair_models(source))
+            return Loaded(source, self._pair_models(source), self._monitor(source))
         recipe = LoadedRecipe(source, self._batcher(source), source.signature)
-        return Loaded(source.models, self._pair_models(source.models), recipe)
+        models = source.models
+        return Loaded(models, self._pair_models(models), self._monitor(models), recipe)
+
+    def _monitor(self, models: Models) -> BackendMonitor:
+        options = self.options
+        failures = options.breaker_failures or None
+        return BackendMonitor(models, self.telemetry, failures, options.breaker_seconds)
 
     def _pair_models(self, models: Models) -> PairModels:
         return PairModels(models, self.options.batch_rows)
@@ -174,9 +183,11 @@ class RewardServer:
             message = f"this server serves {name!r}, not {request.recipe!r}: leave out `recipe`"
             raise RequestError(404, "UnknownRecipeError", message, "recipe")
         self._check_rows(len(request.rollouts), "rollouts")
-        self._loaded()  # checks the limit of large requests again, after the wait for a thread
+        backends = self._loaded().backends  # checks the limits again, after the wait for a thread
+        self._require_models(request.rollouts)
         groups = group_by_key(request.rollouts)
         results = await loaded.batcher.score(request.rollouts, groups, len(body))
+        backends.check(results)
         scores = list(map(_score_data, request.rollouts, results))
         return _ENCODE({"scores": scores, "signature": loaded.signature})
 
@@ -191,6 +202,8 @@ class RewardServer:
             self._check_sizes((len(text or "") for text in texts), len(body), name)
         try:
             results = await self._score_samples(loaded.batcher, request, len(body))
+            if self.options.error_value is None:
+                BackendMonitor.check(results)
             self._sums.check([result for result in results if isinstance(result, Score)])
             response = openrlhf.response_of(results, self.components, self.options.error_value)
         except RolloutError as error:
@@ -211,6 +224,8 @@ class RewardServer:
         else:
             samples = await asyncio.to_thread(openrlhf.rollouts_of, request)
         rollouts = [sample for sample in samples if isinstance(sample, Rollout)]
+        if self.options.error_value is None:
+            self._require_models(rollouts)
         scores = iter(await batcher.score(rollouts, [[i] for i in range(len(rollouts))], size))
         self.telemetry.record([each for each in samples if isinstance(each, RolloutError)])
         return [next(scores) if isinstance(each, Rollout) else each for each in samples]
@@ -244,12 +259,16 @@ class RewardServer:
         The route requires no token. If the server has one, the reason is only the error's type.
         """
         circuit = self.telemetry.circuit
-        if self.ready is not None and not circuit.open:
-            return 200, {"ready": True, "recipe": self.ready.name}
-        reason = circuit.cause if self.ready is not None else self.fault or "loading"
+        if self.ready is None:
+            reason, states = self.fault or "loading", {}
+        else:
+            reason = self.ready.backends.fault or (circuit.cause if circuit.open else "")
+            states = self.ready.backends.states
+            if not reason:
+                return 200, {"ready": True, "recipe": self.ready.name, **_backends(states)}
         if self.options.token is not None:
             reason = reason.partition(":")[0]
-        return 503, {"ready": False, "reason": reason}
+        return 503, {"ready": False, "reason": reason, **_backends(states)}
 
     def status(self) -> dict[str, Any]:
         """Return the data of the status page."""
@@ -290,6 +309,12 @@ class RewardServer:
     def _is_prompt(self, size: int) -> bool:
         """Return whether a body of this size is scored directly, without a model or a thread."""
         return size <= INLINE_BYTES and not (self.ready and self.ready.models != Models())
+
+    def _require_models(self, rollouts: Sequence[Rollout]) -> None:
+        """Raise 503 if rollouts require a model that cannot be used."""
+        loaded = self._loaded()
+        if loaded.recipe is not None and loaded.backends.is_any_open:
+            loaded.backends.require(required_models(loaded.recipe.scorer.reward, rollouts))
 
     def _loaded_recipe(self) -> LoadedRecipe:
         recipe = self._loaded().recipe
@@ -365,6 +390,11 @@ def _place_of_fault(body: bytes) -> str:
     return next((f"rollouts[{i}]." for i, is_error in enumerate(errors) if is_error), "")
 
 
+def _backends(states: dict[str, str]) -> dict[str, Any]:
+    """Return the states of the backends for /health, if there are any."""
+    return {"backends": states} if states else {}
+
+
 def _score_data(rollout: Rollout, result: ScoreOrError) -> dict[str, Any]:
     if isinstance(result, Score):
         entries = score_entries(rollout, result)
@@ -387,5 +417,7 @@ async def _pair_results(results: Coroutine[Any, Any, dict[str, Any]]) -> bytes:
         return _ENCODE(await results)
     except MissingModel as error:
         raise RequestError(404, "UnknownModelError", str(error)) from None
+    except BackendUnavailable as error:
+        raise unavailable(error) from None
     except BackendError as error:
         raise RequestError(424, "BackendError", short_message(error)) from None

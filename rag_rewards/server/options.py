@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.rollout_dump import RolloutDump
 
+_POSITIVE = "max_body max_row max_rows deadline batch_rows in_flight breaker_seconds".split()
+
 
 @dataclass(frozen=True)
 class ServerOptions:
@@ -24,6 +26,9 @@ class ServerOptions:
     max_waiting   number of waiting rollouts above which requests are answered with 503
     max_pending   size of the large requests that are received, wait or are scored, in bytes, above
                   which requests are answered with 503
+    breaker_failures  number of consecutive failures of the server of a model after which requests
+                  for it are answered with 503; 0 for no limit
+    breaker_seconds  minimum duration of these failures, and time until the server is tried again
     error_value   value that POST /openrlhf returns for an unscored rollout; None for an error
     error_share   share of unscored rollouts above which GET /health returns 503
     dump          file to which every scored rollout is written
@@ -39,17 +44,21 @@ class ServerOptions:
     in_flight: int = 1
     max_waiting: int = 16_384
     max_pending: int = 128 << 20
+    breaker_failures: int = 10
+    breaker_seconds: float = 5.0
     error_value: float | None = None
     error_share: float = 0.5
     dump: RolloutDump | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_body", "max_row", "max_rows", "deadline", "batch_rows", "in_flight"):
+        for name in _POSITIVE:
             value = getattr(self, name)
             if not 0 < value < math.inf:
                 raise OptionError(
                     f"{{{name}}} must be above 0 and finite, found {{value}}", value=value
                 )
+        if self.breaker_failures < 0:
+            raise OptionError("{breaker_failures} must be 0 or more")
         if not self.batch_wait >= 0:
             raise OptionError("{batch_wait} must be 0 or more")
         if self.error_value is not None and not math.isfinite(self.error_value):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rag_rewards.backends.circuit_breaker import CircuitBreaker
 from rag_rewards.errors import RolloutError, needs_extra
 from rag_rewards.rollout import Score, ScoreOrError
 
@@ -22,6 +23,7 @@ RESET_SECONDS = 60.0
 """Time without a failure after which the circuit closes."""
 MAX_MESSAGE = 300
 """Characters of an error message that are shown."""
+_STATES = {"closed": 0, "half-open": 1, "open": 2}
 _LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -44,6 +46,11 @@ class Circuit:
     @property
     def open(self) -> bool:
         return self._over and time.monotonic() - self._last < RESET_SECONDS
+
+    def clear(self) -> None:
+        """Forget the rollouts before the recovery of a backend."""
+        self._latest.clear()
+        self._failed, self._over = 0, False
 
     def record(self, failed: bool, cause: str = "") -> None:
         """Record a rollout. The log contains one line when the circuit opens or closes."""
@@ -128,6 +135,25 @@ class Telemetry:
         self._request_errors = Count(
             name + "request_errors", "Requests with an error", ["type"], registry=registry
         )
+        self._calls = Count(
+            name + "backend_calls",
+            "Requests to the servers of models",
+            ["backend", "outcome"],
+            registry=registry,
+        )
+        self._call_seconds = Histogram(
+            name + "backend_seconds",
+            "Seconds of a request to the server of a model",
+            ["backend"],
+            buckets=_LATENCIES,
+            registry=registry,
+        )
+        self._states = Gauge(
+            name + "backend_state",
+            "Circuit breaker of a model: 0 closed, 1 half-open, 2 open",
+            ["backend"],
+            registry=registry,
+        )
         self.scored = 0
         self.failed: Counter[str] = Counter()
         self._sums: dict[str, list[float]] = {}
@@ -141,6 +167,15 @@ class Telemetry:
             self._latency[route] = self._new_latency(route)
         self._requests[key].inc()
         self._latency[route].observe(seconds)
+
+    def record_call(self, backend: str, is_success: bool, seconds: float) -> None:
+        """Record a request to the server of a model."""
+        self._calls.labels(backend, "success" if is_success else "failure").inc()
+        self._call_seconds.labels(backend).observe(seconds)
+
+    def watch_breaker(self, backend: str, breaker: CircuitBreaker) -> None:
+        """Show the state of a circuit breaker in the metrics."""
+        self._states.labels(backend).set_function(lambda: _STATES[breaker.state])
 
     def record_request_error(self, kind: str) -> None:
         """Record a request that is answered with an error of this type."""

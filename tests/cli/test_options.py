@@ -34,7 +34,8 @@ NAMES = {
     "report": "--output -o --recipe -r --set --config --hardened --title --label "
     "-l --label-threshold",
     "serve": "--recipe -r --set --config --hardened --host --port --token-file --max-body "
-    "--max-row --max-rows --deadline --batch-ms --on-error --error-value",
+    "--max-row --max-rows --deadline --batch-ms --breaker-failures --breaker-seconds "
+    "--on-error --error-value",
     "init": "--recipe -r --policy --data --validation --output -o --components --set --config "
     "--hardened --nodes",
     "doctor": "--json",

@@ -76,7 +76,8 @@ def test_a_request_that_never_completes_does_not_delay_the_end(
     serving: Callable[..., Running],
 ) -> None:
     running = serving("-r", "arena", "--deadline", "1")
-    head = b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+    head = b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head += b"Content-Length: 100\r\n\r\n{"
     with socket.create_connection(("127.0.0.1", running.port)) as client:
         client.sendall(head)
         running.wait()  # a later request is answered, so that this one has arrived

@@ -68,7 +68,8 @@ def test_a_killed_server_can_be_restarted_on_its_port(serving: Callable[..., Run
 
 def test_disconnected_clients_do_not_stop_the_server(serving: Callable[..., Running]) -> None:
     running = serving("--recipe", "arena")
-    half = b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"
+    half = b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    half += b"Content-Length: 1000\r\n\r\n{"
     for _ in range(20):
         with socket.create_connection(("127.0.0.1", running.port)) as client:
             client.sendall(half)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rag_rewards.backends.addresses import without_credentials
+from rag_rewards.backends.circuit_breaker import CircuitBreaker
 from rag_rewards.backends.http_responses import (
     UNDECODABLE,
     ResponseTooLarge,
@@ -124,6 +126,7 @@ class ChatEndpoint:
         self.headers = _headers(_find_key(api_key, is_secure=self.url.scheme == "https"))
         self._timeout = timeout
         self._ssl: Any = None
+        self.breaker = CircuitBreaker(f"the judge at {self.shown_url}")
 
     def new_client(self) -> httpx.AsyncClient:
         """Return a client for one request at a time.
@@ -138,7 +141,26 @@ class ChatEndpoint:
         client: httpx.AsyncClient = self._httpx.AsyncClient(verify=self._ssl, timeout=None)
         return client
 
-    async def post(self, client: httpx.AsyncClient, content: bytes) -> httpx.Response:
+    async def complete(self, client: httpx.AsyncClient, content: bytes) -> ChatResponse:
+        """Send a request body, and return the content of the response.
+
+        Raises TemporaryFailure or FinalFailure, and BackendUnavailable if the circuit breaker is
+        open.
+        """
+        self.breaker.check()
+        started = time.monotonic()
+        try:
+            response = self._read(await self._post(client, content))
+        except TemporaryFailure as failure:
+            self.breaker.record_failure(str(failure), time.monotonic() - started)
+            raise
+        except FinalFailure:  # the server works, and refuses this request
+            self.breaker.record_success(time.monotonic() - started)
+            raise
+        self.breaker.record_success(time.monotonic() - started)
+        return response
+
+    async def _post(self, client: httpx.AsyncClient, content: bytes) -> httpx.Response:
         """Send a request body. Raises TemporaryFailure without a response."""
         try:
             # The timeouts of httpx apply to each read: a slow trickle of bytes would never end.
@@ -156,7 +178,7 @@ class ChatEndpoint:
             message = self.shorten(str(error))
             raise TemporaryFailure(f"{type(error).__name__}: {message}") from error
 
-    def read(self, response: httpx.Response) -> ChatResponse:
+    def _read(self, response: httpx.Response) -> ChatResponse:
         """Return the content of a response. Raises TemporaryFailure or FinalFailure."""
         self._check_status(response)
         try:

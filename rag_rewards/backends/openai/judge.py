@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rag_rewards.backends.circuit_breaker import CircuitBreaker
 from rag_rewards.backends.entity_prompts import entity_messages
 from rag_rewards.backends.judge_fences import code_of
 from rag_rewards.backends.judge_prompts import PROMPT_VERSION, judge_messages
@@ -151,6 +152,11 @@ class OpenAIJudge:
             f"openai:{self.model} prompt={PROMPT_VERSION} votes={votes} "
             f"temperature={temperature}{extra}"
         )
+
+    @property
+    def breaker(self) -> CircuitBreaker:
+        """The circuit breaker of the endpoint."""
+        return self._endpoint.breaker
 
     @property
     def usage(self) -> JudgeUsage:

@@ -100,7 +100,12 @@ class RequestSender:
         return f"no verdict within the deadline of {self.deadline} s"
 
     async def _wait_before_retry(self, call: Call, attempt: int, failure: TemporaryFailure) -> None:
-        """Wait for the next attempt. Raises FinalFailure if there is none."""
+        """Wait for the next attempt.
+
+        Raises FinalFailure if there is none, and BackendUnavailable if the circuit breaker is open.
+        """
+        if (refusal := self.endpoint.breaker.unavailable) is not None:
+            raise refusal
         attempts = 1 + min(self.retries, failure.retries)
         if attempt >= attempts:
             raise FinalFailure(f"{failure} (attempt {attempt} of {attempts})") from failure
@@ -123,14 +128,12 @@ class RequestSender:
             await self._wait_for_limits(call, tokens)
             client = shared.idle.pop() if shared.idle else self.endpoint.new_client()
             try:
-                response = await self._post(client, content)
+                return await self._complete(client, content)
+            except TemporaryFailure as failure:
+                self.not_before = max(self.not_before, time.monotonic() + failure.wait)
+                raise
             finally:
                 shared.idle.append(client)
-        try:
-            return self.endpoint.read(response)
-        except TemporaryFailure as failure:
-            self.not_before = max(self.not_before, time.monotonic() + failure.wait)
-            raise
 
     async def _wait_for_limits(self, call: Call, tokens: int) -> None:
         """Wait until the rate limits and the Retry-After of the server allow a request."""
@@ -150,11 +153,11 @@ class RequestSender:
         if time.monotonic() > call.deadline:
             raise FinalFailure(self.deadline_message)
 
-    async def _post(self, client: httpx.AsyncClient, content: bytes) -> httpx.Response:
+    async def _complete(self, client: httpx.AsyncClient, content: bytes) -> ChatResponse:
         self.counter.requests += 1
         start = time.monotonic()
         try:
-            return await self.endpoint.post(client, content)
+            return await self.endpoint.complete(client, content)
         finally:
             self.counter.add_latency(time.monotonic() - start)
 

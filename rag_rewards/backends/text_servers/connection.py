@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from rag_rewards.backends.circuit_breaker import BackendUnavailable
 from rag_rewards.backends.http import HttpError, Limits, Place, Servers, endpoints
 from rag_rewards.backends.text_servers.description import PATHS, Description
 from rag_rewards.errors import BackendError, UsageError
@@ -112,6 +113,8 @@ class Connection:
 
 def _can_be_of_one_item(error: BackendError) -> bool:
     """Return whether a single item of a batch can be the cause of an error."""
+    if isinstance(error, BackendUnavailable):
+        return False
     return not isinstance(error, HttpError) or error.status in _REFUSALS
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
+from rag_rewards.backends.circuit_breaker import CircuitBreaker
 from rag_rewards.backends.http import Limits, Place
 from rag_rewards.backends.text_servers.connection import Connection
 from rag_rewards.backends.text_servers.shared import SharedEntailment
@@ -67,6 +68,11 @@ class EntailmentServer:
         self._connection = Connection.of("nli", url, api_key, KEY_VARIABLE, limits)
         self._label, self._tokenizer, self._too_long = entailment_label, tokenizer, too_long
         self._api: EntailmentApi | None = None
+
+    @property
+    def breaker(self) -> CircuitBreaker:
+        """The circuit breaker of the servers."""
+        return self._connection.servers.breaker
 
     @property
     def fingerprint(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from operator import mul
 from typing import Protocol
 
+from rag_rewards.backends.circuit_breaker import CircuitBreaker
 from rag_rewards.backends.http import Limits, Place
 from rag_rewards.backends.text_servers.connection import Connection
 from rag_rewards.backends.text_servers.long_texts import halves, plain_text, send_divided
@@ -58,6 +59,11 @@ class SimilarityServer:
     ) -> None:
         self._connection = Connection.of("similarity", url, api_key, KEY_VARIABLE, limits)
         self._api: SharedSimilarity | EmbeddingApi | None = None
+
+    @property
+    def breaker(self) -> CircuitBreaker:
+        """The circuit breaker of the servers."""
+        return self._connection.servers.breaker
 
     @property
     def fingerprint(self) -> str:
