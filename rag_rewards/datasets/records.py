@@ -7,9 +7,9 @@ import codecs
 import contextlib
 import gzip
 import json
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -23,6 +23,8 @@ from rag_rewards.datasets.json_array import (
     text_or_problem,
 )
 from rag_rewards.errors import UsageError
+from rag_rewards.io.compression import LINE_BYTES, damage_errors, open_zstandard
+from rag_rewards.io.file_version import unchanged
 from rag_rewards.io.parquet import parquet_lines
 
 Record = tuple[int, Any]
@@ -32,6 +34,7 @@ _HEAD = 1 << 16
 _COMPRESSED: dict[bytes, Callable[[IO[bytes]], AbstractContextManager[Any]]] = {
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
+    b"\x28\xb5\x2f\xfd": open_zstandard,
 }
 _POINTER = "version https://git-lfs"
 
@@ -40,7 +43,7 @@ class Records:
     """Iterate over the records of a file, as often as needed.
 
     A line that is not JSON is a Problem. UsageError for a file that cannot be read, that is not in
-    one of the formats, or that is cut off.
+    one of the formats, that is cut off, or that another process changes.
     """
 
     def __init__(self, path: str) -> None:
@@ -55,6 +58,7 @@ class Records:
         except OSError as error:
             raise UsageError(f"cannot read {path}: {error.strerror}") from None
         self.size = file.stat().st_size
+        self._check = unchanged(self._raw, path)
 
     def __enter__(self) -> Records:
         return self
@@ -67,18 +71,27 @@ class Records:
         return self._raw.tell()
 
     def __iter__(self) -> Iterator[Record]:
+        try:
+            yield from self._all()
+        except UsageError:
+            self._check()  # the reason of the error, if another process changes the file
+            raise
+        self._check()
+
+    def _all(self) -> Iterator[Record]:
         self._raw.seek(0)
         if self.path.endswith(".parquet"):
-            for number, line in parquet_lines(self._raw, self.path):
+            for number, line in parquet_lines(self._raw, self.path, check=self._check):
                 yield number, json.loads(line)
             return
-        magic = self._raw.read(3)
+        magic = self._raw.read(4)
         self._raw.seek(0)
         opener = next(
             (opener for start, opener in _COMPRESSED.items() if magic.startswith(start)), None
         )
         # The context closes the decompressor and not the file, which may be read again.
         with opener(self._raw) if opener else contextlib.nullcontext(self._raw) as handle:
+            unreadable: tuple[type[Exception], ...] = (OSError, *damage_errors())
             try:
                 yield from self._records(cast("IO[bytes]", handle))
             except UnicodeDecodeError as error:
@@ -87,7 +100,7 @@ class Records:
                 ) from None
             except CutOffError as error:
                 raise self._cut_off(error.count) from None
-            except (EOFError, zlib.error, OSError) as error:
+            except unreadable as error:
                 raise UsageError(
                     f"{self.path} is incomplete or damaged ({error}): download it again"
                 ) from None
@@ -110,7 +123,13 @@ class Records:
 
     def _lines(self, handle: IO[bytes]) -> Iterator[Record]:
         number, line, fault = 0, b"", ""
-        for number, line in enumerate(handle, start=1):
+        lines = iter(partial(handle.readline, LINE_BYTES + 1), b"")
+        for number, line in enumerate(lines, start=1):
+            if len(line) > LINE_BYTES:
+                raise UsageError(
+                    f"line {number} of {self.path} has more than {LINE_BYTES >> 20} MiB: choose "
+                    "the file of a data set"
+                )
             if fault:
                 yield number - 1, Problem("not JSON", fault)
                 fault = ""

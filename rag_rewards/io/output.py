@@ -15,12 +15,21 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 from rag_rewards.errors import UsageError
+from rag_rewards.io.compression import (
+    check_compression,
+    compress,
+    compression_of,
+)
 
-_COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
+_UNSUPPORTED = (".bz2", ".xz", ".lz4", ".zip")
 
 
 class Output:
     """Write bytes to `path`. A regular file is written as `path.partial`; `commit` renames it.
+
+    A file whose name ends in `.gz` or `.zst` is compressed by `commit`, so that equal rows give
+    equal bytes, and the partial file contains rows that can be read. `commit` returns when the file
+    and its name are on the disk.
 
     The partial file is locked until it has been renamed, removed or closed, and so are the other
     files of the run (`path.errors.jsonl`), as far as they are opened after this object. Devices,
@@ -28,16 +37,13 @@ class Output:
 
     With `resume`, the rows of an earlier partial file remain until `truncate` is called.
 
-    Raises UsageError when `path` cannot be written, when its name is that of a compressed file, and
-    when another run is writing it.
+    Raises UsageError when `path` cannot be written, when its name is that of a compression that is
+    not supported, and when another run is writing it.
     """
 
     def __init__(self, path: str, *, resume: bool = False) -> None:
-        if path.endswith(_COMPRESSED):
-            raise UsageError(
-                f"{path} would not be compressed: write it without the last suffix, and compress "
-                "it afterwards"
-            )
+        refuse_suffix(path)
+        self._compression = compression_of(path)
         self.path = path
         self.partial: Path | None = None
         self.target: Path | None = None
@@ -49,6 +55,11 @@ class Output:
             if self.partial is None:
                 if os.path.isdir(path):
                     raise UsageError(f"{path} is a folder, not a file to write to")
+                if self._compression:
+                    raise UsageError(
+                        f"{path} is not a regular file: write rows without compression, and "
+                        "compress them with another program"
+                    )
                 self.handle = open(path, "wb")  # noqa: SIM115 (lives as long as the output)
                 return
             self.target = Path(os.path.realpath(path))
@@ -86,7 +97,20 @@ class Output:
 
     def _publish(self, partial: Path, target: Path) -> None:
         """Replace the target by the partial file, which is still locked."""
-        partial.replace(target)
+        if self._compression is None:
+            partial.replace(target)
+            return
+        compressed = target.with_name(target.name + ".made")
+        compressed.unlink(missing_ok=True)  # a symbolic link would redirect the rows
+        try:
+            compress(partial, compressed, self._compression)
+            if target.exists():
+                shutil.copymode(target, compressed)
+            sync_file(compressed)
+            compressed.replace(target)
+        finally:
+            compressed.unlink(missing_ok=True)
+        partial.unlink()
 
     def close(self) -> None:
         """Flush and release the lock. Without `commit` the rows remain in the partial file."""
@@ -116,6 +140,28 @@ def check_output(path: str | None) -> None:
     if path is None or (partial_of(path) is None and not os.path.isdir(path)):
         return
     Output(path).discard()
+
+
+def refuse_suffix(path: str) -> None:
+    """Raise UsageError for a compression that is not supported or whose library is missing."""
+    if path.endswith(_UNSUPPORTED):
+        raise UsageError(
+            f"{path} would not be compressed: choose a name that ends in .gz or .zst, or compress "
+            "the file afterwards"
+        )
+    compression = compression_of(path)
+    if compression is None:
+        return
+    if path.endswith(".parquet" + compression):
+        name = path.removesuffix(compression)
+        raise UsageError(f"{path}: Parquet compresses its columns itself: write {name}")
+    check_compression(compression)
+
+
+def sync_file(path: Path) -> None:
+    """Write the content of a file to the disk."""
+    with path.open("r+b") as handle:
+        os.fsync(handle.fileno())
 
 
 def sync_folder(folder: Path) -> None:

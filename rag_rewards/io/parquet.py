@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -11,7 +11,8 @@ from typing import IO, Any
 import msgspec
 
 from rag_rewards.errors import UsageError, needs_extra
-from rag_rewards.io.output import Output
+from rag_rewards.io.file_version import unchanged
+from rag_rewards.io.output import Output, sync_file
 from rag_rewards.rows import Line
 from rag_rewards.rows.parquet import scored_columns
 
@@ -19,14 +20,19 @@ BLOCK_ROWS = 512
 
 
 def parquet_lines(
-    handle: IO[bytes], path: str, start: int = 0, end: int | None = None
+    handle: IO[bytes],
+    path: str,
+    start: int = 0,
+    end: int | None = None,
+    check: Callable[[], None] | None = None,
 ) -> Iterator[Line]:
     """Yield the rows of a Parquet file as JSON lines, so that one decoder reads all rows.
 
     `path` is the file's name in messages. `start` and `end` select the rows between these
-    positions; row groups outside of them are not read. Raises UsageError when the file cannot be
-    read.
+    positions; row groups outside of them are not read. `check` raises an error once the file has
+    changed. Raises UsageError when the file cannot be read.
     """
+    check = check or unchanged(handle, path)
     pa, _ = _pyarrow()
     table = open_parquet(handle, path)
     end = table.metadata.num_rows if end is None else end
@@ -37,7 +43,9 @@ def parquet_lines(
             batch = next(batches, None)
             rows = _between(batch, start - number, end - number) if batch else []
         except (pa.ArrowException, OSError, KeyError, ValueError, OverflowError) as error:
+            check()  # the reason of the error, if another process changes the file
             raise UsageError(f"cannot read {path} after row {number}: {error}") from None
+        check()
         if batch is None:
             return
         first = max(number, start)
@@ -138,6 +146,7 @@ class ParquetOutput(Output):
             with self._pq.ParquetWriter(parquet, schema) as writer:
                 for rows in _row_blocks(partial, self._nested):
                     writer.write_table(self._pa.Table.from_pylist(rows, schema=schema))
+            sync_file(parquet)
             parquet.replace(target)
         finally:
             parquet.unlink(missing_ok=True)

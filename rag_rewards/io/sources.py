@@ -10,14 +10,23 @@ import sys
 import tempfile
 from array import array
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
 from rag_rewards.errors import OptionError, RolloutError, UsageError
 from rag_rewards.groups import LineGroup, key_digest, line_groups_by_key, line_groups_by_size
+from rag_rewards.io.compression import (
+    DamagedError,
+    compressed_blocks,
+    compression_in,
+    compression_of,
+    decompressed,
+    peek,
+    with_complete_start,
+)
+from rag_rewards.io.file_version import unchanged
 from rag_rewards.io.parquet import parquet_lines
 from rag_rewards.io.storage import file_info, input_files, is_remote, local_path, open_file
 from rag_rewards.rollout import Rollout
@@ -41,9 +50,10 @@ class Source:
     lines: Iterator[Line]
     size: int | None
     handle: IO[bytes] | None = None
-    """The file that `position` and `sort_groups` use. None for standard input and Parquet."""
+    """The lines as a file, which `sort_groups` reads. None if its bytes are not those of `lines`:
+    standard input, Parquet, and compressed files."""
     file: IO[bytes] | None = None
-    """The file that `close` closes."""
+    """The file that `position` uses and that `close` closes."""
 
     def close(self) -> None:
         if self.file:
@@ -51,7 +61,7 @@ class Source:
 
     def position(self) -> int:
         try:
-            return self.handle.tell() if self.handle else 0
+            return self.file.tell() if self.file else 0
         except (OSError, ValueError):
             return 0
 
@@ -61,12 +71,16 @@ def open_source(path: str, columns: str | None = None, *, growing: bool = False)
 
     A path may be the URL of an object store. A folder, and a pattern such as `rollouts.*jsonl`,
     open all files that match, in the order of their names; their lines are numbered as those of one
-    file. `columns` renames columns of other schemas; see `ColumnMap`. With `growing`, a last line
-    that is still being written is left out. Raises UsageError when a file cannot be opened.
+    file. JSON lines may be compressed with gzip or Zstandard, which their first bytes show.
+    `columns` renames columns of other schemas; see `ColumnMap`.
+
+    With `growing`, a file may become longer while it is read, and a last line that is still being
+    written is left out. Raises UsageError when a file cannot be opened; reading the lines raises it
+    when a file changes, ends too early or cannot be read.
     """
     columns_of_fields = ColumnMap.of(columns)
     paths = None if path == "-" else input_files(path)
-    source = _open(path) if paths is None else _open_all(paths)
+    source = _open(path, growing) if paths is None else _open_all(paths, growing)
     if growing:
         source.lines, source.handle = _finished(source.lines), None
     if columns is not None:
@@ -76,22 +90,31 @@ def open_source(path: str, columns: str | None = None, *, growing: bool = False)
 
 
 def is_splittable(path: str) -> bool:
-    """Return whether a file can be read from any row: neither a device nor compressed."""
-    return is_remote(path) or os.path.isfile(local_path(path))
+    """Return whether a file can be read from any row: neither a device nor compressed.
+
+    Raises UsageError when the file cannot be read.
+    """
+    if not is_remote(path) and not os.path.isfile(local_path(path)):
+        return False
+    try:
+        with open_file(path) as handle:
+            return compression_in(handle) is None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
 
 
-def _open_all(paths: Sequence[str]) -> Source:
+def _open_all(paths: Sequence[str], growing: bool) -> Source:
     """Open several files, one after the other, as one source."""
-    return Source(_lines_of_all(paths), None)
+    return Source(_lines_of_all(paths, growing), None)
 
 
-def _lines_of_all(paths: Sequence[str]) -> Iterator[Line]:
+def _lines_of_all(paths: Sequence[str], growing: bool) -> Iterator[Line]:
     first = 0
     for path in paths:
         if file_info(path) is None:  # removed since the pattern was read
             continue
         last = 0
-        with contextlib.closing(_open(path)) as source:
+        with contextlib.closing(_open(path, growing)) as source:
             for last, line in source.lines:
                 yield first + last, line
         first += last
@@ -106,9 +129,10 @@ def _finished(lines: Iterable[Line]) -> Iterator[Line]:
             log.warning("line %d is left out, because it ends in the middle of a row", number)
 
 
-def _open(path: str) -> Source:
+def _open(path: str, growing: bool = False) -> Source:
     if path == "-":
-        return Source(_lines(sys.stdin.buffer, "standard input"), None)
+        check = unchanged(sys.stdin.buffer, "standard input", growing=growing)
+        return Source(_lines(with_complete_start(sys.stdin.buffer), "standard input", check), None)
     file = Path(local_path(path.partition("?")[0] if is_remote(path) else path))
     if file.suffix.lower() in _TABLES:
         raise UsageError(
@@ -120,12 +144,16 @@ def _open(path: str) -> Source:
         handle = open_file(path)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    check = unchanged(handle, path, growing=growing)
     if file.suffix == ".parquet":
-        return Source(parquet_lines(handle, path), None, file=handle)
-    info = file_info(path) if is_remote(path) or file.is_file() else None
+        return Source(parquet_lines(handle, path, check=check), None, file=handle)
+    is_regular = is_remote(path) or file.is_file()
+    info = file_info(path) if is_regular else None
     size = None if info is None else info.size
+    start = handle if is_regular else with_complete_start(handle)
     try:
-        return Source(_lines(handle, path), size, handle, handle)
+        sortable = None if compression_in(start) else handle
+        return Source(_lines(start, path, check), size, sortable, handle)
     except UsageError:
         handle.close()
         raise
@@ -144,8 +172,9 @@ def read_rollouts(path: str, columns: str | None = None) -> list[Rollout]:
 
 
 _OTHER_FORMATS = {
-    b"\x1f\x8b": "is compressed with gzip: decompress it first (gunzip)",
-    b"\x28\xb5\x2f\xfd": "is compressed with Zstandard: decompress it first (unzstd)",
+    b"BZh": "is compressed with bzip2: decompress it first (bunzip2), or compress it with gzip",
+    b"\xfd7zXZ": "is compressed with xz: decompress it first (unxz), or compress it with gzip",
+    b"PK\x03\x04": "is a zip archive: unpack it first (unzip)",
     b"\xff\xfe": "is UTF-16: convert it to UTF-8",
     b"\xfe\xff": "is UTF-16: convert it to UTF-8",
     b"PAR1": "is a Parquet file: give it a name that ends in .parquet",
@@ -153,22 +182,38 @@ _OTHER_FORMATS = {
 """The first bytes of files that contain no JSON lines, and what to do with them."""
 
 
-def _lines(handle: IO[bytes], path: str) -> Iterator[Line]:
-    """Return the lines of a file with their numbers. Raises UsageError for another format."""
-    skip_to_lines(handle, path)
-    return numbered_lines(handle, path)
+def _lines(handle: IO[bytes], path: str, check: Callable[[], None]) -> Iterator[Line]:
+    """Return the lines of a file with their numbers.
+
+    `check` raises an error once the file has changed. Raises UsageError for a file of another
+    format.
+    """
+    compression = compression_in(handle)
+    if compression is None and compression_of(path) and not peek(handle):
+        raise UsageError(f"{path} is empty, which no compressed file is: create it again")
+    if compression is None:
+        skip_to_lines(handle, path)
+        return numbered_lines(handle, path, check=check)
+    content = decompressed(handle, compression)
+    try:
+        if compression_in(content):
+            raise UsageError(f"{path} is compressed twice: decompress it once")
+        skip_to_lines(content, path)
+    except DamagedError:
+        pass  # the first line raises it again
+    return _numbered(compressed_blocks(content, path, CHUNK_BYTES), path, 0, check)
 
 
 def skip_to_lines(handle: IO[bytes], path: str) -> None:
     """Skip the byte order mark of some editors. Raises UsageError for a file of another format."""
     with contextlib.suppress(OSError):  # a file that cannot be read raises at its first line
-        beginning = handle.peek(4) if isinstance(handle, BufferedReader) else b""
+        beginning = peek(handle)
         for magic, reason in _OTHER_FORMATS.items():
             if beginning.startswith(magic):
                 raise UsageError(f"{path} {reason}")
         if beginning.startswith(BOM_UTF8):
             handle.read(len(BOM_UTF8))
-        if isinstance(handle, BufferedReader) and _ARRAY_OF_ROWS.match(handle.peek(256)):
+        if _ARRAY_OF_ROWS.match(peek(handle)):
             raise UsageError(
                 f"{path} is a JSON array: write one row per line (JSON lines), as `jq -c '.[]'` "
                 "does"
@@ -176,24 +221,27 @@ def skip_to_lines(handle: IO[bytes], path: str) -> None:
 
 
 def numbered_lines(
-    handle: IO[bytes], path: str, number: int = 0, size: int | None = None
+    handle: IO[bytes],
+    path: str,
+    number: int = 0,
+    size: int | None = None,
+    check: Callable[[], None] | None = None,
 ) -> Iterator[Line]:
     """Yield lines with their numbers, after line `number`. Blank lines are skipped but counted.
 
-    `size` is the number of bytes to read, up to the end of a line.
+    `size` is the number of bytes to read, up to the end of a line. `check` raises an error once the
+    file has changed.
     """
+    return _numbered(_blocks(handle, size), path, number, check or unchanged(handle, path))
+
+
+def _blocks(handle: IO[bytes], size: int | None) -> Iterator[list[bytes]]:
+    """Yield the next lines in blocks."""
     while size is None or size > 0:
-        try:
-            block = _read_lines(handle, CHUNK_BYTES if size is None else min(CHUNK_BYTES, size))
-        except OSError as error:
-            raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
-        if not block:
-            return
-        for line in block:
-            number += 1
-            if not line.isspace():
-                yield number, line
-        if not block[-1].endswith(b"\n"):  # the end, which another process may be extending
+        block = _read_lines(handle, CHUNK_BYTES if size is None else min(CHUNK_BYTES, size))
+        if block:
+            yield block
+        if not block or not block[-1].endswith(b"\n"):  # another process may extend the end
             return
         if size is not None:
             size -= sum(map(len, block))
@@ -203,6 +251,25 @@ def _read_lines(handle: IO[bytes], size: int) -> list[bytes]:
     """Read whole lines of at least `size` bytes in all, as few as possible."""
     # `readlines` reads lines until their size exceeds its argument, and all lines for 0.
     return handle.readlines(size - 1) if size > 1 else list(filter(None, [handle.readline()]))
+
+
+def _numbered(
+    blocks: Iterator[list[bytes]], path: str, number: int, check: Callable[[], None]
+) -> Iterator[Line]:
+    """Yield the lines of blocks with their numbers, after line `number`."""
+    while True:
+        try:
+            block = next(blocks, None)
+        except OSError as error:
+            where = f" after line {number}" if number else ""
+            raise UsageError(f"cannot read {path}{where}: {error.strerror or error}") from None
+        check()
+        if block is None:
+            return
+        for line in block:
+            number += 1
+            if not line.isspace():
+                yield number, line
 
 
 # --- chunks ------------------------------------------------------------------------------------

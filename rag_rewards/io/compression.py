@@ -1,0 +1,226 @@
+"""Compressed files of rows: gzip and Zstandard, which are read and written as streams."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import zlib
+from collections.abc import Iterator
+from gzip import BadGzipFile, GzipFile
+from importlib import import_module
+from io import BufferedReader, RawIOBase
+from pathlib import Path
+from typing import IO, Any, cast
+
+from rag_rewards.errors import UsageError, needs_extra
+
+GZIP, ZSTANDARD = ".gz", ".zst"
+MAGIC = {b"\x1f\x8b": GZIP, b"\x28\xb5\x2f\xfd": ZSTANDARD}
+"""The first bytes of compressed files, and the suffix of their names."""
+LINE_BYTES = 1 << 28
+"""Longest line of a compressed file, since a file of 1 MB may have a line of gigabytes."""
+_ZSTANDARD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+_START = 256
+"""Number of bytes by which the format of a file is recognized."""
+_LONGEST_MAGIC = max(map(len, MAGIC))
+_BLOCK = 1 << 20
+_GZIP_LEVEL, _ZSTANDARD_LEVEL = 6, 3
+"""The levels that the programs gzip and zstd use by default."""
+_LARGEST_WINDOW = 27
+"""Binary logarithm of the memory for a Zstandard file, as the program zstd limits it: 128 MiB."""
+
+
+class DamagedError(Exception):
+    """A compressed file is cut off or damaged."""
+
+
+def compression_of(path: str) -> str | None:
+    """Return the suffix of a compressed file's name, or None for other names.
+
+    >>> compression_of("rows.jsonl.gz"), compression_of("rows.jsonl")
+    ('.gz', None)
+    """
+    return next((suffix for suffix in MAGIC.values() if path.endswith(suffix)), None)
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def compression_in(handle: IO[bytes]) -> str | None:
+    """Return the suffix for a file's first bytes, or None if they are not those of a compression.
+
+    Raises DamagedError if `handle` is itself a decompressed file that cannot be read.
+    """
+    start = peek(handle)
+    return next((suffix for magic, suffix in MAGIC.items() if start.startswith(magic)), None)
+
+
+def peek(handle: IO[bytes]) -> bytes:
+    """Return the next bytes of a file without reading them; b"" if this is not possible."""
+    with contextlib.suppress(OSError):
+        return handle.peek(_START) if isinstance(handle, BufferedReader) else b""
+    return b""
+
+
+def with_complete_start(handle: IO[bytes]) -> IO[bytes]:
+    """Return a pipe so that `peek` sees its first bytes, also when they arrive one by one."""
+    if not isinstance(handle, BufferedReader) or len(peek(handle)) >= _LONGEST_MAGIC:
+        return handle
+    try:
+        return BufferedReader(_Rejoined(handle.read(_LONGEST_MAGIC), handle), _BLOCK)
+    except OSError:
+        return handle  # the first line raises it again
+
+
+class _Rejoined(RawIOBase):
+    """The bytes that were read from a file, and then the rest of the file."""
+
+    def __init__(self, start: bytes, rest: BufferedReader) -> None:
+        self._start, self._rest = start, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._start or self._rest.read1(len(buffer))
+        self._start = b""
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def decompressed(handle: IO[bytes], compression: str) -> BufferedReader:
+    """Return the content of a compressed file, of all its members (gzip) or frames (Zstandard).
+
+    Closing it does not close `handle`. Reading raises DamagedError.
+    """
+    return BufferedReader(_Decompressed(handle, compression), _BLOCK)
+
+
+class _Arrived:
+    """Reads what a pipe has delivered, and does not wait until a block is complete."""
+
+    def __init__(self, handle: IO[bytes]) -> None:
+        self.read = handle.read1 if isinstance(handle, BufferedReader) else handle.read
+
+
+class _Decompressed(RawIOBase):
+    """The decompressed content of a file."""
+
+    def __init__(self, handle: IO[bytes], compression: str) -> None:
+        self._damage = ""
+        self._file: Any
+        if compression == GZIP:
+            self._file = GzipFile(fileobj=cast("IO[bytes]", _Arrived(handle)), mode="rb")
+        else:
+            self._file = open_zstandard(cast("IO[bytes]", _Arrived(handle)))
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self._damage:  # the library would go on behind the damage
+            raise DamagedError(self._damage)
+        try:
+            data = self._file.read1(len(buffer))
+        except damage_errors() as error:
+            what = "is cut off" if isinstance(error, EOFError) else "is damaged"
+            self._damage = f"{what}: {error}"
+            raise DamagedError(self._damage) from None
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def open_zstandard(handle: IO[bytes]) -> IO[bytes]:
+    """Return the content of a Zstandard file. A file that needs more than 128 MiB is refused."""
+    zstd = zstandard()
+    limit = {zstd.DecompressionParameter.window_log_max: _LARGEST_WINDOW}
+    file: IO[bytes] = zstd.ZstdFile(handle, "rb", options=limit)
+    return file
+
+
+def compressed_blocks(content: BufferedReader, path: str, size: int) -> Iterator[list[bytes]]:
+    """Yield the lines of a decompressed file in blocks of about `size` bytes.
+
+    `path` is the file's name in messages. Raises UsageError at a line of more than LINE_BYTES, and
+    where the file is cut off or damaged, after the lines before it.
+    """
+    number = 0
+    while True:
+        block, error = _block_of(content, size)
+        number += len(block)
+        if block:
+            yield block
+        if error is not None:
+            raise UsageError(f"{path} after line {number}: {error}")
+        if not block:
+            return
+
+
+def _block_of(content: BufferedReader, size: int) -> tuple[list[bytes], str | None]:
+    """Read lines, and return them with the error that prevents reading the next one."""
+    block: list[bytes] = []
+    length = 0
+    while length < size:
+        try:
+            line = content.readline(LINE_BYTES + 1)
+        except DamagedError as error:
+            return block, f"the file {error}; create or download it again"
+        if len(line) > LINE_BYTES:
+            return block, (
+                f"the next line has more than {LINE_BYTES >> 20} MiB; decompress the file first if "
+                "this is a row"
+            )
+        if not line:
+            break
+        block.append(line)
+        length += len(line)
+    return block, None
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def check_compression(compression: str) -> None:
+    """Raise MissingExtraError if the library of a compression is not installed."""
+    if compression == ZSTANDARD:
+        zstandard()
+
+
+def _compressor(handle: IO[bytes], compression: str) -> IO[bytes]:
+    """Return a file that compresses what is written to it, without a time and a name inside.
+
+    Closing it completes the content and leaves `handle` open.
+    """
+    if compression == GZIP:
+        return cast("IO[bytes]", GzipFile("", "wb", _GZIP_LEVEL, handle, mtime=0))
+    zstd = zstandard()
+    parameter = zstd.CompressionParameter
+    options = {parameter.compression_level: _ZSTANDARD_LEVEL, parameter.checksum_flag: 1}
+    return cast("IO[bytes]", zstd.ZstdFile(handle, "wb", options=options))
+
+
+def compress(source: Path, target: Path, compression: str) -> None:
+    """Write a compressed copy of a file. Equal content gives equal bytes.
+
+    The compressor receives blocks of one size, because its output may depend on where the content
+    is divided.
+    """
+    with (
+        source.open("rb") as plain,
+        target.open("wb") as handle,
+        _compressor(handle, compression) as compressor,
+    ):
+        while block := plain.read(_BLOCK):
+            compressor.write(block)
+
+
+def damage_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions of the libraries for a compressed file that is cut off or damaged."""
+    loaded = sys.modules.get(_ZSTANDARD)
+    return (EOFError, zlib.error, BadGzipFile, *((loaded.ZstdError,) if loaded else ()))
+
+
+def zstandard() -> Any:
+    """Import the Zstandard library: Python's own since 3.14, and its backport before."""
+    with needs_extra("zstd", "backports.zstd"):
+        return import_module(_ZSTANDARD)
