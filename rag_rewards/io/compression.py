@@ -210,6 +210,7 @@ def compress(source: Path, target: Path, compression: str) -> None:
         target.open("wb") as handle,
         _compressor(handle, compression) as compressor,
     ):
+        compressor.write(b"")  # so that a file without rows is complete as well
         while block := plain.read(_BLOCK):
             compressor.write(block)
 
