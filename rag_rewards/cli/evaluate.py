@@ -86,7 +86,7 @@ def evaluate(
     Parameters
     ----------
     sources
-        Read rows from these files: JSON lines or .parquet; - is standard input.
+        Read rows from these files: JSON lines (.gz, .zst) or .parquet; - is standard input.
     columns
         Read fields from columns of other names, as in `response=completion,documents=contexts`, or
         choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.

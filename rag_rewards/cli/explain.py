@@ -41,7 +41,7 @@ def explain(
     Parameters
     ----------
     source
-        Read rows from this file: JSON lines or .parquet; - is standard input.
+        Read rows from this file: JSON lines (.gz, .zst) or .parquet; - is standard input.
     columns
         Read fields from columns of other names, as in `response=completion,documents=contexts`, or
         choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.

@@ -50,7 +50,7 @@ def replay(
     Parameters
     ----------
     source
-        Read rows from this file: JSON lines or .parquet.
+        Read rows from this file: JSON lines (.gz, .zst) or .parquet.
     columns
         Read fields from columns of other names, as in `response=completion,documents=contexts`, or
         choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.

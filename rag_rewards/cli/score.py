@@ -65,12 +65,12 @@ def score(
     Parameters
     ----------
     source
-        Read rows from this file: JSON lines or .parquet; - is standard input.
+        Read rows from this file: JSON lines (.gz, .zst) or .parquet; - is standard input.
     columns
         Read fields from columns of other names, as in `response=completion,documents=contexts`, or
         choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     output
-        Write scored rows to this file: JSON lines or .parquet; - is standard output.
+        Write scored rows to this file: JSON lines (.gz, .zst) or .parquet; - is standard output.
     keep_evidence
         Include the evidence (model outputs, such as log-probabilities) in the scored rows.
     on_error
