@@ -63,7 +63,7 @@ class ScoreOptions:
     @property
     def is_resumable(self) -> bool:
         """Whether the output is a file, so that an interrupted run can continue."""
-        return not self.sort and partial_of(self.output or "-") is not None
+        return self.output is not None and partial_of(self.output or "-") is not None
 
     @property
     def errors(self) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import sys
 import tempfile
 from array import array
@@ -10,8 +11,10 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import IO
 
+from rag_rewards.errors import UsageError
 from rag_rewards.io.output import Output
 
+_ENTRY = struct.Struct("<qq")
 _CONTROLS = re.compile("[\x7f-\x9f]")
 
 
@@ -52,19 +55,53 @@ def _is_broken_link(path: Path) -> bool:
 
 
 class Spool:
-    """A temporary file of numbered lines, which are added in any order and read in order."""
+    """A file of numbered lines, which are added in any order and read in order.
 
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the spool)
+    Without a path, it is a temporary file. With a path, a spool of an earlier process continues;
+    `path.index` has the number and the length of each line.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._index: IO[bytes] | None = None
         self._numbers, self._starts, self._lengths = array("q"), array("q"), array("q")
         self._end = 0
+        if path is None:
+            self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as this)
+        else:
+            self._file = path.open("a+b")
+            self._index = path.with_name(f"{path.name}.index").open("a+b")
+
+    @property
+    def files(self) -> list[IO[bytes]]:
+        """The open files."""
+        return [self._file] if self._index is None else [self._file, self._index]
 
     def add(self, number: int, line: bytes) -> None:
         self._file.write(line)
+        if self._index is not None:
+            self._index.write(_ENTRY.pack(number, len(line)))
+        self._remember(number, len(line))
+
+    def _remember(self, number: int, length: int) -> None:
         self._numbers.append(number)
         self._starts.append(self._end)
-        self._lengths.append(len(line))
-        self._end += len(line)
+        self._lengths.append(length)
+        self._end += length
+
+    def truncate(self, size: int) -> None:
+        """Keep the first lines of an earlier process, `size` bytes in all. Remove the others."""
+        if self._index is None:
+            return
+        self._index.seek(0)
+        while self._end < size and len(entry := self._index.read(_ENTRY.size)) == _ENTRY.size:
+            self._remember(*_ENTRY.unpack(entry))
+        self._index.truncate(len(self._numbers) * _ENTRY.size)
+        self._file.truncate(size)
+        if self._end != size:
+            raise UsageError(
+                "cannot resume: the index of the sorted rows is damaged: start again without "
+                "`resume`"
+            )
 
     def lines(self, numbers: Container[int] | None = None) -> Iterator[bytes]:
         """Yield the lines in the order of their numbers, or only those with these numbers."""
@@ -76,7 +113,8 @@ class Spool:
         self.close()
 
     def close(self) -> None:
-        self._file.close()
+        for file in self.files:
+            file.close()
 
 
 def open_output(path: str, *, resume: bool = False) -> Output:

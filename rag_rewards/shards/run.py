@@ -25,7 +25,8 @@ from rag_rewards.shards.executor import Executor
 from rag_rewards.shards.files import InputFile, is_parquet
 from rag_rewards.shards.plan import Grouping, Shard, plan_shards, shard_bytes, splittable_files
 from rag_rewards.shards.reader import StreamParts
-from rag_rewards.shards.run_folder import RunFolder, RunSettings, is_intact
+from rag_rewards.shards.row_files import OrderedRows, intact_parts
+from rag_rewards.shards.run_folder import RunFolder, RunSettings
 from rag_rewards.shards.score import (
     Part,
     PartFiles,
@@ -57,7 +58,7 @@ def score_to_file(
     with contextlib.ExitStack() as stack:
         output = open_output(str(options.output), resume=options.resume)
         stack.callback(_close, output.close)
-        folder = RunFolder(output, str(options.errors), settings)
+        folder = RunFolder(output, str(options.errors), settings, is_sorted=options.sort)
         stack.callback(_close, folder.close)
         if options.resume and (finished := folder.resume()) is not None:
             run.totals, run.was_complete = finished.totals, True
@@ -120,7 +121,6 @@ class _FileScoring:
         self._scorer = scorer
         self._options = options
         self._folder = folder
-        self._output = folder.output
         self._run = run
         self._display = display
         self._on_output = on_output
@@ -129,7 +129,7 @@ class _FileScoring:
         self.totals = Totals()
         self._earlier = folder.take_parts()
         if on_output is not None:
-            for rows in folder.rows():
+            for rows in folder.scored_rows():
                 on_output(rows)
 
     # --- shards --------------------------------------------------------------------------------
@@ -170,15 +170,7 @@ class _FileScoring:
             if part is not None:
                 self._append(job, part)
                 continue
-            part = score_shard(
-                self._scorer,
-                job,
-                shard,
-                self._output,
-                self._folder.errors,
-                earlier=self._keys,
-                on_chunk=self._show,
-            )
+            part = score_shard(self._scorer, job, shard, self._write, earlier=self._keys)
             if self._is_stopped(part):
                 return
             self._folder.add(part)
@@ -221,25 +213,25 @@ class _FileScoring:
         files = PartFiles(job.folder, shard.index)
         try:
             part = msgspec.json.decode(files.record.read_bytes(), type=Part)
-            with files.rows.open("rb") as rows, files.errors.open("rb") as errors:
-                intact = is_intact(rows, part.rows, part.rows_checksum) and is_intact(
-                    errors, part.errors, part.errors_checksum
-                )
+            is_intact = bool(intact_parts(files.rows, files.errors, [part]))
         except (FileNotFoundError, msgspec.MsgspecError):
             return None
-        if part.stopped_by or not intact or set(part.key_digests) & self._keys:
+        if part.stopped_by or not is_intact or set(part.key_digests) & self._keys:
             return None
         self._check_input(job, part, shard)
         return part
 
     def _append(self, job: ShardJob, part: Part) -> None:
-        files = PartFiles(job.folder, _index(part))
-        _copy(files.rows, self._output.handle, part.rows, self._on_output)
+        """Append the files of a part to the output, and remove them."""
+        source, target = PartFiles(job.folder, _index(part)), self._folder.files
+        if not isinstance(target, OrderedRows):
+            raise TypeError("the parts of shards are in input order")
+        _copy(source.rows, target.output.handle, part.rows, self._on_output)
         if self._is_stopped(part):
             return
-        _copy(files.errors, self._folder.errors, part.errors)
+        _copy(source.errors, target.error_handle, part.errors)
         self._folder.add(part)
-        files.remove()
+        source.remove()
         self._run.totals.merge(part.totals)
         self._record(part)
         self._display.update(self._run.totals, self._position, self._run.usage)
@@ -269,10 +261,7 @@ class _FileScoring:
         parts = StreamParts(self._scorer, self._options, source, self._earlier)
         with contextlib.closing(parts.scored()) as scored:
             for chunk, complete in scored:
-                self._output.write(chunk.output)
-                for record in chunk.errors:
-                    self._folder.errors.write(record)
-                self._show(chunk)
+                self._write(chunk)
                 if complete is None:
                     continue
                 if self._is_stopped(complete):
@@ -282,7 +271,8 @@ class _FileScoring:
 
     # --- totals --------------------------------------------------------------------------------
 
-    def _show(self, chunk: ScoredChunk) -> None:
+    def _write(self, chunk: ScoredChunk) -> None:
+        self._folder.files.write(chunk)
         self._run.totals.merge(chunk.totals)
         if self._on_output is not None:
             self._on_output(chunk.output)

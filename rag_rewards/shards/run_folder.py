@@ -18,7 +18,6 @@ import os
 import secrets
 import shutil
 import time
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TypeVar
@@ -29,6 +28,13 @@ from rag_rewards.errors import UsageError
 from rag_rewards.io.output import Output, sync_folder
 from rag_rewards.rows import Totals
 from rag_rewards.shards.files import InputFile
+from rag_rewards.shards.row_files import (
+    OrderedRows,
+    RowFiles,
+    SpooledRows,
+    flush_files,
+    intact_parts,
+)
 from rag_rewards.shards.score import Part
 
 SYNC_SECONDS = 5.0
@@ -110,22 +116,26 @@ class RunFolder:
     parts   the records of the shards whose rows are in the partial file
     """
 
-    def __init__(self, output: Output, errors: str, settings: RunSettings) -> None:
+    def __init__(
+        self, output: Output, errors: str, settings: RunSettings, *, is_sorted: bool = False
+    ) -> None:
         if output.partial is None or output.target is None:
             raise UsageError(f"{output.path} is not a regular file: write to a regular file")
         self.output = output
         self.settings = settings
         self.parts: list[Part] = []
         self.shard_bytes = 0
+        self._is_sorted = is_sorted
         self._target = output.target
         self._partial = output.partial
         self._errors_target = Path(errors)
         self._path = run_folder_of(self._target)
         self._record = finished_record_of(self._target)
-        self._errors: IO[bytes] | None = None
+        self._files: RowFiles | None = None
         self._journal: IO[bytes] | None = None
         self._parts_name = ""
         self._rows_size = self._errors_size = 0
+        self._is_finished = False
         self._synced = time.monotonic()
 
     # --- start ---------------------------------------------------------------------------------
@@ -149,7 +159,7 @@ class RunFolder:
         """
         finished = _decoded(self._path / "finished.json", Finished)
         if finished is not None:
-            self.settings.check(finished.settings, self.output.path)
+            self._check(finished.settings)
             return self._publish(finished)
         saved = _decoded(self._path / "settings.json", _Saved)
         if saved is not None:
@@ -175,9 +185,7 @@ class RunFolder:
                 f"cannot resume {self.output.path}: it exists, but not {self._record.name}, the "
                 "record of a complete run: start again without `resume`"
             )
-        self.settings.check_options(finished.settings, self.output.path)
-        if not self._is_input():
-            self.settings.check_files(finished.settings, self.output.path)
+        self._check(finished.settings)
         if finished.output_size != self._target.stat().st_size:
             raise UsageError(
                 f"cannot resume {self.output.path}: it has changed since the run ended: start "
@@ -185,33 +193,37 @@ class RunFolder:
             )
         return finished
 
+    def _check(self, complete: RunSettings) -> None:
+        """Raise UsageError if a complete run had other settings or another input."""
+        self.settings.check_options(complete, self.output.path)
+        if not self._is_input():
+            self.settings.check_files(complete, self.output.path)
+
     def _is_input(self) -> bool:
         """Whether the output replaces an input file."""
-        return any(os.path.samefile(file.path, self._target) for file in self.settings.files)
+        return any(
+            os.path.exists(file.path) and os.path.samefile(file.path, self._target)
+            for file in self.settings.files
+        )
 
     def _open(self) -> None:
         self.parts_path.mkdir(exist_ok=True)
-        self._errors = _append_to(self._path / "errors.jsonl")
-        self._journal = _append_to(self._path / "parts.jsonl")
+        errors = self._path / "errors.jsonl"
+        if self._is_sorted:
+            self._files = SpooledRows(self.output, errors)
+        else:
+            self._files = OrderedRows(self.output, self._partial, errors)
+        self._journal = (self._path / "parts.jsonl").open("ab")
 
     def _read_journal(self) -> None:
         """Read the records of the shards whose rows are intact, and remove all later rows."""
-        journal, errors = self._opened(self._journal), self._opened(self._errors)
-        size = 0
-        with self._partial.open("rb") as rows, (self._path / "errors.jsonl").open("rb") as records:
-            for line, part in _records(self._path / "parts.jsonl"):
-                if not (
-                    is_intact(rows, part.rows, part.rows_checksum)
-                    and is_intact(records, part.errors, part.errors_checksum)
-                ):
-                    break
-                self.parts.append(part)
-                self._rows_size += part.rows
-                self._errors_size += part.errors
-                size += len(line)
-        journal.truncate(size)
-        errors.truncate(self._errors_size)
-        self.output.truncate(self._rows_size)
+        recorded = list(_records(self._path / "parts.jsonl"))
+        parts = (part for _, part in recorded)
+        self.parts = intact_parts(self.files.rows, self.files.errors, parts)
+        self._rows_size = sum(part.rows for part in self.parts)
+        self._errors_size = sum(part.errors for part in self.parts)
+        self.files.truncate(self._rows_size, self._errors_size)
+        self.journal.truncate(sum(len(line) for line, _ in recorded[: len(self.parts)]))
 
     # --- rows ----------------------------------------------------------------------------------
 
@@ -226,45 +238,48 @@ class RunFolder:
         return parts
 
     @property
-    def errors(self) -> IO[bytes]:
-        """The file of error records."""
-        return self._opened(self._errors)
+    def files(self) -> RowFiles:
+        """The files of scored rows and error records."""
+        if self._files is None:
+            raise ValueError("the run has not begun")
+        return self._files
 
-    def rows(self) -> Iterator[bytes]:
+    @property
+    def journal(self) -> IO[bytes]:
+        """The file of the records."""
+        if self._journal is None:
+            raise ValueError("the run has not begun")
+        return self._journal
+
+    def scored_rows(self) -> Iterator[bytes]:
         """Yield the scored rows so far in blocks that end with a row."""
-        with self._partial.open("rb") as handle:
+        with self.files.rows.open("rb") as handle:
             while lines := handle.readlines(_BLOCK):
                 yield b"".join(lines)
 
     def add(self, part: Part) -> None:
         """Record a shard whose rows and errors have been written to the files."""
-        self.output.handle.flush()
-        self.errors.flush()
-        journal = self._opened(self._journal)
-        journal.write(msgspec.json.encode(part) + b"\n")
-        journal.flush()
+        self.files.flush()
+        self.journal.write(msgspec.json.encode(part) + b"\n")
+        self.journal.flush()
         self._rows_size += part.rows
         self._errors_size += part.errors
         if time.monotonic() - self._synced > SYNC_SECONDS:
             self._sync()
 
     def _sync(self) -> None:
-        for handle in (self.output.handle, self.errors, self._opened(self._journal)):
-            handle.flush()
-            os.fsync(handle.fileno())
+        self.files.flush(sync=True)
+        flush_files([self.journal], sync=True)
         self._synced = time.monotonic()
-
-    @staticmethod
-    def _opened(handle: IO[bytes] | None) -> IO[bytes]:
-        if handle is None:
-            raise ValueError("the run has not begun")
-        return handle
 
     # --- end -----------------------------------------------------------------------------------
 
     def finish(self, totals: Totals) -> None:
         """Give the complete files their names and remove the folder."""
+        self._is_finished = True
         self._sync()
+        self.files.write_in_order()
+        flush_files([self.output.handle], sync=True)
         self._close_files()
         finished = Finished(
             settings=self.settings,
@@ -292,22 +307,19 @@ class RunFolder:
 
     def close(self) -> None:
         """Close the files. The folder remains for another run, unless nothing was scored."""
-        if self.has_begun and not self.output.is_committed and self._is_empty():
-            shutil.rmtree(self._path, ignore_errors=True)
+        if not self.has_begun or self.output.is_committed:
+            return
+        with contextlib.suppress(OSError):
+            if not self._is_finished:
+                self.files.write_in_order()  # what was scored so far
         self._close_files()
-
-    def _is_empty(self) -> bool:
-        with contextlib.suppress(OSError, ValueError):
-            self.output.handle.flush()
-        return not (self._partial.exists() and self._partial.stat().st_size) and not any(
-            self.parts_path.glob("*.json")
-        )
+        if not self._rows_size + self._errors_size and not any(self.parts_path.glob("*.json")):
+            shutil.rmtree(self._path, ignore_errors=True)
 
     def _close_files(self) -> None:
-        for handle in (self._errors, self._journal):
-            if handle is not None:
-                with contextlib.suppress(OSError):
-                    handle.close()
+        self.files.close()
+        with contextlib.suppress(OSError):
+            self.journal.close()
 
 
 def run_folder_of(target: Path) -> Path:
@@ -345,10 +357,6 @@ def _move(source: Path, target: Path) -> None:
         source.unlink()
 
 
-def _append_to(path: Path) -> IO[bytes]:
-    return path.open("ab")
-
-
 def _records(path: Path) -> Iterator[tuple[bytes, Part]]:
     """Yield the intact lines of the journal with their records."""
     with path.open("rb") as handle:
@@ -360,15 +368,6 @@ def _records(path: Path) -> Iterator[tuple[bytes, Part]]:
             if not line.endswith(b"\n"):
                 return
             yield line, part
-
-
-def is_intact(handle: IO[bytes], size: int, checksum: int) -> bool:
-    """Return whether the next bytes of a file have this checksum."""
-    value = 0
-    while size and (block := handle.read(min(size, _BLOCK))):
-        value = zlib.crc32(block, value)
-        size -= len(block)
-    return not size and value == checksum
 
 
 def _decoded(path: Path, type_: type[T]) -> T | None:

@@ -1,4 +1,4 @@
-"""Scoring of one shard, to open files or to part files."""
+"""Scoring of one shard, in this process or to part files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import secrets
 import zlib
 from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import IO, Literal
 
 import msgspec
 
@@ -86,23 +86,15 @@ class Part(msgspec.Struct, kw_only=True):
         self.totals.merge(chunk.totals)
 
 
-class Writer(Protocol):
-    """A file that is open for writing."""
-
-    def write(self, data: bytes, /) -> object: ...
-
-
 def score_shard(
     scorer: Scorer,
     job: ShardJob,
     shard: Shard,
-    rows: Writer,
-    errors: Writer,
+    write: Callable[[ScoredChunk], None],
     *,
     earlier: Container[bytes] = (),
-    on_chunk: Callable[[ScoredChunk], None] | None = None,
 ) -> Part:
-    """Write the scored rows and the error records of a shard to open files.
+    """Score a shard, pass each scored chunk to `write`, and return the record of the shard.
 
     `earlier` are digests of the keys of earlier groups, whose further rows are errors. Raises
     UsageError if a file has changed.
@@ -114,12 +106,8 @@ def score_shard(
         if scored.errors and job.on_error == "stop":
             part.stopped_by = describe_first_error(scored)
             scored = rows_before_error(scored)
-        rows.write(scored.output)
-        for record in scored.errors:
-            errors.write(record)
+        write(scored)
         part.add(scored)
-        if on_chunk is not None:
-            on_chunk(scored)
         if part.stopped_by:
             break
     part.keys = b"".join(sorted(keys))
@@ -177,14 +165,19 @@ def score_to_part(scorer: Scorer, job: ShardJob, task: ShardTask) -> Part:
     """
     files = PartFiles(job.folder, task.shard.index)
     with new_file(files.rows) as rows, new_file(files.errors) as errors:
-        part = score_shard(scorer, job, task.shard, rows, errors, earlier=frozenset(task.repeated))
+
+        def write(chunk: ScoredChunk) -> None:
+            rows.write(chunk.output)
+            errors.writelines(chunk.errors)
+
+        part = score_shard(scorer, job, task.shard, write, earlier=frozenset(task.repeated))
     with new_file(files.record) as record:
         record.write(msgspec.json.encode(part))
     return part
 
 
 @contextlib.contextmanager
-def new_file(path: Path) -> Iterator[Writer]:
+def new_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file that gets its name at the end of the block. After an error it is removed."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
