@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed-to-develop
 # First and by itself: an index that has a build for processors alone gives that one.
 TORCH  ?= torch==2.13.0
 
-.PHONY: demo demo-model demo-train demo-search teaches test test-slow fuzz fuzz-coverage test-trainers test-more-trainers install-lines audit test-vllm test-lower-bounds check bench docs clean
+.PHONY: demo demo-model demo-train demo-search teaches test test-slow fuzz fuzz-coverage test-trainers test-more-trainers install-lines audit test-vllm test-lower-bounds soak soak-server check bench docs clean
 
 # The package alone is all that `make demo` needs; `make demo-model` needs torch and transformers,
 # tests and checks their tools as well.
@@ -139,6 +139,12 @@ test-vllm: $(STAMP)
 # With the oldest versions of the dependencies that pyproject.toml allows.
 test-lower-bounds: $(STAMP)
 	$(BIN)/python tests/lower_bounds/run.py build/lower-bounds
+
+# Long tests, about half an hour each on two cores. The server: 1,000,000 requests with faults, and
+# 10,000 slow connections.
+soak: soak-server
+soak-server: $(STAMP)
+	$(BIN)/python tests/soak/server_soak.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -16,6 +16,8 @@ HEAD_SECONDS = 30.0
 """Maximum time from the opening of a connection, or from the first byte of a further request, to
 the end of the headers."""
 
+_HEAD_END = b"\r\n\r\n"
+
 _Protocol: Any = AutoHTTPProtocol
 
 
@@ -23,6 +25,8 @@ class LimitedProtocol(_Protocol):  # type: ignore[misc]
     """The protocol of uvicorn, which closes a connection whose head is too long or too slow."""
 
     _head_bytes = 0
+    _head_end = b""
+    """The last bytes of an incomplete head, which can contain a part of its end."""
     _head_timer: TimerHandle | None = None
 
     def connection_made(self, transport: Transport) -> None:
@@ -30,15 +34,22 @@ class LimitedProtocol(_Protocol):  # type: ignore[misc]
         self._start_timer()
 
     def data_received(self, data: bytes) -> None:
+        if self._awaits_head and self._is_too_long(data):
+            self._close()
+            return
         super().data_received(data)
         if not self._awaits_head:
-            self._head_bytes = 0
+            self._head_bytes, self._head_end = 0, b""
             self._stop_timer()
             return
         self._start_timer()
         self._head_bytes += len(data)
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self._close()
+        self._head_end = (self._head_end + data)[-len(_HEAD_END) + 1 :]
+
+    def _is_too_long(self, data: bytes) -> bool:
+        """Return whether the head does not end within the limit. `data` can contain a body."""
+        left = MAX_HEAD_BYTES - self._head_bytes
+        return len(data) > left and _HEAD_END not in self._head_end + data[: max(left, 0)]
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()

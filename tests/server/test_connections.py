@@ -73,6 +73,30 @@ def test_an_endless_head_closes_the_connection() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("cut", [10, 2_000, 70_000 + 44, 70_000 + 45])
+@pytest.mark.parametrize(("size", "is_refused"), [(70_000, True), (60_000, False)])
+def test_the_limit_applies_to_a_head_that_arrives_at_once(
+    size: int, is_refused: bool, cut: int
+) -> None:
+    """The body that arrives with a head does not count, wherever the data is cut."""
+    head = REQUEST.replace(b"\r\n\r\n", b"\r\nX: " + b"x" * size + b"\r\n\r\n") % 100_000
+
+    async def test() -> None:
+        async with connected() as (reader, writer):
+            data = head + b"x" * 100_000
+            at = len(head) - 2 if cut == 10 else cut
+            writer.write(data[:at])
+            await writer.drain()
+            await asyncio.sleep(0.02)
+            writer.write(data[at:])
+            if is_refused:
+                assert await is_closed(reader)
+            else:
+                assert await answer_of(reader) == b"100000"
+
+    run(test)
+
+
 @pytest.mark.parametrize("start", [b"", b"GET / HTTP/1.1\r\nHost:"])
 def test_a_connection_without_a_complete_head_is_closed(
     start: bytes, monkeypatch: pytest.MonkeyPatch
