@@ -214,6 +214,27 @@ def test_slices_of_the_vocabulary_do_not_change_values(family, size):
     assert scorer._forward.vocabulary.slice == size
 
 
+@pytest.mark.parametrize("offset", [-300.0, 300.0])
+def test_logits_that_are_far_from_those_of_the_first_slice(offset):
+    """exp(300) and exp(−300) are not numbers of float32."""
+    model = tiny_models.make_model("granite")
+    model.lm_head.bias = torch.nn.Parameter(torch.zeros(tiny_models.VOCABULARY))
+    model.lm_head.bias.data[:100] = offset * model.config.logits_scaling
+    scorer = TransformersPolicy(model, TOKENIZER)
+    scorer._forward.vocabulary.slice = 50
+    result = answer(scorer)
+    assert (scorer._forward.vocabulary.slice, result.path) == (50, "tree")
+    assert worst(result, tiny_models.naive(model, GROUP)) < 1e-4
+
+
+@pytest.mark.parametrize("rows", [1, 4, 300, 1_000])
+def test_logits_do_not_depend_on_the_number_of_rows_at_a_time(rows):
+    """Few and many rows have logits in different orders in memory."""
+    scorer = policy("gpt2", rows=rows)
+    request = ScoreRequest((FULL, FULL[:40]), tuple(tokens(90, seed) for seed in range(4)))
+    assert worst(answer(scorer, request), tiny_models.naive(scorer.model, request)) < 1e-4
+
+
 def test_a_head_that_slices_change_is_used_as_a_whole():
     """A head that normalizes its logits depends on all of them."""
     model = tiny_models.make_model("granite")

@@ -78,7 +78,7 @@ class TransformersPolicy:
     weight_version: str | int | None = None
     token_budget: int = 16_384
     prefill: int = 2_048
-    rows: int = 512
+    rows: int = 1_024
     float32_logits: bool = False
     plain: bool = False
     is_live: bool = False
