@@ -10,7 +10,7 @@ all precede it. No mask is necessary, and no key is copied.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -176,8 +176,9 @@ def _parts(runs: Sequence[Run], size: int) -> Iterator[tuple[Run, ...]]:
 class _Keys:
     """Keys of the current sequence, at the positions `start` to `end`.
 
-    shift  difference of index and position
-    since  first row that attends to them
+    shift   difference of index and position
+    since   first row that attends to them up to `end`
+    longer  rows before that attend to more of them: first row, row after the last one, end
     """
 
     of_path: bool
@@ -185,13 +186,32 @@ class _Keys:
     end: int
     shift: int
     since: int
+    longer: list[tuple[int, int, int]] = field(default_factory=list)
 
-    def block(self, start: int, row: int) -> list[Block]:
-        """Return the keys from position `start` on, as a block of the rows `since` to `row`."""
-        if self.since == row or start == self.end:
-            return []
-        keys = slice(start + self.shift, self.end + self.shift)
-        return [Block(self.of_path, keys, slice(self.since, row))]
+    def cut(self, position: int, row: int) -> None:
+        """Let the rows from `row` on attend only to the keys before `position`."""
+        if self.since < row:
+            self.longer.append((self.since, row, self.end))
+        self.since, self.end = row, position
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield blocks that cover the keys of each row once, after all rows were added.
+
+        Earlier rows attend to more keys. A block of the keys that several runs share needs one more
+        merge for each row, and a block per run reads the shared keys again. The cheaper one is
+        chosen.
+        """
+        first = self.longer[0][0] if self.longer else 0
+        start = self.start
+        for since, row, end in reversed(self.longer):
+            shared = end - start >= _MERGE * (since - first)
+            rows = slice(first if shared else since, row)
+            yield Block(self.of_path, slice(start + self.shift, end + self.shift), rows)
+            start = end if shared else start
+
+
+_MERGE = 2
+"""The merge of the output of a row takes as long as reading this number of keys for a block."""
 
 
 def _step(runs: tuple[Run, ...], following: int) -> Step:
@@ -201,24 +221,44 @@ def _step(runs: tuple[Run, ...], following: int) -> Step:
     row = 0
     for run in runs:
         blocks += _cut(current, run.position, row)
-        current.append(
-            _Keys(False, run.position, run.end, row - run.position, row + len(run.tokens))
-        )
-        row += len(run.tokens)
-    blocks += [block for keys in current for block in keys.block(keys.start, row)]
+        end = row + len(run.tokens)
+        current.append(_Keys(False, run.position, run.end, row - run.position, end))
+        row = end
     kept = [
         (slice(keys.start + keys.shift, min(keys.end, following) + keys.shift), keys.start)
         for keys in current
         if not keys.of_path and keys.start < following
     ]
+    blocks += _cut(current, 0, row)
     return Step(runs, tuple(blocks), tuple(kept))
 
 
 def _cut(current: list[_Keys], position: int, row: int) -> Iterator[Block]:
-    """Remove the keys after `position` from the current sequence, and yield them as blocks."""
+    """Remove the keys after `position` from the current sequence. Yield blocks of complete keys."""
     while current and current[-1].start >= position:
         keys = current.pop()
-        yield from keys.block(keys.start, row)
+        keys.cut(position, row)
+        yield from keys.blocks()
     if current and current[-1].end > position:
-        yield from current[-1].block(position, row)
-        current[-1].end = position
+        current[-1].cut(position, row)
+
+
+# --- runs that are computed together -------------------------------------------------------------
+
+_LONG = 256
+"""Runs of more tokens are computed together only if they have the same length."""
+
+
+def similar_runs(runs: Sequence[Run]) -> Iterator[list[tuple[int, int]]]:
+    """Yield the runs of a step in parts of similar length, with the first row and length of each.
+
+    The longest run of a part has less than twice the tokens of the shortest.
+    """
+    parts: dict[tuple[bool, int], list[tuple[int, int]]] = {}
+    row = 0
+    for run in runs:
+        length = len(run.tokens)
+        kind = (True, length) if length > _LONG else (False, length.bit_length())
+        parts.setdefault(kind, []).append((row, length))
+        row += length
+    yield from parts.values()

@@ -11,12 +11,12 @@ context, and no mask is necessary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
+from dataclasses import dataclass
 from typing import Any
 
-from rag_rewards.backends.runs import Step
+from rag_rewards.backends.runs import Step, similar_runs
 from rag_rewards.backends.transformers.modules import import_torch
 
 NAME = "rag_rewards_tree"
@@ -43,11 +43,13 @@ class TreeAttention:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self._step = Step((), (), ())
+        self._parts: list[_Runs] = []
         self._path: dict[int, tuple[Any, Any]] = {}
 
-    def of(self, step: Step) -> TreeAttention:
+    def of(self, step: Step, device: Any) -> TreeAttention:
         """Return the attention of the next step."""
         self._step = step
+        self._parts = [_Runs.of(runs, device) for runs in similar_runs(step.runs)]
         return self
 
     def attend(self, layer: int, query: Any, key: Any, value: Any, scale: float) -> Any:
@@ -68,18 +70,24 @@ class TreeAttention:
 
     def _own_runs(self, query: Any, key: Any, value: Any, scale: float) -> tuple[Any, Any]:
         """Return the attention of each row to the rows of its own run up to itself."""
+        results = []
+        for runs in self._parts:
+            part = (rows[:, :, runs.rows] for rows in (query, key, value))
+            results.append(causal_attention(*part, runs.count, scale))
+        if len(results) == 1 and self._parts[0].own is None:
+            return results[0]
         torch = import_torch()
-        outputs, totals, start = [], [], 0
-        for length, runs in groupby(len(run.tokens) for run in self._step.runs):
-            count = len(list(runs))
-            rows = slice(start, start + count * length)
-            start = rows.stop
-            output, total = causal_attention(
-                query[:, :, rows], key[:, :, rows], value[:, :, rows], count, scale
-            )
-            outputs.append(output)
-            totals.append(total)
-        return torch.cat(outputs, 2), torch.cat(totals, 2)
+        shape = (*query.shape[:3], value.shape[3])
+        output = torch.empty(shape, dtype=torch.float32, device=query.device)
+        total = torch.empty(shape[:3], dtype=torch.float32, device=query.device)
+        for runs, (its_output, its_total) in zip(self._parts, results, strict=True):
+            if runs.own is None:
+                output[:, :, runs.rows], total[:, :, runs.rows] = its_output, its_total
+            else:
+                rows = runs.rows[runs.own]
+                output[:, :, rows] = its_output[:, :, runs.own]
+                total[:, :, rows] = its_total[:, :, runs.own]
+        return output, total
 
     def _keep(self, layer: int, key: Any, value: Any) -> None:
         if not self._step.kept:
@@ -93,6 +101,33 @@ class TreeAttention:
             place = slice(position, position + rows.stop - rows.start)
             keys[:, :, place] = key[:, :, rows]
             values[:, :, place] = value[:, :, rows]
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """Runs of a step that are computed together.
+
+    count  number of runs
+    rows   rows of the step in the order of the runs: a slice, or [count · L] with padded runs
+    own    places in `rows` that are not padding; None for a slice
+    """
+
+    count: int
+    rows: Any
+    own: Any = None
+
+    @classmethod
+    def of(cls, runs: Sequence[tuple[int, int]], device: Any) -> _Runs:
+        """Return runs by their first row and their length. The last row is the padding of a run."""
+        start, length = runs[0]
+        if all(run == (start + number * length, length) for number, run in enumerate(runs)):
+            return cls(len(runs), slice(start, start + len(runs) * length))
+        torch = import_torch()
+        firsts, lengths = torch.tensor(runs, device=device).T[:, :, None]
+        place = torch.arange(max(length for _, length in runs), device=device)[None]
+        rows = firsts + torch.minimum(place, lengths - 1)
+        own = (place < lengths).flatten().nonzero()[:, 0]
+        return cls(len(runs), rows.flatten(), own)
 
 
 @contextmanager

@@ -48,7 +48,7 @@ class _Targets:
     def score(self, forward: ModelForward, step: Step, attention: TreeAttention, rows: int) -> None:
         """Run the next step, and score the targets that its rows predict."""
         tokens = step.tokens
-        hidden = forward.run_step(tokens, step.positions, attention.of(step))
+        hidden = forward.run_step(tokens, step.positions, attention.of(step, forward.causal.device))
         first, self._done = self._done, self._done + len(tokens)
         chosen = slice(bisect_left(self._rows, first), bisect_left(self._rows, self._done))
         needed = sorted(set(self._rows[chosen]))
