@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import random
 import threading
 from dataclasses import replace
@@ -17,7 +18,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 import tiny_models
 import torch
 
-from rag_rewards.backends.transformers import TransformersPolicy
+from rag_rewards.backends.transformers import TransformersPolicy, tree_attention
 from rag_rewards.backends.transformers.forward import ModelForward
 from rag_rewards.backends.transformers.methods import score_with
 from rag_rewards.backends.transformers.positions import shareable_length
@@ -126,6 +127,29 @@ def test_positions_that_depend_on_the_length_of_the_sequence():
         result = answer(scorer)
     assert (result.path, result.reused) == ("plain", 0)
     assert worst(result, tiny_models.naive(model, GROUP)) < 1e-4
+
+
+def dynamic_rope() -> object:
+    import transformers
+
+    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
+    sizes = {**tiny_models.SIZES, "max_position_embeddings": 64}
+    return transformers.LlamaConfig(**sizes, rope_parameters=rope)
+
+
+@pytest.mark.filterwarnings("ignore:.*plain for sequences of more than 64 tokens")
+@pytest.mark.parametrize(("family", "config"), [("phi3", long_rope), ("llama", dynamic_rope)])
+def test_positions_do_not_depend_on_the_sequences_before(family, config):
+    """The values are those of a model that has scored no other sequence."""
+    scorer = TransformersPolicy(tiny_models.make_model(family, config=config()), TOKENIZER)
+    for length in (80, 30, 59, 58, 57, 90, 60, 80):
+        request = ScoreRequest((FULL[:length],), (RESPONSES[4][:6], RESPONSES[2]))
+        for number in range(2):
+            pair = replace(request, pairs=((0, number),))
+            expected = tiny_models.naive(tiny_models.make_model(family, config=config()), pair)
+            assert worst(answer(scorer, pair), expected) < 1e-4
+            both = answer(scorer, request).logprobs[0, number]
+            assert list(both) == pytest.approx(expected[0, number], abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -289,6 +313,29 @@ def test_a_wrong_cache_causes_plain_scoring(monkeypatch):
         result = answer(scorer)
     assert result.path.startswith("plain (sharing a cache failed its self-check: values differ")
     assert worst(result, tiny_models.naive(scorer.model, GROUP)) < 1e-4
+
+
+def test_a_wrong_tree_causes_copies_of_the_cache(monkeypatch):
+    """A kernel of a device can have another convention for log Σ exp, or fail."""
+    module = "rag_rewards.backends.transformers.tree_attention._attention"
+    attention = tree_attention._attention
+
+    def base_two(*args):
+        output, total = attention(*args)
+        return output, total / math.log(2)
+
+    def missing(*args):
+        raise RuntimeError("no kernel image is available")
+
+    for change, reason in ((base_two, "values differ"), (missing, "no kernel image")):
+        monkeypatch.setattr(module, change)
+        scorer = policy()
+        with pytest.warns(UserWarning, match="the tree failed its self-check"):
+            result = answer(scorer)
+        assert result.path.startswith("shared (the tree failed its self-check: ")
+        assert reason in result.path
+        assert result.reused > 0
+        assert worst(result, tiny_models.naive(scorer.model, GROUP)) < 1e-4
 
 
 def test_a_wrong_head_causes_whole_logits():

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from rag_rewards.backends.transformers.modules import import_torch, original_forward, unwrapped
+from rag_rewards.backends.transformers.positions import shareable_length
 from rag_rewards.backends.transformers.vocabulary import Vocabulary
 from rag_rewards.evidence.protocols import TokenIds
 
@@ -44,6 +45,7 @@ class ModelForward:
     float32_logits  compute the last projection in float32
     usage           counter of the rows of logits
 
+    Sequences of more than `shareable` tokens have position encodings that depend on their length.
     With `whole_logits`, log-probabilities come from the whole forward pass instead of the head.
     """
 
@@ -52,6 +54,7 @@ class ModelForward:
         self.causal = unwrapped(model)
         self.backbone = getattr(self.causal, self.causal.base_model_prefix)
         self.whole_logits = False
+        self.shareable = shareable_length(self.causal)
         self.vocabulary = Vocabulary(self.causal, self.backbone, float32=float32_logits)
         self._usage = usage
 
@@ -93,14 +96,25 @@ class ModelForward:
         return import_torch().tensor(padded, device=self.causal.device)
 
     def plain_logprobs(self, context: TokenIds, response: TokenIds, size: int) -> array[float]:
-        """Return the log-probabilities of one response after one context, without a cache."""
+        """Return the log-probabilities of one response after one context, without a cache.
+
+        If position encodings depend on the length of the sequence, they are those of the whole
+        sequence and of a model that has not seen a longer one.
+        """
         if not response:
             return array("f")
-        torch, ids = import_torch(), self.token_tensor([context + response[:-1]])
+        torch, tokens = import_torch(), context + response
+        needed = slice(len(context) - 1, len(tokens) - 1)
+        if len(tokens) > self.shareable:
+            # Dynamic RoPE keeps its largest frequencies until a short sequence resets them.
+            self._hidden(input_ids=self.token_tensor([tokens[:1]]), use_cache=False)
+        else:
+            tokens = tokens[:-1]
+        ids = self.token_tensor([tokens])
         if not self.whole_logits:
-            hidden = self._hidden(input_ids=ids, use_cache=False)[0, -len(response) :]
+            hidden = self._hidden(input_ids=ids, use_cache=False)[0, needed]
             return self.logprobs(hidden, range(len(response)), response, size)
-        logits = self.causal(input_ids=ids, use_cache=False).logits[0, -len(response) :].float()
+        logits = self.causal(input_ids=ids, use_cache=False).logits[0, needed].float()
         self._usage.rows += len(context) + len(response) - 1
         targets = torch.tensor(response, device=ids.device)
         selected = torch.log_softmax(logits, -1).gather(1, targets[:, None])[:, 0]

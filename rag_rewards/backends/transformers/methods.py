@@ -17,6 +17,7 @@ from typing import Any
 
 from rag_rewards.backends.transformers.forward import ModelForward, Values
 from rag_rewards.backends.transformers.scoring import GroupScoring
+from rag_rewards.backends.transformers.tree_attention import NotInTreeError
 from rag_rewards.backends.transformers.tree_scoring import score_trees
 from rag_rewards.errors import describe
 from rag_rewards.evidence.protocols import ScoreRequest
@@ -64,8 +65,14 @@ def _sharing(check: _Check, only_plain: bool, note: str) -> tuple[tuple[str, ...
     faults = {method: check.fault(method) for method in ("tree", "shared")}
     if all(faults.values()):
         note = f"plain (sharing a cache failed its self-check: {faults['shared']})"
-    # Without a note for the tree: many families have attention that it cannot express.
+    elif faults["tree"] not in ("", _NOT_IN_TREE):
+        reason = f"shared (the tree failed its self-check: {faults['tree']})"
+        note = f"{note}; {reason}" if note else reason
     return (*(method for method, fault in faults.items() if not fault), "plain"), note
+
+
+_NOT_IN_TREE = "attention that the tree cannot express"
+"""Fault of many families, which needs no warning."""
 
 
 class _Check:
@@ -87,6 +94,8 @@ class _Check:
         try:
             (values,) = score_with(method, self._scoring, [self._request])
             largest = _largest_difference(values, self._expected)
+        except NotInTreeError:
+            return _NOT_IN_TREE
         except Exception as error:
             return shorten(describe(error), 200)
         return "" if largest <= self._tolerance else f"values differ by up to {largest:.3g} nats"

@@ -28,7 +28,7 @@ from rag_rewards.backends.transformers.loading import (
 )
 from rag_rewards.backends.transformers.methods import choose_methods, score_with
 from rag_rewards.backends.transformers.modules import import_torch
-from rag_rewards.backends.transformers.positions import longest_sequence, shareable_length
+from rag_rewards.backends.transformers.positions import longest_sequence
 from rag_rewards.backends.transformers.scoring import GroupScoring
 from rag_rewards.backends.transformers.tree_attention import NotInTreeError
 from rag_rewards.backends.trie import forward_tokens, naive_tokens
@@ -95,7 +95,6 @@ class TransformersPolicy:
             self.model, float32_logits=self.float32_logits, usage=self.usage
         )
         causal = self._forward.causal
-        self._shareable = shareable_length(causal)
         self._embeddings = causal.get_input_embeddings().weight.shape[0]
         check_tokenizer(self.tokenizer, self._embeddings)
         if self.float32_logits and hasattr(causal.get_output_embeddings(), "base_layer"):
@@ -287,11 +286,12 @@ class TransformersPolicy:
     def _sharing_methods(self, requests: Sequence[ScoreRequest]) -> tuple[str, ...]:
         """Return the methods that share tokens and are exact for sequences of this length."""
         sharing = self._methods[:-1]
-        if not sharing or longest_sequence(requests) <= self._shareable:
+        most = self._forward.shareable
+        if not sharing or longest_sequence(requests) <= most:
             return sharing
         warnings.warn(
-            f"{self.name or 'the model'}: plain for sequences of more than {self._shareable:,.0f} "
-            "tokens, because its position encodings depend on the length of the sequence",
+            f"{self.name or 'the model'}: plain for sequences of more than {most:,.0f} tokens, "
+            " because its position encodings depend on the length of the sequence",
             stacklevel=2,
         )
         return ()

@@ -86,9 +86,7 @@ class Vocabulary:
             chosen, top, total = self._sums(hidden, rows, targets, running=True)
         return chosen - (top + total.log())[rows]
 
-    def _sums(
-        self, hidden: Any, rows: Any, targets: Any, *, running: bool
-    ) -> tuple[Any, Any, Any]:
+    def _sums(self, hidden: Any, rows: Any, targets: Any, *, running: bool) -> tuple[Any, Any, Any]:
         """Return the logits [K] of targets at rows, and m [R] and Σ exp(z − m) [R] of all rows.
 
         m is the largest logit of the first slice; of all slices so far, if `running`.
