@@ -72,8 +72,8 @@ class TreeAttention:
         """Return the attention of each row to the rows of its own run up to itself."""
         results = []
         for runs in self._parts:
-            part = (rows[:, :, runs.rows] for rows in (query, key, value))
-            results.append(causal_attention(*part, runs.count, scale))
+            part = [rows[:, :, runs.rows] for rows in (query, key, value)]
+            results.append(causal_attention(part[0], part[1], part[2], runs.count, scale))
         if len(results) == 1 and self._parts[0].own is None:
             return results[0]
         torch = import_torch()
