@@ -186,8 +186,9 @@ class BackgroundCache:
     """A cache with a thread for its file, so that the event loop never waits for it.
 
     Faults of the file are counted in `faults` and never raised. A verdict that cannot be read is
-    missing. A verdict that cannot be written is written again with the next one and by `close`.
-    While another process locks the file, `get` and `close` take a few seconds at most.
+    missing. Verdicts that cannot be written, for example because the disk is full, are written
+    again when their number has doubled, and by `close`. While another process locks the file,
+    `get` and `close` take a few seconds at most.
     """
 
     def __init__(self, cache: VerdictCache) -> None:
@@ -195,9 +196,10 @@ class BackgroundCache:
         self._cache = cache
         self._thread = ThreadPoolExecutor(1, "verdict-cache")
         self._store: Verdicts | None = None  # for the thread only
-        self._lock = threading.Lock()  # guards the next two attributes
+        self._lock = threading.Lock()  # guards the next three attributes
         self._unwritten: dict[bytes, Entry] = {}
         self._scheduled = False
+        self._least = 1  # number of unwritten entries from which they are written
 
     async def get(self, keys: Iterable[bytes]) -> dict[bytes, Entry]:
         """Return the entries that can be read."""
@@ -207,7 +209,7 @@ class BackgroundCache:
         """Schedule an entry for writing."""
         with self._lock:
             self._unwritten[key] = entry
-            if not self._scheduled:
+            if not self._scheduled and len(self._unwritten) >= self._least:
                 self._scheduled = True
                 self._thread.submit(self._write)
 
@@ -246,8 +248,11 @@ class BackgroundCache:
             self._open().put(entries)
         except sqlite3.Error as error:
             self.faults.reason = str(error)
+            with self._lock:
+                self._least = 2 * len(entries)
             return
         with self._lock:
+            self._least = 1
             for key in entries:
                 self._unwritten.pop(key, None)
 

@@ -1,0 +1,183 @@
+"""`score` with a judge: runs that are killed, two runs with one cache, and a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import COMMAND, ROOT
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
+
+from judge_server import JudgeServer, Reply, Request
+
+ROWS = 40
+Write = Callable[..., Path]
+
+
+def rows(count: int = ROWS) -> list[dict[str, Any]]:
+    """Return rows of truthrl whose answers no rule decides."""
+    return [
+        {
+            "id": str(i),
+            "question": f"Which river runs through town {i}?",
+            "response": f"\\boxed{{the long river number {i}}}",
+            "answers": [f"river {i} of the north"],
+        }
+        for i in range(count)
+    ]
+
+
+def verdict_of(request: Request) -> Reply:
+    """Return a verdict that depends on the texts of a request only, with 1.5 kB of explanation."""
+    score = sum(request.raw) % 2
+    explanation = "because of the river " * 75
+    return Reply(f'{{"explanation": "{explanation}", "score": {score}}}', delay=0.002)
+
+
+def start(
+    source: Path, out: Path, url: str, cache: Path, *more: str, **options: Any
+) -> subprocess.Popen[bytes]:
+    judge = ["--judge", url, "--judge-model", "m", "--judge-cache", str(cache)]
+    command = [*COMMAND, "score", str(source), "-o", str(out), "-r", "truthrl", *judge, *more]
+    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, **options)
+
+
+def finish(process: subprocess.Popen[bytes]) -> str:
+    """Wait for a run that scores all rows, and return its messages."""
+    messages = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 0, messages
+    return messages
+
+
+def stored(cache: Path) -> int:
+    """Return the number of verdicts in a cache."""
+    with closing(sqlite3.connect(cache)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        return int(connection.execute("SELECT count(*) FROM verdicts").fetchone()[0])
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Return the output of a run that nothing interrupts."""
+    folder = tmp_path_factory.mktemp("unbroken")
+    source = folder / "in.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows()))
+    with JudgeServer(verdict_of) as server:
+        finish(start(source, folder / "whole.jsonl", server.url, folder / "whole.db"))
+        assert len(server.requests) == ROWS
+    return (folder / "whole.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("more", [(), ("--resume",)])
+def test_a_killed_run_continues_with_the_verdicts_that_were_paid(
+    tmp_path: Path, write: Write, unbroken: bytes, more: tuple[str, ...]
+) -> None:
+    """The server answers a random number of requests, and the others never.
+
+    The run is killed when the answers are in the cache. The next run sends only the other requests.
+    """
+    answered = random.Random(len(more)).randrange(1, ROWS - 1)
+    source, out, cache = write(rows()), tmp_path / "out.jsonl", tmp_path / "verdicts.db"
+
+    def behave(request: Request) -> Reply:
+        return verdict_of(request) if request.number < answered else Reply(hang=True)
+
+    with JudgeServer(behave) as server:
+        process = start(source, out, server.url, cache, *more)
+        wait_for(lambda: cache.exists() and stored(cache) == answered)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        sent = len(server.requests)
+        server.behaviour = verdict_of
+        finish(start(source, out, server.url, cache, *more))
+        assert len(server.requests) == sent + ROWS - answered
+    assert out.read_bytes() == unbroken
+    assert stored(cache) == ROWS
+
+
+def test_a_run_that_is_killed_at_any_time_loses_only_answers_in_flight(
+    tmp_path: Path, write: Write, unbroken: bytes
+) -> None:
+    source, out, cache = write(rows()), tmp_path / "out.jsonl", tmp_path / "verdicts.db"
+    kill_at = random.Random(7).randrange(1, ROWS)
+    running: list[subprocess.Popen[bytes]] = []
+
+    def behave(request: Request) -> Reply:
+        if request.number == kill_at:
+            os.kill(running[0].pid, signal.SIGKILL)
+        return verdict_of(request)
+
+    with JudgeServer(behave) as server:
+        running.append(start(source, out, server.url, cache))
+        running[0].communicate()
+        finish(start(source, out, server.url, cache))
+        counts = Counter(request.raw for request in server.requests)
+    assert out.read_bytes() == unbroken
+    assert len(counts) == ROWS
+    assert max(counts.values()) <= 2
+
+
+def test_two_runs_share_one_cache(tmp_path: Path, write: Write, unbroken: bytes) -> None:
+    source, cache = write(rows()), tmp_path / "verdicts.db"
+    outs = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
+    with JudgeServer(verdict_of) as server:
+        processes = [start(source, out, server.url, cache) for out in outs]
+        for process in processes:
+            finish(process)
+        counts = Counter(request.raw for request in server.requests)
+        assert len(counts) == ROWS
+        assert max(counts.values()) <= 2
+        finish(start(source, tmp_path / "three.jsonl", server.url, cache))
+        assert len(server.requests) == counts.total()
+    for out in [*outs, tmp_path / "three.jsonl"]:
+        assert out.read_bytes() == unbroken
+    assert stored(cache) == ROWS
+
+
+def limit_file_size() -> None:
+    """Let writes fail beyond 64 kB of a file, as on a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+
+
+def test_a_cache_on_a_full_disk_loses_no_verdict(
+    tmp_path: Path, write: Write, unbroken: bytes
+) -> None:
+    source, out, cache = write(rows()), tmp_path / "out.jsonl", tmp_path / "verdicts.db"
+    with JudgeServer(verdict_of) as server:
+        process = start(source, out, server.url, cache, preexec_fn=limit_file_size)
+        messages = finish(process)
+        assert "could not be written" in messages
+        assert out.read_bytes() == unbroken
+        kept = stored(cache)
+        assert kept < ROWS
+        finish(start(source, tmp_path / "again.jsonl", server.url, cache))
+        assert len(server.requests) == ROWS + ROWS - kept
+    assert (tmp_path / "again.jsonl").read_bytes() == unbroken
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until a condition is true."""
+    end = time.monotonic() + 60
+    while True:
+        try:
+            if condition():
+                return
+        except sqlite3.Error:  # the run creates the file
+            pass
+        assert time.monotonic() < end
+        threading.Event().wait(0.02)
