@@ -17,10 +17,14 @@ from rag_rewards.cli.options import (
     Recipe,
 )
 from rag_rewards.errors import OptionError
+from rag_rewards.ray_cluster import Engine, check_engine
+from rag_rewards.server.on_ray import ReplicaOptions, serve_on_ray
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.run import max_in_flight, read_token, run_server
 
 ADDRESS = Group("Address", sort_key=1)
+RAY = Group("Ray", sort_key=8)
+NO_REPLICAS = ReplicaOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +66,8 @@ def serve(
     recipe: Recipe = RECIPE_DEFAULTS,
     models: Models = MODEL_DEFAULTS,
     dump: Dump = DUMP_DEFAULTS,
+    engine: Annotated[Engine, Parameter(group=RAY)] = "local",
+    replicas: Annotated[ReplicaOptions, Parameter(name="*", group=RAY)] = NO_REPLICAS,
 ) -> None:
     """Serve a recipe over HTTP.
 
@@ -78,7 +84,10 @@ def serve(
     token_file
         Read the access token of the server from this file.
         By default, read it from the environment variable RAG_REWARDS_TOKEN.
+    engine
+        Serve in this process (local), or in replicas on a Ray cluster (ray).
     """
+    check_engine(engine, replicas)
     model_options = models.options()
     options = ServerOptions(
         token=read_token(token_file),
@@ -93,4 +102,8 @@ def serve(
         error_value=requests.error_value,
         dump=dump.open(),
     )
-    run_server(recipe.optional_spec(), model_options, host, port, options)
+    arguments = (recipe.optional_spec(), model_options, host, port, options)
+    if engine == "ray":
+        serve_on_ray(*arguments, replicas)
+    else:
+        run_server(*arguments)

@@ -36,17 +36,7 @@ def run_server(
     OptionError for an address that other machines can reach without a token, and for a port that
     does not exist.
     """
-    if not 0 <= port <= MAX_PORT:
-        raise OptionError(
-            "{port} must be from 0 to {last}, found {value}", last=MAX_PORT, value=port
-        )
-    if not _is_loopback(host) and options.token is None:
-        raise OptionError(
-            "{host} {address} can be reached from other machines: set {token_file}, or the "
-            "environment variable {variable}",
-            address=host,
-            variable=TOKEN_VARIABLE,
-        )
+    check_address(host, port, options)
     with needs_extra("server", "uvicorn"):
         import uvicorn
     from rag_rewards.server.connections import LimitedProtocol
@@ -54,7 +44,7 @@ def run_server(
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # at INFO it logs every judge request
-    server, name = _server_of(recipe, models, options)
+    server, name = server_of(recipe, models, options)
     print(f"rag-rewards: {name} on http://{host}:{port}", file=sys.stderr)
     uvicorn.run(
         build(server),
@@ -68,7 +58,22 @@ def run_server(
     )
 
 
-def _server_of(
+def check_address(host: str, port: int, options: ServerOptions) -> None:
+    """Raise OptionError for a port that does not exist, and for an address without a token."""
+    if not 0 <= port <= MAX_PORT:
+        raise OptionError(
+            "{port} must be from 0 to {last}, found {value}", last=MAX_PORT, value=port
+        )
+    if not _is_loopback(host) and options.token is None:
+        raise OptionError(
+            "{host} {address} can be reached from other machines: set {token_file}, or the "
+            "environment variable {variable}",
+            address=host,
+            variable=TOKEN_VARIABLE,
+        )
+
+
+def server_of(
     recipe: RecipeSource | None, models: ModelOptions, options: ServerOptions
 ) -> tuple[RewardServer, str]:
     """Return the server, and what it serves. Raises OptionError if that is nothing."""

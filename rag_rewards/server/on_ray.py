@@ -1,0 +1,150 @@
+"""The server as a Ray Serve application: replicas of the same routes behind Ray's HTTP proxies."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rag_rewards.errors import OptionError, UsageError, describe, needs_extra
+from rag_rewards.loading import RecipeSource
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.ray_cluster import RayOptions, ray_cluster
+from rag_rewards.server.options import ServerOptions
+from rag_rewards.server.run import check_address, server_of
+
+APPLICATION = "rag-rewards"
+MAX_ONGOING = 256
+"""Number of requests that a replica handles at the same time, so that they can form batches."""
+GRACE_SECONDS = 5.0
+"""Time in addition to the deadline of a request before a proxy or a stopped replica gives up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaOptions(RayOptions):
+    """The replicas of a server on Ray."""
+
+    replicas: int = 1
+    """Number of replicas, each with its own models."""
+    max_replicas: int | None = None
+    """Maximum number of replicas. Ray starts and stops replicas with the number of requests."""
+    target_requests: float = 16.0
+    """Average number of open requests of a replica above which Ray starts another one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.replicas < 1:
+            raise OptionError("{replicas} must be at least 1, found {value}", value=self.replicas)
+        if self.max_replicas is not None and self.max_replicas < self.replicas:
+            raise OptionError(
+                "{max_replicas} must be at least {replicas}, found {value}",
+                value=self.max_replicas,
+            )
+        if not 0 < self.target_requests <= MAX_ONGOING:
+            raise OptionError(
+                "{target_requests} must be above 0 and at most {limit}, found {value}",
+                limit=MAX_ONGOING,
+                value=self.target_requests,
+            )
+
+    @property
+    def scaling(self) -> dict[str, Any]:
+        """The number of replicas, as options of a deployment."""
+        if self.max_replicas is None:
+            return {"num_replicas": self.replicas}
+        bounds = {"min_replicas": self.replicas, "max_replicas": self.max_replicas}
+        return {"autoscaling_config": bounds | {"target_ongoing_requests": self.target_requests}}
+
+
+def serve_on_ray(
+    recipe: RecipeSource | None,
+    models: ModelOptions,
+    host: str,
+    port: int,
+    options: ServerOptions,
+    replicas: ReplicaOptions,
+) -> None:
+    """Serve on a Ray cluster until SIGTERM or Ctrl-C, and then complete the requests in progress.
+
+    Raises UsageError when the replicas do not start.
+    """
+    if options.dump is not None:
+        raise OptionError("{dump} is for one process: remove it, or use {engine} local")
+    if port == 0:
+        raise OptionError("{port} must be from 1 to 65535 with {engine} ray")
+    check_address(host, port, options)
+    server_of(recipe, models, options)  # raises for options that contradict each other
+    with needs_extra("ray"):
+        import ray.serve  # noqa: F401
+    with (
+        ray_cluster(replicas.ray_address),
+        _application(recipe, models, host, port, options, replicas),
+    ):
+        print(f"rag-rewards: ready on http://{host}:{port} (Ray)", file=sys.stderr, flush=True)
+        _wait_for_signal()
+
+
+@contextmanager
+def _application(
+    recipe: RecipeSource | None,
+    models: ModelOptions,
+    host: str,
+    port: int,
+    options: ServerOptions,
+    replicas: ReplicaOptions,
+) -> Iterator[None]:
+    """Run the application for the time of the block."""
+    from ray import serve
+
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    timeout = options.deadline + GRACE_SECONDS
+    deployment = serve.deployment(
+        name="RewardServer",
+        max_ongoing_requests=MAX_ONGOING,
+        graceful_shutdown_timeout_s=timeout,
+        graceful_shutdown_wait_loop_s=0.1,
+        ray_actor_options=replicas.resources,
+        **replicas.scaling,
+    )(serve.ingress(_builder(recipe, models, options))())
+    quiet = {"log_level": "WARNING", "enable_access_log": False}
+    try:
+        serve.start(
+            http_options={"host": host, "port": port, "request_timeout_s": timeout},
+            logging_config=quiet,
+        )
+        serve.run(deployment.bind(), name=APPLICATION, route_prefix="/", logging_config=quiet)
+    except (RuntimeError, ValueError, OSError) as error:
+        serve.shutdown()
+        raise UsageError(f"the server did not start on Ray: {describe(error)[:500]}") from None
+    try:
+        yield
+    finally:
+        serve.delete(APPLICATION)  # the replicas complete their requests
+        serve.shutdown()
+
+
+def _builder(
+    recipe: RecipeSource | None, models: ModelOptions, options: ServerOptions
+) -> Callable[[], Any]:
+    """Return the function with which each replica builds the application of `serve`."""
+
+    def build_application() -> Any:
+        from rag_rewards.server.routes import build
+
+        return build(server_of(recipe, models, replace(options, dump=None))[0])
+
+    return build_application
+
+
+def _wait_for_signal() -> None:
+    """Wait for SIGTERM or Ctrl-C."""
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    while not stopped.wait(1.0):
+        pass
