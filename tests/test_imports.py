@@ -54,6 +54,7 @@ LAYERS = [
     [
         "loading",
         "model_options",
+        "ray_cluster",
         "evidence.prompt_forms",
         "evidence.contexts",
         "evidence.turn_contexts",

@@ -14,6 +14,7 @@ from cyclopts import Group, Parameter
 
 from rag_rewards.cli.recipe_options import RecipeOptions
 from rag_rewards.model_options import EncoderOptions, JudgeOptions, ModelOptions, PolicyOptions
+from rag_rewards.ray_cluster import RayOptions
 from rag_rewards.rollout_dump import DumpOptions
 from rag_rewards.tracking import TrackerName
 
@@ -23,6 +24,7 @@ GROUPS = Group("Groups", sort_key=4)
 MODELS = Group("Models", sort_key=5)
 JUDGE = Group("Judge", sort_key=6)
 DUMP = Group("Dump", sort_key=7)
+RAY = Group("Ray", sort_key=8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,7 @@ RECIPE_DEFAULTS = RecipeOptions()
 GROUP_DEFAULTS = GroupOptions()
 MODEL_DEFAULTS = ModelGroups()
 DUMP_DEFAULTS = DumpOptions()
+RAY_DEFAULTS = RayOptions()
 
 Input = Annotated[str, Parameter(name="IN", group=FILES)]
 Columns = Annotated[str | None, Parameter(group=FILES)]

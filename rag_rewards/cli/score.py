@@ -14,6 +14,8 @@ from rag_rewards.cli.options import (
     FILES,
     GROUP_DEFAULTS,
     MODEL_DEFAULTS,
+    RAY,
+    RAY_DEFAULTS,
     RECIPE_DEFAULTS,
     Columns,
     Grouping,
@@ -28,6 +30,7 @@ from rag_rewards.cli.output import console, print_messages
 from rag_rewards.io.progress import NoProgress
 from rag_rewards.io.score_file import score_file
 from rag_rewards.io.score_options import OnOutput, ScoreOptions, ScoringRun
+from rag_rewards.ray_cluster import Engine, RayOptions
 from rag_rewards.report.plain import summary
 from rag_rewards.report.progress import ProgressBar, judge_usage
 from rag_rewards.shorten import plain
@@ -56,6 +59,8 @@ def score(
     recipe: Recipe = RECIPE_DEFAULTS,
     grouping: Grouping = GROUP_DEFAULTS,
     models: Models = MODEL_DEFAULTS,
+    engine: Annotated[Engine, Parameter(group=RAY)] = "local",
+    ray: Annotated[RayOptions, Parameter(name="*", group=RAY)] = RAY_DEFAULTS,
 ) -> int:
     """Score rollouts with a recipe.
 
@@ -88,6 +93,9 @@ def score(
         Show a progress bar. By default, it is shown on a terminal.
     track
         Log the means, the counts and the signature to this experiment tracker.
+    engine
+        Score in processes of this machine (local), or on a Ray cluster (ray). With ray, --workers
+        is the number of workers on the cluster, and each of them loads the models.
     """
     as_table = output is None and sys.stdout.isatty() if table is None else table
     options = ScoreOptions(
@@ -101,6 +109,8 @@ def score(
         sort=grouping.sort,
         resume=resume,
         models=models.options(),
+        engine=engine,
+        ray=ray,
     )
     show_progress = sys.stderr.isatty() if progress is None else progress
     display = ProgressBar if show_progress else NoProgress

@@ -11,6 +11,7 @@ from cyclopts import Group, Parameter
 from rag_rewards.cli.options import (
     DUMP_DEFAULTS,
     MODEL_DEFAULTS,
+    RAY,
     RECIPE_DEFAULTS,
     Dump,
     Models,
@@ -23,7 +24,6 @@ from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.run import max_in_flight, read_token, run_server
 
 ADDRESS = Group("Address", sort_key=1)
-RAY = Group("Ray", sort_key=8)
 NO_REPLICAS = ReplicaOptions()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rag_rewards.errors import OptionError
 from rag_rewards.io.output import partial_of, refuse_second_run
@@ -15,6 +16,9 @@ from rag_rewards.io.stream import score_to_stream
 from rag_rewards.loading import RecipeSource
 from rag_rewards.scorer import Scorer
 from rag_rewards.shards.run import score_to_file
+
+if TYPE_CHECKING:
+    from rag_rewards.shards.on_ray import RayExecutor
 
 
 def score_file(
@@ -32,11 +36,17 @@ def score_file(
     refuse_second_run(options.output or "-")
     with Scorer.load(
         recipe,
-        models=options.models,
+        models=options.models if options.engine == "local" else None,
         keep_evidence=options.keep_evidence,
         for_parquet=options.output is not None and options.output.endswith(".parquet"),
     ) as scorer:
-        return _score_source(scorer, options, progress, on_output)
+        if options.engine == "local":
+            return _score_source(scorer, options, progress, on_output)
+        # The modules of the cluster take time to import.
+        from rag_rewards.shards.on_ray import ray_executor
+
+        with ray_executor(scorer, options) as executor:
+            return _score_source(scorer, options, progress, on_output, executor)
 
 
 def _score_source(
@@ -44,13 +54,20 @@ def _score_source(
     options: ScoreOptions,
     progress: Callable[[Source], Progress],
     on_output: OnOutput | None,
+    executor: RayExecutor | None = None,
 ) -> ScoringRun:
     source = open_source(options.source, options.columns)
     run = _run_of(scorer)
     start = time.perf_counter()
-    score = score_to_file if options.is_resumable else score_to_stream
     try:
-        score(scorer, options, source, run, progress(source), on_output)
+        if executor is not None:
+            if options.models.is_set:
+                run.signature = executor.signature()
+            score_to_file(scorer, options, source, run, progress(source), on_output, executor)
+        elif options.is_resumable:
+            score_to_file(scorer, options, source, run, progress(source), on_output)
+        else:
+            score_to_stream(scorer, options, source, run, progress(source), on_output)
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -10,6 +10,7 @@ from rag_rewards.errors import OptionError, RagRewardsError
 from rag_rewards.io.output import partial_of
 from rag_rewards.io.sources import check_grouping
 from rag_rewards.model_options import ModelOptions
+from rag_rewards.ray_cluster import Engine, RayOptions, check_engine
 from rag_rewards.rows import Totals
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class ScoreOptions:
     sort           whether rows of one group may be anywhere in the file
     resume         continue the run that was interrupted while it wrote the output
     models         models that provide evidence
+    engine         score in processes of this machine, or on a Ray cluster
+    ray            the Ray cluster, and the resources of each worker
     """
 
     source: str
@@ -50,12 +53,22 @@ class ScoreOptions:
     sort: bool = False
     resume: bool = False
     models: ModelOptions = ModelOptions()
+    engine: Engine = "local"
+    ray: RayOptions = RayOptions()
 
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise OptionError("{workers} must be at least 1, found {value}", value=self.workers)
-        if self.workers > 1 and self.models.is_set:
-            raise OptionError("{workers} must be 1 when models are set: one process calls them")
+        check_engine(self.engine, self.ray)
+        if self.workers > 1 and self.models.is_set and self.engine == "local":
+            raise OptionError(
+                "{workers} must be 1 when models are set: one process calls them. {engine} ray "
+                "loads the models in each worker"
+            )
+        if self.engine == "ray" and not self.is_resumable:
+            raise OptionError(
+                "{engine} ray requires {output} with the name of a file, and no {sort}"
+            )
         check_grouping(self.group_size, self.sort)
         if self.resume and not self.is_resumable:
             raise OptionError("{resume} requires {output} with the name of a file")

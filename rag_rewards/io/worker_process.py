@@ -26,6 +26,7 @@ except ImportError:  # not on Windows
 
 from rag_rewards.errors import BackendError, OptionError
 from rag_rewards.loading import RecipeSpec
+from rag_rewards.model_options import ModelOptions
 from rag_rewards.scorer import Scorer
 
 Message = tuple[bytes, bytes]
@@ -34,7 +35,7 @@ Message = tuple[bytes, bytes]
 _LENGTHS = struct.Struct("<QQ")
 # By default glibc returns the memory of each chunk to the system. Keeping it avoids seven of eight
 # page faults.
-_KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(64 << 20), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
+KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(64 << 20), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
 _START = """
 import sys
 sys.path[:] = sys.argv[2:]  # the parent's path, without the current folder
@@ -49,6 +50,7 @@ class ScorerArguments(msgspec.Struct, frozen=True):
     recipe: RecipeSpec
     keep_evidence: bool
     for_parquet: bool
+    models: ModelOptions = ModelOptions()
 
     @classmethod
     def of(cls, scorer: Scorer) -> ScorerArguments:
@@ -68,7 +70,10 @@ class ScorerArguments(msgspec.Struct, frozen=True):
     def load(self) -> Scorer:
         """Load the scorer."""
         return Scorer.load(
-            self.recipe, keep_evidence=self.keep_evidence, for_parquet=self.for_parquet
+            self.recipe,
+            models=self.models,
+            keep_evidence=self.keep_evidence,
+            for_parquet=self.for_parquet,
         )
 
 
@@ -81,7 +86,7 @@ class WorkerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
-            env=os.environ | _KEEP_MEMORY,
+            env=os.environ | KEEP_MEMORY,
         )
         self._widen()
         with contextlib.suppress(BrokenPipeError):  # a worker that ended fails at its next message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from rag_rewards.shards.score import Part, ShardTask
+from rag_rewards.shards.score import Part, ShardJob, ShardTask
 
 
 class Executor(Protocol):
@@ -25,4 +25,12 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """End all workers, also while they score."""
+        ...
+
+
+class ClusterExecutor(Executor, Protocol):
+    """An executor that is ready before the job of the run is known."""
+
+    def begin(self, job: ShardJob) -> None:
+        """Give the job to the workers. Raises UsageError if they cannot use its files."""
         ...

@@ -8,11 +8,11 @@ from queue import SimpleQueue
 
 import msgspec
 
-from rag_rewards.errors import BackendError, RagRewardsError, UsageError
-from rag_rewards.io.score_options import OutputError
+from rag_rewards.errors import BackendError
 from rag_rewards.io.worker_process import ScorerArguments, WorkerProcess, answer_messages
 from rag_rewards.scorer import Scorer
-from rag_rewards.shards.score import Part, ShardJob, ShardTask, score_to_part
+from rag_rewards.shards.answer import ShardAnswer, answer_task
+from rag_rewards.shards.score import Part, ShardJob, ShardTask
 
 ATTEMPTS = 3
 """Number of processes that try to score one shard before the run ends."""
@@ -21,20 +21,6 @@ ATTEMPTS = 3
 class _Arguments(msgspec.Struct, frozen=True):
     scorer: ScorerArguments
     job: ShardJob
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    """The record of a shard, or the message of the error that ends the run."""
-
-    part: Part | None = None
-    usage_error: str = ""
-    output_error: str = ""
-
-    def result(self) -> Part:
-        if self.part is None:
-            error = UsageError if self.usage_error else OutputError
-            raise error(self.usage_error or self.output_error)
-        return self.part
 
 
 class LocalExecutor:
@@ -80,7 +66,7 @@ class LocalExecutor:
             answer = worker.ask(task)
             if answer is not None:
                 self._idle.put(worker)
-                return msgspec.msgpack.decode(answer[0], type=_Answer).result()
+                return msgspec.msgpack.decode(answer[0], type=ShardAnswer).result()
             exit_code = worker.exit_code()
             self._replace(worker)
         raise BackendError(
@@ -108,18 +94,12 @@ def main() -> None:
     answer_messages(_scoring)
 
 
-def _scoring(encoded: bytes) -> Callable[[bytes, bytes], tuple[_Answer, bytes]]:
+def _scoring(encoded: bytes) -> Callable[[bytes, bytes], tuple[ShardAnswer, bytes]]:
     arguments = msgspec.msgpack.decode(encoded, type=_Arguments)
     scorer = arguments.scorer.load()
 
-    def answer(head: bytes, _: bytes) -> tuple[_Answer, bytes]:
+    def answer(head: bytes, _: bytes) -> tuple[ShardAnswer, bytes]:
         task = msgspec.msgpack.decode(head, type=ShardTask)
-        try:
-            return _Answer(score_to_part(scorer, arguments.job, task)), b""
-        except RagRewardsError as error:
-            return _Answer(usage_error=str(error)), b""
-        except OSError as error:
-            name = error.filename2 or error.filename or arguments.job.folder
-            return _Answer(output_error=f"cannot write {name}: {error.strerror}"), b""
+        return answer_task(scorer, arguments.job, task), b""
 
     return answer

@@ -13,7 +13,7 @@ from typing import IO
 
 import msgspec
 
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.io.progress import Progress
 from rag_rewards.io.score_options import OnOutput, OutputError, ScoreOptions, ScoringRun
 from rag_rewards.io.sinks import open_output
@@ -21,7 +21,7 @@ from rag_rewards.io.sources import CHUNK_BYTES, Source, is_splittable
 from rag_rewards.io.storage import input_files
 from rag_rewards.rows import ScoredChunk, Totals
 from rag_rewards.scorer import Scorer
-from rag_rewards.shards.executor import Executor
+from rag_rewards.shards.executor import ClusterExecutor, Executor
 from rag_rewards.shards.files import InputFile, is_parquet
 from rag_rewards.shards.plan import Grouping, Shard, plan_shards, shard_bytes, splittable_files
 from rag_rewards.shards.reader import StreamParts
@@ -44,8 +44,9 @@ def score_to_file(
     run: ScoringRun,
     display: Progress,
     on_output: OnOutput | None,
+    cluster: ClusterExecutor | None = None,
 ) -> None:
-    """Score a source to a file.
+    """Score a source to a file. `cluster` scores the shards on other machines.
 
     Files that can be read from any row are scored in shards, other sources by one reader. Raises
     UsageError if the input has changed, or if `resume` finds a run with other settings.
@@ -53,8 +54,13 @@ def score_to_file(
     paths = None if options.source == "-" else input_files(options.source)
     paths = [options.source] if paths is None else paths
     in_shards = not options.sort and all(map(is_splittable, paths))
+    if cluster is not None and not in_shards:
+        raise OptionError(
+            "one process must read {source} from its start: decompress it, or use {engine} local",
+            source=options.source,
+        )
     files = splittable_files(paths) if in_shards else list(map(InputFile.of, regular_files(paths)))
-    settings = RunSettings(options=_settings(scorer, options, in_shards), files=files)
+    settings = RunSettings(options=_settings(run.signature, options, in_shards), files=files)
     with contextlib.ExitStack() as stack:
         output = open_output(str(options.output), resume=options.resume)
         stack.callback(_close, output.close)
@@ -64,9 +70,9 @@ def score_to_file(
             run.totals, run.was_complete = finished.totals, True
             return
         if not folder.has_begun:
-            size = CHUNK_BYTES if scorer.has_models else shard_bytes(files, options.workers)
+            size = CHUNK_BYTES if options.models.is_set else shard_bytes(files, options.workers)
             folder.start(size)
-        scoring = _FileScoring(scorer, options, folder, run, display, on_output)
+        scoring = _FileScoring(scorer, options, folder, run, display, on_output, cluster)
         with display:
             if in_shards:
                 scoring.score_shards(files)
@@ -92,10 +98,10 @@ def regular_files(paths: Iterable[str]) -> list[str]:
     return [path for path in paths if os.path.isfile(path)]
 
 
-def _settings(scorer: Scorer, options: ScoreOptions, in_shards: bool) -> dict[str, str]:
+def _settings(signature: str, options: ScoreOptions, in_shards: bool) -> dict[str, str]:
     """Return what decides the output besides the input, by the names of the options."""
     return {
-        "signature": scorer.signature,
+        "signature": signature,
         "source": options.source,
         "columns": str(options.columns),
         "group_size": str(options.group_size),
@@ -117,7 +123,9 @@ class _FileScoring:
         run: ScoringRun,
         display: Progress,
         on_output: OnOutput | None,
+        cluster: ClusterExecutor | None,
     ) -> None:
+        self._cluster = cluster
         self._scorer = scorer
         self._options = options
         self._folder = folder
@@ -152,6 +160,10 @@ class _FileScoring:
         self._run.totals.merge(self.totals)
         first = list(islice(shards, 2))
         shards = chain(first, shards)
+        if self._cluster is not None and first:
+            self._cluster.begin(job)
+            self._assemble(self._cluster, job, shards)
+            return
         if self._options.workers == 1 or len(first) < 2:
             self._score_here(job, shards)
             return

@@ -1,0 +1,102 @@
+"""Errors of the engine `ray` that need no cluster."""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+import pytest
+
+from rag_rewards.errors import MissingExtraError, OptionError
+from rag_rewards.io.score_options import ScoreOptions
+from rag_rewards.io.worker_process import ScorerArguments
+from rag_rewards.loading import RecipeSpec
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.ray_cluster import RayOptions, ray_cluster
+from rag_rewards.server.on_ray import ReplicaOptions
+from rag_rewards.shards.files import InputFile
+from rag_rewards.shards.on_ray import ShardWorker
+from rag_rewards.shards.score import ShardJob
+
+
+def test_without_ray_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with (
+        pytest.raises(MissingExtraError, match=r'pip install "rag-rewards\[ray\]"'),
+        ray_cluster(None),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"output": "-"}, "engine ray requires output with the name of a file, and no sort"),
+        ({"sort": True}, "engine ray requires output with the name of a file, and no sort"),
+        ({"engine": "local", "ray": RayOptions(gpus_per_worker=1)}, "set engine ray"),
+        ({"engine": "local", "workers": 2, "models": ModelOptions(model="m")}, "engine ray loads"),
+    ],
+)
+def test_options_that_contradict_each_other(options, message):
+    with pytest.raises(OptionError, match=message):
+        ScoreOptions(**{"source": "rows.jsonl", "output": "out.jsonl", "engine": "ray"} | options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gpus_per_worker": -1}, "gpus_per_worker must be from 0 to 1,023"),
+        ({"cpus_per_worker": float("nan")}, "cpus_per_worker must be from 0 to 1,023"),
+        ({"replicas": 0}, "replicas must be at least 1"),
+        ({"replicas": 3, "max_replicas": 2}, "max_replicas must be at least replicas"),
+        ({"target_requests": 0}, "target_requests must be above 0"),
+    ],
+)
+def test_options_of_replicas(options, message):
+    with pytest.raises(OptionError, match=message):
+        ReplicaOptions(**options)
+
+
+def test_autoscaling_needs_a_maximum():
+    assert ReplicaOptions(replicas=2).scaling == {"num_replicas": 2}
+    scaling = ReplicaOptions(replicas=2, max_replicas=8, target_requests=4).scaling
+    assert scaling["autoscaling_config"] == {
+        "min_replicas": 2,
+        "max_replicas": 8,
+        "target_ongoing_requests": 4,
+    }
+
+
+def worker_of(recipe: str) -> ShardWorker:
+    spec = RecipeSpec(recipe=recipe)
+    return ShardWorker(msgspec.msgpack.encode(ScorerArguments(spec, False, False)))
+
+
+def job_of(folder, path) -> bytes:
+    path.write_bytes(b"{}\n")
+    return msgspec.msgpack.encode(ShardJob(files=[InputFile.of(str(path))], folder=str(folder)))
+
+
+def test_a_worker_that_does_not_see_the_files_names_its_node(tmp_path):
+    pytest.importorskip("ray", reason="needs Ray: pip install 'rag-rewards[ray]'")
+    worker = worker_of("arena")
+    job = job_of(tmp_path, tmp_path / "rows.jsonl")
+    (tmp_path / "probe").write_bytes(b"probe")
+    name, fault = worker.begin(job, "probe")
+    assert fault == ""
+    assert (tmp_path / name).read_bytes() == b"probe"
+    _, fault = worker.begin(job, "missing")
+    assert "a worker on the node " in fault
+    assert "No such file or directory" in fault
+    assert "on a shared file system or in an object store" in fault
+    (tmp_path / "rows.jsonl").write_bytes(b"{}\n{}\n")
+    assert "changed while it was read" in worker.begin(job, "probe")[1]
+
+
+def test_a_worker_that_cannot_load_its_scorer_returns_the_reason(tmp_path):
+    worker = worker_of("arina")
+    assert worker.begin(job_of(tmp_path, tmp_path / "rows.jsonl"), "probe") == (
+        "",
+        worker.signature()[1],
+    )
+    assert "arina" in worker.signature()[1]

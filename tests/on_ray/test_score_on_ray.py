@@ -1,0 +1,183 @@
+"""`score --engine ray` on a cluster of several nodes: the bytes of the local engine, and kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from object_store import Bucket, object_store
+from ray_nodes import RayNodes, ray_nodes
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
+CHECKPOINT = ROOT / "rag_rewards" / "tiny_world" / "checkpoint"
+SLOW_REWARD = """
+import time
+
+def brief(rollout):
+    time.sleep(0.001)
+    return float(len(rollout.response))
+
+def fatal(rollout):
+    import os
+    os._exit(7)
+"""
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    with object_store() as bucket:
+        yield bucket
+
+
+@pytest.fixture(scope="module")
+def nodes(bucket: Bucket) -> Iterator[RayNodes]:
+    with ray_nodes(2, bucket.environment) as nodes:
+        yield nodes
+
+
+class Run:
+    """A process of `rag-rewards score`."""
+
+    def __init__(self, nodes: RayNodes, folder: Path, *arguments: object) -> None:
+        command = [sys.executable, "-m", "rag_rewards", "score", *map(str, arguments)]
+        self.process = subprocess.Popen(
+            command, cwd=folder, env=nodes.environment, stderr=subprocess.PIPE, text=True
+        )
+
+    def end(self, code: int | None = 0) -> str:
+        _, errors = self.process.communicate(timeout=120)
+        assert "Traceback" not in errors
+        assert code is None or self.process.returncode == code, errors
+        return errors
+
+
+def on_ray(nodes: RayNodes, workers: int = 2) -> list[object]:
+    return ["--engine", "ray", "--ray-address", nodes.address, "--workers", workers]
+
+
+def rows(count: int, *, group: int = 4, invalid: int | None = None) -> bytes:
+    """Return rows of 1 KB each; `invalid` is a row without its gold answers."""
+    lines = []
+    for i in range(count):
+        row = {
+            "id": str(i),
+            "group": f"g{i // group}",
+            "documents": [{"text": f"Document {i}. " * 60}],
+            "supporting": [1],
+            "answers": ["Seine"],
+            "response": f"<relevance>[1]</relevance><analysis>{i}</analysis><answer>Seine</answer>",
+        }
+        if i == invalid:
+            del row["answers"]
+        lines.append(json.dumps(row) + "\n")
+    return "".join(lines).encode()
+
+
+def wait_for_parts(output: Path, count: int) -> None:
+    """Wait until workers have written part files of an output."""
+    end = time.monotonic() + 60
+    while len(list(output.parent.glob(f"{output.name}.run/parts-*/*.json"))) < count:
+        assert not output.exists()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def equal_files(folder: Path, one: str, other: str) -> None:
+    for suffix in ("", ".errors.jsonl"):
+        files = [folder / f"{name}{suffix}" for name in (one, other)]
+        contents = [file.read_bytes() if file.exists() else None for file in files]
+        assert contents[0] == contents[1]
+
+
+def test_the_same_bytes_as_the_local_engine(nodes: RayNodes, bucket: Bucket, tmp_path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    data = rows(5000, invalid=2500)
+    half = len(data[: len(data) // 2].rpartition(b"\n")[0]) + 1
+    (tmp_path / "rows.jsonl").write_bytes(data)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.jsonl").write_bytes(data[:half])
+    (tmp_path / "folder" / "b.jsonl").write_bytes(data[half:])
+    pq.write_table(
+        pa.Table.from_pylist([json.loads(line) for line in data.splitlines()]),
+        tmp_path / "rows.parquet",
+        row_group_size=1000,
+    )
+    bucket.write("rows.jsonl", data)
+    for source in ("rows.jsonl", "folder", "rows.parquet", bucket.url("rows.jsonl")):
+        Run(nodes, tmp_path, source, "-r", "arena", "-o", "local").end(3)
+        log = Run(nodes, tmp_path, source, "-r", "arena", "-o", "ray", *on_ray(nodes)).end(3)
+        assert "4,999 scored, 1 in error" in log
+        equal_files(tmp_path, "local", "ray")
+
+
+def test_groups_are_whole_and_models_run_in_the_workers(nodes: RayNodes, tmp_path) -> None:
+    source = ROOT / "examples" / "tiny-world.jsonl"
+    lines = source.read_bytes().splitlines(keepends=True)
+    copies = [
+        json.dumps({**json.loads(line), "id": f"{i}-{j}", "group": f"copy-{i}"}) + "\n"
+        for i in range(40)
+        for j, line in enumerate(lines)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(copies))
+    model = ("--model", CHECKPOINT, "--document-form", "{text} [{label}] .")
+    arguments = ["rows.jsonl", "-r", "ctrl-rag", *model, "--document-separator", " ", "-o"]
+    local = Run(nodes, tmp_path, *arguments, "local").end(None)
+    log = Run(nodes, tmp_path, *arguments, "ray", *on_ray(nodes)).end(None)
+    assert local.splitlines()[-1] == log.splitlines()[-1] or "rag-rewards" in log
+    equal_files(tmp_path, "local", "ray")
+
+
+def test_a_killed_worker_and_a_killed_node(nodes: RayNodes, tmp_path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(rows(12_000))
+    (tmp_path / "slow.py").write_text(SLOW_REWARD)
+    arguments = ["rows.jsonl", "-r", "slow.py:brief", "-o"]
+    Run(nodes, tmp_path, *arguments, "local", "--workers", 2).end()
+    run = Run(nodes, tmp_path, *arguments, "ray", *on_ray(nodes))
+    wait_for_parts(tmp_path / "ray", 1)
+    nodes.workers("ShardWorker")[0].kill()
+    wait_for_parts(tmp_path / "ray", 1)
+    os.kill(nodes.raylets.pop(), signal.SIGKILL)
+    nodes.add()
+    log = run.end()
+    assert "12,000 scored, 0 in error" in log
+    equal_files(tmp_path, "local", "ray")
+
+
+def test_a_killed_run_continues(nodes: RayNodes, tmp_path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(rows(8000))
+    (tmp_path / "slow.py").write_text(SLOW_REWARD)
+    arguments = ["rows.jsonl", "-r", "slow.py:brief", "-o"]
+    Run(nodes, tmp_path, *arguments, "local", "--workers", 2).end()
+    run = Run(nodes, tmp_path, *arguments, "ray", *on_ray(nodes))
+    wait_for_parts(tmp_path / "ray", 1)
+    run.process.kill()
+    run.end(None)
+    assert not (tmp_path / "ray").exists()
+    Run(nodes, tmp_path, *arguments, "ray", "--resume", *on_ray(nodes)).end()
+    equal_files(tmp_path, "local", "ray")
+
+
+def test_a_shard_that_ends_every_worker(nodes: RayNodes, tmp_path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(rows(4))
+    (tmp_path / "slow.py").write_text(SLOW_REWARD)
+    arguments = ["rows.jsonl", "-r", "slow.py:fatal", "-o", "ray"]
+    log = Run(nodes, tmp_path, *arguments, *on_ray(nodes, 1)).end(None)
+    assert "4 workers ended at lines 1 to 4" in log
+    assert not (tmp_path / "ray").exists()
+
+
+def test_a_model_that_a_worker_cannot_load(nodes: RayNodes, tmp_path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(rows(4))
+    arguments = ["rows.jsonl", "-r", "ctrl-rag", "-o", "ray", "--model", "nothing"]
+    log = Run(nodes, tmp_path, *arguments, *on_ray(nodes, 1)).end(2)
+    assert "nothing" in log
