@@ -81,12 +81,12 @@ def serve_on_ray(
     server_of(recipe, models, options)  # raises for options that contradict each other
     with needs_extra("ray"):
         import ray.serve  # noqa: F401
-    with (
-        ray_cluster(replicas.ray_address),
-        _application(recipe, models, host, port, options, replicas),
-    ):
-        print(f"rag-rewards: ready on http://{host}:{port} (Ray)", file=sys.stderr, flush=True)
-        _wait_for_signal()
+    with ray_cluster(replicas.ray_address):
+        stopped = _stop_signals()  # after Ray, which sets its own handlers
+        with _application(recipe, models, host, port, options, replicas):
+            print(f"rag-rewards: ready on http://{host}:{port} (Ray)", file=sys.stderr, flush=True)
+            while not stopped.wait(1.0):
+                pass
 
 
 @contextmanager
@@ -141,10 +141,9 @@ def _builder(
     return build_application
 
 
-def _wait_for_signal() -> None:
-    """Wait for SIGTERM or Ctrl-C."""
+def _stop_signals() -> threading.Event:
+    """Return an event that SIGTERM and Ctrl-C set."""
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    while not stopped.wait(1.0):
-        pass
+    return stopped

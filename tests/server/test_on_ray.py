@@ -43,7 +43,8 @@ def on_ray(monkeypatch: pytest.MonkeyPatch, serving: Callable[..., Running]) -> 
     started: list[Running] = []
 
     def start(*arguments: object) -> Running:
-        running = serving(*arguments, *ON_RAY)
+        running = serving(*arguments, *ON_RAY, wait=False)
+        running.wait(seconds=180)
         started.append(running)
         return running
 
@@ -99,18 +100,19 @@ def test_requests_in_progress_are_completed_after_sigterm(on_ray) -> None:
         assert opened.wait(60)
         return Reply()
 
-    row = b'{"rollouts": [{"question": "When?", "answers": ["2061"], "response": "soon"}]}'
+    row = {"question": "When?", "answers": ["2061"], "response": "\\boxed{the sixties}"}
+    body = json.dumps({"rollouts": [row]}).encode()
     with JudgeServer(judge_when_opened) as judge, concurrent.futures.ThreadPoolExecutor(1) as pool:
         running = on_ray("-r", "truthrl", "--judge", judge.url, "--judge-model", "m")
-        answer = pool.submit(post, running, "/score", row)
-        assert asked.wait(30)
+        answer = pool.submit(post, running, "/score", body)
+        assert asked.wait(30), answer.result()
         running.process.send_signal(signal.SIGTERM)
         time.sleep(1.0)
         assert not answer.done()
         opened.set()
-        status, body = answer.result()
+        status, scores = answer.result()
         assert status == 200
-        assert b'"reward":1.0' in body
+        assert b'"reward":1.0' in scores
         code, log = running.stop()
     assert code == 0, log
     assert not named("ray::")
