@@ -65,7 +65,7 @@ class ScoreOptions:
                 "{workers} must be 1 when models are set: one process calls them. {engine} ray "
                 "loads the models in each worker"
             )
-        if self.engine == "ray" and not self.is_resumable:
+        if self.engine == "ray" and (self.sort or not self.is_resumable):
             raise OptionError(
                 "{engine} ray requires {output} with the name of a file, and no {sort}"
             )
