@@ -20,7 +20,7 @@ from typing import Any
 from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
-from rag_rewards.rows import decode_or_error, decode_row
+from rag_rewards.rows import decode_row
 from rag_rewards.rows.columns import to_builtins
 from rag_rewards.scorer import Scorer
 from rag_rewards_adapters.unscored_handler import with_value
@@ -101,7 +101,14 @@ def _rollout(row: Row) -> Rollout:
 
 
 def _rollouts(rows: Sequence[Row]) -> list[Rollout | RolloutError]:
-    return [row if isinstance(row, Rollout) else decode_or_error(to_builtins(row)) for row in rows]
+    return list(map(_rollout_or_error, rows))
+
+
+def _rollout_or_error(row: Row) -> Rollout | RolloutError:
+    try:
+        return _rollout(row)
+    except RolloutError as error:
+        return error.with_traceback(None)
 
 
 def value_of(result: ScoreOrError) -> float:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from rag_rewards.definition import Recipe
-from rag_rewards.errors import DataError, GroupError, RolloutError, UsageError
+from rag_rewards.errors import GroupError, RolloutError, UsageError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import group_by_position
@@ -295,8 +295,8 @@ class RagReward(TrainerReward[Batch]):
         if self._reads_turns:
             try:
                 rollout = self._rollout_with_turns(batch, position, fields, ids)
-            except DataError as error:
-                return error
+            except RolloutError as error:
+                return error.with_traceback(None)
             if rollout is not None:
                 return rollout
         prompt, completion = last_message(batch.prompts[position], whole)
@@ -330,7 +330,10 @@ class RagReward(TrainerReward[Batch]):
     def _rollout_with_turns(
         self, batch: Batch, position: int, fields: dict[str, Any], ids: Sequence[int] | None
     ) -> Rollout | RolloutError | None:
-        """Return a completion with its turns, None if it has none. Raises DataError."""
+        """Return a completion with its turns, None if it has none.
+
+        Raises RolloutError.
+        """
         prompt, tokens = batch.prompts[position], turn_columns(batch.columns, position)
         reader = self._reader
         turns = turn_fields(

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from rag_rewards.errors import RolloutError
 from rag_rewards.rows.columns import GOLD_FIELDS, to_builtins
 
 
@@ -42,13 +43,19 @@ class Batch:
 def gold_column(fields: Mapping[str, Sequence[Any]]) -> list[str]:
     """Return the gold fields of each completion as JSON; empty if the data set has none.
 
-    With this column, the files of `log_completions` can be scored again.
+    With this column, the files of `log_completions` can be scored again. The value of a completion
+    is null if its gold fields are no JSON, so that it is unscored.
 
     >>> gold_column({"answers": [["Seine"]], "url": ["…"]})
     ['{"answers":["Seine"]}']
     """
     gold = {name: fields[name] for name in GOLD_FIELDS if name in fields}
     rows = zip(*gold.values(), strict=True)
-    return [
-        msgspec.json.encode(to_builtins(dict(zip(gold, row, strict=True)))).decode() for row in rows
-    ]
+    return [_json(dict(zip(gold, row, strict=True))) for row in rows]
+
+
+def _json(fields: Mapping[str, Any]) -> str:
+    try:
+        return msgspec.json.encode(to_builtins(fields)).decode()
+    except (RolloutError, TypeError, ValueError, OverflowError):
+        return "null"

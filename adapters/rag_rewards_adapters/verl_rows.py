@@ -53,9 +53,9 @@ def rollout_from_row(columns: Mapping[str, Any], **trainer: Any) -> Rollout | Ro
     truth = truth.get("ground_truth") if isinstance(truth, Mapping) else None
     try:
         fields = row_fields(truth, columns.get("extra_info"), columns.get("tool_extra_fields"))
+        step = to_builtins(columns.get("global_steps"))
     except RolloutError as error:
         return error.with_traceback(None)
-    step = to_builtins(columns.get("global_steps"))
     return rollout_from_columns(fields, **{"step": step, **trainer})
 
 

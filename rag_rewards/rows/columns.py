@@ -39,21 +39,29 @@ _ROW_KEY = re.compile(rf"""['"]({"|".join(sorted(DATASET_FIELDS))})['"]\s{{0,8}}
 def to_builtins(value: Any) -> Any:
     """Convert arrays and scalars of numpy or torch to lists and numbers, at any depth.
 
-    NaN becomes None, because tables mark missing values with it.
+    NaN becomes None, because tables mark missing values with it. Raises RowError for a value that
+    is nested too deeply.
 
     >>> to_builtins({"answers": ("Seine",)})
     {'answers': ['Seine']}
     """
+    try:
+        return _builtins(value)
+    except RecursionError:
+        raise RowError("nested too deeply") from None
+
+
+def _builtins(value: Any) -> Any:
     if isinstance(value, float) and math.isnan(value):
         return None
     if isinstance(value, (str, int, float, type(None))) and not hasattr(value, "tolist"):
         return value
     if isinstance(value, Mapping):
-        return {str(key): to_builtins(item) for key, item in value.items()}
+        return {str(key): _builtins(item) for key, item in value.items()}
     if hasattr(value, "tolist"):
-        return to_builtins(value.tolist())
+        return _builtins(value.tolist())
     if isinstance(value, (list, tuple)):
-        return [to_builtins(item) for item in value]
+        return [_builtins(item) for item in value]
     return value
 
 
@@ -73,7 +81,7 @@ def label_fields(label: Any) -> dict[str, Any]:
     """
     try:
         label = _decoded_label(to_builtins(label))
-    except RecursionError:
+    except (RecursionError, RowError):
         raise DataError("nested too deeply", "label") from None
     if label is None:
         return {}
@@ -125,8 +133,8 @@ def rollout_from_columns(fields: Mapping[str, Any], **trainer: Any) -> Rollout |
             for name in DATASET_FIELDS
             if fields.get(name) is not None
         }
-    except RecursionError:
-        return RowError("nested too deeply")
+    except RowError as error:
+        return error.with_traceback(None)
     row = {name: value for name, value in values.items() if value is not None}
     if isinstance(documents := row.get("documents"), list):
         row["documents"] = [_without_none(document) for document in documents]

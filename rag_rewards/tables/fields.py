@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.errors import RolloutError, UsageError
+from rag_rewards.errors import RolloutError, RowError, UsageError
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows.column_map import (
     FIELDS,
@@ -125,5 +125,5 @@ def _rollout(row: dict[str, Any]) -> Rollout | RolloutError:
     # `to_builtins` also replaces NaN, which must not become the gold answer "nan".
     try:
         return decode_or_error(to_builtins(row))
-    except RecursionError:
-        return RolloutError("nested too deeply")
+    except RowError as error:
+        return error.with_traceback(None)

@@ -97,7 +97,9 @@ _BEFORE_NFKC = {0xFDFA: 0xF8FA, 0xFDFB: 0xF8FB, 0xB4: "'"}
 _LATIN = re.compile("[a-z]")
 _LOOK_ALIKE = re.compile(f"[{''.join(map(chr, _LOOK_ALIKES))}]")
 _UNSPACED = re.compile(r"\S+")
-_CJK = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
+_CJK_RANGES = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_CJK = re.compile(f"[{_CJK_RANGES}]")
+_CJK_OR_WORD = re.compile(rf"[{_CJK_RANGES}]|[^\s{_CJK_RANGES}]+")
 
 
 class _NoAccents(dict[int, int | None]):
@@ -267,5 +269,5 @@ def tokens(normal: str) -> list[str]:
     """
     if normal.isascii() or not _CJK.search(normal):
         return normal.split()
-    pieces = _CJK.sub(r" \1 ", normal).split()
+    pieces = _CJK_OR_WORD.findall(normal)
     return [piece for piece in pieces if any(map(str.isalnum, piece))] or pieces

@@ -175,6 +175,8 @@ def batches(draw):
         "completions": column(completions),
         "completion_ids": column(st.lists(st.integers(0, 9), max_size=4)),
         "trainer_state": SimpleNamespace(global_step=0),
+        "log_extra": lambda name, values: json.dumps(values),
+        "log_metric": lambda name, value: check_number(value),
         **fields,
     }
 

@@ -70,17 +70,26 @@ class Candidates:
 
         "A singer" is none beside a name, and neither are the words of the question.
         """
-        texts = [word.text for word in self._words[slice(*span)]]
-        content = [text for text in texts if text not in FUNCTION_WORDS]
-        if self.is_repeated(span):
+        content = self._content(span)
+        if not content:
+            return True
+        if self._are_asked(content):
             return False
-        return not content or not self.is_name(mention.text) or any(map(self.is_name, content))
+        return not self.is_name(mention.text) or any(map(self.is_name, content))
 
     def is_repeated(self, span: Span) -> bool:
         """Return whether the question contains all words of a span, except function words."""
+        content = self._content(span)
+        return bool(content) and self._are_asked(content)
+
+    def _content(self, span: Span) -> list[str]:
+        """Return the words of a span without function words."""
         texts = [word.text for word in self._words[slice(*span)]]
-        content = [text for text in texts if text not in FUNCTION_WORDS]
-        return bool(content) and all(stem(text) in self.question for text in content)
+        return [text for text in texts if text not in FUNCTION_WORDS]
+
+    def _are_asked(self, texts: Sequence[str]) -> bool:
+        """Return whether the question contains all words."""
+        return all(stem(text) in self.question for text in texts)
 
 
 def _is_long(text: str) -> bool:

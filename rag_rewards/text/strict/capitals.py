@@ -8,6 +8,7 @@ from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import fold
 from rag_rewards.text.words import EDGES
 
+_EDGES = EDGES + "-"
 _CAPITAL = re.compile(r"[^\W\d_a-z](?<![\w'’.-].)[\w'’.-]{0,40}")
 
 
@@ -28,4 +29,9 @@ class Capitals:
     @lazy
     def _words(self) -> frozenset[str]:
         matches = set(_CAPITAL.findall(self._text))
-        return frozenset(fold(match).strip(EDGES + "-") for match in matches)
+        # Folding an ASCII text changes each character by itself, so that one call is enough.
+        simple = [match for match in matches if match.isascii()]
+        folded = fold("\n".join(simple)).split("\n") if simple else []
+        if len(simple) < len(matches):
+            folded += [fold(match) for match in matches if not match.isascii()]
+        return frozenset([word.strip(_EDGES) for word in folded])

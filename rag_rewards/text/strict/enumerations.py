@@ -37,6 +37,7 @@ _YEAR = re.compile(r"\d{4}", re.ASCII)
 _LONGEST_CLAUSE = 8  # words
 _PARTS_FOLLOW = frozenset(("including", "between"))
 _MAX_ITEMS = 24  # on one side of a mention; a longer list is a guess whatever it contains
+_MAX_RUNS = 256  # the same for runs of words that are no items
 
 
 class Enumerations:
@@ -103,6 +104,9 @@ class Enumerations:
                 if any(word.text not in HEDGES for word in words[start:end]):
                     break  # the mention is part of a longer phrase on this side
                 continue
+            if number == _MAX_RUNS:
+                alternative = True
+                break
             if joint in ALTERNATIVES and not self._is_other_form(edge, start, end, step, first):
                 alternative = True
             joined = joined or joint in COORDINATORS or joint in ALTERNATIVES or joint == "\n"

@@ -1,0 +1,191 @@
+"""The functions that read untrusted texts, each as a function of one text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+
+import msgspec
+from fuzz_checks import outcome
+from fuzz_rows import ROWS_OF_RECIPES
+from hostile_texts import new
+from rag_rewards_adapters.verl_rows import row_fields
+
+from rag_rewards.backends.entity_prompts import parse_entities
+from rag_rewards.backends.http_responses import error_message, retry_after_seconds
+from rag_rewards.backends.judge_prompts import judge_messages, parse_verdict
+from rag_rewards.cli.recipe_options import parse_settings
+from rag_rewards.datasets.answer_expression import required_answers
+from rag_rewards.datasets.catalog import DATASETS
+from rag_rewards.datasets.web_pages import page_text
+from rag_rewards.evidence.protocols import JudgeQuestion
+from rag_rewards.prompt_template import PromptTemplate
+from rag_rewards.rows import Chunk, decode_or_error, line_id, line_key
+from rag_rewards.rows.columns import label_fields, response_prefix_of
+from rag_rewards.rows.json_text import find_fault
+from rag_rewards.scorer import Scorer
+from rag_rewards.server.openrlhf import response_start
+from rag_rewards.signature import Signature
+from rag_rewards.text.absence import declines, explains, paraphrases
+from rag_rewards.text.boxed import first_box, last_box, unwrap
+from rag_rewards.text.citations import cited_labels, compiled, markers, strip_markers
+from rag_rewards.text.copies import copies_document
+from rag_rewards.text.hidden import shown
+from rag_rewards.text.latex import plain_latex
+from rag_rewards.text.lenient import lenient_match
+from rag_rewards.text.normalize import Unicode, squad
+from rag_rewards.text.refusal import abstained, refusal_similarity, strict_refusal
+from rag_rewards.text.response import read_response
+from rag_rewards.text.sections import SectionStyle, Tags, cut
+from rag_rewards.text.statements import statements
+from rag_rewards.text.strict import strict_contains
+from rag_rewards.text.thinking import without_preparation, without_thinking
+from rag_rewards.text.url_citations import cited_urls, without_url_citations
+from rag_rewards.turns.dialects import DIALECTS
+from rag_rewards.turns.order import is_well_formed
+from rag_rewards.turns.trajectory import Reading, read_trajectory
+
+CITATIONS = compiled()
+FOLDING = Unicode(fold_accents=True, numbers=True, dates=True)
+STYLES = (
+    Tags(("think", "answer")),
+    Tags(("think", "answer"), SectionStyle(True, "to_end", "missing")),
+)
+QUESTION = "Which city is it, and when?"
+
+
+def strict(gold, normalize=squad):
+    return lambda text: strict_contains(text, gold, normalize, question=QUESTION)
+
+
+def sections(text):
+    for style in STYLES:
+        cut(text, style)
+    return read_response(text).visible, without_thinking(text), without_preparation(text)
+
+
+def boxes(text):
+    return first_box(text), last_box(text), unwrap(f"\\text{{{text}}}"), plain_latex(text)
+
+
+def citations(text):
+    return (
+        markers(text, CITATIONS),
+        cited_labels(text, CITATIONS),
+        strip_markers(text, CITATIONS),
+        cited_urls(text),
+        without_url_citations(text),
+    )
+
+
+def agent(text):
+    for name in ("auto", *DIALECTS):
+        is_well_formed(read_trajectory(text, None, Reading(name)))
+
+
+def rows(text):
+    """Decode a row in which a text is everything."""
+    row = {"id": text, "response": text, "question": text, "answers": [text], "group": text}
+    line = json.dumps(row | {text: text}).encode()
+    decode_or_error(line), line_id(line), line_key(line), line_key(line[:-9]), find_fault(line)
+    line = text.encode("utf-8", "replace")
+    decode_or_error(line), line_id(line), line_key(line), find_fault(line)
+
+
+def labels(text):
+    outcome(lambda: label_fields(text))
+    outcome(lambda: row_fields(text, {"question": text}))
+    response_prefix_of(text)
+    outcome(lambda: response_start(text + "a", text[1:] + text[:9]))
+
+
+def outputs_of_judges(text):
+    for kind in ("outcome", "accuracy"):
+        parse_verdict(text, kind)
+    parse_entities(text, ["E0"])
+    judge_messages(JudgeQuestion("accuracy", text, text, (text,), (text,)))
+
+
+def texts_of_servers(text):
+    return error_message(text.encode("utf-8", "replace")), retry_after_seconds(text)
+
+
+def texts_of_users(text):
+    outcome(lambda: PromptTemplate(text))
+    outcome(lambda: Signature.parse("rag-rewards 0.2.0 arena " + text))
+    outcome(lambda: parse_settings([f"a={text[:2000]}"]))
+
+
+def data_sets(text):
+    page_text(text)
+    outcome(lambda: required_answers(text))
+    crag = {
+        "query": text,
+        "answer": text,
+        "alt_ans": text,
+        "search_results": [{"page_snippet": text}],
+    }
+    data_set = DATASETS["crag"]
+    data_set.gold(msgspec.convert(crag, data_set.row))
+
+
+@cache
+def scorer(name, hardened):
+    return Scorer.load(name, hardened=hardened)
+
+
+def recipe(name, hardened):
+    """Return the scoring of a line in which a text is the response, or the gold answer."""
+    example = ROWS_OF_RECIPES[name][0]
+
+    def score(text):
+        for change in ({"response": text}, {"answers": [new(text)]}):
+            line = json.dumps(example | change).encode()
+            scorer(name, hardened).score_rows(Chunk(lines=[line], numbers=[1]))
+
+    return score
+
+
+ENTRY_POINTS: dict[str, Callable[[str], object]] = {
+    "strict, a city": strict(["Paris"]),
+    "strict, letters": strict(["1", "a", "x. a.", "A"]),
+    "strict, yes": strict(["yes"]),
+    "strict, a date": strict(["1999", "May 5, 1999"], FOLDING),
+    "strict, a name": strict(["Anna Maria Reed", "Reed (band)", "Oslo and Rome in Paris"]),
+    "strict, gold": lambda text: strict_contains("It is Paris.", [new(text)], FOLDING),
+    "strict, question": lambda text: strict_contains(
+        "It is Paris.", ["Paris"], squad, question=new(text)
+    ),
+    "strict, the text itself": lambda text: strict_contains(text, [new(text), text], FOLDING),
+    "lenient": lambda text: lenient_match(text, ["Paris", "May 5, 1999"], QUESTION),
+    "lenient, gold": lambda text: lenient_match("Paris", [new(text)], new(text)),
+    "normalized": lambda text: (FOLDING(text), squad(text), shown(text)),
+    "sections and thinking": sections,
+    "boxes and LaTeX": boxes,
+    "citations": citations,
+    "statements": lambda text: (
+        statements(text, CITATIONS),
+        statements(text, CITATIONS, items=True),
+    ),
+    "refusals": lambda text: (
+        strict_refusal(text, refusal_similarity),
+        abstained(text),
+        declines(text, ["Paris"]),
+        paraphrases(text, QUESTION),
+        explains(text, QUESTION),
+    ),
+    "copies": lambda text: copies_document(text, [text + "a"]),
+    "search agents": agent,
+    "rows": rows,
+    "labels of trainers": labels,
+    "outputs of judges": outputs_of_judges,
+    "texts of servers": texts_of_servers,
+    "texts of users": texts_of_users,
+    "rows of data sets": data_sets,
+}
+RECIPES: dict[str, Callable[[str], object]] = {
+    f"{name}{', hardened' if hardened else ''}": recipe(name, hardened)
+    for name in ROWS_OF_RECIPES
+    for hardened in (False, True)
+}

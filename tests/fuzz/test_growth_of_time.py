@@ -1,0 +1,122 @@
+"""The processor time of every reader of texts grows linearly with the size of hostile texts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from entry_points import ENTRY_POINTS, RECIPES
+from fuzz_checks import outcome
+from growth import assert_exponent, exponent
+from hostile_texts import FAMILIES
+
+from rag_rewards.datasets.web_pages import page_text
+from rag_rewards.rollout import Rollout
+from rag_rewards.rows import decode_or_error
+from rag_rewards.rows.columns import label_fields, rollout_from_columns, to_builtins
+from rag_rewards.text.normalize import squad
+from rag_rewards.text.strict import StrictText
+
+MOST_RULES = ("strict, letters", "sections and thinking", "search agents", "rows")
+"""The entry points that the fast tests use."""
+LARGE, SMALL = 1 << 15, 1 << 13
+
+
+def superlinear(function, families, largest):
+    """Return the families of texts for which the time of a function grows too fast."""
+    function("A first call. É up [1].")
+    faults = {}
+    for name, family in families.items():
+        try:
+            assert_exponent(lambda size, family=family: function(family(size)), largest)
+        except AssertionError as error:
+            faults[name] = str(error)
+    return faults
+
+
+@pytest.mark.parametrize("name", MOST_RULES)
+def test_time_grows_linearly(name):
+    assert superlinear(ENTRY_POINTS[name], FAMILIES, SMALL) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*ENTRY_POINTS, *RECIPES])
+def test_time_of_all_entry_points_grows_linearly(name):
+    function = {**ENTRY_POINTS, **RECIPES}[name]
+    assert superlinear(function, FAMILIES, LARGE) == {}
+
+
+# --- hostile shapes of rows -------------------------------------------------------------------
+
+SHAPES = {
+    "answers": lambda n: {"answers": [f"Paris{i}" for i in range(n)]},
+    "aliases": lambda n: {"answers": [[f"Paris{i}", f"Rome {i}"] for i in range(n)]},
+    "documents": lambda n: {"documents": [{"id": i, "text": f"Paris{i}"} for i in range(n)]},
+    "equal ids": lambda n: {"documents": [{"id": 1, "text": "a"}] * n},
+    "supporting": lambda n: {"documents": ["a"] * n, "supporting": list(range(1, n + 1))},
+    "turns": lambda n: {"turns": [{"text": "<search>a</search>", "results": []}] * n},
+    "messages": lambda n: {
+        "response": [{"role": "assistant", "content": "a"}, {"role": "tool", "content": "b"}] * n
+    },
+    "calls": lambda n: {
+        "response": [
+            {"role": "assistant", "tool_calls": [{"id": str(i)} for i in range(n)]},
+            *({"role": "tool", "tool_call_id": str(i), "content": "b"} for i in range(n)),
+        ]
+    },
+    "fields": lambda n: {f"field{i}": i for i in range(n)},
+    "verdicts": lambda n: {"verdicts": {f"v{i}": 1 for i in range(n)}},
+    "depth": lambda n: {"x": nested(n)},
+}
+
+
+def nested(depth):
+    value = []
+    for _ in range(min(depth, 500)):
+        value = [value]
+    return value
+
+
+def read_row(row):
+    """Decode a row in each way, and compute what is derived from it."""
+    row = {"response": "<answer>Paris1</answer>", **row}
+    decode_or_error(json.dumps(row).encode())
+    outcome(lambda: label_fields(json.dumps(row)))
+    outcome(lambda: to_builtins(row))
+    rollout = rollout_from_columns({**row, "answers": row.get("answers", "a")}, response="Paris")
+    if isinstance(rollout, Rollout):
+        for name in ("gold", "labels", "supporting_labels", "retrieved", "parsed"):
+            outcome(lambda name=name: getattr(rollout, name))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_time_grows_linearly_with_the_parts_of_a_row(shape):
+    assert_exponent(lambda n: read_row(SHAPES[shape](n)), 4096)
+
+
+def test_time_grows_linearly_with_the_gold_answers():
+    """The text and the number of answers grow together."""
+
+    def find(n):
+        gold = [[f"Paris {i}", f"Rome{i}?"] for i in range(n)]
+        text = StrictText("It is Oslo1 and Rome9. " * n, squad, gold)
+        for aliases in gold:
+            text.contains(aliases)
+
+    assert_exponent(find, 512)
+
+
+@pytest.mark.parametrize(
+    "piece", ["<div>", "<table><tr><td>", "<!--", "<p>a", "&amp;", "<script>", "<a href='", "<td>a"]
+)
+def test_time_grows_linearly_with_a_web_page(piece):
+    assert_exponent(lambda size: page_text(piece * (size // len(piece))), 1 << 16)
+
+
+def test_a_quadratic_time_is_recognized():
+    def quadratic(size):
+        return sum(("a" * size).count("a", at) for at in range(0, size, 2))
+
+    assert 1.7 < exponent(quadratic, [1 << 11, 1 << 12, 1 << 13]) < 2.3
+    with pytest.raises(AssertionError, match="grows with the exponent"):
+        assert_exponent(quadratic, 1 << 13)
