@@ -127,7 +127,7 @@ def has_logprobs(answer):
 
 
 @given(st.data(), st.sampled_from([(VllmServer, vllm_answer), (SglangServer, sglang_answer)]))
-@budget(150)
+@budget(20)
 def test_policies(data, server):
     kind, answer = server
     policy, request = kind(URL, limits=ONCE), GenerateRequest((1, 2), max_tokens=2)
@@ -187,7 +187,7 @@ def in_range(result):
 
 
 @given(st.data(), st.sampled_from([tei_answer, vllm_text_answer, shared_answer]))
-@budget(200)
+@budget(30)
 def test_entailment_and_similarity(data, answer):
     with answers(data.draw, answer):
         entailment = EntailmentServer(URL, limits=ONCE)
@@ -215,7 +215,7 @@ replies = st.one_of(
 
 
 @given(st.data(), st.integers(0, 1))
-@budget(150)
+@budget(20)
 def test_judges(data, votes):
     def answer(path, body):
         message = {"role": "assistant", "content": data.draw(replies)}

@@ -57,7 +57,7 @@ def rows_of_sets(draw):
 
 
 @given(rows_of_sets(), st.booleans(), st.sampled_from(["snippet", "full"]), st.integers(0, 3))
-@budget(300)
+@budget(100)
 def test_rows_of_data_sets(given, requires_documents, pages, top):
     name, *files = given
     options = ReadOptions(requires_documents=requires_documents, pages=pages, top=top)
@@ -93,7 +93,7 @@ contents = st.one_of(
 @given(
     contents, st.integers(-1, 200), st.booleans(), st.sampled_from([b"", b"\xef\xbb\xbf", b"\x00"])
 )
-@budget(150)
+@budget(50)
 def test_records_of_a_file(content, end, is_compressed, start):
     content = start + (content if end < 0 else content[:end])
     if is_compressed:
@@ -147,7 +147,7 @@ KEYS = (pa.string(), pa.int64(), pa.binary(), pa.date32())
     st.one_of(st.none(), st.tuples(st.sampled_from(KEYS), parquet_values, texts)),
     st.one_of(st.none(), st.integers(0, 4000)),
 )
-@budget(150)
+@budget(50)
 def test_parquet(columns, pair, damaged):
     arrays = {}
     for name, column in columns.items():
@@ -181,7 +181,7 @@ def scored_lines(draw):
 
 
 @given(scored_lines())
-@budget(100)
+@budget(30)
 def test_scored_rows_as_parquet_and_dumps_of_rollouts(given):
     name, given_rows = given
     rollouts = list(map(decode_or_error, given_rows))
@@ -221,6 +221,7 @@ def read_parquet(path):
 
 
 @given(st.sampled_from(ROWS), lines())
+@budget(40)
 def test_rows_of_dumps(row, line):
     """Rows that a dump of another version or of another program contains."""
     row = decode_line(line, SCORED)

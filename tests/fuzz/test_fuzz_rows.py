@@ -32,7 +32,7 @@ def read(rollout):
 
 
 @given(lines())
-@budget(150)
+@budget(60)
 def test_a_line(line):
     rollout = same_twice(lambda: decode_line(line, SCORED))
     line_id(line), line_key(line), is_object(line), is_cut(line)
@@ -47,7 +47,7 @@ def test_a_line(line):
 
 
 @given(st.one_of(rows, st.dictionaries(texts, python_values, max_size=4), python_values))
-@budget(150)
+@budget(60)
 def test_a_mapping(row):
     with unchanged(row):
         rollout = same_twice(lambda: decode_row(row))
@@ -57,6 +57,7 @@ def test_a_mapping(row):
 
 
 @given(lines())
+@budget(40)
 def test_the_columns_of_a_scored_row(line):
     row = decode_line(line, SCORED)
     if isinstance(row, RolloutError) or column_fault(line, SCORE_FIELDS) is not None:
@@ -70,7 +71,7 @@ def test_the_columns_of_a_scored_row(line):
 
 
 @given(python_values, st.dictionaries(st.sampled_from(list("abc")), python_values), rows)
-@budget(150)
+@budget(60)
 def test_the_columns_and_labels_of_a_trainer(label, others, row):
     with unchanged(label, others, row):
         fields = outcome(lambda: label_fields(label))
@@ -84,6 +85,7 @@ def test_the_columns_and_labels_of_a_trainer(label, others, row):
 
 
 @given(rows, st.sampled_from([*PRESETS, "response=completion", "answers=a.b,question=q"]))
+@budget(40)
 def test_renamed_columns(row, name):
     columns = ColumnMap.of(name)
     with unchanged(row):

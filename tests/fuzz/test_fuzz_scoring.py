@@ -34,7 +34,7 @@ def groups_of_rows(draw, response=texts):
 
 
 @given(groups_of_rows())
-@budget(300)
+@budget(120)
 def test_rollouts(given):
     name, hardened, rows = given
     with unchanged(rows):
@@ -48,7 +48,7 @@ def test_rollouts(given):
 
 
 @given(groups_of_rows(any_texts))
-@budget(100)
+@budget(40)
 def test_rollouts_of_a_trainer(given):
     """Responses in Python can contain halves of surrogate pairs."""
     name, hardened, rows = given
@@ -56,7 +56,7 @@ def test_rollouts_of_a_trainer(given):
 
 
 @given(profiles, st.lists(lines(), min_size=1, max_size=3), st.integers(0, 5))
-@budget(150)
+@budget(60)
 def test_lines_of_a_file(profile, hostile, at):
     """Each line has a score or an error record, and a line that is not JSON never has a score."""
     valid = [encoded(row) for row in ROWS_OF_RECIPES[profile[0]][:2]]

@@ -51,7 +51,7 @@ def loaded(name, changes, hardened=False):
 
 
 @given(settings(st.one_of(scalars, python_values)), st.booleans())
-@budget(200)
+@budget(80)
 def test_settings_in_python(given, hardened):
     name, changes = given
     with unchanged(changes):
@@ -61,7 +61,7 @@ def test_settings_in_python(given, hardened):
 
 
 @given(settings())
-@budget(150)
+@budget(60)
 def test_settings_of_the_command_line(given):
     name, changes = given
     parsed = outcome(lambda: parse_settings([f"{key}={value}" for key, value in changes.items()]))
@@ -79,7 +79,7 @@ def test_settings_of_the_command_line(given):
     ),
     st.one_of(st.just(""), texts),
 )
-@budget(150)
+@budget(60)
 def test_configuration_files(content, appended):
     text = yaml.safe_dump(content, allow_unicode=True) + appended
     with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +108,7 @@ pieces = st.one_of(
     st.sampled_from(RECIPES),
     st.sampled_from(ROWS),
 )
-@budget(150)
+@budget(60)
 def test_prompt_templates(text, name, row):
     template = same_twice(lambda: PromptTemplate(text))
     if isinstance(template, str):
@@ -123,7 +123,7 @@ def test_prompt_templates(text, name, row):
 @given(
     st.one_of(texts, st.sampled_from(RECIPES).map(lambda name: f"rag-rewards 0.2.0 {name} ")), texts
 )
-@budget(150)
+@budget(60)
 def test_signatures(text, more):
     signature = same_twice(lambda: Signature.parse(text + more))
     if isinstance(signature, Signature):

@@ -49,7 +49,7 @@ golds = st.lists(aliases, min_size=1, max_size=4)
 
 
 @given(texts)
-@budget(200)
+@budget(80)
 def test_sections_and_thinking(text):
     for style in STYLES:
         sections = cut(text, style)
@@ -64,7 +64,7 @@ def test_sections_and_thinking(text):
 
 
 @given(texts)
-@budget(200)
+@budget(80)
 def test_boxes_and_latex(text):
     for box in (first_box(text), last_box(text)):
         assert box is None or box in text
@@ -75,7 +75,7 @@ def test_boxes_and_latex(text):
 
 
 @given(texts, texts)
-@budget(200)
+@budget(80)
 def test_citations_and_statements(text, document):
     for marker in markers(text, CITATIONS):
         assert marker
@@ -89,7 +89,7 @@ def test_citations_and_statements(text, document):
 
 
 @given(texts, golds, st.sampled_from(NORMALIZERS))
-@budget(200)
+@budget(80)
 def test_normalization(text, gold, normalize):
     normal = same_twice(lambda: normalize(text))
     assert isinstance(normal, str)
@@ -102,7 +102,7 @@ def test_normalization(text, gold, normalize):
 
 
 @given(texts, golds, st.sampled_from(NORMALIZERS), st.one_of(st.just("Which city?"), texts))
-@budget(300)
+@budget(120)
 def test_the_strict_matcher(text, gold, normalize, question):
     result = same_twice(lambda: strict_contains(text, gold, normalize, question=question))
     assert isinstance(result, bool)
@@ -112,7 +112,7 @@ def test_the_strict_matcher(text, gold, normalize, question):
 
 
 @given(texts, golds, st.one_of(st.just("Which city?"), texts))
-@budget(150)
+@budget(60)
 def test_lenient_matching_and_refusals(text, gold, question):
     lenient_match(text, gold, question), rule_verdict(text, gold, question)
     assert 0 <= refusal_similarity(text) <= 100
@@ -122,7 +122,7 @@ def test_lenient_matching_and_refusals(text, gold, question):
 
 
 @given(texts, st.sampled_from(["outcome", "accuracy", "reasoning", "supported", "consistent"]))
-@budget(200)
+@budget(80)
 def test_the_output_of_a_judge(text, kind):
     assert same_twice(lambda: parse_verdict(text, kind)) in (None, 0, 1)
     spans, rest = outermost(text)
@@ -133,12 +133,14 @@ def test_the_output_of_a_judge(text, kind):
 
 
 @given(texts, st.dictionaries(st.sampled_from(["E0", "E1"]), st.one_of(st.none(), aliases)))
+@budget(40)
 def test_rubrics(text, names):
     placeholders(text), readable(text)
     outcome(lambda: filled(text, names))
 
 
 @given(st.binary(max_size=80), texts)
+@budget(40)
 def test_errors_of_servers(content, text):
     assert isinstance(error_message(content), str)
     assert isinstance(error_message(text.encode()), str)
@@ -146,6 +148,7 @@ def test_errors_of_servers(content, text):
 
 
 @given(any_texts, golds)
+@budget(40)
 def test_halves_of_surrogate_pairs(text, gold):
     """A trainer can pass a text that JSON does not have."""
     for style in STYLES:

@@ -50,7 +50,7 @@ def check_number(value):
 
 
 @given(st.sampled_from(NAMES), any_texts, columns, columns)
-@budget(100)
+@budget(40)
 def test_verl(name, response, truth, extra):
     with unchanged(truth, extra):
         result = outcome(lambda: compute_score("qa", response, truth, extra, recipe=name))
@@ -66,7 +66,7 @@ def rows_of_recipes(draw):
 
 
 @given(rows_of_recipes())
-@budget(150)
+@budget(60)
 def test_rows_of_verl(given):
     name, row = given
     response = row.pop("response", "")
@@ -97,7 +97,7 @@ def openrlhf_reward(name):
         max_size=3,
     ),
 )
-@budget(100)
+@budget(40)
 def test_openrlhf(name, samples):
     prompts = [prompt for prompt, _, _ in samples]
     queries = [prompt + response for prompt, response, _ in samples]
@@ -116,7 +116,7 @@ def function(kind, name):
 
 
 @given(st.one_of(rows_of_recipes(), st.tuples(st.sampled_from(NAMES), columns)))
-@budget(150)
+@budget(60)
 def test_plain_functions(given):
     name, row = given
     with unchanged(row):
@@ -187,7 +187,7 @@ def trl_reward(name):
 
 
 @given(st.sampled_from(["naive-grpo", "search-r1", "arena"]), batches())
-@budget(150)
+@budget(60)
 def test_trl(name, given):
     with unchanged(given):
         values = outcome(lambda: trl_reward(name)(**given))
@@ -200,6 +200,7 @@ def test_trl(name, given):
 
 
 @given(columns)
+@budget(40)
 def test_values_of_arrays(value):
     with unchanged(value):
         repr(to_builtins(value))

@@ -46,7 +46,7 @@ def check(run):
 
 
 @given(agent_texts, readings, ends, st.sampled_from([None, "<think>", "<think>\n"]))
-@budget(200)
+@budget(80)
 def test_raw_text(text, reading, end, prefix):
     check(
         same_twice(lambda: read_trajectory(text, None, reading, prefix=prefix, finish_reason=end))
@@ -121,7 +121,7 @@ turns = st.lists(
 
 
 @given(st.one_of(messages, turns), readings, ends)
-@budget(200)
+@budget(80)
 def test_conversations_and_turns(given, reading, end):
     field = "turns" if given and "text" in given[0] else "response"
     row = {field: given, "finish_reason": end}
@@ -139,6 +139,7 @@ def test_conversations_and_turns(given, reading, end):
     st.lists(st.sampled_from([*TAGS, "a", " "]), max_size=12),
     st.sampled_from(["auto", *DIALECTS]),
 )
+@budget(40)
 def test_masks(mask, tokens, dialect):
     ids = list(range(len(tokens)))
     rows = outcome(
@@ -150,5 +151,6 @@ def test_masks(mask, tokens, dialect):
 
 
 @given(any_texts, readings)
+@budget(40)
 def test_halves_of_surrogate_pairs(text, reading):
     check(outcome(lambda: read_trajectory(text, None, reading)))

@@ -19,7 +19,7 @@ from rag_rewards.text.strict import StrictText
 
 MOST_RULES = ("strict, letters", "sections and thinking", "search agents", "rows")
 """The entry points that the fast tests use."""
-LARGE, SMALL = 1 << 15, 1 << 13
+LARGE, SMALL = 1 << 15, 1 << 12
 
 
 def superlinear(function, families, largest):
