@@ -1,0 +1,225 @@
+"""Continuation of runs: what is refused, what is replaced, and what remains on the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+
+import pytest
+from shards.random_rows import row  # type: ignore[import-not-found]
+from shards.test_equal_bytes import Interruption, interrupt  # type: ignore[import-not-found]
+
+from rag_rewards.errors import BackendError, OptionError, UsageError
+from rag_rewards.io.output import Output
+from rag_rewards.shards import local, run_folder
+
+RECIPE = "ctrl-rag"
+
+
+@pytest.fixture
+def source(tmp_path):
+    rng = random.Random(1)
+    path = tmp_path / "in.jsonl"
+    lines = [json.dumps({**row(i, f"g{i // 4}", rng), "id": str(i)}) for i in range(200)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def interrupted(source, score, shard_size, monkeypatch):
+    """Return the input of a run that was interrupted after two shards."""
+    shard_size(10_000)
+    with monkeypatch.context() as patch:
+        interrupt(patch, 3)
+        with pytest.raises(Interruption):
+            score(source, RECIPE)
+    return source
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_files_of_an_interrupted_run(interrupted, score, tmp_path):
+    assert names(tmp_path) == ["in.jsonl", "out.jsonl.partial", "out.jsonl.run"]
+    rows = (tmp_path / "out.jsonl.partial").read_text().splitlines()
+    assert [json.loads(row)["id"] for row in rows] == [str(i) for i in range(len(rows))]
+    score(interrupted, RECIPE, resume=True)
+    assert names(tmp_path) == ["in.jsonl", "out.jsonl", "out.jsonl.run.json"]
+
+
+def test_a_resumed_run_scores_no_shard_again(interrupted, score, monkeypatch):
+    from rag_rewards.scorer import Scorer
+
+    scored, score_rows = [], Scorer.score_rows
+
+    def counted(scorer, chunk):
+        scored.extend(chunk.numbers)
+        return score_rows(scorer, chunk)
+
+    monkeypatch.setattr(Scorer, "score_rows", counted)
+    result = score(interrupted, RECIPE, resume=True)
+    assert result.run.totals.rows == 200
+    assert scored == list(range(scored[0], 201))
+    assert scored[0] > 50
+
+
+def test_without_resume_a_run_starts_again(interrupted, score, tmp_path):
+    interrupted.write_text(interrupted.read_text() * 2)
+    result = score(interrupted, RECIPE)
+    assert result.run.totals.rows + result.run.totals.errors == 400
+    assert names(tmp_path)[-2:] == ["out.jsonl.errors.jsonl", "out.jsonl.run.json"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"keep_evidence": True}, "keep_evidence was 'False' and is 'True'"),
+        ({"columns": "trl"}, "columns was 'None' and is 'trl'"),
+        ({"group_size": 4}, "group_size was 'None' and is '4'"),
+        ({"on_error": "stop"}, "on_error was 'report' and is 'stop'"),
+        ({"sort": True}, "sort was 'False' and is 'True'"),
+        ({"recipe": "arena"}, "signature was 'rag-rewards"),
+    ],
+)
+@pytest.mark.parametrize("complete", [False, True])
+def test_other_settings_are_refused(interrupted, score, tmp_path, options, message, complete):
+    if complete:
+        score(interrupted, RECIPE, resume=True)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    with pytest.raises(UsageError, match="start again without") as raised:
+        score(interrupted, resume=True, **{"recipe": RECIPE, **options})
+    assert message in str(raised.value)
+    assert {path: path.read_bytes() for path in before} == before
+    assert score(interrupted, RECIPE, resume=True).run.totals.rows == 200
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_changed_input_is_refused(interrupted, score, complete):
+    if complete:
+        score(interrupted, RECIPE, resume=True)
+    data, status = interrupted.read_bytes(), interrupted.stat()
+    interrupted.write_bytes(data + b"{}\n")
+    with pytest.raises(UsageError, match=r"in\.jsonl has changed \(it had .* bytes and has"):
+        score(interrupted, RECIPE, resume=True)
+    interrupted.write_bytes(data)
+    with pytest.raises(UsageError, match=r"\(it was written after the run began\)"):
+        score(interrupted, RECIPE, resume=True)
+    os.utime(interrupted, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert score(interrupted, RECIPE, resume=True).run.totals.rows == 200
+
+
+def test_a_changed_input_of_equal_size_and_time_is_refused(interrupted, score):
+    status = interrupted.stat()
+    interrupted.write_bytes(interrupted.read_bytes().replace(b"It is", b"It Is", 1))
+    os.utime(interrupted, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(UsageError, match="the input has changed"):
+        score(interrupted, RECIPE, resume=True)
+
+
+def test_a_changed_output_is_refused(interrupted, score, tmp_path):
+    score(interrupted, RECIPE, resume=True)
+    (tmp_path / "out.jsonl").write_text("other")
+    with pytest.raises(UsageError, match=r"out\.jsonl: it has changed since the run ended"):
+        score(interrupted, RECIPE, resume=True)
+    (tmp_path / "out.jsonl.run.json").unlink()
+    with pytest.raises(UsageError, match=r"it exists, but not out\.jsonl\.run\.json"):
+        score(interrupted, RECIPE, resume=True)
+
+
+def test_resume_without_an_earlier_run_scores_everything(source, score):
+    assert score(source, RECIPE, resume=True).run.totals.rows == 200
+
+
+@pytest.mark.parametrize("output", [None, "-", os.devnull])
+def test_resume_requires_an_output_file(output):
+    from rag_rewards.io.score_options import ScoreOptions
+
+    with pytest.raises(OptionError, match="resume requires output with the name of a file"):
+        ScoreOptions("in.jsonl", output, resume=True)
+
+
+def test_an_output_that_is_the_input(source, score, tmp_path):
+    score(source, RECIPE, source.name, resume=True)
+    once = source.read_bytes()
+    again = score(source, RECIPE, source.name, resume=True)
+    assert again.run.was_complete
+    assert again.rows == once
+
+
+@pytest.mark.parametrize("damage", ["rows", "journal", "all"])
+def test_damaged_rows_are_scored_again(interrupted, score, tmp_path, damage):
+    partial, journal = tmp_path / "out.jsonl.partial", tmp_path / "out.jsonl.run" / "parts.jsonl"
+    if damage != "journal":
+        data = bytearray(partial.read_bytes())
+        data[0 if damage == "all" else len(data) // 2] ^= 1
+        partial.write_bytes(data)
+    else:
+        journal.write_bytes(journal.read_bytes()[:-20])
+    result = score(interrupted, RECIPE, resume=True)
+    assert result.rows == score(interrupted, RECIPE, "whole.jsonl").rows
+
+
+@pytest.mark.parametrize("step", ["errors", "output", "record", "folder"])
+def test_an_interruption_while_files_are_renamed(source, score, monkeypatch, tmp_path, step):
+    source.write_text(source.read_text() + "{\n")
+    expected = score(source, RECIPE, "whole.jsonl")
+    (tmp_path / "out.jsonl").write_text("old")
+    (tmp_path / "out.jsonl.errors.jsonl").write_text("old")
+    with monkeypatch.context() as patch:
+        if step == "output":
+            patch.setattr(Output, "_publish", _raise)
+        elif step == "errors":
+            patch.setattr(run_folder, "_move", _raise)
+        elif step == "record":
+            write = run_folder.write_synced
+
+            def interrupted(path, data):
+                return _raise() if path.name == "out.jsonl.run.json" else write(path, data)
+
+            patch.setattr(run_folder, "write_synced", interrupted)
+        else:
+            patch.setattr(shutil, "rmtree", lambda path, **_: path.exists() and _raise())
+        with pytest.raises(Interruption):
+            score(source, RECIPE)
+    assert score(source, RECIPE, resume=True)[:2] == expected[:2]
+    assert not (tmp_path / "out.jsonl.run").exists()
+
+
+def _raise(*_):
+    raise Interruption
+
+
+def test_a_worker_that_ends_is_replaced(source, score, shard_size, monkeypatch):
+    shard_size(10_000)
+    expected = score(source, RECIPE).rows
+    ask, asked = local.WorkerProcess.ask, []
+
+    def killed(worker, *message):
+        asked.append(message)
+        if len(asked) in (1, 3):
+            worker.kill()
+        return ask(worker, *message)
+
+    monkeypatch.setattr(local.WorkerProcess, "ask", killed)
+    assert score(source, RECIPE, "workers.jsonl", workers=2).rows == expected
+
+
+def test_a_shard_at_which_workers_end_repeatedly(source, score, shard_size, monkeypatch, tmp_path):
+    shard_size(10_000)
+    ask = local.WorkerProcess.ask
+
+    def killed(worker, task):
+        if task.shard.index == 2:
+            worker.kill()
+        return ask(worker, task)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local.WorkerProcess, "ask", killed)
+        with pytest.raises(BackendError, match=r"3 scoring workers ended .*-9\) at lines \d+ to"):
+            score(source, RECIPE, workers=2)
+    assert not (tmp_path / "out.jsonl").exists()
+    resumed = score(source, RECIPE, resume=True, workers=2)
+    assert resumed.rows == score(source, RECIPE, "whole.jsonl").rows
