@@ -89,8 +89,9 @@ def _run(arguments: list[str]) -> int:
     except OSError as error:
         _drop_output()
         return _report(f"{error.filename or 'standard output'}: {error.strerror or error}")
-    except KeyboardInterrupt:
-        return _report("interrupted; rows scored so far are in the .partial file, if there is one")
+    except KeyboardInterrupt as error:
+        partial = "rows scored so far are in the .partial file, if there is one"
+        return _report("; ".join(["interrupted", partial, *error.args]))
 
 
 _FLAGS = {"batch_wait": "--batch-ms", "form": "--format", "name": "--id", "passes": "--pass"}

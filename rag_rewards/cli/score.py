@@ -118,6 +118,7 @@ def score(
     run_score = partial(score_file, spec, options, progress=display)
     if track is not None:
         run_score = partial(_tracked_score, track, options, run_score)
+    run_score = partial(_interruptible, options, run_score)
     if as_table:
         from rag_rewards.report.terminal import TableRow, print_scores, table_rows
 
@@ -130,6 +131,20 @@ def score(
     if run.stopped_by:
         return STOPPED
     return SOME_IN_ERROR if run.totals.errors else ALL_SCORED
+
+
+def _interruptible(
+    options: ScoreOptions,
+    score_rows: Callable[..., ScoringRun],
+    on_output: OnOutput | None = None,
+) -> ScoringRun:
+    """Score rows. The message of an interruption says how to continue."""
+    try:
+        return score_rows(on_output=on_output)
+    except KeyboardInterrupt:
+        if options.is_resumable:
+            raise KeyboardInterrupt("continue with the same command and --resume") from None
+        raise
 
 
 def _tracked_score(

@@ -72,7 +72,7 @@ def _score_source(
         raise
     except OSError as error:
         partial = partial_of(options.output or "-")
-        hint = f"; the rows scored so far are in {partial}" if partial else ""
+        hint = f"; the rows scored so far are in {partial}: resume the run" if partial else ""
         name = error.filename2 or error.filename or options.output
         name = "standard output" if name in (None, "-") else name
         raise OutputError(f"cannot write {name}: {error.strerror}{hint}") from None
