@@ -311,7 +311,7 @@ def _index(part: Part) -> int:
 
 
 def _copy(source: Path, target: IO[bytes], size: int, on_output: OnOutput | None = None) -> None:
-    """Append the first `size` bytes of a file. Blocks for `on_output` end with a row."""
+    """Append a file of `size` bytes. Blocks for `on_output` end with a row."""
     with source.open("rb") as handle:
         if on_output is None:
             shutil.copyfileobj(handle, target, 1 << 20)

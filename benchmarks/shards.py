@@ -1,0 +1,120 @@
+"""Measure `score` with one worker and with two, on JSON lines of 1.7 KB and 8 KB per row.
+
+    python benchmarks/shards.py                        # some minutes; writes results/shards.md
+    python benchmarks/shards.py --rows 20000 --rounds 1 --no-write
+    python benchmarks/shards.py --before ../older      # also the sources of an older version
+
+Each round measures one worker, two workers, and the limit: two separate processes, each with one
+worker and a half of the file. The rounds are interleaved, and a ratio is the median of the ratios
+within the rounds, so that other processes on the machine change it little. Times are those of whole
+commands, with the start of all processes. Measure on a quiet machine with two cores or more.
+"""
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import rollouts
+
+HERE = Path(__file__).resolve().parent
+RESULT = HERE / "results" / "shards.md"
+SIZES = {"1.7 KB": ("naive-grpo", 1_700, 200_000), "8 KB": ("arena", 8_192, 80_000)}
+DISTINCT = 2_000
+TARGET = 1.8
+
+
+def start(
+    source: Path, output: Path, recipe: str, workers: int, tree: Path
+) -> subprocess.Popen[bytes]:
+    output.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "rag_rewards", "score", str(source), "-r", recipe]
+    command += ["-o", str(output), "--workers", str(workers), "--no-progress"]
+    environment = os.environ | {"PYTHONPATH": str(tree)}
+    return subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+
+
+def seconds(*runs: tuple[Path, Path, str, int, Path]) -> float:
+    """Return the time in which commands run at once."""
+    begin = time.perf_counter()
+    for process in [start(*run) for run in runs]:
+        if process.wait() != 0:
+            raise SystemExit(f"a command ended with exit code {process.returncode}")
+    return time.perf_counter() - begin
+
+
+def halves(source: Path) -> list[Path]:
+    """Write the lines of a file to two files of equal size."""
+    lines = source.read_bytes().splitlines(keepends=True)
+    paths = [source.with_name(f"half-{i}.jsonl") for i in range(2)]
+    middle = len(lines) // 2
+    for path, half in zip(paths, (lines[:middle], lines[middle:]), strict=True):
+        path.write_bytes(b"".join(half))
+    return paths
+
+
+def measure(name: str, folder: Path, options: argparse.Namespace) -> list[str]:
+    """Return a line of the table."""
+    recipe, size, count = SIZES[name]
+    source, output = folder / "in.jsonl", folder / "out.jsonl"
+    count = options.rows or count
+    rollouts.write_jsonl(source, recipe, count, size, DISTINCT)
+    first, second = halves(source)
+    tree = HERE.parent
+    times: dict[str, list[float]] = {"one": [], "two": [], "limit": [], "before": []}
+    for _ in range(options.rounds):
+        times["one"].append(seconds((source, output, recipe, 1, tree)))
+        one = output.read_bytes()
+        times["two"].append(seconds((source, output, recipe, 2, tree)))
+        if output.read_bytes() != one:
+            raise SystemExit("the outputs of one worker and of two differ")
+        half = [(path, path.with_suffix(".out"), recipe, 1, tree) for path in (first, second)]
+        times["limit"].append(seconds(*half))
+        if options.before:
+            times["before"].append(seconds((source, output, recipe, 1, options.before)))
+    gain, limit = ratio(times["one"], times["two"]), ratio(times["one"], times["limit"])
+    rate = count / min(times["one"])
+    line = [name, recipe, f"{rate:,.0f}", f"{gain:.2f}", f"{limit:.2f}"]
+    if options.before:
+        line.append(f"{ratio(times['before'], times['one']):.2f}")
+    print(" | ".join(line), "(target reached)" if gain >= TARGET else f"(target {TARGET})")
+    return line
+
+
+def ratio(slow: list[float], fast: list[float]) -> float:
+    """Return the median of the ratios within the rounds."""
+    return statistics.median(one / other for one, other in zip(slow, fast, strict=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, help="number of rows of each size")
+    parser.add_argument("--before", type=Path, help="folder with the sources of an older version")
+    parser.add_argument("--no-write", action="store_true", help="do not write the result")
+    options = parser.parse_args()
+    header = ["row", "recipe", "rows per second, 1 worker", "2 workers", "2 processes"]
+    header += ["against the older version, 1 worker"] if options.before else []
+    print(" | ".join(header))
+    with tempfile.TemporaryDirectory() as folder:
+        table = [measure(name, Path(folder), options) for name in SIZES]
+    lines = [header, ["---"] * len(header), *table]
+    text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    intro = (
+        "# Shards\n\n"
+        "Speed of `score` with two workers, and of two separate processes that each score a half "
+        f"of the\nfile, against one worker; {platform.machine()}, {os.cpu_count()} cores, Python "
+        f"{platform.python_version()}.\nMedian of {options.rounds} interleaved rounds. "
+        f"The target for two workers is {TARGET}.\n\n"
+    )
+    if not options.no_write:
+        RESULT.write_text(f"{intro}{text}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
