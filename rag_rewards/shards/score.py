@@ -122,10 +122,12 @@ def input_lines(files: Sequence[InputFile], shard: Shard) -> Iterator[Line]:
 
 
 def _counted_lines(files: Sequence[InputFile], shard: Shard, part: Part) -> Iterator[Line]:
+    lines = checksum = 0
     for number, line in input_lines(files, shard):
-        part.lines += 1
-        part.input_checksum = zlib.crc32(line, part.input_checksum)
+        lines += 1
+        checksum = zlib.crc32(line, checksum)
         yield number, line
+    part.lines, part.input_checksum = lines, checksum
 
 
 def _chunks(
