@@ -107,6 +107,11 @@ class CheckedJudge:
         return getattr(self.inner, "usage", None)
 
     @property
+    def breaker(self) -> Any:
+        """The circuit breaker of the judge, if it has one."""
+        return getattr(self.inner, "breaker", None)
+
+    @property
     def prices(self) -> Any:
         """The prices of the tokens of the judge, if it has them."""
         return getattr(self.inner, "prices", None)
@@ -179,7 +184,11 @@ class CheckedJudge:
     ) -> int | Exception:
         """Return the verdict if the judge gave the opposite one on the planted question."""
         if isinstance(reply, Exception):
-            return _refused(question, f"no verdict on the planted question that checks it: {reply}")
+            error = _refused(
+                question, f"no verdict on the planted question that checks it: {reply}"
+            )
+            error.__cause__ = reply  # it can show that the server is unavailable
+            return error
         if reply != verdict:
             return verdict
         self.counts.failed_canaries += 1

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 import rag_rewards as rr
 from rag_rewards.backends.checked_judge import CheckedJudge
+from rag_rewards.backends.circuit_breaker import BackendUnavailable, unavailable_cause
+from rag_rewards.backends.openai import OpenAIJudge
 from rag_rewards.backends.planted_questions import planted_question
 from rag_rewards.backends.suspicious_texts import is_suspicious, signs_of
 from rag_rewards.errors import BackendError, UsageError
@@ -193,6 +195,19 @@ def test_the_summary_shows_the_checks() -> None:
     _, judge, inner = ask(gullible, INJECTED)
     inner.usage = Usage()  # type: ignore[attr-defined]
     assert judge_usage(judge).endswith("checks: 2 questions, 1 verdicts refused")
+
+
+def test_a_checked_judge_has_the_circuit_breaker_of_its_judge() -> None:
+    inner = OpenAIJudge("m", base_url="http://127.0.0.1:9/v1")
+    assert CheckedJudge(inner).breaker is inner.breaker
+    assert CheckedJudge(TableJudge(honest)).breaker is None
+
+
+def test_a_server_that_is_unavailable_is_the_cause_of_an_unchecked_verdict() -> None:
+    unavailable = BackendUnavailable("not sent", retry_after=2.0)
+    [error], *_ = ask(lambda q: 1 if q.gold == INJECTED.gold else unavailable, INJECTED)
+    assert isinstance(error, BackendError)
+    assert unavailable_cause(error) is unavailable
 
 
 # --- planted questions ---------------------------------------------------------------------------
