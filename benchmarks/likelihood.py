@@ -1,7 +1,8 @@
 """Measure time and memory of contrastive likelihoods, with and without shared tokens.
 
     python benchmarks/likelihood.py                 # the reference workload on this machine
-    python benchmarks/likelihood.py --sweep         # also other contexts, documents and groups
+    python benchmarks/likelihood.py --sweep         # other contexts, documents and groups
+    python benchmarks/likelihood.py --precision     # bfloat16 against float32
     python benchmarks/likelihood.py --device cuda --shape 7b --dtype bfloat16
 
 A group consists of a prompt with documents, one context per supporting document without this
@@ -12,7 +13,9 @@ tokens:
     naive, response  each pair separately, logits at the positions of the response only
     ours             rag_rewards.backends.transformers
 
-Each method runs in its own process, to measure its peak memory. The values must be equal.
+Each method runs in its own process, to measure its peak memory. The times come from one more
+process, where the methods run in turn, so that a busy machine affects all of them. The shortest
+time of each method counts. The values must be equal.
 """
 
 import argparse
@@ -35,9 +38,8 @@ from likelihood_parts import table as parts_table
 HERE = Path(__file__).resolve().parent
 RESULT = HERE / "results" / "likelihood.md"
 METHODS = ("naive", "naive, response", "ours")
-ROUGH = ("naive, response", "ours", "ours, float32 logits")
-PASSES = 2
-"""Number of passes per round, of which the fastest counts. The method naive has one: it is slow."""
+OURS = ("ours", "ours, float32 logits")
+ROUGH = ("naive, response", *OURS)
 METHOD = """
 `naive` computes each pair of a context and a response separately. `naive, response` computes logits
 only at the positions of the response. `ours` is the policy with transformers of this package, which
@@ -172,73 +174,95 @@ def naive(model: Any, request: Any, response_only: bool) -> dict[tuple[int, int]
     return values
 
 
+Measure = Callable[[list[Any]], dict[str, Any]]
+
+
 def run_method(method: str, work: Work, shape: str, dtype: str, device: str) -> dict[str, Any]:
+    """Return the time, the memory and the values of one method; for ours, also its parts."""
     import torch
 
     model = make_model(shape, dtype, device)
-    vocabulary = SHAPES[shape]["vocab_size"]
-    requests, small = work.requests(vocabulary), Work(64, 1, 2, 8).requests(vocabulary)
-    run = {"before": peak_memory(device)}
-    measured = run_ours if method.startswith("ours") else run_naive
-    run |= measured(method, model, requests, small, lambda: clock(device))
-    run["peak"] = peak_memory(device)
+    requests = work.requests(SHAPES[shape]["vocab_size"])
+    before = peak_memory(device)
+    measure = contender(method, model, shape, device)
+    run = measure(requests) | {"before": before, "peak": peak_memory(device)}
     if method == "ours":
+        with timed_parts(lambda: clock(device)) as parts:
+            run["whole"] = measure(requests)["seconds"]
+        run["parts"] = parts
         run["limits"] = limits(model, run["tokens"], run["rows"], lambda: clock(device))
     run["device"] = torch.cuda.get_device_name() if device == "cuda" else ""
     return run
 
 
-def run_ours(
-    method: str, model: Any, requests: list[Any], small: list[Any], now: Callable[[], float]
+def run_in_turn(
+    methods: dict[str, int], work: Work, shape: str, dtype: str, device: str
 ) -> dict[str, Any]:
+    """Return the fastest run of each method by name. `methods` has the number of its runs."""
+    model = make_model(shape, dtype, device)
+    requests = work.requests(SHAPES[shape]["vocab_size"])
+    contenders = {method: contender(method, model, shape, device) for method in methods}
+    runs: dict[str, Any] = {}
+    for number in range(max(methods.values())):
+        for method, measure in contenders.items():
+            if number < methods[method]:
+                run = measure(requests)
+                runs[method] = min(runs.get(method, run), run, key=lambda each: each["seconds"])
+    return runs
+
+
+def contender(method: str, model: Any, shape: str, device: str) -> Measure:
+    """Return a function that measures a method, after it has run once on a small group."""
+    small = Work(64, 1, 2, 8).requests(SHAPES[shape]["vocab_size"])
+    measure = ours(method, model, device) if method in OURS else plainly(method, model, device)
+    measure(small)  # for ours, the self-check
+    return measure
+
+
+def ours(method: str, model: Any, device: str) -> Measure:
     from rag_rewards.backends.transformers import TransformersPolicy
 
     exact = method == "ours, float32 logits"
     policy = TransformersPolicy(model, Ids(), token_budget=16_384, float32_logits=exact)
-    policy.score_sync(small)  # the self-check, and warm caches
-    seconds = math.inf
-    for _ in range(PASSES):
+
+    def measure(requests: list[Any]) -> dict[str, Any]:
         policy.usage.rows = 0
-        start = now()
+        start = clock(device)
         answers = policy.score_sync(requests)
-        seconds = min(seconds, now() - start)
-    with timed_parts(now) as parts:
-        start = now()
-        policy.score_sync(requests)
-        whole = now() - start
-    for answer in answers:
-        if isinstance(answer, Exception):
-            raise answer
-    return {
-        "seconds": seconds,
-        "tokens": sum(answer.computed for answer in answers),
-        "rows": policy.usage.rows // 2,
-        "path": answers[0].path,
-        "values": [list(values) for answer in answers for values in answer.logprobs.values()],
-        "parts": parts,
-        "whole": whole,
-    }
+        seconds = clock(device) - start
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return {
+            "seconds": seconds,
+            "tokens": sum(answer.computed for answer in answers),
+            "rows": policy.usage.rows,
+            "path": answers[0].path,
+            "values": [list(values) for answer in answers for values in answer.logprobs.values()],
+        }
+
+    return measure
 
 
-def run_naive(
-    method: str, model: Any, requests: list[Any], small: list[Any], now: Callable[[], float]
-) -> dict[str, Any]:
-    naive(model, small[0], True)
-    seconds = math.inf
-    for _ in range(1 if method == "naive" else PASSES):
-        start = now()
-        found = [naive(model, request, method == "naive, response") for request in requests]
-        seconds = min(seconds, now() - start)
-    pairs = [(request, c, r) for request in requests for c, r in request.wanted()]
-    tokens = sum(len(each.contexts[c]) + len(each.responses[r]) for each, c, r in pairs)
-    rows = sum(len(each.responses[r]) + 1 for each, _, r in pairs)
-    return {
-        "seconds": seconds,
-        "tokens": tokens,
-        "rows": tokens if method == "naive" else rows,
-        "path": method,
-        "values": [list(values) for each in found for values in each.values()],
-    }
+def plainly(method: str, model: Any, device: str) -> Measure:
+    response_only = method == "naive, response"
+
+    def measure(requests: list[Any]) -> dict[str, Any]:
+        start = clock(device)
+        results = [naive(model, request, response_only) for request in requests]
+        seconds = clock(device) - start
+        pairs = [(request, c, r) for request in requests for c, r in request.wanted()]
+        tokens = sum(len(each.contexts[c]) + len(each.responses[r]) for each, c, r in pairs)
+        rows = sum(len(each.responses[r]) + 1 for each, _, r in pairs)
+        return {
+            "seconds": seconds,
+            "tokens": tokens,
+            "rows": rows if response_only else tokens,
+            "path": method,
+            "values": [list(values) for result in results for values in result.values()],
+        }
+
+    return measure
 
 
 def clock(device: str) -> float:
@@ -259,15 +283,20 @@ def peak_memory(device: str) -> int:
 
 
 def spawn(
-    method: str, work: Work, options: argparse.Namespace, dtype: str | None = None
+    methods: str | dict[str, int],
+    work: Work,
+    options: argparse.Namespace,
+    dtype: str | None = None,
 ) -> dict[str, Any]:
+    """Return what a process measures: the run of one method, or runs of several methods in turn."""
     arguments = json.dumps(
-        [method, vars(work), options.shape, dtype or options.dtype, options.device]
+        [methods, vars(work), options.shape, dtype or options.dtype, options.device]
     )
     command = [sys.executable, __file__, "--one", arguments]
-    process = subprocess.run(command, check=True, capture_output=True, text=True, timeout=3_600)
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=7_200)
     run: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
-    print(f"  {work}, {method}: {run['seconds']:.1f} s", file=sys.stderr, flush=True)
+    for method, each in ({methods: run} if isinstance(methods, str) else run).items():
+        print(f"  {work}, {method}: {each['seconds']:.1f} s", file=sys.stderr, flush=True)
     return run
 
 
@@ -295,13 +324,20 @@ def contributions(values: list[list[float]], work: Work) -> list[float]:
     return [sums[r] - min(sums[c * g + r] for c in range(1, work.documents + 1)) for r in range(g)]
 
 
+def largest_difference(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Return the largest difference of two log-probabilities of two runs, in nats."""
+    pairs = zip(one["values"], other["values"], strict=True)
+    return max(abs(a - b) for x, y in pairs for a, b in zip(x, y, strict=True))
+
+
 def reference(work: Work, options: argparse.Namespace) -> list[str]:
     """Return a table of all methods on one workload."""
     runs = {method: spawn(method, work, options) for method in METHODS}
-    for method in METHODS[1:]:  # a second round, so that a busy machine affects all methods
-        again = spawn(method, work, options)
-        if again["seconds"] < runs[method]["seconds"]:
-            runs[method] = again
+    in_turn = spawn(
+        {"naive": 1, "naive, response": options.rounds, "ours": options.rounds}, work, options
+    )
+    for method, run in in_turn.items():
+        runs[method]["seconds"] = run["seconds"]
     ours, response = runs["ours"], runs["naive, response"]
     tokens, rows = formula(work)
     head = [
@@ -326,11 +362,7 @@ def reference(work: Work, options: argparse.Namespace) -> list[str]:
                 f"{run['peak'] / 2**20:,.0f} MiB",
             )
         )
-    worst = max(
-        abs(a - b)
-        for x, y in zip(ours["values"], response["values"], strict=True)
-        for a, b in zip(x, y, strict=True)
-    )
+    worst = largest_difference(ours, response)
     flipped, moved = flips(ours["values"], response["values"], work)
     peak = ours["peak"] / response["peak"]
     lines += [
@@ -356,14 +388,20 @@ def reference(work: Work, options: argparse.Namespace) -> list[str]:
 def sweep(options: argparse.Namespace) -> list[str]:
     """Return a table of ours and of naive with logits at the response, for several workloads."""
     works = [Work(context=c) for c in (1_000, 4_000)]
-    works.append(Work(context=16_000, documents=1, group=4))
+    works += [Work(context=16_000, documents=1, group=g) for g in (4, 16)]
     works += [Work(documents=n) for n in (1, 4, 6)]
     works += [Work(group=g) for g in (4, 16)]
     works += [Work(unequal=True), Work(context=300, group=4, response=32, groups=16)]
+    works.append(Work(context=120, documents=1, group=2, response=16, groups=100))
     head = ["workload", "naive, tokens", "ours, tokens", "formula", "naive, s", "ours, s", "ratio"]
+    head.append("difference")
     lines = [row(*head), row(*["---"] * len(head))]
     for work in works:
-        ours, other = spawn("ours", work, options), spawn("naive, response", work, options)
+        pairs = (1 + work.documents) * work.group * work.groups
+        if pairs * work.context > options.most:
+            continue
+        runs = spawn({"naive, response": options.rounds, "ours": options.rounds}, work, options)
+        ours, other = runs["ours"], runs["naive, response"]
         lines.append(
             row(
                 str(work),
@@ -373,6 +411,7 @@ def sweep(options: argparse.Namespace) -> list[str]:
                 f"{other['seconds']:.1f}",
                 f"{ours['seconds']:.1f}",
                 f"{other['seconds'] / ours['seconds']:.1f} ×",
+                f"{largest_difference(ours, other):.1g}",
             )
         )
     return lines
@@ -418,35 +457,44 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="100m")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--sweep", action="store_true", help="also measure other workloads")
+    parser.add_argument("--sweep", action="store_true", help="measure other workloads")
+    parser.add_argument("--precision", action="store_true", help="compare bfloat16 with float32")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each method but naive")
+    most = "leave out workloads of the sweep with more tokens of contexts"
+    parser.add_argument("--most", type=int, default=10**6, help=most)
+    parser.add_argument("--load", default="", help="describe the other load of the machine")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     for name in ("context", "documents", "group", "response"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Work(), name))
     options = parser.parse_args()
     if options.one:
-        method, work, *where = json.loads(options.one)
-        print(json.dumps(run_method(method, Work(**work), *where)))
+        methods, work, *where = json.loads(options.one)
+        run = run_method if isinstance(methods, str) else run_in_turn
+        print(json.dumps(run(methods, Work(**work), *where)))
         return
     work = Work(options.context, options.documents, options.group, options.response)
     lines = [
         "# Speed of contrastive likelihoods",
         "",
-        machine(options),
+        f"{machine(options)} {options.load}".strip(),
         "",
         METHOD,
         "",
-        f"## {work}",
-        "",
     ]
-    lines += reference(work, options)
     if options.sweep:
-        lines += ["", "## Other workloads", "", *sweep(options)]
-        lines += ["", "## Precision, as differences from float32", "", *precision(options)]
-    page = "\n".join(lines) + "\n"
+        lines += ["## Other workloads", "", *sweep(options), ""]
+    if options.precision:
+        lines += ["## Precision, as differences from float32", "", *precision(options), ""]
+    if not (options.sweep or options.precision):
+        lines += [f"## {work}", "", *reference(work, options), ""]
+    page = "\n".join(lines)
     print(page)
     if options.shape != "tiny":
         RESULT.parent.mkdir(exist_ok=True)
-        name = RESULT.stem if options.device == "cpu" else f"{RESULT.stem}-{options.device}"
+        name = RESULT.stem
+        name += "-precision" if options.precision else ""
+        name += "-sweep" if options.sweep else ""
+        name += f"-{options.device}" if options.device != "cpu" else ""
         RESULT.with_name(f"{name}.md").write_text(page, encoding="utf-8")
 
 

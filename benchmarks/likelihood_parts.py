@@ -56,6 +56,9 @@ def limits(model: Any, tokens: int, rows: int, clock: Callable[[], float]) -> di
     """
     import torch
 
+    from rag_rewards.backends.transformers import TransformersPolicy
+    from rag_rewards.backends.transformers.vocabulary import SLICE
+
     head = model.get_output_embeddings().weight
     layers = [
         module.weight
@@ -65,8 +68,9 @@ def limits(model: Any, tokens: int, rows: int, clock: Callable[[], float]) -> di
     size = min(tokens, 2_048)
     rates = {shape: rate(shape, size, model, clock) for shape in {w.shape for w in layers}}
     trunk = sum(2 * tokens * w.numel() / rates[w.shape] for w in layers)
-    width = min(head.shape[0], 2_048 if model.device.type == "cpu" else 32_768)
-    vocabulary = 2 * rows * head.numel() / rate((width, head.shape[1]), 512, model, clock)
+    width = min(head.shape[0], SLICE[model.device.type])
+    most = min(rows, TransformersPolicy.rows)
+    vocabulary = 2 * rows * head.numel() / rate((width, head.shape[1]), most, model, clock)
     return {
         "trunk": {"operations": sum(2 * tokens * w.numel() for w in layers), "seconds": trunk},
         "logits": {"operations": 2 * rows * head.numel(), "seconds": vocabulary},

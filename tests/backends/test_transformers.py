@@ -338,6 +338,22 @@ def test_a_wrong_tree_causes_copies_of_the_cache(monkeypatch):
         assert worst(result, tiny_models.naive(scorer.model, GROUP)) < 1e-4
 
 
+@pytest.mark.parametrize("rows", [1, 32, 70])
+def test_the_shapes_of_log_denominators_on_a_gpu(rows):
+    """The kernels of GPUs have shapes, but no values, on the device meta."""
+    aten = torch.ops.aten
+    half = [torch.empty(3, 4, rows, 64, device="meta", dtype=torch.bfloat16)] * 3
+    output, total = aten._scaled_dot_product_flash_attention(*half, 0.0, True, scale=1.0)[:2]
+    assert (output.shape, total.shape) == ((3, 4, rows, 64), (3, 4, rows))
+    full = [torch.empty(3, 4, rows, 64, device="meta")] * 3
+    output, total = aten._scaled_dot_product_efficient_attention(
+        *full, None, True, 0.0, True, scale=1.0
+    )[:2]
+    assert output.shape == (3, 4, rows, 64)
+    assert total.shape[:2] == (3, 4)
+    assert rows <= total.shape[2]
+
+
 def test_a_wrong_head_causes_whole_logits():
     scorer = policy()
     scorer._forward.backbone = torch.nn.Identity()
