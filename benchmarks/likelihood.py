@@ -3,6 +3,7 @@
     python benchmarks/likelihood.py                 # the reference workload on this machine
     python benchmarks/likelihood.py --sweep         # other contexts, documents and groups
     python benchmarks/likelihood.py --precision     # bfloat16 against float32
+    python benchmarks/likelihood.py --sizes         # rows and tokens of the vocabulary at a time
     python benchmarks/likelihood.py --device cuda --shape 7b --dtype bfloat16
 
 A group consists of a prompt with documents, one context per supporting document without this
@@ -32,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from likelihood_parts import limits, timed_parts
+from likelihood_parts import limits, sizes, timed_parts
 from likelihood_parts import table as parts_table
 
 HERE = Path(__file__).resolve().parent
@@ -436,6 +437,12 @@ def precision(options: argparse.Namespace) -> list[str]:
     return lines
 
 
+def sizes_in_memory(options: argparse.Namespace) -> list[str]:
+    """Return a table of the time of logits with different sizes in memory."""
+    model = make_model(options.shape, options.dtype, options.device)
+    return sizes(model, lambda: clock(options.device))
+
+
 def row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
@@ -459,6 +466,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--sweep", action="store_true", help="measure other workloads")
     parser.add_argument("--precision", action="store_true", help="compare bfloat16 with float32")
+    parser.add_argument("--sizes", action="store_true", help="compare sizes of logits in memory")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each method but naive")
     most = "leave out workloads of the sweep with more tokens of contexts"
     parser.add_argument("--most", type=int, default=10**6, help=most)
@@ -481,20 +489,23 @@ def main() -> None:
         METHOD,
         "",
     ]
-    if options.sweep:
-        lines += ["## Other workloads", "", *sweep(options), ""]
-    if options.precision:
-        lines += ["## Precision, as differences from float32", "", *precision(options), ""]
-    if not (options.sweep or options.precision):
+    parts = {
+        "sweep": ("Other workloads", sweep),
+        "precision": ("Precision, as differences from float32", precision),
+        "sizes": ("Seconds of 3,072 rows of logits, by rows and tokens at a time", sizes_in_memory),
+    }
+    chosen = [name for name in parts if getattr(options, name)]
+    for name in chosen:
+        title, table = parts[name]
+        lines += [f"## {title}", "", *table(options), ""]
+    if not chosen:
         lines += [f"## {work}", "", *reference(work, options), ""]
     page = "\n".join(lines)
     print(page)
     if options.shape != "tiny":
         RESULT.parent.mkdir(exist_ok=True)
-        name = RESULT.stem
-        name += "-precision" if options.precision else ""
-        name += "-sweep" if options.sweep else ""
-        name += f"-{options.device}" if options.device != "cpu" else ""
+        device = [options.device] if options.device != "cpu" else []
+        name = "-".join([RESULT.stem, *chosen, *device])
         RESULT.with_name(f"{name}.md").write_text(page, encoding="utf-8")
 
 
