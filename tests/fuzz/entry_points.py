@@ -114,7 +114,7 @@ def texts_of_servers(text):
 def texts_of_users(text):
     outcome(lambda: PromptTemplate(text))
     outcome(lambda: Signature.parse("rag-rewards 0.2.0 arena " + text))
-    outcome(lambda: parse_settings([f"a={text[:2000]}"]))
+    outcome(lambda: parse_settings([f"a={text}"]))
 
 
 def data_sets(text):
