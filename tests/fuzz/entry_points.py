@@ -15,7 +15,6 @@ from rag_rewards_adapters.verl_rows import row_fields
 from rag_rewards.backends.entity_prompts import parse_entities
 from rag_rewards.backends.http_responses import error_message, retry_after_seconds
 from rag_rewards.backends.judge_prompts import judge_messages, parse_verdict
-from rag_rewards.cli.recipe_options import parse_settings
 from rag_rewards.datasets.answer_expression import required_answers
 from rag_rewards.datasets.catalog import DATASETS
 from rag_rewards.datasets.web_pages import page_text
@@ -114,7 +113,6 @@ def texts_of_servers(text):
 def texts_of_users(text):
     outcome(lambda: PromptTemplate(text))
     outcome(lambda: Signature.parse("rag-rewards 0.2.0 arena " + text))
-    outcome(lambda: parse_settings([f"a={text}"]))
 
 
 def data_sets(text):

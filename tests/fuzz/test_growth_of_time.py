@@ -10,6 +10,7 @@ from fuzz_checks import outcome
 from growth import assert_exponent, exponent
 from hostile_texts import FAMILIES
 
+from rag_rewards.cli.recipe_options import parse_settings
 from rag_rewards.datasets.web_pages import page_text
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_or_error
@@ -111,6 +112,12 @@ def test_time_grows_linearly_with_the_gold_answers():
 )
 def test_time_grows_linearly_with_a_web_page(piece):
     assert_exponent(lambda size: page_text(piece * (size // len(piece))), 1 << 16)
+
+
+@pytest.mark.parametrize("piece", ["a, ", "{a: ", "- a\n", "a: b\n", "&x a ", "'", "? "])
+def test_time_grows_linearly_with_a_setting(piece):
+    """PyYAML looks ahead 1,024 characters for the end of a key."""
+    assert_exponent(lambda n: parse_settings(["a=[" + piece * (n // len(piece))]), 1 << 15)
 
 
 def test_a_quadratic_time_is_recognized():
