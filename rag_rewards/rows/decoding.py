@@ -11,7 +11,13 @@ import msgspec
 
 from rag_rewards.errors import EvidenceError, RolloutError, RowError
 from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout
-from rag_rewards.rows.json_text import check_utf8, describe_text, find_fault
+from rag_rewards.rows.json_text import (
+    MAX_LEVELS,
+    check_utf8,
+    describe_text,
+    find_fault,
+    is_nested_too_deeply,
+)
 
 R = TypeVar("R", bound=Rollout)
 
@@ -28,6 +34,7 @@ _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _NO_CHOICE = re.compile(r"Invalid enum value (?P<got>.*)", re.DOTALL)
 _CUT = "Input data was truncated"
 """The message of msgspec for JSON without its end."""
+_TOO_DEEP = f"not JSON: nested too deeply (at most {MAX_LEVELS} levels)"
 _LISTS_AS_TEXT = {("str", "documents"), ("str", "supporting")}
 _TEXT_OF_LIST = "; parse lists that are texts first, for example with json.loads"
 _CHOICES = {"answer_kind": "short, list, claims or null", "verdicts[]": "0, 1 or null"}
@@ -62,6 +69,8 @@ def decode_line(line: bytes | str, decoder: msgspec.json.Decoder[R]) -> R | Roll
     try:
         if isinstance(line, bytes):
             check_utf8(line)
+        if is_nested_too_deeply(line):
+            return RowError(_TOO_DEEP)
         return decoder.decode(line)
     except RolloutError as error:  # a rollout checks its turns
         return error.with_traceback(None)
@@ -111,7 +120,7 @@ def _not_json(error: Exception) -> RowError:
     if isinstance(error, UnicodeError):
         return RowError(f"not JSON: {describe_text(error)}")
     if isinstance(error, RecursionError):
-        return RowError("not JSON: nested too deeply")
+        return RowError(_TOO_DEEP)
     if str(error) == _CUT:
         return RowError("not JSON: the line ends in the middle of the row")
     return RowError(f"not JSON: {error}")

@@ -7,7 +7,12 @@ import math
 import re
 from typing import Any, NamedTuple
 
+MAX_LEVELS = 500
+"""Levels of arrays and objects in a row. The recursion limits of decoders are higher, but they
+depend on the version of Python and on the calling function."""
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{\]}]', re.DOTALL)
 
 
 class Fault(NamedTuple):
@@ -25,6 +30,22 @@ def check_utf8(line: bytes) -> None:
     """
     if not line.isascii():
         line.decode()
+
+
+def is_nested_too_deeply(line: bytes | str) -> bool:
+    """Return whether a row has more than `MAX_LEVELS` levels of arrays and objects."""
+    data = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
+    if data.count(b"[") + data.count(b"{") <= MAX_LEVELS:
+        return False
+    level = 0
+    for token in _STRING_OR_BRACKET.finditer(data):
+        if token[0] in (b"[", b"{"):
+            level += 1
+            if level > MAX_LEVELS:
+                return True
+        elif token[0] in (b"]", b"}"):
+            level -= 1
+    return False
 
 
 def find_fault(row: bytes | str) -> Fault | None:

@@ -234,17 +234,19 @@ def test_valid_text_is_preserved_byte_for_byte(cli, write):
 
 
 @pytest.mark.parametrize("field", [b'"reward":1,', b""])
-def test_rows_with_the_deepest_nesting(field):
+@pytest.mark.parametrize("levels", [2, 500, 501, 1100])
+def test_the_limit_of_nesting_does_not_depend_on_the_interpreter(field, levels):
     """A row that can be read can also be written."""
-    scorer = Scorer.load("naive-grpo")
-    ends = set()
-    for depth in range(900, 1100):
-        nested = b'"x":' + b"[" * depth + b"]" * depth
-        line = b'{"response":"a","answers":"a",' + field + nested + b"}"
-        result = scorer.score_rows(Chunk(lines=[line], numbers=[1]))
-        assert len(result.numbers) + len(result.error_numbers) == 1
-        ends.add(len(result.numbers))
-    assert ends == {0, 1}
+    nested = b"[" * (levels - 2) + b"{}" + b"]" * (levels - 2)  # the row is the first level
+    line = b'{"response":"a","answers":"a",' + field + b'"x":' + nested + b"}"
+    result = Scorer.load("naive-grpo").score_rows(Chunk(lines=[line], numbers=[1]))
+    assert (len(result.numbers), len(result.error_numbers)) == ((1, 0) if levels <= 500 else (0, 1))
+
+
+def test_brackets_in_texts_are_not_levels(cli, write):
+    text = json.dumps('[1] \\ " {' * 2000).encode()
+    row = b'{"response":' + text + b',"answers":["a"]}'
+    cli("score", write([row]), "-r", "naive-grpo", code=0)
 
 
 def test_scoring_again_replaces_the_old_fields(cli, write, tmp_path):
