@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed-to-develop
 # First and by itself: an index that has a build for processors alone gives that one.
 TORCH  ?= torch==2.13.0
 
-.PHONY: demo demo-model demo-train demo-search teaches test test-slow fuzz fuzz-coverage test-trainers test-more-trainers install-lines audit test-vllm test-lower-bounds soak soak-server check bench docs clean
+.PHONY: demo demo-model demo-train demo-search teaches test test-slow fuzz fuzz-coverage test-trainers test-more-trainers install-lines audit test-vllm test-lower-bounds test-pythons release-check soak soak-server check bench docs clean
 
 # The package alone is all that `make demo` needs; `make demo-model` needs torch and transformers,
 # tests and checks their tools as well.
@@ -145,6 +145,23 @@ test-lower-bounds: $(STAMP)
 soak: soak-server
 soak-server: $(STAMP)
 	$(BIN)/python tests/soak/server_soak.py
+
+# The wheel in an empty environment for each version of Python on this machine: the same bytes of all
+# outputs, and a fast part of the tests.
+BUILDER := build/builder
+$(BUILDER)/.installed:
+	$(PYTHON) -m venv $(BUILDER)
+	$(BUILDER)/bin/python -m pip install --quiet --disable-pip-version-check build twine uv
+	touch $@
+
+test-pythons: $(BUILDER)/.installed
+	$(BUILDER)/bin/python tests/release/pythons.py build/pythons
+
+# What a release needs: also the metadata, and the extras for each version of Python. It needs a
+# package index and takes a few minutes.
+release-check: test-pythons
+	$(BUILDER)/bin/twine check --strict build/pythons/dist/*.whl build/pythons/dist/*.tar.gz
+	$(BUILDER)/bin/python tests/release/extras.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .
