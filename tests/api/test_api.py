@@ -1,0 +1,66 @@
+"""The current version has every public name of the last release, with the same signature.
+
+    python tests/api/describe.py      # writes the description again, after a release
+
+`public-names.json` describes the last release. CHANGES lists each accepted change with its reason.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import describe
+import pytest
+
+RELEASED = json.loads(Path(__file__).with_name("public-names.json").read_text("utf-8"))
+
+CHANGES: dict[str, str] = {}
+"""Accepted removals and changes: the key of the description, and the reason."""
+
+
+@pytest.fixture(scope="module")
+def current() -> dict[str, str]:
+    return describe.description()
+
+
+def broken(released: dict[str, str], current: dict[str, str]) -> dict[str, str]:
+    """Return the names that are missing or have another description, with the difference."""
+    return {
+        name: f"{text} -> {current.get(name, 'missing')}"
+        for name, text in released.items()
+        if not describe.is_compatible(text, current.get(name))
+    }
+
+
+def test_no_public_name_is_missing_or_changed(current: dict[str, str]) -> None:
+    differences = broken(RELEASED, current)
+    assert not {name: text for name, text in differences.items() if name not in CHANGES}
+    assert not CHANGES.keys() - differences.keys(), "these changes are not changes"
+
+
+def test_the_description_contains_all_kinds_of_names(current: dict[str, str]) -> None:
+    kinds = {name.partition(" ")[0] for name in current}
+    assert kinds == {"function", "class", "value", "option", "route", "entry-point"}
+    assert current["option score --workers"]
+    assert current["route POST /score"]
+    assert current["entry-point console_scripts rag-rewards"] == "rag_rewards.cli:main"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "compatible"),
+    [
+        ("(a, b=1)", "(a, b=1)", True),
+        ("(a, b=1)", "(a, b=1, *, c=None)", True),
+        ("(a, b=1)", "(a, b=1, c=None)", True),
+        ("(a, *, b=1)", "(a, *, new=0, b=1)", True),
+        ("(a, b=1)", "(a, b=2)", False),
+        ("(a, b=1)", "(a)", False),
+        ("(a, b=1)", "(a, b=1, *, c)", False),
+        ("(a, b)", "(b, a)", False),
+        ("(a)", "(*, a)", False),
+        ("(a)", None, False),
+    ],
+)
+def test_compatible_signatures(old: str, new: str | None, compatible: bool) -> None:
+    assert describe.is_compatible(old, new) == compatible
