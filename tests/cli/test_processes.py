@@ -272,3 +272,10 @@ def test_no_progress_without_a_terminal(shell, write, arena):
     assert "\x1b" not in message
     assert "reading" not in message
     assert len(message.splitlines()) == 3
+
+
+def test_ctrl_c_while_modules_load(shell, tmp_path):
+    (tmp_path / "cyclopts.py").write_text("raise KeyboardInterrupt")
+    path = os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "adapters")])
+    result = shell("recipes", env={"PYTHONPATH": path}, code=2)
+    assert (result.out, result.err) == ("", "rag-rewards: interrupted\n")
