@@ -133,12 +133,23 @@ def answer_messages(
 
     `start` receives the arguments of the worker and returns the function that answers a message.
     """
+    answers = _take_standard_output()
     messages: SimpleQueue[Message] = SimpleQueue()
     threading.Thread(target=_read_messages, args=(messages,), daemon=True).start()
     answer = start(messages.get()[0])
     with contextlib.suppress(BrokenPipeError):
         while True:
-            _send(sys.stdout.buffer, *answer(*messages.get()))
+            _send(answers, *answer(*messages.get()))
+
+
+def _take_standard_output() -> IO[bytes]:
+    """Return the pipe to the parent. What a reward prints goes to standard error instead."""
+    pipe = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    if sys.stderr is None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    else:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return pipe
 
 
 def _read_messages(messages: SimpleQueue[Message]) -> None:

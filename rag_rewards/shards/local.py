@@ -68,6 +68,9 @@ class LocalExecutor:
                 self._idle.put(worker)
                 return msgspec.msgpack.decode(answer[0], type=ShardAnswer).result()
             exit_code = worker.exit_code()
+            if self._is_closed:
+                self._idle.put(worker)
+                break
             self._replace(worker)
         raise BackendError(
             f"{ATTEMPTS} scoring workers ended (the last with exit code {exit_code}) at "

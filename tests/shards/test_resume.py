@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
@@ -223,3 +224,15 @@ def test_a_shard_at_which_workers_end_repeatedly(source, score, shard_size, monk
     assert not (tmp_path / "out.jsonl").exists()
     resumed = score(source, RECIPE, resume=True, workers=2)
     assert resumed.rows == score(source, RECIPE, "whole.jsonl").rows
+
+
+@pytest.mark.parametrize("source", ["rows.jsonl", "rows.jsonl.gz"])
+def test_workers_whose_reward_prints(tmp_path, score, shard_size, source):
+    (tmp_path / "noisy.py").write_text(
+        "def reward(rollout):\n    print('a text on standard output', flush=True)\n    return 1.0\n"
+    )
+    shard_size(1)
+    data = b'{"response": "a"}\n' * 3
+    (tmp_path / source).write_bytes(gzip.compress(data) if source.endswith(".gz") else data)
+    recipe = f"{tmp_path / 'noisy.py'}:reward"
+    assert score(tmp_path / source, recipe, workers=2).run.totals.rows == 3
