@@ -79,8 +79,22 @@ def _row_groups(metadata: Any, start: int, end: int) -> tuple[list[int], int]:
 def _between(batch: Any, start: int, end: int) -> list[dict[str, Any]]:
     """Return the rows of a batch between two positions, which may be outside of it."""
     start = max(start, 0)
-    rows = batch.slice(start, max(end - start, 0)).to_pylist(maps_as_pydicts="strict")
-    return list(rows)
+    part = batch.slice(start, max(end - start, 0))
+    try:
+        return list(part.to_pylist(maps_as_pydicts="strict"))
+    except UnicodeDecodeError:
+        return [_row_with_bad_text(part.slice(i, 1)) for i in range(part.num_rows)]
+
+
+def _row_with_bad_text(row: Any) -> dict[str, Any]:
+    """Return the only row of a batch, with a surrogate for each byte that is not UTF-8."""
+    cells: dict[str, Any] = {}
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        try:
+            cells[name] = column.to_pylist(maps_as_pydicts="strict")[0]
+        except UnicodeDecodeError as error:
+            cells[name] = error.object.decode("utf-8", "surrogateescape")
+    return cells
 
 
 def _row_line(row: dict[str, Any]) -> bytes:
@@ -90,7 +104,9 @@ def _row_line(row: dict[str, Any]) -> bytes:
         # msgspec writes NaN as null; Python's json keeps it, and the decoder names its field.
         return msgspec.json.encode(fields) if _is_finite(fields) else json.dumps(fields).encode()
     except (TypeError, ValueError):
-        return json.dumps(fields, default=str).encode()
+        # Bytes that are not UTF-8 stay as they are, so that the decoder names their field.
+        text = json.dumps(fields, default=str, ensure_ascii=False)
+        return text.encode("utf-8", "surrogateescape")
 
 
 def _is_finite(value: Any) -> bool:

@@ -289,3 +289,19 @@ def test_without_pyarrow(cli, write, arena, tmp_path, monkeypatch):
         assert 'pyarrow is not installed: pip install "rag-rewards[parquet]"' in message
     assert not out.exists()
     assert not (tmp_path / "out.parquet.partial").exists()
+
+
+def test_a_text_that_is_not_utf8_is_the_error_of_its_row(cli, arena, tmp_path):
+    rows = [arena(id=str(i)) for i in range(3)]
+    texts = [row["response"].encode() for row in rows]
+    texts[1] += b"\xff"
+    bad = pa.Array.from_buffers(pa.string(), 3, pa.array(texts, pa.binary()).buffers())
+    table = pa.Table.from_pylist(rows)
+    at = table.schema.get_field_index("response")
+    source, out = tmp_path / "in.parquet", tmp_path / "out.jsonl"
+    pq.write_table(table.set_column(at, "response", bad), source)
+    cli("score", source, "-r", "arena", "-o", out, code=3)
+    assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["0", "2"]
+    [error] = map(json.loads, Path(f"{out}.errors.jsonl").read_text().splitlines())
+    assert (error["line"], error["error"]["path"]) == (2, "response")
+    assert "byte 0xff" in error["error"]["message"]
