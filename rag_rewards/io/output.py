@@ -20,6 +20,14 @@ from rag_rewards.io.compression import (
     compress,
     compression_of,
 )
+from rag_rewards.io.storage import (
+    base_name,
+    file_info,
+    is_remote,
+    local_path,
+    staging_folder,
+    upload,
+)
 
 _UNSUPPORTED = (".bz2", ".xz", ".lz4", ".zip")
 
@@ -34,6 +42,9 @@ class Output:
     The partial file is locked until it has been renamed, removed or closed, and so are the other
     files of the run (`path.errors.jsonl`), as far as they are opened after this object. Devices,
     pipes and "-" (standard output) are written directly and are not locked.
+
+    The files of a URL of an object store are in a local folder until `commit` uploads the complete
+    output; the object appears when the upload is complete.
 
     With `resume`, the rows of an earlier partial file remain until `truncate` is called.
 
@@ -62,7 +73,7 @@ class Output:
                     )
                 self.handle = open(path, "wb")  # noqa: SIM115 (lives as long as the output)
                 return
-            self.target = Path(os.path.realpath(path))
+            self.target = local_target(path)
             self.handle = open_locked(self.partial, truncate=not resume)
             if self.target.exists():
                 shutil.copymode(self.target, self.partial)
@@ -93,7 +104,19 @@ class Output:
             self._publish(self.partial, self.target)
             sync_folder(self.target.parent)
             self.partial = None
+            self.upload()
         self.close()
+
+    def upload(self) -> None:
+        """Upload the complete output if its path is a URL and this has not been done."""
+        if is_remote(self.path) and self.target and self.target.exists():
+            upload(self.target, self.path)
+            self.target.unlink()
+
+    def complete_size(self) -> int | None:
+        """Return the size of the complete output in bytes, or None if there is none."""
+        info = file_info(self.path)
+        return None if info is None else info.size
 
     def _publish(self, partial: Path, target: Path) -> None:
         """Replace the target by the partial file, which is still locked."""
@@ -243,5 +266,12 @@ def partial_of(path: str) -> Path | None:
     """
     if path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
         return None
-    target = Path(os.path.realpath(path))
+    target = local_target(path)
     return target.with_name(target.name + ".partial")
+
+
+def local_target(path: str) -> Path:
+    """Return the local file of an output: that of a URL is in its staging folder."""
+    if is_remote(path):
+        return staging_folder(path) / base_name(path)
+    return Path(os.path.realpath(local_path(path)))

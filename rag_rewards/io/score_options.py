@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from rag_rewards.errors import OptionError, RagRewardsError
 from rag_rewards.io.output import partial_of
 from rag_rewards.io.sources import check_grouping
+from rag_rewards.io.storage import with_suffix
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.ray_cluster import Engine, RayOptions, check_engine
 from rag_rewards.rows import Totals
@@ -81,7 +82,11 @@ class ScoreOptions:
     @property
     def errors(self) -> str | None:
         """The file for rows in error; None is standard error."""
-        return None if self.output in (None, "", "-") else f"{self.output}.errors.jsonl"
+        return (
+            None
+            if self.output in (None, "", "-")
+            else with_suffix(str(self.output), ".errors.jsonl")
+        )
 
 
 @dataclass

@@ -273,7 +273,7 @@ def _write(path: str, blocks: Iterator[bytes]) -> None:
         return
     files, key = _remote(path)
     with _errors(path):
-        stream = files.open_output_stream(key)
+        stream = files.open_output_stream(key, compression=None)
         try:
             for block in blocks:
                 stream.write(block)
@@ -318,6 +318,26 @@ def remove_file(path: str) -> None:
     files, key = _remote(path)
     with _errors(path), suppress(FileNotFoundError):
         files.delete_file(key)
+
+
+def remove_folder(path: str) -> None:
+    """Remove a remote folder with its files if it exists. Local folders are not removed."""
+    if is_remote(path):
+        files, key = _remote(path)
+        with suppress(OSError):
+            files.delete_dir(key)
+
+
+def with_suffix(path: str, suffix: str) -> str:
+    """Return a path or URL with another text at the end of its name.
+
+    >>> with_suffix("s3://bucket/rows.jsonl?region=eu-west-1", ".errors.jsonl")
+    's3://bucket/rows.jsonl.errors.jsonl?region=eu-west-1'
+    """
+    if not is_remote(path):
+        return path + suffix
+    base, mark, query = path.partition("?")
+    return f"{base}{suffix}{mark}{query}"
 
 
 # --- file systems ------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import IO, Protocol
 
 from rag_rewards.io.output import Output
 from rag_rewards.io.sinks import Spool
+from rag_rewards.io.storage import open_file
 from rag_rewards.rows import ScoredChunk
 from rag_rewards.shards.score import Part
 
@@ -113,10 +114,10 @@ def flush_files(handles: Iterable[IO[bytes]], *, sync: bool) -> None:
             os.fsync(handle.fileno())
 
 
-def intact_parts(rows: Path, errors: Path, parts: Iterable[Part]) -> list[Part]:
+def intact_parts(rows: str | Path, errors: str | Path, parts: Iterable[Part]) -> list[Part]:
     """Return the first parts whose rows and errors are in these files without damage."""
     intact = []
-    with rows.open("rb") as row_handle, errors.open("rb") as error_handle:
+    with open_file(str(rows)) as row_handle, open_file(str(errors)) as error_handle:
         for part in parts:
             if not (
                 _matches(row_handle, part.rows, part.rows_checksum)

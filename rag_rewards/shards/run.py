@@ -8,7 +8,6 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
-from pathlib import Path
 from typing import IO
 
 import msgspec
@@ -18,7 +17,7 @@ from rag_rewards.io.progress import Progress
 from rag_rewards.io.score_options import OnOutput, OutputError, ScoreOptions, ScoringRun
 from rag_rewards.io.sinks import open_output
 from rag_rewards.io.sources import CHUNK_BYTES, Source, is_splittable
-from rag_rewards.io.storage import input_files
+from rag_rewards.io.storage import input_files, open_file, read_file
 from rag_rewards.rows import ScoredChunk, Totals
 from rag_rewards.scorer import Scorer
 from rag_rewards.shards.executor import ClusterExecutor, Executor
@@ -148,7 +147,7 @@ class _FileScoring:
         size = self._options.group_size if self._scorer.scope == "group" else None
         job = ShardJob(
             files=files,
-            folder=str(self._folder.parts_path),
+            folder=self._folder.parts_folder(remote=self._cluster is not None),
             columns=self._options.columns,
             grouping=Grouping(by_key, size),
             on_error=self._options.on_error,
@@ -224,7 +223,7 @@ class _FileScoring:
         """Return the part of a shard if an earlier process has completed its files."""
         files = PartFiles(job.folder, shard.index)
         try:
-            part = msgspec.json.decode(files.record.read_bytes(), type=Part)
+            part = msgspec.json.decode(read_file(files.record), type=Part)
             is_intact = bool(intact_parts(files.rows, files.errors, [part]))
         except (FileNotFoundError, msgspec.MsgspecError):
             return None
@@ -310,9 +309,9 @@ def _index(part: Part) -> int:
     return part.shard.index
 
 
-def _copy(source: Path, target: IO[bytes], size: int, on_output: OnOutput | None = None) -> None:
+def _copy(source: str, target: IO[bytes], size: int, on_output: OnOutput | None = None) -> None:
     """Append a file of `size` bytes. Blocks for `on_output` end with a row."""
-    with source.open("rb") as handle:
+    with open_file(source) as handle:
         if on_output is None:
             shutil.copyfileobj(handle, target, 1 << 20)
         else:

@@ -26,6 +26,14 @@ import msgspec
 
 from rag_rewards.errors import UsageError
 from rag_rewards.io.output import Output, sync_folder
+from rag_rewards.io.storage import (
+    is_remote,
+    join,
+    remove_file,
+    remove_folder,
+    upload,
+    with_suffix,
+)
 from rag_rewards.rows import Totals
 from rag_rewards.shards.files import InputFile
 from rag_rewards.shards.row_files import (
@@ -128,7 +136,7 @@ class RunFolder:
         self._is_sorted = is_sorted
         self._target = output.target
         self._partial = output.partial
-        self._errors_target = Path(errors)
+        self._errors_target = errors
         self._path = run_folder_of(self._target)
         self._record = finished_record_of(self._target)
         self._files: RowFiles | None = None
@@ -178,7 +186,8 @@ class RunFolder:
     def _complete_output(self) -> Finished | None:
         """Return the record of the complete output, or None without an output."""
         finished = _decoded(self._record, Finished)
-        if not self._target.exists() or (finished is None and self._is_input()):
+        size = self.output.complete_size()
+        if size is None or (finished is None and self._is_input()):
             return None
         if finished is None:
             raise UsageError(
@@ -186,7 +195,7 @@ class RunFolder:
                 "record of a complete run: start again without `resume`"
             )
         self._check(finished.settings)
-        if finished.output_size != self._target.stat().st_size:
+        if finished.output_size != size:
             raise UsageError(
                 f"cannot resume {self.output.path}: it has changed since the run ended: start "
                 "again without `resume`"
@@ -202,7 +211,9 @@ class RunFolder:
     def _is_input(self) -> bool:
         """Whether the output replaces an input file."""
         return any(
-            os.path.exists(file.path) and os.path.samefile(file.path, self._target)
+            os.path.exists(file.path)
+            and self._target.exists()
+            and os.path.samefile(file.path, self._target)
             for file in self.settings.files
         )
 
@@ -231,6 +242,15 @@ class RunFolder:
     def parts_path(self) -> Path:
         """The folder of the part files."""
         return self._path / self._parts_name
+
+    def parts_folder(self, *, remote: bool) -> str:
+        """Return the folder of the part files; with `remote`, one that other machines can use.
+
+        That of an output in an object store is beside the object.
+        """
+        if remote and is_remote(self.output.path):
+            return join(with_suffix(self.output.path, ".run"), self._parts_name)
+        return str(self.parts_path)
 
     def take_parts(self) -> list[Part]:
         """Return the records of the shards whose rows an earlier run has written."""
@@ -292,16 +312,18 @@ class RunFolder:
 
     def _publish(self, finished: Finished) -> Finished:
         """Rename the files of a complete run: errors, output, record. Continues a broken call."""
+        errors = self._path / "errors.jsonl"
         if finished.errors_size == 0:
-            if self._errors_target.is_file() or self._errors_target.is_symlink():
-                self._errors_target.unlink()
-        elif (self._path / "errors.jsonl").exists():
-            _move(self._path / "errors.jsonl", self._errors_target)
+            _remove(self._errors_target)
+        elif errors.exists():
+            _move(errors, self._errors_target)
         if self._partial.stat().st_size == finished.rows_size:
             self.output.commit()
-        finished = msgspec.structs.replace(finished, output_size=self._target.stat().st_size)
+        self.output.upload()  # an earlier run may have failed to do this
+        finished = msgspec.structs.replace(finished, output_size=self.output.complete_size() or 0)
         write_synced(self._record, msgspec.json.encode(finished))
         shutil.rmtree(self._path, ignore_errors=True)
+        remove_folder(with_suffix(self.output.path, ".run"))
         sync_folder(self._target.parent)
         return finished
 
@@ -346,8 +368,19 @@ def write_synced(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
-def _move(source: Path, target: Path) -> None:
+def _remove(path: str) -> None:
+    """Remove the errors of an earlier run. A folder or a device of this name remains."""
+    if is_remote(path) or os.path.isfile(path) or os.path.islink(path):
+        remove_file(path)
+
+
+def _move(source: Path, path: str) -> None:
     """Rename a file, also to another file system."""
+    if is_remote(path):
+        upload(source, path)
+        source.unlink()
+        return
+    target = Path(path)
     try:
         source.replace(target)
     except OSError as error:

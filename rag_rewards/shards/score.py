@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import tempfile
 import zlib
 from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Literal, cast
 
 import msgspec
 
 from rag_rewards.groups import line_groups_by_key, line_groups_by_size
 from rag_rewards.io.sources import chunks, group_chunks
+from rag_rewards.io.storage import is_remote, join, remove_file, upload
 from rag_rewards.rows import Chunk, Line, ScoredChunk, Totals
 from rag_rewards.rows.first_error import describe_first_error, rows_before_error
 from rag_rewards.scorer import Scorer
@@ -147,16 +149,16 @@ def _chunks(
 class PartFiles:
     """The files of a shard in the folder of a run: scored rows, error records, and the record."""
 
-    def __init__(self, folder: str | Path, index: int) -> None:
+    def __init__(self, folder: str, index: int) -> None:
         name = f"{index:06d}"
-        self.rows = Path(folder, f"{name}.jsonl")
-        self.errors = Path(folder, f"{name}.errors.jsonl")
-        self.record = Path(folder, f"{name}.json")
+        self.rows = join(folder, f"{name}.jsonl")
+        self.errors = join(folder, f"{name}.errors.jsonl")
+        self.record = join(folder, f"{name}.json")
 
     def remove(self) -> None:
         """Remove the files, the record first."""
         for path in (self.record, self.rows, self.errors):
-            path.unlink(missing_ok=True)
+            remove_file(path)
 
 
 def score_to_part(scorer: Scorer, job: ShardJob, task: ShardTask) -> Part:
@@ -179,8 +181,15 @@ def score_to_part(scorer: Scorer, job: ShardJob, task: ShardTask) -> Part:
 
 
 @contextlib.contextmanager
-def new_file(path: Path) -> Iterator[IO[bytes]]:
+def new_file(name: str) -> Iterator[IO[bytes]]:
     """Open a file that gets its name at the end of the block. After an error it is removed."""
+    if is_remote(name):
+        with tempfile.NamedTemporaryFile() as handle:
+            yield cast("IO[bytes]", handle)
+            handle.flush()
+            upload(Path(handle.name), name)
+        return
+    path = Path(name)
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
         with temporary.open("wb") as handle:
