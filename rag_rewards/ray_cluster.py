@@ -79,11 +79,12 @@ def ray_cluster(address: str | None) -> Iterator[Any]:
                 _node_ip_address="127.0.0.1",
                 **quiet,
             )
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # Ray raises this class itself when a node starts too slowly
         where = without_credentials(address) if address else "on this machine"
         raise UsageError(
             f"cannot use the Ray cluster {where}: {describe(error)[:300]}: check that it runs "
-            "(`ray status`) and has the same versions of Python and Ray"
+            "(`ray status`) and has the same versions of Python and Ray, and that the machine is "
+            "not overloaded"
         ) from None
     try:
         yield ray

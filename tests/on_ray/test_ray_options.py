@@ -7,7 +7,7 @@ import sys
 import msgspec
 import pytest
 
-from rag_rewards.errors import MissingExtraError, OptionError
+from rag_rewards.errors import MissingExtraError, OptionError, UsageError
 from rag_rewards.io.score_options import ScoreOptions
 from rag_rewards.io.worker_process import ScorerArguments
 from rag_rewards.loading import RecipeSpec
@@ -100,3 +100,21 @@ def test_a_worker_that_cannot_load_its_scorer_returns_the_reason(tmp_path):
         worker.signature()[1],
     )
     assert "arina" in worker.signature()[1]
+
+
+def test_a_cluster_that_does_not_start_is_an_error_without_the_token(monkeypatch):
+    ray = pytest.importorskip("ray", reason="needs Ray: pip install 'rag-rewards[ray]'")
+
+    def fail(**options):
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(ray, "init", fail)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with (
+        pytest.raises(
+            UsageError, match=r"ray://\*\*\*@host:1: .* timed out during startup"
+        ) as error,
+        ray_cluster("ray://user:secret@host:1"),
+    ):
+        pass
+    assert "secret" not in str(error.value)

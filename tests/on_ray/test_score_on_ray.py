@@ -118,6 +118,10 @@ def test_the_same_bytes_as_the_local_engine(nodes: RayNodes, bucket: Bucket, tmp
         log = Run(nodes, tmp_path, source, "-r", "arena", "-o", "ray", *on_ray(nodes)).end(3)
         assert "4,999 scored, 1 in error" in log
         equal_files(tmp_path, "local", "ray")
+    remote = bucket.url("scored.jsonl")
+    Run(nodes, tmp_path, "rows.jsonl", "-r", "arena", "-o", remote, *on_ray(nodes)).end(3)
+    assert bucket.read("scored.jsonl") == (tmp_path / "local").read_bytes()
+    assert not [key for key in bucket.keys("scored.jsonl.run/") if not key.endswith("/")]
 
 
 def test_groups_are_whole_and_models_run_in_the_workers(nodes: RayNodes, tmp_path) -> None:
