@@ -55,6 +55,18 @@ class RequestOptions:
             raise OptionError("{on_error} value and {error_value} NUMBER require each other")
 
 
+@dataclass(frozen=True, kw_only=True)
+class LogOptions:
+    """The log and the traces of the server."""
+
+    log_format: Literal["text", "json"] = "text"
+    """Write the log as lines of text or as JSON objects."""
+    log_requests: bool = False
+    """Log each request with its route, status and duration."""
+    traces: bool = False
+    """Send traces to an OpenTelemetry collector, which the variables OTEL_* configure."""
+
+
 def serve(
     *,
     host: Annotated[str, Parameter(group=ADDRESS)] = "127.0.0.1",
@@ -63,6 +75,9 @@ def serve(
     requests: Annotated[
         RequestOptions, Parameter(name="*", group=Group("Requests", sort_key=2))
     ] = RequestOptions(),
+    logs: Annotated[
+        LogOptions, Parameter(name="*", group=Group("Logs", sort_key=3))
+    ] = LogOptions(),
     recipe: Recipe = RECIPE_DEFAULTS,
     models: Models = MODEL_DEFAULTS,
     dump: Dump = DUMP_DEFAULTS,
@@ -100,10 +115,16 @@ def serve(
         breaker_failures=requests.breaker_failures,
         breaker_seconds=requests.breaker_seconds,
         error_value=requests.error_value,
+        logs_requests=logs.log_requests,
         dump=dump.open(),
     )
     arguments = (recipe.optional_spec(), model_options, host, port, options)
     if engine == "ray":
+        if logs.log_format != "text" or logs.traces:
+            raise OptionError(
+                "{log_format} json and {traces} are for one process: remove them, or use {engine} "
+                "local"
+            )
         serve_on_ray(*arguments, replicas)
     else:
-        run_server(*arguments)
+        run_server(*arguments, log_format=logs.log_format, sends_traces=logs.traces)

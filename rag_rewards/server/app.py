@@ -141,9 +141,10 @@ class RewardServer:
                 self.ready, self.fault = loaded, ""
 
     async def stop(self) -> None:
-        """Release the models."""
+        """Release the models, and send the remaining traces."""
         if self.ready is not None:
             await self.ready.models.close()
+        await asyncio.to_thread(self.telemetry.tracing.close)
 
     def _load_all(self) -> Loaded:
         source = self._load()

@@ -9,12 +9,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from rag_rewards.errors import BackendError, RolloutError, describe, is_control_flow
 from rag_rewards.groups import Groups
 from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.scorer import Scorer
+from rag_rewards.server.request_ids import current_request_id, set_request_id
 from rag_rewards.server.telemetry import Telemetry, log
 
 INLINE_BYTES = 1 << 16
@@ -27,6 +29,9 @@ MODEL_BATCH_BYTES = 1 << 20
 THREADS = 4
 """Number of threads that score large requests. After the deadline of a request, its thread stops
 before the next group."""
+
+MAX_LOGGED_IDS = 8
+"""Number of requests of a batch whose ids are in the log."""
 
 T = TypeVar("T")
 
@@ -41,6 +46,7 @@ class Waiting:
 
     since  time of arrival
     size   size of a large request, in bytes; 0 for a small one
+    request_id, trace  id and trace context of the request
     """
 
     rollouts: Sequence[Rollout]
@@ -48,6 +54,8 @@ class Waiting:
     answer: asyncio.Future[list[ScoreOrError]]
     since: float
     size: int
+    request_id: str
+    trace: Any
 
 
 class Batcher:
@@ -141,7 +149,15 @@ class Batcher:
     ) -> list[ScoreOrError]:
         loop = asyncio.get_running_loop()
         large = size if size > INLINE_BYTES else 0
-        waiting = Waiting(rollouts, groups, loop.create_future(), loop.time(), large)
+        waiting = Waiting(
+            rollouts,
+            groups,
+            loop.create_future(),
+            loop.time(),
+            large,
+            current_request_id(),
+            self.telemetry.tracing.current(),
+        )
         self._add_pending(large)
         self._queue.append(waiting)
         self._count(len(rollouts))
@@ -198,14 +214,10 @@ class Batcher:
             groups += [[len(rollouts) + i for i in group] for group in waiting.groups]
             rollouts += waiting.rollouts
         size = sum(waiting.size for waiting in batch)
+        set_request_id(",".join(waiting.request_id for waiting in batch[:MAX_LOGGED_IDS]))
         try:
-            if size < MODEL_BATCH_BYTES:
-                results = await self.scorer.score_each_async(rollouts, groups)
-            else:  # reading this much text would block other connections
-                loop = asyncio.get_running_loop()
-                results = await loop.run_in_executor(
-                    self._threads, self.scorer.score_each, rollouts, groups
-                )
+            with self.telemetry.tracing.batch([each.trace for each in batch], len(rollouts)):
+                results = await self._score(rollouts, groups, size)
         except BaseException as error:
             if is_control_flow(error):  # otherwise these requests would wait for ever
                 for waiting in batch:
@@ -220,6 +232,15 @@ class Batcher:
             if not waiting.answer.done():
                 waiting.answer.set_result(results[at:end])
             at = end
+
+    async def _score(
+        self, rollouts: Sequence[Rollout], groups: Groups, size: int
+    ) -> list[ScoreOrError]:
+        """Score a batch; in a thread if reading its text would block other connections."""
+        if size < MODEL_BATCH_BYTES:
+            return await self.scorer.score_each_async(rollouts, groups)
+        work = partial(copy_context().run, self.scorer.score_each, rollouts, groups)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
 def _failure(error: BaseException) -> RolloutError:

@@ -15,7 +15,7 @@ import msgspec
 
 from rag_rewards.server.request_errors import RequestError
 from rag_rewards.server.request_ids import request_id_of, set_request_id
-from rag_rewards.server.telemetry import Telemetry
+from rag_rewards.server.telemetry import Telemetry, log
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -28,6 +28,9 @@ NAMED_ROUTES = frozenset(
     "/openapi.json".split()
 )
 """Routes that metrics count by name. Other routes are counted together as `other`."""
+
+
+METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS".split())
 
 
 class TooLarge(Exception):
@@ -48,8 +51,11 @@ class Guard:
     Each response has the id of its request in the header X-Request-Id.
     """
 
-    def __init__(self, app: Any, telemetry: Telemetry, *, token: str | None) -> None:
+    def __init__(
+        self, app: Any, telemetry: Telemetry, *, token: str | None, logs_requests: bool = False
+    ) -> None:
         self.app, self.telemetry = app, telemetry
+        self.logs_requests = logs_requests
         self.token = None if token is None else token.encode()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -70,18 +76,25 @@ class Guard:
                 message["headers"] = [*message["headers"], id_header]
             await send(message)
 
+        method = scope["method"] if scope["method"] in METHODS else "OTHER"
+        route = scope["path"] if scope["path"] in NAMED_ROUTES else "other"
+        tracing = self.telemetry.tracing
         self.telemetry.in_flight.inc()
-        try:
-            refusal = self._refusal(scope, headers)
-            if refusal is None:
-                await self.app(scope, receive, send_and_watch)
-            else:
-                self.telemetry.record_request_error(refusal.kind)
-                await _send_error(send_and_watch, refusal)
-        finally:
-            self.telemetry.in_flight.dec()
-            route = scope["path"] if scope["path"] in NAMED_ROUTES else "other"
-            self.telemetry.record_request(route, status, time.perf_counter() - started)
+        with tracing.request(method, route, headers, request_id) as span:
+            try:
+                refusal = self._refusal(scope, headers)
+                if refusal is None:
+                    await self.app(scope, receive, send_and_watch)
+                else:
+                    self.telemetry.record_request_error(refusal.kind)
+                    await _send_error(send_and_watch, refusal)
+            finally:
+                self.telemetry.in_flight.dec()
+                seconds = time.perf_counter() - started
+                self.telemetry.record_request(route, status, seconds)
+                tracing.end_request(span, status)
+                if self.logs_requests:
+                    log_request(method, route, status, seconds)
 
     def _refusal(self, scope: Message, headers: dict[bytes, bytes]) -> RequestError | None:
         """Return why a request is refused before its body is read; None if it is accepted."""
@@ -118,6 +131,13 @@ class Guard:
         ):
             return "requests from web pages of other sites are not accepted"
         return ""
+
+
+def log_request(method: str, route: str, status: int, seconds: float) -> None:
+    """Log a request with its route. Its path is not logged, because it is untrusted."""
+    fields = {"method": method, "route": route, "status": status, "seconds": round(seconds, 6)}
+    message = "%s %s: status %d in %.4f s"
+    log.info(message, method, route, status, seconds, extra={"fields": fields})
 
 
 def is_public_name(host: str) -> bool:

@@ -120,7 +120,8 @@ def build(server: RewardServer) -> Any:
         return schema()
 
     api.openapi = openapi  # type: ignore[method-assign]
-    return Guard(api, server.telemetry, token=server.options.token)
+    options = server.options
+    return Guard(api, server.telemetry, token=options.token, logs_requests=options.logs_requests)
 
 
 _PAGE_HEADERS = {

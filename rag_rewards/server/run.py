@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,9 @@ from rag_rewards.server.options import ServerOptions
 
 if TYPE_CHECKING:
     from rag_rewards.server.app import RewardServer
+    from rag_rewards.server.logs import LogFormat
+
+log = logging.getLogger("rag_rewards.server")
 
 TOKEN_VARIABLE = "RAG_REWARDS_TOKEN"  # noqa: S105 (the name of a variable)
 MAX_PORT = 65_535
@@ -28,7 +30,14 @@ REMOTE_IN_FLIGHT = 8
 
 
 def run_server(
-    recipe: RecipeSource | None, models: ModelOptions, host: str, port: int, options: ServerOptions
+    recipe: RecipeSource | None,
+    models: ModelOptions,
+    host: str,
+    port: int,
+    options: ServerOptions,
+    *,
+    log_format: LogFormat = "text",
+    sends_traces: bool = False,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, and then complete the requests in progress.
 
@@ -40,18 +49,22 @@ def run_server(
     with needs_extra("server", "uvicorn"):
         import uvicorn
     from rag_rewards.server.connections import LimitedProtocol
+    from rag_rewards.server.logs import configure_logs
     from rag_rewards.server.routes import build
+    from rag_rewards.server.tracing import Tracing
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # at INFO it logs every judge request
+    configure_logs(log_format)
     server, name = server_of(recipe, models, options)
-    print(f"rag-rewards: {name} on http://{host}:{port}", file=sys.stderr)
+    if sends_traces:
+        server.telemetry.tracing = Tracing.to_collector()
+    log.info("rag-rewards: %s on http://%s:%d", name, host, port)
     uvicorn.run(
         build(server),
         host=host,
         port=port,
         http=LimitedProtocol,
         log_level="warning",
+        log_config=None,  # the loggers of uvicorn use the handler of `configure_logs`
         access_log=False,
         timeout_graceful_shutdown=int(options.deadline) + GRACE_SECONDS,
         server_header=False,
@@ -93,7 +106,7 @@ def server_of(
     reward = load_recipe(recipe)
     models = models.for_profile(hardened=is_hardened(recipe))
     if reward.scope == "group":
-        print("this recipe compares groups: send whole groups to POST /score", file=sys.stderr)
+        log.info("this recipe compares groups: send whole groups to POST /score")
 
     def load() -> Scorer:
         return Scorer.load(reward, models=models, dump=options.dump)

@@ -12,6 +12,7 @@ from typing import Any
 from rag_rewards.backends.circuit_breaker import CircuitBreaker
 from rag_rewards.errors import RolloutError, needs_extra
 from rag_rewards.rollout import Score, ScoreOrError
+from rag_rewards.server.tracing import Tracing
 
 log = logging.getLogger("rag_rewards.server")
 
@@ -96,12 +97,13 @@ def short_message(error: BaseException) -> str:
 
 
 class Telemetry:
-    """The metrics of one server, in a registry of its own."""
+    """The metrics of one server, in a registry of its own, and its traces."""
 
     def __init__(self, components: Iterable[str], circuit: Circuit | None = None) -> None:
         with needs_extra("server", "prometheus-client"):
             from prometheus_client import CollectorRegistry, Gauge, Histogram, Summary
             from prometheus_client import Counter as Count
+        self.tracing = Tracing()
         self.circuit = circuit or Circuit()
         self.rate = Rate()
         self.last_errors: deque[dict[str, Any]] = deque(maxlen=LAST_ERRORS)
@@ -172,6 +174,7 @@ class Telemetry:
         """Record a request to the server of a model."""
         self._calls.labels(backend, "success" if is_success else "failure").inc()
         self._call_seconds.labels(backend).observe(seconds)
+        self.tracing.record_call(backend, is_success, seconds)
 
     def watch_breaker(self, backend: str, breaker: CircuitBreaker) -> None:
         """Show the state of a circuit breaker in the metrics."""

@@ -35,7 +35,7 @@ NAMES = {
     "-l --label-threshold",
     "serve": "--recipe -r --set --config --hardened --host --port --token-file --max-body "
     "--max-row --max-rows --deadline --batch-ms --breaker-failures --breaker-seconds "
-    "--on-error --error-value",
+    "--on-error --error-value --log-format --log-requests --traces",
     "init": "--recipe -r --policy --data --validation --output -o --components --set --config "
     "--hardened --nodes",
     "doctor": "--json",

@@ -24,7 +24,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
-EXTRAS = ("parquet", "tables", "html", "http", "judge", "server")
+EXTRAS = ("parquet", "tables", "html", "http", "judge", "server", "otel")
 TABLE_LIBRARIES = ("pandas", "polars")
 """Libraries of the extra dev whose data frames the extra tables reads."""
 TOOLS = ("pytest", "hypothesis")

@@ -1,0 +1,67 @@
+"""The log of a server: one line of text or one JSON object for each message."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+from rag_rewards.server.request_ids import current_request_id
+
+LogFormat = Literal["text", "json"]
+
+
+def configure_logs(log_format: LogFormat) -> None:
+    """Write the messages of all libraries to the standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # at INFO it logs every judge request
+
+
+class TextFormatter(logging.Formatter):
+    """Time, level and message, with the id of the request if there is one."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        request_id = current_request_id()
+        return super().formatMessage(record) + (f" [request {request_id}]" if request_id else "")
+
+
+class JsonFormatter(logging.Formatter):
+    """A JSON object on one line: time, level, logger, message, and what is known of the request.
+
+    `request_id`, `trace_id` and `span_id` exist during a request, `exception` for an exception. The
+    attribute `fields` of a record adds further keys.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if request_id := current_request_id():
+            entry["request_id"] = request_id
+        entry |= _trace_ids()
+        entry |= getattr(record, "fields", {})
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry)  # escapes line breaks, and halves of surrogate pairs
+
+
+def _trace_ids() -> dict[str, str]:
+    """Return the ids of the current span, if traces are recorded."""
+    if "opentelemetry.sdk.trace" not in sys.modules:
+        return {}
+    from opentelemetry.trace import get_current_span
+
+    context = get_current_span().get_span_context()
+    if not context.is_valid:
+        return {}
+    return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}

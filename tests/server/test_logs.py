@@ -1,0 +1,148 @@
+"""The log of the server as text and as JSON, with the ids of requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from conftest import ARENA, Running, connect, run
+
+from rag_rewards.evidence.protocols import JudgeQuestion, Models
+from rag_rewards.loading import RecipeSpec
+from rag_rewards.server.logs import JsonFormatter, TextFormatter
+
+PLAN = RecipeSpec(recipe="arena")
+
+
+class Recorder(logging.Handler):
+    """Keeps the formatted lines of the log."""
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
+@pytest.fixture
+def record() -> Iterator[Callable[[logging.Formatter], Recorder]]:
+    logger, handlers = logging.getLogger("rag_rewards.server"), []
+    level = logger.level
+
+    def start(formatter: logging.Formatter) -> Recorder:
+        handlers.append(recorder := Recorder(formatter))
+        logger.addHandler(recorder)
+        logger.setLevel(logging.INFO)
+        return recorder
+
+    yield start
+    for handler in handlers:
+        logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+def test_requests_are_logged_as_json(record: Any) -> None:
+    log = record(JsonFormatter())
+
+    async def test() -> None:
+        async with connect(PLAN, logs_requests=True) as (client, _):
+            headers = {"X-Request-Id": "seven"}
+            await client.post("/score", json={"rollouts": [ARENA]}, headers=headers)
+            await client.request("BREW", "/a%0apath", headers=headers)
+
+    run(test)
+    scored, unknown = map(json.loads, log.lines)
+    assert {name: scored[name] for name in ("level", "method", "route", "status")} == {
+        "level": "info",
+        "method": "POST",
+        "route": "/score",
+        "status": 200,
+    }
+    assert scored["request_id"] == "seven"
+    assert scored["message"].startswith("POST /score: status 200 in 0.")
+    assert 0 < scored["seconds"] < 60
+    assert scored["time"].endswith("+00:00")
+    assert (unknown["method"], unknown["route"], unknown["status"]) == ("OTHER", "other", 404)
+
+
+def test_requests_are_not_logged_by_default(record: Any) -> None:
+    log = record(JsonFormatter())
+
+    async def test() -> None:
+        async with connect(PLAN) as (client, _):
+            await client.post("/score", json={"rollouts": [ARENA]})
+
+    run(test)
+    assert log.lines == []
+
+
+def test_an_unexpected_error_has_the_id_of_its_request(record: Any) -> None:
+    log = record(JsonFormatter())
+
+    async def test() -> None:
+        async with connect(PLAN) as (client, server):
+            server._rows = None  # type: ignore[assignment]
+            headers = {"X-Request-Id": "eight"}
+            answer = await client.post("/score", json={"rollouts": []}, headers=headers)
+            assert answer.status_code == 500
+
+    run(test)
+    entry = json.loads(log.lines[-1])
+    assert (entry["level"], entry["request_id"]) == ("error", "eight")
+    assert "AttributeError" in entry["exception"]
+
+
+class BrokenJudge:
+    """A judge with a bug."""
+
+    fingerprint = "broken"
+
+    async def judge(self, questions: list[JudgeQuestion]) -> list[int | Exception]:
+        logging.getLogger("rag_rewards.server").error("a bug\nin two lines \ud800")
+        raise KeyError("bug")
+
+    async def close(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()], ids=["json", "text"])
+def test_a_batch_has_the_ids_of_its_requests(record: Any, formatter: logging.Formatter) -> None:
+    log = record(formatter)
+    row = {"question": "q", "response": r"\boxed{x}", "answers": "a"}
+
+    async def test() -> None:
+        models = Models(judge=BrokenJudge())  # type: ignore[arg-type]
+        async with connect(RecipeSpec(recipe="truthrl"), models, batch_wait=0.2) as (client, _):
+            await asyncio.gather(
+                *[
+                    client.post("/score", json={"rollouts": [row]}, headers={"X-Request-Id": each})
+                    for each in ("a1", "a2")
+                ]
+            )
+
+    asyncio.run(test())
+    (line,) = log.lines
+    if isinstance(formatter, JsonFormatter):
+        assert "\n" not in line
+        assert json.loads(line)["request_id"] == "a1,a2"
+        assert json.loads(line)["message"] == "a bug\nin two lines \ud800"
+    else:
+        assert line.endswith("[request a1,a2]")
+
+
+def test_all_lines_of_a_process_are_json(serving: Callable[..., Running]) -> None:
+    running = serving("-r", "arena", "--log-format", "json", "--log-requests")
+    headers = {"X-Request-Id": "nine"}
+    httpx.post(f"{running.url}/score", json={"rollouts": [ARENA]}, headers=headers)
+    _, log = running.stop()
+    entries = [json.loads(line) for line in log.splitlines()]
+    assert f"arena on {running.url}" in entries[0]["message"]
+    (scored,) = [entry for entry in entries if entry.get("route") == "/score"]
+    assert (scored["request_id"], scored["status"]) == ("nine", 200)
