@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import zlib
@@ -313,6 +314,8 @@ def _copy(source: str, target: IO[bytes], size: int, on_output: OnOutput | None 
     """Append a file of `size` bytes. Blocks for `on_output` end with a row."""
     with open_file(source) as handle:
         if on_output is None:
+            if _copied_by_system(handle, target, size):
+                return
             shutil.copyfileobj(handle, target, 1 << 20)
         else:
             while lines := handle.readlines(1 << 20):
@@ -320,3 +323,23 @@ def _copy(source: str, target: IO[bytes], size: int, on_output: OnOutput | None 
                 on_output(b"".join(lines))
         if handle.tell() != size:
             raise OutputError(f"cannot write {target.name}: {source} has not {size:,} bytes")
+
+
+def _copied_by_system(source: IO[bytes], target: IO[bytes], size: int) -> bool:
+    """Append a file without copying its bytes to this process. False if the system cannot."""
+    copy = getattr(os, "copy_file_range", None)
+    if copy is None:
+        return False
+    target.flush()
+    missing = size
+    try:
+        while missing and (copied := copy(source.fileno(), target.fileno(), missing)):
+            missing -= copied
+    except OSError as error:
+        if missing < size or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        return False
+    target.seek(0, os.SEEK_END)
+    if missing:
+        raise OutputError(f"cannot write {target.name}: {source.name} has not {size:,} bytes")
+    return True
