@@ -21,12 +21,12 @@ this module imports nothing of slime.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.groups import positions_by_key
-from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import (
     label_fields,
@@ -34,23 +34,20 @@ from rag_rewards.rows.columns import (
     response_prefix_of,
     rollout_from_columns,
 )
-from rag_rewards.scorer import Scorer
-from rag_rewards.training.credit import Credit, spread
+from rag_rewards.training.credit import spread
 from rag_rewards.training.credit.gigpo import anchors_of
 from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards.turns.masks import runs
-from rag_rewards_adapters.credit_choice import credit_of
+from rag_rewards_adapters.group_recipe import GroupRecipe
 from rag_rewards_adapters.group_values import group_values
-from rag_rewards_adapters.stage_checks import refuse_curriculum
 from rag_rewards_adapters.turn_rows import with_spans
-from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
 TURNS, COMPONENTS = "rag_turns", "rag_components"
 _ENTRIES, _ANCHORS = "rag_turn_rewards", "rag_anchors"
 """Keys of `Sample.metadata` by which `score` passes the rewards of turns to `post_process`."""
 
 
-class SlimeRecipe:
+class SlimeRecipe(GroupRecipe):
     """A recipe for slime.
 
     recipe          a recipe in any form
@@ -65,22 +62,11 @@ class SlimeRecipe:
     credit method it is left out of its group.
     """
 
-    def __init__(
-        self,
-        recipe: RecipeSource | None = None,
-        *,
-        credit: Credit | str | None = None,
-        credit_options: Mapping[str, Any] | None = None,
-        std_floor: float | None = None,
-        patience: int = 8,
-        **options: Any,
-    ) -> None:
-        self.scorer = Scorer.load(options if recipe is None else {"recipe": recipe, **options})
-        refuse_curriculum(self.scorer.reward, "slime", "start a run for each stage")
-        self.credit = credit_of(credit, credit_options, self.scorer, std_floor)
-        self.std_floor = std_floor
-        self._unscored = UnscoredHandler(patience)
-        self._sums = TurnSums("set credit= to a credit method")
+    trainer = "slime"
+
+    @cached_property
+    def _sums(self) -> TurnSums:
+        return TurnSums("set credit= to a credit method")
 
     # --- --custom-rm-path ------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ advantage of each token into them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -25,14 +25,12 @@ from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import rollout_from_columns
 from rag_rewards.scorer import Scorer
-from rag_rewards.training.credit import Credit
 from rag_rewards.training.credit.gigpo import anchors_of
 from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards_adapters.callables import each, value_of
-from rag_rewards_adapters.credit_choice import credit_of
+from rag_rewards_adapters.group_recipe import GroupRecipe
 from rag_rewards_adapters.group_values import component_metrics, group_values
 from rag_rewards_adapters.stage_checks import refuse_curriculum
-from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
 
 def reward(
@@ -61,7 +59,7 @@ def reward(
     return score
 
 
-class GroupCredit:
+class GroupCredit(GroupRecipe):
     """Scores the traces of a group and writes the advantages of their tokens.
 
     recipe          a recipe in any form, also one that compares the rollouts of a group
@@ -76,21 +74,7 @@ class GroupCredit:
     Call the object in `score_group` of a subclass of prime-rl's Algorithm, with the traces.
     """
 
-    def __init__(
-        self,
-        recipe: RecipeSource | None = None,
-        *,
-        credit: Credit | str | None = None,
-        credit_options: Mapping[str, Any] | None = None,
-        std_floor: float | None = None,
-        patience: int = 8,
-        **options: Any,
-    ) -> None:
-        self.scorer = Scorer.load(options if recipe is None else {"recipe": recipe, **options})
-        refuse_curriculum(self.scorer.reward, "prime-rl", "start a run for each stage")
-        self.credit = credit_of(credit, credit_options, self.scorer, std_floor)
-        self.std_floor = std_floor
-        self._unscored = UnscoredHandler(patience)
+    trainer = "prime-rl"
 
     async def __call__(self, traces: Sequence[Any]) -> list[float]:
         """Write rewards, metrics and advantages into the traces of a group. Return the rewards."""
