@@ -34,7 +34,6 @@ from rag_rewards.metrics.evaluation import (
     Evaluation,
     RunReport,
     as_json,
-    write_evaluation,
 )
 from rag_rewards.metrics.evaluation import evaluate as compute_metrics
 from rag_rewards.metrics.label_agreement import MetricAgreement
@@ -69,6 +68,7 @@ def evaluate(
     label_threshold: float | None = None,
     questions: Annotated[str | None, Parameter(group=FILES)] = None,
     output: OptionalOutput = None,
+    resume: Annotated[bool, Parameter(negative="", group=FILES)] = False,
     json: bool = False,
     resamples: int = 1000,
     seed: int = 0,
@@ -107,6 +107,9 @@ def evaluate(
         Evaluate only rows whose question is in this file.
     output
         Write the result as JSON to this file.
+    resume
+        Continue an interrupted run with the same output: use the evidence that models have
+        already provided.
     json
         Print JSON.
     resamples
@@ -135,12 +138,11 @@ def evaluate(
         label,
         label_threshold,
         columns,
+        resume,
     )
     if track is not None:
         check_tracker(track)
     evaluation = compute_metrics(options)
-    if output:
-        write_evaluation(evaluation, output)
     if json:
         print(as_json(evaluation).decode(), end="")
     else:

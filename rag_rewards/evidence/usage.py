@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass
@@ -34,6 +34,17 @@ class EvidenceUsage:
         total = self.computed + self.reused
         return self.reused / total if total else 0.0
 
+    def add(self, other: EvidenceUsage) -> None:
+        """Add the work of other calls."""
+        for name in _COUNTERS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.path = other.path or self.path
+
+    def since(self, earlier: EvidenceUsage) -> EvidenceUsage:
+        """Return the work after an earlier state of this counter."""
+        work = {name: getattr(self, name) - getattr(earlier, name) for name in _COUNTERS}
+        return EvidenceUsage(**work, path=self.path)
+
     def __str__(self) -> str:
         """Return the work in a few words, or "" if there was none."""
         parts = []
@@ -49,3 +60,6 @@ class EvidenceUsage:
         if self.verdicts:
             parts.append(f"{self.verdicts:,} verdicts")
         return " · ".join(parts)
+
+
+_COUNTERS = tuple(field.name for field in fields(EvidenceUsage) if field.name != "path")

@@ -31,46 +31,76 @@ def score_in_workers(
         pool.close()
 
 
+ATTEMPTS = 3
+"""Number of processes that try to score one chunk before the run ends."""
+
+
 class _Pool:
-    """Worker processes, each with a thread that writes a chunk, waits, and reads the result."""
+    """Worker processes, each with a thread that writes a chunk, waits, and reads the result.
+
+    A chunk whose process ends is scored again by a new process, `ATTEMPTS` times in all.
+    """
 
     def __init__(self, arguments: ScorerArguments, workers: int) -> None:
-        self._workers = [WorkerProcess(__name__, arguments) for _ in range(workers)]
+        self._arguments = arguments
+        self._workers: set[WorkerProcess] = set()
         self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
-        for worker in self._workers:
-            self._idle.put(worker)
+        self._limit = 2 * workers
+        self._is_closed = False
+        for _ in range(workers):
+            self._idle.put(self._start())
         self._threads = ThreadPoolExecutor(workers)
+
+    def _start(self) -> WorkerProcess:
+        worker = WorkerProcess(__name__, self._arguments)
+        self._workers.add(worker)
+        return worker
 
     def map(self, chunks: Iterable[Chunk]) -> Iterator[ScoredChunk]:
         futures: deque[Future[ScoredChunk]] = deque()
         for chunk in chunks:
             futures.append(self._threads.submit(self._score, chunk))
-            if len(futures) > 2 * len(self._workers):
+            if len(futures) > self._limit:
                 yield futures.popleft().result()
         while futures:
             yield futures.popleft().result()
 
     def _score(self, chunk: Chunk) -> ScoredChunk:
-        worker = self._idle.get()
-        try:
-            answer = worker.ask(*_message_of(chunk))
-        finally:
-            self._idle.put(worker)
-        if answer is None:
-            raise BackendError(
-                f"a scoring worker ended (exit code {worker.exit_code()}) at lines "
-                f"{chunk.numbers[0]} to {chunk.numbers[-1]}: use fewer workers"
-            )
-        head, output = answer
-        result = msgspec.msgpack.decode(head, type=ScoredChunk)
-        result.output = output
-        return result
+        message = _message_of(chunk)
+        exit_code = 0
+        for _ in range(ATTEMPTS):
+            worker = self._idle.get()
+            if self._is_closed:
+                self._idle.put(worker)
+                break
+            if (answer := worker.ask(*message)) is not None:
+                self._idle.put(worker)
+                head, output = answer
+                result = msgspec.msgpack.decode(head, type=ScoredChunk)
+                result.output = output
+                return result
+            exit_code = self._replace(worker)
+        raise BackendError(
+            f"{ATTEMPTS} scoring workers ended (the last with exit code {exit_code}) at lines "
+            f"{chunk.numbers[0]} to {chunk.numbers[-1]}: use fewer workers"
+        )
+
+    def _replace(self, worker: WorkerProcess) -> int:
+        """Start a process in place of one that has ended, and return its exit code."""
+        worker.kill()
+        self._workers.discard(worker)
+        exit_code = worker.exit_code()
+        worker.close()
+        self._idle.put(worker if self._is_closed else self._start())
+        return exit_code
 
     def close(self) -> None:
-        for worker in self._workers:
+        self._is_closed = True
+        for worker in list(self._workers):
             worker.kill()
         self._threads.shutdown(wait=True, cancel_futures=True)
         for worker in self._workers:
+            worker.kill()
             worker.close()
 
 

@@ -19,6 +19,7 @@ from rag_rewards.evidence.protocols import Models
 from rag_rewards.io.digest import sha256
 from rag_rewards.io.output import Output, check_output, partial_of
 from rag_rewards.io.sources import chunks, open_source
+from rag_rewards.io.storage import input_files
 from rag_rewards.metrics.bootstrap import RESAMPLES
 from rag_rewards.metrics.comparison import (
     Comparison,
@@ -32,10 +33,13 @@ from rag_rewards.metrics.measured_run import ErrorCount, MeasuredRun
 from rag_rewards.metrics.measurement import Gather, MetricNeeds, measure
 from rag_rewards.metrics.metric import Metric, RowMetric
 from rag_rewards.metrics.metric_names import metrics_of
+from rag_rewards.metrics.stored_evidence import StoredEvidence, complete_output
 from rag_rewards.metrics.subsets import NO_LABEL, split
 from rag_rewards.metrics.summary import MetricReport, Resampling, summarize
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.rows import NOT_JSON, Line
+from rag_rewards.shards.files import InputFile
+from rag_rewards.shards.run_folder import RunSettings
 from rag_rewards.signature import Signature
 
 SCORED = "correct"
@@ -64,6 +68,8 @@ class EvaluateOptions:
     """The lowest number in this column that is the label yes."""
     columns: str | None = None
     """Columns of fields that have another name, as in `ColumnMap`."""
+    resume: bool = False
+    """Use the evidence that an interrupted run has gathered for the same output."""
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -72,12 +78,19 @@ class EvaluateOptions:
             raise OptionError("{label_threshold} is an option of labels: set {label}")
         if self.sources.count("-") > 1:
             raise UsageError("standard input (-) is given twice, and it can be read only once")
+        if self.resume and not self.is_resumable:
+            raise OptionError("{resume} requires {output} with the name of a file")
         for path in (self.output, partial_of(self.output or "-")):
             if path and any(_is_same_file(path, source) for source in self.sources):
                 raise OptionError(
                     "{output} {path} would overwrite the rows: choose another file",
                     path=self.output,
                 )
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether the output is a file, so that an interrupted run can continue."""
+        return partial_of(self.output or "-") is not None
 
 
 def _is_same_file(one: str | os.PathLike[str], other: str) -> bool:
@@ -122,8 +135,8 @@ class Evaluation(msgspec.Struct, kw_only=True):
 def evaluate(options: EvaluateOptions) -> Evaluation:
     """Compute the metrics of each file, and compare each further file with the first.
 
-    Raises UsageError for an unknown metric, for a file without rows, and for a field that no row
-    has.
+    Writes the result to `options.output`. Raises UsageError for an unknown metric, for a file
+    without rows, and for a field that no row has.
     """
     check_output(options.output)
     metrics, fields = metrics_of(options.metrics or ([SCORED] if options.label else []))
@@ -132,31 +145,51 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     check_pairs(metrics, len(options.sources))
     models = options.models.load()
     gatherer = Gatherer(models)
-    gather = partial(gatherer.gather_sync, MetricNeeds(metrics)) if models != Models() else None
-    read_fields = [*by, *([options.label] if options.label else [])]
-    read = partial(
-        _read,
-        metrics=metrics,
-        by=read_fields,
-        gather=gather,
-        questions=options.questions,
-        columns=options.columns,
-    )
-    try:
-        runs = [read(source) for source in options.sources]
-    finally:
-        if gather is not None:
-            asyncio.run(models.close())
-    pairs = evaluate_pairs(runs, metrics, resampling)
-    return Evaluation(
-        signature=signature(
-            metrics, by, resampling, gatherer.fingerprints if gather else {}, options
-        ),
-        runs=[_report(run, metrics, by, resampling, options) for run in runs],
-        pairs=pairs,
-        comparisons=_comparisons(runs, metrics, resampling),
-        model_usage=str(gatherer.usage),
-    )
+    has_models = models != Models()
+    gather: Gather | None = None
+    if has_models:
+        gather = partial(gatherer.gather_sync, MetricNeeds(metrics))
+    fingerprints = gatherer.fingerprints if has_models else {}
+    signed = signature(metrics, by, resampling, fingerprints, options)
+    with contextlib.ExitStack() as stack:
+        stack.callback(_close_models, models)
+        stored: StoredEvidence | None = None
+        if gather is not None and options.is_resumable:
+            settings = _run_settings(options, signed)
+            if options.resume and (content := complete_output(str(options.output), settings)):
+                return msgspec.json.decode(content, type=Evaluation)
+            stored = StoredEvidence(str(options.output), settings, resume=options.resume)
+            stack.callback(stored.close)
+            gather = stored.gatherer(gather, gatherer.usage)
+        runs = [_read(source, metrics, by, gather, options) for source in options.sources]
+        evaluation = Evaluation(
+            signature=signed,
+            pairs=evaluate_pairs(runs, metrics, resampling),
+            runs=[_report(run, metrics, by, resampling, options) for run in runs],
+            comparisons=_comparisons(runs, metrics, resampling),
+            model_usage=str(gatherer.usage),
+        )
+        if options.output:
+            write_evaluation(evaluation, options.output)
+        if stored is not None:
+            stored.finish()
+    return evaluation
+
+
+def _close_models(models: Models) -> None:
+    if models != Models():
+        asyncio.run(models.close())
+
+
+def _run_settings(options: EvaluateOptions, signed: str) -> RunSettings:
+    """Return what decides the bytes of the output, by which a resumed run is compared."""
+    paths: list[str] = []
+    for source in options.sources:
+        files = None if source == "-" else input_files(source)
+        paths += [source] if files is None else files
+    files_now = [InputFile.of(path) for path in paths if os.path.isfile(path)]
+    named = {"signature": signed, "sources": " ".join(options.sources)}
+    return RunSettings(options=named, files=files_now)
 
 
 def signature(
@@ -186,15 +219,16 @@ def _read(
     metrics: Sequence[Metric],
     by: Sequence[str],
     gather: Gather | None,
-    questions: str | None,
-    columns: str | None,
+    options: EvaluateOptions,
 ) -> MeasuredRun:
     name = "standard input" if source == "-" else source
-    with contextlib.closing(open_source(source, columns, growing=True)) as opened:
+    questions = options.questions
+    fields = [*by, *([options.label] if options.label else [])]
+    with contextlib.closing(open_source(source, options.columns, growing=True)) as opened:
         lines = opened.lines
         if questions is not None:
             lines = _lines_of(questions_in(questions), lines)
-        run = measure(name, chunks(lines), metrics, by=by, gather=gather)
+        run = measure(name, chunks(lines), metrics, by=fields, gather=gather)
     if not run.rows:
         of_questions = f" of the questions in {questions}" if questions else ""
         raise UsageError(f"{name} has no rows{of_questions}")

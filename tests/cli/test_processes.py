@@ -13,6 +13,8 @@ import time
 import pytest
 from conftest import COMMAND, ROOT  # type: ignore[import-not-found]
 
+from rag_rewards.io.worker_process import WorkerProcess
+
 
 @pytest.fixture
 def start():
@@ -166,20 +168,25 @@ def test_a_second_run_is_refused_until_the_first_is_killed(
     assert not partial.exists()
 
 
-def test_a_killed_worker(start, arena, tmp_path):
+def test_a_killed_worker_is_replaced(start, arena, tmp_path):
     out = tmp_path / "out.jsonl"
     process = start("score", "-", "-r", "arena", "-o", out, "--workers", "2")
     half_way(process, many(arena), tmp_path / "out.jsonl.partial")
     for worker in children(process.pid):
         os.kill(worker, signal.SIGKILL)
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(many(arena))
-        process.stdin.close()
-    assert process.wait(20) == 2
-    message = process.stderr.read().decode()
-    assert "a scoring worker ended (exit code -9) at lines " in message
+    process.stdin.write(many(arena))
+    process.stdin.close()
+    assert process.wait(60) == 0, process.stderr.read()
+    assert out.read_bytes().count(b"\n") == 2 * many(arena).count(b"\n")
+
+
+def test_workers_that_end_at_every_chunk(cli, arena, tmp_path, monkeypatch):
+    monkeypatch.setattr(WorkerProcess, "ask", lambda *_: None)
+    out = tmp_path / "out.jsonl"
+    options = ("-r", "arena", "-o", out, "--workers", "2")
+    message = cli("score", "-", *options, stdin=many(arena), code=2).err
+    assert "3 scoring workers ended (the last with exit code -9) at lines 1 to " in message
     assert "use fewer workers" in message
-    assert "Traceback" not in message
     assert not out.exists()
 
 
