@@ -48,7 +48,7 @@ from rag_rewards.calibration.scores import (
 from rag_rewards.calibration.threshold_file import threshold_yaml
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.io.output import Output, check_output
+from rag_rewards.io.output import check_output, write_whole
 from rag_rewards.io.sources import chunks, group_chunks, open_source, read_groups
 from rag_rewards.loading import is_hardened, load_recipe
 from rag_rewards.metrics.agreement import ScoreCounts, calibration_error, reliability_bins
@@ -384,18 +384,8 @@ def write_calibration(options: CalibrateOptions, calibration: Calibration) -> No
     threshold reaches the false-positive rate.
     """
     if options.output:
-        _write(options.output, as_json(calibration))
+        write_whole(options.output, as_json(calibration))
     if options.svg:
-        _write(options.svg, reliability_svg(calibration).encode())
+        write_whole(options.svg, reliability_svg(calibration).encode())
     if options.threshold_file:
-        _write(options.threshold_file, threshold_yaml(options, calibration.scores[0]).encode())
-
-
-def _write(path: str, content: bytes) -> None:
-    """Write a file. It gets its name when it is complete."""
-    output = Output(path)
-    try:
-        output.write(content)
-        output.commit()
-    finally:
-        output.close()
+        write_whole(options.threshold_file, threshold_yaml(options, calibration.scores[0]).encode())

@@ -81,7 +81,10 @@ class Output:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
 
     def write(self, data: bytes) -> None:
-        self.handle.write(data)
+        try:
+            self.handle.write(data)
+        except OSError as error:
+            raise self._named(error) from None
 
     def truncate(self, size: int) -> None:
         """Remove what follows the first `size` bytes, and continue to write there."""
@@ -95,17 +98,26 @@ class Output:
 
     def commit(self) -> None:
         """Give the complete output its name. After a power failure, its rows are on the disk."""
-        self.handle.flush()
-        if self.partial:
-            os.fsync(self.handle.fileno())
-        if fcntl is None and self.partial:
-            self.handle.close()  # Windows does not rename an open file
-        if self.partial and self.target:
-            self._publish(self.partial, self.target)
-            sync_folder(self.target.parent)
-            self.partial = None
-            self.upload()
-        self.close()
+        try:
+            self.handle.flush()
+            if self.partial:
+                os.fsync(self.handle.fileno())
+            if fcntl is None and self.partial:
+                self.handle.close()  # Windows does not rename an open file
+            if self.partial and self.target:
+                self._publish(self.partial, self.target)
+                sync_folder(self.target.parent)
+                self.partial = None
+                self.upload()
+            self.close()
+        except OSError as error:
+            raise self._named(error) from None
+
+    def _named(self, error: OSError) -> OSError:
+        """Return an error of writing with the name of the output."""
+        if self.path != "-":
+            error.filename = error.filename or self.path
+        return error
 
     def upload(self) -> None:
         """Upload the complete output if its path is a URL and this has not been done."""
@@ -152,7 +164,18 @@ class Output:
         if self.partial and not self.handle.closed:
             self.partial.unlink(missing_ok=True)  # before the lock is released
             self.partial = None
-        self.close()
+        with contextlib.suppress(OSError):  # the content is not needed
+            self.close()
+
+
+def write_whole(path: str, data: bytes) -> None:
+    """Write a file, which gets its name when it is complete. An error leaves nothing behind."""
+    output = Output(path)
+    try:
+        output.write(data)
+        output.commit()
+    finally:
+        output.discard()
 
 
 def check_output(path: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import struct
 import sys
@@ -54,6 +55,14 @@ def _is_broken_link(path: Path) -> bool:
     return path.is_symlink() and not path.exists()
 
 
+def temporary_file_error(error: OSError) -> UsageError:
+    """Return the error for a temporary file that cannot be written."""
+    return UsageError(
+        f"cannot write a temporary file in {tempfile.gettempdir()} ({error.strerror}): set TMPDIR "
+        "to a folder with more space"
+    )
+
+
 class Spool:
     """A file of numbered lines, which are added in any order and read in order.
 
@@ -77,10 +86,17 @@ class Spool:
         return [self._file] if self._index is None else [self._file, self._index]
 
     def add(self, number: int, line: bytes) -> None:
-        self._file.write(line)
+        try:
+            self._file.write(line)
+        except OSError as error:
+            raise self._error(error) from None
         if self._index is not None:
             self._index.write(_ENTRY.pack(number, len(line)))
         self._remember(number, len(line))
+
+    def _error(self, error: OSError) -> Exception:
+        """Return the error for a file that cannot be written."""
+        return temporary_file_error(error) if self._index is None else error
 
     def _remember(self, number: int, length: int) -> None:
         self._numbers.append(number)
@@ -108,13 +124,19 @@ class Spool:
         for i in sorted(range(len(self._numbers)), key=self._numbers.__getitem__):
             if numbers is not None and self._numbers[i] not in numbers:
                 continue
-            self._file.seek(self._starts[i])
-            yield self._file.read(self._lengths[i])
+            try:
+                self._file.seek(self._starts[i])  # writes what is in the buffer
+                line = self._file.read(self._lengths[i])
+            except OSError as error:
+                raise self._error(error) from None
+            yield line
         self.close()
 
     def close(self) -> None:
+        """Close the files. An error of writing was raised before, where the lines matter."""
         for file in self.files:
-            file.close()
+            with contextlib.suppress(OSError):
+                file.close()
 
 
 def open_output(path: str, *, resume: bool = False) -> Output:

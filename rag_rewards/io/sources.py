@@ -28,6 +28,7 @@ from rag_rewards.io.compression import (
 )
 from rag_rewards.io.file_version import unchanged
 from rag_rewards.io.parquet import parquet_lines
+from rag_rewards.io.sinks import temporary_file_error
 from rag_rewards.io.storage import file_info, input_files, is_remote, local_path, open_file
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Chunk, Line, decode_row, line_key
@@ -375,8 +376,11 @@ def _copied(source: Source) -> IO[bytes]:
     """Copy the lines of a source to a temporary file, under their numbers."""
     copy = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as its reader)
     last = 0
-    for number, line in source.lines:
-        copy.write(b"\n" * (number - last - 1) + line.rstrip(b"\r\n") + b"\n")
-        last = number
-    copy.seek(0)
+    try:
+        for number, line in source.lines:
+            copy.write(b"\n" * (number - last - 1) + line.rstrip(b"\r\n") + b"\n")
+            last = number
+        copy.seek(0)
+    except OSError as error:
+        raise temporary_file_error(error) from None
     return copy

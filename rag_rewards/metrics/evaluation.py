@@ -17,7 +17,7 @@ from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.io.digest import sha256
-from rag_rewards.io.output import Output, check_output, partial_of
+from rag_rewards.io.output import check_output, partial_of, write_whole
 from rag_rewards.io.sources import chunks, open_source
 from rag_rewards.io.storage import input_files
 from rag_rewards.metrics.bootstrap import RESAMPLES
@@ -170,7 +170,7 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
             model_usage=str(gatherer.usage),
         )
         if options.output:
-            write_evaluation(evaluation, options.output)
+            write_whole(options.output, as_json(evaluation))
         if stored is not None:
             stored.finish()
     return evaluation
@@ -320,16 +320,6 @@ def _comparisons(
 def _without_pairs(metrics: Sequence[Metric]) -> list[int]:
     """The positions of the metrics that a single file has."""
     return [at for at, metric in enumerate(metrics) if metric.unit != "pair"]
-
-
-def write_evaluation(evaluation: Evaluation, path: str) -> None:
-    """Write an evaluation as JSON. The file gets its name when it is complete."""
-    output = Output(path)
-    try:
-        output.write(as_json(evaluation))
-        output.commit()
-    finally:
-        output.close()
 
 
 def as_json(evaluation: Evaluation) -> bytes:

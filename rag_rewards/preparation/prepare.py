@@ -33,7 +33,7 @@ from rag_rewards.datasets.records import Records
 from rag_rewards.definition import RecipeDefinition
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.io.digest import sha256
-from rag_rewards.io.output import Output
+from rag_rewards.io.output import Output, write_whole
 from rag_rewards.io.sinks import ErrorFile
 from rag_rewards.loading import load_definition
 from rag_rewards.preparation.data_card import data_card
@@ -137,7 +137,8 @@ def prepare(options: PrepareOptions) -> PrepareResult:
         run.survey()
         run.write(run.choose())
     facts = _facts(options, source, run.result)
-    Path(options.card).write_text(data_card(source, facts, _card_prompt(options, prompt)), "utf-8")
+    card = data_card(source, facts, _card_prompt(options, prompt))
+    write_whole(options.card, card.encode())
     return run.result
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_rewards.io.digest import sha256
+from rag_rewards.io.output import write_whole
 from rag_rewards.signature import Signature
 
 
@@ -38,5 +39,5 @@ def write_card(
     body = "".join(f"- {line}\n" for line in lines)
     path = f"{output}.card.md"
     title = f"# {Path(output).name}, written by `rag-rewards {command}`"
-    Path(path).write_text(f"---\n{facts_yaml}---\n\n{title}\n\n{body}", "utf-8")
+    write_whole(path, f"---\n{facts_yaml}---\n\n{title}\n\n{body}".encode())
     return path
