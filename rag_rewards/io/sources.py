@@ -55,6 +55,8 @@ class Source:
     standard input, Parquet, and compressed files."""
     file: IO[bytes] | None = None
     """The file that `position` uses and that `close` closes."""
+    check: Callable[[], None] = lambda: None
+    """Raises an error once the file has changed."""
 
     def close(self) -> None:
         if self.file:
@@ -154,7 +156,7 @@ def _open(path: str, growing: bool = False) -> Source:
     start = handle if is_regular else with_complete_start(handle)
     try:
         sortable = None if compression_in(start) else handle
-        return Source(_lines(start, path, check), size, sortable, handle)
+        return Source(_lines(start, path, check), size, sortable, handle, check)
     except UsageError:
         handle.close()
         raise
@@ -363,10 +365,12 @@ def sort_groups(source: Source) -> Iterator[Line]:
             offsets.append(offset)
             numbers.append(number)
         offset += len(line)
+    source.check()
     try:
         for i in sorted(range(len(ranks)), key=ranks.__getitem__):
             handle.seek(offsets[i])
             yield numbers[i], handle.readline()
+        source.check()
     finally:
         if handle is not source.handle:
             handle.close()
@@ -382,5 +386,7 @@ def _copied(source: Source) -> IO[bytes]:
             last = number
         copy.seek(0)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            copy.close()
         raise temporary_file_error(error) from None
     return copy

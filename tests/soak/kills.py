@@ -1,6 +1,6 @@
 """Kill runs at random moments, resume them, and compare their output with that of unbroken runs.
 
-    python benchmarks/soak_kills.py [--kills 200] [--seed 0] [--only NAME] [--output FILE]
+    python tests/soak/kills.py [--kills 200] [--seed 0] [--only NAME] [--output FILE]
 
 Each case runs a command with `--resume` and kills the command or one of its workers with SIGKILL.
 It starts the command again until it completes. Then the output must have the bytes of an unbroken
@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from rollouts import encode, rollouts
 
 COMMAND = [sys.executable, "-m", "rag_rewards"]

@@ -1,0 +1,88 @@
+"""A full disk: the message names the file, and no damaged output gets its name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+
+import pytest
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """Mount a disk of 64 KiB that is almost full."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    options = ["-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    mounted = (
+        os.geteuid() == 0
+        and not subprocess.run(["mount", *options], capture_output=True, check=False).returncode
+    )
+    if not mounted:
+        pytest.skip("needs the right to mount a small file system")
+    (folder / "other").write_bytes(bytes(60_000))
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+@pytest.fixture
+def rows(write, arena):
+    return write([arena(id=str(i), group=f"g{i}", human=i % 2, part=i / 300) for i in range(300)])
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.parquet"])
+@pytest.mark.parametrize("options", [[], ["--sort"]])
+def test_score(cli, rows, disk, name, options):
+    message = cli("score", rows, "-r", "arena", "-o", disk / name, *options, code=2).err
+    assert f"cannot write {disk / name}: No space left on device" in message
+    assert not (disk / name).exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "evaluate {rows} -m em,f1 -o {out}",
+        "calibrate {rows} -l human -c part -o {out}",
+        "select {rows} -r arena -o {out}",
+        "prepare hotpotqa {questions} -r arena -o {out}",
+    ],
+)
+def test_other_commands(cli, rows, write, disk, command):
+    context = [["Paris", ["Paris lies on the Seine. " * 8]], ["Rome", ["Rome lies on the Tiber."]]]
+    question = {
+        "question": "Which river?",
+        "answer": "Seine",
+        "type": "bridge",
+        "level": "easy",
+        "supporting_facts": [["Paris", 0]],
+        "context": context,
+    }
+    questions = [
+        question | {"_id": str(i), "question": f"Which river is number {i}?"} for i in range(100)
+    ]
+    names = {"rows": rows, "questions": write(questions, "questions.jsonl")}
+    with contextlib.suppress(OSError), open(disk / "other", "ab", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    out = disk / "out.json"
+    words = command.format(**names, out=out).split()
+    message = cli(*words, code=2).err
+    assert f"{out}: No space left on device" in message
+    assert "standard output" not in message
+    assert [path.name for path in disk.iterdir()] == ["other"]
+
+
+@pytest.mark.parametrize("command", ["score - -r ctrl-rag --sort", "select - -r arena -o {out}"])
+def test_temporary_files(cli, rows, disk, tmp_path, monkeypatch, command):
+    monkeypatch.setattr("tempfile.tempdir", str(disk))
+    words = command.format(out=tmp_path / "out.jsonl").split()
+    message = cli(*words, stdin=rows.read_bytes(), code=2).err
+    assert f"cannot write a temporary file in {disk} (No space left on device)" in message
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_full_device(cli, rows):
+    message = cli("evaluate", rows, "-m", "em", "-o", "/dev/full", code=2).err
+    assert "/dev/full: No space left on device" in message
