@@ -23,8 +23,8 @@ from rag_rewards.preparation.options import (
     PromptOptions,
     SubsetOptions,
 )
-from rag_rewards.preparation.prepare import PrepareResult
 from rag_rewards.preparation.prepare import prepare as write_prepared_file
+from rag_rewards.preparation.result import PrepareResult
 
 PROMPT = Group("Prompt", sort_key=6)
 DOCUMENTS = Group("Documents", sort_key=7)
@@ -42,6 +42,7 @@ def prepare(
     output: Output,
     trainer: Annotated[str, Parameter(alias="-t", group=FILES)] = "none",
     split: Annotated[str | None, Parameter(group=FILES)] = None,
+    resume: Annotated[bool, Parameter(negative="", group=FILES)] = False,
     progress: Progress = None,
     recipe: Annotated[str, Parameter(alias="-r", group=RECIPE)],
     prompt: Annotated[PromptOptions, Parameter(name="*", group=PROMPT)] = PROMPT_DEFAULTS,
@@ -74,6 +75,9 @@ def prepare(
     split
         Value of the field `split`. The default is the split of the preset. If there is no preset,
         it is `train`.
+    resume
+        Do nothing if the output is complete, and start again if it is not. The input and the
+        options must be those of the complete run.
     progress
         Show a progress bar. By default, it is shown on a terminal.
     recipe
@@ -88,6 +92,7 @@ def prepare(
         split,
         progress=sys.stderr.isatty() if progress is None else progress,
         columns=columns,
+        resume=resume,
         **with_line_breaks(vars(prompt)),
         **vars(subset),
         **vars(documents),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rag_rewards.datasets.catalog import DataSet
@@ -42,3 +43,15 @@ def data_card(data_set: DataSet, facts: dict[str, Any], prompt: str) -> str:
         prompt="\n".join(f"    {line}".rstrip() for line in prompt.splitlines()),
     )
     return f"---\n{head}---\n\n{body}"
+
+
+def read_card(path: str) -> dict[str, Any] | None:
+    """Return the facts of a data card, or None if there is no card."""
+    import yaml
+
+    try:
+        _, head, _ = Path(path).read_text("utf-8").split("---\n", 2)
+        facts: dict[str, Any] = yaml.safe_load(head)
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+    return facts

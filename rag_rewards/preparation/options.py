@@ -106,6 +106,8 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
     progress: bool = False
     columns: str | None = None
     """Columns of fields that have another name, as in `ColumnMap`. Only for the data set rows."""
+    resume: bool = False
+    """Do nothing if the output is complete."""
 
     def __post_init__(self) -> None:
         if self.trainer not in get_args(Trainer):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import random
 from array import array
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
@@ -36,10 +35,11 @@ from rag_rewards.io.digest import sha256
 from rag_rewards.io.output import Output, write_whole
 from rag_rewards.io.sinks import ErrorFile
 from rag_rewards.loading import load_definition
-from rag_rewards.preparation.data_card import data_card
+from rag_rewards.preparation.data_card import data_card, read_card
 from rag_rewards.preparation.noise import NoisePool, offer_corpus
 from rag_rewards.preparation.options import PrepareOptions
 from rag_rewards.preparation.prompt import prepared_prompt, prompt_name
+from rag_rewards.preparation.result import PrepareResult
 from rag_rewards.preparation.suitability import (
     GIVEN_FIELDS,
     GOLD_DOCUMENTS,
@@ -63,57 +63,8 @@ from rag_rewards.report.progress import TerminalBar
 from rag_rewards.rollout import Document
 from rag_rewards.signature import Signature
 
-BROKEN = frozenset(("broken row", "not JSON"))
-"""Reasons that are errors of the file. All other reasons are expected."""
 _STEP = 256
 """Rows between two updates of the progress bar."""
-
-
-@dataclass
-class PrepareResult:
-    """The counts of a preparation."""
-
-    read: int = 0
-    written: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
-    """The first row for each reason."""
-    unsupported: Counter[str] = field(default_factory=Counter)
-    """Rows that were written without `supporting`, by reason."""
-    answerable: Counter[str] = field(default_factory=Counter)
-    documents: Counter[int] = field(default_factory=Counter)
-    """Rows by number of documents."""
-    supporting: Counter[int] = field(default_factory=Counter)
-    """Rows by number of supporting documents."""
-    hops: Counter[Any] = field(default_factory=Counter)
-    without_evidence: int = 0
-    """Rows whose document is empty, because their response lacks the section."""
-    missing: Counter[str] = field(default_factory=Counter)
-    """Number of written rows without a field that the recipe reads and only the user can add."""
-
-    @property
-    def broken(self) -> int:
-        """Number of rows that are not JSON or have a field of the wrong type."""
-        return sum(self.dropped[reason] for reason in BROKEN)
-
-    @property
-    def not_sampled(self) -> int:
-        """Number of usable rows that were not sampled."""
-        return self.read - self.written - self.dropped.total()
-
-    def count(self, gold: Gold) -> None:
-        """Count a row that was written."""
-        self.written += 1
-        names = {True: "answerable", False: "unanswerable", None: "not known"}
-        self.answerable[names[gold.answerable]] += 1
-        self.documents[len(gold.documents)] += 1
-        self.without_evidence += bool(gold.documents) and not any(d.text for d in gold.documents)
-        if "hops" in gold.source_fields:
-            self.hops[gold.source_fields["hops"]] += 1
-        if gold.supporting is not None:
-            self.supporting[len(gold.supporting)] += 1
-        elif gold.unsupported:
-            self.unsupported[gold.unsupported.reason] += 1
 
 
 def prepare(options: PrepareOptions) -> PrepareResult:
@@ -122,6 +73,8 @@ def prepare(options: PrepareOptions) -> PrepareResult:
     Raises UsageError when the file belongs to another data set or is cut off, and when no row is
     left.
     """
+    if options.resume and (complete := _complete_result(options)) is not None:
+        return complete
     source, recipe = data_set(options.dataset), load_definition(options.recipe)
     prompt = prepared_prompt(options, recipe)
     with contextlib.ExitStack() as stack:
@@ -371,23 +324,50 @@ def _sample(rng: random.Random, rows: list[int] | array[int], size: int, kind: s
     return rng.sample(rows, size)
 
 
-def _facts(options: PrepareOptions, source: DataSet, result: PrepareResult) -> dict[str, Any]:
-    """The facts of a data card. They contain neither time nor place: equal runs, equal cards."""
-    unsigned = ("source", "output", "progress", "noise_from", "no_documents", "document_pool")
+def _complete_result(options: PrepareOptions) -> PrepareResult | None:
+    """Return the result of a complete run with the same output, from its data card.
+
+    Raises UsageError if the run had other settings or another input.
+    """
+    facts = read_card(options.card)
+    if facts is None or not Path(options.output).is_file():
+        return None
+    signature = _signature(options)
+    if facts["signature"] != signature:
+        raise UsageError(
+            f"cannot resume {options.output}: {options.card} has other settings or another input "
+            f"({facts['signature']}) than this run ({signature}): start again without `resume`"
+        )
+    if facts["output"]["sha256"] != sha256(options.output):
+        return None
+    return PrepareResult.from_counts(facts["counts"])
+
+
+def _signature(options: PrepareOptions) -> str:
+    """Return one line that identifies everything that affects the rows."""
+    unsigned = {"source", "output", "progress", "resume", "noise_from", "no_documents"}
+    unsigned.add("document_pool")
     settings = {name: value for name, value in asdict(options).items() if name not in unsigned}
-    template: dict[str, str] | None = None
     if options.prompt_template is not None:
-        digest = settings["prompt_template"] = sha256(options.prompt_template)
-        template = {"file": Path(options.prompt_template).name, "sha256": digest}
-    file = {"file": Path(options.source).name, "sha256": sha256(options.source)}
+        settings["prompt_template"] = sha256(options.prompt_template)
     if options.noise_from:
         settings["noise_from"] = sha256(options.noise_from)
     if options.document_pool:
         settings["document_pool"] = sha256(options.document_pool)
     if options.columns is None:
         del settings["columns"]  # as in the signatures of versions without this option
-    settings["input"] = file["sha256"]
+    settings["input"] = sha256(options.source)
     settings["prompt"] = prompt_name(options)
+    return str(Signature(recipe="prepare", settings=settings))
+
+
+def _facts(options: PrepareOptions, source: DataSet, result: PrepareResult) -> dict[str, Any]:
+    """The facts of a data card. They contain neither time nor place: equal runs, equal cards."""
+    template: dict[str, str] | None = None
+    if options.prompt_template is not None:
+        digest = sha256(options.prompt_template)
+        template = {"file": Path(options.prompt_template).name, "sha256": digest}
+    file = {"file": Path(options.source).name, "sha256": sha256(options.source)}
     return {
         "dataset": source.title,
         "source": source.source,
@@ -401,21 +381,8 @@ def _facts(options: PrepareOptions, source: DataSet, result: PrepareResult) -> d
         **({"prompt template": template} if template else {}),
         "reward": build_recipe(load_definition(options.recipe)).signature,
         "seed": options.seed,
-        "signature": str(Signature(recipe="prepare", settings=settings)),
-        "counts": {
-            "read": result.read,
-            "written": result.written,
-            "not chosen": result.not_sampled,
-            "dropped": dict(result.dropped.most_common()),
-            "first of each": result.examples,
-            "kept without supporting": dict(result.unsupported.most_common()),
-            "answerable": dict(result.answerable),
-            **({"without": dict(result.missing)} if result.missing else {}),
-            **({"without evidence": result.without_evidence} if options.documents_from else {}),
-            "rows by documents": dict(sorted(result.documents.items())),
-            "rows by supporting documents": dict(sorted(result.supporting.items())),
-            **({"rows by hops": dict(sorted(result.hops.items()))} if result.hops else {}),
-        },
+        "signature": _signature(options),
+        "counts": result.counts(with_evidence=bool(options.documents_from)),
     }
 
 
