@@ -14,7 +14,13 @@ def console(width: int) -> Console:
     """Return a console on standard output. `width` is the number of columns without a terminal."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else width)
+    class CommandConsole(Console):
+        """A console whose commands end as others do when the reader has closed the pipe."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return CommandConsole(width=None if sys.stdout.isatty() else width)
 
 
 def print_json(data: Any) -> None:

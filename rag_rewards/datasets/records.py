@@ -76,6 +76,8 @@ class Records:
         except UsageError:
             self._check()  # the reason of the error, if another process changes the file
             raise
+        except OSError as error:
+            raise UsageError(f"cannot read {self.path}: {error.strerror or error}") from None
         self._check()
 
     def _all(self) -> Iterator[Record]:

@@ -92,12 +92,17 @@ def open_source(path: str, columns: str | None = None, *, growing: bool = False)
     return source
 
 
+def _has_size(path: str) -> bool:
+    """Return whether a path is a file of known size. Files of the system may have content and 0."""
+    return os.path.isfile(path) and os.path.getsize(path) > 0
+
+
 def is_splittable(path: str) -> bool:
     """Return whether a file can be read from any row: neither a device nor compressed.
 
     Raises UsageError when the file cannot be read.
     """
-    if not is_remote(path) and not os.path.isfile(local_path(path)):
+    if not is_remote(path) and not _has_size(local_path(path)):
         return False
     try:
         with open_file(path) as handle:

@@ -1,10 +1,11 @@
-"""A full disk: the message names the file, and no damaged output gets its name."""
+"""Full disks, unreadable files and closed pipes: exit codes, messages, and what remains."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -86,3 +87,46 @@ def test_temporary_files(cli, rows, disk, tmp_path, monkeypatch, command):
 def test_a_full_device(cli, rows):
     message = cli("evaluate", rows, "-m", "em", "-o", "/dev/full", code=2).err
     assert "/dev/full: No space left on device" in message
+
+
+MEMORY = "/proc/self/mem"
+
+
+@pytest.mark.skipif(not os.path.exists(MEMORY), reason="no file that cannot be read")
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"score {MEMORY} -r arena -o {{out}}",
+        f"score {MEMORY} -r arena -o {{out}} --workers 2",
+        f"evaluate {MEMORY} -m em -o {{out}}",
+        f"prepare hotpotqa {MEMORY} -r arena -o {{out}}",
+        f"select {MEMORY} -r arena -o {{out}}",
+        f"calibrate {MEMORY} -l human -c part -o {{out}}",
+        f"audit {MEMORY} -r arena",
+    ],
+)
+def test_a_file_that_cannot_be_read(cli, tmp_path, command):
+    message = cli(*command.format(out=tmp_path / "out.json").split(), code=2).err
+    assert f"cannot read {MEMORY}: Input/output error" in message
+    assert not list(tmp_path.glob("out.json"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["evaluate {rows} -m em", "calibrate {rows} -l human -c part", "score {rows} -r arena --table"],
+)
+def test_a_closed_pipe(rows, command):
+    read, write = os.pipe()
+    os.close(read)
+    words = command.format(rows=rows).split()
+    done = subprocess.run(
+        [sys.executable, "-m", "rag_rewards", *words],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    os.close(write)
+    assert done.returncode == 2
+    assert b"Traceback" not in done.stderr
+    assert b"Broken pipe" not in done.stderr
