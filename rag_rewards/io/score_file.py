@@ -72,7 +72,9 @@ def _score_source(
         raise
     except OSError as error:
         partial = partial_of(options.output or "-")
-        hint = f"; the rows scored so far are in {partial}: resume the run" if partial else ""
+        hint = "; resume the run when there is space" if options.is_resumable else ""
+        if partial is not None and partial.exists():  # sorted rows are in the folder of the run
+            hint = f"; the rows scored so far are in {partial}: resume the run"
         name = error.filename2 or error.filename or options.output
         name = "standard output" if name in (None, "-") else name
         raise OutputError(f"cannot write {name}: {error.strerror}{hint}") from None
