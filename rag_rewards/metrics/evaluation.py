@@ -19,7 +19,7 @@ from rag_rewards.evidence.protocols import Models
 from rag_rewards.io.digest import sha256
 from rag_rewards.io.output import check_output, partial_of, write_whole
 from rag_rewards.io.sources import chunks, open_source
-from rag_rewards.io.storage import input_files
+from rag_rewards.io.storage import input_files, is_remote
 from rag_rewards.metrics.bootstrap import RESAMPLES
 from rag_rewards.metrics.comparison import (
     Comparison,
@@ -89,8 +89,8 @@ class EvaluateOptions:
 
     @property
     def is_resumable(self) -> bool:
-        """Whether the output is a file, so that an interrupted run can continue."""
-        return partial_of(self.output or "-") is not None
+        """Whether the output is a local file, so that an interrupted run can continue."""
+        return partial_of(self.output or "-") is not None and not is_remote(self.output or "-")
 
 
 def _is_same_file(one: str | os.PathLike[str], other: str) -> bool:
