@@ -26,7 +26,8 @@ from rag_rewards.shards.files import InputFile, is_parquet
 from rag_rewards.shards.plan import Grouping, Shard, plan_shards, shard_bytes, splittable_files
 from rag_rewards.shards.reader import StreamParts
 from rag_rewards.shards.row_files import OrderedRows, intact_parts
-from rag_rewards.shards.run_folder import RunFolder, RunSettings
+from rag_rewards.shards.run_folder import RunFolder
+from rag_rewards.shards.run_settings import RunSettings
 from rag_rewards.shards.score import (
     Part,
     PartFiles,

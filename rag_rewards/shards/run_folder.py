@@ -35,7 +35,6 @@ from rag_rewards.io.storage import (
     with_suffix,
 )
 from rag_rewards.rows import Totals
-from rag_rewards.shards.files import InputFile
 from rag_rewards.shards.row_files import (
     OrderedRows,
     RowFiles,
@@ -43,6 +42,7 @@ from rag_rewards.shards.row_files import (
     flush_files,
     intact_parts,
 )
+from rag_rewards.shards.run_settings import RunSettings
 from rag_rewards.shards.score import Part
 
 SYNC_SECONDS = 5.0
@@ -50,54 +50,6 @@ SYNC_SECONDS = 5.0
 
 _BLOCK = 1 << 20
 T = TypeVar("T")
-
-
-class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What decides the bytes of the output.
-
-    options      options of the command by name, and the signature
-    files        input files; empty for a stream
-    """
-
-    options: dict[str, str]
-    files: list[InputFile]
-
-    def check(self, earlier: RunSettings, name: str) -> None:
-        """Raise UsageError if an earlier run had other options or another input."""
-        self.check_options(earlier, name)
-        self.check_files(earlier, name)
-
-    def check_options(self, earlier: RunSettings, name: str) -> None:
-        """Raise UsageError if an earlier run had other options."""
-        for option in dict.fromkeys([*earlier.options, *self.options]):
-            before, now = earlier.options.get(option, "-"), self.options.get(option, "-")
-            if before != now:
-                raise UsageError(
-                    f"cannot resume {name}: {option} was {before!r} and is {now!r}: use the "
-                    "settings of the earlier run, or start again without `resume`"
-                )
-
-    def check_files(self, earlier: RunSettings, name: str) -> None:
-        """Raise UsageError if an earlier run had another input."""
-        if len(self.files) != len(earlier.files):
-            raise UsageError(
-                f"cannot resume {name}: the input had {len(earlier.files)} files and has "
-                f"{len(self.files)}: start again without `resume`"
-            )
-        for before_file, file in zip(earlier.files, self.files, strict=True):
-            if before_file != file:
-                raise UsageError(
-                    f"cannot resume {name}: the input {file.path} has changed "
-                    f"({_difference(before_file, file)}): start again without `resume`"
-                )
-
-
-def _difference(before: InputFile, now: InputFile) -> str:
-    if before.path != now.path:
-        return f"it was {before.path}"
-    if before.size != now.size:
-        return f"it had {before.size:,} bytes and has {now.size:,}"
-    return "it was written after the run began"
 
 
 class _Saved(msgspec.Struct, frozen=True, kw_only=True):
