@@ -39,7 +39,7 @@ from rag_rewards.metrics.summary import MetricReport, Resampling, summarize
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.rows import NOT_JSON, Line
 from rag_rewards.shards.files import InputFile
-from rag_rewards.shards.run_folder import RunSettings
+from rag_rewards.shards.run_settings import RunSettings
 from rag_rewards.signature import Signature
 
 SCORED = "correct"

@@ -23,7 +23,8 @@ from rag_rewards.io.compression import read_content
 from rag_rewards.io.output import open_locked
 from rag_rewards.rollout import Evidence
 from rag_rewards.rows import ScoredRow
-from rag_rewards.shards.run_folder import RunSettings, finished_record_of, write_synced
+from rag_rewards.shards.run_folder import finished_record_of, write_synced
+from rag_rewards.shards.run_settings import RunSettings
 
 Gathered = Sequence[ScoredRow | RolloutError]
 
