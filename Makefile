@@ -59,13 +59,14 @@ teaches:
 	@PYTHON=$(PYTHON) tests/trainers/make_environment.sh trl $(TRL)
 	@for each in $(TEACHES); do $(TRL)/bin/python benchmarks/teaches/$$each.py || exit 1; done
 
-# On all cores, in five minutes on two. Tests of many seconds are marked as slow.
+# On all cores, in five minutes on two. Tests of many seconds are marked as slow. Tests on Ray form a
+# group that one process runs, so that they share a cluster.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto -m "not slow" --cov --cov-report=
 	@$(BIN)/coverage report --fail-under=95 --skip-covered
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -n auto -m slow
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m slow
 
 # Property tests with new random examples each time, and many more of them than `make test` tries.
 FUZZ ?= tests

@@ -5,7 +5,7 @@
 Each `>=` of the core dependencies, EXTRAS and TABLE_LIBRARIES becomes `==`, so that pyproject.toml
 is the only source of the versions. The script installs the package with these versions in a virtual
 environment and runs a fast part of the tests. It omits the extras that need torch, because they
-need gigabytes.
+need gigabytes, and `ray`, because Ray excludes the oldest versions of some core dependencies.
 """
 
 from __future__ import annotations

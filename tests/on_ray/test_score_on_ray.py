@@ -15,9 +15,11 @@ import pytest
 from object_store import Bucket, object_store
 from ray_nodes import RayNodes, ray_nodes
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
 ROOT = Path(__file__).resolve().parents[2]
 CHECKPOINT = ROOT / "rag_rewards" / "tiny_world" / "checkpoint"
+WAIT_SECONDS = 300
+"""Limit for the end of a run, far above its duration on a machine that other processes use."""
 SLOW_REWARD = """
 import time
 
@@ -53,7 +55,7 @@ class Run:
         )
 
     def end(self, code: int | None = 0) -> str:
-        _, errors = self.process.communicate(timeout=120)
+        _, errors = self.process.communicate(timeout=WAIT_SECONDS)
         assert "Traceback" not in errors
         assert code is None or self.process.returncode == code, errors
         return errors
@@ -83,7 +85,7 @@ def rows(count: int, *, group: int = 4, invalid: int | None = None) -> bytes:
 
 def wait_for_parts(output: Path, count: int) -> None:
     """Wait until workers have written part files of an output."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + WAIT_SECONDS
     while len(list(output.parent.glob(f"{output.name}.run/parts-*/*.json"))) < count:
         assert not output.exists()
         assert time.monotonic() < end
@@ -101,7 +103,7 @@ def test_the_same_bytes_as_the_local_engine(nodes: RayNodes, bucket: Bucket, tmp
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
-    data = rows(5000, invalid=2500)
+    data = rows(2000, invalid=1000)
     half = len(data[: len(data) // 2].rpartition(b"\n")[0]) + 1
     (tmp_path / "rows.jsonl").write_bytes(data)
     (tmp_path / "folder").mkdir()
@@ -110,13 +112,13 @@ def test_the_same_bytes_as_the_local_engine(nodes: RayNodes, bucket: Bucket, tmp
     pq.write_table(
         pa.Table.from_pylist([json.loads(line) for line in data.splitlines()]),
         tmp_path / "rows.parquet",
-        row_group_size=1000,
+        row_group_size=500,
     )
     bucket.write("rows.jsonl", data)
     for source in ("rows.jsonl", "folder", "rows.parquet", bucket.url("rows.jsonl")):
         Run(nodes, tmp_path, source, "-r", "arena", "-o", "local").end(3)
         log = Run(nodes, tmp_path, source, "-r", "arena", "-o", "ray", *on_ray(nodes)).end(3)
-        assert "4,999 scored, 1 in error" in log
+        assert "1,999 scored, 1 in error" in log
         equal_files(tmp_path, "local", "ray")
     remote = bucket.url("scored.jsonl")
     Run(nodes, tmp_path, "rows.jsonl", "-r", "arena", "-o", remote, *on_ray(nodes)).end(3)
@@ -129,7 +131,7 @@ def test_groups_are_whole_and_models_run_in_the_workers(nodes: RayNodes, tmp_pat
     lines = source.read_bytes().splitlines(keepends=True)
     copies = [
         json.dumps({**json.loads(line), "id": f"{i}-{j}", "group": f"copy-{i}"}) + "\n"
-        for i in range(40)
+        for i in range(4)
         for j, line in enumerate(lines)
     ]
     (tmp_path / "rows.jsonl").write_text("".join(copies))

@@ -92,7 +92,7 @@ class Running:
         """Stop the server; return its exit code and its standard error."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        _, log = self.process.communicate(timeout=60)
+        _, log = self.process.communicate(timeout=180)
         return self.process.returncode, log
 
 

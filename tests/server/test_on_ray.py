@@ -23,8 +23,10 @@ from judge_server import JudgeServer, Reply, Request
 pytest.importorskip("ray.serve", reason="needs Ray: pip install 'rag-rewards[ray]'")
 psutil = pytest.importorskip("psutil")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
 ON_RAY = ("--engine", "ray", "--replicas", "2", "--cpus-per-worker", "0.1")
+WAIT_SECONDS = 300
+"""Limit for each step of a test, far above its duration on a machine that other processes use."""
 BODIES = [
     ("/score", b'{"rollouts": [{"response": "x"}]}'),
     ("/score", b'{"rollouts": [{"response": 1}]}'),
@@ -44,7 +46,7 @@ def on_ray(monkeypatch: pytest.MonkeyPatch, serving: Callable[..., Running]) -> 
 
     def start(*arguments: object) -> Running:
         running = serving(*arguments, *ON_RAY, wait=False)
-        running.wait(seconds=180)
+        running.wait(seconds=WAIT_SECONDS)
         started.append(running)
         return running
 
@@ -55,7 +57,7 @@ def on_ray(monkeypatch: pytest.MonkeyPatch, serving: Callable[..., Running]) -> 
 
 def post(running: Running, path: str, body: bytes) -> tuple[int, bytes]:
     headers = {"Content-Type": "application/json", "X-Request-ID": "of-the-test"}
-    answer = httpx.post(f"{running.url}{path}", content=body, headers=headers, timeout=60)
+    answer = httpx.post(f"{running.url}{path}", content=body, headers=headers, timeout=WAIT_SECONDS)
     return answer.status_code, answer.content
 
 
@@ -82,7 +84,7 @@ def test_equal_answers_and_a_killed_replica(serving, on_ray) -> None:
     first, second = replicas(remote)
     os.kill(first.pid, signal.SIGKILL)
     # A request to the killed replica fails or is sent again; every answer with 200 is correct.
-    end = time.monotonic() + 30
+    end = time.monotonic() + WAIT_SECONDS
     while len(alive := replicas(remote)) < 2 or first.pid in {each.pid for each in alive}:
         status, body = post(remote, *bodies[-1])
         assert status != 200 or body == expected[-1][1]
@@ -97,7 +99,7 @@ def test_requests_in_progress_are_completed_after_sigterm(on_ray) -> None:
 
     def judge_when_opened(_: Request) -> Reply:
         asked.set()
-        assert opened.wait(60)
+        assert opened.wait(WAIT_SECONDS)
         return Reply()
 
     row = {"question": "When?", "answers": ["2061"], "response": "\\boxed{the sixties}"}
@@ -105,7 +107,7 @@ def test_requests_in_progress_are_completed_after_sigterm(on_ray) -> None:
     with JudgeServer(judge_when_opened) as judge, concurrent.futures.ThreadPoolExecutor(1) as pool:
         running = on_ray("-r", "truthrl", "--judge", judge.url, "--judge-model", "m")
         answer = pool.submit(post, running, "/score", body)
-        assert asked.wait(30), answer.result()
+        assert asked.wait(WAIT_SECONDS), answer.result()
         running.process.send_signal(signal.SIGTERM)
         time.sleep(1.0)
         assert not answer.done()

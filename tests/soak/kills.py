@@ -1,15 +1,19 @@
 """Kill runs at random moments, resume them, and compare their output with that of unbroken runs.
 
-    python tests/soak/kills.py [--kills 200] [--seed 0] [--only NAME] [--output FILE]
+    python tests/soak/kills.py [--kills 200] [--seed 0] [--only NAME ...] [--output FILE]
 
-Each case runs a command with `--resume` and kills the command or one of its workers with SIGKILL.
-It starts the command again until it completes. Then the output must have the bytes of an unbroken
-run, with every row once. A new round starts without files.
+Each case runs a command with `--resume` and kills the command, one of its workers or, on Ray, one
+node of the cluster with SIGKILL. It starts the command again until it completes. Then the output
+must have the bytes of an unbroken run, with every row once. A new round starts without files.
+
+With `--only`, the figures of all other cases and the text below the table stay in the output file.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import platform
 import random
@@ -20,11 +24,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from prepare import row as hotpotqa_row
+from ray_nodes import RayNodes, ray_nodes
 from rollouts import encode, rollouts
 
 COMMAND = [sys.executable, "-m", "rag_rewards"]
@@ -34,9 +41,10 @@ CODES = {0, 3}
 
 @dataclass(frozen=True)
 class Case:
-    """A command with an input. `{source}`, `{out}` and `{folder}` are replaced in its arguments.
+    """A command with an input. `{source}`, `{out}` and `{address}` are replaced in its arguments.
 
-    workers   whether a kill may hit a process that the command started
+    workers   whether a kill may hit a process that scores for the command
+    on_ray    whether the command uses a cluster, whose nodes a kill may hit, too
     extra     further outputs that must be equal, as suffixes of the output's name
     """
 
@@ -46,10 +54,11 @@ class Case:
     out: str = "out.jsonl"
     workers: bool = False
     stdin: bool = False
+    on_ray: bool = False
     extra: tuple[str, ...] = ()
 
-    def command(self, folder: Path, out: Path, *, resume: bool) -> list[str]:
-        names = {"source": folder / self.source, "out": out, "folder": folder}
+    def command(self, source: Path, out: Path, address: str, *, resume: bool) -> list[str]:
+        names = {"source": source, "out": out, "address": address}
         words = [word.format(**names) for word in self.arguments.split()]
         return [*COMMAND, *words, *(["--resume"] if resume else [])]
 
@@ -96,28 +105,55 @@ CASES = (
         "out.parquet",
         extra=ERRORS,
     ),
+    Case(
+        "Ray, two workers",
+        "score {source} -r arena -o {out} --workers 2 --engine ray --ray-address {address}",
+        "rows.jsonl",
+        workers=True,
+        on_ray=True,
+        extra=ERRORS,
+    ),
+    Case("evaluate", "evaluate {source} -m em,f1,substring -o {out}", "valid.jsonl", "out.json"),
+    Case(
+        "prepare",
+        "prepare hotpotqa {source} -r arena -o {out}",
+        "questions.json",
+        extra=(".card.md",),
+    ),
 )
 
 
 @dataclass
 class Result:
-    """The counts of one case."""
+    """The counts of one case, in the order of the columns of the page."""
 
+    rows: int = 0
     kills: int = 0
     worker_kills: int = 0
+    node_kills: int = 0
     rounds: int = 0
     lost: int = 0
     doubled: int = 0
     different: int = 0
     failed: int = 0
-    messages: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def all_kills(self) -> int:
+        return self.kills + self.worker_kills + self.node_kills
+
+
+HEADER = (
+    "| case | rows | kills of the command | kills of a worker | kills of a node | rounds "
+    "| lost rows | doubled rows | outputs with other bytes | runs that failed |"
+)
 
 
 def write_inputs(folder: Path, rows: int) -> None:
-    """Write the inputs: rows of 8 KB with some that are in error, and groups of eight."""
+    """Write the inputs: rows of 8 KB with and without errors, groups of eight, and questions."""
     import gzip
 
     lines = [encode({"id": str(i), **row}) for i, row in enumerate(rollouts("arena", rows))]
+    (folder / "valid.jsonl").write_bytes(b"".join(line.rstrip(b"\n") + b"\n" for line in lines))
     for position in range(100, rows, 997):
         lines[position] = b'{"id": "%d", "response": 1}' % position
     data = b"".join(line.rstrip(b"\n") + b"\n" for line in lines)
@@ -127,20 +163,70 @@ def write_inputs(folder: Path, rows: int) -> None:
         encode({"id": str(i), **row}) for i, row in enumerate(rollouts("ctrl-rag", rows // 2))
     ]
     (folder / "groups.jsonl").write_bytes(b"".join(line.rstrip(b"\n") + b"\n" for line in groups))
+    rng = random.Random(0)
+    questions = [hotpotqa_row(rng, number) for number in range(rows)]
+    (folder / "questions.json").write_text(json.dumps(questions), "utf-8")
 
 
-def start(case: Case, folder: Path, out: Path, *, resume: bool) -> subprocess.Popen[bytes]:
-    """Start a command. Its standard error is a file, so that no pipe fills up."""
-    with (
-        open(folder / case.source if case.stdin else os.devnull, "rb") as stdin,
-        open(folder / "messages", "wb") as messages,
-    ):
-        return subprocess.Popen(
-            case.command(folder, out, resume=resume),
-            stdin=stdin,
-            stdout=subprocess.DEVNULL,
-            stderr=messages,
-        )
+@dataclass
+class Runner:
+    """The commands of one case, and the cluster that they use."""
+
+    case: Case
+    folder: Path
+    rng: random.Random
+    nodes: RayNodes | None
+
+    @property
+    def out(self) -> Path:
+        case = self.case
+        return self.folder / f"{case.name.replace(' ', '-').replace(',', '')}-{case.out}"
+
+    @property
+    def messages(self) -> str:
+        return (self.folder / "messages").read_text().strip()
+
+    def start(self, *, resume: bool) -> subprocess.Popen[bytes]:
+        """Start the command. Its standard error is a file, so that no pipe fills up."""
+        source = self.folder / self.case.source
+        with (
+            open(source if self.case.stdin else os.devnull, "rb") as stdin,
+            open(self.folder / "messages", "wb") as messages,
+        ):
+            address = self.nodes.address if self.nodes else ""
+            return subprocess.Popen(
+                self.case.command(source, self.out, address, resume=resume),
+                stdin=stdin,
+                stdout=subprocess.DEVNULL,
+                stderr=messages,
+                env=self.nodes.environment if self.nodes else None,
+            )
+
+    def workers(self, process: int) -> list[int]:
+        """Return the processes that score for the command."""
+        if self.nodes:
+            return [each.pid for each in self.nodes.workers("ShardWorker")]
+        return children(process) if self.case.workers else []
+
+    def kill_one(self, process: subprocess.Popen[bytes], result: Result) -> None:
+        """Kill the command or, in half of the kills, one of its workers or nodes."""
+        is_command = self.rng.random() < 0.5
+        if self.nodes and not is_command and self.rng.random() < 0.5:
+            raylet = self.nodes.raylets.pop(self.rng.randrange(len(self.nodes.raylets)))
+            os.kill(raylet, signal.SIGKILL)
+            self.nodes.add()
+            result.node_kills += 1
+        elif not is_command and (workers := self.workers(process.pid)):
+            with contextlib.suppress(ProcessLookupError):  # it ended by itself
+                os.kill(self.rng.choice(workers), signal.SIGKILL)
+                result.worker_kills += 1
+        else:
+            process.kill()
+            result.kills += process.wait() == -signal.SIGKILL
+
+    def files(self) -> list[bytes | None]:
+        paths = [self.out, *(Path(f"{self.out}{suffix}") for suffix in self.case.extra)]
+        return [path.read_bytes() if path.exists() else None for path in paths]
 
 
 def children(process: int) -> list[int]:
@@ -152,69 +238,45 @@ def children(process: int) -> list[int]:
     return [int(child) for text in texts for child in text.split()]
 
 
-def files_of(case: Case, out: Path) -> list[bytes | None]:
-    paths = [out, *(Path(f"{out}{suffix}") for suffix in case.extra)]
-    return [path.read_bytes() if path.exists() else None for path in paths]
-
-
 def clear(out: Path) -> None:
     """Remove the output and all other files of its run."""
     for path in out.parent.glob(f"*{out.name}*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def run_case(
-    case: Case, folder: Path, kills: int, rng: random.Random, show: Callable[[str], None]
-) -> Result:
+def run_case(runner: Runner, kills: int, rows: int, show: Callable[[str], None]) -> Result:
     """Kill one command until the number of kills is reached and the last round is complete."""
-    result = Result()
-    out = folder / f"{case.name.replace(' ', '-').replace(',', '')}-{case.out}"
+    name, result = runner.case.name, Result(rows)
     began = time.perf_counter()
-    code = start(case, folder, out, resume=False).wait()
+    if runner.start(resume=False).wait() not in CODES:
+        raise SystemExit(f"{name}: {runner.messages}")
     duration = time.perf_counter() - began
-    if code not in CODES:
-        raise SystemExit(f"{case.name}: {(folder / 'messages').read_text()}")
-    expected = files_of(case, out)
-    clear(out)
-    while result.kills + result.worker_kills < kills:
+    expected = runner.files()
+    clear(runner.out)
+    while result.all_kills < kills:
         result.rounds += 1
-        while True:
-            process = start(case, folder, out, resume=True)
-            is_last = result.kills + result.worker_kills >= kills
-            if not is_last:
-                time.sleep(rng.uniform(0.1, duration))
-                if process.poll() is None:
-                    kill_one(case, process, rng, result)
-            code = process.wait()
-            if code == -signal.SIGKILL:
-                continue
-            if code not in CODES:
-                result.failed += 1
-                message = (folder / "messages").read_text().strip()
-                result.messages[message] += 1
-                show(f"{case.name}: exit code {code}: {message}")
-            break
+        code = run_round(runner, kills, duration, result)
         if code in CODES:
-            compare(case, files_of(case, out), expected, result)
-        clear(out)
-        show(f"{case.name}: {result.kills + result.worker_kills} kills, {result.rounds} rounds")
+            compare(runner.case, runner.files(), expected, result)
+        else:
+            result.failed += 1
+            show(f"{name}: exit code {code}: {runner.messages}")
+        clear(runner.out)
+        show(f"{name}: {result.all_kills} kills, {result.rounds} rounds")
     return result
 
 
-def kill_one(
-    case: Case, process: subprocess.Popen[bytes], rng: random.Random, result: Result
-) -> None:
-    """Kill the command or, in half of the cases with workers, one of its workers."""
-    workers = children(process.pid) if case.workers else []
-    if workers and rng.random() < 0.5:
-        try:
-            os.kill(rng.choice(workers), signal.SIGKILL)
-            result.worker_kills += 1
-        except ProcessLookupError:  # it ended by itself
-            pass
-    else:
-        process.kill()
-        result.kills += process.wait() == -signal.SIGKILL
+def run_round(runner: Runner, kills: int, duration: float, result: Result) -> int:
+    """Start the command again until it ends by itself, and return its exit code."""
+    while True:
+        process = runner.start(resume=True)
+        if result.all_kills < kills:
+            time.sleep(runner.rng.uniform(0.1, duration))
+            if process.poll() is None:
+                runner.kill_one(process, result)
+        code = process.wait()
+        if code != -signal.SIGKILL:
+            return code
 
 
 def compare(
@@ -231,36 +293,36 @@ def compare(
     result.doubled += sum(count - 1 for line, count in after.items() if line and count > 1)
 
 
-def report(results: dict[str, Result], options: argparse.Namespace, seconds: float) -> str:
+def report(results: dict[str, Result], options: argparse.Namespace, notes: str) -> str:
     """Return the results as a page."""
-    kills = sum(result.kills + result.worker_kills for result in results.values())
-    rounds = sum(result.rounds for result in results.values())
+    total = Result(max(each.rows for each in results.values()))
+    for name in [each.name for each in fields(Result)][1:]:
+        setattr(total, name, sum(getattr(each, name) for each in results.values()))
     lines = [
         "# Kills at random moments",
         "",
-        f"`make soak-kills`: {kills} kills with SIGKILL in {rounds} rounds, {seconds / 60:.0f} "
-        f"minutes, {options.rows:,} rows per input, seed {options.seed}; {platform.machine()}, "
-        f"{os.cpu_count()} cores that other processes also used, Python "
-        f"{platform.python_version()}. A round starts without files and is resumed until it is "
-        "complete. Its outputs are then compared with those of an unbroken run.",
+        f"`make soak-kills`: {total.all_kills} kills with SIGKILL in {total.rounds} rounds, seed "
+        f"{options.seed}; {platform.machine()}, {os.cpu_count()} cores that other",
+        f"processes also used, Python {platform.python_version()}. A round starts without files "
+        "and is resumed until it is complete.",
+        "Its outputs are then compared with those of an unbroken run.",
         "",
-        "| case | kills of the command | kills of a worker | rounds | lost rows | doubled rows "
-        "| outputs with other bytes | runs that failed |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        HEADER,
+        "|" + " --- |" * HEADER.count(" |"),
     ]
-    for name, each in [*results.items(), ("**all**", _sum(results.values()))]:
-        cells = (each.kills, each.worker_kills, each.rounds, each.lost, each.doubled)
-        cells = (*cells, each.different, each.failed)
+    for name, result in [*results.items(), ("**all**", total)]:
+        cells = [getattr(result, each.name) for each in fields(Result)]
         lines.append(f"| {name} | {' | '.join(map(str, cells))} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + notes
 
 
-def _sum(results: Sequence[Result] | object) -> Result:
-    total = Result()
-    for each in results:  # type: ignore[attr-defined]
-        for name in ("kills", "worker_kills", "rounds", "lost", "doubled", "different", "failed"):
-            setattr(total, name, getattr(total, name) + getattr(each, name))
-    return total
+def earlier_results(page: Path) -> tuple[dict[str, Result], str]:
+    """Return the figures of a page by case, and the text below its table."""
+    text = page.read_text("utf-8") if page.exists() else ""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    names = {case.name for case in CASES}
+    results = {row[0]: Result(*map(int, row[1:])) for row in rows if row and row[0] in names}
+    return results, text.rpartition("|\n")[2]
 
 
 def main() -> int:
@@ -268,27 +330,33 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--rows", type=int, default=6_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", help="run the cases whose name contains this text")
-    parser.add_argument("--output", help="write the results to this file")
+    parser.add_argument("--only", nargs="+", default=[], help="run the cases with these names")
+    parser.add_argument("--output", type=Path, help="write the results to this file")
     options = parser.parse_args()
-    cases = [case for case in CASES if not options.only or options.only in case.name]
-    began = time.perf_counter()
+    if unknown := set(options.only) - {case.name for case in CASES}:
+        parser.error(f"no case has the name {', '.join(sorted(unknown))}")
+    cases = [case for case in CASES if not options.only or case.name in options.only]
+    earlier, notes = {}, ""
+    if options.only and options.output:
+        earlier, notes = earlier_results(options.output)
     results: dict[str, Result] = {}
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         write_inputs(folder, options.rows)
+        nodes = stack.enter_context(ray_nodes(2)) if any(c.on_ray for c in cases) else None
         for position, case in enumerate(cases):
             share = options.kills // len(cases) + (position < options.kills % len(cases))
             rng = random.Random(f"{options.seed} {case.name}")
+            runner = Runner(case, folder, rng, nodes if case.on_ray else None)
             results[case.name] = run_case(
-                case, folder, share, rng, lambda text: print(text, flush=True)
+                runner, share, options.rows, lambda text: print(text, flush=True)
             )
-    page = report(results, options, time.perf_counter() - began)
+    every = {c.name: (earlier | results)[c.name] for c in CASES if c.name in earlier | results}
+    page = report(every, options, notes)
     print(page)
     if options.output:
-        Path(options.output).write_text(page, "utf-8")
-    total = _sum(results.values())
-    return int(bool(total.different or total.failed))
+        options.output.write_text(page, "utf-8")
+    return int(any(each.different or each.failed for each in results.values()))
 
 
 if __name__ == "__main__":
