@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import count
 
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.text.normalize import fold
@@ -86,15 +87,19 @@ def _names(question: JudgeQuestion) -> Iterator[str]:
     """Yield names that occur in no text of the question."""
     content = content_of(question)
     texts = fold("\n".join(_texts(question)))
-    number = 0
-    while True:
-        digest = blake2b(content, digest_size=8, salt=number.to_bytes(4, "big")).digest()
-        number += 1
+    length = (
+        3  # syllables, one more after each collision: no text contains all names of all lengths
+    )
+    for number in count():
+        size, salt = 2 * length + 2, number.to_bytes(4, "big")
+        digest = blake2b(content, digest_size=size, salt=salt).digest()
         first, last = (
-            "".join(_SYLLABLES[byte % len(_SYLLABLES)] for byte in digest[start : start + 3])
-            for start in (0, 3)
+            "".join(_SYLLABLES[byte % len(_SYLLABLES)] for byte in digest[start : start + length])
+            for start in (0, length)
         )
-        if first not in texts and last not in texts:
+        if first in texts or last in texts:
+            length += 1
+        else:
             yield f"{first.capitalize()} {last.capitalize()}"
 
 

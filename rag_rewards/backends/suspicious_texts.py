@@ -43,8 +43,12 @@ _SIGNS: dict[str, re.Pattern[str]] = {
         r"\b(?:ignore|disregard|forget|bypass|pretend|obey|comply|output|return|reply|respond"
         r"|print|say|you (?:are|must|should|will))\b"
     ),
-    "a tag": re.compile(r"</?\s?[a-z!|]|<\||```|\[/?inst|<<|^\s*#{1,6}\s|={3,}|-{3,}|\|{2,}", re.M),
-    "a role": re.compile(r"^\W*(?:system|user|human|assistant|developer|tool|model)\s*[:\n]", re.M),
+    "a tag": re.compile(
+        r"</?\s?[a-z!|]|<\||```|\[/?inst|<<|^[^\S\n]*#{1,6}\s|={3,}|-{3,}|\|{2,}", re.M
+    ),
+    "a role": re.compile(
+        r"^[^\w\n]*(?:system|user|human|assistant|developer|tool|model)\s*[:\n]", re.M
+    ),
     "a remark in another language": re.compile(
         r"ignorier|vergiss|anweisung|bewert|richtig|urteil|ignor[ea]|oubli|juge|évalu"
         r"|consign|correct[oae]|instruc|evalua|puntua|calific|istruz|valuta|punteggi|giudi|avalia"

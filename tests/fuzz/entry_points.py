@@ -15,6 +15,8 @@ from rag_rewards_adapters.verl_rows import row_fields
 from rag_rewards.backends.entity_prompts import parse_entities
 from rag_rewards.backends.http_responses import error_message, retry_after_seconds
 from rag_rewards.backends.judge_prompts import judge_messages, parse_verdict
+from rag_rewards.backends.planted_questions import planted_question
+from rag_rewards.backends.suspicious_texts import is_suspicious
 from rag_rewards.datasets.answer_expression import required_answers
 from rag_rewards.datasets.catalog import DATASETS
 from rag_rewards.datasets.web_pages import page_text
@@ -103,7 +105,10 @@ def outputs_of_judges(text):
     for kind in ("outcome", "accuracy"):
         parse_verdict(text, kind)
     parse_entities(text, ["E0"])
-    judge_messages(JudgeQuestion("accuracy", text, text, (text,), (text,)))
+    question = JudgeQuestion("accuracy", text, text, (text,), (text,))
+    judge_messages(question, marked=True)
+    is_suspicious(question)
+    planted_question(question, 0)
 
 
 def texts_of_servers(text):
