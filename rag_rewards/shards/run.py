@@ -63,7 +63,8 @@ def score_to_file(
     files = splittable_files(paths) if in_shards else list(map(InputFile.of, regular_files(paths)))
     settings = RunSettings(options=_settings(run.signature, options, in_shards), files=files)
     with contextlib.ExitStack() as stack:
-        output = open_output(str(options.output), resume=options.resume)
+        # `folder.start` removes the rows of an earlier run when its records have been removed.
+        output = open_output(str(options.output), resume=True)
         stack.callback(_close, output.close)
         folder = RunFolder(output, str(options.errors), settings, is_sorted=options.sort)
         stack.callback(_close, folder.close)

@@ -27,12 +27,16 @@ import msgspec
 from rag_rewards.errors import UsageError
 from rag_rewards.io.output import Output, sync_folder
 from rag_rewards.io.storage import (
+    FileInfo,
+    file_info,
     is_remote,
     join,
+    local_path,
     remove_file,
     remove_folder,
     upload,
     with_suffix,
+    write_file,
 )
 from rag_rewards.rows import Totals
 from rag_rewards.shards.row_files import (
@@ -49,6 +53,8 @@ SYNC_SECONDS = 5.0
 """A power failure loses at most about the work of this time. A killed process loses none of it."""
 
 _BLOCK = 1 << 20
+_NAMES = ("settings.json", "finished.json", "record.json", "parts", "errors.jsonl", "unsorted")
+"""The beginnings of the names in the folder. Incomplete files have a dot before them."""
 T = TypeVar("T")
 
 
@@ -61,12 +67,17 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of a complete run: OUT.run.json."""
+    """The record of a complete run: OUT.run.json.
+
+    replaced     the file that had the name of the output before
+    output_size  size of the output in bytes; 0 before it has its name
+    """
 
     settings: RunSettings
     totals: Totals
     rows_size: int
     errors_size: int
+    replaced: FileInfo | None = None
     output_size: int = 0
 
 
@@ -102,7 +113,7 @@ class RunFolder:
 
     def start(self, shard_bytes: int) -> None:
         """Begin a new run. Files of an earlier run that did not end are removed."""
-        shutil.rmtree(self._path, ignore_errors=True)
+        self._remove_earlier()
         self._path.mkdir()
         self.shard_bytes = shard_bytes
         self._parts_name = f"parts-{secrets.token_hex(4)}"
@@ -110,6 +121,19 @@ class RunFolder:
         write_synced(self._path / "settings.json", msgspec.json.encode(saved))
         self.output.truncate(0)
         self._open()
+
+    def _remove_earlier(self) -> None:
+        """Remove the folder of an earlier run. Raises UsageError if it contains other files."""
+        is_folder = self._path.is_dir() and not self._path.is_symlink()
+        names = os.listdir(self._path) if is_folder else [""] * os.path.lexists(self._path)
+        if other := [name for name in names if not name.lstrip(".").startswith(_NAMES)]:
+            raise UsageError(
+                f"{self._path / other[0]} is not a file of a run: rename {self._path}, or choose "
+                "another output"
+            )
+        # Without this record, no later run takes the partial file for a complete one.
+        (self._path / "finished.json").unlink(missing_ok=True)
+        shutil.rmtree(self._path, ignore_errors=True)
 
     def resume(self) -> Finished | None:
         """Continue an earlier run, if there is one. Returns its record if it is complete.
@@ -120,7 +144,7 @@ class RunFolder:
         finished = _decoded(self._path / "finished.json", Finished)
         if finished is not None:
             self._check(finished.settings)
-            return self._publish(finished)
+            return self._publish(finished) if self._has_output(finished) else None
         saved = _decoded(self._path / "settings.json", _Saved)
         if saved is not None:
             self.settings.check(saved.settings, self.output.path)
@@ -152,7 +176,17 @@ class RunFolder:
                 f"cannot resume {self.output.path}: it has changed since the run ended: start "
                 "again without `resume`"
             )
+        with contextlib.suppress(UsageError):
+            self._remove_earlier()
         return finished
+
+    def _has_output(self, finished: Finished) -> bool:
+        """Whether the complete rows still exist: in the partial file, or under their name."""
+        return (
+            self._partial.stat().st_size == finished.rows_size
+            or file_info(self.output.path) != finished.replaced
+            or (is_remote(self.output.path) and self._target.exists())
+        )
 
     def _check(self, complete: RunSettings) -> None:
         """Raise UsageError if a complete run had other settings or another input."""
@@ -258,6 +292,7 @@ class RunFolder:
             totals=totals,
             rows_size=self._rows_size,
             errors_size=self._errors_size,
+            replaced=file_info(self.output.path),
         )
         write_synced(self._path / "finished.json", msgspec.json.encode(finished))
         self._publish(finished)
@@ -273,7 +308,11 @@ class RunFolder:
             self.output.commit()
         self.output.upload()  # an earlier run may have failed to do this
         finished = msgspec.structs.replace(finished, output_size=self.output.complete_size() or 0)
-        write_synced(self._record, msgspec.json.encode(finished))
+        record = self._path / "record.json"
+        write_synced(record, msgspec.json.encode(finished))
+        record.replace(self._record)
+        # Without the settings, no later run takes the rest of the folder for an interrupted run.
+        (self._path / "settings.json").unlink(missing_ok=True)
         shutil.rmtree(self._path, ignore_errors=True)
         remove_folder(with_suffix(self.output.path, ".run"))
         sync_folder(self._target.parent)
@@ -308,38 +347,29 @@ def finished_record_of(target: Path) -> Path:
 
 def write_synced(path: Path, data: bytes) -> None:
     """Replace a file. After a power failure it has the old content or the new one."""
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    try:
-        with temporary.open("wb") as handle:
-            handle.write(data)
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_file(str(path), data)
     sync_folder(path.parent)
 
 
 def _remove(path: str) -> None:
     """Remove the errors of an earlier run. A folder or a device of this name remains."""
-    if is_remote(path) or os.path.isfile(path) or os.path.islink(path):
+    file = local_path(path)
+    if is_remote(path) or os.path.isfile(file) or os.path.islink(file):
         remove_file(path)
 
 
 def _move(source: Path, path: str) -> None:
     """Rename a file, also to another file system."""
-    if is_remote(path):
-        upload(source, path)
-        source.unlink()
-        return
-    target = Path(path)
-    try:
-        source.replace(target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        write_synced(target, source.read_bytes())
-        source.unlink()
+    if not is_remote(path):
+        try:
+            source.replace(local_path(path))
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+        else:
+            return
+    upload(source, path)
+    source.unlink()
 
 
 def _records(path: Path) -> Iterator[tuple[bytes, Part]]:

@@ -178,7 +178,7 @@ def test_an_interruption_while_files_are_renamed(source, score, monkeypatch, tmp
             write = run_folder.write_synced
 
             def interrupted(path, data):
-                return _raise() if path.name == "out.jsonl.run.json" else write(path, data)
+                return _raise() if path.name == "record.json" else write(path, data)
 
             patch.setattr(run_folder, "write_synced", interrupted)
         else:
@@ -187,6 +187,43 @@ def test_an_interruption_while_files_are_renamed(source, score, monkeypatch, tmp
             score(source, RECIPE)
     assert score(source, RECIPE, resume=True)[:2] == expected[:2]
     assert not (tmp_path / "out.jsonl.run").exists()
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
+@pytest.mark.parametrize("is_older", [True, False])
+def test_rows_that_were_removed_before_they_had_their_name(
+    source, score, monkeypatch, tmp_path, name, is_older
+):
+    expected = score(source, RECIPE, name).rows
+    output = tmp_path / name
+    output.unlink()
+    if is_older:
+        output.write_text("old")
+    with monkeypatch.context() as patch:
+        patch.setattr(Output, "_publish", _raise)
+        with pytest.raises(Interruption):
+            score(source, RECIPE, name)
+    (tmp_path / f"{name}.partial").unlink()
+    resumed = score(source, RECIPE, name, resume=True)
+    assert (resumed.rows, resumed.run.was_complete) == (expected, False)
+
+
+def test_an_error_before_the_first_row_keeps_the_earlier_run(interrupted, score, tmp_path):
+    partial = tmp_path / "out.jsonl.partial"
+    before = partial.read_bytes()
+    (tmp_path / "out.jsonl.run" / "notes.txt").write_text("of a user")
+    with pytest.raises(UsageError, match=r"notes\.txt is not a file of a run: rename"):
+        score(interrupted, RECIPE)
+    assert partial.read_bytes() == before
+    assert score(interrupted, RECIPE, resume=True).run.totals.rows == 200
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_the_folder_of_a_run_has_the_name_of_something_else(source, score, tmp_path, kind):
+    other = tmp_path / "out.jsonl.run"
+    other.write_text("") if kind == "file" else other.symlink_to(tmp_path)
+    with pytest.raises(UsageError, match=r"out\.jsonl\.run is not a file of a run: rename"):
+        score(source, RECIPE)
 
 
 def _raise(*_):
